@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
+/*
+ * sentinel: the contract between the kernel module and user space.
+ *
+ * One open file of /dev/sentinel is one session: the daemon attaches it to one
+ * process, adds page ranges, arms and disarms them and maps the access log.
+ * Closing it disarms everything. The traced process holds only an epoch fd,
+ * which can do nothing but start the next epoch.
+ *
+ * All addresses and lengths are in bytes and page-aligned. Structures grow only
+ * in their reserved words, which must be zero.
+ */
+#ifndef SENTINEL_UAPI_H
+#define SENTINEL_UAPI_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define SENTINEL_UAPI_VERSION 1
+
+/* sentinel_info.features */
+#define SENTINEL_FEATURE_SKIP (1u << 0) /* faults are resolved by the module itself */
+#define SENTINEL_FEATURE_BIRTHS (1u << 1) /* first touches are logged, too */
+
+struct sentinel_info {
+	__u32 version;
+	__u32 features;
+	__u32 page_bytes;
+	__u32 sessions;
+	__u64 reserved[4];
+};
+
+struct sentinel_attach {
+	__s32 pid; /* as the caller sees it; the caller holds a pidfd and checks it after */
+	__u32 flags; /* 0 */
+	__u64 log_records; /* a power of two, 4096 .. 2^24 */
+	__u64 reserved[4];
+};
+
+/* ADD_RANGE, REMOVE_RANGE, ARM, DISARM; ARM and DISARM take any part of the added ranges */
+struct sentinel_range {
+	__u64 start;
+	__u64 bytes;
+	__u64 pages_done; /* out: pages armed or disarmed by this call */
+	__u64 pages_skipped; /* out: absent, zero page, foreign or not armable */
+	__u64 reserved[2];
+};
+
+/* sentinel_epoch.flags, in */
+#define SENTINEL_EPOCH_RESIDENCY (1u << 0) /* log the ranges' resident pages per node */
+
+struct sentinel_epoch {
+	__u32 flags;
+	__u32 epoch; /* out: the epoch that begins now; the first one after ATTACH is 1 */
+	__u64 rearmed_pages; /* out */
+	__u64 reserved[2];
+};
+
+struct sentinel_stats {
+	__u64 hits; /* accesses to armed pages */
+	__u64 births; /* first touches of absent pages in armed ranges */
+	__u64 lost; /* log records that found no room */
+	__u64 armed_pages; /* now */
+	__u64 passed_on; /* faults in ranges that were left to the kernel */
+	__u64 reserved[11];
+};
+
+struct sentinel_epoch_fd {
+	__s32 fd; /* out: O_CLOEXEC, bound to the attached process's address space */
+	__u32 reserved[3];
+};
+
+#define SENTINEL_IOC_MAGIC 0xE5
+#define SENTINEL_IOC_INFO _IOR(SENTINEL_IOC_MAGIC, 0x00, struct sentinel_info)
+#define SENTINEL_IOC_ATTACH _IOW(SENTINEL_IOC_MAGIC, 0x01, struct sentinel_attach)
+#define SENTINEL_IOC_ADD_RANGE _IOWR(SENTINEL_IOC_MAGIC, 0x02, struct sentinel_range)
+#define SENTINEL_IOC_REMOVE_RANGE _IOWR(SENTINEL_IOC_MAGIC, 0x03, struct sentinel_range)
+#define SENTINEL_IOC_ARM _IOWR(SENTINEL_IOC_MAGIC, 0x04, struct sentinel_range)
+#define SENTINEL_IOC_DISARM _IOWR(SENTINEL_IOC_MAGIC, 0x05, struct sentinel_range)
+/* the only ioctl of an epoch fd; EXDEV from another address space, ESRCH once the session ended */
+#define SENTINEL_IOC_EPOCH _IOWR(SENTINEL_IOC_MAGIC, 0x06, struct sentinel_epoch)
+#define SENTINEL_IOC_EPOCH_FD _IOR(SENTINEL_IOC_MAGIC, 0x07, struct sentinel_epoch_fd)
+#define SENTINEL_IOC_STATS _IOR(SENTINEL_IOC_MAGIC, 0x08, struct sentinel_stats)
+
+/*
+ * The access log: mmap(NULL, SENTINEL_LOG_OFFSET + log_records * 16, READ|WRITE,
+ * SHARED, fd, 0) after ATTACH. The module appends and moves head, the daemon
+ * moves tail; both only grow, position = counter & (records - 1). A full log
+ * drops the record and counts it in lost.
+ */
+#define SENTINEL_LOG_OFFSET 4096
+
+struct sentinel_log {
+	__u64 head; /* records whose contents are complete */
+	__u64 tail; /* records that the daemon has taken */
+	__u64 lost;
+	__u64 records;
+	__u32 epoch; /* the current one */
+	__u32 record_bytes;
+};
+
+/* sentinel_access.flags */
+#define SENTINEL_ACCESS_WRITE (1u << 0)
+#define SENTINEL_ACCESS_BIRTH (1u << 1) /* the page was absent; its node is that of the epoch's end */
+#define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* no access: page = number of resident pages on node */
+
+struct sentinel_access {
+	__u64 page; /* virtual address / page_bytes */
+	__u32 epoch;
+	__u8 node; /* of the page at the access; 255: not known */
+	__u8 flags;
+	__u16 reserved;
+};
+
+#endif

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors that people see: a stable code, one line, and the way out.
+
+Every error that crosses the control socket or ends a command is a
+SentinelError. The code is part of the control protocol; the exit status is
+what `sentinelctl` returns for it.
+"""
+
+from __future__ import annotations
+
+EXIT_STATUS = {
+    "failed": 1,
+    "usage": 2,
+    "daemon-unreachable": 3,
+    "not-permitted": 4,
+    "no-such-process": 5,
+    "not-a-shim-process": 6,
+    "no-second-tier": 7,
+    "module-not-loaded": 8,
+    "no-kernel-headers": 9,
+    "bcc-missing": 10,
+    "budget-too-large": 11,
+    "wrong-state": 12,
+    "unknown-policy": 13,
+    "protocol-mismatch": 14,
+    "bad-config": 78,
+}
+"""Exit status of `sentinelctl` for each error code."""
+
+
+class SentinelError(Exception):
+    """An error with a stable code, a one-line message and a hint at the way out."""
+
+    def __init__(self, code: str, message: str, hint: str = "") -> None:
+        if code not in EXIT_STATUS:
+            raise ValueError(f"unknown error code {code!r}")
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status that a command ends with."""
+        return EXIT_STATUS[self.code]
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message

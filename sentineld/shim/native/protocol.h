@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contract between the shim (inside a training process) and the daemon:
+ * layouts of the shared memory. sentineld/shim/protocol.py derives its numpy
+ * dtypes from the same numbers; a test compares the two.
+ *
+ * Two segments, both memfds handed over with SCM_RIGHTS:
+ *   control: made by the shim, sent with its hello. Words, then the ring.
+ *   layout:  made by the daemon, sealed, sent with a "layout" message. The shim
+ *            copies and checks it at a step's begin; it is never read again.
+ *
+ * Words of one writer each; a word is stored with release and loaded with
+ * acquire order. The daemon trusts nothing it reads here.
+ */
+#ifndef SENTINELD_SHIM_PROTOCOL_H
+#define SENTINELD_SHIM_PROTOCOL_H
+
+#include <stdint.h>
+
+#define SENTINEL_SHIM_VERSION 1
+#define SENTINEL_CONTROL_MAGIC 0x314c544e45534853ull /* "SHSENTL1" */
+#define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
+
+/* Smaller allocations stay in malloc; larger ones are page-aligned and recorded. */
+#define SENTINEL_TENSOR_BYTES_MIN 4096
+
+/* control.mode, written by the shim */
+enum sentinel_mode {
+	SENTINEL_MODE_DORMANT = 0, /* allocations go to the heap; nothing is recorded */
+	SENTINEL_MODE_RECORD = 1, /* the ring is written, boundaries are the layers' */
+	SENTINEL_MODE_REPLAY = 2, /* a layout is live: planned offsets, its cuts are boundaries too */
+	SENTINEL_MODE_DIVERGED = 3, /* as RECORD for the rest of this step; layout stays, slots unused */
+};
+
+/* control.flags, written by the daemon, looked at when a boundary passes */
+#define SENTINEL_FLAG_RECORD (1u << 0) /* write ring records; takes effect at a step's begin */
+#define SENTINEL_FLAG_EPOCHS (1u << 1) /* advance the module's epoch at each boundary; at a step's begin */
+#define SENTINEL_FLAG_RESIDENCY (1u << 2) /* with EPOCHS: have the module log residency */
+#define SENTINEL_FLAG_SLEEPING (1u << 3) /* the daemon sleeps: write the eventfd at boundaries */
+#define SENTINEL_FLAG_MESSAGE (1u << 4) /* a message waits on the socket: read it at step begin */
+
+/* 512 bytes in a page of its own (ring_offset >= 4096); offsets are part of the contract */
+struct sentinel_control {
+	/* 0x000: written once by the shim, before hello */
+	uint64_t magic;
+	uint32_t version;
+	uint32_t pid;
+	uint64_t ring_offset; /* bytes from the segment's start */
+	uint64_t ring_records; /* a power of two */
+	uint64_t heap_base; /* address of the shim's heap: every unplanned tensor >= 4 KiB */
+	uint64_t heap_bytes; /* reserved */
+	uint64_t reserved0[10];
+
+	/* 0x080: written by the shim */
+	uint64_t ring_head; /* records written since start */
+	uint64_t ring_lost; /* records dropped, the ring was full */
+	uint64_t step; /* steps begun */
+	uint64_t position; /* step << 32 | boundary index within the step; the one word a waiter needs */
+	uint64_t cursor; /* allocations >= 4 KiB since the step began */
+	uint32_t layer; /* current layer id */
+	uint32_t mode; /* enum sentinel_mode */
+	uint64_t heap_used; /* high-water mark in bytes from heap_base */
+	uint64_t heap_live; /* live bytes, page-rounded */
+	uint64_t arena_base; /* address of the planned arena; 0: none */
+	uint64_t arena_bytes;
+	uint64_t layout_id; /* of the live layout; 0: none */
+	uint64_t small_bytes; /* live tensor bytes below 4 KiB each */
+	uint64_t fallback_bytes; /* live tensor bytes >= 4 KiB that neither heap nor arena could take */
+	uint64_t diverged_steps;
+	uint64_t barrier_timeouts;
+	uint64_t barrier_wait_ns; /* time spent in barriers since start */
+
+	/* 0x100: written by the daemon */
+	uint32_t flags;
+	uint32_t reserved1;
+	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
+	uint64_t ring_tail;
+	uint64_t moves_done; /* every move issued at positions <= this one is complete */
+	uint64_t barrier_timeout_ns;
+	uint64_t reserved2[27];
+};
+
+/* A barrier never waits when the heartbeat is older than this. */
+#define SENTINEL_HEARTBEAT_STALE_NS 2000000000ull
+
+enum sentinel_event {
+	SENTINEL_EVENT_NONE = 0,
+	SENTINEL_EVENT_ALLOC = 1, /* address, bytes, value = cursor of this allocation */
+	SENTINEL_EVENT_FREE = 2, /* address, bytes, value = cursor at birth, or ~0: born outside this step */
+	SENTINEL_EVENT_BOUNDARY = 3, /* address = epoch that begins (0: none), bytes = cursor, value = boundary index, layer, detail = enum sentinel_boundary */
+	SENTINEL_EVENT_STEP = 4, /* a step begins; address = epoch, bytes = step number */
+};
+
+enum sentinel_boundary {
+	SENTINEL_BOUNDARY_STEP = 0, /* the step's begin: boundary 0 */
+	SENTINEL_BOUNDARY_FORWARD = 1, /* a leaf module's forward begins */
+	SENTINEL_BOUNDARY_BACKWARD = 2, /* a leaf module's backward begins */
+	SENTINEL_BOUNDARY_OPTIMIZER = 3, /* optimizer.step() begins */
+	SENTINEL_BOUNDARY_CUT = 4, /* the cursor reached a cut, or the optimizer a parameter's turn */
+	SENTINEL_BOUNDARY_OUTSIDE = 5, /* a forward ended and no other began: loss, data loading, user code */
+};
+
+struct sentinel_record { /* 32 bytes */
+	uint64_t time_ns; /* CLOCK_MONOTONIC */
+	uint64_t address;
+	uint64_t bytes;
+	uint32_t value;
+	uint16_t layer;
+	uint8_t event; /* written last, with release order */
+	uint8_t detail;
+};
+
+/* slot.flags */
+#define SENTINEL_SLOT_PLANNED (1u << 0) /* offset is valid; else the heap serves this allocation */
+#define SENTINEL_SLOT_DROP (1u << 1) /* give the pages back (MADV_DONTNEED) when the tensor dies */
+
+struct sentinel_slot { /* 24 bytes; index = cursor of the allocation within the step */
+	uint64_t bytes; /* exact size that must be asked for */
+	uint64_t offset; /* in the arena, page-aligned */
+	uint32_t flags;
+	uint32_t reserved;
+};
+
+struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer this node */
+	uint64_t offset;
+	uint64_t bytes;
+	int32_t node; /* -1: no policy, the kernel's first touch */
+	uint32_t reserved;
+};
+
+struct sentinel_wait { /* 8 bytes; index = boundary within the step */
+	uint32_t boundary; /* before this boundary is passed, moves of boundaries <= this are complete */
+	uint32_t flags; /* bit 0: a wait is asked for; bit 1: the boundary meant is of the step before */
+};
+
+/* header, then slots, cuts (uint32_t cursor each, rising), regions, waits; each part 8-byte aligned, in this order */
+struct sentinel_layout {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t slot_count; /* allocations >= 4 KiB in a step */
+	uint64_t layout_id;
+	uint64_t arena_bytes;
+	uint32_t cut_count;
+	uint32_t region_count;
+	uint32_t boundary_count; /* boundaries in a step, cuts and boundary 0 included */
+	int32_t heap_node; /* births in the heap prefer this node; -1: leave as it is */
+	uint64_t slots_offset;
+	uint64_t cuts_offset;
+	uint64_t regions_offset;
+	uint64_t waits_offset;
+	uint64_t total_bytes;
+	uint64_t reserved[4];
+};
+
+#endif
