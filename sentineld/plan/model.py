@@ -32,7 +32,7 @@ SLOT_DROP = 2
 MOVE_DTYPE = np.dtype(
     [
         ("boundary", "<u4"),  # may start when this boundary passes
-        ("deadline", "<u4"),  # should be complete when this boundary passes; may be < boundary (wraps)
+        ("deadline", "<u4"),  # should be complete when this one passes; may be < boundary (wraps)
         ("tensor", "<u4"),  # row in the profile's tensors
         ("space", "u1"),  # Space
         ("tier", "u1"),  # to

@@ -32,9 +32,9 @@ TENSOR_DTYPE = np.dtype(
         ("bytes", "<u8"),  # as asked for
         ("address", "<u8"),  # where it lay in the profiled step; persistent tensors lie there still
         ("birth_event", "<u4"),  # persistent: 0
-        ("death_event", "<u4"),  # exclusive; persistent: event_count; <= birth_event: it wraps around
+        ("death_event", "<u4"),  # exclusive; persistent: event_count; <= birth_event: wraps
         ("birth_stretch", "<u4"),
-        ("death_stretch", "<u4"),  # inclusive: the stretch in which it is freed; may be < birth (wraps)
+        ("death_stretch", "<u4"),  # inclusive: where it is freed; may be < birth (wraps)
         ("wraps", "?"),  # lives over the step's end into the next step
     ]
 )

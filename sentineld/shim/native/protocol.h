@@ -87,7 +87,8 @@ enum sentinel_event {
 	SENTINEL_EVENT_NONE = 0,
 	SENTINEL_EVENT_ALLOC = 1, /* address, bytes, value = cursor of this allocation */
 	SENTINEL_EVENT_FREE = 2, /* address, bytes, value = cursor at birth, or ~0: born outside this step */
-	SENTINEL_EVENT_BOUNDARY = 3, /* address = epoch that begins (0: none), bytes = cursor, value = boundary index, layer, detail = enum sentinel_boundary */
+	SENTINEL_EVENT_BOUNDARY = 3, /* address = epoch that begins (0: none), bytes = cursor,
+					value = boundary index, layer, detail = enum sentinel_boundary */
 	SENTINEL_EVENT_STEP = 4, /* a step begins; address = epoch, bytes = step number */
 };
 

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make help` says what there is.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+PYTHON ?= python3
+BUILD := $(CURDIR)/build
+VENV := $(BUILD)/venv
+PY := $(VENV)/bin/python
+PYTEST ?= $(PY) -m pytest
+PYTEST_ARGS ?=
+
+include make/tools.mk
+include make/install.mk
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Checks
+
+.PHONY: lint
+lint: $(VENV)/.dev $(BUILD)/.apt-lint ## Style and types of all code, the unit's hardening
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy --strict sentineld
+	@bash make/lint-files.sh
+
+.PHONY: unit
+unit: $(VENV)/.torch shim ## Tests of single parts, seconds each
+	$(PYTEST) tests/unit -m "not long" $(PYTEST_ARGS)
+
+.PHONY: integration
+integration: $(VENV)/.torch shim ## Tests of parts together, on this machine
+	$(PYTEST) tests/integration -m "not long" $(PYTEST_ARGS)
+
+.PHONY: guest
+guest: $(VENV)/.torch $(BUILD)/.apt-vm shim ## Tests in the two-tier guest
+	$(PYTEST) tests/vm -m "not long" $(PYTEST_ARGS)
+
+.PHONY: test
+test: lint $(VENV)/.torch $(BUILD)/.apt-vm shim ## All of them; the command for continuous integration
+	$(PYTEST) -m "not long" $(PYTEST_ARGS)
+
+.PHONY: test-long
+test-long: lint $(VENV)/.torch $(BUILD)/.apt-vm shim ## All tests, the long ones too, with full counts
+	SENTINELD_HYPOTHESIS=long $(PYTEST) --timeout 7200 $(PYTEST_ARGS)
+
+##@ The two-tier machine
+
+.PHONY: vm
+vm: $(VENV)/.dev $(BUILD)/.apt-vm ## Build the guest's image (kept in build/, by its recipe's hash)
+	$(PY) -m tests.vm build
+
+.PHONY: vm-shell
+vm-shell: $(VENV)/.dev $(BUILD)/.apt-vm ## A shell in the guest
+	$(PY) -m tests.vm shell
+
+.PHONY: demo
+demo: $(VENV)/.dev $(BUILD)/.apt-vm ## Train under five policies and compare; build/demo/report.md
+	$(PY) -m tests.demo
+
+##@ What is built
+
+.PHONY: shim
+shim: $(BUILD)/.apt-build ## The shim's C object
+	$(MAKE) -C sentineld/shim/native
+
+.PHONY: module
+module: $(BUILD)/.apt-build ## The kernel module, for the running kernel
+	$(MAKE) -C kmod
+
+.PHONY: docs
+docs: $(VENV)/.dev ## The pages that are generated from the code
+	$(PY) -m docs.generate
+
+.PHONY: clean
+clean: ## Remove what was built, the guest's image too
+	rm -rf $(BUILD) *.egg-info

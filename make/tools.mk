@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the targets need: a virtual environment and Debian packages, installed
+# only where missing and only by the targets that use them.
+
+APT_LINT := clang-format shellcheck
+APT_BUILD := gcc make python3-venv
+APT_VM := qemu-system-x86 mmdebstrap e2fsprogs openssh-client gcc make libglib2.0-dev
+
+# $(call apt,packages): install those of the packages that are missing
+define apt
+missing=(); for package in $(1); do \
+	dpkg-query -W -f '$${Status}' "$$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$$package"); \
+done; \
+if (( $${#missing[@]} )); then \
+	echo "installing by apt: $${missing[*]}"; \
+	if (( EUID )); then echo "error: not root (run once: apt-get install $${missing[*]})" >&2; exit 1; fi; \
+	apt-get update -qq; \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}" </dev/null >/dev/null; \
+fi; \
+mkdir -p $(BUILD); touch $@
+endef
+
+$(BUILD)/.apt-lint: make/tools.mk
+	@$(call apt,$(APT_LINT))
+
+$(BUILD)/.apt-build: make/tools.mk
+	@$(call apt,$(APT_BUILD))
+
+$(BUILD)/.apt-vm: make/tools.mk
+	@$(call apt,$(APT_VM))
+
+.PHONY: venv
+venv: $(VENV)/.torch ## build/venv with all that the tests need
+
+$(VENV)/.dev: pyproject.toml | $(BUILD)/.apt-build
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+# One version, so that the allocation sequences that the tests expect stay what they are.
+$(VENV)/.torch: $(VENV)/.dev
+	$(PY) -m pip install --quiet torch==2.13.0
+	touch $@

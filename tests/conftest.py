@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all tests share: how hard hypothesis tries, said at the top of every run."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+COUNTS = {"ci": 60, "long": 2000}
+"""Examples for each property, by profile; SENTINELD_HYPOTHESIS picks one."""
+
+settings.register_profile(
+    "ci",
+    max_examples=COUNTS["ci"],
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "long",
+    max_examples=COUNTS["long"],
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+PROFILE = os.environ.get("SENTINELD_HYPOTHESIS", "ci")
+settings.load_profile(PROFILE)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return (
+        f"hypothesis: profile {PROFILE}, {COUNTS[PROFILE]} examples a property "
+        f"(ci {COUNTS['ci']} with a fixed seed, long {COUNTS['long']})"
+    )
