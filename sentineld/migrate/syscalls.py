@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""move_pages(2), mbind(2) and numa_maps: moving another process's pages and asking where they are.
+
+The kernel's answers need care (see move_pages below): a positive return leaves
+statuses unwritten, and a full target gives ENOMEM for a call that has moved
+some pages. Both are settled here by asking again, so that a caller sees one
+true status for each page.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.errors import SentinelError
+
+BATCH_PAGES = 1024
+"""Pages in a call: a call costs as much as ~200 pages, and 512 to 4096 pages reach the full rate."""
+
+NOT_WRITTEN = -(1 << 30)
+"""Status of a page that the kernel said nothing about, not even when asked again."""
+
+HUGE_BYTES = 2 << 20
+
+_NUMBERS = {
+    "x86_64": {"move_pages": 279, "mbind": 237},
+    "aarch64": {"move_pages": 239, "mbind": 235},
+}
+_MPOL_MF_MOVE = 1 << 1
+_MPOL_PREFERRED = 1
+_libc = ctypes.CDLL(None, use_errno=True)  # CDLL releases the GIL during the call
+_libc.syscall.restype = ctypes.c_long
+
+Addresses = npt.NDArray[np.uint64]
+Status = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class MoveResult:
+    """What a move did.
+
+    status: for each page the node where it is now (>= 0) or -errno: ENOENT
+    absent, EFAULT not mapped, EACCES shared with another process, EBUSY could
+    not be isolated. error: errno of the worst call (ENOMEM: the target is
+    full), 0 if none failed; pages moved before it are in status all the same.
+    """
+
+    status: Status
+    error: int
+
+
+def _number(name: str) -> int:
+    try:
+        return _NUMBERS[platform.machine()][name]
+    except KeyError:
+        raise SentinelError(
+            "failed", f"{name} is not known on {platform.machine()}", "use x86-64 or arm64"
+        ) from None
+
+
+def _call(pid: int, pages: Addresses, nodes: npt.NDArray[np.int32] | None, status: Status) -> int:
+    """One raw move_pages: its return value, or -errno."""
+    ctypes.set_errno(0)
+    result = int(
+        _libc.syscall(
+            ctypes.c_long(_number("move_pages")),
+            ctypes.c_long(pid),
+            ctypes.c_ulong(len(pages)),
+            ctypes.c_void_p(pages.ctypes.data),
+            ctypes.c_void_p(nodes.ctypes.data if nodes is not None else None),
+            ctypes.c_void_p(status.ctypes.data),
+            ctypes.c_long(_MPOL_MF_MOVE if nodes is not None else 0),
+        )
+    )
+    return -ctypes.get_errno() if result < 0 else result
+
+
+def _check(pid: int, code: int) -> None:
+    """Raise for errors that concern the process or the caller, not single pages."""
+    if code == -errno.ESRCH:
+        raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone")
+    if code in (-errno.EPERM, -errno.EACCES):
+        raise SentinelError(
+            "not-permitted",
+            f"the kernel refuses to move pages of process {pid}",
+            "the daemon needs CAP_SYS_PTRACE, and both cpusets must hold the target node",
+        )
+    if code == -errno.ENODEV:
+        raise SentinelError(
+            "failed", "a target node is not online", "name online nodes in the config's [tiers]"
+        )
+
+
+def query_pages(pid: int, pages: Addresses, batch_pages: int = 16 * BATCH_PAGES) -> Status:
+    """Node of each page, or -errno (ENOENT, EFAULT). Raises ProcessLookupError when pid is gone."""
+    pages = np.ascontiguousarray(pages, dtype=np.uint64)
+    status = np.full(len(pages), NOT_WRITTEN, dtype=np.int32)
+    for first in range(0, len(pages), batch_pages):
+        part = slice(first, first + batch_pages)
+        code = _call(pid, pages[part], None, status[part])
+        if code < 0:
+            _check(pid, code)
+            raise OSError(-code, f"move_pages query: {os.strerror(-code)}")
+    return status
+
+
+def move_pages(
+    pid: int, pages: Addresses, nodes: npt.NDArray[np.int32] | int, batch_pages: int = BATCH_PAGES
+) -> MoveResult:
+    """Move pages (addresses) to nodes (one for all, or one each), batch by batch.
+
+    pages must be distinct; for huge pages pass heads only (see move_huge). A
+    batch that meets a full node (ENOMEM) ends the move: the rest is only
+    queried. Raises ProcessLookupError, SentinelError "not-permitted".
+    """
+    pages = np.ascontiguousarray(pages, dtype=np.uint64)
+    targets = np.ascontiguousarray(np.broadcast_to(np.asarray(nodes, np.int32), pages.shape))
+    status = np.full(len(pages), NOT_WRITTEN, dtype=np.int32)
+    error = 0
+    for first in range(0, len(pages), batch_pages):
+        part = slice(first, first + batch_pages)
+        code = _call(pid, pages[part], targets[part], status[part])
+        if code < 0:
+            _check(pid, code)
+            # The statuses of a failed call may be stale although pages have moved.
+            status[part] = NOT_WRITTEN
+            error = -code
+            break
+    # Pages counted by a positive return are unwritten, and a page reported EBUSY may have moved
+    # with another address of the same huge page: the kernel's present answer settles both.
+    unsure = np.flatnonzero((status == NOT_WRITTEN) | (status == -errno.EBUSY))
+    if len(unsure):
+        status[unsure] = query_pages(pid, pages[unsure])
+    return MoveResult(status, error)
+
+
+def move_huge(pid: int, pages: Addresses, node: int, batch_pages: int = BATCH_PAGES) -> MoveResult:
+    """Move pages of a mapping that may hold transparent huge pages.
+
+    One address of a huge page moves all of it, and each further one only fails:
+    so the 2 MiB heads go first, then what is still elsewhere.
+    """
+    pages = np.ascontiguousarray(pages, dtype=np.uint64)
+    heads = pages[pages % np.uint64(HUGE_BYTES) == 0]
+    result = move_pages(pid, heads, node, batch_pages)
+    status = query_pages(pid, pages)
+    if result.error:
+        return MoveResult(status, result.error)
+    left = np.flatnonzero((status >= 0) & (status != node))
+    rest = move_pages(pid, pages[left], node, batch_pages)
+    status[left] = rest.status
+    return MoveResult(status, rest.error)
+
+
+def prefer_node(address: int, length_bytes: int, node: int) -> None:
+    """mbind(MPOL_PREFERRED) a range of the calling process. Raises OSError."""
+    mask = (ctypes.c_ulong * 16)()
+    mask[node // 64] = 1 << (node % 64)
+    ctypes.set_errno(0)
+    result = _libc.syscall(
+        ctypes.c_long(_number("mbind")),
+        ctypes.c_ulong(address),
+        ctypes.c_ulong(length_bytes),
+        ctypes.c_long(_MPOL_PREFERRED),
+        mask,
+        ctypes.c_ulong(16 * 64),
+        ctypes.c_long(0),
+    )
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"mbind: {os.strerror(code)}")
+
+
+def page_addresses(start: int, length_bytes: int, page_bytes: int = 4096) -> Addresses:
+    """Addresses of all whole pages of [start, start + length_bytes)."""
+    return np.arange(start, start + length_bytes, page_bytes, dtype=np.uint64)
+
+
+def numa_maps(
+    pid: int, ranges: Iterable[tuple[int, int]], proc_root: Path = Path("/proc")
+) -> dict[int, int]:
+    """Resident 4 KiB pages by node of the mappings that begin inside the (start, bytes) ranges.
+
+    Per mapping, so only ranges made of whole mappings (heap, arena) are exact;
+    five times cheaper than asking per page. Raises ProcessLookupError.
+    """
+    try:
+        text = (proc_root / str(pid) / "numa_maps").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone") from None
+    spans = [(start, start + length) for start, length in ranges]
+    pages: dict[int, int] = {}
+    for line in text.splitlines():
+        words = line.split()
+        address = int(words[0], 16)
+        if not any(low <= address < high for low, high in spans):
+            continue
+        fields = dict(word.split("=", 1) for word in words[2:] if "=" in word)
+        scale = int(fields.get("kernelpagesize_kB", "4")) // 4
+        for key, value in fields.items():
+            if key[0] == "N" and key[1:].isdigit():
+                pages[int(key[1:])] = pages.get(int(key[1:]), 0) + int(value) * scale
+    return pages

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading NUMA nodes from sysfs and procfs; every function takes the root, so tests can fake it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_MEMINFO = re.compile(r"^Node\s+\d+\s+(\S+):\s+(\d+)(?:\s+kB)?", re.MULTILINE)
+
+
+def parse_list(text: str) -> tuple[int, ...]:
+    """The kernel's list format, "0-2,5" -> (0, 1, 2, 5); an empty text is no element.
+
+    Raises ValueError for anything else.
+    """
+    numbers: list[int] = []
+    for part in text.strip().split(","):
+        if not part:
+            continue
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return tuple(numbers)
+
+
+def read_text(path: Path) -> str | None:
+    """The file's stripped text, or None where it does not exist or can't be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def node_dir(sys_root: Path, node: int) -> Path:
+    """The directory of one node."""
+    return sys_root / "devices/system/node" / f"node{node}"
+
+
+def memory_nodes(sys_root: Path) -> tuple[int, ...]:
+    """Online nodes that have memory, rising; a kernel without NUMA shows none."""
+    text = read_text(sys_root / "devices/system/node/has_memory")
+    return parse_list(text) if text else ()
+
+
+def cpu_nodes(sys_root: Path) -> tuple[int, ...]:
+    """Nodes that have CPUs, rising."""
+    text = read_text(sys_root / "devices/system/node/has_cpu")
+    return parse_list(text) if text else ()
+
+
+def node_meminfo(sys_root: Path, node: int) -> dict[str, int]:
+    """nodeN/meminfo in bytes by name (MemTotal, MemFree, "Active(file)", ...); {} if unreadable."""
+    text = read_text(node_dir(sys_root, node) / "meminfo") or ""
+    return {
+        name: int(value) * (1 if name.startswith("HugePages_") else 1024)
+        for name, value in _MEMINFO.findall(text)
+    }
+
+
+def node_distances(sys_root: Path, node: int) -> tuple[int, ...]:
+    """Distances from the node to all online nodes, in the order of their ids."""
+    text = read_text(node_dir(sys_root, node) / "distance") or ""
+    return tuple(int(word) for word in text.split())
+
+
+def online_nodes(sys_root: Path) -> tuple[int, ...]:
+    """Online nodes, rising."""
+    text = read_text(sys_root / "devices/system/node/online")
+    return parse_list(text) if text else ()
+
+
+def node_access(sys_root: Path, node: int) -> dict[str, float]:
+    """HMAT attributes from the best initiator class that has any (access0, then access1).
+
+    read/write_bandwidth are MiB/s and read/write_latency ns, as the kernel gives
+    them; absent or zero ones are left out.
+    """
+    for access in ("access0", "access1"):
+        found: dict[str, float] = {}
+        for name in ("read_bandwidth", "write_bandwidth", "read_latency", "write_latency"):
+            text = read_text(node_dir(sys_root, node) / access / "initiators" / name)
+            if text and text.isdigit() and int(text) > 0:
+                found[name] = float(text)
+        if found:
+            return found
+    return {}
+
+
+def kernel_tiers(sys_root: Path) -> tuple[tuple[int, ...], ...]:
+    """Node lists of the kernel's memory tiers, fastest first; () where it has none.
+
+    The number in memory_tierN is an abstract distance: the smaller, the faster.
+    """
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for path in (sys_root / "devices/virtual/memory_tiering").glob("memory_tier*"):
+        number = path.name.removeprefix("memory_tier")
+        nodes = parse_list(read_text(path / "nodelist") or "")
+        if number.isdigit() and nodes:
+            found.append((int(number), nodes))
+    return tuple(nodes for _, nodes in sorted(found))
+
+
+def high_watermark_bytes(proc_root: Path, node: int, page_bytes: int = 4096) -> int:
+    """Sum of the high watermarks of the node's zones, from zoneinfo; 0 if unreadable.
+
+    Below it kswapd is at work, so migration should leave that much free.
+    """
+    total = 0
+    inside = False
+    for line in (read_text(proc_root / "zoneinfo") or "").splitlines():
+        words = line.split()
+        if not words:
+            continue
+        if words[0] == "Node":
+            inside = words[1].rstrip(",") == str(node)
+        elif inside and words[0] == "high" and len(words) == 2:
+            total += int(words[1]) * page_bytes
+    return total
