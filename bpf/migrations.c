@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * migrate:mm_migrate_pages, once for each call of the kernel's migrate_pages().
+ * The places of mode and reason differ between kernels; the loader reads them
+ * from the running kernel's tracefs and defines MIGRATE_MODE_ARG and
+ * MIGRATE_REASON_ARG.
+ */
+
+#define MIGRATE_REASONS 16
+#define MIGRATE_MODES 8
+
+struct migration_key {
+	u32 pid; /* who moved the pages; a kernel thread's own pid for demotion and compaction */
+	u16 mode;
+	u16 reason;
+};
+
+struct migration {
+	u64 calls;
+	u64 succeeded; /* pages */
+	u64 failed; /* pages */
+	char comm[16];
+};
+
+/* one row a reason: kept for ever, since rows of migrations_by are recycled */
+BPF_ARRAY(migrations, struct migration, MIGRATE_REASONS);
+BPF_TABLE("lru_hash", struct migration_key, struct migration, migrations_by, 1024);
+
+static inline void count_migration(struct migration *row, u64 succeeded, u64 failed)
+{
+	__sync_fetch_and_add(&row->calls, 1);
+	__sync_fetch_and_add(&row->succeeded, succeeded);
+	__sync_fetch_and_add(&row->failed, failed);
+}
+
+int on_migrate_pages(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 succeeded = ctx->args[0];
+	u64 failed = ctx->args[1];
+	u32 mode = ctx->args[MIGRATE_MODE_ARG];
+	u32 reason = ctx->args[MIGRATE_REASON_ARG];
+	struct migration_key key = {};
+	struct migration empty = {};
+	struct migration *row;
+
+	if (reason >= MIGRATE_REASONS || mode >= MIGRATE_MODES) {
+		count_drop(DROP_MIGRATION);
+		return 0;
+	}
+	row = migrations.lookup(&reason);
+	if (row)
+		count_migration(row, succeeded, failed);
+	key.pid = bpf_get_current_pid_tgid() >> 32;
+	key.mode = mode;
+	key.reason = reason;
+	row = migrations_by.lookup(&key);
+	if (!row) {
+		bpf_get_current_comm(&empty.comm, sizeof(empty.comm));
+		migrations_by.insert(&key, &empty);
+		row = migrations_by.lookup(&key);
+	}
+	if (row)
+		count_migration(row, succeeded, failed);
+	return 0;
+}

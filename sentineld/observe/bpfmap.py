@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bpf() system call, as far as the daemon needs it once programs are loaded.
+
+A process that holds the fds of maps and programs needs neither bcc nor libbpf
+to read, write and attach them: linux/bpf.h's union bpf_attr is the interface.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_SYSCALL_NUMBER = {"x86_64": 321, "aarch64": 280}
+
+_MAP_LOOKUP_ELEM = 1
+_MAP_UPDATE_ELEM = 2
+_MAP_DELETE_ELEM = 3
+_PROG_LOAD = 5
+_OBJ_GET_INFO_BY_FD = 15
+_RAW_TRACEPOINT_OPEN = 17
+_MAP_LOOKUP_BATCH = 24
+
+_PROG_TYPE_RAW_TRACEPOINT = 17
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _ElementAttr(ctypes.Structure):
+    _fields_ = (
+        ("map_fd", ctypes.c_uint32),
+        ("key", ctypes.c_uint64),
+        ("value", ctypes.c_uint64),
+        ("flags", ctypes.c_uint64),
+    )
+
+
+class _BatchAttr(ctypes.Structure):
+    _fields_ = (
+        ("in_batch", ctypes.c_uint64),
+        ("out_batch", ctypes.c_uint64),
+        ("keys", ctypes.c_uint64),
+        ("values", ctypes.c_uint64),
+        ("count", ctypes.c_uint32),
+        ("map_fd", ctypes.c_uint32),
+        ("elem_flags", ctypes.c_uint64),
+        ("flags", ctypes.c_uint64),
+    )
+
+
+class _ProgramAttr(ctypes.Structure):
+    _fields_ = (
+        ("prog_type", ctypes.c_uint32),
+        ("insn_cnt", ctypes.c_uint32),
+        ("insns", ctypes.c_uint64),
+        ("license", ctypes.c_uint64),
+        ("log_level", ctypes.c_uint32),
+        ("log_size", ctypes.c_uint32),
+        ("log_buf", ctypes.c_uint64),
+        ("kern_version", ctypes.c_uint32),
+        ("prog_flags", ctypes.c_uint32),
+    )
+
+
+class _RawTracepointAttr(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_uint64), ("prog_fd", ctypes.c_uint32))
+
+
+class _InfoAttr(ctypes.Structure):
+    _fields_ = (
+        ("bpf_fd", ctypes.c_uint32),
+        ("info_len", ctypes.c_uint32),
+        ("info", ctypes.c_uint64),
+    )
+
+
+class _MapInfo(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_uint32),
+        ("id", ctypes.c_uint32),
+        ("key_size", ctypes.c_uint32),
+        ("value_size", ctypes.c_uint32),
+        ("max_entries", ctypes.c_uint32),
+        ("map_flags", ctypes.c_uint32),
+    )
+
+
+def _bpf(command: int, attr: ctypes.Structure) -> int:
+    """Call bpf(); raise OSError with the kernel's errno."""
+    number = _SYSCALL_NUMBER[platform.machine()]
+    result = int(_libc.syscall(number, command, ctypes.byref(attr), ctypes.sizeof(attr)))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def check_permitted() -> None:
+    """Load a raw tracepoint program of two instructions that does nothing.
+
+    Raises OSError (EPERM) where CAP_BPF or CAP_PERFMON is missing, which costs
+    microseconds here and seconds if bcc compiles first.
+    """
+    # r0 = 0; exit
+    instructions = ctypes.create_string_buffer(bytes([0xB7] + [0] * 7 + [0x95] + [0] * 7), 16)
+    licence = ctypes.create_string_buffer(b"GPL")
+    attr = _ProgramAttr(
+        prog_type=_PROG_TYPE_RAW_TRACEPOINT,
+        insn_cnt=2,
+        insns=ctypes.addressof(instructions),
+        license=ctypes.addressof(licence),
+    )
+    os.close(_bpf(_PROG_LOAD, attr))
+
+
+def attach_raw_tracepoint(name: str, program_fd: int) -> int:
+    """Attach a program and return the link's fd: the program runs until that is closed.
+
+    Raises OSError: ENOENT where the kernel has no tracepoint of that name.
+    A link to a module's tracepoint keeps the module from being unloaded.
+    """
+    text = ctypes.create_string_buffer(name.encode())
+    attr = _RawTracepointAttr(name=ctypes.addressof(text), prog_fd=program_fd)
+    return _bpf(_RAW_TRACEPOINT_OPEN, attr)
+
+
+class BpfMap:
+    """A map that another process created, read and written as numpy values.
+
+    Owns the fd. Raises OSError where the kernel refuses.
+    """
+
+    def __init__(self, fd: int, key: npt.DTypeLike, value: npt.DTypeLike) -> None:
+        self.fd = fd
+        self._key: np.dtype[Any] = np.dtype(key)
+        self._value: np.dtype[Any] = np.dtype(value)
+        info = map_info(fd)
+        self.max_entries = info.max_entries
+        sizes = (info.key_size, info.value_size)
+        if sizes != (self._key.itemsize, self._value.itemsize):
+            raise ValueError(
+                f"the map has keys and values of {sizes} bytes,"
+                f" not {(self._key.itemsize, self._value.itemsize)}"
+            )
+
+    def lookup(self, key: object) -> npt.NDArray[Any] | None:
+        """The value of a key as an array of one row, or None."""
+        key_row = np.array([key], dtype=self._key)
+        value_row = np.zeros(1, dtype=self._value)
+        attr = _ElementAttr(map_fd=self.fd, key=key_row.ctypes.data, value=value_row.ctypes.data)
+        try:
+            _bpf(_MAP_LOOKUP_ELEM, attr)
+        except FileNotFoundError:
+            return None
+        return value_row
+
+    def update(self, key: object, value: npt.NDArray[Any]) -> None:
+        """Set a key's value from an array of one row; E2BIG when the map is full."""
+        key_row = np.array([key], dtype=self._key)
+        value_row = np.ascontiguousarray(value, dtype=self._value)
+        attr = _ElementAttr(map_fd=self.fd, key=key_row.ctypes.data, value=value_row.ctypes.data)
+        _bpf(_MAP_UPDATE_ELEM, attr)
+
+    def delete(self, key: object) -> bool:
+        """Remove a key; False where it was not there."""
+        key_row = np.array([key], dtype=self._key)
+        try:
+            _bpf(_MAP_DELETE_ELEM, _ElementAttr(map_fd=self.fd, key=key_row.ctypes.data))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def items(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """All keys and all values, in one system call."""
+        keys = np.zeros(self.max_entries, dtype=self._key)
+        values = np.zeros(self.max_entries, dtype=self._value)
+        position = ctypes.c_uint64()
+        attr = _BatchAttr(
+            out_batch=ctypes.addressof(position),
+            keys=keys.ctypes.data,
+            values=values.ctypes.data,
+            count=self.max_entries,
+            map_fd=self.fd,
+        )
+        try:
+            _bpf(_MAP_LOOKUP_BATCH, attr)
+        except OSError as error:
+            # the kernel's way to say that the batch reached the end of the map
+            if error.errno != errno.ENOENT:
+                raise
+        return keys[: attr.count], values[: attr.count]
+
+    def close(self) -> None:
+        """Close the fd; the kernel keeps the map while a program uses it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+
+def map_info(fd: int) -> _MapInfo:
+    """Sizes of a map's keys and values in bytes, and its number of entries."""
+    info = _MapInfo()
+    attr = _InfoAttr(bpf_fd=fd, info_len=ctypes.sizeof(info), info=ctypes.addressof(info))
+    _bpf(_OBJ_GET_INFO_BY_FD, attr)
+    return info

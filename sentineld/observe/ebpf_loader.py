@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Child process that compiles the eBPF programs and hands their fds over.
+
+    python -m sentineld.observe.ebpf_loader RING_PAGES < SOCKET
+
+bcc holds over 100 MiB once it has compiled, so it does so here and the process
+ends. Its standard input is a SOCK_SEQPACKET socket, on which it sends one
+message: JSON, with the fds of the maps and programs as SCM_RIGHTS in the order
+that the message names them, or an error's code, message and hint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sentineld.errors import SentinelError
+from sentineld.observe import bpfmap
+from sentineld.observe.ebpf_model import MAP_VALUE_BYTES, PROGRAMS
+
+SOURCES = ("sentinel.h", "faults.c", "migrations.c", "accesses.c")
+
+BPF_DIRECTORIES = (
+    Path(__file__).resolve().parents[2] / "bpf",
+    Path("/usr/local/share/sentineld/bpf"),
+    Path("/usr/share/sentineld/bpf"),
+)
+"""Where the programs' text is looked for: the source tree, then where it is installed."""
+
+TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
+
+
+def program_text() -> str:
+    """The programs joined into one text for bcc; SentinelError "failed" if they are missing."""
+    for directory in BPF_DIRECTORIES:
+        if (directory / SOURCES[0]).is_file():
+            return "\n".join((directory / name).read_text() for name in SOURCES)
+    raise SentinelError(
+        "failed",
+        "the eBPF programs are not installed",
+        f"looked in {', '.join(str(directory) for directory in BPF_DIRECTORIES)}",
+    )
+
+
+def check_kernel_headers() -> None:
+    """Raise "no-kernel-headers" where bcc would find none, as bcc's own error does not say so."""
+    release = os.uname().release
+    override = os.environ.get("BCC_KERNEL_SOURCE")
+    if override:
+        roots = [Path(override)]
+    else:
+        modules = Path("/lib/modules") / release
+        roots = [modules / "build", modules / "source"]
+        if Path("/sys/kernel/kheaders.tar.xz").exists():
+            return
+    if not any((root / "include/linux").is_dir() for root in roots):
+        raise SentinelError(
+            "no-kernel-headers",
+            f"no kernel headers for {release} in {roots[0]}",
+            f"install linux-headers-{release} or set BCC_KERNEL_SOURCE",
+        )
+
+
+def check_permitted() -> None:
+    """Raise "not-permitted" where this process may not load tracing programs."""
+    try:
+        bpfmap.check_permitted()
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES):
+            raise SentinelError(
+                "failed", f"the kernel refuses eBPF programs: {os.strerror(error.errno or 0)}"
+            ) from error
+        raise SentinelError(
+            "not-permitted",
+            "no permission to load eBPF programs",
+            "run with CAP_BPF and CAP_PERFMON",
+        ) from error
+
+
+def import_bcc() -> Any:
+    """The distribution's bcc; "bcc-missing" also where another package has its name."""
+    hint = "install the distribution's package python3-bpfcc; bcc on PyPI is another project"
+    try:
+        bcc = importlib.import_module("bcc")
+    except (ImportError, OSError) as error:
+        raise SentinelError("bcc-missing", f"bcc cannot be imported: {error}", hint) from error
+    if not hasattr(bcc, "BPF"):
+        raise SentinelError("bcc-missing", f"{bcc.__file__} is not the BPF compiler", hint)
+    return bcc
+
+
+def migrate_format() -> str | None:
+    """The running kernel's description of migrate:mm_migrate_pages, or None if not readable."""
+    for root in TRACEFS:
+        try:
+            return (root / "events/migrate/mm_migrate_pages/format").read_text()
+        except OSError:
+            continue
+    return None
+
+
+def parse_migrate_format(text: str) -> dict[str, Any]:
+    """From a tracepoint's format file: the places of mode and reason, and their names.
+
+    The fields stand in the order of the tracepoint's arguments; kernels before
+    6.6 have no large_folio_split among them.
+    """
+    fields = [name for name in re.findall(r"field:[^;]*?(\w+);", text) if "common_" not in name]
+    symbols = re.findall(r"__print_symbolic\(REC->(\w+), (.*?)\)", text)
+    names = {
+        field: dict(re.findall(r'\{(\d+), "([^"]*)"\}', table.replace(" }", "}").replace("{ ", "{")))
+        for field, table in symbols
+    }
+    return {
+        "mode_argument": fields.index("mode"),
+        "reason_argument": fields.index("reason"),
+        "modes": names.get("mode", {}),
+        "reasons": names.get("reason", {}),
+    }
+
+
+def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
+    """Compile and load everything: the message for the parent and the fds that go with it.
+
+    Raises SentinelError with the reason that stands in the way.
+    """
+    check_permitted()
+    check_kernel_headers()
+    bcc = import_bcc()
+    text = program_text()
+    notes = []
+    programs = dict(PROGRAMS)
+    described = migrate_format()
+    migrate = {"mode_argument": 6, "reason_argument": 7, "modes": {}, "reasons": {}}
+    if described is None:
+        del programs["mm_migrate_pages"]
+        notes.append("tracefs is not readable: page migrations are not counted")
+    else:
+        migrate = parse_migrate_format(described)
+    defines = {
+        "FAULT_RING_PAGES": ring_pages,
+        "MIGRATE_MODE_ARG": migrate["mode_argument"],
+        "MIGRATE_REASON_ARG": migrate["reason_argument"],
+    }
+    flags = ["-Wno-everything", *(f"-D{name}={value}" for name, value in defines.items())]
+    try:
+        bpf = bcc.BPF(text=text, cflags=flags)
+        loaded = {
+            tracepoint: bpf.load_func(function, bcc.BPF.RAW_TRACEPOINT).fd
+            for tracepoint, function in programs.items()
+        }
+        maps = {name: bpf[name].map_fd for name in MAP_VALUE_BYTES}
+    except Exception as error:  # bcc raises plain Exception for all that clang and the kernel say
+        raise SentinelError("failed", f"bcc cannot load the eBPF programs: {error}") from error
+    message = {
+        "maps": list(maps),
+        "programs": list(loaded),
+        "ring_bytes": ring_pages * os.sysconf("SC_PAGE_SIZE"),
+        "modes": migrate["modes"],
+        "reasons": migrate["reasons"],
+        "notes": notes,
+    }
+    return message, [*maps.values(), *loaded.values()]
+
+
+@contextlib.contextmanager
+def _reported_to(parent: socket.socket) -> Iterator[None]:
+    """Send an error to the parent in place of the fds."""
+    try:
+        yield
+    except SentinelError as error:
+        text = {"code": error.code, "message": error.message, "hint": error.hint}
+        parent.send(json.dumps({"error": text}).encode())
+
+
+def main() -> None:
+    """Load, send, end; the parent's link fds keep the programs running."""
+    parent = socket.socket(fileno=os.dup(0))
+    with parent, _reported_to(parent):
+        message, fds = load(int(sys.argv[1]))
+        socket.send_fds(parent, [json.dumps(message).encode()], fds)
+
+
+if __name__ == "__main__":
+    main()
