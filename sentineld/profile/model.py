@@ -76,6 +76,7 @@ class Profile:
     peak_bytes: int  # largest sum of live page-rounded tensor bytes, persistent ones included
     source: str  # where the accesses come from: "module", "shim", "module+shim"
     unattributed_pages: int  # sampled page x stretch pairs that met no live tensor
+    heap_base: int = 0  # address of the shim's heap; persistent tensors lie at offsets from it
 
     @property
     def stretch_count(self) -> int:
