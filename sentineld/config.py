@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's configuration: TOML files, strict about names and types."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from sentineld.errors import SentinelError
+from sentineld.units import FastBudget
+
+CONFIG_FILE = Path("/etc/sentineld/config.toml")
+
+
+@dataclass(frozen=True)
+class TierOverrides:
+    """[tiers]: what the machine doesn't say, or says wrongly."""
+
+    fast: tuple[int, ...] = ()  # node ids; empty: as discovered
+    slow: tuple[int, ...] = ()
+    migration_bytes_per_s: float = 0.0  # 0: measured at start
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings with their defaults; docs/config.md describes each."""
+
+    shim_socket: str = "/run/sentineld/shim.sock"
+    control_socket: str = "/run/sentineld/control.sock"
+    socket_group: str = "sentineld"
+    state_dir: str = "/var/lib/sentineld"
+    metrics_address: str = "127.0.0.1"
+    metrics_port: int = 9464  # 0: no metrics
+    ebpf: str = "auto"  # auto, off, required
+    policy: str = "sentinel"
+    fast: str = "20%"
+    auto_attach: bool = False
+    barrier_timeout_ms: int = 2000
+    log_records: int = 1 << 20
+    plan_timeout_s: int = 120
+    tiers: TierOverrides = field(default_factory=TierOverrides)
+
+
+def load(path: Path | None = None) -> Config:
+    """The settings of a file and of the config.d/*.toml beside it, in name order.
+
+    Without a path, /etc/sentineld/config.toml if it exists. Raises
+    SentinelError("bad-config") that names file and key.
+    """
+    config = Config()
+    main = path or CONFIG_FILE
+    if path is not None and not path.exists():
+        raise SentinelError("bad-config", f"{path} does not exist", "name another with --config")
+    for file in [main, *sorted((main.parent / "config.d").glob("*.toml"))]:
+        if file.exists():
+            config = _merge(config, file)
+    _check(config)
+    return config
+
+
+def _merge(config: Config, file: Path) -> Config:
+    try:
+        table = tomllib.loads(file.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SentinelError("bad-config", f"{file}: {error}") from None
+    tiers = table.pop("tiers", None)
+    values = _typed(file, "", Config, table)
+    if tiers is not None:
+        if not isinstance(tiers, dict):
+            raise SentinelError("bad-config", f"{file}: tiers is no table", "write [tiers]")
+        values["tiers"] = replace(config.tiers, **_typed(file, "tiers.", TierOverrides, tiers))
+    return replace(config, **values)
+
+
+def _typed(file: Path, prefix: str, kind: type, table: dict[str, Any]) -> dict[str, Any]:
+    defaults = {f.name: getattr(kind(), f.name) for f in fields(kind) if f.name != "tiers"}
+    values = {}
+    for key, value in table.items():
+        if key not in defaults:
+            close = difflib.get_close_matches(key, defaults, n=1)
+            raise SentinelError(
+                "bad-config",
+                f"{file}: unknown key {prefix}{key}",
+                f"did you mean {prefix}{close[0]}?" if close else _known(prefix, defaults),
+            )
+        values[key] = _converted(file, prefix + key, value, defaults[key])
+    return values
+
+
+def _known(prefix: str, names: Iterable[str]) -> str:
+    return "known keys: " + ", ".join(prefix + name for name in names)
+
+
+def _converted(file: Path, key: str, value: Any, default: Any) -> Any:
+    if isinstance(default, tuple):
+        if isinstance(value, list) and all(type(node) is int and node >= 0 for node in value):
+            return tuple(value)
+        raise SentinelError("bad-config", f"{file}: {key} must be a list of node ids")
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    if type(value) is not type(default):
+        raise SentinelError(
+            "bad-config", f"{file}: {key} must be a {type(default).__name__}, not {value!r}"
+        )
+    return value
+
+
+def _check(config: Config) -> None:
+    if config.ebpf not in ("auto", "off", "required"):
+        raise SentinelError(
+            "bad-config", f"ebpf = {config.ebpf!r}", "use auto, off or required"
+        )
+    records = config.log_records
+    if not 4096 <= records <= 1 << 24 or records & (records - 1):
+        raise SentinelError(
+            "bad-config", f"log_records = {records}", "use a power of two, 4096 to 16777216"
+        )
+    if config.tiers.migration_bytes_per_s < 0 or config.barrier_timeout_ms < 0:
+        raise SentinelError("bad-config", "a negative rate or time", "use 0 or more")
+    try:
+        FastBudget.parse(config.fast)
+    except SentinelError as error:
+        raise SentinelError("bad-config", f"fast: {error.message}", error.hint) from None

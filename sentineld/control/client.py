@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client's side of the control socket: one request, one answer."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+from sentineld.control.frames import FrameBuffer, FrameError, encode
+from sentineld.errors import EXIT_STATUS, SentinelError
+
+CONTROL_VERSION = 1
+
+
+def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -> Any:
+    """The daemon's answer to a verb.
+
+    Raises the daemon's own SentinelError, or daemon-unreachable, not-permitted
+    and protocol-mismatch where no answer can be had.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(str(path))
+        except PermissionError:
+            raise SentinelError(
+                "not-permitted",
+                f"no permission to use {path}",
+                "be root or a member of the group sentineld",
+            ) from None
+        except OSError as error:
+            raise SentinelError(
+                "daemon-unreachable",
+                f"no daemon answers at {path}: {error.strerror or error}",
+                "start it: systemctl start sentineld",
+            ) from None
+        answer = _exchange(connection, verb, arguments)
+    if answer.get("version") != CONTROL_VERSION:
+        raise SentinelError(
+            "protocol-mismatch",
+            f"the daemon speaks control protocol {answer.get('version')}, not {CONTROL_VERSION}",
+            "use the sentinelctl that came with the running daemon",
+        )
+    error = answer.get("error")
+    if error is None:
+        return answer.get("result")
+    code = error.get("code")
+    raise SentinelError(
+        code if code in EXIT_STATUS else "failed",
+        str(error.get("message", "the daemon gave no reason")),
+        str(error.get("hint", "")),
+    )
+
+
+def _exchange(
+    connection: socket.socket, verb: str, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    buffer = FrameBuffer()
+    try:
+        connection.sendall(
+            encode({"version": CONTROL_VERSION, "verb": verb, "arguments": arguments})
+        )
+        while True:
+            data = connection.recv(1 << 16)
+            if not data:
+                raise SentinelError(
+                    "daemon-unreachable",
+                    "the daemon closed the connection without an answer",
+                    "see journalctl -u sentineld",
+                )
+            messages = buffer.feed(data)
+            if messages:
+                return messages[0]
+    except TimeoutError:
+        raise SentinelError(
+            "daemon-unreachable", f"no answer to {verb} in time", "see journalctl -u sentineld"
+        ) from None
+    except ConnectionError as error:
+        raise SentinelError(
+            "daemon-unreachable", f"the connection broke: {error}", "see journalctl -u sentineld"
+        ) from None
+    except FrameError as error:
+        raise SentinelError("protocol-mismatch", f"the daemon's answer: {error}") from None

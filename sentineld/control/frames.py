@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Framed JSON over a Unix stream socket, with file descriptors.
+
+A frame is a 4-byte little-endian length and that many bytes of UTF-8 JSON (an
+object). File descriptors travel as SCM_RIGHTS on the frame's first byte. The
+control socket and the shim's socket both speak it.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+FRAME_BYTES_MAX = 8 << 20
+FDS_MAX = 8
+
+Message = dict[str, Any]
+
+
+class FrameError(Exception):
+    """The peer sent what is no frame; the connection can't be used any more."""
+
+
+def encode(message: Message) -> bytes:
+    """The frame that carries the message."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return struct.pack("<I", len(body)) + body
+
+
+class FrameBuffer:
+    """Takes bytes as they come and gives back whole messages."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Messages completed by the data. Raises FrameError on anything else than JSON objects."""
+        self._bytes += data
+        messages: list[Message] = []
+        while len(self._bytes) >= 4:
+            length = int.from_bytes(self._bytes[:4], "little")
+            if length > FRAME_BYTES_MAX:
+                raise FrameError(f"a frame of {length} bytes is over the limit")
+            if len(self._bytes) < 4 + length:
+                break
+            body = bytes(self._bytes[4 : 4 + length])
+            del self._bytes[: 4 + length]
+            try:
+                message = json.loads(body)
+            except (ValueError, RecursionError) as error:
+                raise FrameError(f"not JSON: {error}") from None
+            if not isinstance(message, dict):
+                raise FrameError("a frame holds no JSON object")
+            messages.append(message)
+        return messages
+
+
+class FrameSocket:
+    """A non-blocking stream socket that carries frames and file descriptors."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+        self._buffer = FrameBuffer()
+        self._fds: list[int] = []
+
+    def fileno(self) -> int:
+        """The socket's descriptor, for event loops."""
+        return self._socket.fileno()
+
+    def receive(self) -> list[Message]:
+        """Messages that have arrived. Raises FrameError on garbage, EOFError at the peer's end."""
+        messages: list[Message] = []
+        while True:
+            try:
+                data, fds, flags, _ = socket.recv_fds(self._socket, 1 << 16, FDS_MAX)
+            except (BlockingIOError, InterruptedError):
+                return messages
+            except ConnectionError:
+                raise EOFError from None
+            self._fds += fds
+            if flags & socket.MSG_CTRUNC or len(self._fds) > FDS_MAX:
+                raise FrameError("too many file descriptors")
+            if not data:
+                if messages:
+                    return messages
+                raise EOFError
+            messages += self._buffer.feed(data)
+
+    def take_fds(self, count: int) -> list[int]:
+        """The next file descriptors received; the caller owns them. Raises FrameError."""
+        if len(self._fds) < count:
+            raise FrameError(f"{count} file descriptors expected, {len(self._fds)} came")
+        taken, self._fds = self._fds[:count], self._fds[count:]
+        return taken
+
+    def send(self, message: Message, fds: Sequence[int] = ()) -> None:
+        """Send one frame. A peer that doesn't read is treated as gone: raises EOFError."""
+        data = encode(message)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            sent = self._socket.sendmsg([data], rights, socket.MSG_NOSIGNAL)
+        except (BlockingIOError, ConnectionError, OSError):
+            raise EOFError from None
+        if sent != len(data):
+            # The rest of a frame can never follow in order: the stream is spoilt.
+            raise EOFError
+
+    def peer(self) -> tuple[int, int, int]:
+        """pid, uid and gid of the peer, as the kernel vouches for them (SO_PEERCRED)."""
+        size = struct.calcsize("3i")
+        pid, uid, gid = struct.unpack(
+            "3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        )
+        return pid, uid, gid
+
+    def close(self) -> None:
+        """Close the socket and the descriptors that nobody took."""
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
+        self._socket.close()

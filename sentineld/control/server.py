@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's two Unix sockets: control (sentinelctl) and shim (training processes)."""
+
+from __future__ import annotations
+
+import asyncio
+import grp
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sentineld.control.client import CONTROL_VERSION
+from sentineld.control.frames import FrameBuffer, FrameError, FrameSocket, Message, encode
+from sentineld.errors import SentinelError
+from sentineld.observe.shimlink import ShimLink
+
+log = logging.getLogger(__name__)
+
+Verb = Callable[[int, Message], Any]
+"""A verb's handler: (uid of the caller, arguments) -> JSON-able result. Runs in a thread."""
+
+SOCKET_BACKLOG = 64
+
+
+def listen(path: Path, mode: int, group: str | None) -> socket.socket:
+    """A listening Unix socket that nobody can reach before its mode is right.
+
+    A socket left by a dead daemon is replaced; a live daemon's is not. Raises
+    SentinelError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink(missing_ok=True)
+        else:
+            raise SentinelError(
+                "failed", f"another daemon listens at {path}", "stop it: systemctl stop sentineld"
+            )
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    umask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        listener.close()
+        raise SentinelError(
+            "failed", f"can't listen at {path}: {error.strerror}", "name another in the config"
+        ) from None
+    finally:
+        os.umask(umask)
+    if group is not None:
+        try:
+            os.chown(path, -1, grp.getgrnam(group).gr_gid)
+        except (KeyError, PermissionError) as error:
+            log.warning("%s stays with its owner's group: %s", path, error)
+    os.chmod(path, mode)
+    listener.listen(SOCKET_BACKLOG)
+    return listener
+
+
+class ControlServer:
+    """Answers one request a connection."""
+
+    def __init__(self, verbs: Mapping[str, Verb]) -> None:
+        self._verbs = verbs
+
+    async def serve(self, connection: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
+        """The callback of asyncio.start_unix_server."""
+        try:
+            message = await self._read(connection)
+            if message is not None:
+                peer = answer.get_extra_info("socket")
+                answer.write(encode(await self._answer(_peer_uid(peer), message)))
+                await answer.drain()
+        except (ConnectionError, FrameError, TimeoutError) as error:
+            log.info("a control connection broke: %s", error)
+        finally:
+            answer.close()
+
+    @staticmethod
+    async def _read(connection: asyncio.StreamReader) -> Message | None:
+        buffer = FrameBuffer()
+        while data := await asyncio.wait_for(connection.read(1 << 16), timeout=10):
+            if messages := buffer.feed(data):
+                return messages[0]
+        return None
+
+    async def _answer(self, uid: int, message: Message) -> Message:
+        try:
+            if message.get("version") != CONTROL_VERSION:
+                raise SentinelError(
+                    "protocol-mismatch",
+                    f"the daemon speaks control protocol {CONTROL_VERSION}",
+                    "use the sentinelctl that came with the running daemon",
+                )
+            verb = self._verbs.get(str(message.get("verb")))
+            arguments = message.get("arguments")
+            if verb is None or not isinstance(arguments, dict):
+                raise SentinelError("usage", f"no verb {message.get('verb')!r}")
+            result = await asyncio.to_thread(verb, uid, arguments)
+            return {"version": CONTROL_VERSION, "result": result}
+        except SentinelError as error:
+            described = {"code": error.code, "message": error.message, "hint": error.hint}
+        except Exception:
+            log.exception("verb %s failed", message.get("verb"))
+            described = {
+                "code": "failed",
+                "message": "the daemon met an error of its own",
+                "hint": "see journalctl -u sentineld",
+            }
+        return {"version": CONTROL_VERSION, "error": described}
+
+
+def _peer_uid(peer: Any) -> int:
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[4:8], "little")
+
+
+class ShimServer:
+    """Accepts shims, turns their hello into a ShimLink and passes their messages on."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        on_hello: Callable[[ShimLink], Callable[[Message | None], None]],
+    ) -> None:
+        """on_hello gives the receiver of the link's messages; None stands for the link's end."""
+        self._listener = listener
+        self._on_hello = on_hello
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        frames = FrameSocket(connection)
+        receiver: list[Callable[[Message | None], None]] = []
+        self._loop.add_reader(frames.fileno(), self._read, frames, receiver)
+
+    def _read(
+        self, frames: FrameSocket, receiver: list[Callable[[Message | None], None]]
+    ) -> None:
+        try:
+            for message in frames.receive():
+                if receiver:
+                    receiver[0](message)
+                elif message.get("type") == "hello":
+                    receiver.append(self._on_hello(ShimLink(frames, message)))
+                else:
+                    raise FrameError("no hello came first")
+        except (EOFError, FrameError, SentinelError) as error:
+            if not isinstance(error, EOFError):
+                log.warning("a shim's connection (pid %d) ends: %s", frames.peer()[0], error)
+            self._loop.remove_reader(frames.fileno())
+            if receiver:
+                receiver[0](None)
+            else:
+                frames.close()
+
+    def close(self) -> None:
+        """Take no new shims."""
+        self._loop.remove_reader(self._listener.fileno())
+        self._listener.close()

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""systemd's readiness and watchdog messages; sd_notify(3) documents the datagram."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+
+def notify(message: str) -> None:
+    """Send e.g. "READY=1" to the service manager; nothing happens without one."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as peer:
+        try:
+            peer.sendto(message.encode(), address)
+        except OSError:
+            return  # a manager that went away is not the daemon's trouble
+
+
+def watchdog_interval_s() -> float | None:
+    """Half of the watchdog's time, or None where none is asked for."""
+    microseconds = os.environ.get("WATCHDOG_USEC", "")
+    if not microseconds.isdigit() or os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(
+        os.getpid()
+    ):
+        return None
+    return int(microseconds) / 2e6

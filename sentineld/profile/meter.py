@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The meter: which tier served the accesses to tensor pages, stretch by stretch.
+
+It counts touched page x stretch, not bytes: a page that a stretch touches a
+thousand times counts once, at the node it was on when first touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.observe.model import ACCESS_RESIDENCY
+from sentineld.tiers import Tiers
+
+
+@dataclass(frozen=True)
+class StretchMeter:
+    """One stretch. accesses count touched pages; resident_bytes are those at its end, by tier."""
+
+    layer: int
+    time_ns: int
+    accesses: int
+    fast_accesses: int
+    resident_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StepMeter:
+    """One step of the meter."""
+
+    step: int
+    time_ns: int
+    accesses: int
+    fast_accesses: int
+    unknown_node: int
+    charged_bytes_max: int
+    moved_bytes: int
+    late_moves: int
+    stretches: tuple[StretchMeter, ...]
+
+    @property
+    def fast_share(self) -> float:
+        """Sampled accesses served by the fast tier / all sampled accesses; 0..1."""
+        return self.fast_accesses / self.accesses if self.accesses else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for the control protocol."""
+        return {**asdict(self), "fast_share": self.fast_share}
+
+
+def meter_step(
+    step: int,
+    boundaries: npt.NDArray[np.void],
+    samples: npt.NDArray[np.void],
+    tiers: Tiers,
+    page_bytes: int,
+    unmanaged_fast_bytes: int,
+    moved_bytes: int,
+    late_moves: int,
+) -> StepMeter:
+    """Meter one step.
+
+    boundaries: RECORD_DTYPE, the step's STEP and BOUNDARY records and the next
+    STEP record, each naming the epoch that begins there. samples: SAMPLE_DTYPE
+    of at least those epochs, residency records among them.
+    """
+    epochs = boundaries["address"].astype(np.int64)
+    stretch_of = np.searchsorted(epochs, samples["epoch"].astype(np.int64), side="right") - 1
+    inside = (stretch_of >= 0) & (stretch_of < len(epochs) - 1)
+    count = len(epochs) - 1
+    tier_of_node = np.full(256, -1, np.int64)
+    for index, tier in enumerate(tiers.tiers):
+        tier_of_node[list(tier.nodes)] = index
+    tier = tier_of_node[samples["node"]]
+
+    residency = (samples["flags"] & ACCESS_RESIDENCY) != 0
+    accesses = inside & ~residency
+    resident = np.zeros((count, len(tiers.tiers)), np.int64)
+    known = inside & residency & (tier >= 0)
+    np.add.at(
+        resident,
+        (stretch_of[known], tier[known]),
+        samples["page"][known].astype(np.int64) * page_bytes,
+    )
+    total = np.bincount(stretch_of[accesses], minlength=count)
+    fast = np.bincount(stretch_of[accesses & (tier == 0)], minlength=count)
+    times = np.diff(boundaries["time_ns"].astype(np.int64))
+    return StepMeter(
+        step=step,
+        time_ns=int(times.sum()),
+        accesses=int(total.sum()),
+        fast_accesses=int(fast.sum()),
+        unknown_node=int(np.count_nonzero(accesses & (tier < 0))),
+        charged_bytes_max=int(resident[:, 0].max(initial=0)) + unmanaged_fast_bytes,
+        moved_bytes=moved_bytes,
+        late_moves=late_moves,
+        stretches=tuple(
+            StretchMeter(
+                layer=int(boundaries["layer"][index]),
+                time_ns=int(times[index]),
+                accesses=int(total[index]),
+                fast_accesses=int(fast[index]),
+                resident_bytes=tuple(int(value) for value in resident[index]),
+            )
+            for index in range(count)
+        ),
+    )

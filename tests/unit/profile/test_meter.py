@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The meter on a step small enough to count by hand.
+
+    epoch      10        11        12        13 (next step)
+    boundary    0         1         2
+    page 1   fast       fast       slow
+    page 2   slow(w)     .         fast
+    resident  2+1        1+2       1+2        (pages on node 0 + node 1)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.observe.model import ACCESS_RESIDENCY, ACCESS_WRITE, RECORD_DTYPE, SAMPLE_DTYPE
+from sentineld.profile.meter import meter_step
+from sentineld.tiers import Tier, Tiers
+
+TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "test")
+
+
+def step() -> tuple[np.ndarray, np.ndarray]:
+    boundaries = np.zeros(4, RECORD_DTYPE)
+    boundaries["address"] = [10, 11, 12, 13]
+    boundaries["time_ns"] = [100, 150, 170, 300]
+    boundaries["layer"] = [0, 7, 8, 0]
+    samples = np.array(
+        [
+            (99, 9, 0, 0, 0),  # the step before
+            (1, 10, 0, 0, 0),
+            (2, 10, 1, ACCESS_WRITE, 0),
+            (2, 10, 0, ACCESS_RESIDENCY, 0),
+            (1, 10, 1, ACCESS_RESIDENCY, 0),
+            (1, 11, 0, 0, 0),
+            (1, 11, 0, ACCESS_RESIDENCY, 0),
+            (2, 11, 1, ACCESS_RESIDENCY, 0),
+            (1, 12, 1, 0, 0),
+            (2, 12, 255, 0, 0),  # the module could not tell
+            (1, 12, 0, ACCESS_RESIDENCY, 0),
+            (2, 12, 1, ACCESS_RESIDENCY, 0),
+            (99, 13, 0, 0, 0),  # the step after
+        ],
+        SAMPLE_DTYPE,
+    )
+    return boundaries, samples
+
+
+def test_the_meter_counts_pages_by_stretch_and_tier() -> None:
+    boundaries, samples = step()
+    metered = meter_step(5, boundaries, samples, TIERS, 4096, 1000, 8192, 1)
+    assert (metered.accesses, metered.fast_accesses, metered.unknown_node) == (5, 2, 1)
+    assert metered.fast_share == 0.4
+    assert metered.charged_bytes_max == 2 * 4096 + 1000
+    assert [s.accesses for s in metered.stretches] == [2, 1, 2]
+    assert [s.fast_accesses for s in metered.stretches] == [1, 1, 0]
+    assert [s.resident_bytes for s in metered.stretches] == [
+        (2 * 4096, 4096),
+        (4096, 2 * 4096),
+        (4096, 2 * 4096),
+    ]
+    assert [s.time_ns for s in metered.stretches] == [50, 20, 130]
+    assert [s.layer for s in metered.stretches] == [0, 7, 8]
+    assert metered.to_json()["fast_share"] == 0.4
+
+
+def test_a_step_without_accesses_has_no_share() -> None:
+    boundaries, samples = step()
+    metered = meter_step(5, boundaries, samples[:0], TIERS, 4096, 0, 0, 0)
+    assert (metered.accesses, metered.fast_share, metered.charged_bytes_max) == (0, 0.0, 0)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration names what is wrong and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sentineld.config import load
+from sentineld.errors import SentinelError
+
+
+
+def test_later_files_win(tmp_path: Path) -> None:
+    main = tmp_path / "config.toml"
+    main.write_text('fast = "30%"\npolicy = "first-touch"\n[tiers]\nfast = [0]\n')
+    (tmp_path / "config.d").mkdir()
+    (tmp_path / "config.d" / "10-a.toml").write_text('fast = "10%"\n')
+    (tmp_path / "config.d" / "60-b.toml").write_text('fast = "48MiB"\n[tiers]\nslow = [2]\n')
+    config = load(main)
+    assert (config.fast, config.policy) == ("48MiB", "first-touch")
+    assert (config.tiers.fast, config.tiers.slow) == ((0,), (2,))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('polcy = "sentinel"', "did you mean policy?"),
+        ("[tiers]\nfats = [0]", "did you mean tiers.fast?"),
+        ("metrics_port = true", "metrics_port must be a int"),
+        ("[tiers]\nfast = [-1]", "tiers.fast must be a list of node ids"),
+        ("log_records = 5000", "power of two"),
+        ('ebpf = "maybe"', "auto, off or required"),
+        ('fast = "120%"', "up to 100%"),
+        ("fast = ", "config.toml"),
+        ("tiers = 3", "write [tiers]"),
+    ],
+)
+def test_mistakes_are_named(tmp_path: Path, text: str, named: str) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    with pytest.raises(SentinelError) as caught:
+        load(file)
+    assert caught.value.code == "bad-config"
+    assert named in str(caught.value)
+
+
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
+    with pytest.raises(SentinelError, match="does not exist"):
+        load(tmp_path / "none.toml")
