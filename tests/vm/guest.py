@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boots and drives one guest.
+
+    with Guest() as guest:
+        guest.put_tree()
+        print(guest.run("uname -r").stdout)
+        guest.check_kernel_log()
+
+Any number of guests run side by side; each has its own port, overlay and
+kernel log, and ends with the process that started it.
+"""
+
+from __future__ import annotations
+
+import io
+import shlex
+import shutil
+import socket
+import subprocess
+import tarfile
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from . import kernel_log
+from .accel import choose_accelerator
+from .host import REPOSITORY, MachineError, require_ready, say
+from .image import Image, ensure_image
+from .qemu import SLOWEST_NODE, Hardware, Variant, command_line
+from .rootfs import build_artifacts
+from .ssh import Command, Connection, GuestProcess
+
+TREE = "/root/sentineld"
+"""Where put_tree() lays the repository in a guest."""
+
+START_ATTEMPTS = 5
+"""A free port may be taken by another between the look and QEMU's bind."""
+
+THREE_TIER_SETUP = f"""
+set -e
+modprobe -a nfit nd_pmem
+udevadm settle
+ndctl create-namespace -f -e namespace0.0 -m devdax -M mem
+modprobe -a device_dax kmem
+echo offline > /sys/devices/system/memory/auto_online_blocks
+daxctl reconfigure-device --mode=system-ram --human dax0.0
+test "$(cat /sys/devices/system/node/node{SLOWEST_NODE}/meminfo | awk '/MemTotal/ {{print $4}}')" -gt 0
+"""
+"""Turns the guest's NVDIMM into memory of its own node, as Optane is used."""
+
+
+class Guest:
+    """One machine with memory tiers, up from `__enter__` to `__exit__`.
+
+    VARIANT is "two-tier" (node 0 fast, node 1 slow) or "three-tier" (node 2
+    slowest, persistent memory). Sizes are in MiB. PLUGIN is what QEMU's
+    -plugin takes (PATH[,NAME=VALUE...]) and forces TCG; its output is in
+    `plugin_log`. TCG_THREAD "single" gives up parallel CPUs for exact
+    emulation of code patched at run time. EXTRA goes to QEMU as it is.
+    """
+
+    def __init__(
+        self,
+        variant: Variant = "two-tier",
+        *,
+        fast_mib: int = 2048,
+        slow_mib: int = 1024,
+        slowest_mib: int = 1024,
+        cpus: int = 2,
+        plugin: str | Path | None = None,
+        tcg_thread: str = "multi",
+        extra: tuple[str, ...] = (),
+        boot_seconds: float = 240.0,
+        image: Image | None = None,
+    ) -> None:
+        if tcg_thread not in ("multi", "single"):
+            raise ValueError(f"tcg_thread is multi or single, not {tcg_thread!r}")
+        self._hardware = Hardware(
+            variant=variant,
+            fast_mib=fast_mib,
+            slow_mib=slow_mib,
+            slowest_mib=slowest_mib,
+            cpus=cpus,
+            tcg_thread="single" if tcg_thread == "single" else "multi",
+            plugin=None if plugin is None else str(plugin),
+            extra=extra,
+        )
+        self._boot_seconds = boot_seconds
+        self._image = image
+        self._work: Path | None = None
+        self._qemu: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._log_seen = 0
+        self.accelerator = ""
+        self.port = 0
+
+    def __enter__(self) -> Guest:
+        self.boot()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- life ---------------------------------------------------------------
+
+    def boot(self) -> None:
+        """Boot and wait until root can log in. Raises MachineError if that fails."""
+        require_ready()
+        image = self._image = self._image or ensure_image()
+        self._work = Path(tempfile.mkdtemp(prefix="sentinel-vm-"))
+        try:
+            self._choose_accelerator(image)
+            start = time.monotonic()
+            self._start_qemu(image)
+            self._connect(image, start + self._boot_seconds)
+            if self._hardware.variant == "three-tier":
+                self.run(THREE_TIER_SETUP, timeout=300)
+            say(f"guest up on port {self.port} after {time.monotonic() - start:.1f} s")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Switch the guest off without ceremony: its disk is thrown away anyway."""
+        if self._connection is not None:
+            self._connection.close()
+        if self._qemu is not None:
+            self._qemu.kill()
+            self._qemu.wait()
+        if self._work is not None:
+            shutil.rmtree(self._work, ignore_errors=True)
+            self._work = None
+
+    def power_off(self, timeout: float = 120.0) -> None:
+        """Shut down in order (services stop, modules' exit paths run), then wait."""
+        self.run("systemctl poweroff", check=False, timeout=timeout)
+        assert self._qemu is not None
+        try:
+            self._qemu.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise MachineError(f"guest did not power off in {timeout:.0f} s") from None
+
+    def _choose_accelerator(self, image: Image) -> None:
+        if self._hardware.plugin:
+            accelerator, reason = "tcg", "a QEMU plugin needs it"
+        else:
+            accelerator, reason = choose_accelerator(image)
+        say(f"accelerator: {accelerator} ({reason})")
+        self.accelerator = accelerator
+        fields = {**vars(self._hardware), "accelerator": accelerator}
+        self._hardware = Hardware(**fields)
+
+    def _start_qemu(self, image: Image) -> None:
+        assert self._work is not None
+        for _ in range(START_ATTEMPTS):
+            self.port = _free_port()
+            self.log_path.write_bytes(b"")
+            command = command_line(
+                image, self._hardware, self.port, self._work, self.log_path
+            )
+            self._qemu = _spawn_for_life(command, self._work / "qemu.log")
+            time.sleep(0.5)
+            if self._qemu.poll() is None:
+                return
+            if "host forwarding" not in self._qemu_output():
+                break
+        raise MachineError(f"QEMU did not start: {self._qemu_output()}")
+
+    def _connect(self, image: Image, deadline: float) -> None:
+        assert self._qemu is not None and self._work is not None
+        connection = Connection(image, self.port, self._work)
+        while not connection.answers():
+            if self._qemu.poll() is not None:
+                raise MachineError(f"QEMU ended while booting: {self._last_words()}")
+            if time.monotonic() > deadline:
+                raise MachineError(f"no ssh after {self._boot_seconds:.0f} s: {self._last_words()}")
+            time.sleep(0.3)
+        connection.open(deadline)
+        self._connection = connection
+
+    def _qemu_output(self) -> str:
+        assert self._work is not None
+        return (self._work / "qemu.log").read_text(errors="replace").strip()
+
+    def _last_words(self) -> str:
+        tail = self.kernel_log().splitlines()[-8:]
+        return "\n".join([self._qemu_output(), *tail]).strip()
+
+    # -- commands -----------------------------------------------------------
+
+    @property
+    def connection(self) -> Connection:
+        """The ssh connection of the running guest."""
+        if self._connection is None:
+            raise MachineError("the guest is not running")
+        return self._connection
+
+    def run(
+        self,
+        command: Command,
+        timeout: float = 300.0,
+        check: bool = True,
+        stdin: str | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a bash line or an argv as root and wait; see Connection.run."""
+        return self.connection.run(command, timeout, check, stdin)
+
+    def start(self, command: Command) -> GuestProcess:
+        """Start a command and return at once; its output comes from `.stdout`."""
+        return self.connection.start(command)
+
+    # -- files --------------------------------------------------------------
+
+    def put(self, local: str | Path, remote: str) -> None:
+        """Copy a file or a folder to the path REMOTE, whose parents are made."""
+        archive = io.BytesIO()
+        name = Path(remote).name
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            tar.add(local, arcname=name, filter=_as_root)
+        self._unpack(archive.getvalue(), str(Path(remote).parent))
+
+    def put_tree(self) -> None:
+        """Copy the repository's files (tracked, and untracked but not ignored) to TREE.
+
+        What was there before is removed, build products included.
+        """
+        listing = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=REPOSITORY,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        archive = io.BytesIO()
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            for name in sorted(set(listing.stdout.split("\0")) - {""}):
+                # A tracked file may be deleted in the working tree.
+                if (REPOSITORY / name).exists():
+                    tar.add(REPOSITORY / name, arcname=name, recursive=False, filter=_as_root)
+        self.run(f"rm -rf {TREE}")
+        self._unpack(archive.getvalue(), TREE)
+
+    def put_artifacts(self) -> None:
+        """Build the C parts natively and put them where make leaves them in TREE."""
+        assert self._image is not None
+        for place, built in build_artifacts(image=self._image).items():
+            self.put(built, f"{TREE}/{place}")
+
+    def get(self, remote: str, local: str | Path) -> None:
+        """Copy the file REMOTE here, to the path LOCAL, whose parents are made."""
+        target = Path(local)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as output:
+            result = subprocess.run(
+                self.connection.argv(f"cat -- {shlex.quote(remote)}"),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.PIPE,
+            )
+        if result.returncode != 0:
+            target.unlink()
+            raise MachineError(f"cannot read {remote}: {result.stderr.decode().strip()}")
+
+    def _unpack(self, archive: bytes, folder: str) -> None:
+        where = shlex.quote(folder)
+        result = subprocess.run(
+            self.connection.argv(f"mkdir -p {where} && tar -x -C {where}"),
+            input=archive,
+            capture_output=True,
+        )
+        if result.returncode != 0:
+            raise MachineError(f"cannot write {folder}: {result.stderr.decode().strip()}")
+
+    # -- logs ---------------------------------------------------------------
+
+    @property
+    def log_path(self) -> Path:
+        """The kernel log's file on this machine; gone after close()."""
+        assert self._work is not None
+        return self._work / "kernel.log"
+
+    @property
+    def plugin_log(self) -> Path:
+        """What the QEMU plugin printed; gone after close()."""
+        assert self._work is not None
+        return self._work / "plugin.log"
+
+    def kernel_log(self) -> str:
+        """The whole kernel log since power-on, as the serial line carried it."""
+        return self.log_path.read_text(errors="replace").replace("\r", "")
+
+    def kernel_problems(self) -> list[str]:
+        """The kernel log's lines that tell of a problem (see kernel_log.PROBLEM)."""
+        return kernel_log.problems(self.kernel_log())
+
+    def check_kernel_log(self) -> None:
+        """Raise MachineError with the log around it if a problem is new since the last check."""
+        log = self.kernel_log()
+        start, self._log_seen = self._log_seen, len(log)
+        if found := kernel_log.problems(log[start:]):
+            excerpt = log[log.index(found[0], start) :].splitlines()[:60]
+            raise MachineError("the kernel log has problems:\n" + "\n".join(excerpt))
+
+
+def _as_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    return entry
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _spawn_for_life(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start COMMAND so that the kernel kills it when this process ends, however it ends.
+
+    The parent-death signal follows the thread that started the child, not its
+    process, so a thread that lives as long as the child starts it.
+    """
+    started = threading.Event()
+    children: list[subprocess.Popen[bytes]] = []
+
+    def keep() -> None:
+        try:
+            with log.open("wb") as output:
+                child = subprocess.Popen(
+                    ["setpriv", "--pdeathsig", "KILL", *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                )
+            children.append(child)
+        finally:
+            started.set()
+        child.wait()
+
+    threading.Thread(target=keep, daemon=True, name="qemu keeper").start()
+    started.wait()
+    if not children:
+        raise MachineError("cannot start QEMU")
+    return children[0]

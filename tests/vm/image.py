@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the guest image once for each recipe and finds it again.
+
+An image is the folder build/vm/<hash of the recipe>/:
+
+    root/         the root tree, in which rootfs.in_root builds at native speed
+    disk.ext4     the same tree as a file system (sparse)
+    vmlinuz, initrd.img
+    key, key.pub  the only key that root's login takes; made with the image
+    known_hosts   the image's host key
+    packages      name and version of each package
+
+It is built beside its place and renamed into it at the end, under a lock, so
+a folder of that name is always complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from . import recipe
+from .host import CACHE, MachineError, find_tool, phase, require_ready, say
+
+PARTIAL_SUFFIX = ".partial"
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """One complete image on disk."""
+
+    directory: Path
+
+    @property
+    def root(self) -> Path:
+        return self.directory / "root"
+
+    @property
+    def disk(self) -> Path:
+        return self.directory / "disk.ext4"
+
+    @property
+    def kernel(self) -> Path:
+        return self.directory / "vmlinuz"
+
+    @property
+    def initrd(self) -> Path:
+        return self.directory / "initrd.img"
+
+    @property
+    def key(self) -> Path:
+        return self.directory / "key"
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.directory / "known_hosts"
+
+    @property
+    def kernel_release(self) -> str:
+        """The release whose modules the tree holds, as in `uname -r`."""
+        return kernel_release(self.root)
+
+
+def recipe_hash() -> str:
+    """The cache key: 16 hex digits over the recipe and the steps that apply it."""
+    digest = hashlib.sha256()
+    for source in (Path(recipe.__file__), Path(__file__)):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def find_image() -> Image | None:
+    """The cached image of the present recipe, or None. Takes no lock."""
+    directory = CACHE / recipe_hash()
+    return Image(directory) if directory.is_dir() else None
+
+
+def ensure_image() -> Image:
+    """The image of the present recipe, built first where it is not there yet."""
+    if image := find_image():
+        return image
+    require_ready()
+    with _build_lock():
+        # Another build may have finished while this one waited for the lock.
+        if image := find_image():
+            return image
+        _remove_all_but(recipe_hash())
+        return _build()
+
+
+def kernel_release(root: Path) -> str:
+    """The one kernel release with modules in a root tree."""
+    releases = sorted(path.name for path in (root / "lib/modules").iterdir())
+    if len(releases) != 1:
+        raise MachineError(f"expected one kernel in {root}, found {releases}")
+    return releases[0]
+
+
+@contextlib.contextmanager
+def _build_lock() -> Iterator[None]:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "build.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another build is running, waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _remove_all_but(key: str) -> None:
+    """Remove images of other recipes and what broken builds left. Lock held."""
+    for entry in CACHE.iterdir():
+        if entry.is_dir() and entry.name != key and (entry / "root").is_dir():
+            remove_tree(entry)
+
+
+def remove_tree(tree: Path) -> None:
+    """Remove a tree but nothing that is mounted inside it."""
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(tree)], check=True)
+
+
+def _build() -> Image:
+    final = CACHE / recipe_hash()
+    partial = CACHE / (final.name + PARTIAL_SUFFIX)
+    partial.mkdir()
+    image = Image(partial)
+    try:
+        with phase(f"packages of Debian {recipe.SUITE} (mmdebstrap)"):
+            _install_packages(image)
+        with phase("configuration, keys and units"):
+            _configure(image)
+        with phase("file system (mke2fs)"):
+            _make_disk(image)
+    except BaseException:
+        log = partial / "mmdebstrap.log"
+        if log.exists():
+            shutil.copy(log, CACHE / "failed-build.log")
+        remove_tree(partial)
+        raise
+    partial.rename(final)
+    say(f"image ready in {final}")
+    return Image(final)
+
+
+def _install_packages(image: Image) -> None:
+    early = image.directory / "early"
+    recipe.write_files(early, recipe.INITRAMFS_FILES)
+    command = [
+        "mmdebstrap",
+        "--mode=root",
+        "--variant=minbase",
+        "--format=directory",
+        f"--include={','.join(recipe.PACKAGES)}",
+        *(f"--dpkgopt={option}" for option in recipe.DPKG_OPTIONS),
+        # Before the kernel package is configured, since that makes the initrd.
+        f'--essential-hook=cp -rT "{early}" "$1"',
+        recipe.SUITE,
+        str(image.root),
+    ]
+    log = image.directory / "mmdebstrap.log"
+    with log.open("w") as output:
+        status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
+    if status != 0:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+        raise MachineError(f"mmdebstrap ended with status {status}:\n{tail}")
+    shutil.rmtree(early)
+
+
+def _configure(image: Image) -> None:
+    root = image.root
+    recipe.write_files(root, recipe.FILES)
+    # An empty machine id would make each boot a first boot, with all presets applied.
+    (root / "etc/machine-id").write_text(f"{uuid.uuid4().hex}\n")
+    _make_keys(image)
+    _systemctl(root, "disable", recipe.SYSTEMD_UNITS_OFF)
+    _systemctl(root, "mask", recipe.SYSTEMD_UNITS_MASKED)
+    _systemctl(root, "enable", ("systemd-networkd.service", "ssh.service"))
+    _systemctl(root, "set-default", ("multi-user.target",))
+    release = kernel_release(root)
+    shutil.copy(root / f"boot/vmlinuz-{release}", image.kernel)
+    shutil.copy(root / f"boot/initrd.img-{release}", image.initrd)
+    packages = subprocess.run(
+        ["chroot", str(root), "dpkg-query", "-W"], check=True, capture_output=True, text=True
+    )
+    (image.directory / "packages").write_text(packages.stdout)
+
+
+def _systemctl(root: Path, verb: str, units: Sequence[str]) -> None:
+    """Change the units of a tree. Units that its packages lack are passed over."""
+    if verb == "disable":
+        places = (root / "usr/lib/systemd/system", root / "etc/systemd/system")
+        units = [unit for unit in units if any(_has_unit(place, unit) for place in places)]
+    command = ["chroot", str(root), "systemctl", "--quiet", verb, *units]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+def _has_unit(place: Path, unit: str) -> bool:
+    name, _, suffix = unit.rpartition(".")
+    template = f"{name.partition('@')[0]}@.{suffix}" if "@" in name else unit
+    return (place / template).exists()
+
+
+def _make_keys(image: Image) -> None:
+    """A login key and a host key of this image alone."""
+    keygen = find_tool("ssh-keygen") or "ssh-keygen"
+    host_key = image.root / "etc/ssh/ssh_host_ed25519_key"
+    for old in host_key.parent.glob("ssh_host_*"):
+        old.unlink()
+    for path, comment in ((image.key, "driver"), (host_key, recipe.HOSTNAME)):
+        command = [keygen, "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
+        subprocess.run(command, check=True)
+    authorized = image.root / "root/.ssh/authorized_keys"
+    authorized.parent.mkdir(mode=0o700, exist_ok=True)
+    authorized.write_text(image.key.with_suffix(".pub").read_text())
+    authorized.chmod(0o600)
+    public = host_key.with_suffix(".pub").read_text().split()
+    image.known_hosts.write_text(f"{recipe.HOSTNAME} {public[0]} {public[1]}\n")
+
+
+def _make_disk(image: Image) -> None:
+    used = subprocess.run(
+        ["du", "-sx", "--block-size=1", str(image.root)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    size_bytes = int(used.stdout.split()[0]) * 11 // 10 + recipe.FREE_BYTES
+    size_bytes -= size_bytes % 4096
+    with image.disk.open("wb") as disk:
+        disk.truncate(size_bytes)
+    # No journal: a guest writes to a throw-away overlay of this disk.
+    command = [find_tool("mke2fs") or "mke2fs", "-q", "-F", "-t", "ext4", "-m", "0"]
+    command += ["-b", "4096", "-O", "^has_journal", "-d", str(image.root), str(image.disk)]
+    subprocess.run(command, check=True, capture_output=True, text=True)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The QEMU 7.2 command line of a machine with two or three memory tiers."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+from .image import Image
+
+Variant = Literal["two-tier", "three-tier"]
+Accelerator = Literal["kvm", "tcg"]
+
+VARIANTS: tuple[Variant, ...] = ("two-tier", "three-tier")
+
+KERNEL_ARGUMENTS = (
+    "root=/dev/vda rw",
+    "net.ifnames=0",
+    "console=ttyS0 loglevel=7 printk.time=1",
+    # The serial line is the kernel's log: systemd writes to its journal.
+    "systemd.show_status=0 systemd.log_target=journal",
+    # -no-reboot turns this into an end of QEMU, which the driver notices.
+    "panic=-1",
+    # Two guests on two cores: an emulated CPU may rest long without a fault of the kernel.
+    "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120",
+    # There is no speculation to mitigate under emulation.
+    "mitigations=off",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeSpeed:
+    """What the firmware's HMAT says of a node: the kernel makes tiers of it."""
+
+    latency_ns: int
+    bandwidth_gigabytes: int
+
+
+FAST = NodeSpeed(latency_ns=80, bandwidth_gigabytes=100)
+SLOW = NodeSpeed(latency_ns=250, bandwidth_gigabytes=30)
+"""DRAM on the socket, and memory behind a CXL link. The values are told, not felt:
+the emulator serves both nodes at one speed (see QEMU plugins for more)."""
+
+SLOWEST_NODE = 2
+"""The node that the three-tier variant's persistent memory comes up as."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Hardware:
+    """What a guest is made of. Sizes are in MiB."""
+
+    variant: Variant = "two-tier"
+    fast_mib: int = 2048
+    slow_mib: int = 1024
+    slowest_mib: int = 1024
+    cpus: int = 2
+    accelerator: Accelerator = "tcg"
+    tcg_thread: Literal["multi", "single"] = "multi"
+    plugin: str | None = None
+    extra: tuple[str, ...] = ()
+
+
+def command_line(
+    image: Image, hardware: Hardware, ssh_port: int, work: Path, kernel_log: Path
+) -> list[str]:
+    """The command that boots HARDWARE from IMAGE. WORK takes the run's own files.
+
+    The root disk is written to a temporary overlay that vanishes with QEMU, so
+    any number of guests share an image.
+    """
+    three = hardware.variant == "three-tier"
+    accelerator = hardware.accelerator
+    if accelerator == "tcg":
+        accelerator_option = f"tcg,thread={hardware.tcg_thread}"
+    else:
+        accelerator_option = "kvm"
+    memory = f"{hardware.fast_mib + hardware.slow_mib}M"
+    machine = "q35,hmat=on"
+    if three:
+        total = hardware.fast_mib + hardware.slow_mib + hardware.slowest_mib
+        memory += f",slots=2,maxmem={total + 1024}M"
+        machine += ",nvdimm=on"
+    command = ["qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none"]
+    command += ["-machine", machine, "-accel", accelerator_option, "-cpu", "max"]
+    command += ["-smp", f"{hardware.cpus},sockets=1", "-m", memory]
+    command += _node_options(hardware)
+    if three:
+        backing = work / "persistent-memory"
+        command += [
+            "-object",
+            f"memory-backend-file,id=nvm0,share=on,mem-path={backing},size={hardware.slowest_mib}M",
+            "-device",
+            f"nvdimm,id=nvdimm0,memdev=nvm0,node={SLOWEST_NODE}",
+        ]
+    command += ["-kernel", str(image.kernel), "-initrd", str(image.initrd)]
+    command += ["-append", " ".join(KERNEL_ARGUMENTS)]
+    command += ["-drive", f"file={image.disk},format=raw,if=none,id=root,snapshot=on,cache=unsafe"]
+    command += ["-device", "virtio-blk-pci,drive=root", "-device", "virtio-rng-pci"]
+    command += ["-netdev", f"user,id=net0,hostfwd=tcp:127.0.0.1:{ssh_port}-:22"]
+    command += ["-device", "virtio-net-pci,netdev=net0,romfile="]
+    command += ["-serial", f"file:{kernel_log}", "-monitor", "none"]
+    if hardware.plugin:
+        # What a plugin prints goes to the QEMU log, not to a terminal.
+        command += ["-plugin", hardware.plugin, "-d", "plugin", "-D", str(work / "plugin.log")]
+    return [*command, *hardware.extra]
+
+
+def _node_options(hardware: Hardware) -> list[str]:
+    """Nodes 0 (CPUs, fast) and 1 (memory alone, slow), with their speeds.
+
+    Node 2 of three tiers has no memory at boot: persistent memory is onlined
+    there by the driver.
+    """
+    last_cpu = hardware.cpus - 1
+    options = [
+        "-object",
+        f"memory-backend-ram,id=m0,size={hardware.fast_mib}M",
+        "-object",
+        f"memory-backend-ram,id=m1,size={hardware.slow_mib}M",
+        "-numa",
+        f"node,nodeid=0,memdev=m0,cpus=0-{last_cpu},initiator=0",
+        "-numa",
+        "node,nodeid=1,memdev=m1,initiator=0",
+    ]
+    distances = {(0, 1): 20}
+    if hardware.variant == "three-tier":
+        options += ["-numa", f"node,nodeid={SLOWEST_NODE},initiator=0"]
+        distances |= {(0, SLOWEST_NODE): 40, (1, SLOWEST_NODE): 40}
+    for (source, target), value in distances.items():
+        options += ["-numa", f"dist,src={source},dst={target},val={value}"]
+    for node, speed in ((0, FAST), (1, SLOW)):
+        prefix = f"hmat-lb,initiator=0,target={node},hierarchy=memory"
+        latency = f"data-type=access-latency,latency={speed.latency_ns}"
+        bandwidth = f"data-type=access-bandwidth,bandwidth={speed.bandwidth_gigabytes}G"
+        options += ["-numa", f"{prefix},{latency}", "-numa", f"{prefix},{bandwidth}"]
+    return options

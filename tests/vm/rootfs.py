@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs compilers in the image's root tree at native speed.
+
+The tree is mounted read-only in a private mount namespace, so many may use it
+at once and none can dirty what the next image user sees.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import filecmp
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from .host import REPOSITORY, MachineError, require_ready
+from .image import Image, ensure_image
+
+WRITABLE_PLACES = ("/root", "/tmp", "/mnt", "/run")
+"""Covered by an empty tmpfs; binds belong below one of them."""
+
+BUILD_PLACE = "/root/build"
+
+MODULE = "kmod/sentinel.ko"
+SHIM = "sentineld/shim/native/libsentinelshim.so"
+"""Where make leaves each product, from the repository's root."""
+
+SOURCE_SUFFIXES = (".c", ".h", ".S", ".map", ".lds")
+SOURCE_NAMES = ("Makefile", "Kbuild")
+
+
+def in_root(
+    command: str,
+    binds: Mapping[Path, str] | None = None,
+    read_only: Mapping[Path, str] | None = None,
+    image: Image | None = None,
+    timeout: float = 600.0,
+) -> subprocess.CompletedProcess[str]:
+    """Run a bash line chrooted in the image's tree; raise MachineError if it fails.
+
+    BINDS and READ_ONLY map folders here to places in the tree, below
+    WRITABLE_PLACES; what the command writes below BINDS stays. The repository
+    is at /root/sentineld, read-only. TIMEOUT is in seconds.
+    """
+    require_ready()
+    root = (image or ensure_image()).root
+    mounts = [(REPOSITORY, "/root/sentineld", True)]
+    mounts += [(path, place, True) for path, place in (read_only or {}).items()]
+    mounts += [(path, place, False) for path, place in (binds or {}).items()]
+    script = [
+        "set -e",
+        f"cd {shlex.quote(str(root))}",
+        "mount --bind . .",
+        f"cd {shlex.quote(str(root))}",
+        "mount -o remount,bind,ro .",
+        "mount -t proc proc proc",
+        "mount --rbind /dev dev",
+        *(f"mount -t tmpfs tmpfs .{place}" for place in WRITABLE_PLACES),
+    ]
+    for path, place, fixed in mounts:
+        if not place.startswith(tuple(f"{parent}/" for parent in WRITABLE_PLACES)):
+            raise ValueError(f"{place} is not below {' or '.join(WRITABLE_PLACES)}")
+        target = shlex.quote(f".{place}")
+        script += [f"mkdir -p {target}", f"mount --bind {shlex.quote(str(path))} {target}"]
+        if fixed:
+            script.append(f"mount -o remount,bind,ro {target}")
+    environment = "env -i HOME=/root LC_ALL=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+    script.append(f"exec {environment} chroot . bash -c {shlex.quote(command)}")
+    result = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "bash", "-c", "\n".join(script)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+    )
+    if result.returncode != 0:
+        output = (result.stdout + result.stderr).strip()
+        raise MachineError(f"`{command}` failed in the image's tree:\n{output[-6000:]}")
+    return result
+
+
+def build_module(out_dir: Path | None = None, image: Image | None = None) -> Path:
+    """Build kmod/ for the guest's kernel and return the path of sentinel.ko.
+
+    The work is done on a copy in OUT_DIR (default: the image's own folder), and
+    only what changed is compiled again.
+    """
+    image = image or ensure_image()
+    return _make(MODULE, out_dir, image, f"KDIR=/lib/modules/{image.kernel_release}/build")
+
+
+def build_shim(out_dir: Path | None = None, image: Image | None = None) -> Path:
+    """Build the shim's C object with the guest's compiler and C library."""
+    return _make(SHIM, out_dir, image or ensure_image(), "")
+
+
+def build_artifacts(out_dir: Path | None = None, image: Image | None = None) -> dict[str, Path]:
+    """Build every C part of the guest: its path in the repository -> its file here."""
+    image = image or ensure_image()
+    return {MODULE: build_module(out_dir, image), SHIM: build_shim(out_dir, image)}
+
+
+def _make(product: str, out_dir: Path | None, image: Image, options: str) -> Path:
+    source = (REPOSITORY / product).parent
+    if not (source / "Makefile").exists():
+        raise MachineError(f"nothing to build: {source} has no Makefile")
+    parent = out_dir or image.directory / "artifacts"
+    built = parent / product
+    built.parent.mkdir(parents=True, exist_ok=True)
+    with (parent / f"{source.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _copy_changed(source, built.parent)
+        in_root(f"make -C {BUILD_PLACE} {options}", {built.parent: BUILD_PLACE}, image=image)
+    if not built.exists():
+        raise MachineError(f"make in {source} left no {built.name}")
+    return built
+
+
+def _copy_changed(source: Path, target: Path) -> None:
+    """Copy source files that differ, so that make sees true changes only."""
+    for path in source.rglob("*"):
+        copy = target / path.relative_to(source)
+        if path.is_dir():
+            copy.mkdir(exist_ok=True)
+            continue
+        if path.name not in SOURCE_NAMES and path.suffix not in SOURCE_SUFFIXES:
+            continue
+        # modpost leaves NAME.mod.c where somebody has built in place.
+        if path.name.endswith(".mod.c"):
+            continue
+        if not copy.exists() or not filecmp.cmp(path, copy, shallow=False):
+            shutil.copyfile(path, copy)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands in a guest, over one shared connection of the OpenSSH client.
+
+Under emulation each key exchange takes seconds, so one master connection is
+made and every command is a channel of it.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from .host import MachineError
+from .image import Image
+from .recipe import HOSTNAME
+
+Command = str | Sequence[str]
+
+TIMED_OUT_STATUS = 124
+"""What coreutils' timeout ends with when it had to stop the command."""
+
+
+class GuestProcess(subprocess.Popen[str]):
+    """A command running in the guest; stdout and stderr come in one text stream.
+
+    `remote_pid` is its process id in the guest. Ending the local process does
+    not end the remote one: use `send_remote`.
+    """
+
+    remote_pid: int
+    _connection: Connection
+
+    def send_remote(self, signal: str = "TERM") -> None:
+        """Send SIGNAL (a name without SIG) to the process in the guest."""
+        self._connection.run(f"kill -s {signal} {self.remote_pid}", timeout=60, check=False)
+
+
+class Connection:
+    """The master connection to one guest, as root."""
+
+    def __init__(self, image: Image, port: int, work: Path) -> None:
+        self._control = work / "ssh"
+        self._log = work / "ssh.log"
+        self.options = (
+            *("-F", "none", "-p", str(port), "-l", "root", "-i", str(image.key)),
+            *("-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"),
+            *("-o", f"HostKeyAlias={HOSTNAME}", "-o", "StrictHostKeyChecking=yes"),
+            *("-o", f"UserKnownHostsFile={image.known_hosts}"),
+            *("-o", "ServerAliveInterval=60", "-o", "ServerAliveCountMax=10"),
+            # Emulation makes every cipher dear; the line never leaves this machine.
+            *("-o", "Compression=no", "-o", "KexAlgorithms=curve25519-sha256"),
+            *("-o", f"ControlPath={self._control}", "-o", "ConnectTimeout=60"),
+        )
+        self._port = port
+        self._master: subprocess.Popen[bytes] | None = None
+
+    def open(self, deadline: float) -> None:
+        """Make the master connection; the guest's sshd must answer already.
+
+        Raises MachineError if it is not up at DEADLINE (time.monotonic).
+        """
+        command = ["setpriv", "--pdeathsig", "KILL", "ssh", *self.options]
+        command += ["-o", "ControlMaster=yes", "-N", "127.0.0.1"]
+        with self._log.open("wb") as log:
+            self._master = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        while not self._control.exists():
+            if self._master.poll() is not None or time.monotonic() > deadline:
+                self.close()
+                raise MachineError(f"no ssh connection: {self._log.read_text().strip()}")
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """End the master connection and with it every local end of a command."""
+        if self._master is not None:
+            self._master.terminate()
+            self._master.wait()
+            self._master = None
+
+    def argv(self, command: str, *options: str) -> list[str]:
+        """The local command that runs COMMAND in a shell of the guest."""
+        return ["ssh", *self.options, *options, "127.0.0.1", command]
+
+    def run(
+        self,
+        command: Command,
+        timeout: float = 300.0,
+        check: bool = True,
+        stdin: str | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run COMMAND (a bash line or an argv) in the guest and wait for it.
+
+        TIMEOUT is in seconds; at its end the command is stopped in the guest
+        too and subprocess.TimeoutExpired raised. With CHECK a status other
+        than 0 raises MachineError with the command's output.
+        """
+        line = command if isinstance(command, str) else shlex.join(command)
+        limit = math.ceil(timeout)
+        remote = f"exec timeout -k 10 {limit} bash -c {shlex.quote(line)}"
+        start = time.monotonic()
+        result = subprocess.run(
+            self.argv(remote),
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit + 60,
+        )
+        if result.returncode == TIMED_OUT_STATUS and time.monotonic() - start >= limit:
+            raise subprocess.TimeoutExpired(line, timeout, result.stdout, result.stderr)
+        if check and result.returncode != 0:
+            output = (result.stdout + result.stderr).strip()
+            raise MachineError(f"`{line}` ended with status {result.returncode}:\n{output}")
+        return result
+
+    def start(self, command: Command) -> GuestProcess:
+        """Start COMMAND in the guest; read its output from `.stdout` line by line."""
+        line = command if isinstance(command, str) else shlex.join(command)
+        remote = f"echo $$; exec bash -c {shlex.quote(line)} 2>&1"
+        process = GuestProcess(
+            self.argv(remote),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            bufsize=1,
+        )
+        assert process.stdout is not None
+        first = process.stdout.readline().strip()
+        if not first.isdigit():
+            process.kill()
+            rest, _ = process.communicate()
+            raise MachineError(f"cannot start `{line}`: {first}{rest}")
+        process.remote_pid = int(first)
+        process._connection = self
+        return process
+
+    def answers(self, timeout: float = 2.0) -> bool:
+        """Whether an SSH server speaks at the port (QEMU itself accepts early)."""
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout) as probe:
+                probe.settimeout(timeout)
+                return probe.recv(4) == b"SSH-"
+        except OSError:
+            return False
