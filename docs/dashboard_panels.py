@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the dashboard shows: each panel's title, unit and queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SESSION = 'session=~"$session"'
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One panel. queries: (PromQL, legend)."""
+
+    title: str
+    text: str
+    unit: str
+    queries: tuple[tuple[str, str], ...]
+    stacked: bool = False
+    maximum: float | None = None
+
+
+def _rate(metric: str, matchers: str = SESSION) -> str:
+    return f"rate({metric}{{{matchers}}}[$__rate_interval])"
+
+
+ROWS: dict[str, tuple[Graph, ...]] = {
+    "Fast memory": (
+        Graph(
+            "Charged and budget",
+            "Fast memory charged to each session, and what it may use.",
+            "bytes",
+            (
+                (f"sentineld_charged_bytes{{{SESSION}}}", "{{session}} charged"),
+                (f"sentineld_budget_bytes{{{SESSION}}}", "{{session}} budget"),
+            ),
+        ),
+        Graph(
+            "Tensor pages by tier",
+            "Where the tensors' pages are; tier 0 is the fastest.",
+            "bytes",
+            (
+                (
+                    f"sum by (session, tier) (sentineld_resident_bytes{{{SESSION}}})",
+                    "{{session}} tier {{tier}}",
+                ),
+            ),
+            stacked=True,
+        ),
+        Graph(
+            "Fast share",
+            "Share of sampled page accesses served by the fast tier, in the last metered step.",
+            "percentunit",
+            ((f"sentineld_fast_share_ratio{{{SESSION}}}", "{{session}}"),),
+            maximum=1,
+        ),
+        Graph(
+            "Budget in use",
+            "Charged memory as a share of the budget.",
+            "percentunit",
+            (
+                (
+                    f"sentineld_charged_bytes{{{SESSION}}}"
+                    f" / (sentineld_budget_bytes{{{SESSION}}} > 0)",
+                    "{{session}}",
+                ),
+            ),
+        ),
+    ),
+    "Migration": (
+        Graph(
+            "Moved",
+            "Bytes moved between the tiers.",
+            "Bps",
+            (
+                (
+                    "sum by (session, direction) ("
+                    + _rate("sentineld_migrated_bytes_total", SESSION + ', result="moved"')
+                    + ")",
+                    "{{session}} {{direction}}",
+                ),
+            ),
+        ),
+        Graph(
+            "Not moved",
+            "Bytes that were to move and did not, by reason.",
+            "Bps",
+            (
+                (
+                    "sum by (session, result, reason) ("
+                    + _rate("sentineld_migrated_bytes_total", SESSION + ', result!="moved"')
+                    + ")",
+                    "{{session}} {{result}}: {{reason}}",
+                ),
+            ),
+        ),
+        Graph(
+            "Late moves",
+            "Moves not complete at their deadline, each second.",
+            "short",
+            ((_rate("sentineld_late_moves_total"), "{{session}}"),),
+        ),
+        Graph(
+            "Migrations that the kernel saw",
+            "Pages through the kernel's migrate_pages(), by who asked.",
+            "short",
+            (
+                (
+                    "sum by (reason, result)"
+                    " (rate(sentineld_kernel_migrated_pages_total[$__rate_interval]))",
+                    "{{reason}} {{result}}",
+                ),
+            ),
+        ),
+    ),
+    "Training": (
+        Graph(
+            "Steps",
+            "Training steps a second.",
+            "short",
+            ((_rate("sentineld_steps_total"), "{{session}}"),),
+        ),
+        Graph(
+            "Waiting for moves",
+            "Share of the time that training waited for moves.",
+            "percentunit",
+            ((_rate("sentineld_barrier_wait_seconds_total"), "{{session}}"),),
+        ),
+        Graph(
+            "Surprises",
+            "Diverged steps and barriers that timed out, each second.",
+            "short",
+            (
+                (_rate("sentineld_diverged_steps_total"), "{{session}} diverged"),
+                (_rate("sentineld_barrier_timeouts_total"), "{{session}} timed out"),
+            ),
+        ),
+        Graph(
+            "Peak and unmanaged",
+            "The profiled step's peak, and tensor bytes that the daemon can't move.",
+            "bytes",
+            (
+                (f"sentineld_peak_bytes{{{SESSION}}}", "{{session}} peak"),
+                (f"sentineld_unmanaged_bytes{{{SESSION}}}", "{{session}} unmanaged"),
+            ),
+        ),
+    ),
+    "Observation": (
+        Graph(
+            "Page faults",
+            "Page faults of managed processes, by kind.",
+            "short",
+            (
+                (
+                    f"sum by (kind) ({_rate('sentineld_page_faults_total')})",
+                    "{{kind}}",
+                ),
+            ),
+        ),
+        Graph(
+            "Accesses to armed pages",
+            "As the module and as the tracepoint count them; the lines should lie on each other.",
+            "short",
+            ((_rate("sentineld_page_accesses_total"), "{{session}} {{source}}"),),
+        ),
+        Graph(
+            "Samples",
+            "Page samples taken, by backend.",
+            "short",
+            ((_rate("sentineld_samples_total"), "{{session}} {{backend}}"),),
+        ),
+        Graph(
+            "Lost",
+            "Records and events lost because a queue was full.",
+            "short",
+            (
+                (_rate("sentineld_records_lost_total"), "{{session}} {{queue}}"),
+                ("rate(sentineld_events_dropped_total[$__rate_interval])", "{{queue}}"),
+            ),
+        ),
+    ),
+    "Daemon": (
+        Graph(
+            "CPU",
+            "CPU time of the daemon.",
+            "percentunit",
+            (
+                (
+                    'rate(process_cpu_seconds_total{job="sentineld"}[$__rate_interval])',
+                    "{{instance}}",
+                ),
+            ),
+        ),
+        Graph(
+            "Memory",
+            "Resident memory of the daemon.",
+            "bytes",
+            (('process_resident_memory_bytes{job="sentineld"}', "{{instance}}"),),
+        ),
+        Graph(
+            "Scrape",
+            "Time that a snapshot takes.",
+            "s",
+            (("sentineld_scrape_duration_seconds", "{{instance}}"),),
+        ),
+        Graph(
+            "Heartbeat age",
+            "Time since the daemon last said to its processes that it lives.",
+            "s",
+            (("time() - sentineld_heartbeat_timestamp_seconds", "{{instance}}"),),
+        ),
+    ),
+}
+
+STATS: tuple[Graph, ...] = (
+    Graph(
+        "Managed",
+        "Sessions whose plan is live.",
+        "short",
+        (('sum(sentineld_sessions{state="managed"})', "managed"),),
+    ),
+    Graph(
+        "Sessions",
+        "All sessions.",
+        "short",
+        (("sum(sentineld_sessions)", "sessions"),),
+    ),
+    Graph(
+        "Features",
+        "1: works on this machine; 0: sentinelctl doctor says why not.",
+        "short",
+        (("sentineld_feature_available", "{{feature}}"),),
+    ),
+    Graph(
+        "Tier sizes",
+        "Memory of each tier.",
+        "bytes",
+        (("sentineld_tier_capacity_bytes", "tier {{tier}}"),),
+    ),
+)
