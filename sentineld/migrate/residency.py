@@ -108,7 +108,8 @@ class Spaces:
         """Indices of the range's resident pages that are not in the tier."""
         tiers = self.tiers_at(space, offset, length_bytes)
         first = self.maps[space].span(offset, length_bytes).start
-        return np.flatnonzero((tiers >= 0) & (tiers != tier)).astype(np.int64) + first
+        pages: npt.NDArray[np.int64] = np.flatnonzero((tiers >= 0) & (tiers != tier)) + first
+        return pages
 
     def by_tier(self) -> list[int]:
         """Resident bytes by tier."""

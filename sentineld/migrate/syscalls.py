@@ -23,7 +23,7 @@ import numpy.typing as npt
 from sentineld.errors import SentinelError
 
 BATCH_PAGES = 1024
-"""Pages in a call: a call costs as much as ~200 pages, and 512 to 4096 pages reach the full rate."""
+"""Pages in a call: 512 to 4096 reach the full rate, since a call costs as much as ~200 pages."""
 
 NOT_WRITTEN = -(1 << 30)
 """Status of a page that the kernel said nothing about, not even when asked again."""

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which moves now? Pure decisions over a plan's circular schedule; no kernel, no clock, no thread.
+
+Time is counted in boundaries since the first step: step * boundary_count +
+boundary. Rules:
+
+- Demotions go first, in order, and are never held back: births wait for them.
+- A promotion goes when there is room, earliest deadline first. Past its deadline
+  it still goes, counted late, while a stretch that uses the tensor is yet to
+  begin before the tensor is moved away again; then it is cancelled.
+- The newest word on a range counts: a move cancels promotions that it overlaps,
+  a promotion also demotions that it covers, a drop all that it covers.
+- Pages that the kernel leaves behind are tried again, TRIES times in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.migrate.expected import Table
+from sentineld.migrate.moves import Batch, Pages, Pending, no_pages
+
+TRIES = 3
+
+
+@dataclass
+class Schedule:
+    """The queue. moves: MOVE_DTYPE sorted by boundary; useful_until: boundaries after the move's
+    own (expected.useful_until), None: until the deadline. pages_of tells which resident pages of
+    a move are not where they should be. cancelled(move, why) hears of every move given up."""
+
+    moves: Table
+    boundary_count: int
+    pages_of: Callable[[Pending], Pages]
+    cancelled: Callable[[Pending, str], None]
+    useful_until: npt.NDArray[np.int64] | None = None
+    page_bytes: int = 4096
+    now: int = 0
+    demotions: list[Pending] = field(default_factory=list)
+    promotions: list[Pending] = field(default_factory=list)
+
+    def absolute(self, position: int) -> int:
+        """Boundaries since the first step at a position of the shim."""
+        boundary = min(position & 0xFFFFFFFF, self.boundary_count - 1)
+        return (position >> 32) * self.boundary_count + boundary
+
+    def advance(self) -> None:
+        """One more boundary passes: its moves become due."""
+        self.now += 1
+        boundary = self.now % self.boundary_count
+        low, high = np.searchsorted(self.moves["boundary"], [boundary, boundary + 1])
+        for row in range(int(low), int(high)):
+            move = self.moves[row]
+            window = (int(move["deadline"]) - boundary) % self.boundary_count
+            window = window or self.boundary_count
+            useful = window if self.useful_until is None else int(self.useful_until[row])
+            self.add(
+                Pending(
+                    due=self.now,
+                    deadline=self.now + window,
+                    useful_until=self.now + max(window, useful),
+                    space=int(move["space"]),
+                    tier=int(move["tier"]),
+                    offset=int(move["offset"]),
+                    bytes=int(move["bytes"]),
+                    reason="plan",
+                )
+            )
+
+    def add(self, move: Pending) -> None:
+        """Queue a move; what it makes obsolete is cancelled."""
+        self._cancel(self.promotions, move.overlaps, "superseded")
+        if move.tier:
+            self.demotions.append(move)
+        else:
+            self._cancel(self.demotions, move.covers, "superseded")
+            self.promotions.append(move)
+
+    def drop(self, space: int, offset: int, size: int) -> None:
+        """The pages of a range are gone: forget the moves within it."""
+        gone = Pending(0, 0, 0, space, 0, offset, size, "drop")
+        for queue in (self.demotions, self.promotions):
+            self._cancel(queue, gone.covers, "absent")
+
+    def clear(self, why: str) -> None:
+        """Give up everything."""
+        for queue in (self.demotions, self.promotions):
+            self._cancel(queue, lambda _: True, why)
+
+    def next_batch(
+        self,
+        room_bytes: Callable[[], int],
+        free_bytes: Callable[[int], int],
+        batch_pages: int,
+    ) -> Batch | None:
+        """What to move now, or None: nothing is due, or there is no room for what is.
+
+        room_bytes: what the budget still allows on the fast tier; free_bytes(tier):
+        memory that the tier's nodes have left.
+        """
+        while self.demotions:
+            tier = self.demotions[0].tier
+            free_pages = free_bytes(tier) // self.page_bytes
+            if free_pages <= 0:
+                full = [move for move in self.demotions if move.tier == tier]
+                self._cancel(self.demotions, full.__contains__, "no-memory")
+                continue
+            batch = self._take(self.demotions, min(batch_pages, free_pages))
+            if batch is not None:
+                return batch
+        self._cancel(self.promotions, lambda move: self.now >= self._expiry(move), "late")
+        if not self.promotions:
+            return None
+        self.promotions.sort(key=lambda move: move.deadline)
+        allowed = min(room_bytes(), free_bytes(0)) // self.page_bytes
+        return self._take(self.promotions, min(batch_pages, max(allowed, 0)))
+
+    def left_behind(self, move: Pending, pages: Pages, why: str) -> None:
+        """The kernel left these pages of the move where they were."""
+        move.stuck, move.why = np.union1d(move.stuck, pages), why
+
+    def done(self) -> int:
+        """The position up to which all demotions are complete."""
+        first = min((move.due for move in self.demotions), default=self.now + 1)
+        step, boundary = divmod(max(first - 1, 0), self.boundary_count)
+        return step << 32 | boundary
+
+    @staticmethod
+    def _expiry(move: Pending) -> int:
+        return max(move.deadline, move.useful_until)
+
+    def _take(self, queue: list[Pending], limit: int) -> Batch | None:
+        """Up to limit pages from the queue's begin, all to one tier; finished moves leave it."""
+        parts: list[tuple[Pending, Pages]] = []
+        taken = 0
+        for move in list(queue):
+            if taken >= limit or (parts and move.tier != parts[0][0].tier):
+                break
+            pages = self._untried(move)
+            if not len(pages):
+                queue.remove(move)
+                if len(move.stuck):
+                    self.cancelled(move, move.why)
+                elif not move.moved_bytes:
+                    self.cancelled(move, "already-there")
+                continue
+            move.late = move.late or self.now >= move.deadline
+            parts.append((move, pages[: limit - taken]))
+            taken += len(parts[-1][1])
+        return Batch(parts[0][0].tier, tuple(parts)) if parts else None
+
+    def _untried(self, move: Pending) -> Pages:
+        """Pages still to move; those left behind come again once all others are done."""
+        wanted = self.pages_of(move)
+        pages: Pages = np.setdiff1d(wanted, move.stuck, assume_unique=True)
+        if not len(pages) and len(wanted) and move.tries + 1 < TRIES:
+            move.tries += 1
+            move.stuck = no_pages()
+            return wanted
+        if not len(wanted):
+            move.stuck = no_pages()
+        return pages
+
+    def _cancel(self, queue: list[Pending], obsolete: Callable[[Pending], bool], why: str) -> None:
+        for move in [move for move in queue if obsolete(move)]:
+            queue.remove(move)
+            self.cancelled(move, why)
