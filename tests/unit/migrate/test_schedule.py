@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions of the move queue over small circles, pages given by hand.
+
+A world of one space with 8 pages a range; `fast` says which pages are fast.
+"""
+
+from __future__ import annotations
+
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.migrate.moves import Batch, Pages, Pending
+from sentineld.migrate.schedule import TRIES, Schedule
+from sentineld.plan.model import MOVE_DTYPE
+
+PAGE = 4096
+PLENTY = 1 << 40
+
+
+class World:
+    """Pages are moved at once by move(); the ones in `pinned` never move."""
+
+    def __init__(
+        self, rows: list[tuple[int, int, int, int, int]], count: int, useful: list[int] | None = None
+    ) -> None:
+        """rows: (boundary, deadline, tier, first page, pages)."""
+        moves = np.zeros(len(rows), MOVE_DTYPE)
+        for row, (boundary, deadline, tier, first, pages) in enumerate(rows):
+            moves[row] = (boundary, deadline, row, 0, tier, first * PAGE, pages * PAGE)
+        self.tier = np.zeros(64, dtype=np.int64)
+        self.pinned: set[int] = set()
+        self.cancelled: list[tuple[int, str]] = []
+        self.schedule = Schedule(
+            moves,
+            count,
+            self.pages_of,
+            lambda move, why: self.cancelled.append((move.offset // PAGE, why)),
+            np.array(useful) if useful is not None else None,
+        )
+
+    def pages_of(self, move: Pending) -> Pages:
+        first = move.offset // PAGE
+        part = self.tier[first : first + move.bytes // PAGE]
+        return np.flatnonzero((part >= 0) & (part != move.tier)) + first
+
+    def next(self, room: int = PLENTY, free: int = PLENTY, pages: int = 1024) -> Batch | None:
+        return self.schedule.next_batch(lambda: room, lambda _: free, pages)
+
+    def move(self, batch: Batch) -> None:
+        for move, pages in batch.parts:
+            stuck = [page for page in pages.tolist() if page in self.pinned]
+            self.tier[[page for page in pages.tolist() if page not in self.pinned]] = batch.tier
+            move.moved_bytes += (len(pages) - len(stuck)) * PAGE
+            if stuck:
+                self.schedule.left_behind(move, np.array(stuck), "busy")
+
+    def drain(self, room: int = PLENTY) -> list[tuple[int, list[int]]]:
+        done = []
+        while (batch := self.next(room)) is not None:
+            pages = [page for _, part in batch.parts for page in part.tolist()]
+            done.append((batch.tier, pages))
+            self.move(batch)
+        return done
+
+
+def test_demotions_go_before_promotions_and_share_a_batch() -> None:
+    world = World([(1, 3, 0, 0, 2), (1, 2, 1, 8, 2), (1, 2, 1, 16, 1)], count=4)
+    world.tier[0:2] = 1
+    world.schedule.advance()
+    assert world.drain() == [(1, [8, 9, 16]), (0, [0, 1])]
+
+
+def test_done_waits_for_demotions_only() -> None:
+    world = World([(1, 3, 0, 0, 2), (2, 3, 1, 8, 2)], count=4)
+    world.tier[0:2] = 1
+    world.schedule.now = 4
+    world.schedule.advance()
+    assert world.schedule.done() == 1 << 32 | 1  # a promotion is pending, and doesn't count
+    world.schedule.advance()
+    assert world.schedule.done() == 1 << 32 | 1
+    world.move(world.next(room=0))
+    assert world.next(room=0) is None
+    assert world.schedule.done() == 1 << 32 | 2
+
+
+def test_promotions_wait_for_room_and_are_cut_to_it() -> None:
+    world = World([(1, 3, 0, 0, 8)], count=4)
+    world.tier[0:8] = 1
+    world.schedule.advance()
+    assert world.next(room=PAGE - 1) is None
+    assert world.next(free=PAGE - 1) is None
+    batch = world.next(room=3 * PAGE)
+    assert batch is not None
+    assert batch.parts[0][1].tolist() == [0, 1, 2]
+
+
+def test_earliest_deadline_first() -> None:
+    world = World([(1, 0, 0, 0, 2), (1, 2, 0, 8, 2)], count=4)
+    world.tier[:] = 1
+    world.schedule.advance()
+    assert world.drain() == [(0, [8, 9, 0, 1])]
+
+
+def test_a_late_promotion_is_cancelled_when_no_use_is_left() -> None:
+    world = World([(1, 2, 0, 0, 2)], count=8, useful=[1])
+    world.tier[0:2] = 1
+    world.schedule.advance()
+    assert world.next(room=0) is None
+    world.schedule.advance()
+    assert world.next() is None
+    assert world.cancelled == [(0, "late")]
+
+
+def test_a_late_promotion_goes_while_a_use_is_ahead() -> None:
+    world = World([(1, 2, 0, 0, 2)], count=8, useful=[5])
+    world.tier[0:2] = 1
+    for _ in range(4):
+        world.schedule.advance()
+        assert world.next(room=0) is None
+    batch = world.next()
+    assert batch is not None
+    assert batch.parts[0][0].late
+    world.schedule.advance()
+    world.schedule.advance()
+    assert world.next() is None
+    assert world.cancelled == [(0, "late")]
+
+
+def test_deadlines_wrap_around_the_step() -> None:
+    world = World([(6, 1, 0, 0, 2)], count=8)
+    world.tier[0:2] = 1
+    world.schedule.now = 8 * 7 + 5
+    world.schedule.advance()
+    assert world.schedule.promotions[0].deadline == 8 * 8 + 1
+
+
+def test_a_demotion_cancels_promotions_that_it_overlaps() -> None:
+    world = World([(1, 5, 0, 0, 4), (2, 5, 1, 3, 4)], count=8)
+    world.tier[0:3] = 1
+    world.schedule.advance()
+    world.schedule.advance()
+    assert world.cancelled == [(0, "superseded")]
+    assert world.drain() == [(1, [3, 4, 5, 6])]
+
+
+def test_a_promotion_cancels_demotions_that_it_covers() -> None:
+    world = World([(1, 2, 1, 1, 2), (2, 3, 0, 0, 4)], count=8)
+    world.schedule.advance()
+    world.schedule.advance()
+    assert world.cancelled == [(1, "superseded")]
+    assert world.schedule.done() == 2
+    assert world.drain() == []
+
+
+def test_a_drop_forgets_the_moves_within_it() -> None:
+    world = World([(1, 2, 1, 1, 2), (1, 2, 1, 5, 2)], count=8)
+    world.schedule.advance()
+    world.schedule.drop(0, 0, 4 * PAGE)
+    assert world.cancelled == [(1, "absent")]
+    assert [move.offset for move in world.schedule.demotions] == [5 * PAGE]
+
+
+def test_pinned_pages_are_tried_again_after_all_others_and_then_given_up() -> None:
+    world = World([(1, 2, 1, 0, 4)], count=8)
+    world.pinned = {0, 1}
+    world.schedule.advance()
+    tried = []
+    while (batch := world.next(pages=2)) is not None:
+        tried.append(batch.parts[0][1].tolist())
+        world.move(batch)
+    assert tried == [[0, 1], [2, 3], *[[0, 1]] * (TRIES - 1)]
+    assert world.cancelled == [(0, "busy")]
+    assert world.schedule.done() == 1
+
+
+def test_demotions_to_a_full_node_are_given_up_so_that_nobody_waits() -> None:
+    world = World([(1, 2, 1, 0, 4)], count=8)
+    world.schedule.advance()
+    assert world.next(free=0) is None
+    assert world.cancelled == [(0, "no-memory")]
+    assert world.schedule.done() == 1
+
+
+def test_pages_already_there_are_no_batch() -> None:
+    world = World([(1, 2, 1, 0, 4)], count=8)
+    world.tier[0:4] = 1
+    world.schedule.advance()
+    assert world.next() is None
+    assert world.cancelled == [(0, "already-there")]
+
+
+def test_a_diverged_position_stays_inside_its_step() -> None:
+    world = World([], count=8)
+    assert world.schedule.absolute(3 << 32 | 0xFFFFFFFF) == 3 * 8 + 7
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 7), st.integers(0, 7), st.integers(0, 1), st.integers(0, 55),
+            st.integers(1, 8),
+        ),
+        max_size=12,
+    ),
+    rooms=st.lists(st.integers(0, 6), min_size=24, max_size=24),
+    pinned=st.sets(st.integers(0, 63), max_size=6),
+)  # fmt: skip
+def test_every_demotion_ends_at_its_own_boundary_whatever_else_is_due(
+    rows: list[tuple[int, int, int, int, int]], rooms: list[int], pinned: set[int]
+) -> None:
+    world = World(sorted(rows), count=8)
+    world.pinned = pinned
+    for room in rooms:
+        world.schedule.advance()
+        left = room
+        while (batch := world.next(room=left * PAGE, pages=4)) is not None:
+            assert 0 < batch.pages <= 4
+            if batch.tier == 0:
+                assert not world.schedule.demotions
+                assert batch.pages <= left
+                left -= batch.pages
+            world.move(batch)
+        assert not world.schedule.demotions
+        assert world.schedule.absolute(world.schedule.done()) == world.schedule.now
+        for move in world.schedule.promotions:
+            assert move.deadline > world.schedule.now

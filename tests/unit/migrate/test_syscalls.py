@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""move_pages as this machine's kernel answers it; two nodes are tests/vm/test_migrate.py's."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import subprocess
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from sentineld.errors import SentinelError
+from sentineld.migrate.syscalls import (
+    move_huge,
+    move_pages,
+    numa_maps,
+    page_addresses,
+    prefer_node,
+    query_pages,
+)
+
+PAGE = mmap.PAGESIZE
+PAGES = 64
+
+
+@pytest.fixture
+def region() -> Iterator[tuple[mmap.mmap, int]]:
+    """A mapping of which the even pages are touched."""
+    with mmap.mmap(-1, PAGES * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        held = ctypes.c_char.from_buffer(memory)
+        start = ctypes.addressof(held)
+        del held
+        for page in range(0, PAGES, 2):
+            memory[page * PAGE] = 1
+        yield memory, start
+
+
+def test_query_tells_touched_from_untouched(region: tuple[mmap.mmap, int]) -> None:
+    status = query_pages(os.getpid(), page_addresses(region[1], PAGES * PAGE), batch_pages=10)
+    assert (status[::2] >= 0).all()
+    assert (status[1::2] == -errno.ENOENT).all()
+
+
+def test_query_of_unmapped_memory_is_a_fault() -> None:
+    status = query_pages(0, np.array([PAGE], np.uint64))
+    assert status.tolist() == [-errno.EFAULT]
+
+
+def test_a_move_to_where_pages_are_says_so(region: tuple[mmap.mmap, int]) -> None:
+    pages = page_addresses(region[1], PAGES * PAGE)
+    node = int(query_pages(0, pages)[0])
+    result = move_pages(0, pages, node, batch_pages=7)
+    assert result.error == 0
+    assert (result.status[::2] == node).all()
+    assert (result.status[1::2] == -errno.ENOENT).all()
+
+
+def test_move_huge_handles_ordinary_pages_too(region: tuple[mmap.mmap, int]) -> None:
+    pages = page_addresses(region[1], PAGES * PAGE)
+    node = int(query_pages(0, pages)[0])
+    assert (move_huge(0, pages, node).status[::2] == node).all()
+
+
+def test_no_pages_is_no_call() -> None:
+    assert len(move_pages(0, np.zeros(0, np.uint64), 0).status) == 0
+
+
+def test_a_node_that_is_not_there_is_named(region: tuple[mmap.mmap, int]) -> None:
+    with pytest.raises(SentinelError, match="not online"):
+        move_pages(0, page_addresses(region[1], PAGE), 1000)
+
+
+def test_a_dead_process_is_told() -> None:
+    child = subprocess.Popen(["true"])
+    child.wait()
+    with pytest.raises(ProcessLookupError):
+        query_pages(child.pid, np.array([PAGE], np.uint64))
+    with pytest.raises(ProcessLookupError):
+        move_pages(child.pid, np.array([PAGE], np.uint64), 0)
+    with pytest.raises(ProcessLookupError):
+        numa_maps(child.pid, [(0, 1 << 62)])
+
+
+def test_numa_maps_counts_the_range_only(region: tuple[mmap.mmap, int]) -> None:
+    prefer_node(region[1], PAGES * PAGE, 0)  # a policy of its own keeps the mapping unmerged
+    counted = numa_maps(os.getpid(), [(region[1], PAGES * PAGE)])
+    assert sum(counted.values()) == PAGES // 2
