@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Train a small gated network on a synthetic sequence: the demo's workload.
+
+It knows nothing of sentineld: `python train.py` trains it, and so does
+`python -m sentineld.shim train.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class PositionGate(nn.Module):
+    """x * weight + shift, cut to 0 .. 1: a gate learned for every position and channel."""
+
+    def __init__(self, positions: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(positions, width))
+
+    def forward(self, x: Tensor, shift: Tensor) -> Tensor:
+        """x: [sequences, positions, width]; shift: [sequences, 1, width]."""
+        return functional.hardtanh(torch.addcmul(shift, x, self.weight), 0.0, 1.0, inplace=True)
+
+
+class PositionValue(nn.Module):
+    """x * weight + bias, learned for every position and channel."""
+
+    def __init__(self, positions: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(positions, width) / 4)
+        self.bias = nn.Parameter(torch.zeros(positions, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [sequences, positions, width]."""
+        return torch.addcmul(self.bias, x, self.weight)
+
+
+class Bottleneck(nn.Module):
+    """Mean over the positions through a narrow layer: what the whole sequence says to each channel."""
+
+    def __init__(self, width: int, narrow: int) -> None:
+        super().__init__()
+        self.down = nn.Parameter(torch.randn(narrow, width) / width**0.5)
+        self.up = nn.Parameter(torch.randn(width, narrow) / narrow**0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [sequences, positions, width]; returns [sequences, 1, width]."""
+        squeezed = functional.linear(x.mean(1, keepdim=True), self.down)
+        return functional.linear(functional.relu(squeezed), self.up)
+
+
+class Block(nn.Module):
+    """One residual block: x + gate(x) * value(x)."""
+
+    def __init__(self, positions: int, width: int, narrow: int) -> None:
+        super().__init__()
+        self.bottleneck = Bottleneck(width, narrow)
+        self.gate = PositionGate(positions, width)
+        self.value = PositionValue(positions, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [sequences, positions, width]."""
+        gate = self.gate(x, self.bottleneck(x))
+        return x + gate * self.value(x)
+
+
+class Network(nn.Module):
+    """Symbols to the logits of the next symbol at every position."""
+
+    def __init__(self, symbols: int, positions: int, width: int, narrow: int, blocks: int) -> None:
+        super().__init__()
+        self.symbol = nn.Embedding(symbols, width)
+        self.blocks = nn.ModuleList(Block(positions, width, narrow) for _ in range(blocks))
+        self.head = nn.Linear(width, symbols)
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        """symbols: int64 [sequences, positions]; returns [sequences, positions, symbols]."""
+        x = self.symbol(symbols)
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(x)
+        return logits
+
+
+def markov_batch(
+    transitions: Tensor, sequences: int, positions: int, generator: torch.Generator
+) -> Tensor:
+    """Draw int64 [sequences, positions + 1] from a Markov chain; transitions: rows sum to 1."""
+    state = torch.randint(len(transitions), (sequences,), generator=generator)
+    chain = [state]
+    for _ in range(positions):
+        state = torch.multinomial(transitions[state], 1, generator=generator).squeeze(1)
+        chain.append(state)
+    return torch.stack(chain, 1)
+
+
+def wait_for(path: Path) -> None:
+    """Return once the file exists."""
+    while not path.exists():
+        time.sleep(0.05)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=20, help="0: until --stop-file exists")
+    parser.add_argument("--blocks", type=int, default=12)
+    parser.add_argument("--sequences", type=int, default=2)
+    parser.add_argument("--positions", type=int, default=256)
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--narrow", type=int, default=8)
+    parser.add_argument("--symbols", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--wait-file", type=Path, help="build the model once this file exists")
+    parser.add_argument("--stop-file", type=Path, help="end after the step in which it appears")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> None:
+    """Train and print one line a step: its number, the loss as an exact hex float, its seconds."""
+    options = parse(arguments)
+    torch.set_num_threads(1)
+    if options.wait_file is not None:
+        print("waiting", flush=True)
+        wait_for(options.wait_file)
+    torch.manual_seed(options.seed)
+    generator = torch.Generator().manual_seed(options.seed)
+    model = Network(
+        options.symbols, options.positions, options.width, options.narrow, options.blocks
+    )
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-4, momentum=0.9, foreach=False)
+    transitions = torch.rand(options.symbols, options.symbols, generator=generator).pow_(4)
+    transitions /= transitions.sum(1, keepdim=True)
+    step = 0
+    while options.steps == 0 or step < options.steps:
+        begin = time.monotonic()
+        chain = markov_batch(transitions, options.sequences, options.positions, generator)
+        optimizer.zero_grad()
+        logits = model(chain[:, :-1])
+        loss = functional.cross_entropy(logits.flatten(0, 1), chain[:, 1:].flatten())
+        loss.backward()
+        optimizer.step()
+        seconds = time.monotonic() - begin
+        print(f"step {step} loss {loss.item().hex()} seconds {seconds:.3f}", flush=True)
+        step += 1
+        if options.stop_file is not None and options.stop_file.exists():
+            break
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
