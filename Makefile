@@ -39,29 +39,29 @@ integration: $(VENV)/.torch shim ## Tests of parts together, on this machine
 	$(PYTEST) tests/integration -m "not long" $(PYTEST_ARGS)
 
 .PHONY: guest
-guest: $(VENV)/.torch $(BUILD)/.apt-vm shim ## Tests in the two-tier guest
+guest: $(VENV)/.torch vm-tools shim ## Tests in the two-tier guest
 	$(PYTEST) tests/vm -m "not long" $(PYTEST_ARGS)
 
 .PHONY: test
-test: lint $(VENV)/.torch $(BUILD)/.apt-vm shim ## All of them; the command for continuous integration
+test: lint $(VENV)/.torch vm-tools shim ## All of them; the command for continuous integration
 	$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 .PHONY: test-long
-test-long: lint $(VENV)/.torch $(BUILD)/.apt-vm shim ## All tests, the long ones too, with full counts
+test-long: lint $(VENV)/.torch vm-tools shim ## All tests, the long ones too, with full counts
 	SENTINELD_HYPOTHESIS=long $(PYTEST) --timeout 7200 $(PYTEST_ARGS)
 
 ##@ The two-tier machine
 
 .PHONY: vm
-vm: $(VENV)/.dev $(BUILD)/.apt-vm ## Build the guest's image (kept in build/, by its recipe's hash)
+vm: $(VENV)/.dev vm-tools ## Build the guest's image (kept in build/, by its recipe's hash)
 	$(PY) -m tests.vm build
 
 .PHONY: vm-shell
-vm-shell: $(VENV)/.dev $(BUILD)/.apt-vm ## A shell in the guest
+vm-shell: $(VENV)/.dev vm-tools ## A shell in the guest
 	$(PY) -m tests.vm shell
 
 .PHONY: demo
-demo: $(VENV)/.dev $(BUILD)/.apt-vm ## Train under five policies and compare; build/demo/report.md
+demo: $(VENV)/.dev vm-tools ## Train under five policies and compare; build/demo/report.md
 	$(PY) -m tests.demo
 
 ##@ What is built

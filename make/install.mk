@@ -1,1 +1,112 @@
 # SPDX-License-Identifier: Apache-2.0
+# make install: the daemon, for the distribution's Python and its packages.
+#
+#   PREFIX=/usr/local   where programs, the Python package and the unit go
+#   DESTDIR=            a staging folder in front of every path; nothing is started or reloaded
+#   KO=sentinel.ko      install this built module for the running kernel; without it the source
+#                       goes to /usr/src for DKMS, which builds it where dkms is installed
+#   SO=libsentinelshim.so  install this built shim object instead of compiling it here
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+KO ?=
+SO ?=
+SYSTEM_PYTHON ?= /usr/bin/python3
+
+LIBDIR = $(PREFIX)/lib/sentineld
+DOCDIR = $(PREFIX)/share/doc/sentineld
+UNIT = $(PREFIX)/lib/systemd/system/sentineld.service
+SYSUSERS = $(PREFIX)/lib/sysusers.d/sentineld.conf
+TMPFILES = $(PREFIX)/lib/tmpfiles.d/sentineld.conf
+MODULES_LOAD = $(PREFIX)/lib/modules-load.d/sentineld.conf
+UDEV_RULE = $(PREFIX)/lib/udev/rules.d/60-sentinel.rules
+DKMS_SOURCE = /usr/src/sentinel-$(VERSION)
+# Where the system's Python looks, so that `python3 -m sentineld.shim train.py` works.
+PTH = $(shell $(SYSTEM_PYTHON) -c 'import site; print(next((p for p in site.getsitepackages() if p.startswith("$(PREFIX)/")), "$(LIBDIR)"))')/sentineld.pth
+KERNEL = $(shell modinfo -F vermagic $(KO) | cut -d ' ' -f 1)
+MODULE = /lib/modules/$(KERNEL)/updates/sentinel.ko
+
+PACKAGE_FILES = $(shell find sentineld bpf -type f \( -name '*.py' -o -path 'bpf/*.[ch]' \) -o -name py.typed)
+
+$(BUILD)/install/libsentinelshim.so: $(wildcard sentineld/shim/native/*.[ch]) sentineld/shim/native/Makefile
+	mkdir -p $(@D)
+	$(MAKE) -C sentineld/shim/native OUT=$@
+
+define launcher
+#!$(SYSTEM_PYTHON)
+import sys
+
+sys.path.insert(0, "$(LIBDIR)")
+from $(1) import main
+
+sys.exit(main())
+endef
+export LAUNCHER_DAEMON = $(call launcher,sentineld.daemon)
+export LAUNCHER_CLI = $(call launcher,sentineld.cli)
+
+##@ Putting it in place
+
+.PHONY: install
+install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Into PREFIX=/usr/local; DESTDIR, KO=, SO= as in make/install.mk
+	$(SYSTEM_PYTHON) -c 'import numpy, click, prometheus_client, pyroute2' || \
+		{ echo "error: missing (apt-get install python3-numpy python3-click python3-prometheus-client python3-pyroute2 python3-bpfcc)" >&2; exit 1; }
+	for file in $(PACKAGE_FILES); do install -Dm644 $$file $(DESTDIR)$(LIBDIR)/$$file; done
+	install -Dm644 $(or $(SO),$(BUILD)/install/libsentinelshim.so) $(DESTDIR)$(LIBDIR)/sentineld/shim/libsentinelshim.so
+	$(SYSTEM_PYTHON) -m compileall -q -s '$(DESTDIR)' $(DESTDIR)$(LIBDIR)
+	install -d $(DESTDIR)$(PREFIX)/bin $(dir $(DESTDIR)$(PTH))
+	printf '%s\n' "$$LAUNCHER_DAEMON" > $(DESTDIR)$(PREFIX)/bin/sentineld
+	printf '%s\n' "$$LAUNCHER_CLI" > $(DESTDIR)$(PREFIX)/bin/sentinelctl
+	chmod 755 $(DESTDIR)$(PREFIX)/bin/sentineld $(DESTDIR)$(PREFIX)/bin/sentinelctl
+	echo $(LIBDIR) > $(DESTDIR)$(PTH)
+	for page in README.md LICENSE docs/*.md docs/prometheus/*.yml docs/grafana/*.json LICENSES/*; do \
+		install -Dm644 $$page $(DESTDIR)$(DOCDIR)/$${page#docs/}; \
+	done
+	install -d $(dir $(DESTDIR)$(UNIT))
+	sed 's,@PREFIX@,$(PREFIX),; s,@DOCDIR@,$(DOCDIR),' systemd/sentineld.service.in > $(DESTDIR)$(UNIT)
+	install -Dm644 systemd/sentineld.sysusers $(DESTDIR)$(SYSUSERS)
+	install -Dm644 systemd/sentineld.tmpfiles $(DESTDIR)$(TMPFILES)
+	install -Dm644 systemd/sentineld.modules-load $(DESTDIR)$(MODULES_LOAD)
+	install -Dm644 systemd/60-sentinel.rules $(DESTDIR)$(UDEV_RULE)
+	for file in kmod/*.[ch] kmod/Kbuild kmod/Makefile kmod/dkms.conf; do \
+		install -Dm644 $$file $(DESTDIR)$(DKMS_SOURCE)/$${file#kmod/}; \
+	done
+	$(if $(KO),install -Dm644 $(KO) $(DESTDIR)$(MODULE))
+	$(if $(DESTDIR),,$(MAKE) activate KO=$(KO))
+
+# What a package's post-install script does.
+.PHONY: activate
+activate:
+	systemd-sysusers $(SYSUSERS)
+	systemd-tmpfiles --create $(TMPFILES)
+	udevadm control --reload
+	udevadm trigger --subsystem-match=misc --sysname-match=sentinel
+ifneq ($(KO),)
+	depmod $(KERNEL)
+else
+	if command -v dkms >/dev/null; then \
+		dkms status sentinel/$(VERSION) | grep -q . || dkms add -m sentinel -v $(VERSION); \
+		dkms install -m sentinel -v $(VERSION); \
+	else \
+		echo "no dkms: the module is not built (apt-get install dkms linux-headers-$$(uname -r), then make install again)"; \
+	fi
+endif
+	systemctl daemon-reload
+	@echo "installed; start it with: systemctl enable --now sentineld"
+
+.PHONY: uninstall
+uninstall: ## Take it away again; configuration and state in /etc and /var/lib stay
+ifeq ($(DESTDIR),)
+	systemctl disable --now sentineld 2>/dev/null || true
+	modprobe -r sentinel 2>/dev/null || true
+	if command -v dkms >/dev/null && dkms status sentinel/$(VERSION) | grep -q .; then \
+		dkms remove sentinel/$(VERSION) --all; \
+	fi
+endif
+	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DKMS_SOURCE)
+	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/sentineld $(PREFIX)/bin/sentinelctl $(PTH) $(UNIT) $(SYSUSERS) $(TMPFILES) $(MODULES_LOAD) $(UDEV_RULE))
+	rm -f $(DESTDIR)/lib/modules/*/updates/sentinel.ko
+ifeq ($(DESTDIR),)
+	depmod
+	systemctl daemon-reload
+	udevadm control --reload
+endif

@@ -2,9 +2,8 @@
 # What the targets need: a virtual environment and Debian packages, installed
 # only where missing and only by the targets that use them.
 
-APT_LINT := clang-format shellcheck
-APT_BUILD := gcc make python3-venv
-APT_VM := qemu-system-x86 mmdebstrap e2fsprogs openssh-client gcc make libglib2.0-dev
+APT_LINT := clang-format shellcheck git
+APT_BUILD := gcc libc6-dev make python3-venv
 
 # $(call apt,packages): install those of the packages that are missing
 define apt
@@ -26,8 +25,10 @@ $(BUILD)/.apt-lint: make/tools.mk
 $(BUILD)/.apt-build: make/tools.mk
 	@$(call apt,$(APT_BUILD))
 
-$(BUILD)/.apt-vm: make/tools.mk
-	@$(call apt,$(APT_VM))
+# The machine knows its own tools.
+.PHONY: vm-tools
+vm-tools: $(VENV)/.dev
+	@$(PY) -m tests.vm tools
 
 .PHONY: venv
 venv: $(VENV)/.torch ## build/venv with all that the tests need
