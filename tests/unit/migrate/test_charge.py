@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The account of fast memory over a step of four stretches and eight arena pages.
 
-    pages   0 1 2 3 | 4 5 6 7
-    born in stretch 1, fast, dropped in 2 | born in stretch 2, fast, kept
+pages   0 1 2 3 | 4 5 6 7
+born in stretch 1, fast, dropped in 2 | born in stretch 2, fast, kept
 """
 
 from __future__ import annotations

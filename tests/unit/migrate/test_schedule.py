@@ -6,7 +6,6 @@ A world of one space with 8 pages a range; `fast` says which pages are fast.
 
 from __future__ import annotations
 
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +22,10 @@ class World:
     """Pages are moved at once by move(); the ones in `pinned` never move."""
 
     def __init__(
-        self, rows: list[tuple[int, int, int, int, int]], count: int, useful: list[int] | None = None
+        self,
+        rows: list[tuple[int, int, int, int, int]],
+        count: int,
+        useful: list[int] | None = None,
     ) -> None:
         """rows: (boundary, deadline, tier, first page, pages)."""
         moves = np.zeros(len(rows), MOVE_DTYPE)
