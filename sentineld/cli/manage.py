@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verbs that change a session: attach, detach, meter."""
+
+from __future__ import annotations
+
+import click
+
+from sentineld.cli.output import Daemon, json_option, print_json, print_table
+from sentineld.units import FastBudget, format_bytes
+
+
+@click.command()
+@click.argument("pid", type=click.IntRange(min=1))
+@click.option("--fast", help="Fast memory: a share of the peak (20%) or a size (48MiB).")
+@click.option("--policy", help="The policy that plans; the daemon's default if not given.")
+@json_option
+@click.pass_obj
+def attach(daemon: Daemon, pid: int, fast: str | None, policy: str | None, as_json: bool) -> None:
+    """Begin to manage the training process PID, which runs under the shim."""
+    if fast is not None:
+        FastBudget.parse(fast)
+    session = daemon.ask("attach", pid=pid, fast=fast, policy=policy)
+    if as_json:
+        print_json({"session": session})
+    else:
+        click.echo(f"attached {pid}: policy {session['policy']}, fast {session['fast']}")
+
+
+@click.command()
+@click.argument("pid", type=click.IntRange(min=1))
+@json_option
+@click.pass_obj
+def detach(daemon: Daemon, pid: int, as_json: bool) -> None:
+    """Stop managing PID; the process runs on, unharmed."""
+    session = daemon.ask("detach", pid=pid)
+    if as_json:
+        print_json({"session": session})
+    else:
+        click.echo(f"detached {pid}")
+
+
+@click.command()
+@click.argument("pid", type=click.IntRange(min=1))
+@click.option("--steps", type=click.IntRange(1, 1000), default=1, show_default=True)
+@json_option
+@click.pass_obj
+def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
+    """Count which tier serves PID's accesses to tensor pages, for whole managed steps.
+
+    The count is of touched pages x stretches, by the kernel module's fault
+    handler; it slows the metered steps.
+    """
+    answer = daemon.ask("meter", pid=pid, steps=steps)
+    if as_json:
+        print_json(answer)
+        return
+    print_table(
+        ("STEP", "ACCESSES", "FAST SHARE", "CHARGED", "MOVED", "LATE"),
+        [
+            (
+                step["step"],
+                step["accesses"],
+                f"{100 * step['fast_share']:.1f} %",
+                format_bytes(step["charged_bytes_max"]),
+                format_bytes(step["moved_bytes"]),
+                step["late_moves"],
+            )
+            for step in answer["steps"]
+        ],
+    )

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verbs that only look: status, tensors, plan show."""
+
+from __future__ import annotations
+
+import click
+
+from sentineld.cli.output import Daemon, json_option, print_json, print_table
+from sentineld.units import format_bytes
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def status(daemon: Daemon, as_json: bool) -> None:
+    """Show the daemon, its tiers and its sessions."""
+    answer = daemon.ask("status")
+    if as_json:
+        print_json(answer)
+        return
+    tiers = ", ".join(
+        f"tier {index}: node {','.join(map(str, tier['nodes']))} "
+        f"({format_bytes(tier['capacity_bytes'])})"
+        for index, tier in enumerate(answer["tiers"])
+    )
+    click.echo(f"sentineld {answer['version']}, pid {answer['pid']}; {tiers or 'no tiers'}")
+    for problem in answer["problems"]:
+        click.echo(f"warning: {problem}")
+    if not answer["sessions"]:
+        click.echo("no sessions; start a training with: python -m sentineld.shim train.py")
+        return
+    print_table(
+        ("PID", "STATE", "POLICY", "BUDGET", "CHARGED", "PEAK", "STEP", "REASON"),
+        [
+            (
+                session["pid"],
+                session["state"],
+                session["policy"] or "-",
+                format_bytes(session["budget_bytes"]),
+                format_bytes(session["charged_bytes"]),
+                format_bytes(session["peak_bytes"]),
+                session["step"],
+                session["reason"],
+            )
+            for session in answer["sessions"]
+        ],
+    )
+
+
+@click.command()
+@click.argument("pid", type=click.IntRange(min=1))
+@json_option
+@click.pass_obj
+def tensors(daemon: Daemon, pid: int, as_json: bool) -> None:
+    """List the tensors of one profiled step of PID, largest first."""
+    answer = daemon.ask("tensors", pid=pid)
+    if as_json:
+        print_json(answer)
+        return
+    print_table(
+        ("TENSOR", "KIND", "BYTES", "BORN", "DIES", "READ", "WRITTEN", "PAGE ACCESSES", "WHERE"),
+        [
+            (
+                tensor["tensor"],
+                tensor["kind"],
+                format_bytes(tensor["bytes"]),
+                tensor["birth_stretch"],
+                tensor["death_stretch"],
+                format_bytes(tensor["bytes_read"]),
+                format_bytes(tensor["bytes_written"]),
+                tensor["page_accesses"],
+                tensor["reason"],
+            )
+            for tensor in answer["tensors"]
+        ],
+    )
+
+
+@click.group()
+def plan() -> None:
+    """What the daemon does with a session's pages, and why."""
+
+
+@plan.command()
+@click.argument("pid", type=click.IntRange(min=1))
+@json_option
+@click.pass_obj
+def show(daemon: Daemon, pid: int, as_json: bool) -> None:
+    """Show the plan of PID: layout, schedule, prediction."""
+    answer = daemon.ask("plan", pid=pid)
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(answer["text"])

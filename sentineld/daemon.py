@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sentineld: wires sockets, sessions, probes and metrics together. No logic lives here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from sentineld import __version__
+from sentineld.config import Config, load
+from sentineld.control.frames import Message
+from sentineld.control.server import ControlServer, ShimServer, listen
+from sentineld.errors import SentinelError
+from sentineld.machine import Machine
+from sentineld.metrics import serve as serve_metrics
+from sentineld.notify import notify, watchdog_interval_s
+from sentineld.sessions import Sessions
+from sentineld.snapshot import take_snapshot
+from sentineld.state import StateFiles
+
+log = logging.getLogger("sentineld")
+
+HEARTBEAT_S = 0.25
+
+
+async def run(config: Config) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+    machine = await asyncio.to_thread(Machine.probe, config)
+    sessions = Sessions(machine, StateFiles(Path(config.state_dir)))
+
+    def status(uid: int, _: Message) -> object:
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            **machine.describe(),
+            "sessions": sessions.status(uid),
+        }
+
+    control = ControlServer(
+        {
+            "status": status,
+            "attach": sessions.attach,
+            "detach": sessions.detach,
+            "meter": sessions.meter,
+            "tensors": sessions.tensors,
+            "plan": sessions.plan,
+        }
+    )
+    listener = listen(Path(config.control_socket), 0o660, config.socket_group)
+    server = await asyncio.start_unix_server(control.serve, sock=listener)
+    # Any user may train under the shim: what a hello claims is checked by SO_PEERCRED.
+    shims = ShimServer(listen(Path(config.shim_socket), 0o666, None), sessions.hello)
+    if config.metrics_port:
+        serve_metrics(
+            config.metrics_address,
+            config.metrics_port,
+            lambda: take_snapshot(machine, sessions.all()),
+        )
+    beat = asyncio.create_task(_beat(sessions))
+    notify("READY=1")
+    log.info("sentineld %s serves %s", __version__, config.control_socket)
+    try:
+        await stop.wait()
+    finally:
+        notify("STOPPING=1")
+        beat.cancel()
+        shims.close()
+        server.close()
+        sessions.close()
+        machine.close()
+
+
+async def _beat(sessions: Sessions) -> None:
+    """Heartbeats to the shims and to the service manager."""
+    interval_s = watchdog_interval_s()
+    fed_s = 0.0
+    while True:
+        sessions.beat()
+        if interval_s is not None and time.monotonic() - fed_s >= interval_s / 2:
+            fed_s = time.monotonic()
+            notify(f"WATCHDOG=1\nSTATUS={len(sessions.all())} sessions")
+        await asyncio.sleep(HEARTBEAT_S)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sentineld")
+@click.option("--config", "path", type=click.Path(path_type=Path), help="A configuration file.")
+@click.option("--check", is_flag=True, help="Check the configuration and exit.")
+def sentineld(path: Path | None, check: bool) -> None:
+    """Tensor-aware memory tiering for deep-learning training."""
+    config = load(path)
+    if check:
+        return
+    # Under systemd the journal knows time and unit; elsewhere a line says its own.
+    under_systemd = "JOURNAL_STREAM" in os.environ
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(message)s" if under_systemd else "%(asctime)s %(levelname)s %(message)s",
+    )
+    asyncio.run(run(config))
+
+
+def main() -> None:
+    """The entry point."""
+    try:
+        sentineld.main(standalone_mode=False)
+    except SentinelError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_status)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon has to work with on this machine: tiers, module, eBPF probes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from sentineld.config import Config
+from sentineld.errors import SentinelError
+from sentineld.migrate.calibrate import measure_bytes_per_s
+from sentineld.observe.ebpf import EbpfProbes
+from sentineld.observe.ebpf_model import FAULT_DTYPE, EbpfCounters
+from sentineld.observe.kmodule import PageSampler
+from sentineld.observe.model import Records
+from sentineld.tiers import Tiers, discover
+from sentineld.units import FastBudget, format_bytes
+
+log = logging.getLogger(__name__)
+
+EBPF_START_TIMEOUT_S = 180.0
+"""bcc compiles for 10 s in an emulated guest; a loaded machine may take longer."""
+
+
+class Machine:
+    """Tiers are fixed at start; the module is looked for at each use, so it may come later."""
+
+    def __init__(self, config: Config, tiers: Tiers | None, problems: list[SentinelError]) -> None:
+        self.config = config
+        self.tiers = tiers
+        self._problems = problems
+        self._probes: EbpfProbes | None = None
+        self._probes_lock = threading.Lock()
+        self._faults: dict[int, list[Records]] = {}
+        self._closed = False
+
+    @classmethod
+    def probe(cls, config: Config) -> Machine:
+        """Find the tiers, measure what they don't tell, and begin to load the eBPF probes."""
+        problems: list[SentinelError] = []
+        tiers: Tiers | None = None
+        try:
+            tiers = discover(overrides=_overrides(config))
+            if not config.tiers.migration_bytes_per_s:
+                tiers = measure_bytes_per_s(tiers)
+        except SentinelError as error:
+            problems.append(error)
+            log.warning("%s", error)
+        machine = cls(config, tiers, problems)
+        if config.ebpf == "required":
+            machine._load_probes()
+            if machine._probes is None:
+                raise problems[-1]
+        elif config.ebpf == "auto":
+            # Compiling takes seconds; sessions need the probes only for cross-checks.
+            threading.Thread(target=machine._load_probes, name="ebpf", daemon=True).start()
+        return machine
+
+    def _load_probes(self) -> None:
+        probes = EbpfProbes()
+        try:
+            probes.start(EBPF_START_TIMEOUT_S)
+        except SentinelError as error:
+            self._problems.append(error)
+            log.warning("no eBPF probes: %s", error)
+            return
+        with self._probes_lock:
+            if self._closed:
+                probes.close()
+                return
+            for pid in self._faults:
+                probes.watch(pid)
+            self._probes = probes
+        log.info("eBPF probes attached")
+        for note in probes.notes:
+            log.info("eBPF: %s", note)
+
+    def watch(self, pid: int) -> None:
+        """Count a process's page faults and migrations, also once probes come later."""
+        with self._probes_lock:
+            self._faults[pid] = []
+            if self._probes is not None:
+                self._probes.watch(pid)
+
+    def unwatch(self, pid: int) -> None:
+        """Forget a process."""
+        with self._probes_lock:
+            if self._faults.pop(pid, None) is not None and self._probes is not None:
+                self._probes.unwatch(pid)
+
+    def faults(self, pid: int) -> Records:
+        """A watched process's page faults since the last call; FAULT_DTYPE."""
+        with self._probes_lock:
+            if self._probes is not None:
+                drained = self._probes.drain()
+                for watched, parts in self._faults.items():
+                    parts.append(drained[drained["pid"] == watched])
+            taken = self._faults.get(pid, [])
+            if pid in self._faults:
+                self._faults[pid] = []
+        return np.concatenate([np.empty(0, FAULT_DTYPE), *taken])
+
+    def ebpf_counters(self) -> EbpfCounters | None:
+        """The probes' counters, or None without probes."""
+        with self._probes_lock:
+            return self._probes.counters() if self._probes is not None else None
+
+    def require(self, fast: FastBudget) -> None:
+        """Check that a session with this budget can be managed here. Raises SentinelError."""
+        if self.tiers is None:
+            raise next(p for p in self._problems if p.code in ("no-second-tier", "bad-config"))
+        capacity = self.tiers.tiers[0].capacity_bytes
+        if fast.bytes is not None and fast.bytes > capacity:
+            raise SentinelError(
+                "budget-too-large",
+                f"{format_bytes(fast.bytes)} is more than the fast tier's {format_bytes(capacity)}",
+                "give less, or a share like 20%",
+            )
+        PageSampler().close()
+
+    def describe(self) -> dict[str, Any]:
+        """For `sentinelctl status`."""
+        return {
+            "tiers": [asdict(tier) for tier in self.tiers.tiers] if self.tiers else [],
+            "migration_bytes_per_s": self.tiers.migration_bytes_per_s if self.tiers else 0,
+            "problems": [str(problem) for problem in self._problems],
+            "features": self.features(),
+        }
+
+    def features(self) -> dict[str, bool]:
+        """Which ways of observing work here."""
+        return {
+            "tiers": self.tiers is not None,
+            "module": os.path.exists("/dev/sentinel"),
+            "ebpf": self._probes is not None,
+        }
+
+    def close(self) -> None:
+        """Detach the probes."""
+        with self._probes_lock:
+            self._closed = True
+            if self._probes is not None:
+                self._probes.close()
+                self._probes = None
+
+
+def _overrides(config: Config) -> dict[str, Any]:
+    """The [tiers] table as discover() takes it; empty settings are left out."""
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in asdict(config.tiers).items()
+        if value
+    }

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session while its plan is live: boundaries wake the mover, divergence stops it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from collections.abc import Callable
+
+from sentineld.migrate.executor import Mover
+from sentineld.migrate.expected import expected_step, useful_until
+from sentineld.observe.ring import ShimWords
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.model import Plan, Space
+from sentineld.profile.model import Profile
+from sentineld.shim import protocol
+from sentineld.tiers import Tiers
+
+log = logging.getLogger(__name__)
+
+DIVERGED_STEPS_MAX = 3
+"""Diverged steps in a row after which a session is profiled again."""
+
+
+class Managed:
+    """Plan, mover and the thread that carries boundaries from the shim's eventfd to the mover."""
+
+    def __init__(
+        self,
+        link: ShimLink,
+        plan: Plan,
+        profile: Profile,
+        tiers: Tiers,
+        on_exit: Callable[[str], None],
+    ) -> None:
+        """The layout is live in the process: its control words name the arena."""
+        self.plan = plan
+        self.profile = profile
+        self._link = link
+        words = link.segment.words()
+        self.spaces = {
+            Space.ARENA: (words.arena_base, words.arena_bytes),
+            Space.HEAP: (link.segment.heap_base, words.heap_used),
+        }
+        self.mover = Mover(
+            link.pid,
+            tiers,
+            plan,
+            expected_step(profile, plan.layout),
+            spaces=self.spaces,
+            useful_until=useful_until(profile, plan),
+            overhead=self._unmanaged_bytes,
+            publish=link.segment.set_moves_done,
+            position=link.segment.position,
+            ended=on_exit,
+        )
+        self._diverged_at_start = words.diverged_steps
+        self._diverged_seen = words.diverged_steps
+        self._diverged_step = 0
+        self._diverged_in_row = 0
+        self._paused = False
+        self._stop = threading.Event()
+        self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC)
+        self._pump = threading.Thread(
+            target=self._carry, name=f"boundaries-{link.pid}", daemon=True
+        )
+
+    def enter(self) -> None:
+        """Bring the persistent tensors where the plan begins with them; blocks."""
+        self.mover.enter()
+
+    def start(self) -> None:
+        """Follow the schedule from the next boundary on."""
+        self._link.set_flags(on=protocol.FLAG_SLEEPING)
+        self.mover.start(self._link.segment.position())
+        self._pump.start()
+
+    def follow(self, words: ShimWords) -> bool:
+        """Look at the shim's words; False: too many steps diverged, profile again."""
+        if words.diverged_steps > self._diverged_seen:
+            in_row = words.step <= self._diverged_step + 1
+            new = words.diverged_steps - self._diverged_seen
+            self._diverged_in_row = (self._diverged_in_row if in_row else 0) + new
+            self._diverged_seen, self._diverged_step = words.diverged_steps, words.step
+        elif words.step > self._diverged_step + 1:
+            self._diverged_in_row = 0
+        diverged = words.mode != protocol.MODE_REPLAY
+        if diverged and not self._paused:
+            self.mover.pause()
+        elif self._paused and not diverged:
+            self.mover.resume(words.position)
+        self._paused = diverged
+        return self._diverged_in_row < DIVERGED_STEPS_MAX
+
+    def fast_bytes(self) -> int:
+        """Bytes on fast nodes charged to the session, by the mover's map."""
+        return self.mover.fast_bytes()
+
+    def stop(self) -> None:
+        """End mover and pump; pages stay where they are."""
+        self._link.set_flags(off=protocol.FLAG_SLEEPING)
+        if not self._stop.is_set():
+            self._stop.set()
+            os.write(self._stop_write, b"x")
+            if self._pump.ident is not None:
+                self._pump.join()
+            os.close(self._stop_read)
+            os.close(self._stop_write)
+        self.mover.stop()
+
+    def _unmanaged_bytes(self) -> int:
+        words = self._link.segment.words()
+        return words.small_bytes + words.fallback_bytes
+
+    def _carry(self) -> None:
+        poll = select.poll()
+        poll.register(self._link.event_fd, select.POLLIN)
+        poll.register(self._stop_read, select.POLLIN)
+        while not self._stop.is_set():
+            poll.poll()
+            self._link.clear_event()
+            self.mover.notify(self._link.segment.position())

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's view of a shim's control segment: its words and its ring.
+
+The segment belongs to the traced process, which may write anything at any
+time: every word is read once, bounded, and used as a copy. A segment that
+could shrink under the mapping (and so kill the daemon with SIGBUS) is refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.errors import SentinelError
+from sentineld.observe.model import RECORD_DTYPE
+from sentineld.shim import protocol
+
+SEGMENT_BYTES_MAX = 1 << 30
+
+
+@dataclass(frozen=True)
+class ShimWords:
+    """One reading of the words that the shim writes; see struct sentinel_control."""
+
+    ring_lost: int
+    step: int
+    position: int
+    layer: int
+    mode: int
+    heap_used: int
+    heap_live: int
+    arena_base: int
+    arena_bytes: int
+    layout_id: int
+    small_bytes: int
+    fallback_bytes: int
+    diverged_steps: int
+    barrier_timeouts: int
+    barrier_wait_ns: int
+
+
+class ControlSegment:
+    """A mapped control segment. Not thread-safe but for its single words."""
+
+    def __init__(self, fd: int) -> None:
+        """Map and check the segment; the caller keeps the descriptor. Raises SentinelError."""
+        size = os.fstat(fd).st_size
+        if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            raise _mismatch("it is not sealed against shrinking")
+        if not 8192 <= size <= SEGMENT_BYTES_MAX:
+            raise _mismatch(f"it has {size} bytes")
+        self._map = mmap.mmap(fd, size)
+        self._header = np.frombuffer(self._map, protocol.CONTROL_DTYPE, 1)
+        fixed = self._header[0].copy()
+        if fixed["magic"] != protocol.CONTROL_MAGIC or fixed["version"] != protocol.VERSION:
+            raise _mismatch(f"it says version {int(fixed['version'])}, not {protocol.VERSION}")
+        offset, records = int(fixed["ring_offset"]), int(fixed["ring_records"])
+        whole = offset + records * RECORD_DTYPE.itemsize
+        if records < 2 or records & (records - 1) or offset < 512 or offset % 64 or whole > size:
+            raise _mismatch("its ring lies outside")
+        self.heap_base = int(fixed["heap_base"])
+        self.heap_bytes = int(fixed["heap_bytes"])
+        self._ring = np.frombuffer(self._map, RECORD_DTYPE, records, offset)
+        self._tail = int(self._header["ring_head"][0])
+        self._publish_tail()
+        self.ring_overrun = 0
+
+    def words(self) -> ShimWords:
+        """A reading of all words at once; each is whole, they may be of different moments."""
+        row = self._header[0].copy()
+        return ShimWords(**{name: int(row[name]) for name in ShimWords.__dataclass_fields__})
+
+    def position(self) -> int:
+        """step << 32 | boundary."""
+        return int(self._header["position"][0])
+
+    def drain(self) -> npt.NDArray[np.void]:
+        """Records written since the last call, copied; RECORD_DTYPE."""
+        head = int(self._header["ring_head"][0])
+        records = len(self._ring)
+        count = head - self._tail
+        if count <= 0:
+            return np.empty(0, RECORD_DTYPE)
+        if count > records:
+            # Only a lying or a foreign writer gets here: the shim never passes the tail.
+            self.ring_overrun += count - records
+            self._tail, count = head - records, records
+        first = self._tail & (records - 1)
+        end = first + count
+        if end <= records:
+            taken = self._ring[first:end].copy()
+        else:
+            taken = np.concatenate([self._ring[first:], self._ring[: end - records]])
+        self._tail = head
+        self._publish_tail()
+        return taken
+
+    def set_flags(self, flags: int) -> None:
+        """What the shim is asked to do; protocol.FLAG_*."""
+        self._header["flags"] = flags
+
+    def set_heartbeat(self, time_ns: int) -> None:
+        """Say that the daemon lives; CLOCK_MONOTONIC."""
+        self._header["heartbeat"] = time_ns
+
+    def set_moves_done(self, position: int) -> None:
+        """Let barriers up to this position pass."""
+        self._header["moves_done"] = position
+
+    def set_barrier_timeout(self, timeout_ns: int) -> None:
+        """How long a barrier waits at most."""
+        self._header["barrier_timeout_ns"] = timeout_ns
+
+    def _publish_tail(self) -> None:
+        self._header["ring_tail"] = self._tail
+
+
+def _mismatch(what: str) -> SentinelError:
+    return SentinelError(
+        "protocol-mismatch",
+        f"the process's control segment can't be used: {what}",
+        "run the training with the shim that came with this daemon",
+    )

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's connection to one shim: its socket, its control segment, its eventfd."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from sentineld.control.frames import FrameError, FrameSocket, Message
+from sentineld.errors import SentinelError
+from sentineld.observe.ring import ControlSegment
+from sentineld.shim import protocol
+
+HELLO_FDS = 2  # control memfd, eventfd
+
+
+class ShimLink:
+    """A shim that said hello. Socket calls come from one thread; words may be set from any."""
+
+    def __init__(self, connection: FrameSocket, hello: Message) -> None:
+        """Take over the connection and the descriptors of its hello. Raises SentinelError."""
+        self.connection = connection
+        self.pid = connection.peer()[0]
+        self.uid = connection.peer()[1]
+        self.hello = hello
+        if hello.get("version") != protocol.VERSION:
+            raise SentinelError(
+                "protocol-mismatch",
+                f"process {self.pid} speaks shim protocol {hello.get('version')}, "
+                f"not {protocol.VERSION}",
+                "run the training with the shim that came with this daemon",
+            )
+        try:
+            control_fd, self.event_fd = connection.take_fds(HELLO_FDS)
+        except FrameError as error:
+            raise SentinelError(
+                "protocol-mismatch", f"hello without its descriptors: {error}"
+            ) from None
+        try:
+            self.segment = ControlSegment(control_fd)
+        except BaseException:
+            os.close(self.event_fd)
+            raise
+        finally:
+            os.close(control_fd)
+        os.set_blocking(self.event_fd, False)
+        self._flags = 0
+
+    def send(self, message: Message, fds: Sequence[int] = ()) -> None:
+        """Send a message that the shim reads at its next step begin. Raises EOFError."""
+        self.connection.send(message, fds)
+        self.set_flags(on=protocol.FLAG_MESSAGE)
+
+    def set_flags(self, on: int = 0, off: int = 0) -> None:
+        """Change the flag word."""
+        self._flags = (self._flags & ~off) | on
+        self.segment.set_flags(self._flags)
+
+    def beat(self) -> None:
+        """Refresh the heartbeat."""
+        self.segment.set_heartbeat(time.monotonic_ns())
+
+    def clear_event(self) -> None:
+        """Empty the eventfd."""
+        try:
+            os.eventfd_read(self.event_fd)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """Ask nothing of the shim any more and let go of it."""
+        self.segment.set_flags(0)
+        self.segment.set_heartbeat(0)
+        os.close(self.event_fd)
+        self.connection.close()

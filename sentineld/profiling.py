@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the first recorded step of a session to a verified plan.
+
+Warm-up, then steps until two allocate identically, then one step under page
+sampling (and torch.profiler) with the cuts that a plan will have, then the
+policy in a child process. Called from the session's thread alone.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sentineld.lifecycle import State
+from sentineld.machine import Machine
+from sentineld.observe.model import OP_ACCESS_DTYPE, Records
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.child import plan_in_child
+from sentineld.plan.cuts import choose_cuts, provisional_layout
+from sentineld.plan.layout_wire import pack_layout
+from sentineld.plan.model import Layout, Plan
+from sentineld.profile.circle import allocation_profile
+from sentineld.profile.join import build_profile
+from sentineld.profile.model import Profile
+from sentineld.profile.steps import Step, identical
+from sentineld.sampling import Sampling
+from sentineld.shim import protocol
+from sentineld.tiers import Tiers
+from sentineld.units import FastBudget
+
+WARM_UP_STEPS = 2
+ACCESS_STEPS_MAX = 6
+"""Steps to wait for one that was wholly sampled, before the allocation steps begin again."""
+OP_ACCESSES_WAIT_S = 60.0
+
+EnterState = Callable[[State, str], None]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What an attach asked for."""
+
+    fast: FastBudget
+    policy: str
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The outcome: what the step does, what to do about it."""
+
+    profile: Profile
+    plan: Plan
+    budget_bytes: int
+    plan_duration_s: float
+
+
+def send_layout(link: ShimLink, layout: Layout, tiers: Tiers) -> int:
+    """Send a layout to the shim; its id. Raises EOFError."""
+    # Ids stay unique over a daemon's restart: a live layout is known by its id alone.
+    layout_id = time.time_ns()
+    fd = os.memfd_create("sentineld-layout", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with os.fdopen(fd, "wb", closefd=False) as file:
+            file.write(pack_layout(layout, layout_id, tiers, len(layout.waits)))
+        link.send({"type": "layout", "layout_id": layout_id}, [fd])
+    finally:
+        os.close(fd)
+    return layout_id
+
+
+class Profiling:
+    """One run through the states attached to planning."""
+
+    def __init__(
+        self, link: ShimLink, machine: Machine, tiers: Tiers, goal: Goal, enter: EnterState
+    ) -> None:
+        self._link = link
+        self._machine = machine
+        self._tiers = tiers
+        self._goal = goal
+        self._enter = enter
+        self._state = State.ATTACHED
+        self._warm_up_left = WARM_UP_STEPS
+        self._before: Step | None = None
+        self._layout: Layout | None = None
+        self._access: tuple[Step, Records] | None = None
+        self._access_steps = 0
+        self._deadline_s = 0.0
+        self._op_accesses: tuple[int, Records] | None = None
+
+    def skip_warm_up(self) -> None:
+        """The process has run for long: begin with the allocation steps."""
+        self._state = State.ALLOCATION
+
+    def on_step(
+        self, step: Step, sampling: Callable[[], Sampling], layers: tuple[str, ...]
+    ) -> None:
+        """A whole step was recorded."""
+        if self._state is State.ATTACHED:
+            self._go(State.WARM_UP, "the first whole step was seen")
+        if self._state is State.WARM_UP:
+            self._warm_up_left -= 1
+            if self._warm_up_left <= 0:
+                self._go(State.ALLOCATION, f"{WARM_UP_STEPS} steps of warm-up are over")
+        elif self._state is State.ALLOCATION:
+            before, self._before = self._before, step
+            if before is not None and identical(before, step):
+                self._begin_access(step, sampling(), layers)
+        elif self._state is State.ACCESS:
+            self._on_access_step(step, sampling())
+
+    def on_op_accesses(self, step_number: int, rows: Records) -> None:
+        """The shim saw which tensors the operators of a step read and write."""
+        self._op_accesses = (step_number, rows)
+
+    def planned(self, layers: tuple[str, ...]) -> Planned | None:
+        """Plan once everything is known; blocks while the child plans. Raises SentinelError."""
+        if self._access is None:
+            return None
+        step, samples = self._access
+        ops = np.empty(0, OP_ACCESS_DTYPE)
+        if self._op_accesses is not None and self._op_accesses[0] == step.number:
+            ops = self._op_accesses[1]
+        elif time.monotonic() < self._deadline_s:
+            return None
+        assert self._layout is not None
+        profile = build_profile(
+            step, samples, ops, layers, cuts=self._layout.cuts, timed=self._before
+        )
+        words = self._link.segment.words()
+        budget_bytes = self._goal.fast.resolve(profile.peak_bytes)
+        started_s = time.monotonic()
+        plan = plan_in_child(
+            self._goal.policy,
+            profile,
+            self._tiers,
+            budget_bytes - words.small_bytes - words.fallback_bytes,
+            self._machine.config.plan_timeout_s,
+        )
+        return Planned(profile, plan, budget_bytes, time.monotonic() - started_s)
+
+    def _begin_access(self, step: Step, sampling: Sampling, layers: tuple[str, ...]) -> None:
+        """Two steps allocate identically: cut the long stretches and sample one step."""
+        rough = allocation_profile(step, layers)
+        cuts = choose_cuts(step, self._goal.fast.resolve(rough.peak_bytes))
+        self._layout = provisional_layout(step, cuts)
+        self._op_accesses = None
+        self._access_steps = 0
+        # Arming takes long, the messages none: the step that reads them is sampled whole.
+        heap_used = self._link.segment.words().heap_used
+        sampling.arm([(self._link.segment.heap_base, heap_used)], residency=False)
+        send_layout(self._link, self._layout, self._tiers)
+        self._link.send({"type": "profile_ops"})
+        self._go(State.ACCESS, "two steps allocated identically")
+
+    def _on_access_step(self, step: Step, sampling: Sampling) -> None:
+        assert self._layout is not None
+        boundaries = step.records[step.records["event"] == protocol.EVENT_BOUNDARY]
+        cuts = np.count_nonzero(boundaries["detail"] == protocol.BOUNDARY_CUT)
+        if np.all(boundaries["address"] != 0) and cuts == len(self._layout.cuts):
+            sampling.collect()
+            self._access = (step, sampling.samples())
+            sampling.disarm()
+            self._deadline_s = time.monotonic() + OP_ACCESSES_WAIT_S
+            self._go(State.PLANNING, f"step {step.number} was sampled")
+            return
+        self._access_steps += 1
+        if self._access_steps > ACCESS_STEPS_MAX:
+            sampling.disarm()
+            self._before = None
+            self._go(State.ALLOCATION, "no step could be sampled whole")
+
+    def _go(self, state: State, reason: str) -> None:
+        self._state = state
+        self._enter(state, reason)

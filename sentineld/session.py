@@ -1,0 +1,444 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One managed process: drives it from hello through profile and plan to managed.
+
+All work on a session happens in the session's own thread, one command or one
+look at the ring at a time; other threads only put commands into its queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sentineld.control.frames import FrameError, Message
+from sentineld.errors import SentinelError
+from sentineld.lifecycle import Lifecycle, State
+from sentineld.machine import Machine
+from sentineld.managed import Managed
+from sentineld.metering import Metering
+from sentineld.observe.model import OP_ACCESS_DTYPE
+from sentineld.observe.pidfd import Pidfd
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.explain import plan_json, plan_text, tensors_json
+from sentineld.profile.meter import StepMeter
+from sentineld.profile.model import Profile
+from sentineld.profile.steps import Step, StepCutter
+from sentineld.profiling import Goal, Planned, Profiling, send_layout
+from sentineld.sampling import Sampling
+from sentineld.shim import protocol
+from sentineld.state import Saved, StateFiles
+from sentineld.tiers import Tiers
+from sentineld.totals import PastTotals
+from sentineld.units import FastBudget, format_bytes
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.05
+OP_ACCESSES_MAX = 1 << 22
+LAYOUT_ANSWER_WAIT_S = 120.0
+
+
+class Session:
+    """A registered process. Public methods may be called from any thread."""
+
+    def __init__(self, link: ShimLink, machine: Machine, states: StateFiles) -> None:
+        self.link = link
+        self.lifecycle = Lifecycle()
+        self._machine = machine
+        self._states = states
+        self._process = Pidfd(link.pid)
+        self.name = f"{link.pid}-{self._process.start_ticks}"
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"session-{link.pid}", daemon=True)
+        self._closing = False
+        self.goal: Goal | None = None
+        self.budget_bytes = 0
+        self.profile: Profile | None = None
+        self.managed: Managed | None = None
+        self.sampling: Sampling | None = None
+        self.last_meter: StepMeter | None = None
+        self.plan_duration_s: float | None = None
+        self._past = PastTotals()
+        self._metering: Metering | None = None
+        self._layers: tuple[str, ...] = ()
+        self._cutter = StepCutter()
+        self._profiling: Profiling | None = None
+        self._planned: Planned | None = None
+        self._layout_id = 0
+        self._layout_answered = False
+        self._deadline_s = 0.0
+
+    # Called from other threads.
+
+    def start(self) -> None:
+        """Begin to serve the session."""
+        self.link.segment.set_barrier_timeout(self._machine.config.barrier_timeout_ms * 1_000_000)
+        self.link.beat()
+        self._thread.start()
+
+    def beat(self) -> None:
+        """Refresh the heartbeat that barriers in the process rely on."""
+        if self.lifecycle.state is not State.ENDED:
+            self.link.beat()
+
+    def on_message(self, message: Message | None) -> None:
+        """A message of the shim; None: its connection is gone."""
+        if message is None:
+            self._commands.put(lambda: self._end("the process let go of its connection"))
+        else:
+            self._commands.put(lambda: self._take(message))
+
+    def attach(self, goal: Goal) -> None:
+        """Begin to manage. Raises SentinelError."""
+        self._call(lambda: self._attach(goal))
+
+    def detach(self) -> None:
+        """Stop managing; the process runs on. Raises SentinelError."""
+        self._call(self._detach)
+
+    def meter(self, steps: int) -> list[StepMeter]:
+        """Meter whole managed steps; blocks. Raises SentinelError."""
+        return self._call(lambda: self._meter(steps)).wait()
+
+    def end(self, reason: str) -> None:
+        """Let go of the process."""
+        self._commands.put(lambda: self._end(reason))
+
+    def close(self) -> None:
+        """Let go of the process but keep its state files, for the daemon that follows."""
+        self._closing = True
+        self.end("the daemon stops")
+        self._thread.join(timeout=10)
+
+    def describe(self) -> dict[str, Any]:
+        """The session for `sentinelctl status`."""
+        words = self.link.segment.words()
+        managed = self.managed
+        return {
+            "pid": self.link.pid,
+            "uid": self.link.uid,
+            "state": str(self.lifecycle.state),
+            "reason": self.lifecycle.reason,
+            "policy": self.goal.policy if self.goal else "",
+            "fast": str(self.goal.fast) if self.goal else "",
+            "budget_bytes": self.budget_bytes,
+            "charged_bytes": managed.fast_bytes() if managed else 0,
+            "peak_bytes": self.profile.peak_bytes if self.profile else 0,
+            "step": words.step,
+            "layout_id": words.layout_id,
+            "small_bytes": words.small_bytes,
+            "fallback_bytes": words.fallback_bytes,
+            "diverged_steps": words.diverged_steps,
+            "barrier_timeouts": words.barrier_timeouts,
+            "barrier_wait_ns": words.barrier_wait_ns,
+            "fast_share": self.last_meter.fast_share if self.last_meter else None,
+            "predicted_fast_share": managed.plan.predicted.fast_share if managed else None,
+        }
+
+    def totals(self) -> PastTotals:
+        """What moved and was sampled since the session began, over all its plans."""
+        totals = self._past.copy()
+        totals.add(self.managed, self.sampling)
+        return totals
+
+    def tensors(self) -> list[dict[str, Any]]:
+        """The profile's tensors. Raises SentinelError."""
+        if self.profile is None:
+            raise self._not_yet("has no profile")
+        return tensors_json(self.managed.plan if self.managed else None, self.profile)
+
+    def explain(self) -> dict[str, Any]:
+        """The plan as text and values. Raises SentinelError."""
+        if self.managed is None or self.profile is None:
+            raise self._not_yet("has no plan")
+        plan = self.managed.plan
+        return {"text": plan_text(plan, self.profile), **plan_json(plan, self.profile)}
+
+    def _not_yet(self, what: str) -> SentinelError:
+        return SentinelError(
+            "wrong-state",
+            f"process {self.link.pid} {what}: it is {self.lifecycle.state}",
+            "attach it, and wait until sentinelctl status says managed",
+        )
+
+    def _call(self, function: Callable[[], Any]) -> Any:
+        done: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+
+        def command() -> None:
+            try:
+                done.put((function(), None))
+            except Exception as error:
+                done.put((None, error))
+
+        self._commands.put(command)
+        while True:
+            try:
+                result, error = done.get(timeout=1.0)
+            except queue.Empty:
+                if self.lifecycle.state is State.ENDED:
+                    raise self._not_yet("can't be reached") from None
+                continue
+            if error is not None:
+                raise error
+            return result
+
+    # The session's thread.
+
+    def _run(self) -> None:
+        try:
+            self._resume()
+            while self.lifecycle.state is not State.ENDED:
+                try:
+                    self._commands.get(timeout=POLL_S)()
+                except queue.Empty:
+                    pass
+                if self.lifecycle.state is not State.ENDED:
+                    self._guarded_turn()
+        except Exception:
+            log.exception("session %d ends: the daemon met an error of its own", self.link.pid)
+            self._end("the daemon met an error of its own")
+
+    def _guarded_turn(self) -> None:
+        try:
+            self._turn()
+        except SentinelError as error:
+            log.warning("process %d is not managed: %s", self.link.pid, error)
+            self._unmanage(str(error))
+        except EOFError:
+            self._end("the process does not read its socket")
+
+    def _turn(self) -> None:
+        if self._process.exited():
+            self._end("the process exited")
+            return
+        if self.sampling is not None:
+            self.sampling.collect()
+        words = self.link.segment.words()
+        managed = self.managed
+        if managed is not None and not managed.follow(words):
+            self._profile_again("its steps changed")
+            return
+        for step in self._cutter.feed(self.link.segment.drain()):
+            self._on_step(step)
+        if self.lifecycle.state is State.PLANNING:
+            self._plan()
+        elif self.lifecycle.state is State.ENTERING:
+            self._enter_plan()
+
+    def _on_step(self, step: Step) -> None:
+        if self._metering is not None:
+            if self._metering.on_step(step):
+                self._end_metering()
+        elif self._profiling is not None:
+            self._profiling.on_step(step, self._sample, self._layers)
+
+    def _sample(self) -> Sampling:
+        """The session's sampling, attached to the process at its first use."""
+        if self.sampling is None:
+            self.sampling = Sampling(self.link, self._machine.config.log_records)
+        return self.sampling
+
+    def _plan(self) -> None:
+        """Send the plan's layout as soon as there is a plan."""
+        assert self._profiling is not None
+        planned = self._profiling.planned(self._layers)
+        if planned is None:
+            return
+        self._profiling, self._planned = None, planned
+        self.profile, self.budget_bytes = planned.profile, planned.budget_bytes
+        self.plan_duration_s = planned.plan_duration_s
+        self._layout_answered = False
+        self._layout_id = send_layout(self.link, planned.plan.layout, self._tiers())
+        self._deadline_s = time.monotonic() + LAYOUT_ANSWER_WAIT_S
+        self.lifecycle.enter(
+            State.ENTERING,
+            f"policy {planned.plan.policy} predicts a fast share of "
+            f"{planned.plan.predicted.fast_share:.1%}",
+        )
+
+    def _enter_plan(self) -> None:
+        """Once the layout is live, bring the pages where the plan begins and follow it."""
+        if not self._layout_answered:
+            if time.monotonic() > self._deadline_s:
+                raise SentinelError("failed", "the process did not take the layout in time")
+            return
+        assert self._planned is not None
+        self.managed = Managed(
+            self.link, self._planned.plan, self._planned.profile, self._tiers(), on_exit=self.end
+        )
+        self.managed.enter()
+        self.link.set_flags(off=protocol.FLAG_RECORD)
+        self.managed.start()
+        self._save(self._layout_id)
+        self.lifecycle.enter(
+            State.MANAGED, f"the plan is live, budget {format_bytes(self.budget_bytes)}"
+        )
+
+    def _tiers(self) -> Tiers:
+        tiers = self._machine.tiers
+        assert tiers is not None, "attach requires tiers"
+        return tiers
+
+    # Commands, run in the session's thread.
+
+    def _attach(self, goal: Goal) -> None:
+        if self.lifecycle.state is not State.REGISTERED:
+            raise SentinelError(
+                "wrong-state",
+                f"process {self.link.pid} is attached already",
+                f"detach it first: sentinelctl detach {self.link.pid}",
+            )
+        self.goal = goal
+        self._begin_profiling(goal)
+        self._save(0)
+        self._machine.watch(self.link.pid)
+        self.lifecycle.enter(
+            State.ATTACHED, f"attached with policy {goal.policy}, fast {goal.fast}"
+        )
+
+    def _begin_profiling(self, goal: Goal) -> Profiling:
+        self._profiling = Profiling(
+            self.link, self._machine, self._tiers(), goal, self.lifecycle.enter
+        )
+        self._begin_recording()
+        return self._profiling
+
+    def _begin_recording(self) -> None:
+        self.link.segment.drain()
+        self._cutter = StepCutter()
+        self.link.set_flags(on=protocol.FLAG_RECORD)
+
+    def _detach(self) -> None:
+        if self.lifecycle.state is State.REGISTERED:
+            raise SentinelError(
+                "wrong-state", f"process {self.link.pid} is not attached", "attach it first"
+            )
+        self._unmanage("detached")
+        self._states.forget(self.name)
+
+    def _unmanage(self, reason: str) -> None:
+        """Back to registered: nothing armed, nothing recorded, no moves."""
+        self._stop_managing()
+        self.link.set_flags(off=protocol.FLAG_RECORD)
+        try:
+            self.link.send({"type": "detach"})
+        except EOFError:
+            self._end("the process does not read its socket")
+            return
+        self._machine.unwatch(self.link.pid)
+        self.lifecycle.enter(State.REGISTERED, reason)
+
+    def _profile_again(self, reason: str) -> None:
+        log.info("process %d is profiled again: %s", self.link.pid, reason)
+        self._stop_managing()
+        self._save(0)
+        self.link.send({"type": "detach"})
+        assert self.goal is not None
+        self._begin_profiling(self.goal).skip_warm_up()
+        self.lifecycle.enter(State.ALLOCATION, reason)
+
+    def _stop_managing(self) -> None:
+        if self._metering is not None:
+            self._metering.fail(f"process {self.link.pid} is not managed any more")
+            self._metering = None
+        self._profiling = None
+        if self.managed is not None:
+            self.managed.stop()
+        if self.sampling is not None:
+            self.sampling.close()
+        managed, sampling, self.managed, self.sampling = self.managed, self.sampling, None, None
+        self._past.add(managed, sampling)
+
+    def _meter(self, steps: int) -> Metering:
+        if self.managed is None or self.lifecycle.state is not State.MANAGED:
+            raise self._not_yet("can't be metered")
+        if self._metering is not None:
+            raise SentinelError("wrong-state", "the process is being metered already", "wait")
+        self._metering = Metering(self.link, self.managed, self._sample(), self._tiers(), steps)
+        self._begin_recording()
+        return self._metering
+
+    def _end_metering(self) -> None:
+        assert self._metering is not None
+        self.link.set_flags(off=protocol.FLAG_RECORD)
+        self.last_meter = self._metering.done()
+        self._metering = None
+
+    def _take(self, message: Message) -> None:
+        kind = message.get("type")
+        if kind == "layers":
+            names = message.get("names")
+            if isinstance(names, list):
+                self._layers = tuple(str(name) for name in names)
+        elif kind == "layout" and message.get("layout_id") == self._layout_id:
+            if message.get("ok") is not True:
+                error = str(message.get("error", "no reason given"))
+                self._unmanage(f"the process refused the layout: {error}")
+            else:
+                self._layout_answered = True
+        elif kind == "accesses":
+            self._take_accesses(message)
+        elif kind == "note":
+            log.info("process %d says: %s", self.link.pid, str(message.get("text"))[:500])
+
+    def _take_accesses(self, message: Message) -> None:
+        try:
+            (fd,) = self.link.connection.take_fds(1)
+        except FrameError as error:
+            log.warning("process %d: %s", self.link.pid, error)
+            return
+        with os.fdopen(fd, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            rows = min(size // OP_ACCESS_DTYPE.itemsize, OP_ACCESSES_MAX)
+            data = file.read(rows * OP_ACCESS_DTYPE.itemsize)
+        whole = len(data) // OP_ACCESS_DTYPE.itemsize * OP_ACCESS_DTYPE.itemsize
+        step = message.get("step")
+        if self._profiling is not None and type(step) is int:
+            self._profiling.on_op_accesses(step, np.frombuffer(data[:whole], OP_ACCESS_DTYPE))
+
+    def _resume(self) -> None:
+        """Take up what a dead daemon left: its plan if it is live, else its attach."""
+        self.link.send({"type": "welcome", "session": self.name})
+        loaded = self._states.load(self.name)
+        config = self._machine.config
+        if loaded is None:
+            if config.auto_attach:
+                self._attach(Goal(FastBudget.parse(config.fast), config.policy))
+            return
+        saved, plan, profile = loaded
+        goal = Goal(FastBudget.parse(saved.fast), saved.policy)
+        live = self.link.segment.words().layout_id
+        if plan is None or profile is None or live != saved.layout_id:
+            self._attach(goal)
+            self.lifecycle.reason = "attached again after the daemon's restart"
+            return
+        self.goal, self._layout_id = goal, live
+        self.budget_bytes, self.profile = saved.budget_bytes, profile
+        self._machine.watch(self.link.pid)
+        self.managed = Managed(self.link, plan, profile, self._tiers(), on_exit=self.end)
+        self.managed.start()
+        self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
+
+    def _save(self, layout_id: int) -> None:
+        assert self.goal is not None
+        saved = Saved(str(self.goal.fast), self.goal.policy, self.budget_bytes, layout_id)
+        plan = self.managed.plan if self.managed and layout_id else None
+        self._states.save(self.name, saved, plan, self.profile)
+
+    def _end(self, reason: str) -> None:
+        if self.lifecycle.state is State.ENDED:
+            return
+        self._stop_managing()
+        self._machine.unwatch(self.link.pid)
+        if not self._closing and self._process.exited():
+            self._states.forget(self.name)
+        self.link.close()
+        self.lifecycle.enter(State.ENDED, reason)
+        log.info("session %d ends: %s", self.link.pid, reason)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of sessions, and what callers of the control socket may do with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from sentineld.control.frames import Message
+from sentineld.errors import SentinelError
+from sentineld.lifecycle import State
+from sentineld.machine import Machine
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.registry import policy as find_policy
+from sentineld.profiling import Goal
+from sentineld.session import Session
+from sentineld.state import StateFiles
+from sentineld.units import FastBudget
+
+log = logging.getLogger(__name__)
+
+
+class Sessions:
+    """Sessions by pid. Verbs run in threads of the control server; hellos in the event loop."""
+
+    def __init__(self, machine: Machine, states: StateFiles) -> None:
+        self._machine = machine
+        self._states = states
+        self._lock = threading.Lock()
+        self._sessions: dict[int, Session] = {}
+
+    def hello(self, link: ShimLink) -> Callable[[Message | None], None]:
+        """A shim said hello: make its session, or take up the one that a dead daemon left."""
+        session = Session(link, self._machine, self._states)
+        with self._lock:
+            before = self._sessions.get(link.pid)
+            self._sessions[link.pid] = session
+        if before is not None:
+            before.end("the process said hello again")
+        session.start()
+        log.info("process %d registered: %s", link.pid, session.lifecycle.reason)
+        return session.on_message
+
+    def all(self) -> list[Session]:
+        """Sessions, ended ones not included."""
+        with self._lock:
+            for pid, session in list(self._sessions.items()):
+                if session.lifecycle.state is State.ENDED:
+                    del self._sessions[pid]
+            return list(self._sessions.values())
+
+    def beat(self) -> None:
+        """Refresh every session's heartbeat."""
+        for session in self.all():
+            session.beat()
+
+    def close(self) -> None:
+        """Let go of every process; their state files stay for the next daemon."""
+        for session in self.all():
+            session.close()
+
+    # Verbs: (caller's uid, arguments) -> JSON-able.
+
+    def attach(self, uid: int, arguments: Message) -> Any:
+        """Begin to manage a process."""
+        session = self._of_caller(uid, arguments)
+        config = self._machine.config
+        fast = FastBudget.parse(str(arguments.get("fast") or config.fast))
+        policy = str(arguments.get("policy") or config.policy)
+        find_policy(policy)
+        self._machine.require(fast)
+        session.attach(Goal(fast, policy))
+        return session.describe()
+
+    def detach(self, uid: int, arguments: Message) -> Any:
+        """Stop managing a process."""
+        session = self._of_caller(uid, arguments)
+        session.detach()
+        return session.describe()
+
+    def meter(self, uid: int, arguments: Message) -> Any:
+        """Meter whole managed steps; blocks until they are done."""
+        session = self._of_caller(uid, arguments)
+        steps = arguments.get("steps")
+        if type(steps) is not int or not 1 <= steps <= 1000:
+            raise SentinelError("usage", f"steps = {steps!r}", "give 1 to 1000")
+        return {"steps": [step.to_json() for step in session.meter(steps)]}
+
+    def tensors(self, uid: int, arguments: Message) -> Any:
+        """The profile's tensors."""
+        return {"tensors": self._of_caller(uid, arguments).tensors()}
+
+    def plan(self, uid: int, arguments: Message) -> Any:
+        """The plan as text and as values."""
+        return self._of_caller(uid, arguments).explain()
+
+    def status(self, uid: int) -> list[dict[str, Any]]:
+        """What the caller may see of the sessions."""
+        return [session.describe() for session in self.all() if uid in (0, session.link.uid)]
+
+    def _of_caller(self, uid: int, arguments: Message) -> Session:
+        pid = arguments.get("pid")
+        if type(pid) is not int or pid <= 0:
+            raise SentinelError("usage", f"{pid!r} is no process id")
+        with self._lock:
+            session = self._sessions.get(pid)
+        if session is not None and session.lifecycle.state is not State.ENDED:
+            if uid not in (0, session.link.uid):
+                raise _not_permitted(pid)
+            return session
+        try:
+            owner = os.stat(f"/proc/{pid}").st_uid
+        except FileNotFoundError:
+            raise SentinelError(
+                "no-such-process", f"no process has the id {pid}", "see sentinelctl status"
+            ) from None
+        if uid not in (0, owner):
+            raise _not_permitted(pid)
+        raise SentinelError(
+            "not-a-shim-process",
+            f"process {pid} doesn't run under the shim",
+            "start it with: python -m sentineld.shim train.py",
+        )
+
+
+def _not_permitted(pid: int) -> SentinelError:
+    return SentinelError(
+        "not-permitted", f"process {pid} belongs to another user", "ask its owner, or be root"
+    )

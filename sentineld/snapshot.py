@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One consistent picture of the daemon for its metrics."""
+
+from __future__ import annotations
+
+import time
+
+from sentineld import __version__
+from sentineld.machine import Machine
+from sentineld.metrics import DaemonSnapshot, SessionSnapshot
+from sentineld.observe.ebpf_model import EbpfCounters
+from sentineld.session import Session
+
+
+def take_snapshot(machine: Machine, sessions: list[Session]) -> DaemonSnapshot:
+    """The daemon now. Called from the metrics server's threads."""
+    counters = machine.ebpf_counters()
+    return DaemonSnapshot(
+        version=__version__,
+        heartbeat_s=time.time(),
+        features=machine.features(),
+        tier_capacity_bytes={
+            index: tier.capacity_bytes
+            for index, tier in enumerate(machine.tiers.tiers if machine.tiers else ())
+        },
+        migration_bytes_per_s=machine.tiers.migration_bytes_per_s if machine.tiers else 0.0,
+        kernel_migrations={
+            (reason, result): counts[result]  # type: ignore[literal-required]
+            for reason, counts in (counters["migrations"] if counters else {}).items()
+            for result in ("succeeded", "failed")
+        },
+        events_dropped=counters["dropped"] if counters else {},
+        sessions=tuple(_session(session, counters) for session in sessions),
+    )
+
+
+def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot:
+    words = session.link.segment.words()
+    managed, profile, totals = session.managed, session.profile, session.totals()
+    faults = counters["faults"].get(session.link.pid, {}) if counters else {}
+    seen = counters["accesses"].get(session.link.pid) if counters else None
+    page_accesses = {"module": totals.samples}
+    if seen is not None:
+        page_accesses["tracepoint"] = seen["accesses"]
+    return SessionSnapshot(
+        session=session.name,
+        pid=session.link.pid,
+        state=session.lifecycle.state,
+        policy=session.goal.policy if session.goal else "",
+        budget_bytes=session.budget_bytes,
+        charged_bytes=managed.fast_bytes() if managed else 0,
+        peak_bytes=profile.peak_bytes if profile else 0,
+        unmanaged_bytes=words.small_bytes + words.fallback_bytes,
+        resident_bytes=dict(enumerate(managed.mover.by_tier())) if managed else {},
+        steps=words.step,
+        boundaries=words.position & 0xFFFFFFFF,
+        moved_bytes=dict(totals.moved_bytes),
+        late_moves=totals.late_moves,
+        barrier_timeouts=words.barrier_timeouts,
+        barrier_wait_ns=words.barrier_wait_ns,
+        diverged_steps=words.diverged_steps,
+        lost={"ring": words.ring_lost, "log": totals.samples_lost},
+        samples={"module": totals.samples},
+        fast_share=session.last_meter.fast_share if session.last_meter else None,
+        plan_duration_s=session.plan_duration_s,
+        page_faults=faults,
+        page_accesses=page_accesses,
+    )
