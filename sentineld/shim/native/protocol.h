@@ -85,11 +85,17 @@ struct sentinel_control {
 
 enum sentinel_event {
 	SENTINEL_EVENT_NONE = 0,
-	SENTINEL_EVENT_ALLOC = 1, /* address, bytes, value = cursor of this allocation */
+	SENTINEL_EVENT_ALLOC = 1, /* address, bytes, value = cursor of this allocation or ~0, detail = enum sentinel_alloc */
 	SENTINEL_EVENT_FREE = 2, /* address, bytes, value = cursor at birth, or ~0: born outside this step */
 	SENTINEL_EVENT_BOUNDARY = 3, /* address = epoch that begins (0: none), bytes = cursor,
 					value = boundary index, layer, detail = enum sentinel_boundary */
 	SENTINEL_EVENT_STEP = 4, /* a step begins; address = epoch, bytes = step number */
+};
+
+enum sentinel_alloc {
+	SENTINEL_ALLOC_STEP = 0, /* in the step's sequence */
+	SENTINEL_ALLOC_LIVE = 1, /* no birth: was live when the step began; value ~0 */
+	SENTINEL_ALLOC_OTHER = 2, /* by another thread than the step's owner; value ~0 */
 };
 
 enum sentinel_boundary {
@@ -98,7 +104,7 @@ enum sentinel_boundary {
 	SENTINEL_BOUNDARY_BACKWARD = 2, /* a leaf module's backward begins */
 	SENTINEL_BOUNDARY_OPTIMIZER = 3, /* optimizer.step() begins */
 	SENTINEL_BOUNDARY_CUT = 4, /* the cursor reached a cut, or the optimizer a parameter's turn */
-	SENTINEL_BOUNDARY_OUTSIDE = 5, /* a forward ended and no other began: loss, data loading, user code */
+	SENTINEL_BOUNDARY_OUTSIDE = 5, /* the first allocation after a leaf's forward ended and no other began; layer 0 */
 };
 
 struct sentinel_record { /* 32 bytes */

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shim's end of the daemon's socket: frames, descriptors, and patience.
+
+Nothing here blocks or raises: a missing, slow, dead or babbling daemon costs
+a connection, never a training step.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+import time
+from collections import deque
+from typing import Any
+
+SOCKET_VARIABLE = "SENTINELD_SHIM_SOCKET"
+SOCKET_PATH = "/run/sentineld/shim.sock"
+RETRY_SECONDS = 1.0
+FRAME_BYTES_MAX = 16 << 20
+BACKLOG_BYTES_MAX = 64 << 20
+DESCRIPTORS_MAX = 16
+
+Message = dict[str, Any]
+
+
+class BrokenPeer(Exception):
+    """What came from the daemon is no frame of the protocol."""
+
+
+class Client:
+    """One connection at a time, tried at most once in RETRY_SECONDS.
+
+    path: the socket's; the environment's SENTINELD_SHIM_SOCKET by default.
+    """
+
+    def __init__(self, path: str | None = None) -> None:
+        self.path = path or os.environ.get(SOCKET_VARIABLE) or SOCKET_PATH
+        self._socket: socket.socket | None = None
+        self._poll = select.poll()
+        self._next_try = 0.0
+        self._received = bytearray()
+        self._descriptors: deque[int] = deque()
+        self._outgoing: deque[tuple[bytes, list[int]]] = deque()
+
+    @property
+    def connected(self) -> bool:
+        """Whether a connection stands, as far as is known."""
+        return self._socket is not None
+
+    def connect(self) -> bool:
+        """Try to connect if it is time; True if a connection is new."""
+        now = time.monotonic()
+        if self._socket is not None or now < self._next_try:
+            return False
+        self._next_try = now + RETRY_SECONDS
+        attempt = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            attempt.connect(self.path)
+        except OSError:
+            attempt.close()
+            return False
+        self._socket = attempt
+        self._poll = select.poll()
+        self._poll.register(attempt, select.POLLIN)
+        return True
+
+    def close(self) -> None:
+        """Drop the connection and all that is under way; a forked child does so, too."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+        self._received.clear()
+        waiting = [fd for _, fds in self._outgoing for fd in fds]
+        for fd in [*self._descriptors, *waiting]:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._descriptors.clear()
+        self._outgoing.clear()
+
+    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Queue a message; copies of the descriptors travel with it."""
+        if self._socket is None:
+            return
+        body = json.dumps(message).encode()
+        frame = struct.pack("<I", len(body)) + body
+        self._outgoing.append((frame, [os.dup(fd) for fd in descriptors]))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the socket takes now."""
+        while self._socket is not None and self._outgoing:
+            frame, descriptors = self._outgoing[0]
+            rights = array.array("i", descriptors)
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
+            try:
+                sent = self._socket.sendmsg([frame], ancillary, socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                if sum(len(waiting) for waiting, _ in self._outgoing) > BACKLOG_BYTES_MAX:
+                    self.close()
+                return
+            except OSError:
+                self.close()
+                return
+            for fd in descriptors:
+                os.close(fd)
+            if sent == len(frame):
+                self._outgoing.popleft()
+            else:
+                self._outgoing[0] = (frame[sent:], [])
+
+    def receive(self) -> list[Message]:
+        """All whole messages that have arrived; hangs up on the daemon's end or on garbage."""
+        if self._socket is None or not self._poll.poll(0):
+            return []
+        try:
+            return self._read(self._socket)
+        except (OSError, BrokenPeer, ValueError, RecursionError):
+            self.close()
+            return []
+
+    def _read(self, connection: socket.socket) -> list[Message]:
+        messages: list[Message] = []
+        while True:
+            try:
+                data, ancillary, flags, _ = connection.recvmsg(
+                    65536, socket.CMSG_SPACE(4 * DESCRIPTORS_MAX), socket.MSG_CMSG_CLOEXEC
+                )
+            except BlockingIOError:
+                return messages
+            for level, kind, payload in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    fds = array.array("i")
+                    fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+                    self._descriptors.extend(fds)
+            if flags & socket.MSG_CTRUNC or len(self._descriptors) > DESCRIPTORS_MAX:
+                raise BrokenPeer("more descriptors than any message has")
+            if not data:
+                raise BrokenPeer("the daemon hung up")
+            self._received += data
+            messages += self._whole_frames()
+
+    def _whole_frames(self) -> list[Message]:
+        messages: list[Message] = []
+        while len(self._received) >= 4:
+            (length,) = struct.unpack_from("<I", self._received)
+            if length > FRAME_BYTES_MAX:
+                raise BrokenPeer("a frame of impossible length")
+            if len(self._received) < 4 + length:
+                break
+            message = json.loads(bytes(self._received[4 : 4 + length]))
+            del self._received[: 4 + length]
+            if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+                raise BrokenPeer("a frame that is no message")
+            messages.append(message)
+        return messages
+
+    def take_descriptor(self) -> int:
+        """The next descriptor that came with a message; the caller closes it.
+
+        Raises:
+            BrokenPeer: there is none.
+        """
+        if not self._descriptors:
+            raise BrokenPeer("a message without its descriptor")
+        return self._descriptors.popleft()

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "arena.h"
+
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define WORD_BITS 64
+
+static uint64_t slot_pages(const struct arena *arena, uint32_t slot)
+{
+	uint64_t page_bytes = 1ull << arena->page_shift;
+
+	return (arena->layout.slots[slot].bytes + page_bytes - 1) >> arena->page_shift;
+}
+
+static uint64_t slot_page(const struct arena *arena, uint32_t slot)
+{
+	return arena->layout.slots[slot].offset >> arena->page_shift;
+}
+
+enum span { SPAN_TEST, SPAN_SET, SPAN_CLEAR };
+
+/* Visit the bits [page, page + pages): returns whether any was set before. */
+static bool live_span(struct arena *arena, uint64_t page, uint64_t pages, enum span action)
+{
+	bool any = false;
+
+	while (pages) {
+		uint64_t shift = page % WORD_BITS, room = WORD_BITS - shift;
+		uint64_t count = pages < room ? pages : room;
+		uint64_t mask = (count == WORD_BITS ? ~0ull : (1ull << count) - 1) << shift;
+		uint64_t *word = &arena->live_map[page / WORD_BITS];
+
+		any |= (*word & mask) != 0;
+		if (action == SPAN_TEST && any)
+			return true;
+		if (action == SPAN_SET)
+			*word |= mask;
+		else if (action == SPAN_CLEAR)
+			*word &= ~mask;
+		page += count;
+		pages -= count;
+	}
+	return any;
+}
+
+int memory_prefer(void *address, uint64_t bytes, int32_t node)
+{
+	unsigned long mask[1024 / (8 * sizeof(unsigned long)) + 1] = {0};
+	int mode = node < 0 ? MPOL_DEFAULT : MPOL_PREFERRED;
+
+	if (!bytes)
+		return 0;
+	if (node >= 0)
+		mask[(unsigned)node / (8 * sizeof(*mask))] = 1ul << ((unsigned)node % (8 * sizeof(*mask)));
+	/* the kernel reads maxnode - 1 bits */
+	if (syscall(SYS_mbind, address, bytes, mode, node < 0 ? NULL : mask,
+		    node < 0 ? 0ul : 8ul * sizeof(mask), 0u))
+		return -errno;
+	return 0;
+}
+
+const char *arena_new(struct arena **out, struct layout *layout)
+{
+	const struct sentinel_layout *header = layout->header;
+	struct arena *arena = calloc(1, sizeof(*arena));
+	const char *problem = "no memory for the arena";
+	uint64_t pages;
+
+	if (!arena)
+		return problem;
+	arena->page_shift = (unsigned)__builtin_ctzl((unsigned long)sysconf(_SC_PAGESIZE));
+	pages = header->arena_bytes >> arena->page_shift;
+	arena->live_map = calloc(pages / WORD_BITS + 1, sizeof(*arena->live_map));
+	arena->slot_at = calloc(pages + 1, sizeof(*arena->slot_at));
+	arena->birth_step = calloc((uint64_t)header->slot_count + 1, sizeof(*arena->birth_step));
+	if (!arena->live_map || !arena->slot_at || !arena->birth_step)
+		goto fail;
+	if (header->arena_bytes) {
+		void *base = mmap(NULL, header->arena_bytes, PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		if (base == MAP_FAILED)
+			goto fail;
+		arena->base = base;
+		arena->bytes = header->arena_bytes;
+		/* fails only on a kernel without huge pages */
+		madvise(base, arena->bytes, MADV_NOHUGEPAGE);
+	}
+	for (uint32_t i = 0; i < header->region_count; i++) {
+		const struct sentinel_region *region = &layout->regions[i];
+
+		if (region->node >= 0 &&
+		    memory_prefer(arena->base + region->offset, region->bytes, region->node)) {
+			problem = "the kernel refused a region's node (mbind)";
+			goto fail;
+		}
+	}
+	arena->layout = *layout;
+	*layout = (struct layout){0};
+	*out = arena;
+	return NULL;
+fail:
+	arena_delete(arena);
+	return problem;
+}
+
+void arena_delete(struct arena *arena)
+{
+	if (arena->bytes)
+		munmap(arena->base, arena->bytes);
+	free(arena->live_map);
+	free(arena->slot_at);
+	free(arena->birth_step);
+	layout_free(&arena->layout);
+	free(arena);
+}
+
+void *arena_take(struct arena *arena, uint32_t slot, uint32_t step)
+{
+	uint64_t page = slot_page(arena, slot), pages = slot_pages(arena, slot);
+
+	if (live_span(arena, page, pages, SPAN_TEST))
+		return NULL;
+	live_span(arena, page, pages, SPAN_SET);
+	arena->slot_at[page] = slot + 1;
+	arena->birth_step[slot] = step;
+	arena->live_tensors++;
+	arena->live_pages += pages;
+	return arena->base + (page << arena->page_shift);
+}
+
+int64_t arena_find(const struct arena *arena, const void *address)
+{
+	uint64_t offset = (uintptr_t)address - (uintptr_t)arena->base;
+
+	if (offset >= arena->bytes || offset & ((1ull << arena->page_shift) - 1))
+		return -1;
+	return (int64_t)arena->slot_at[offset >> arena->page_shift] - 1;
+}
+
+void arena_drop(struct arena *arena, uint32_t slot)
+{
+	/* Its pages are marked live until arena_give, so nobody can be born here meanwhile. */
+	if (arena->layout.slots[slot].flags & SENTINEL_SLOT_DROP)
+		madvise(arena->base + (slot_page(arena, slot) << arena->page_shift),
+			slot_pages(arena, slot) << arena->page_shift, MADV_DONTNEED);
+}
+
+void arena_give(struct arena *arena, uint32_t slot)
+{
+	uint64_t page = slot_page(arena, slot), pages = slot_pages(arena, slot);
+
+	live_span(arena, page, pages, SPAN_CLEAR);
+	arena->slot_at[page] = 0;
+	arena->live_tensors--;
+	arena->live_pages -= pages;
+}

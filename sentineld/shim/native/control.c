@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Start, fork, and the calls that the Python side makes rarely: fds and layouts. */
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct shim shim = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.control_fd = -1,
+	.event_fd = -1,
+	.epoch_fd = -1,
+};
+
+API uint32_t sentinel_version(void);
+API int sentinel_start(uint64_t heap_bytes, uint64_t request_bytes_max, uint64_t ring_records);
+API void sentinel_enable(int on);
+API int sentinel_control_fd(void);
+API int sentinel_event_fd(void);
+API void *sentinel_control_words(void);
+API void sentinel_connected(int connected);
+API void sentinel_epoch_fd(int fd);
+API const char *sentinel_layout(int fd);
+API void sentinel_detach(void);
+
+API uint32_t sentinel_version(void)
+{
+	return SENTINEL_SHIM_VERSION;
+}
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&shim.lock);
+}
+
+static void after_fork_parent(void)
+{
+	pthread_mutex_unlock(&shim.lock);
+}
+
+/*
+ * The child has copies of all tensors and the parent's shared control page. It
+ * passes through: nothing recorded, nothing waited for, nothing held open.
+ */
+static void after_fork_child(void)
+{
+	shim.child = true;
+	shim.on = false;
+	shim.connected = false;
+	shim.recording = false;
+	shim.epochs = false;
+	shim.owned = false;
+	shim.mode = SENTINEL_MODE_DORMANT;
+	if (shim.epoch_fd >= 0)
+		close(shim.epoch_fd);
+	close(shim.control_fd);
+	close(shim.event_fd);
+	shim.epoch_fd = shim.control_fd = shim.event_fd = -1;
+	pthread_mutex_unlock(&shim.lock);
+}
+
+/* Prepare everything; nothing is served before sentinel_enable(1). 0 or -errno. */
+API int sentinel_start(uint64_t heap_bytes, uint64_t request_bytes_max, uint64_t ring_records)
+{
+	int error;
+
+	if (shim.control)
+		return -EALREADY;
+	if (!ring_records || ring_records & (ring_records - 1))
+		return -EINVAL;
+	error = heap_init(&shim.heap, heap_bytes, request_bytes_max);
+	if (error)
+		return error;
+	error = control_new(ring_records);
+	if (error)
+		return error;
+	shim.control->heap_base = (uintptr_t)shim.heap.base;
+	shim.control->heap_bytes = shim.heap.bytes;
+	return -pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+API void sentinel_enable(int on)
+{
+	shim.on = on && !shim.child;
+}
+
+API int sentinel_control_fd(void)
+{
+	return shim.control_fd;
+}
+
+API int sentinel_event_fd(void)
+{
+	return shim.event_fd;
+}
+
+/* The mapped control segment: words, then the ring. */
+API void *sentinel_control_words(void)
+{
+	return shim.control;
+}
+
+/* Without a daemon its flags count for nothing and no barrier waits. */
+API void sentinel_connected(int connected)
+{
+	shim.connected = connected;
+}
+
+/* Takes the fd over; -1: no epochs any more. */
+API void sentinel_epoch_fd(int fd)
+{
+	if (shim.epoch_fd >= 0)
+		close(shim.epoch_fd);
+	shim.epoch_fd = fd;
+}
+
+/* Needs the lock. The former arena stays mapped until its last tensor dies. */
+static void retire_arena(void)
+{
+	if (!shim.arena)
+		return;
+	shim.arena->older = shim.older;
+	shim.older = shim.arena;
+	shim.arena = NULL;
+}
+
+static int older_count(void)
+{
+	int count = 0;
+
+	for (const struct arena *arena = shim.older; arena; arena = arena->older)
+		count += arena->live_tensors != 0;
+	return count;
+}
+
+static void publish_arena(uint64_t layout_id)
+{
+	publish(arena_base, shim.arena ? (uintptr_t)shim.arena->base : 0);
+	publish(arena_bytes, shim.arena ? shim.arena->bytes : 0);
+	publish(layout_id, layout_id);
+}
+
+/*
+ * Between two steps: check the layout in the memfd and make it live from the
+ * next step's begin. NULL, or what is wrong; then everything stays as it was.
+ */
+API const char *sentinel_layout(int fd)
+{
+	struct layout layout;
+	struct arena *arena = NULL;
+	const char *problem;
+	int32_t heap_node;
+
+	if (!shim.on)
+		return "the shim is a passthrough";
+	if (older_count() >= ARENAS_MAX)
+		return "too many former arenas still hold tensors";
+	problem = layout_read(&layout, fd, 1ull << shim.heap.page_shift);
+	if (problem)
+		return problem;
+	heap_node = layout.header->heap_node;
+	problem = arena_new(&arena, &layout);
+	if (problem) {
+		layout_free(&layout);
+		return problem;
+	}
+	if (memory_prefer(shim.heap.base, shim.heap.bytes, heap_node)) {
+		arena_delete(arena);
+		return "the kernel refused the heap's node (mbind)";
+	}
+	pthread_mutex_lock(&shim.lock);
+	retire_arena();
+	shim.arena = arena;
+	shim.first_replay_step = 0;
+	shim.drop_frees = true;
+	heap_drop_free(&shim.heap);
+	publish_arena(arena->layout.header->layout_id);
+	pthread_mutex_unlock(&shim.lock);
+	return NULL;
+}
+
+/* Between two steps: from now on all tensors are born in the heap, as before any layout. */
+API void sentinel_detach(void)
+{
+	pthread_mutex_lock(&shim.lock);
+	retire_arena();
+	shim.drop_frees = false;
+	publish_arena(0);
+	pthread_mutex_unlock(&shim.lock);
+	memory_prefer(shim.heap.base, shim.heap.bytes, -1);
+}

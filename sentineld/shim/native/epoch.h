@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The one call of the kernel module that a training process may make, as in
+ * kmod/sentinel_uapi.h (struct sentinel_epoch); a test compares the two. Kept
+ * apart so that the shim builds where only this folder is installed.
+ */
+#ifndef SENTINELD_SHIM_EPOCH_H
+#define SENTINELD_SHIM_EPOCH_H
+
+#include <stdint.h>
+#include <sys/ioctl.h>
+
+#define EPOCH_RESIDENCY (1u << 0)
+
+struct epoch_request {
+	uint32_t flags;
+	uint32_t epoch; /* out: the epoch that begins now */
+	uint64_t rearmed_pages;
+	uint64_t reserved[2];
+};
+
+#define EPOCH_IOCTL _IOWR(0xE5, 0x06, struct epoch_request)
+
+#endif

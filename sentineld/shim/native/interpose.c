@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * c10::alloc_cpu and c10::free_cpu, in front of libc10's own. Loaded with
+ * RTLD_GLOBAL before torch, these two symbols win in every PLT; malloc is never
+ * touched. What the shim does not serve goes to libc10, errors included.
+ */
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define ALLOC_SYMBOL "_ZN3c109alloc_cpuEm"
+#define FREE_SYMBOL "_ZN3c108free_cpuEPv"
+
+API void *_ZN3c109alloc_cpuEm(size_t bytes);
+API void _ZN3c108free_cpuEPv(void *address);
+
+static void *(*_Atomic real_alloc)(size_t);
+static void (*_Atomic real_free)(void *);
+
+static int find_c10(struct dl_phdr_info *info, size_t size, void *found)
+{
+	const char *name = strrchr(info->dlpi_name, '/');
+
+	(void)size;
+	name = name ? name + 1 : info->dlpi_name;
+	if (strncmp(name, "libc10.so", strlen("libc10.so")))
+		return 0;
+	*(void **)found = dlopen(info->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+	return 1;
+}
+
+/* Our callers need libc10, so it is there whenever one of our two functions runs. */
+static void resolve(void)
+{
+	void *c10 = NULL, *take, *give;
+
+	dl_iterate_phdr(find_c10, &c10);
+	take = c10 ? dlsym(c10, ALLOC_SYMBOL) : NULL;
+	give = c10 ? dlsym(c10, FREE_SYMBOL) : NULL;
+	if (!take || !give)
+		abort(); /* c10's callers cannot exist without c10 */
+	memcpy(&real_free, &give, sizeof(give));
+	memcpy(&real_alloc, &take, sizeof(take));
+}
+
+/* Live bytes that libc10 serves, by what malloc really holds: the same number at birth and death. */
+static void account(void *address, bool birth)
+{
+	uint64_t bytes, *word;
+
+	if (!address || !shim.control || shim.child)
+		return;
+	bytes = malloc_usable_size(address);
+	/* malloc may round a small request up a little */
+	word = bytes < SENTINEL_TENSOR_BYTES_MIN + 64 ? &shim.control->small_bytes :
+							&shim.control->fallback_bytes;
+	if (birth)
+		__atomic_fetch_add(word, bytes, __ATOMIC_RELAXED);
+	else
+		__atomic_fetch_sub(word, bytes, __ATOMIC_RELAXED);
+}
+
+static void publish_heap(void)
+{
+	publish(heap_live, shim.heap.live_pages << shim.heap.page_shift);
+	publish(heap_used, (uint64_t)shim.heap.top_page << shim.heap.page_shift);
+}
+
+/* The planned address of the owner's next allocation; NULL: the heap serves it. */
+static void *replay(uint64_t bytes)
+{
+	const struct layout *layout = &shim.arena->layout;
+	const struct sentinel_slot *slot = &layout->slots[shim.cursor];
+	void *address;
+
+	if (shim.cursor >= layout->header->slot_count || slot->bytes != bytes) {
+		diverge();
+		return NULL;
+	}
+	if (!(slot->flags & SENTINEL_SLOT_PLANNED))
+		return NULL;
+	address = arena_take(shim.arena, shim.cursor, (uint32_t)shim.step);
+	if (!address)
+		diverge();
+	return address;
+}
+
+/* NULL: neither arena nor heap can take it. */
+static void *tensor_alloc(uint64_t bytes)
+{
+	bool owner = is_owner();
+	struct heap_birth birth = {.bytes = bytes, .step = (uint32_t)shim.step, .cursor = NOT_IN_SEQUENCE};
+	void *address = NULL;
+
+	if (owner) {
+		boundary_before_alloc();
+		birth.cursor = shim.cursor;
+	}
+	pthread_mutex_lock(&shim.lock);
+	if (owner && shim.mode == SENTINEL_MODE_REPLAY)
+		address = replay(bytes);
+	if (!address) {
+		address = heap_take(&shim.heap, &birth);
+		publish_heap();
+	}
+	if (shim.recording)
+		ring_put(SENTINEL_EVENT_ALLOC, owner ? SENTINEL_ALLOC_STEP : SENTINEL_ALLOC_OTHER,
+			 (uintptr_t)address, bytes, birth.cursor, (uint16_t)shim.layer);
+	if (owner)
+		publish(cursor, ++shim.cursor);
+	pthread_mutex_unlock(&shim.lock);
+	return address;
+}
+
+/* Needs the lock. */
+static void record_free(const void *address, const struct heap_birth *birth)
+{
+	bool in_step = birth->step == (uint32_t)shim.step;
+
+	if (shim.recording)
+		ring_put(SENTINEL_EVENT_FREE, 0, (uintptr_t)address, birth->bytes,
+			 in_step ? birth->cursor : NOT_IN_SEQUENCE, (uint16_t)shim.layer);
+}
+
+static void heap_free(void *address)
+{
+	struct heap_block *block = heap_find(&shim.heap, address);
+
+	if (!block)
+		return;
+	/* Dropped while it is still ours: nobody can be born in it meanwhile. */
+	if (shim.drop_frees)
+		madvise(address, (uint64_t)block->pages << shim.heap.page_shift, MADV_DONTNEED);
+	pthread_mutex_lock(&shim.lock);
+	record_free(address, &block->birth);
+	heap_give(&shim.heap, block);
+	publish_heap();
+	pthread_mutex_unlock(&shim.lock);
+}
+
+/* Needs the lock: the arena that the address lies in. */
+static struct arena *arena_of(const void *address)
+{
+	struct arena *arena = shim.arena;
+
+	if (arena && arena_owns(arena, address))
+		return arena;
+	for (arena = shim.older; arena; arena = arena->older)
+		if (arena_owns(arena, address))
+			return arena;
+	return NULL;
+}
+
+static bool arena_free(void *address)
+{
+	struct heap_birth birth;
+	struct arena *arena;
+	int64_t slot;
+
+	pthread_mutex_lock(&shim.lock);
+	arena = arena_of(address);
+	slot = arena ? arena_find(arena, address) : -1;
+	pthread_mutex_unlock(&shim.lock);
+	if (!arena)
+		return false;
+	if (slot < 0)
+		return true;
+	arena_drop(arena, (uint32_t)slot);
+	birth = (struct heap_birth){
+		.bytes = arena->layout.slots[slot].bytes,
+		.step = arena->birth_step[slot],
+		.cursor = (uint32_t)slot,
+	};
+	pthread_mutex_lock(&shim.lock);
+	record_free(address, &birth);
+	arena_give(arena, (uint32_t)slot);
+	pthread_mutex_unlock(&shim.lock);
+	return true;
+}
+
+/* A fork's tensors are the parent's, copied: they stay until the child ends. */
+static bool inherited(const void *address)
+{
+	return heap_owns(&shim.heap, address) || arena_of(address);
+}
+
+API void *_ZN3c109alloc_cpuEm(size_t bytes)
+{
+	void *address;
+
+	if (bytes >= SENTINEL_TENSOR_BYTES_MIN && shim.on) {
+		address = tensor_alloc(bytes);
+		if (address)
+			return address;
+	}
+	if (unlikely(!real_alloc))
+		resolve();
+	address = real_alloc(bytes);
+	account(address, true);
+	return address;
+}
+
+API void _ZN3c108free_cpuEPv(void *address)
+{
+	if (!((uintptr_t)address & (SENTINEL_TENSOR_BYTES_MIN - 1)) && address && shim.control) {
+		if (unlikely(shim.child)) {
+			if (inherited(address))
+				return;
+		} else if (heap_owns(&shim.heap, address)) {
+			heap_free(address);
+			return;
+		} else if (arena_free(address)) {
+			return;
+		}
+	}
+	if (unlikely(!real_free))
+		resolve();
+	account(address, false);
+	real_free(address);
+}

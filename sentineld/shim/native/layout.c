@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "layout.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ARENA_BYTES_MAX (1ull << 44)
+#define NODE_MAX 1023
+
+/* pread, not mmap: a file that shrinks under us must not raise SIGBUS. */
+static void *copy_of(int fd, uint64_t *bytes)
+{
+	struct stat status;
+	uint64_t done = 0;
+	char *copy;
+
+	if (fstat(fd, &status) || status.st_size < (off_t)sizeof(struct sentinel_layout) ||
+	    (uint64_t)status.st_size > LAYOUT_BYTES_MAX)
+		return NULL;
+	*bytes = (uint64_t)status.st_size;
+	copy = malloc(*bytes);
+	while (copy && done < *bytes) {
+		ssize_t got = pread(fd, copy + done, *bytes - done, (off_t)done);
+
+		if (got <= 0) {
+			free(copy);
+			return NULL;
+		}
+		done += (uint64_t)got;
+	}
+	return copy;
+}
+
+/* The part of `count` items at `offset` lies inside [from, total), aligned; returns its end or 0. */
+static uint64_t part_end(uint64_t offset, uint64_t count, uint64_t item_bytes, uint64_t from, uint64_t total)
+{
+	uint64_t bytes = count * item_bytes; /* count < 2^32, item_bytes <= 24 */
+
+	if (offset % 8 || offset < from || offset > total || bytes > total - offset)
+		return 0;
+	return offset + bytes;
+}
+
+static const char *check_slots(const struct layout *layout, uint64_t page_bytes)
+{
+	uint64_t arena = layout->header->arena_bytes;
+
+	for (uint32_t i = 0; i < layout->header->slot_count; i++) {
+		const struct sentinel_slot *slot = &layout->slots[i];
+		uint64_t whole;
+
+		if (slot->flags & ~(uint32_t)(SENTINEL_SLOT_PLANNED | SENTINEL_SLOT_DROP))
+			return "a slot has unknown flags";
+		if (slot->bytes < SENTINEL_TENSOR_BYTES_MIN || slot->bytes > ARENA_BYTES_MAX)
+			return "a slot has an impossible size";
+		if (!(slot->flags & SENTINEL_SLOT_PLANNED))
+			continue;
+		whole = (slot->bytes + page_bytes - 1) & ~(page_bytes - 1);
+		if (slot->offset % page_bytes || slot->offset > arena || whole > arena - slot->offset)
+			return "a slot lies outside the arena or is not page-aligned";
+	}
+	return NULL;
+}
+
+static const char *check_rest(const struct layout *layout, uint64_t page_bytes)
+{
+	const struct sentinel_layout *header = layout->header;
+
+	for (uint32_t i = 0; i < header->cut_count; i++)
+		if (layout->cuts[i] >= header->slot_count || (i && layout->cuts[i] <= layout->cuts[i - 1]))
+			return "the cuts do not rise or pass the last allocation";
+	for (uint32_t i = 0; i < header->region_count; i++) {
+		const struct sentinel_region *region = &layout->regions[i];
+
+		if (region->offset % page_bytes || region->bytes % page_bytes ||
+		    region->offset > header->arena_bytes ||
+		    region->bytes > header->arena_bytes - region->offset)
+			return "a region lies outside the arena or is not page-aligned";
+		if (region->node < -1 || region->node > NODE_MAX)
+			return "a region names an impossible node";
+	}
+	for (uint32_t i = 0; i < header->boundary_count; i++)
+		if ((layout->waits[i].flags & 1) && layout->waits[i].boundary >= header->boundary_count)
+			return "a wait names a boundary that the step does not have";
+	return NULL;
+}
+
+static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_bytes)
+{
+	const struct sentinel_layout *header = layout->header;
+	const char *base = layout->copy, *problem;
+	uint64_t end = sizeof(*header);
+
+	if (header->magic != SENTINEL_LAYOUT_MAGIC)
+		return "not a layout";
+	if (header->version != SENTINEL_SHIM_VERSION)
+		return "the layout is of another protocol version";
+	if (header->total_bytes > bytes)
+		return "the layout is shorter than it says";
+	if (header->arena_bytes > ARENA_BYTES_MAX || header->arena_bytes % page_bytes)
+		return "the arena has an impossible size";
+	if (!header->boundary_count || header->cut_count >= header->boundary_count || !header->layout_id)
+		return "the layout has no boundaries or no id";
+	if (header->heap_node < -1 || header->heap_node > NODE_MAX)
+		return "the heap's node is impossible";
+	end = part_end(header->slots_offset, header->slot_count, sizeof(struct sentinel_slot), end, bytes);
+	if (end)
+		end = part_end(header->cuts_offset, header->cut_count, sizeof(uint32_t), end, bytes);
+	if (end)
+		end = part_end(header->regions_offset, header->region_count, sizeof(struct sentinel_region),
+			       end, bytes);
+	if (end)
+		end = part_end(header->waits_offset, header->boundary_count, sizeof(struct sentinel_wait), end,
+			       bytes);
+	if (!end)
+		return "a part of the layout lies outside it";
+	layout->slots = (const void *)(base + header->slots_offset);
+	layout->cuts = (const void *)(base + header->cuts_offset);
+	layout->regions = (const void *)(base + header->regions_offset);
+	layout->waits = (const void *)(base + header->waits_offset);
+	problem = check_slots(layout, page_bytes);
+	return problem ? problem : check_rest(layout, page_bytes);
+}
+
+const char *layout_read(struct layout *layout, int fd, uint64_t page_bytes)
+{
+	uint64_t bytes = 0;
+	const char *problem;
+
+	memset(layout, 0, sizeof(*layout));
+	layout->copy = copy_of(fd, &bytes);
+	if (!layout->copy)
+		return "the layout cannot be read";
+	layout->header = layout->copy;
+	problem = check(layout, bytes, page_bytes);
+	if (problem)
+		layout_free(layout);
+	return problem;
+}
+
+void layout_free(struct layout *layout)
+{
+	free(layout->copy);
+	memset(layout, 0, sizeof(*layout));
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A layout from the daemon, copied out of its memfd and checked: nothing in it is trusted before. */
+#ifndef SENTINELD_SHIM_LAYOUT_H
+#define SENTINELD_SHIM_LAYOUT_H
+
+#include "protocol.h"
+
+#define LAYOUT_BYTES_MAX (1ull << 30)
+
+struct layout {
+	void *copy; /* owns everything below */
+	const struct sentinel_layout *header;
+	const struct sentinel_slot *slots;
+	const uint32_t *cuts;
+	const struct sentinel_region *regions;
+	const struct sentinel_wait *waits;
+};
+
+/* NULL, or what is wrong with the layout (a static string); then nothing is held. */
+const char *layout_read(struct layout *layout, int fd, uint64_t page_bytes);
+
+void layout_free(struct layout *layout);
+
+#endif

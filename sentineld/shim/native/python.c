@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The calls that hooks make at every boundary, as CPython built-in functions: a
+ * few tens of ns each, where a ctypes call takes several hundred. They are built
+ * from the stable ABI (PyMethodDef and a few functions, declared here, so that
+ * no Python headers are needed); the Python side wraps them with
+ * PyCFunction_NewEx. The symbols are bound on first use, inside Python.
+ */
+#include "shim.h"
+
+typedef struct _object PyObject;
+typedef struct _ts PyThreadState;
+typedef PyObject *(*py_function)(PyObject *self, PyObject *argument);
+
+extern long PyLong_AsLong(PyObject *number);
+extern void Py_IncRef(PyObject *object);
+extern PyThreadState *PyEval_SaveThread(void);
+extern void PyEval_RestoreThread(PyThreadState *state);
+
+#define METH_NOARGS 0x0004
+#define METH_O 0x0008
+
+struct py_method_def { /* PyMethodDef */
+	const char *name;
+	py_function function;
+	int flags;
+	const char *doc;
+};
+
+static PyObject *none;
+
+API struct py_method_def *sentinel_methods(void);
+API void sentinel_none(PyObject *object);
+
+/* Py_None's address differs between builds: Python tells it. */
+API void sentinel_none(PyObject *object)
+{
+	none = object;
+}
+
+static PyObject *return_none(void)
+{
+	Py_IncRef(none);
+	return none;
+}
+
+static void wait_for(uint64_t position)
+{
+	PyThreadState *state;
+
+	if (!position || observe(moves_done) >= position)
+		return;
+	state = PyEval_SaveThread();
+	barrier_wait(position);
+	PyEval_RestoreThread(state);
+}
+
+static void pass(enum sentinel_boundary kind, uint32_t layer)
+{
+	if (shim.on && is_owner())
+		wait_for(boundary_pass(kind, layer));
+}
+
+static PyObject *py_forward(PyObject *self, PyObject *layer)
+{
+	(void)self;
+	pass(SENTINEL_BOUNDARY_FORWARD, (uint32_t)PyLong_AsLong(layer));
+	return return_none();
+}
+
+static PyObject *py_forward_end(PyObject *self, PyObject *unused)
+{
+	(void)self;
+	(void)unused;
+	if (is_owner())
+		shim.outside_pending = true;
+	return return_none();
+}
+
+/* A grad_fn prehook: bound to its layer, called with the gradients. */
+static PyObject *py_backward(PyObject *layer, PyObject *gradients)
+{
+	(void)gradients;
+	pass(SENTINEL_BOUNDARY_BACKWARD, (uint32_t)PyLong_AsLong(layer));
+	return return_none();
+}
+
+static PyObject *py_optimizer(PyObject *self, PyObject *unused)
+{
+	(void)self;
+	(void)unused;
+	pass(SENTINEL_BOUNDARY_OPTIMIZER, 0);
+	return return_none();
+}
+
+static PyObject *py_step_end(PyObject *self, PyObject *unused)
+{
+	(void)self;
+	(void)unused;
+	if (shim.on && is_owner())
+		step_end();
+	return return_none();
+}
+
+static PyObject *py_step_begin(PyObject *self, PyObject *unused)
+{
+	(void)self;
+	(void)unused;
+	if (shim.on)
+		wait_for(step_begin());
+	return return_none();
+}
+
+static struct py_method_def methods[] = {
+	{"forward", py_forward, METH_O, "forward(layer): a leaf module's forward begins"},
+	{"forward_end", py_forward_end, METH_NOARGS, "forward_end(): a leaf module's forward ended"},
+	{"backward", py_backward, METH_O, "backward(gradients): the bound layer's backward begins"},
+	{"optimizer", py_optimizer, METH_NOARGS, "optimizer(): optimizer.step begins"},
+	{"step_end", py_step_end, METH_NOARGS, "step_end(): the optimizer cycle ended"},
+	{"step_begin", py_step_begin, METH_NOARGS, "step_begin(): messages are read, the next step begins"},
+	{0},
+};
+
+API struct py_method_def *sentinel_methods(void)
+{
+	return methods;
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RING_OFFSET 4096
+
+_Static_assert(sizeof(struct sentinel_control) == 512, "the control words are 512 bytes");
+_Static_assert(sizeof(struct sentinel_record) == 32, "a record is 32 bytes");
+
+uint64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+int control_new(uint64_t ring_records)
+{
+	uint64_t bytes = RING_OFFSET + ring_records * sizeof(struct sentinel_record);
+	int fd = memfd_create("sentinel-control", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	void *base;
+	int error;
+
+	if (fd < 0 || event_fd < 0 || ftruncate(fd, (off_t)bytes))
+		goto fail;
+	/* The daemon maps it, too: its size must hold for good. */
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		goto fail;
+	base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED)
+		goto fail;
+	shim.control = base;
+	shim.ring = (struct sentinel_record *)((char *)base + RING_OFFSET);
+	shim.ring_mask = ring_records - 1;
+	shim.control_fd = fd;
+	shim.event_fd = event_fd;
+	*shim.control = (struct sentinel_control){
+		.magic = SENTINEL_CONTROL_MAGIC,
+		.version = SENTINEL_SHIM_VERSION,
+		.pid = (uint32_t)getpid(),
+		.ring_offset = RING_OFFSET,
+		.ring_records = ring_records,
+	};
+	return 0;
+fail:
+	error = errno;
+	if (fd >= 0)
+		close(fd);
+	if (event_fd >= 0)
+		close(event_fd);
+	return -error;
+}
+
+void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint64_t bytes, uint32_t value,
+	      uint16_t layer)
+{
+	struct sentinel_record *record;
+
+	if (shim.ring_head - observe(ring_tail) > shim.ring_mask) {
+		publish(ring_lost, shim.control->ring_lost + 1);
+		return;
+	}
+	record = &shim.ring[shim.ring_head & shim.ring_mask];
+	record->time_ns = now_ns();
+	record->address = address;
+	record->bytes = bytes;
+	record->value = value;
+	record->layer = layer;
+	record->detail = detail;
+	__atomic_store_n(&record->event, (uint8_t)event, __ATOMIC_RELEASE);
+	publish(ring_head, ++shim.ring_head);
+}
+
+static void put_live(const void *address, uint64_t bytes)
+{
+	ring_put(SENTINEL_EVENT_ALLOC, SENTINEL_ALLOC_LIVE, (uintptr_t)address, bytes, NOT_IN_SEQUENCE, 0);
+}
+
+static void put_live_arena(const struct arena *arena)
+{
+	for (uint32_t slot = 0; slot < arena->layout.header->slot_count; slot++) {
+		const struct sentinel_slot *place = &arena->layout.slots[slot];
+		uint64_t page = place->offset >> arena->page_shift;
+
+		if ((place->flags & SENTINEL_SLOT_PLANNED) && arena->slot_at[page] == slot + 1)
+			put_live(arena->base + place->offset, place->bytes);
+	}
+}
+
+void ring_put_live(void)
+{
+	const struct heap *heap = &shim.heap;
+
+	for (uint32_t i = heap->first; i != HEAP_NONE; i = heap->blocks[i].after)
+		if (heap->blocks[i].live)
+			put_live(heap_address(heap, &heap->blocks[i]), heap->blocks[i].birth.bytes);
+	if (shim.arena)
+		put_live_arena(shim.arena);
+	for (const struct arena *arena = shim.older; arena; arena = arena->older)
+		put_live_arena(arena);
+}
