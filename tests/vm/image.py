@@ -26,8 +26,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import recipe
+from . import initrd, recipe
 from .host import CACHE, MachineError, find_tool, phase, require_ready, say
+from .initrd import make_initrd
 
 PARTIAL_SUFFIX = ".partial"
 
@@ -69,9 +70,9 @@ class Image:
 
 
 def recipe_hash() -> str:
-    """The cache key: 16 hex digits over the recipe and the steps that apply it."""
+    """The cache key: 16 hex digits over the recipe and the code that applies it."""
     digest = hashlib.sha256()
-    for source in (Path(recipe.__file__), Path(__file__)):
+    for source in (Path(recipe.__file__), Path(__file__), Path(initrd.__file__)):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -152,7 +153,7 @@ def _build() -> Image:
 
 def _install_packages(image: Image) -> None:
     early = image.directory / "early"
-    recipe.write_files(early, recipe.INITRAMFS_FILES)
+    recipe.write_files(early, recipe.EARLY_FILES)
     command = [
         "mmdebstrap",
         "--mode=root",
@@ -160,7 +161,6 @@ def _install_packages(image: Image) -> None:
         "--format=directory",
         f"--include={','.join(recipe.PACKAGES)}",
         *(f"--dpkgopt={option}" for option in recipe.DPKG_OPTIONS),
-        # Before the kernel package is configured, since that makes the initrd.
         f'--essential-hook=cp -rT "{early}" "$1"',
         recipe.SUITE,
         str(image.root),
@@ -180,13 +180,17 @@ def _configure(image: Image) -> None:
     # An empty machine id would make each boot a first boot, with all presets applied.
     (root / "etc/machine-id").write_text(f"{uuid.uuid4().hex}\n")
     _make_keys(image)
-    _systemctl(root, "disable", recipe.SYSTEMD_UNITS_OFF)
-    _systemctl(root, "mask", recipe.SYSTEMD_UNITS_MASKED)
-    _systemctl(root, "enable", ("systemd-networkd.service", "ssh.service"))
-    _systemctl(root, "set-default", ("multi-user.target",))
+    present = [unit for unit in recipe.UNITS_OFF if _has_unit(root, unit)]
+    _systemctl(root, "disable", present)
+    _systemctl(root, "mask", recipe.UNITS_MASKED)
+    _systemctl(root, "enable", ["ssh.service"])
+    _systemctl(root, "set-default", ["multi-user.target"])
+    # Newer than /usr: or else each boot counts as the first one after an upgrade.
+    for stamp in ("etc/.updated", "var/.updated"):
+        (root / stamp).touch()
     release = kernel_release(root)
     shutil.copy(root / f"boot/vmlinuz-{release}", image.kernel)
-    shutil.copy(root / f"boot/initrd.img-{release}", image.initrd)
+    image.initrd.write_bytes(make_initrd(root, release))
     packages = subprocess.run(
         ["chroot", str(root), "dpkg-query", "-W"], check=True, capture_output=True, text=True
     )
@@ -194,18 +198,14 @@ def _configure(image: Image) -> None:
 
 
 def _systemctl(root: Path, verb: str, units: Sequence[str]) -> None:
-    """Change the units of a tree. Units that its packages lack are passed over."""
-    if verb == "disable":
-        places = (root / "usr/lib/systemd/system", root / "etc/systemd/system")
-        units = [unit for unit in units if any(_has_unit(place, unit) for place in places)]
     command = ["chroot", str(root), "systemctl", "--quiet", verb, *units]
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
-def _has_unit(place: Path, unit: str) -> bool:
+def _has_unit(root: Path, unit: str) -> bool:
     name, _, suffix = unit.rpartition(".")
     template = f"{name.partition('@')[0]}@.{suffix}" if "@" in name else unit
-    return (place / template).exists()
+    return (root / "usr/lib/systemd/system" / template).exists()
 
 
 def _make_keys(image: Image) -> None:

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guest fixtures, for the tests of the machine itself."""
+
+from __future__ import annotations
+
+from .fixtures import _clean_kernel_log, fresh_guest, guest
+
+__all__ = ["_clean_kernel_log", "fresh_guest", "guest"]

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two-tier machine is what the other guest tests take it for."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from . import kernel_log
+from .fixtures import FreshGuest
+from .guest import TREE, Guest
+from .host import REPOSITORY, MachineError
+from .qemu import FAST, SLOW, SLOWEST_NODE, NodeSpeed
+from .rootfs import BUILD_PLACE, in_root
+
+pytestmark = pytest.mark.guest
+
+TIERS = "cat /sys/devices/virtual/memory_tiering/memory_tier*/nodelist"
+
+WARNING_MODULE = """
+#include <linux/module.h>
+static int __init warner_init(void) { WARN(1, "on purpose"); return 0; }
+static void __exit warner_exit(void) {}
+module_init(warner_init);
+module_exit(warner_exit);
+MODULE_LICENSE("GPL");
+"""
+
+
+def node_speed(guest: Guest, node: int, access: str) -> NodeSpeed:
+    """What sysfs says of a node for ACCESS, "read" or "write"."""
+    folder = f"/sys/devices/system/node/node{node}/access0/initiators"
+    values = guest.run(f"cat {folder}/{access}_latency {folder}/{access}_bandwidth").stdout
+    latency_ns, bandwidth_mib = (int(value) for value in values.split())
+    return NodeSpeed(latency_ns, bandwidth_mib // 1024)
+
+
+def test_two_memory_tiers(guest: Guest) -> None:
+    assert guest.run(TIERS).stdout.split() == ["0", "1"]
+    assert guest.run("cat /sys/devices/system/node/has_memory").stdout.strip() == "0-1"
+    assert guest.run("cat /sys/devices/system/node/has_cpu").stdout.strip() == "0"
+
+
+@pytest.mark.parametrize("access", ["read", "write"])
+def test_hmat_tells_the_speed_of_both_nodes(guest: Guest, access: str) -> None:
+    assert node_speed(guest, 0, access) == FAST
+    assert node_speed(guest, 1, access) == SLOW
+
+
+def test_pages_move_between_the_nodes(guest: Guest) -> None:
+    script = "import numpy, time; a = numpy.ones(1 << 23); print(flush=True); time.sleep(300)"
+    process = guest.start(f"exec numactl --membind 0 python3 -c {script!r}")
+    assert process.stdout is not None
+    process.stdout.readline()
+    pid = process.remote_pid
+    guest.run(f"migratepages {pid} 0 1")
+    pages = guest.run(f"grep -o 'N1=[0-9]*' /proc/{pid}/numa_maps").stdout.split()
+    process.send_remote("KILL")
+    process.wait(60)
+    assert sum(int(entry.partition("=")[2]) for entry in pages) >= (1 << 26) // 4096
+
+
+def test_tree_is_there_without_ignored_files(guest: Guest) -> None:
+    listing = subprocess.run(
+        ["git", "ls-files", "tests/vm"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    missing = [
+        name
+        for name in listing.stdout.splitlines()
+        if guest.run(f"cmp - {TREE}/{name}", stdin=(REPOSITORY / name).read_text(), check=False)
+        .returncode != 0
+    ]
+    assert missing == []
+    assert guest.run(f"ls {TREE}/build", check=False).returncode != 0
+
+
+def test_two_guests_side_by_side(guest: Guest, tmp_path: Path) -> None:
+    (tmp_path / "warner.c").write_text(WARNING_MODULE)
+    (tmp_path / "Makefile").write_text("obj-m := warner.o\n")
+    make = f"make -C $(echo /lib/modules/*/build) M={BUILD_PLACE} modules"
+    in_root(make, {tmp_path: BUILD_PLACE})
+    with Guest(fast_mib=1024, slow_mib=512) as other:
+        assert other.port != guest.port
+        guest.run("echo first > /root/name")
+        other.run("echo second > /root/name")
+        assert guest.run("cat /root/name").stdout == "first\n"
+        assert other.run("cat /root/name").stdout == "second\n"
+
+        other.check_kernel_log()
+        other.put(tmp_path / "warner.ko", "/root/warner.ko")
+        other.run("insmod /root/warner.ko")
+        with pytest.raises(MachineError, match="on purpose"):
+            other.check_kernel_log()
+        assert any("WARNING:" in line for line in other.kernel_problems())
+        # Told once: the next test is not blamed for it.
+        other.check_kernel_log()
+    guest.check_kernel_log()
+
+
+def test_three_tiers(fresh_guest: FreshGuest) -> None:
+    optane = fresh_guest("three-tier")
+    assert optane.run(TIERS).stdout.split() == ["0", "1", str(SLOWEST_NODE)]
+    assert optane.run("cat /sys/devices/system/node/has_memory").stdout.strip() == "0-2"
+    script = f"numactl --membind {SLOWEST_NODE} cat /proc/self/numa_maps"
+    assert f" N{SLOWEST_NODE}=" in optane.run(script).stdout
+
+
+def test_commands_and_files(guest: Guest, tmp_path: Path) -> None:
+    assert guest.run(["printf", "%s", "two  words"]).stdout == "two  words"
+    assert guest.run("exit 7", check=False).returncode == 7
+    with pytest.raises(MachineError, match="status 3"):
+        guest.run("exit 3")
+    with pytest.raises(subprocess.TimeoutExpired):
+        guest.run("sleep 300", timeout=2)
+    assert guest.run("pgrep -x sleep", check=False).stdout == ""
+
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "data").write_bytes(bytes(range(256)))
+    guest.put(tmp_path / "folder", "/root/put/there")
+    guest.get("/root/put/there/data", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == bytes(range(256))
+    with pytest.raises(MachineError, match="cannot read"):
+        guest.get("/root/put/no-such-file", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[   12.3] WARNING: CPU: 0 PID: 417 at mm/migrate.c:1 f+0x1/0x2",
+        "[   12.3] BUG: kernel NULL pointer dereference, address: 0000000000000008",
+        "[   12.3] Oops: general protection fault, probably for non-canonical address: 0000",
+        "[   12.3] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+        "[   12.3] watchdog: BUG: soft lockup - CPU#0 stuck for 23s! [python3:417]",
+        "[   12.3] INFO: task python3:417 blocked for more than 120 seconds.",
+        "[   12.3] Call Trace:",
+    ],
+)
+def test_problem_lines(line: str) -> None:
+    assert kernel_log.problems(f"fine\n{line}\nfine\n") == [line]
+
+
+def test_harmless_lines() -> None:
+    log = (
+        "[    0.0] Linux version 6.12.117+deb13-amd64 (gcc-14)\n"
+        "[    4.1] sentinel: loading out-of-tree module taints kernel.\n"
+        "[    4.1] python3[417]: segfault at 0 ip 0 sp 0 error 4\n"
+        "[    5.0] rcu: Hierarchical SRCU implementation.\n"
+    )
+    assert kernel_log.problems(log) == []
