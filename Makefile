@@ -6,7 +6,6 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' sentineld/__init__.py)
 PYTHON ?= python3
 BUILD := $(CURDIR)/build
 VENV := $(BUILD)/venv

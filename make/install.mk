@@ -20,7 +20,9 @@ SYSUSERS = $(PREFIX)/lib/sysusers.d/sentineld.conf
 TMPFILES = $(PREFIX)/lib/tmpfiles.d/sentineld.conf
 MODULES_LOAD = $(PREFIX)/lib/modules-load.d/sentineld.conf
 UDEV_RULE = $(PREFIX)/lib/udev/rules.d/60-sentinel.rules
-DKMS_SOURCE = /usr/src/sentinel-$(VERSION)
+# The module's version is that of its UAPI, not the daemon's.
+DKMS_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' kmod/dkms.conf)
+DKMS_SOURCE = /usr/src/sentinel-$(DKMS_VERSION)
 # Where the system's Python looks, so that `python3 -m sentineld.shim train.py` works.
 PTH = $(shell $(SYSTEM_PYTHON) -c 'import site; print(next((p for p in site.getsitepackages() if p.startswith("$(PREFIX)/")), "$(LIBDIR)"))')/sentineld.pth
 KERNEL = $(shell modinfo -F vermagic $(KO) | cut -d ' ' -f 1)
@@ -84,8 +86,8 @@ ifneq ($(KO),)
 	depmod $(KERNEL)
 else
 	if command -v dkms >/dev/null; then \
-		dkms status sentinel/$(VERSION) | grep -q . || dkms add -m sentinel -v $(VERSION); \
-		dkms install -m sentinel -v $(VERSION); \
+		dkms status sentinel/$(DKMS_VERSION) | grep -q . || dkms add -m sentinel -v $(DKMS_VERSION); \
+		dkms install -m sentinel -v $(DKMS_VERSION); \
 	else \
 		echo "no dkms: the module is not built (apt-get install dkms linux-headers-$$(uname -r), then make install again)"; \
 	fi
@@ -98,8 +100,8 @@ uninstall: ## Take it away again; configuration and state in /etc and /var/lib s
 ifeq ($(DESTDIR),)
 	systemctl disable --now sentineld 2>/dev/null || true
 	modprobe -r sentinel 2>/dev/null || true
-	if command -v dkms >/dev/null && dkms status sentinel/$(VERSION) | grep -q .; then \
-		dkms remove sentinel/$(VERSION) --all; \
+	if command -v dkms >/dev/null && dkms status sentinel/$(DKMS_VERSION) | grep -q .; then \
+		dkms remove sentinel/$(DKMS_VERSION) --all; \
 	fi
 endif
 	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DKMS_SOURCE)

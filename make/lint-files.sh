@@ -27,7 +27,9 @@ if command -v systemd-analyze >/dev/null && systemd-analyze security --help | gr
 	sed 's,@PREFIX@,/usr/local,; s,@DOCDIR@,/usr/local/share/doc/sentineld,' \
 		systemd/sentineld.service.in >"$stage/etc/systemd/system/sentineld.service"
 	install -m755 /bin/true "$stage/usr/local/bin/sentineld"
-	systemd-analyze verify --root="$stage" --man=no --recursive-errors=no sentineld.service
+	# An unknown key is but a warning to it; here any word is one too many.
+	said=$(systemd-analyze verify --root="$stage" --man=no --recursive-errors=no sentineld.service 2>&1)
+	if [[ $said ]]; then printf '%s\n' "$said" >&2; exit 1; fi
 	systemd-analyze security --root="$stage" --offline=yes --threshold=35 sentineld.service | tail -1
 else
 	echo "systemd-analyze is missing or older than 250: the unit is not checked here (the guest's tests do)"

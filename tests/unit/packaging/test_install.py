@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make install` into a staging folder, and `make uninstall` out of it."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sentineld import __version__
+from sentineld.errors import EXIT_STATUS
+
+ROOT = Path(__file__).parents[3]
+
+
+def make(target: str, stage: Path) -> None:
+    command = ["make", target, f"DESTDIR={stage}", f"SYSTEM_PYTHON={sys.executable}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def files(folder: Path) -> set[str]:
+    return {
+        str(path.relative_to(folder))
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    stage = tmp_path_factory.mktemp("stage")
+    make("install", stage)
+    return stage
+
+
+def test_all_of_the_package_is_installed(stage: Path) -> None:
+    installed = files(stage / "usr/local/lib/sentineld")
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "sentineld").rglob("*.py")}
+    programs = {str(path.relative_to(ROOT)) for path in (ROOT / "bpf").glob("*.[ch]")}
+    assert modules | programs <= installed
+    assert "sentineld/shim/libsentinelshim.so" in installed
+    assert not {name for name in installed if name.startswith("tests")}
+
+
+def test_system_files_are_where_systemd_looks(stage: Path) -> None:
+    installed = files(stage / "usr/local/lib") - files(stage / "usr/local/lib/sentineld")
+    assert {
+        "systemd/system/sentineld.service",
+        "sysusers.d/sentineld.conf",
+        "tmpfiles.d/sentineld.conf",
+        "modules-load.d/sentineld.conf",
+        "udev/rules.d/60-sentinel.rules",
+    } <= installed
+
+
+def test_the_installed_package_runs_by_itself(stage: Path) -> None:
+    library = str(stage / "usr/local/lib/sentineld")
+    for program in ("sentineld", "sentinelctl"):
+        launcher = (stage / "usr/local/bin" / program).read_text()
+        assert launcher.startswith(f"#!{sys.executable}\n")
+        # The launcher names the final place; here the package lies in the staging folder.
+        script = launcher.replace("/usr/local/lib/sentineld", library)
+        command = [sys.executable, "-I", "-c", script, "--version"]
+        done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip().endswith(__version__)
+
+
+def unit_of(stage: Path) -> configparser.SectionProxy:
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read(stage / "usr/local/lib/systemd/system/sentineld.service")
+    return unit["Service"]
+
+
+def test_the_unit_starts_the_installed_daemon(stage: Path) -> None:
+    service = unit_of(stage)
+    program = service["ExecStart"].split()[0]
+    assert (stage / program.removeprefix("/")).stat().st_mode & 0o111 == 0o111
+    assert "@" not in (
+        stage / "usr/local/lib/systemd/system/sentineld.service"
+    ).read_text().replace("modprobe@sentinel", "").replace("@system-service", "").replace(
+        "@module", ""
+    )
+
+
+def test_the_unit_does_not_restart_what_can_only_fail_again(stage: Path) -> None:
+    statuses = {int(status) for status in unit_of(stage)["RestartPreventExitStatus"].split()}
+    assert statuses == {EXIT_STATUS["usage"], EXIT_STATUS["bad-config"]}
+
+
+def test_the_module_s_source_is_ready_for_dkms(stage: Path) -> None:
+    (source,) = (stage / "usr/src").iterdir()
+    settings = dict(
+        re.findall(r'^(\w+)(?:\[0\])?="?([^"\n]*)"?$', (source / "dkms.conf").read_text(), re.M)
+    )
+    assert settings["PACKAGE_NAME"] == "sentinel"
+    assert source.name == f"sentinel-{settings['PACKAGE_VERSION']}"
+    sources = {path.name for path in (ROOT / "kmod").glob("*.[ch]") if ".mod." not in path.name}
+    assert sources | {"Kbuild", "Makefile"} <= files(source)
+
+
+def test_uninstall_leaves_no_file(tmp_path: Path) -> None:
+    make("install", tmp_path)
+    other = tmp_path / "usr/local/lib/systemd/system/other.service"
+    other.write_text("[Unit]\n")
+    assert len(files(tmp_path)) > 30
+    make("uninstall", tmp_path)
+    left = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {other}

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dashboard and alert rules name metrics and labels that the daemon has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs.dashboard import dashboard
+from docs.generate import page_is_current
+from sentineld.metrics import METRICS, SCRAPE_DURATION
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+LABELS = {spec.name: set(spec.labels) for spec in METRICS} | {SCRAPE_DURATION[0]: set()}
+
+
+def panels(board: dict) -> Iterator[dict]:
+    for panel in board["panels"]:
+        yield panel
+        yield from panel.get("panels") or []
+
+
+def expressions() -> list[str]:
+    board = json.loads((DOCS / "grafana/sentineld.json").read_text())
+    found = [target["expr"] for panel in panels(board) for target in panel.get("targets") or []]
+    rules = (DOCS / "prometheus/sentineld.rules.yml").read_text()
+    return found + re.findall(r"expr: (?:\|\n)?((?:.|\n)*?)\n +for:", rules)
+
+
+def test_there_are_expressions_to_check() -> None:
+    assert len(expressions()) > 30
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_an_expression_uses_metrics_that_exist(expression: str) -> None:
+    names = re.findall(r"\b(?:sentineld|process|up)_?\w*(?=[\s{\[)]|$)", expression)
+    assert names, expression
+    for name in names:
+        assert name in LABELS or name.startswith("process_") or name == "up", name
+    for name, matchers in re.findall(r"\b(sentineld_\w+)\{([^}]*)\}", expression):
+        used = set(re.findall(r'(\w+)(?:=~|!~|!=|=)"', matchers))
+        assert used <= LABELS[name], (name, used)
+    for grouping in re.findall(r"\bby \(([^)]*)\)", expression):
+        wanted = {label.strip() for label in grouping.split(",")}
+        known = set.union(*(LABELS.get(name, set()) for name in names))
+        assert wanted <= known, (expression, wanted - known)
+
+
+def test_every_metric_is_shown_or_joins() -> None:
+    shown = " ".join(expressions())
+    hidden = {name for name in LABELS if not re.search(rf"\b{name}\b", shown)}
+    # What names versions, what a plan assumes and what never stalls needs no graph.
+    assert hidden == {
+        "sentineld_boundaries_total",
+        "sentineld_build_info",
+        "sentineld_migration_bandwidth_bytes_per_second",
+        "sentineld_plan_duration_seconds",
+    }
+
+
+def test_the_dashboard_is_up_to_date() -> None:
+    assert page_is_current("grafana/sentineld.json", dashboard()), "run `make docs`"
+
+
+def test_panels_have_places_of_their_own() -> None:
+    board = json.loads((DOCS / "grafana/sentineld.json").read_text())
+    taken: set[tuple[int, int]] = set()
+    for panel in panels(board):
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
