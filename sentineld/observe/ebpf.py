@@ -107,7 +107,7 @@ class EbpfProbes:
         with theirs:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "sentineld.observe.ebpf_loader", pages],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
                 env={**os.environ, "PYTHONPATH": path},

@@ -117,7 +117,7 @@ def parse_migrate_format(text: str) -> dict[str, Any]:
     fields = [name for name in re.findall(r"field:[^;]*?(\w+);", text) if "common_" not in name]
     symbols = re.findall(r"__print_symbolic\(REC->(\w+), (.*?)\)", text)
     names = {
-        field: dict(re.findall(r'\{(\d+), "([^"]*)"\}', table.replace(" }", "}").replace("{ ", "{")))
+        field: dict(re.findall(r'\{\s*(\d+)\s*,\s*"([^"]*)"\s*\}', table))
         for field, table in symbols
     }
     return {

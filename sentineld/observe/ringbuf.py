@@ -40,9 +40,7 @@ class Batch:
     foreign: int
 
 
-def take(
-    data: npt.NDArray[np.uint8], consumer: int, producer: int, dtype: np.dtype[Any]
-) -> Batch:
+def take(data: npt.NDArray[np.uint8], consumer: int, producer: int, dtype: np.dtype[Any]) -> Batch:
     """Take the complete records between two positions.
 
     data: the ring's data mapped twice in a row (2 x a power of two, in bytes).

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real processes: their pidfds, and the events of their trees."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sentineld.errors import SentinelError
+from sentineld.observe.pidfd import Pidfd, children, start_time_ticks
+from sentineld.observe.procs import ProcessEvent, ProcessWatcher
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+WAIT_SECONDS = 60.0
+"""How long an event may take before the test gives up; says nothing about speed."""
+
+TREE = """
+import subprocess, sys, threading
+sys.stdin.readline()
+threads = [threading.Thread(target=int) for _ in range(5)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+child = subprocess.Popen(["sleep", "1000"])
+print(child.pid, flush=True)
+sys.stdin.readline()
+child.kill()
+child.wait()
+print("reaped", flush=True)
+sys.stdin.readline()
+"""
+
+
+class Tree:
+    """A process that starts and ends a child when told to."""
+
+    def __init__(self, *prefix: str) -> None:
+        self.process = subprocess.Popen(
+            [*prefix, sys.executable, "-c", TREE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+    def tell(self, expect_answer: bool = True) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip() if expect_answer else ""
+
+
+@pytest.fixture
+def tree() -> Iterator[Tree]:
+    started = Tree()
+    yield started
+    started.end()
+
+
+@pytest.fixture
+def watcher() -> Iterator[tuple[ProcessWatcher, queue.Queue[ProcessEvent]]]:
+    events: queue.Queue[ProcessEvent] = queue.Queue()
+    watching = ProcessWatcher(events.put)
+    watching.start()
+    yield watching, events
+    watching.close()
+
+
+def wait_for(
+    events: queue.Queue[ProcessEvent], wanted: Callable[[ProcessEvent], bool]
+) -> list[ProcessEvent]:
+    """All events up to the wanted one, which must come."""
+    seen: list[ProcessEvent] = []
+    while not seen or not wanted(seen[-1]):
+        seen.append(events.get(timeout=WAIT_SECONDS))
+    return seen
+
+
+def test_pidfd_becomes_readable_when_its_process_exits(tree: Tree) -> None:
+    pidfd = Pidfd(tree.process.pid)
+    assert not pidfd.exited()
+    tree.process.kill()
+    tree.process.wait()
+    assert pidfd.exited()
+    pidfd.close()
+    with pytest.raises(SentinelError) as caught:
+        Pidfd(tree.process.pid)
+    assert caught.value.code == "no-such-process"
+
+
+def test_pidfd_of_another_start_time_is_refused(tree: Tree) -> None:
+    ticks = start_time_ticks(tree.process.pid)
+    Pidfd(tree.process.pid, ticks).close()
+    with pytest.raises(SentinelError, match="no process"):
+        Pidfd(tree.process.pid, ticks - 1)
+
+
+def test_a_zombie_has_exited(tree: Tree) -> None:
+    pidfd = Pidfd(tree.process.pid)
+    tree.process.kill()
+    # WNOWAIT: the process stays a zombie, which no pid of another can replace
+    os.waitid(os.P_PID, tree.process.pid, os.WEXITED | os.WNOWAIT)
+    assert pidfd.exited()
+    pidfd.close()
+
+
+def test_start_time_survives_a_name_with_spaces_and_parentheses(tmp_path: Path) -> None:
+    odd = tmp_path / "a) R (b"
+    odd.symlink_to("/bin/sleep")
+    process = subprocess.Popen([odd, "1000"])
+    try:
+        plain = subprocess.Popen(["sleep", "1000"])
+        try:
+            assert 0 <= start_time_ticks(plain.pid) - start_time_ticks(process.pid) < 10**6
+        finally:
+            plain.kill()
+            plain.wait()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_thread_is_not_a_process() -> None:
+    release = threading.Event()
+    thread = threading.Thread(target=release.wait)
+    thread.start()
+    try:
+        with pytest.raises(SentinelError):
+            Pidfd(thread.native_id or 0)
+    finally:
+        release.set()
+        thread.join()
+
+
+def test_children_of_a_process(tree: Tree) -> None:
+    assert children(tree.process.pid) == []
+    child = int(tree.tell())
+    assert children(tree.process.pid) == [child]
+
+
+def test_forks_execs_and_exits_of_a_tree(
+    tree: Tree, watcher: tuple[ProcessWatcher, queue.Queue[ProcessEvent]]
+) -> None:
+    watching, events = watcher
+    if watching.note:
+        pytest.skip(watching.note)
+    root = tree.process.pid
+    watching.track(root)
+    child = int(tree.tell())
+    seen = wait_for(events, lambda event: event.kind == "exec" and event.pid == child)
+    assert watching.processes(root) == sorted([root, child])
+    tree.tell()
+    seen += wait_for(events, lambda event: event.kind == "exit")
+    tree.tell(expect_answer=False)
+    seen += wait_for(events, lambda event: event.kind == "exit")
+
+    assert {event.root for event in seen} == {root}
+    # the five threads are no forks, and the exec of the root came before track()
+    kinds = [(event.kind, event.pid) for event in seen]
+    assert kinds == [("fork", child), ("exec", child), ("exit", child), ("exit", root)]
+    assert watching.processes(root) == []
+
+
+def test_a_tree_is_found_whole_when_it_is_tracked_late(
+    tree: Tree, watcher: tuple[ProcessWatcher, queue.Queue[ProcessEvent]]
+) -> None:
+    watching, events = watcher
+    child = int(tree.tell())
+    watching.track(tree.process.pid)
+    assert watching.processes(tree.process.pid) == sorted([tree.process.pid, child])
+    seen = wait_for(events, lambda event: event.kind == "fork")
+    assert [event.pid for event in seen if event.kind == "fork"] == [child]
+
+
+def test_no_event_of_a_tree_after_untrack(
+    tree: Tree, watcher: tuple[ProcessWatcher, queue.Queue[ProcessEvent]]
+) -> None:
+    watching, events = watcher
+    other = Tree()
+    watching.track(tree.process.pid)
+    watching.track(other.process.pid)
+    watching.untrack(tree.process.pid)
+    tree.process.kill()
+    tree.process.wait()
+    other.process.kill()
+    seen = wait_for(events, lambda event: event.kind == "exit")
+    other.end()
+    assert {event.root for event in seen} == {other.process.pid}
+
+
+def test_tracking_a_dead_process_is_refused(
+    tree: Tree, watcher: tuple[ProcessWatcher, queue.Queue[ProcessEvent]]
+) -> None:
+    tree.process.kill()
+    tree.process.wait()
+    with pytest.raises(SentinelError, match="no process"):
+        watcher[0].track(tree.process.pid)
+
+
+def test_exits_are_sure_where_netlink_is_not() -> None:
+    """Another network namespace has no connector: the watcher says so and goes on."""
+    script = (
+        "import queue, subprocess\n"
+        "from sentineld.observe.procs import ProcessWatcher\n"
+        "events = queue.Queue()\n"
+        "watcher = ProcessWatcher(events.put)\n"
+        "watcher.start()\n"
+        "process = subprocess.Popen(['sleep', '1000'])\n"
+        "watcher.track(process.pid)\n"
+        "process.kill()\n"
+        "event = events.get(timeout=60)\n"
+        "print(event.kind, event.pid == process.pid, watcher.note)\n"
+        "watcher.close()\n"
+    )
+    result = subprocess.run(
+        ["unshare", "--map-root-user", "--net", sys.executable, "-c", script],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+    )
+    if "unshare" in result.stderr:
+        pytest.skip(result.stderr.strip())
+    assert result.stdout.startswith("exit True forks and execs are not seen, exits are:")
