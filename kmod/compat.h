@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * All that differs between the kernels this module is built for (6.1 and
+ * 6.12), and what inline page-table functions need that modules cannot link.
+ * Include it before any other header.
+ */
+#ifndef SENTINEL_COMPAT_H
+#define SENTINEL_COMPAT_H
+
+#include <linux/kconfig.h>
+#include <linux/version.h>
+
+#ifndef CONFIG_X86_64
+#error "sentinel: x86-64 only: it flushes TLBs and builds PTEs the x86 way"
+#endif
+#ifdef CONFIG_PREEMPT_RT
+#error "sentinel: not for PREEMPT_RT: its page-table locks sleep, the fault hook cannot"
+#endif
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
+#error "sentinel: needs Linux 6.1 or later"
+#endif
+#ifndef CONFIG_DYNAMIC_FTRACE_WITH_REGS
+#error "sentinel: needs CONFIG_DYNAMIC_FTRACE_WITH_REGS"
+#endif
+
+/*
+ * pte_modify() keeps the bits of _PAGE_CHG_MASK, which reads cc_mask; that is
+ * not exported. For user pages of a kernel that encrypts memory it equals
+ * sme_me_mask, elsewhere no bit need be kept.
+ */
+#include <asm/pgtable_types.h>
+#undef _PAGE_CC
+#define _PAGE_CC (_AT(pteval_t, sme_me_mask))
+
+#include <linux/mm.h>
+#include <linux/pgtable.h>
+
+/* Makes a PTE writable; shadow stacks, which need the VMA, are never armed. */
+static inline pte_t sentinel_pte_mkwrite(pte_t pte)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
+	return pte_clear_saveddirty(pte_mkwrite_novma(pte));
+#else
+	return pte_mkwrite(pte);
+#endif
+}
+
+#ifdef VM_SHADOW_STACK
+#define SENTINEL_VM_SHADOW_STACK VM_SHADOW_STACK
+#else
+#define SENTINEL_VM_SHADOW_STACK VM_NONE
+#endif
+
+#endif

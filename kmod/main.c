@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* /dev/sentinel: checks what user space asks for and hands it on. */
+#include "sentinel.h"
+
+#include <linux/fs.h>
+#include <linux/miscdevice.h>
+#include <linux/module.h>
+#include <linux/uaccess.h>
+
+static struct sentinel_session *session_of(struct file *file)
+{
+	return smp_load_acquire(&file->private_data);
+}
+
+static bool is_zero(const void *words, size_t bytes)
+{
+	return !memchr_inv(words, 0, bytes);
+}
+
+static long ioctl_info(void __user *arg)
+{
+	struct sentinel_info info = {
+		.version = SENTINEL_UAPI_VERSION,
+		.page_bytes = PAGE_SIZE,
+		.sessions = sentinel_session_count(),
+	};
+
+	sentinel_hook_attach(); /* what it cannot do, the features tell */
+	info.features = sentinel_hook_features();
+	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
+}
+
+static long ioctl_attach(struct file *file, void __user *arg)
+{
+	struct sentinel_attach attach;
+	struct sentinel_session *s;
+	int ret;
+
+	if (copy_from_user(&attach, arg, sizeof(attach)))
+		return -EFAULT;
+	if (attach.flags || !is_zero(attach.reserved, sizeof(attach.reserved)))
+		return -EINVAL;
+	if (!capable(CAP_SYS_PTRACE))
+		return -EPERM;
+	if (session_of(file))
+		return -EBUSY;
+	ret = sentinel_hook_attach();
+	if (ret)
+		return ret;
+	s = sentinel_session_attach(&attach);
+	if (IS_ERR(s))
+		return PTR_ERR(s);
+	if (cmpxchg(&file->private_data, NULL, s)) {
+		sentinel_session_end(s);
+		sentinel_session_put(s);
+		return -EBUSY;
+	}
+	return 0;
+}
+
+/* ARM, DISARM and REMOVE_RANGE as far as they walk; s->control and mmap_lock are held. */
+static int walk_range(struct sentinel_session *s, struct sentinel_area *area, unsigned int cmd,
+		      struct sentinel_range *range)
+{
+	int ret;
+
+	if (cmd == SENTINEL_IOC_ARM)
+		return sentinel_arm(s, area, range);
+	ret = sentinel_disarm(s, area, range);
+	if (!ret && cmd == SENTINEL_IOC_REMOVE_RANGE)
+		sentinel_epoch_settle(s, area);
+	return ret;
+}
+
+static int do_range(struct sentinel_session *s, unsigned int cmd, struct sentinel_range *range)
+{
+	unsigned long end = range->start + range->bytes;
+	struct sentinel_area *area;
+	int ret;
+
+	if (cmd == SENTINEL_IOC_ADD_RANGE)
+		return sentinel_area_add(s, range->start, end);
+	area = sentinel_area_find(s, range->start);
+	if (!area || end > area->end)
+		return -ENOENT;
+	if (cmd == SENTINEL_IOC_REMOVE_RANGE && (range->start != area->start || end != area->end))
+		return -ENOENT;
+	ret = sentinel_session_enter(s);
+	if (ret)
+		return ret;
+	ret = walk_range(s, area, cmd, range);
+	sentinel_session_leave(s);
+	if (!ret && cmd == SENTINEL_IOC_REMOVE_RANGE)
+		sentinel_area_drop(s, area);
+	return ret;
+}
+
+static long ioctl_range(struct sentinel_session *s, unsigned int cmd, void __user *arg)
+{
+	struct sentinel_range range;
+	int ret;
+
+	if (copy_from_user(&range, arg, sizeof(range)))
+		return -EFAULT;
+	if (!is_zero(range.reserved, sizeof(range.reserved)) || !range.bytes ||
+	    !PAGE_ALIGNED(range.start) || !PAGE_ALIGNED(range.bytes) ||
+	    range.start >= TASK_SIZE_MAX || range.bytes > TASK_SIZE_MAX - range.start)
+		return -EINVAL;
+	if (s->ended || !atomic_read(&s->mm->mm_users))
+		return -ESRCH;
+	range.pages_done = 0;
+	range.pages_skipped = 0;
+	ret = do_range(s, cmd, &range);
+	if (!ret && copy_to_user(arg, &range, sizeof(range)))
+		ret = -EFAULT;
+	return ret;
+}
+
+static long ioctl_stats(struct sentinel_session *s, void __user *arg)
+{
+	struct sentinel_stats stats = {};
+
+	spin_lock(&s->lock);
+	stats.hits = s->hits;
+	stats.births = s->births;
+	stats.lost = s->lost;
+	stats.passed_on = s->passed_on;
+	spin_unlock(&s->lock);
+	stats.armed_pages = atomic_long_read(&s->armed_pages);
+	return copy_to_user(arg, &stats, sizeof(stats)) ? -EFAULT : 0;
+}
+
+static long ioctl_epoch_fd(struct sentinel_session *s, void __user *arg)
+{
+	struct sentinel_epoch_fd out = {};
+	int fd;
+
+	if (s->ended)
+		return -ESRCH;
+	if (clear_user(arg, sizeof(out)))
+		return -EFAULT;
+	fd = sentinel_epoch_fd(s);
+	if (fd < 0)
+		return fd;
+	out.fd = fd;
+	return copy_to_user(arg, &out, sizeof(out)) ? -EFAULT : 0;
+}
+
+static long sentinel_ioctl(struct file *file, unsigned int cmd, unsigned long argument)
+{
+	void __user *arg = (void __user *)argument;
+	struct sentinel_session *s;
+	long ret;
+
+	if (cmd == SENTINEL_IOC_INFO)
+		return ioctl_info(arg);
+	if (cmd == SENTINEL_IOC_ATTACH)
+		return ioctl_attach(file, arg);
+	s = session_of(file);
+	if (!s)
+		return -ENOTCONN;
+	if (mutex_lock_killable(&s->control))
+		return -EINTR;
+	switch (cmd) {
+	case SENTINEL_IOC_ADD_RANGE:
+	case SENTINEL_IOC_REMOVE_RANGE:
+	case SENTINEL_IOC_ARM:
+	case SENTINEL_IOC_DISARM:
+		ret = ioctl_range(s, cmd, arg);
+		break;
+	case SENTINEL_IOC_EPOCH:
+		ret = sentinel_epoch_ioctl(s, arg);
+		break;
+	case SENTINEL_IOC_EPOCH_FD:
+		ret = ioctl_epoch_fd(s, arg);
+		break;
+	case SENTINEL_IOC_STATS:
+		ret = ioctl_stats(s, arg);
+		break;
+	default:
+		ret = -ENOTTY;
+	}
+	mutex_unlock(&s->control);
+	return ret;
+}
+
+static int sentinel_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct sentinel_session *s = session_of(file);
+
+	return s ? sentinel_log_mmap(s, vma) : -ENOTCONN;
+}
+
+static int sentinel_open(struct inode *inode, struct file *file)
+{
+	file->private_data = NULL; /* misc_open() left the device there */
+	return 0;
+}
+
+/*
+ * Called at every close(). The attaching process's own ends the session even
+ * where a mapping of the log, a dup or a forked child keeps the file open.
+ */
+static int sentinel_flush(struct file *file, fl_owner_t owner)
+{
+	struct sentinel_session *s = session_of(file);
+
+	if (s && s->owner == owner)
+		sentinel_session_end(s);
+	return 0;
+}
+
+static int sentinel_release(struct inode *inode, struct file *file)
+{
+	struct sentinel_session *s = session_of(file);
+
+	if (s) {
+		sentinel_session_end(s);
+		sentinel_log_free(s);
+		sentinel_session_put(s);
+	}
+	return 0;
+}
+
+static const struct file_operations sentinel_fops = {
+	.owner = THIS_MODULE,
+	.open = sentinel_open,
+	.flush = sentinel_flush,
+	.release = sentinel_release,
+	.mmap = sentinel_mmap,
+	.unlocked_ioctl = sentinel_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+	.llseek = noop_llseek,
+};
+
+static struct miscdevice sentinel_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = "sentinel",
+	.fops = &sentinel_fops,
+	.mode = 0600,
+};
+
+static int __init sentinel_init(void)
+{
+	if (cpu_feature_enabled(X86_FEATURE_XENPV)) {
+		pr_err("not under Xen PV: the hypervisor owns the page tables\n");
+		return -ENODEV;
+	}
+	return misc_register(&sentinel_device);
+}
+
+static void __exit sentinel_exit(void)
+{
+	misc_deregister(&sentinel_device);
+	sentinel_hook_detach();
+}
+
+module_init(sentinel_init);
+module_exit(sentinel_exit);
+
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("Samples page accesses of chosen processes by page protection");
+MODULE_VERSION("1");

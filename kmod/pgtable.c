@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Page tables and TLBs, with exported symbols only. */
+#include "sentinel.h"
+
+#include <linux/pkeys.h>
+#include <linux/smp.h>
+#include <asm/tlbflush.h>
+
+/* Whether pages of the VMA may be armed: ordinary anonymous memory that can be accessed. */
+bool sentinel_vma_fit(struct vm_area_struct *vma)
+{
+	return vma_is_anonymous(vma) && vma_is_accessible(vma) && !vma_pkey(vma) &&
+	       !(vma->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP | VM_HUGETLB |
+				  SENTINEL_VM_SHADOW_STACK));
+}
+
+/*
+ * The PMD entry that covers the address, NULL where an upper level is empty;
+ * *next is where the entry's or the hole's coverage ends.
+ */
+pmd_t *sentinel_pmd(struct mm_struct *mm, unsigned long address, unsigned long *next)
+{
+	pgd_t *pgd = pgd_offset(mm, address);
+	p4d_t *p4d;
+	pud_t *pud;
+	pud_t pud_value;
+
+	*next = (address & PGDIR_MASK) + PGDIR_SIZE;
+	if (pgd_none(READ_ONCE(*pgd)))
+		return NULL;
+	p4d = p4d_offset(pgd, address);
+	*next = (address & P4D_MASK) + P4D_SIZE;
+	if (p4d_none(READ_ONCE(*p4d)))
+		return NULL;
+	pud = pud_offset(p4d, address);
+	*next = (address & PUD_MASK) + PUD_SIZE;
+	pud_value = READ_ONCE(*pud);
+	if (!pud_present(pud_value) || pud_bad(pud_value))
+		return NULL;
+	*next = (address & PMD_MASK) + PMD_SIZE;
+	return pmd_offset(pud, address);
+}
+
+/*
+ * Locks the page table below the PMD entry and returns the address's PTE, NULL
+ * when there is no such table (none, a huge page, or it went away). Under RCU
+ * until the lock is held, since khugepaged may take the table away.
+ */
+pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address, spinlock_t **ptl)
+{
+	pmd_t value;
+
+	rcu_read_lock();
+	value = READ_ONCE(*pmd);
+	if (!pmd_present(value) || pmd_leaf(value) || pmd_bad(value)) {
+		rcu_read_unlock();
+		return NULL;
+	}
+	*ptl = pte_lockptr(mm, &value);
+	spin_lock(*ptl);
+	rcu_read_unlock();
+	if (unlikely(!pmd_same(value, READ_ONCE(*pmd)))) {
+		spin_unlock(*ptl);
+		return NULL;
+	}
+	return pte_offset_kernel(&value, address);
+}
+
+/* The page of a present PTE in a VMA that is fit, NULL for the zero page and the like. */
+struct page *sentinel_pte_page(pte_t pte)
+{
+	if (!pte_present(pte) || pte_special(pte))
+		return NULL;
+	return pte_page(pte);
+}
+
+/* Arms a present PTE; the page-table lock is held. False when it is PROT_NONE already. */
+bool sentinel_pte_arm(pte_t *ptep)
+{
+	pte_t old = READ_ONCE(*ptep);
+	pte_t new;
+
+	do {
+		if (pte_protnone(old))
+			return false;
+		new = pte_modify(old, PAGE_NONE);
+		/* the CPU sets accessed and dirty bits at any moment: none may be lost */
+	} while (!try_cmpxchg(&ptep->pte, &old.pte, new.pte));
+	return true;
+}
+
+/* As can_change_pte_writable() of the kernel, which is not exported. */
+static bool may_write(struct vm_area_struct *vma, pte_t pte, struct page *page)
+{
+	if (!(vma->vm_flags & VM_WRITE) || (vma->vm_flags & VM_SHARED))
+		return false;
+	if (IS_ENABLED(CONFIG_MEM_SOFT_DIRTY) && !(vma->vm_flags & VM_SOFTDIRTY) &&
+	    !pte_soft_dirty(pte))
+		return false;
+	if (pte_uffd_wp(pte))
+		return false;
+	return PageAnon(page) && PageAnonExclusive(page);
+}
+
+/*
+ * Gives an armed PTE the VMA's protection back; the page-table lock is held.
+ * No TLB holds a non-present entry, so none need be flushed.
+ */
+pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accessed)
+{
+	pte_t old = READ_ONCE(*ptep);
+	pte_t new;
+
+	do {
+		new = pte_modify(old, vma->vm_page_prot);
+		if (accessed)
+			new = pte_mkyoung(new);
+		if (may_write(vma, new, pte_page(old)))
+			new = sentinel_pte_mkwrite(new);
+	} while (!try_cmpxchg(&ptep->pte, &old.pte, new.pte));
+	return new;
+}
+
+static void flush_this_cpu(void *unused)
+{
+	__flush_tlb_all();
+}
+
+/*
+ * Drops what any CPU may still hold of the address space. CPUs that run it now
+ * are interrupted; the others see the new generation when they next switch to it.
+ */
+void sentinel_flush_tlb(struct mm_struct *mm)
+{
+	atomic64_inc_return(&mm->context.tlb_gen);
+	on_each_cpu_cond_mask(NULL, flush_this_cpu, NULL, true, mm_cpumask(mm));
+}

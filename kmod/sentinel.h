@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the parts of the module share.
+ *
+ * A session watches one address space (mm). Its areas are the ranges that user
+ * space added; an area is cut into chunks of 2 MiB, one page table each, which
+ * exist only where something is populated or was touched.
+ *
+ * Locks, in the order in which they are taken:
+ *   session->control  one control operation at a time (arm, disarm, epoch, ...)
+ *   mmap_lock (read)  the target's VMAs stay as they are during a walk
+ *   page-table lock   PTEs, and that an armed bit agrees with its PTE
+ *   session->lock     epoch, log, the dirty list and all bits but the armed ones
+ * The fault hook takes the last two only. It finds session, areas and chunks
+ * under RCU; all three are freed after a grace period.
+ */
+#ifndef SENTINEL_H
+#define SENTINEL_H
+
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include "compat.h"
+
+#include <linux/bitmap.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/sched.h>
+#include <linux/spinlock.h>
+
+#include "sentinel_uapi.h"
+
+#define SENTINEL_CHUNK_SHIFT PMD_SHIFT
+#define SENTINEL_CHUNK_PAGES PTRS_PER_PTE
+#define SENTINEL_AREAS_MAX 64
+#define SENTINEL_AREA_BYTES_MAX (1ULL << 42) /* over all areas; 16 MiB of chunk pointers */
+#define SENTINEL_NODE_UNKNOWN 255
+
+struct sentinel_chunk {
+	unsigned long base; /* address of bit 0 */
+	struct list_head dirty; /* in session->dirty while queued */
+	u32 epoch; /* of the accesses noted since it was queued */
+	bool queued;
+	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* to be watched, until disarmed */
+	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE, by us */
+	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
+	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched; its record waits for the epoch's end */
+	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late, because it was absent */
+	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* late, and the access was a write */
+};
+
+struct sentinel_area {
+	unsigned long start;
+	unsigned long end;
+	unsigned long chunk_count;
+	unsigned long *active; /* a bit a chunk: what a chunk that comes to be starts with */
+	struct sentinel_chunk **chunk;
+};
+
+/* An immutable table, sorted by address; replaced as a whole. */
+struct sentinel_areas {
+	struct rcu_head rcu;
+	unsigned int count;
+	struct sentinel_area *area[];
+};
+
+struct sentinel_session {
+	struct hlist_node hash;
+	struct kref refs;
+	struct mm_struct *mm; /* pinned by mmgrab until the session ends */
+	pid_t tgid;
+	void *owner; /* files_struct of the attaching process: its close ends the session */
+	struct mutex control;
+	bool ended; /* under control */
+	struct sentinel_areas __rcu *areas; /* written under control */
+	u64 *resident; /* scratch for residency counts, a word a node; under control */
+	atomic_long_t armed_pages;
+
+	spinlock_t lock;
+	u32 epoch;
+	struct list_head dirty;
+	u64 hits;
+	u64 births;
+	u64 passed_on;
+	struct sentinel_log *log; /* shared with user space: written, never trusted */
+	struct sentinel_access *records;
+	u64 record_count;
+	u64 head;
+	u64 lost;
+};
+
+/* session.c */
+struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach);
+struct sentinel_session *sentinel_session_find(struct mm_struct *mm);
+void sentinel_session_end(struct sentinel_session *s);
+void sentinel_session_put(struct sentinel_session *s);
+unsigned int sentinel_session_count(void);
+int sentinel_session_enter(struct sentinel_session *s);
+void sentinel_session_leave(struct sentinel_session *s);
+
+/* area.c */
+int sentinel_area_add(struct sentinel_session *s, unsigned long start, unsigned long end);
+struct sentinel_area *sentinel_area_find(struct sentinel_session *s, unsigned long address);
+struct sentinel_areas *sentinel_area_table(struct sentinel_session *s);
+void sentinel_area_drop(struct sentinel_session *s, struct sentinel_area *area);
+void sentinel_area_drop_all(struct sentinel_session *s);
+int sentinel_area_activate(struct sentinel_session *s, struct sentinel_area *area,
+			   unsigned long start, unsigned long end, bool active);
+struct sentinel_chunk *sentinel_chunk_get(struct sentinel_session *s, struct sentinel_area *area,
+					  unsigned long index, gfp_t gfp);
+
+/* pgtable.c */
+bool sentinel_vma_fit(struct vm_area_struct *vma);
+pmd_t *sentinel_pmd(struct mm_struct *mm, unsigned long address, unsigned long *next);
+pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address, spinlock_t **ptl);
+struct page *sentinel_pte_page(pte_t pte);
+bool sentinel_pte_arm(pte_t *ptep);
+pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accessed);
+void sentinel_flush_tlb(struct mm_struct *mm);
+
+/* walk.c */
+bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
+		       pte_t *ptep);
+int sentinel_arm(struct sentinel_session *s, struct sentinel_area *area,
+		 struct sentinel_range *range);
+int sentinel_disarm(struct sentinel_session *s, struct sentinel_area *area,
+		    struct sentinel_range *range);
+void sentinel_disarm_all(struct sentinel_session *s);
+void sentinel_count_resident(struct sentinel_session *s);
+
+/* epoch.c */
+int sentinel_epoch_advance(struct sentinel_session *s, struct sentinel_epoch *epoch);
+void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *area);
+int sentinel_epoch_fd(struct sentinel_session *s);
+long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg);
+
+/* log.c */
+int sentinel_log_create(struct sentinel_session *s, u64 records);
+int sentinel_log_mmap(struct sentinel_session *s, struct vm_area_struct *vma);
+void sentinel_log_free(struct sentinel_session *s);
+void sentinel_log_append(struct sentinel_session *s, u64 page, u32 epoch, u8 node, u8 flags);
+u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
+		      u8 node, u8 flags);
+void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
+			bool born, bool write);
+void sentinel_note_lost(struct sentinel_session *s);
+void sentinel_note_passed_on(struct sentinel_session *s);
+
+/* hook.c */
+int sentinel_hook_attach(void);
+void sentinel_hook_detach(void);
+u32 sentinel_hook_features(void);
+
+static inline unsigned long sentinel_chunk_index(const struct sentinel_area *area,
+						 unsigned long address)
+{
+	return (address >> SENTINEL_CHUNK_SHIFT) - (area->start >> SENTINEL_CHUNK_SHIFT);
+}
+
+static inline unsigned int sentinel_page_nr(unsigned long address)
+{
+	return (address >> PAGE_SHIFT) % SENTINEL_CHUNK_PAGES;
+}
+
+static inline u8 sentinel_node(const struct page *page)
+{
+	return min(page_to_nid(page), SENTINEL_NODE_UNKNOWN);
+}
+
+/* Takes back the armed bit; true when it was set. */
+static inline bool sentinel_clear_armed(struct sentinel_session *s, struct sentinel_chunk *chunk,
+					unsigned int nr)
+{
+	if (!test_and_clear_bit(nr, chunk->armed))
+		return false;
+	atomic_long_dec(&s->armed_pages);
+	return true;
+}
+
+#endif

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Sessions: one address space each, found by it, from ATTACH to the daemon's close. */
+#include "sentinel.h"
+
+#include <linux/capability.h>
+#include <linux/hashtable.h>
+#include <linux/nodemask.h>
+#include <linux/pid.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+
+static DEFINE_HASHTABLE(sessions, 6);
+static DEFINE_MUTEX(sessions_mutex); /* changes of the hash */
+static unsigned int session_count;
+
+/* The session of an address space, or NULL; under RCU. Runs at every page fault of the system. */
+struct sentinel_session *sentinel_session_find(struct mm_struct *mm)
+{
+	struct sentinel_session *s;
+
+	if (!READ_ONCE(session_count))
+		return NULL;
+	hash_for_each_possible_rcu(sessions, s, hash, (unsigned long)mm) {
+		if (s->mm == mm)
+			return s;
+	}
+	return NULL;
+}
+
+unsigned int sentinel_session_count(void)
+{
+	return READ_ONCE(session_count);
+}
+
+/* The address space of a process, pinned; ERR_PTR(-ESRCH) when there is none. */
+static struct mm_struct *grab_mm(pid_t pid, pid_t *tgid)
+{
+	struct mm_struct *mm = NULL;
+	struct task_struct *task;
+	struct pid *ref;
+
+	ref = find_get_pid(pid);
+	task = get_pid_task(ref, PIDTYPE_PID);
+	put_pid(ref);
+	if (task) {
+		*tgid = task_tgid_nr(task);
+		mm = get_task_mm(task);
+		put_task_struct(task);
+	}
+	if (!mm)
+		return ERR_PTR(-ESRCH);
+	mmgrab(mm);
+	mmput_async(mm);
+	return mm;
+}
+
+static int publish(struct sentinel_session *s)
+{
+	int ret = 0;
+
+	mutex_lock(&sessions_mutex);
+	rcu_read_lock();
+	if (sentinel_session_find(s->mm))
+		ret = -EBUSY;
+	rcu_read_unlock();
+	if (!ret) {
+		hash_add_rcu(sessions, &s->hash, (unsigned long)s->mm);
+		WRITE_ONCE(session_count, session_count + 1);
+	}
+	mutex_unlock(&sessions_mutex);
+	return ret;
+}
+
+static void destroy(struct sentinel_session *s)
+{
+	sentinel_log_free(s);
+	kfree(s->resident);
+	if (s->mm)
+		mmdrop(s->mm);
+	kfree(s);
+}
+
+/* A session of the process, owned by the caller's file table; or ERR_PTR. */
+struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach)
+{
+	struct sentinel_session *s;
+	int ret;
+
+	s = kzalloc(sizeof(*s), GFP_KERNEL);
+	if (!s)
+		return ERR_PTR(-ENOMEM);
+	kref_init(&s->refs);
+	mutex_init(&s->control);
+	spin_lock_init(&s->lock);
+	INIT_LIST_HEAD(&s->dirty);
+	s->owner = current->files;
+	s->epoch = 1;
+	ret = -ENOMEM;
+	s->resident = kcalloc(nr_node_ids, sizeof(*s->resident), GFP_KERNEL);
+	if (!s->resident)
+		goto fail;
+	ret = sentinel_log_create(s, attach->log_records);
+	if (ret)
+		goto fail;
+	s->mm = grab_mm(attach->pid, &s->tgid);
+	if (IS_ERR(s->mm)) {
+		ret = PTR_ERR(s->mm);
+		s->mm = NULL;
+		goto fail;
+	}
+	ret = publish(s);
+	if (ret)
+		goto fail;
+	return s;
+fail:
+	destroy(s);
+	return ERR_PTR(ret);
+}
+
+/*
+ * Makes the target's address space safe to walk; s->control is held. -ESRCH
+ * when it is gone, be it by exit, exec or the session's end.
+ */
+int sentinel_session_enter(struct sentinel_session *s)
+{
+	if (s->ended || !mmget_not_zero(s->mm))
+		return -ESRCH;
+	if (mmap_read_lock_killable(s->mm)) {
+		mmput_async(s->mm);
+		return -EINTR;
+	}
+	return 0;
+}
+
+void sentinel_session_leave(struct sentinel_session *s)
+{
+	mmap_read_unlock(s->mm);
+	mmput_async(s->mm);
+}
+
+/*
+ * Disarms everything and lets go of the target. The session stays findable
+ * until all PTEs are restored: a fault in between must still be resolved here,
+ * since the kernel would take it for NUMA balancing and migrate the page.
+ */
+void sentinel_session_end(struct sentinel_session *s)
+{
+	mutex_lock(&s->control);
+	if (s->ended)
+		goto out;
+	s->ended = true;
+	if (mmget_not_zero(s->mm)) {
+		mmap_read_lock(s->mm);
+		sentinel_disarm_all(s);
+		mmap_read_unlock(s->mm);
+		mmput_async(s->mm);
+	}
+	mutex_lock(&sessions_mutex);
+	hash_del_rcu(&s->hash);
+	WRITE_ONCE(session_count, session_count - 1);
+	mutex_unlock(&sessions_mutex);
+	synchronize_rcu();
+
+	INIT_LIST_HEAD(&s->dirty);
+	sentinel_area_drop_all(s);
+	atomic_long_set(&s->armed_pages, 0);
+	mmdrop(s->mm);
+	s->mm = NULL;
+out:
+	mutex_unlock(&s->control);
+}
+
+static void session_free(struct kref *refs)
+{
+	destroy(container_of(refs, struct sentinel_session, refs));
+}
+
+void sentinel_session_put(struct sentinel_session *s)
+{
+	kref_put(&s->refs, session_free);
+}

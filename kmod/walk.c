@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Walks over the populated parts of an area: arm, disarm, count what is resident. */
+#include "sentinel.h"
+
+#include <linux/mm_inline.h>
+#include <linux/nodemask.h>
+
+/*
+ * Arms one page whose page-table lock is held; true when it is armed only now.
+ * A PROT_NONE that is not ours (NUMA balancing, or a parent that was armed at
+ * fork) is taken over: its next access is as visible as that of any other.
+ */
+bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
+		       pte_t *ptep)
+{
+	struct page *page = sentinel_pte_page(READ_ONCE(*ptep));
+	bool changed;
+
+	if (!page || !PageAnon(page))
+		return false;
+	changed = sentinel_pte_arm(ptep);
+	if (test_and_set_bit(nr, chunk->armed))
+		return changed;
+	atomic_long_inc(&s->armed_pages);
+	return true;
+}
+
+/*
+ * Calls visit for each page table that holds anything of [start, end) in fit
+ * VMAs; mmap_lock is held. Empty upper levels are stepped over at once.
+ */
+typedef int (*visit_t)(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
+		       unsigned long start, unsigned long end, u64 *count);
+
+static int visit_tables(struct sentinel_session *s, struct sentinel_area *area, unsigned long start,
+			unsigned long end, visit_t visit, u64 *count)
+{
+	struct vm_area_struct *vma;
+	unsigned long next;
+	int ret;
+
+	for (; start < end; start = next) {
+		unsigned long stop;
+
+		vma = find_vma(s->mm, start);
+		if (!vma || vma->vm_start >= end)
+			break;
+		next = min(end, vma->vm_end);
+		if (!sentinel_vma_fit(vma))
+			continue;
+		for (start = max(start, vma->vm_start); start < next; start = stop) {
+			pmd_t *pmd = sentinel_pmd(s->mm, start, &stop);
+
+			stop = min(stop, next);
+			if (!pmd || pmd_none(READ_ONCE(*pmd)))
+				continue;
+			ret = visit(s, area, pmd, start, stop, count);
+			if (ret)
+				return ret;
+			cond_resched();
+		}
+	}
+	return 0;
+}
+
+struct arm_count {
+	u64 armed;
+	u64 settled; /* armed before, or accessed in this epoch and armed with the next */
+};
+
+static int arm_table(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
+		     unsigned long start, unsigned long end, u64 *count)
+{
+	struct arm_count *pages = container_of(count, struct arm_count, armed);
+	unsigned long index = sentinel_chunk_index(area, start);
+	struct sentinel_chunk *chunk = sentinel_chunk_get(s, area, index, GFP_KERNEL_ACCOUNT);
+	unsigned int nr = sentinel_page_nr(start);
+	spinlock_t *ptl;
+	pte_t *ptep;
+
+	if (!chunk)
+		return -ENOMEM;
+	ptep = sentinel_pte_lock(s->mm, pmd, start, &ptl);
+	if (!ptep)
+		return 0;
+	for (; start < end; start += PAGE_SIZE, nr++, ptep++) {
+		if (test_bit(nr, chunk->touched))
+			pages->settled++;
+		else if (sentinel_arm_page(s, chunk, nr, ptep))
+			pages->armed++;
+		else if (test_bit(nr, chunk->armed) && pte_protnone(READ_ONCE(*ptep)))
+			pages->settled++;
+	}
+	spin_unlock(ptl);
+	return 0;
+}
+
+/* Watches a part of the area and arms what is present; s->control and mmap_lock are held. */
+int sentinel_arm(struct sentinel_session *s, struct sentinel_area *area,
+		 struct sentinel_range *range)
+{
+	unsigned long end = range->start + range->bytes;
+	struct arm_count pages = {};
+	int ret;
+
+	ret = sentinel_area_activate(s, area, range->start, end, true);
+	if (ret)
+		return ret;
+	inc_tlb_flush_pending(s->mm);
+	ret = visit_tables(s, area, range->start, end, arm_table, &pages.armed);
+	if (pages.armed)
+		sentinel_flush_tlb(s->mm);
+	dec_tlb_flush_pending(s->mm);
+	range->pages_done = pages.armed;
+	range->pages_skipped = (range->bytes >> PAGE_SHIFT) - pages.armed - pages.settled;
+	return ret;
+}
+
+/* Gives a chunk's armed pages in [start, end) back; mmap_lock is held. */
+static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			unsigned long start, unsigned long end)
+{
+	unsigned int first = start > chunk->base ? sentinel_page_nr(start) : 0;
+	unsigned int last = min((end - chunk->base) >> PAGE_SHIFT, SENTINEL_CHUNK_PAGES + 0UL);
+	struct vm_area_struct *vma = NULL;
+	unsigned long next;
+	unsigned int nr;
+	spinlock_t *ptl;
+	pte_t *table = NULL;
+	pmd_t *pmd;
+	u64 done = 0;
+
+	if (find_next_bit(chunk->armed, last, first) >= last)
+		return 0;
+	pmd = sentinel_pmd(s->mm, chunk->base, &next);
+	if (pmd)
+		table = sentinel_pte_lock(s->mm, pmd, chunk->base, &ptl);
+	for (nr = first; (nr = find_next_bit(chunk->armed, last, nr)) < last; nr++) {
+		unsigned long address = chunk->base + ((unsigned long)nr << PAGE_SHIFT);
+
+		sentinel_clear_armed(s, chunk, nr);
+		if (!table || !pte_protnone(READ_ONCE(table[nr])))
+			continue; /* somebody else un-armed it */
+		if (!vma || address >= vma->vm_end)
+			vma = find_vma(s->mm, address);
+		if (!vma || address < vma->vm_start || !sentinel_vma_fit(vma))
+			continue; /* PROT_NONE for a reason of its own now */
+		sentinel_pte_restore(vma, &table[nr], false);
+		done++;
+	}
+	if (table)
+		spin_unlock(ptl);
+	return done;
+}
+
+static u64 disarm_part(struct sentinel_session *s, struct sentinel_area *area, unsigned long start,
+		       unsigned long end)
+{
+	unsigned long last = sentinel_chunk_index(area, end - 1);
+	unsigned long i;
+	u64 done = 0;
+
+	for (i = sentinel_chunk_index(area, start); i <= last; i++) {
+		struct sentinel_chunk *chunk = smp_load_acquire(&area->chunk[i]);
+
+		if (!chunk)
+			continue;
+		done += disarm_chunk(s, chunk, start, end);
+		cond_resched();
+	}
+	return done;
+}
+
+/* Stops watching a part of the area and disarms it; s->control and mmap_lock are held. */
+int sentinel_disarm(struct sentinel_session *s, struct sentinel_area *area,
+		    struct sentinel_range *range)
+{
+	unsigned long end = range->start + range->bytes;
+	int ret;
+
+	ret = sentinel_area_activate(s, area, range->start, end, false);
+	if (ret)
+		return ret;
+	range->pages_done = disarm_part(s, area, range->start, end);
+	range->pages_skipped = (range->bytes >> PAGE_SHIFT) - range->pages_done;
+	return 0;
+}
+
+/* Disarms everything for good; needs no memory, so it cannot fail. */
+void sentinel_disarm_all(struct sentinel_session *s)
+{
+	struct sentinel_areas *table = sentinel_area_table(s);
+	unsigned int i;
+
+	for (i = 0; table && i < table->count; i++)
+		disarm_part(s, table->area[i], table->area[i]->start, table->area[i]->end);
+}
+
+static int count_table(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
+		       unsigned long start, unsigned long end, u64 *count)
+{
+	pmd_t value = READ_ONCE(*pmd);
+	spinlock_t *ptl;
+	pte_t *ptep;
+
+	if (pmd_present(value) && pmd_leaf(value)) {
+		if (PageAnon(pmd_page(value)))
+			count[page_to_nid(pmd_page(value))] += (end - start) >> PAGE_SHIFT;
+		return 0;
+	}
+	ptep = sentinel_pte_lock(s->mm, pmd, start, &ptl);
+	if (!ptep)
+		return 0;
+	for (; start < end; start += PAGE_SIZE, ptep++) {
+		struct page *page = sentinel_pte_page(READ_ONCE(*ptep));
+
+		if (page)
+			count[page_to_nid(page)]++;
+	}
+	spin_unlock(ptl);
+	return 0;
+}
+
+/* Counts the areas' resident pages into s->resident; s->control and mmap_lock are held. */
+void sentinel_count_resident(struct sentinel_session *s)
+{
+	struct sentinel_areas *table = sentinel_area_table(s);
+	unsigned int i;
+
+	memset(s->resident, 0, nr_node_ids * sizeof(*s->resident));
+	for (i = 0; table && i < table->count; i++)
+		visit_tables(s, table->area[i], table->area[i]->start, table->area[i]->end,
+			     count_table, s->resident);
+}
