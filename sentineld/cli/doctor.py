@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb doctor: what works on this machine, what doesn't, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from sentineld.cli.output import Daemon, json_option, print_json
+from sentineld.config import load
+from sentineld.doctor.checks import examine, first_failure
+from sentineld.doctor.model import Finding, Status, System
+from sentineld.errors import EXIT_STATUS
+
+_COLOURS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red", Status.SKIP: "cyan"}
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def doctor(daemon: Daemon, as_json: bool) -> None:
+    """Check kernel, module, tiers, eBPF and daemon; one line each.
+
+    The exit status is that of the first check that fails.
+    """
+    findings = examine(System(socket=daemon.socket, tiers=asdict(load().tiers)))
+    if as_json:
+        print_json({"checks": [asdict(found) for found in findings]})
+    else:
+        for found in findings:
+            click.echo(_line(found))
+    failure = first_failure(findings)
+    if failure is not None:
+        raise SystemExit(EXIT_STATUS[failure.code])
+
+
+def _line(found: Finding) -> str:
+    status = click.style(f"{found.status:4}", fg=_COLOURS[found.status])
+    fix = f" -> {found.fix}" if found.fix else ""
+    return f"{status}  {found.check:14}  {found.cause}{fix}"

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All checks in the order in which trouble is best removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sentineld.doctor import kernel, memory, service, tracing
+from sentineld.doctor.model import Finding, Status, System
+
+CHECKS: tuple[Callable[[System], Finding], ...] = (
+    kernel.kernel,
+    memory.tiers,
+    kernel.module,
+    kernel.device,
+    kernel.ftrace,
+    tracing.headers,
+    tracing.bcc,
+    tracing.btf,
+    tracing.capabilities,
+    tracing.perf_paranoid,
+    tracing.pyroute2,
+    memory.numa_balancing,
+    memory.demotion,
+    memory.huge_pages,
+    memory.max_map_count,
+    memory.swap,
+    service.shim_library,
+    service.daemon,
+)
+
+
+def examine(system: System) -> list[Finding]:
+    """Run every check."""
+    return [check(system) for check in CHECKS]
+
+
+def first_failure(findings: list[Finding]) -> Finding | None:
+    """The failing check that the exit status names."""
+    return next((found for found in findings if found.status is Status.FAIL), None)

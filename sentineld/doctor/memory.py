@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of tiers and of the kernel's own memory policies."""
+
+from __future__ import annotations
+
+from sentineld.doctor.model import Finding, Status, System
+from sentineld.errors import SentinelError
+from sentineld.tiers import discover
+from sentineld.units import format_bytes
+
+DEFAULT_MAX_MAP_COUNT = 65530
+
+
+def tiers(system: System) -> Finding:
+    """A fast and a slow tier."""
+    try:
+        found = discover(system.root / "sys", system.tiers)
+    except SentinelError as error:
+        return Finding("tiers", Status.FAIL, error.message, error.hint, error.code)
+    listed = ", ".join(
+        f"node {'+'.join(map(str, tier.nodes))} ({format_bytes(tier.capacity_bytes)})"
+        for tier in found.tiers
+    )
+    return Finding("tiers", Status.OK, f"{listed}; from {found.source}")
+
+
+def numa_balancing(system: System) -> Finding:
+    """The kernel's own page migration, which would compete with the daemon's."""
+    value = system.text("proc/sys/kernel/numa_balancing")
+    if value in (None, "0"):
+        return Finding("numa_balancing", Status.OK, "kernel.numa_balancing is off")
+    kind = "tiering" if value == "2" else "balancing"
+    return Finding(
+        "numa_balancing",
+        Status.WARN,
+        f"kernel.numa_balancing is {value}: NUMA {kind} moves pages and takes faults of its own",
+        "sysctl kernel.numa_balancing=0",
+    )
+
+
+def demotion(system: System) -> Finding:
+    """Reclaim that moves pages to slower nodes behind the plan's back."""
+    if system.text("sys/kernel/mm/numa/demotion_enabled") != "true":
+        return Finding("demotion", Status.OK, "the kernel demotes nothing by itself")
+    return Finding(
+        "demotion",
+        Status.WARN,
+        "the kernel may demote pages that the plan wants fast",
+        "echo false > /sys/kernel/mm/numa/demotion_enabled",
+    )
+
+
+def huge_pages(system: System) -> Finding:
+    """Transparent huge pages: tensors' memory opts out, so any mode will do."""
+    modes = system.text("sys/kernel/mm/transparent_hugepage/enabled") or ""
+    mode = modes.partition("[")[2].partition("]")[0] or "not built in"
+    return Finding("huge_pages", Status.OK, f"{mode}; tensor memory is kept in small pages")
+
+
+def max_map_count(system: System) -> Finding:
+    """Mappings a process may have: each policy range is one."""
+    value = int(system.text("proc/sys/vm/max_map_count") or DEFAULT_MAX_MAP_COUNT)
+    if value < DEFAULT_MAX_MAP_COUNT:
+        return Finding(
+            "max_map_count",
+            Status.WARN,
+            f"vm.max_map_count is {value}, below the kernel's default",
+            f"sysctl vm.max_map_count={DEFAULT_MAX_MAP_COUNT}",
+        )
+    return Finding("max_map_count", Status.OK, f"vm.max_map_count is {value}")
+
+
+def swap(system: System) -> Finding:
+    """Swap takes pages from both tiers."""
+    if len((system.text("proc/swaps") or "").splitlines()) > 1:
+        return Finding(
+            "swap",
+            Status.WARN,
+            "swap is on: pages of a full node may leave memory altogether",
+            "swapoff -a, or vm.swappiness=0",
+        )
+    return Finding("swap", Status.OK, "off")

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the daemon and of the shim's library."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import sentineld.shim
+from sentineld.control.client import request
+from sentineld.doctor.model import Finding, Status, System
+from sentineld.errors import SentinelError
+from sentineld.shim.native import LIBRARY_NAME, LIBRARY_VARIABLE
+
+ANSWER_TIMEOUT_S = 10.0
+
+
+def daemon(system: System) -> Finding:
+    """A daemon that answers."""
+    try:
+        answer = request(system.socket, "status", ANSWER_TIMEOUT_S)
+    except SentinelError as error:
+        return Finding("daemon", Status.FAIL, error.message, error.hint, error.code)
+    return Finding(
+        "daemon", Status.OK, f"sentineld {answer['version']}, pid {answer['pid']}, answers"
+    )
+
+
+def shim_library(_: System) -> Finding:
+    """The C object that training processes load."""
+    named = os.environ.get(LIBRARY_VARIABLE)
+    folder = Path(sentineld.shim.__file__).parent
+    library = Path(named) if named else folder / LIBRARY_NAME
+    if library.is_file():
+        return Finding("shim", Status.OK, str(library))
+    if not named and (folder / "native/Makefile").is_file() and shutil.which("cc"):
+        return Finding("shim", Status.OK, f"{LIBRARY_NAME} is built at its first use")
+    return Finding("shim", Status.FAIL, f"{library} does not exist", "make shim, or make install")

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each check on a made-up root folder, once well and once for every trouble it knows."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import socket
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sentineld.cli.doctor import doctor
+from sentineld.cli.output import Daemon
+from sentineld.doctor import kernel, memory, service, tracing
+from sentineld.doctor.checks import CHECKS, examine, first_failure
+from sentineld.doctor.model import Finding, Status, System
+from sentineld.errors import EXIT_STATUS
+
+RELEASE = "6.12.117+deb13-amd64"
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> System:
+    write(tmp_path, "proc/sys/kernel/osrelease", RELEASE)
+    write(tmp_path, "proc/sys/kernel/arch", "x86_64")
+    return System(tmp_path, tmp_path / "control.sock")
+
+
+def write(root: Path, path: str, text: str | bytes) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+def test_a_supported_kernel(system: System) -> None:
+    found = kernel.kernel(system)
+    assert (found.status, found.cause) == (Status.OK, f"{RELEASE} on x86_64")
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "said"),
+    [
+        ("proc/sys/kernel/osrelease", "5.10.0-8-amd64", "too old"),
+        ("proc/sys/kernel/arch", "aarch64", "x86_64 only"),
+        ("sys/kernel/realtime", "1", "PREEMPT_RT"),
+    ],
+)
+def test_unsupported_kernels(system: System, path: str, text: str, said: str) -> None:
+    write(system.root, path, text)
+    found = kernel.kernel(system)
+    assert found.status is Status.FAIL
+    assert said in found.cause
+    assert found.fix
+
+
+def test_module_not_built_not_loaded_loaded(system: System) -> None:
+    found = kernel.module(system)
+    assert (found.status, found.code) == (Status.FAIL, "module-not-loaded")
+    assert f"linux-headers-{RELEASE}" in found.fix
+    write(system.root, f"lib/modules/{RELEASE}/updates/dkms/sentinel.ko.xz", lzma.compress(b"ko"))
+    assert kernel.module(system).fix == "modprobe sentinel"
+    write(system.root, "proc/modules", "sentinel_other 1 0\nsentinel 53248 1 - Live 0x0\n")
+    assert kernel.module(system).status is Status.OK
+
+
+def test_lockdown_refuses_an_unsigned_module_only(system: System) -> None:
+    write(system.root, "sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
+    file = f"lib/modules/{RELEASE}/updates/dkms/sentinel.ko.xz"
+    write(system.root, file, lzma.compress(b"ko"))
+    assert "mokutil" in kernel.module(system).fix
+    write(system.root, file, lzma.compress(b"ko" + b"~Module signature appended~\n"))
+    assert kernel.module(system).fix == "modprobe sentinel"
+
+
+def test_device(system: System) -> None:
+    assert kernel.device(system).status is Status.SKIP
+    write(system.root, "dev/sentinel", "")
+    assert kernel.device(system).status is Status.OK
+
+
+def test_ftrace_switched_off(system: System) -> None:
+    assert kernel.ftrace(system).status is Status.OK
+    write(system.root, "proc/sys/kernel/ftrace_enabled", "0\n")
+    assert kernel.ftrace(system).fix == "sysctl kernel.ftrace_enabled=1"
+
+
+def test_headers(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BCC_KERNEL_SOURCE", raising=False)
+    found = tracing.headers(system)
+    assert (found.status, found.code) == (Status.FAIL, "no-kernel-headers")
+    (system.root / f"lib/modules/{RELEASE}/build/include").mkdir(parents=True)
+    assert tracing.headers(system).status is Status.OK
+    monkeypatch.setenv("BCC_KERNEL_SOURCE", "/opt/headers")
+    assert tracing.headers(system).status is Status.FAIL
+
+
+def test_a_package_that_is_only_named_bcc(
+    system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "other/bcc.py", "")
+    monkeypatch.syspath_prepend(tmp_path / "other")
+    monkeypatch.delitem(__import__("sys").modules, "bcc", raising=False)
+    found = tracing.bcc(system)
+    assert (found.status, found.code) == (Status.FAIL, "bcc-missing")
+    assert "python3-bpfcc" in found.fix
+
+
+def test_capabilities_of_a_container(system: System) -> None:
+    assert tracing.capabilities(system).status is Status.SKIP
+    write(system.root, "proc/self/status", "Name:\tx\nCapBnd:\t000001ffffffffff\n")
+    assert tracing.capabilities(system).status is Status.OK
+    write(system.root, "proc/self/status", "Name:\tx\nCapBnd:\t00000000a80425fb\n")
+    found = tracing.capabilities(system)
+    assert (found.status, found.code) == (Status.FAIL, "not-permitted")
+    assert "CAP_SYS_PTRACE, CAP_PERFMON, CAP_BPF" in found.cause
+
+
+def test_btf_and_perf(system: System) -> None:
+    assert tracing.btf(system).status is Status.WARN
+    write(system.root, "sys/kernel/btf/vmlinux", "")
+    assert tracing.btf(system).status is Status.OK
+    assert tracing.perf_paranoid(system).status is Status.SKIP
+    write(system.root, "proc/sys/kernel/perf_event_paranoid", "3\n")
+    assert "raw tracepoints" in tracing.perf_paranoid(system).cause
+
+
+def test_one_node_is_no_second_tier(system: System) -> None:
+    write(system.root, "sys/devices/system/node/has_memory", "0\n")
+    found = memory.tiers(system)
+    assert (found.status, found.code) == (Status.FAIL, "no-second-tier")
+
+
+@pytest.mark.parametrize(
+    ("check", "path", "good", "bad", "fix"),
+    [
+        ("numa_balancing", "proc/sys/kernel/numa_balancing", "0", "2", "numa_balancing=0"),
+        ("demotion", "sys/kernel/mm/numa/demotion_enabled", "false", "true", "echo false"),
+        ("max_map_count", "proc/sys/vm/max_map_count", "65530", "1000", "max_map_count=65530"),
+        ("swap", "proc/swaps", "Filename Type", "Filename Type\n/dev/vdb partition", "swapoff"),
+    ],
+)
+def test_policies_that_get_in_the_way(
+    system: System, check: str, path: str, good: str, bad: str, fix: str
+) -> None:
+    write(system.root, path, good)
+    assert getattr(memory, check)(system).status is Status.OK
+    write(system.root, path, bad)
+    found = getattr(memory, check)(system)
+    assert found.status is Status.WARN
+    assert fix in found.fix
+
+
+def test_huge_page_mode_is_named(system: System) -> None:
+    write(system.root, "sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n")
+    assert memory.huge_pages(system).cause.startswith("always;")
+
+
+def test_no_daemon(system: System) -> None:
+    found = service.daemon(system)
+    assert (found.status, found.code) == (Status.FAIL, "daemon-unreachable")
+
+
+def test_a_daemon_that_hangs_up_is_not_ok(system: System) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(system.socket))
+        assert service.daemon(system).status is Status.FAIL
+
+
+def test_shim_library(system: System, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SENTINELD_SHIM_LIBRARY", str(tmp_path / "libx.so"))
+    assert service.shim_library(system).status is Status.FAIL
+    write(tmp_path, "libx.so", "")
+    assert service.shim_library(system).status is Status.OK
+
+
+def test_names_are_distinct_and_troubles_have_a_way_out(system: System) -> None:
+    findings = examine(system)
+    assert len({found.check for found in findings}) == len(CHECKS)
+    for found in findings:
+        assert found.code in EXIT_STATUS
+        assert found.status in (Status.OK, Status.SKIP) or found.fix, found
+
+
+def test_the_first_failure_is_the_exit_status() -> None:
+    findings = [
+        Finding("a", Status.WARN, "", code="bcc-missing"),
+        Finding("b", Status.FAIL, "", code="no-second-tier"),
+        Finding("c", Status.FAIL, "", code="bcc-missing"),
+    ]
+    assert first_failure(findings) is findings[1]
+    assert first_failure(findings[:1]) is None
+
+
+def test_the_command_prints_a_line_or_json_for_each_check(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "none.sock")
+    text = CliRunner().invoke(doctor, [], obj=daemon)
+    assert len(text.output.splitlines()) == len(CHECKS)
+    result = CliRunner().invoke(doctor, ["--json"], obj=daemon)
+    answer = json.loads(result.output)
+    failing = [check for check in answer["checks"] if check["status"] == "fail"]
+    # No daemon answers at that socket, so at least this check fails.
+    assert failing[-1]["check"] == "daemon"
+    assert result.exit_code == text.exit_code == EXIT_STATUS[failing[0]["code"]]
