@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real daemon and the real CLI on this machine, without a second tier or the module.
+
+What needs those runs in the guest (tests/vm); here every refusal must be one
+line with its own exit status, and nothing may change.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sentineld.errors import EXIT_STATUS
+
+START_TIMEOUT_S = 60
+
+
+class Daemon:
+    """A daemon of its own in a temporary folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.control = folder / "control.sock"
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.metrics_port = probe.getsockname()[1]
+        config = folder / "config.toml"
+        config.write_text(
+            f'shim_socket = "{folder}/shim.sock"\n'
+            f'control_socket = "{self.control}"\n'
+            f'state_dir = "{folder}/state"\n'
+            f"metrics_port = {self.metrics_port}\n"
+            'ebpf = "off"\n'
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sentineld.daemon", "--config", str(config)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while self.ctl("status").returncode != 0:
+            assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()
+            assert time.monotonic() < deadline_s, "the daemon did not answer"
+            time.sleep(0.1)
+
+    def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return ctl(self.control, *arguments)
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(timeout=30) == 0
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+def ctl(control: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "from sentineld.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "--socket", str(control), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    started = Daemon(tmp_path_factory.mktemp("daemon"))
+    yield started
+    started.stop()
+
+
+def refused(done: subprocess.CompletedProcess[str], code: str) -> str:
+    """One line on stderr, the code's own exit status, nothing on stdout; the line."""
+    assert done.returncode == EXIT_STATUS[code], done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def test_no_daemon(tmp_path: Path) -> None:
+    line = refused(ctl(tmp_path / "none.sock", "status"), "daemon-unreachable")
+    assert "systemctl start sentineld" in line
+
+
+def test_status(daemon: Daemon) -> None:
+    answer = json.loads(daemon.ctl("status", "--json").stdout)
+    assert answer["schema"] == 1
+    assert answer["pid"] == daemon.process.pid
+    assert answer["sessions"] == []
+    assert "no sessions" in daemon.ctl("status").stdout
+
+
+def test_no_such_process(daemon: Daemon) -> None:
+    pid = int(Path("/proc/sys/kernel/pid_max").read_text()) - 1
+    assert str(pid) in refused(daemon.ctl("attach", str(pid)), "no-such-process")
+
+
+def test_not_a_shim_process(daemon: Daemon) -> None:
+    for verb in (["attach"], ["detach"], ["tensors"], ["plan", "show"], ["meter"]):
+        line = refused(daemon.ctl(*verb, str(os.getpid())), "not-a-shim-process")
+        assert "python -m sentineld.shim" in line
+
+
+@pytest.mark.parametrize("fast", ["0%", "120%", "lots", "-4", ""])
+def test_budgets_that_make_no_sense(daemon: Daemon, fast: str) -> None:
+    assert daemon.ctl("attach", "1", "--fast", fast).returncode == EXIT_STATUS["usage"]
+
+
+def test_a_second_daemon_does_not_take_the_socket(daemon: Daemon) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sentineld.daemon", "--config", str(daemon.folder / "config.toml")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == EXIT_STATUS["failed"]
+    assert "another daemon" in done.stderr
+    assert daemon.ctl("status").returncode == 0
+
+
+def test_a_damaged_configuration(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("fats = 1")
+    done = subprocess.run(
+        [sys.executable, "-m", "sentineld.daemon", "--config", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == EXIT_STATUS["bad-config"]
+    assert "did you mean fast?" in done.stderr
+
+
+def test_metrics_answer_on_the_loopback(daemon: Daemon) -> None:
+    url = f"http://127.0.0.1:{daemon.metrics_port}/metrics"
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        text = answer.read().decode()
+    assert "sentineld_build_info" in text
+    assert 'sentineld_kernel_feature_available{feature="ebpf"} 0.0' in text
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 64, b"\x02\x00\x00\x00[]", b"", b"GET / HTTP/1.0"])
+def test_garbage_on_either_socket_harms_nothing(daemon: Daemon, garbage: bytes) -> None:
+    for path in (daemon.control, daemon.folder / "shim.sock"):
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(str(path))
+            peer.sendall(garbage)
+            peer.shutdown(socket.SHUT_WR)
+            peer.settimeout(30)
+            while peer.recv(4096):
+                pass
+    assert daemon.ctl("status").returncode == 0
+
+
+def test_hello_without_descriptors_is_refused(daemon: Daemon) -> None:
+    body = json.dumps({"type": "hello", "version": 1, "pid": 1}).encode()
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(str(daemon.folder / "shim.sock"))
+        peer.sendall(len(body).to_bytes(4, "little") + body)
+        peer.settimeout(30)
+        assert peer.recv(10) == b""
+    assert json.loads(daemon.ctl("status", "--json").stdout)["sessions"] == []
