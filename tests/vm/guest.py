@@ -12,6 +12,7 @@ kernel log, and ends with the process that started it.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import shlex
 import shutil
@@ -35,6 +36,10 @@ from .ssh import Command, Connection, GuestProcess
 TREE = "/root/sentineld"
 """Where put_tree() lays the repository in a guest."""
 
+LINES_BEFORE = 3
+LINES_SHOWN = 60
+"""How much of the kernel log a complaint about it quotes."""
+
 START_ATTEMPTS = 5
 """A free port may be taken by another between the look and QEMU's bind."""
 
@@ -46,7 +51,7 @@ ndctl create-namespace -f -e namespace0.0 -m devdax -M mem
 modprobe -a device_dax kmem
 echo offline > /sys/devices/system/memory/auto_online_blocks
 daxctl reconfigure-device --mode=system-ram --human dax0.0
-test "$(cat /sys/devices/system/node/node{SLOWEST_NODE}/meminfo | awk '/MemTotal/ {{print $4}}')" -gt 0
+awk '/MemTotal/ {{exit $4 == 0}}' /sys/devices/system/node/node{SLOWEST_NODE}/meminfo
 """
 """Turns the guest's NVDIMM into memory of its own node, as Optane is used."""
 
@@ -93,6 +98,7 @@ class Guest:
         self._qemu: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._log_seen = 0
+        self._log_marks = 0
         self.accelerator = ""
         self.port = 0
 
@@ -162,9 +168,7 @@ class Guest:
         for _ in range(START_ATTEMPTS):
             self.port = _free_port()
             self.log_path.write_bytes(b"")
-            command = command_line(
-                image, self._hardware, self.port, self._work, self.log_path
-            )
+            command = command_line(image, self._hardware, self.port, self._work, self.log_path)
             self._qemu = _spawn_for_life(command, self._work / "qemu.log")
             time.sleep(0.5)
             if self._qemu.poll() is None:
@@ -174,7 +178,8 @@ class Guest:
         raise MachineError(f"QEMU did not start: {self._qemu_output()}")
 
     def _connect(self, image: Image, deadline: float) -> None:
-        assert self._qemu is not None and self._work is not None
+        assert self._qemu is not None
+        assert self._work is not None
         connection = Connection(image, self.port, self._work)
         while not connection.answers():
             if self._qemu.poll() is not None:
@@ -302,11 +307,28 @@ class Guest:
 
     def check_kernel_log(self) -> None:
         """Raise MachineError with the log around it if a problem is new since the last check."""
+        self._await_kernel_log()
         log = self.kernel_log()
         start, self._log_seen = self._log_seen, len(log)
         if found := kernel_log.problems(log[start:]):
-            excerpt = log[log.index(found[0], start) :].splitlines()[:60]
-            raise MachineError("the kernel log has problems:\n" + "\n".join(excerpt))
+            lines = log[start:].splitlines()
+            first = max(0, lines.index(found[0]) - LINES_BEFORE)
+            excerpt = "\n".join(lines[first : first + LINES_SHOWN])
+            raise MachineError(f"the kernel log has problems:\n{excerpt}")
+
+    def _await_kernel_log(self) -> None:
+        """Wait until what the kernel has said so far is in the log's file.
+
+        The serial line lags behind, and half a trace would blame the next test.
+        A guest that no longer answers has its log read as it is.
+        """
+        self._log_marks += 1
+        mark = f"vm: mark {self._log_marks}"
+        with contextlib.suppress(MachineError, subprocess.TimeoutExpired):
+            self.run(f"echo '{mark}' > /dev/kmsg", timeout=30)
+            deadline = time.monotonic() + 30
+            while mark not in self.kernel_log() and time.monotonic() < deadline:
+                time.sleep(0.05)
 
 
 def _as_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:

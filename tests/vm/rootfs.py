@@ -24,8 +24,8 @@ WRITABLE_PLACES = ("/root", "/tmp", "/mnt", "/run")
 BUILD_PLACE = "/root/build"
 
 MODULE = "kmod/sentinel.ko"
-SHIM = "sentineld/shim/native/libsentinelshim.so"
-"""Where make leaves each product, from the repository's root."""
+SHIM = "sentineld/shim/libsentinelshim.so"
+"""Where each product belongs, from the repository's root."""
 
 SOURCE_SUFFIXES = (".c", ".h", ".S", ".map", ".lds")
 SOURCE_NAMES = ("Makefile", "Kbuild")
@@ -89,12 +89,14 @@ def build_module(out_dir: Path | None = None, image: Image | None = None) -> Pat
     only what changed is compiled again.
     """
     image = image or ensure_image()
-    return _make(MODULE, out_dir, image, f"KDIR=/lib/modules/{image.kernel_release}/build")
+    options = f"KDIR=/lib/modules/{image.kernel_release}/build"
+    return _make("kmod", options, Path(MODULE).name, out_dir, image)
 
 
 def build_shim(out_dir: Path | None = None, image: Image | None = None) -> Path:
     """Build the shim's C object with the guest's compiler and C library."""
-    return _make(SHIM, out_dir, image or ensure_image(), "")
+    name = Path(SHIM).name
+    return _make("sentineld/shim/native", f"OUT={name}", name, out_dir, image or ensure_image())
 
 
 def build_artifacts(out_dir: Path | None = None, image: Image | None = None) -> dict[str, Path]:
@@ -103,20 +105,17 @@ def build_artifacts(out_dir: Path | None = None, image: Image | None = None) -> 
     return {MODULE: build_module(out_dir, image), SHIM: build_shim(out_dir, image)}
 
 
-def _make(product: str, out_dir: Path | None, image: Image, options: str) -> Path:
-    source = (REPOSITORY / product).parent
-    if not (source / "Makefile").exists():
-        raise MachineError(f"nothing to build: {source} has no Makefile")
+def _make(folder: str, options: str, product: str, out_dir: Path | None, image: Image) -> Path:
     parent = out_dir or image.directory / "artifacts"
-    built = parent / product
-    built.parent.mkdir(parents=True, exist_ok=True)
-    with (parent / f"{source.name}.lock").open("w") as lock:
+    work = parent / folder
+    work.mkdir(parents=True, exist_ok=True)
+    with (parent / f"{work.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _copy_changed(source, built.parent)
-        in_root(f"make -C {BUILD_PLACE} {options}", {built.parent: BUILD_PLACE}, image=image)
-    if not built.exists():
-        raise MachineError(f"make in {source} left no {built.name}")
-    return built
+        _copy_changed(REPOSITORY / folder, work)
+        in_root(f"make -C {BUILD_PLACE} {options}", {work: BUILD_PLACE}, image=image)
+    if not (work / product).exists():
+        raise MachineError(f"make in {folder} left no {product}")
+    return work / product
 
 
 def _copy_changed(source: Path, target: Path) -> None:

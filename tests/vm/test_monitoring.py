@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The installed daemon under systemd, scraped by Debian's Prometheus with the shipped files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from .guest import TREE, Guest
+from .rootfs import MODULE, SHIM
+
+pytestmark = pytest.mark.guest
+
+SHARE = "/usr/local/share/doc/sentineld"
+METRICS = "http://127.0.0.1:9464/metrics"
+PROMETHEUS = "http://127.0.0.1:9090/api/v1"
+TRAINING = "--steps 0 --blocks 3 --positions 128 --width 512"
+"""Steps of about a second in an emulated guest."""
+
+ALWAYS_ANSWERED = (
+    "sentineld_sessions",
+    "sentineld_feature_available",
+    "sentineld_tier_capacity_bytes",
+    "sentineld_scrape_duration_seconds",
+    "sentineld_heartbeat_timestamp_seconds",
+    "process_resident_memory_bytes",
+)
+WHILE_MANAGED = (
+    "sentineld_charged_bytes",
+    "sentineld_budget_bytes",
+    "sentineld_peak_bytes",
+    "sentineld_resident_bytes",
+    "sentineld_steps_total",
+    "sentineld_samples_total",
+    "sentineld_records_lost_total",
+    "sentineld_barrier_wait_seconds_total",
+    "sentineld_fast_share_ratio",
+    "sentineld_migrated_bytes_total",
+)
+
+
+def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
+    """What done() gives once it is true; fails after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = done()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(1)
+
+
+def get(guest: Guest, url: str) -> Any:
+    return json.loads(guest.run(["curl", "-fsS", url]).stdout)
+
+
+@pytest.fixture(scope="module")
+def installed(guest: Guest) -> Iterator[Guest]:
+    """The shared guest with sentineld installed and running, and a Prometheus."""
+    guest.run(f"make -C {TREE} install KO={TREE}/{MODULE} SO={TREE}/{SHIM}", timeout=300)
+    guest.run("systemctl start sentineld", timeout=120)
+    options = f"--config.file={SHARE}/prometheus/sentineld.yml --storage.tsdb.path=/tmp/prometheus"
+    guest.run(
+        "systemd-run --unit sentinel-prometheus"
+        f" prometheus {options} --web.listen-address=127.0.0.1:9090"
+    )
+    wait(
+        "Prometheus",
+        lambda: (
+            "ready"
+            in guest.run("curl -s http://127.0.0.1:9090/-/ready", check=False).stdout.lower()
+        ),
+        120,
+    )
+    yield guest
+    guest.run("systemctl stop sentinel-prometheus; rm -rf /tmp/prometheus", check=False)
+    guest.run(f"make -C {TREE} uninstall", timeout=120)
+    guest.run(f"lsmod | grep -q '^sentinel ' || insmod {TREE}/{MODULE}")
+
+
+@pytest.fixture
+def training(installed: Guest) -> Iterator[int]:
+    """The pid of a managed and metered training process."""
+    process = installed.start(
+        f"exec python3 -m sentineld.shim {TREE}/tests/demo/train.py {TRAINING}"
+    )
+    pid = process.remote_pid
+
+    def state() -> str:
+        return next(
+            (s["state"] for s in status(installed)["sessions"] if s["pid"] == pid), "unknown"
+        )
+
+    wait("hello", lambda: state() == "registered", 180)
+    installed.run(f"sentinelctl attach {pid} --fast 20%")
+    wait("managed", lambda: state() == "managed", 300)
+    installed.run(f"sentinelctl meter {pid} --steps 1", timeout=300)
+    yield pid
+    process.send_remote("KILL")
+    process.wait(timeout=60)
+
+
+def status(guest: Guest) -> Any:
+    return json.loads(guest.run("sentinelctl status --json").stdout)
+
+
+def answers(guest: Guest) -> dict[str, Any]:
+    command = f"python3 {TREE}/tests/vm/promql.py {SHARE}/grafana/sentineld.json"
+    return dict(json.loads(guest.run(command, timeout=300).stdout))
+
+
+def unanswered(guest: Guest, metrics: tuple[str, ...]) -> list[str]:
+    """Expressions on these metrics to which Prometheus has no data."""
+    return [
+        expression
+        for expression, answer in answers(guest).items()
+        if any(metric in expression for metric in metrics) and not answer["data"]["result"]
+    ]
+
+
+def test_the_daemon_is_active_and_its_unit_tight(installed: Guest) -> None:
+    assert installed.run("systemctl is-active sentineld").stdout.strip() == "active"
+    installed.run("systemd-analyze security --threshold=35 sentineld", timeout=60)
+    installed.run("test $(stat -c %G /dev/sentinel) = sentineld")
+
+
+def test_promtool_finds_no_fault_with_the_metrics(installed: Guest) -> None:
+    installed.run(f"set -o pipefail; curl -fsS {METRICS} | promtool check metrics")
+    installed.run(f"promtool check config {SHARE}/prometheus/sentineld.yml")
+
+
+def test_prometheus_has_the_target_up(installed: Guest) -> None:
+    def target() -> Any:
+        active = get(installed, f"{PROMETHEUS}/targets")["data"]["activeTargets"]
+        assert [each["labels"]["job"] for each in active] == ["sentineld"]
+        return active[0] if active[0]["health"] != "unknown" else None
+
+    scraped = wait("a scrape", target, 60)
+    assert scraped["health"] == "up", scraped["lastError"]
+
+
+def test_every_panel_s_query_is_answered(installed: Guest) -> None:
+    found = answers(installed)
+    assert len(found) >= 28
+    failed = {query: answer for query, answer in found.items() if answer["status"] != "success"}
+    assert not failed
+    wait("answers", lambda: not unanswered(installed, ALWAYS_ANSWERED), 60)
+
+
+def test_alert_rules_evaluate(installed: Guest) -> None:
+    def rules() -> Any:
+        groups = get(installed, f"{PROMETHEUS}/rules")["data"]["groups"]
+        found = [rule for group in groups for rule in group["rules"]]
+        return found if found and all(rule["health"] != "unknown" for rule in found) else None
+
+    found = wait("an evaluation", rules, 60)
+    assert {rule["health"] for rule in found} == {"ok"}, found
+    assert len(found) == 7
+
+
+def test_a_managed_session_is_seen(installed: Guest, training: int) -> None:
+    wait("data", lambda: not unanswered(installed, WHILE_MANAGED), 120)
+    query = "sentineld_session_info * on (session) group_left () sentineld_charged_bytes"
+    answer = installed.run(
+        ["curl", "-fsSG", f"{PROMETHEUS}/query", "--data-urlencode", f"query={query}"]
+    )
+    rows = json.loads(answer.stdout)["data"]["result"]
+    (row,) = [row for row in rows if row["metric"]["pid"] == str(training)]
+    assert row["metric"]["state"] == "managed"
+    assert row["metric"]["policy"] == "sentinel"
+    assert float(row["value"][1]) > 0
+    installed.run(f"set -o pipefail; curl -fsS {METRICS} | promtool check metrics")
+
+
+def test_a_session_s_series_end_with_it(installed: Guest) -> None:
+    def gone() -> bool:
+        return "sentineld_session_info{" not in installed.run(["curl", "-fsS", METRICS]).stdout
+
+    wait("the last session's end", gone, 60)
