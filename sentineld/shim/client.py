@@ -28,7 +28,7 @@ DESCRIPTORS_MAX = 16
 Message = dict[str, Any]
 
 
-class BrokenPeer(Exception):
+class BrokenPeerError(Exception):
     """What came from the daemon is no frame of the protocol."""
 
 
@@ -119,7 +119,7 @@ class Client:
             return []
         try:
             return self._read(self._socket)
-        except (OSError, BrokenPeer, ValueError, RecursionError):
+        except (OSError, BrokenPeerError, ValueError, RecursionError):
             self.close()
             return []
 
@@ -138,9 +138,9 @@ class Client:
                     fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
                     self._descriptors.extend(fds)
             if flags & socket.MSG_CTRUNC or len(self._descriptors) > DESCRIPTORS_MAX:
-                raise BrokenPeer("more descriptors than any message has")
+                raise BrokenPeerError("more descriptors than any message has")
             if not data:
-                raise BrokenPeer("the daemon hung up")
+                raise BrokenPeerError("the daemon hung up")
             self._received += data
             messages += self._whole_frames()
 
@@ -149,13 +149,13 @@ class Client:
         while len(self._received) >= 4:
             (length,) = struct.unpack_from("<I", self._received)
             if length > FRAME_BYTES_MAX:
-                raise BrokenPeer("a frame of impossible length")
+                raise BrokenPeerError("a frame of impossible length")
             if len(self._received) < 4 + length:
                 break
             message = json.loads(bytes(self._received[4 : 4 + length]))
             del self._received[: 4 + length]
             if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-                raise BrokenPeer("a frame that is no message")
+                raise BrokenPeerError("a frame that is no message")
             messages.append(message)
         return messages
 
@@ -163,8 +163,8 @@ class Client:
         """The next descriptor that came with a message; the caller closes it.
 
         Raises:
-            BrokenPeer: there is none.
+            BrokenPeerError: there is none.
         """
         if not self._descriptors:
-            raise BrokenPeer("a message without its descriptor")
+            raise BrokenPeerError("a message without its descriptor")
         return self._descriptors.popleft()

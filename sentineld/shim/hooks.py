@@ -129,7 +129,7 @@ def install(native: Native, layers: Layers, step_ended: Callable[[], None]) -> N
             native.optimizer()
 
     def after_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling() and ends.ended(id(optimizer)):
+        if not torch.compiler.is_compiling() and ends.ended(optimizer):
             step_ended()
 
     torch_module.register_module_forward_pre_hook(before_forward)

@@ -20,16 +20,17 @@ LIBRARY_VARIABLE = "SENTINELD_SHIM_LIBRARY"
 HEAP_VARIABLE = "SENTINELD_SHIM_HEAP_BYTES"
 RING_RECORDS = 131072
 HEAP_PER_MEMORY = 2
-"""Address space of the heap per byte of memory: room for fragments; nothing is used before touch."""
+"""Address space of the heap per byte of memory: room for fragments; untouched, it costs nothing."""
 
 _SOURCES = Path(__file__).parent / "native"
 _COMPILE_FLAGS = (
-    "-O2 -g -std=gnu11 -fPIC -fvisibility=hidden -fexceptions -pthread".split()
-    + f"-shared -Wl,-z,lazy -Wl,-soname,{LIBRARY_NAME}".split()
+    *("-O2", "-g", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-fexceptions", "-pthread"),
+    *("-shared", "-Wl,-z,lazy", f"-Wl,-soname,{LIBRARY_NAME}"),
 )
+"""Those of native/Makefile, which says why."""
 
 
-class ShimUnavailable(Exception):
+class ShimUnavailableError(Exception):
     """The shim cannot work here; training goes on without it. The text says why."""
 
 
@@ -37,7 +38,7 @@ def library_path() -> Path:
     """The C object's path: named by the environment, installed beside us, or built now.
 
     Raises:
-        ShimUnavailable: there is none and it cannot be built.
+        ShimUnavailableError: there is none and it cannot be built.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
     if named:
@@ -65,7 +66,7 @@ def _cache_directory() -> Path:
 
 def _build(sources: list[Path]) -> Path:
     if not sources:
-        raise ShimUnavailable(f"{LIBRARY_NAME} is not installed, nor are its sources")
+        raise ShimUnavailableError(f"{LIBRARY_NAME} is not installed, nor are its sources")
     digest = hashlib.sha256(" ".join([platform.machine(), *_COMPILE_FLAGS]).encode())
     for source in sources:
         digest.update(source.read_bytes())
@@ -75,7 +76,7 @@ def _build(sources: list[Path]) -> Path:
         return path
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if not compiler:
-        raise ShimUnavailable("there is no C compiler to build it with (install gcc)")
+        raise ShimUnavailableError("there is no C compiler to build it with (install gcc)")
     units = [str(source) for source in sources if source.suffix == ".c"]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         output = Path(scratch) / LIBRARY_NAME
@@ -83,10 +84,10 @@ def _build(sources: list[Path]) -> Path:
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:
-            raise ShimUnavailable(f"{compiler} does not start: {error}") from error
+            raise ShimUnavailableError(f"{compiler} does not start: {error}") from error
         if done.returncode:
             first = (done.stderr.strip().splitlines() or ["no message"])[0]
-            raise ShimUnavailable(f"{compiler} failed: {first}")
+            raise ShimUnavailableError(f"{compiler} failed: {first}")
         output.replace(path)  # whole or not at all, whoever else builds it now
     return path
 
@@ -119,15 +120,15 @@ class Native:
         """Load the object in front of torch, which must not be loaded yet.
 
         Raises:
-            ShimUnavailable: it does not load or has another protocol version.
+            ShimUnavailableError: it does not load or has another protocol version.
         """
         try:
             library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
             version = library.sentinel_version()
         except (OSError, AttributeError) as error:
-            raise ShimUnavailable(f"{path} does not load: {error}") from error
+            raise ShimUnavailableError(f"{path} does not load: {error}") from error
         if version != SHIM_VERSION:
-            raise ShimUnavailable(f"{path} speaks protocol {version}, not {SHIM_VERSION}")
+            raise ShimUnavailableError(f"{path} speaks protocol {version}, not {SHIM_VERSION}")
         library.sentinel_start.argtypes = (ctypes.c_uint64,) * 3
         library.sentinel_layout.restype = ctypes.c_char_p
         library.sentinel_control_words.restype = ctypes.c_void_p
@@ -162,13 +163,13 @@ class Native:
         """Reserve the heap and make the control segment.
 
         Raises:
-            ShimUnavailable: the kernel refuses.
+            ShimUnavailableError: the kernel refuses.
         """
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         heap_bytes = int(os.environ.get(HEAP_VARIABLE, 0)) or HEAP_PER_MEMORY * pages
         error = self._library.sentinel_start(heap_bytes, min(pages, heap_bytes), RING_RECORDS)
         if error:
-            raise ShimUnavailable(f"no address space for its heap: {os.strerror(-error)}")
+            raise ShimUnavailableError(f"no address space for its heap: {os.strerror(-error)}")
 
     def enable(self, on: bool) -> None:
         """Serve tensors from the heap, or pass everything through."""

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shim at work in this process: started once, then driven by the step hook."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from sentineld.shim.client import BrokenPeerError, Client, Message
+from sentineld.shim.native import SHIM_VERSION, Native, ShimUnavailableError, library_path
+
+if TYPE_CHECKING:
+    from sentineld.shim.hooks import Layers
+    from sentineld.shim.opaccess import AccessStep
+
+SMALL_BYTES_OFFSET = 0xD8  # struct sentinel_control, as the next two
+LAYOUT_ID_OFFSET = 0xD0
+STEP_OFFSET = 0x90
+
+
+def say(text: str) -> None:
+    """One line on stderr, where the training script's own messages are."""
+    print(f"sentineld.shim: {text}", file=sys.stderr, flush=True)
+
+
+class Shim:
+    """Ties the C object, torch's hooks and the daemon's socket together."""
+
+    def __init__(self, native: Native, client: Client, layers: Layers, torch_version: str) -> None:
+        self._native = native
+        self._client = client
+        self._layers = layers
+        self._torch_version = torch_version
+        self._session = ""
+        self._layers_told = 0
+        self._access_step: AccessStep | None = None
+        self._access_asked = False
+        self._alive = True
+        os.register_at_fork(after_in_child=self._leave)
+        self._greet()
+
+    def _leave(self) -> None:
+        """A forked child: the connection is the parent's."""
+        self._alive = False
+        self._client.close()
+
+    def step_ended(self) -> None:
+        """Close the step, talk to the daemon, begin the next step. Never raises."""
+        if not self._alive:
+            return
+        native = self._native
+        native.step_end()
+        try:
+            self._between_steps()
+        except Exception as error:
+            self._alive = False
+            self._client.close()
+            native.connected(False)
+            say(f"unmanaged from here on: {type(error).__name__}: {error}")
+        native.step_begin()
+
+    def _between_steps(self) -> None:
+        if self._access_step is not None:
+            self._finish_access_step()
+        client = self._client
+        if client.connected:
+            client.flush()
+            for message in client.receive():
+                self._handle(message)
+        self._native.connected(client.connected)
+        self._greet()
+        if client.connected and len(self._layers.names) != self._layers_told:
+            self._layers_told = len(self._layers.names)
+            client.send({"type": "layers", "names": self._layers.names})
+        if self._access_asked:
+            self._begin_access_step()
+
+    def _greet(self) -> None:
+        if not self._client.connect():
+            return
+        import torch
+
+        self._layers_told = 0
+        self._native.connected(True)
+        self._client.send(
+            {
+                "type": "hello",
+                "version": SHIM_VERSION,
+                "pid": os.getpid(),
+                "torch": self._torch_version,
+                "page_bytes": os.sysconf("SC_PAGE_SIZE"),
+                "threads": torch.get_num_threads(),
+                "layout_id": self._native.word(LAYOUT_ID_OFFSET),
+                "session": self._session,
+            },
+            (self._native.control_fd, self._native.event_fd),
+        )
+
+    def _handle(self, message: Message) -> None:
+        kind = message["type"]
+        try:
+            if kind == "welcome":
+                self._session = str(message.get("session", ""))
+            elif kind == "epoch_fd":
+                self._native.epoch_fd(self._client.take_descriptor())
+            elif kind == "epoch_fd_close":
+                self._native.epoch_fd(-1)
+            elif kind == "layout":
+                self._apply_layout(message)
+            elif kind == "profile_ops":
+                self._access_asked = True
+            elif kind == "detach":
+                self._native.detach()
+            else:
+                raise BrokenPeerError(f"an unknown message: {kind}")
+        except BrokenPeerError:
+            self._client.close()
+
+    def _apply_layout(self, message: Message) -> None:
+        descriptor = self._client.take_descriptor()
+        try:
+            problem = self._native.layout(descriptor)
+        finally:
+            os.close(descriptor)
+        answer = {"type": "layout", "layout_id": message.get("layout_id"), "ok": not problem}
+        self._client.send(answer | {"error": problem})
+
+    def _begin_access_step(self) -> None:
+        from sentineld.shim.opaccess import AccessStep
+
+        self._access_asked = False
+        try:
+            self._access_step = AccessStep(self._native)
+        except Exception as error:
+            self._note(f"this torch's profiler does not start: {error}")
+
+    def _finish_access_step(self) -> None:
+        access_step, self._access_step = self._access_step, None
+        if access_step is None:
+            return
+        try:
+            rows = access_step.finish()
+        except Exception as error:
+            self._note(f"this torch's profiler tells no accesses: {type(error).__name__}: {error}")
+            return
+        descriptor = os.memfd_create("sentinel-accesses", os.MFD_CLOEXEC)
+        try:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(rows.tobytes())
+            step = self._native.word(STEP_OFFSET)
+            message: dict[str, Any] = {"type": "accesses", "count": len(rows), "step": step}
+            self._client.send(message, (descriptor,))
+        finally:
+            os.close(descriptor)
+
+    def _note(self, text: str) -> None:
+        say(text)
+        self._client.send({"type": "note", "text": text})
+
+
+def _self_test(native: Native, torch: Any) -> None:
+    """One small tensor must be born and die under the shim's eyes.
+
+    Raises:
+        ShimUnavailableError: torch allocates past the shim.
+    """
+    before = native.word(SMALL_BYTES_OFFSET)
+    tensor = torch.empty(256)
+    during = native.word(SMALL_BYTES_OFFSET)
+    del tensor
+    after = native.word(SMALL_BYTES_OFFSET)
+    if during - before < 1024 or after != before:
+        raise ShimUnavailableError("this torch does not allocate through c10::alloc_cpu")
+
+
+_started = False
+
+
+def start(socket_path: str | None = None) -> bool:
+    """Load the shim in front of torch, import torch, hook it; once per process.
+
+    Returns:
+        True if the process can be managed; else it said why on stderr and runs as without us.
+    """
+    global _started
+    if _started:
+        return True
+    try:
+        if "torch" in sys.modules:
+            raise ShimUnavailableError("torch was imported before it")
+        native = Native(library_path())
+        native.start()
+        try:
+            import torch
+        except ImportError as error:
+            raise ShimUnavailableError(f"torch does not import: {error}") from error
+        _self_test(native, torch)
+    except ShimUnavailableError as reason:
+        say(f"running unmanaged: {reason}")
+        return False
+    from sentineld.shim.hooks import Layers, install
+
+    native.enable(True)
+    layers = Layers()
+    shim = Shim(native, Client(socket_path), layers, str(torch.__version__))
+    install(native, layers, shim.step_ended)
+    _started = True
+    return True
