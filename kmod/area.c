@@ -13,7 +13,8 @@ struct sentinel_areas *sentinel_area_table(struct sentinel_session *s)
 /* The area that holds the address, or NULL; under RCU or s->control. */
 struct sentinel_area *sentinel_area_find(struct sentinel_session *s, unsigned long address)
 {
-	struct sentinel_areas *table = rcu_dereference_check(s->areas, lockdep_is_held(&s->control));
+	struct sentinel_areas *table =
+		rcu_dereference_check(s->areas, lockdep_is_held(&s->control));
 	unsigned int low = 0;
 	unsigned int high = table ? table->count : 0;
 

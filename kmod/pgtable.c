@@ -10,8 +10,8 @@
 bool sentinel_vma_fit(struct vm_area_struct *vma)
 {
 	return vma_is_anonymous(vma) && vma_is_accessible(vma) && !vma_pkey(vma) &&
-	       !(vma->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP | VM_HUGETLB |
-				  SENTINEL_VM_SHADOW_STACK));
+	       !(vma->vm_flags &
+		 (VM_IO | VM_PFNMAP | VM_MIXEDMAP | VM_HUGETLB | SENTINEL_VM_SHADOW_STACK));
 }
 
 /*

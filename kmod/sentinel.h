@@ -44,7 +44,8 @@ struct sentinel_chunk {
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* to be watched, until disarmed */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE, by us */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
-	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched; its record waits for the epoch's end */
+	DECLARE_BITMAP(late,
+		       SENTINEL_CHUNK_PAGES); /* touched, to be recorded when the epoch ends */
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late, because it was absent */
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* late, and the access was a write */
 };

@@ -10,6 +10,7 @@
 
 #include "sentinel_uapi.h"
 
+/* clang-format off */
 TRACE_EVENT(page_access,
 
 	TP_PROTO(pid_t tgid, unsigned long address, u32 epoch, u32 node, u32 flags),
@@ -38,6 +39,7 @@ TRACE_EVENT(page_access,
 		  __entry->tgid, __entry->address, __entry->epoch, __entry->node,
 		  __entry->write, __entry->birth)
 );
+/* clang-format on */
 
 #endif
 

@@ -4,11 +4,20 @@
  *
  * One open file of /dev/sentinel is one session: the daemon attaches it to one
  * process, adds page ranges, arms and disarms them and maps the access log.
- * Closing it disarms everything. The traced process holds only an epoch fd,
- * which can do nothing but start the next epoch.
+ * A close() by the process that attached disarms everything, even where a
+ * forked child or a mapping still holds the file; its death is a close(). The
+ * traced process holds only an epoch fd, which can do nothing but start the
+ * next epoch.
  *
  * All addresses and lengths are in bytes and page-aligned. Structures grow only
  * in their reserved words, which must be zero.
+ *
+ * Errors: EINVAL a value is out of bounds, not aligned, or not zero where it
+ * must be; EPERM no CAP_SYS_PTRACE; ENOTCONN before ATTACH; EBUSY the process
+ * or this file has a session (or ATTACH while kernel.ftrace_enabled is 0);
+ * ESRCH no such process, or it ended or called exec; EEXIST ranges overlap;
+ * ENOENT not (part of) an added range; ENOSPC more than 64 ranges; E2BIG more
+ * than 4 TiB in all; ENOMEM; ENOTTY no such ioctl.
  */
 #ifndef SENTINEL_UAPI_H
 #define SENTINEL_UAPI_H
@@ -41,8 +50,13 @@ struct sentinel_attach {
 struct sentinel_range {
 	__u64 start;
 	__u64 bytes;
-	__u64 pages_done; /* out: pages armed or disarmed by this call */
-	__u64 pages_skipped; /* out: absent, zero page, foreign or not armable */
+	/*
+	 * Out. ARM: absent pages are skipped, but watched for their first touch.
+	 * A page that was armed before, or was accessed in this epoch (the next one
+	 * arms it), counts as neither.
+	 */
+	__u64 pages_done; /* pages armed or disarmed by this call */
+	__u64 pages_skipped; /* absent, zero page, huge page, foreign or not armable */
 	__u64 reserved[2];
 };
 
@@ -59,7 +73,7 @@ struct sentinel_epoch {
 struct sentinel_stats {
 	__u64 hits; /* accesses to armed pages */
 	__u64 births; /* first touches of absent pages in armed ranges */
-	__u64 lost; /* log records that found no room */
+	__u64 lost; /* log records that found no room, or the fault handler no memory */
 	__u64 armed_pages; /* now */
 	__u64 passed_on; /* faults in ranges that were left to the kernel */
 	__u64 reserved[11];
@@ -87,6 +101,13 @@ struct sentinel_epoch_fd {
  * SHARED, fd, 0) after ATTACH. The module appends and moves head, the daemon
  * moves tail; both only grow, position = counter & (records - 1). A full log
  * drops the record and counts it in lost.
+ *
+ * A page has at most one record an epoch, of the first access in it. A present
+ * page's is appended at the access, with the node that served it. The record of
+ * an access that the kernel had to resolve (a birth; a page in swap or under
+ * migration) follows when the epoch ends, with the node the page has then, 255
+ * when it is gone or the zero page. So the log is not ordered by epoch.
+ * Residency records carry the epoch that begins, one for each node with memory.
  */
 #define SENTINEL_LOG_OFFSET 4096
 
@@ -101,13 +122,13 @@ struct sentinel_log {
 
 /* sentinel_access.flags */
 #define SENTINEL_ACCESS_WRITE (1u << 0)
-#define SENTINEL_ACCESS_BIRTH (1u << 1) /* the page was absent; its node is that of the epoch's end */
+#define SENTINEL_ACCESS_BIRTH (1u << 1) /* the page was absent (or the zero page, and written) */
 #define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* no access: page = number of resident pages on node */
 
 struct sentinel_access {
 	__u64 page; /* virtual address / page_bytes */
 	__u32 epoch;
-	__u8 node; /* of the page at the access; 255: not known */
+	__u8 node; /* of the page; 255: not known */
 	__u8 flags;
 	__u16 reserved;
 };
