@@ -42,7 +42,7 @@ class SessionSnapshot:
     unmanaged_bytes: int = 0  # tensor bytes that neither heap nor arena holds
     resident_bytes: Mapping[int, int] = field(default_factory=dict)  # by tier
     steps: int = 0
-    boundaries: int = 0
+    boundaries: int = 0  # of the current step, passed so far
     moved_bytes: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     """By (direction, reason, result): direction promote or demote; result moved, skipped or
     failed; reason why it was asked for (plan, initial, heal) or why it was not moved."""
@@ -228,9 +228,9 @@ METRICS: tuple[MetricSpec, ...] = (
     ),
     _session("sentineld_steps_total", "counter", "Training steps begun.", lambda s: s.steps),
     _session(
-        "sentineld_boundaries_total",
-        "counter",
-        "Boundaries passed while a plan was live.",
+        "sentineld_step_boundaries",
+        "gauge",
+        "Boundaries of the current step that have passed.",
         lambda s: s.boundaries,
     ),
     _session_by(
