@@ -29,26 +29,20 @@ from sentineld.observe.ebpf_model import MAP_VALUE_BYTES, PROGRAMS
 
 SOURCES = ("sentinel.h", "faults.c", "migrations.c", "accesses.c")
 
-BPF_DIRECTORIES = (
-    Path(__file__).resolve().parents[2] / "bpf",
-    Path("/usr/local/share/sentineld/bpf"),
-    Path("/usr/share/sentineld/bpf"),
-)
-"""Where the programs' text is looked for: the source tree, then where it is installed."""
+BPF_DIRECTORY = Path(__file__).resolve().parents[2] / "bpf"
+"""The programs' text lies beside the package, in the source tree and where it is installed."""
 
 TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 
 
 def program_text() -> str:
     """The programs joined into one text for bcc; SentinelError "failed" if they are missing."""
-    for directory in BPF_DIRECTORIES:
-        if (directory / SOURCES[0]).is_file():
-            return "\n".join((directory / name).read_text() for name in SOURCES)
-    raise SentinelError(
-        "failed",
-        "the eBPF programs are not installed",
-        f"looked in {', '.join(str(directory) for directory in BPF_DIRECTORIES)}",
-    )
+    try:
+        return "\n".join((BPF_DIRECTORY / name).read_text() for name in SOURCES)
+    except OSError as error:
+        raise SentinelError(
+            "failed", f"the eBPF programs are not installed: {error}", "make install"
+        ) from error
 
 
 def check_kernel_headers() -> None:

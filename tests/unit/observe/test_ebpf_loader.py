@@ -62,7 +62,7 @@ def test_the_programs_define_every_map_and_function_that_the_daemon_asks_for() -
 
 
 def test_missing_programs_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(ebpf_loader, "BPF_DIRECTORIES", (tmp_path,))
+    monkeypatch.setattr(ebpf_loader, "BPF_DIRECTORY", tmp_path)
     with pytest.raises(SentinelError, match=f"not installed.*{re.escape(str(tmp_path))}"):
         ebpf_loader.program_text()
 

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in the guest for test_ebpf.py: known accesses, and what the probes saw of them.
+
+    PYTHONPATH=TREE python3 tests/vm/ebpf_in_guest.py     prints one JSON object
+
+The process under observation is this file with the argument `target`; it does
+one command at a time on a region of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import json
+import mmap
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sentineld.observe import uapi
+from sentineld.observe.ebpf import EbpfProbes
+from sentineld.observe.ebpf_model import FAULT_KINDS, EbpfCounters
+from sentineld.observe.kmodule import PageSampler
+from sentineld.observe.model import ACCESS_RESIDENCY, ACCESS_WRITE
+from sentineld.observe.pidfd import children
+
+PAGE = mmap.PAGESIZE
+PAGES = 4096
+BURST_PAGES = 40_000
+RING_BYTES = 1 << 20
+MOVE_PAGES, VMSPLICE = 279, 278
+UNTOLD_STATUS = -9999
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def target() -> None:
+    """The observed process: commands as JSON on standard input, one answer each."""
+    region = mmap.mmap(-1, (PAGES + BURST_PAGES) * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    region.madvise(mmap.MADV_NOHUGEPAGE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(region))
+    commands = socket.socket(fileno=os.dup(0))
+    epoch_fd = -1
+    pipe = os.pipe()
+    commands.send(json.dumps(address).encode())
+    while True:
+        raw, fds, _, _ = socket.recv_fds(commands, 4096, 1)
+        if not raw:
+            return
+        verb, first, last = json.loads(raw)
+        answer = 0
+        if verb == "write":
+            for page in range(first, last):
+                region[page * PAGE] = 1
+        elif verb == "read":
+            for page in range(first, last):
+                answer += region[page * PAGE]
+        elif verb == "pin":
+            # a pipe holds references to the pages, as a device in the middle of a transfer does
+            vector = (ctypes.c_uint64 * 2)(address + first * PAGE, (last - first) * PAGE)
+            answer = libc.syscall(VMSPLICE, pipe[1], vector, 1, 0)
+        elif verb == "epoch_fd":
+            epoch_fd = fds[0]
+        elif verb == "epoch":
+            epoch = uapi.Epoch()
+            fcntl.ioctl(epoch_fd, uapi.IOC_EPOCH, epoch)
+            answer = epoch.epoch
+        commands.send(json.dumps(answer).encode())
+
+
+class Target:
+    """The observed process, as this one sees it."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            argv = [sys.executable, __file__, "target"]
+            self._process = subprocess.Popen(argv, stdin=theirs.fileno())
+        self.pid = self._process.pid
+        self.address: int = json.loads(self._socket.recv(4096))
+
+    def do(self, verb: str, first: int = 0, last: int = 0, fds: tuple[int, ...] = ()) -> int:
+        """Have one command done; its answer."""
+        socket.send_fds(self._socket, [json.dumps([verb, first, last]).encode()], list(fds))
+        answer: int = json.loads(self._socket.recv(4096))
+        return answer
+
+    def end(self) -> None:
+        """Let the process end."""
+        self._socket.close()
+        self._process.wait()
+
+    def move(self, first: int, last: int, node: int) -> dict[str, int]:
+        """move_pages of a part of the region: the return value, and pages by status."""
+        count = last - first
+        addresses = self.address + np.arange(first, last, dtype=np.uint64) * PAGE
+        nodes = np.full(count, node, dtype=np.int32)
+        status = np.full(count, UNTOLD_STATUS, dtype=np.int32)
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in (addresses, nodes, status)]
+        returned = libc.syscall(MOVE_PAGES, self.pid, ctypes.c_ulong(count), *pointers, 2)
+        return {"returned": returned, "arrived": int((status == node).sum())}
+
+
+def rss_kib() -> int:
+    """Resident set of this process in KiB."""
+    found = re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1])
+
+
+def faults_of(probes: EbpfProbes, observed: Target) -> list[tuple[int, str, bool]]:
+    """Page of the region, kind and write bit of all records drained now."""
+    records = probes.drain()
+    assert set(records["pid"]) <= {observed.pid}
+    pages = (records["address"].astype(np.int64) - observed.address) // PAGE
+    inside = (pages >= 0) & (pages < PAGES + BURST_PAGES)
+    return [
+        (int(page), FAULT_KINDS[record["kind"]], bool(record["write"]))
+        for page, record in zip(pages[inside], records[inside], strict=True)
+    ]
+
+
+def total(counters: EbpfCounters, pid: int) -> int:
+    """All faults counted of one process."""
+    return sum(counters["faults"][pid].values())
+
+
+def record_faults(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
+    """Known touches of a watched process, and of one that is not watched."""
+    stranger = Target()
+    start_ns = time.monotonic_ns()
+    probes.watch(observed.pid)
+    probes.drain()
+    observed.do("write", 0, 1000)
+    observed.do("read", 1000, 1500)
+    observed.do("write", 1400, 1500)
+    stranger.do("write", 0, 1000)
+    records = faults_of(probes, observed)
+    counters = probes.counters()
+    stranger.end()
+    probes.watch(observed.pid, record=False)
+    observed.do("write", 1500, 2000)
+    return {
+        "records": records,
+        "counters": counters["faults"],
+        "observed": observed.pid,
+        "drained_without_record": len(faults_of(probes, observed)),
+        "counted_without_record": probes.counters()["faults"][observed.pid]["missing_write"],
+        "seconds": (time.monotonic_ns() - start_ns) / 1e9,
+    }
+
+
+def move(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
+    """Pages moved by this process, some of them held fast."""
+    observed.do("pin", 0, 8)
+    before = probes.counters()
+    held = observed.move(0, 8, 1)
+    between = probes.counters()
+    moved = observed.move(8, 1000, 1)
+    return {
+        "before": before["migrations"],
+        "held": held,
+        "between": between["migrations"],
+        "moved": moved,
+        "after": probes.counters()["migrations"],
+        "movers": [row for row in probes.counters()["movers"] if row["pid"] == os.getpid()],
+        "self": os.getpid(),
+    }
+
+
+def overflow(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
+    """More faults between two drains than the ring holds."""
+    before = probes.counters()["dropped"]["fault_records"]
+    probes.watch(observed.pid)
+    observed.do("write", PAGES, PAGES + BURST_PAGES)
+    counters = probes.counters()
+    start = time.perf_counter()
+    records = probes.drain()
+    seconds = time.perf_counter() - start
+    return {
+        "counted": total(counters, observed.pid),
+        "drained": len(records),
+        "dropped": counters["dropped"]["fault_records"] - before,
+        "drain_ms": seconds * 1e3,
+        "drained_after": len(faults_of(probes, observed)),
+    }
+
+
+def module_references() -> int:
+    """How many users the kernel module has."""
+    return int(Path("/sys/module/sentinel/refcnt").read_text())
+
+
+def cross_check(probes: EbpfProbes) -> dict[str, Any]:
+    """The module's log and sentinel:page_access, of the same accesses."""
+    references = [module_references()]
+    observed = Target()
+    observed.do("write", 0, 600)
+    with PageSampler() as sampler:
+        probes.watch(observed.pid, record=False)
+        references.append(module_references())
+        sampler.attach(observed.pid)
+        sampler.add_range(observed.address, 1000 * PAGE)
+        sampler.arm(observed.address, 1000 * PAGE)
+        observed.do("epoch_fd", fds=(sampler.epoch_fd(),))
+        observed.do("read", 0, 300)
+        observed.do("write", 200, 400)
+        observed.do("epoch")
+        observed.do("write", 100, 700)
+        observed.do("epoch")
+        observed.do("read", 0, 50)
+        samples = sampler.drain()
+        accesses = samples[samples["flags"] & ACCESS_RESIDENCY == 0]
+        result = {
+            "log_accesses": len(accesses),
+            "log_writes": int((accesses["flags"] & ACCESS_WRITE != 0).sum()),
+            "log_epochs": np.unique(accesses["epoch"]).tolist(),
+            "log_lost": sampler.stats().lost,
+            "counted": probes.counters()["accesses"][observed.pid],
+        }
+    probes.unwatch(observed.pid)
+    observed.end()
+    references.append(module_references())
+    return {**result, "references": references, "notes": probes.notes}
+
+
+def main() -> None:
+    """All observations, in one load of the programs."""
+    rss_before = rss_kib()
+    probes = EbpfProbes(RING_BYTES)
+    start = time.perf_counter()
+    probes.start(280)
+    loaded = {
+        "load_seconds": time.perf_counter() - start,
+        "rss_kib": [rss_before, rss_kib()],
+        "children": children(os.getpid()),
+    }
+    observed = Target()
+    report: dict[str, Any] = {
+        "loaded": loaded,
+        "faults": record_faults(probes, observed),
+        "moves": move(probes, observed),
+        "overflow": overflow(probes, observed),
+    }
+    probes.unwatch(observed.pid)
+    observed.end()
+    if Path("/dev/sentinel").exists():
+        report["cross_check"] = cross_check(probes)
+    report["left"] = probes.counters()["faults"]
+    probes.close()
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    target() if sys.argv[1:] == ["target"] else main()
