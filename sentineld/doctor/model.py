@@ -51,11 +51,3 @@ class System:
     def release(self) -> str:
         """The running kernel's release, "" if unknown."""
         return self.text("proc/sys/kernel/osrelease") or ""
-
-    @property
-    def is_root(self) -> bool:
-        """Whether doctor itself runs as root, and so sees what a daemon would."""
-        for line in (self.text("proc/self/status") or "").splitlines():
-            if line.startswith("Uid:"):
-                return line.split()[2] == "0"
-        return False

@@ -67,3 +67,12 @@ class Batch:
     def pages(self) -> int:
         """Number of pages."""
         return sum(len(pages) for _, pages in self.parts)
+
+    def clipped(self, limit: int) -> Batch:
+        """The batch's first pages, no more than limit (which is at least one)."""
+        parts: list[tuple[Pending, Pages]] = []
+        for move, pages in self.parts:
+            if limit > 0:
+                parts.append((move, pages[:limit]))
+                limit -= len(pages)
+        return Batch(self.tier, tuple(parts))

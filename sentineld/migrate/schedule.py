@@ -102,16 +102,12 @@ class Schedule:
         room_bytes: what the budget still allows on the fast tier; free_bytes(tier):
         memory that the tier's nodes have left.
         """
-        while self.demotions:
-            tier = self.demotions[0].tier
-            free_pages = free_bytes(tier) // self.page_bytes
-            if free_pages <= 0:
-                full = [move for move in self.demotions if move.tier == tier]
-                self._cancel(self.demotions, full.__contains__, "no-memory")
-                continue
-            batch = self._take(self.demotions, min(batch_pages, free_pages))
-            if batch is not None:
-                return batch
+        while (batch := self._take(self.demotions, batch_pages)) is not None:
+            free_pages = free_bytes(batch.tier) // self.page_bytes
+            if free_pages > 0:
+                return batch.clipped(free_pages)
+            full = [move for move in self.demotions if move.tier == batch.tier]
+            self._cancel(self.demotions, full.__contains__, "no-memory")
         self._cancel(self.promotions, lambda move: self.now >= self._expiry(move), "late")
         if not self.promotions:
             return None

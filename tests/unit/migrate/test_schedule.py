@@ -228,3 +228,14 @@ def test_every_demotion_ends_at_its_own_boundary_whatever_else_is_due(
         assert world.schedule.absolute(world.schedule.done()) == world.schedule.now
         for move in world.schedule.promotions:
             assert move.deadline > world.schedule.now
+
+
+def test_a_batch_is_clipped_to_the_node_s_free_pages() -> None:
+    world = World([(1, 2, 1, 0, 4), (1, 2, 1, 8, 4)], count=8)
+    world.schedule.advance()
+    batch = world.next(free=6 * PAGE)
+    assert batch is not None
+    assert [pages.tolist() for _, pages in batch.parts] == [[0, 1, 2, 3], [8, 9]]
+    batch = world.next(free=2 * PAGE)
+    assert batch is not None
+    assert [pages.tolist() for _, pages in batch.parts] == [[0, 1]]

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mover's thread on one node, where nothing can move: what it publishes, and how it ends.
+
+Moving is tests/vm/test_migrate.py's.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from sentineld.migrate.executor import Mover
+from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, ExpectedStep
+from sentineld.plan.model import MOVE_DTYPE, Layout, Plan, Prediction, Space
+from sentineld.tiers import Tier, Tiers
+
+PAGE = 4096
+TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
+PATIENCE_S = 30.0
+
+
+class Run:
+    """A mover on a sleeping process whose given addresses are not mapped: all pages are absent."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(["sleep", "600"])
+        self.published: list[int] = []
+        self.ended: list[str] = []
+        self._news = threading.Condition()
+        moves = np.array([(1, 2, 0, Space.HEAP, 1, 0, 4 * PAGE)], MOVE_DTYPE)
+        nothing = np.zeros(0, MOVE_DTYPE)
+        layout = Layout(nothing, np.zeros(0, np.uint32), (), np.full(4, -1, np.int32), 0)
+        plan = Plan(
+            "test", 1 << 20, layout, moves, np.zeros(0, np.uint8), (), Prediction(0, 0, 0, 0, 0.0)
+        )
+        self.mover = Mover(
+            self.process.pid,
+            TIERS,
+            plan,
+            ExpectedStep(np.zeros(0, BIRTH_DTYPE), np.zeros(0, DROP_DTYPE), np.zeros(4, np.int64)),
+            spaces={Space.ARENA: (PAGE, 0), Space.HEAP: (PAGE, 4 * PAGE)},
+            publish=self._publish,
+            ended=self._end,
+            overhead=lambda: 3 * PAGE,
+        )
+
+    def _publish(self, position: int) -> None:
+        with self._news:
+            self.published.append(position)
+            self._news.notify_all()
+
+    def _end(self, why: str) -> None:
+        with self._news:
+            self.ended.append(why)
+            self._news.notify_all()
+
+    def wait_published(self, position: int) -> bool:
+        with self._news:
+            return self._news.wait_for(lambda: position in self.published, PATIENCE_S)
+
+    def wait_ended(self) -> bool:
+        with self._news:
+            return self._news.wait_for(lambda: bool(self.ended), PATIENCE_S)
+
+    def end_process(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    made = Run()
+    yield made
+    made.mover.stop()
+    made.end_process()
+
+
+def test_absent_pages_are_done_at_once_and_nothing_is_moved(run: Run) -> None:
+    run.mover.start(5 << 32)
+    assert run.wait_published(5 << 32)
+    run.mover.notify(5 << 32 | 2)
+    assert run.wait_published(5 << 32 | 2)
+    assert run.mover.ledger.totals() == {("demote", "already-there", "skipped"): 4 * PAGE}
+    assert run.mover.by_tier() == [0, 0]
+    assert run.mover.fast_bytes() == 3 * PAGE
+
+
+def test_positions_that_went_by_unseen_are_caught_up_with(run: Run) -> None:
+    run.mover.start(1 << 32)
+    run.mover.notify(4 << 32 | 3)
+    assert run.wait_published(4 << 32 | 3)
+    run.mover.notify(3 << 32)  # late news of a position long passed
+    run.mover.notify(5 << 32)
+    assert run.wait_published(5 << 32)
+    assert run.published == sorted(run.published)
+
+
+def test_a_paused_mover_lets_the_whole_step_pass(run: Run) -> None:
+    run.mover.start(1 << 32)
+    run.mover.notify(2 << 32 | 1)
+    run.mover.pause()
+    assert run.wait_published(2 << 32 | 0xFFFFFFFF)
+    run.mover.resume(3 << 32)
+    run.mover.notify(3 << 32 | 2)
+    assert run.wait_published(3 << 32 | 2)
+    assert run.published == sorted(run.published)
+
+
+def test_a_dead_process_ends_the_mover_and_is_told_once(run: Run) -> None:
+    run.mover.start(1 << 32)
+    assert run.wait_published(1 << 32)
+    run.end_process()
+    run.mover.resume(2 << 32)
+    assert run.wait_ended()
+    assert run.ended == ["the process is gone"]
+
+
+def test_entering_a_dead_process_raises(run: Run) -> None:
+    run.end_process()
+    with pytest.raises(ProcessLookupError):
+        run.mover.enter()
+
+
+def test_stop_without_start(run: Run) -> None:
+    run.mover.stop()
+    assert not run.published

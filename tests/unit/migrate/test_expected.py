@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Births, drops and last uses of a step of four stretches.
+
+tensor  slot  bytes  born  dies    arena page
+0        0     8192    0     2     0, fast region, dropped
+1        1     4096    1     1     2, fast region, pool (kept)
+2        2     5000    2     0 w   8, slow region, dropped (wraps)
+3        3     9000    1     3     none: the heap serves it
+4        -    40960    -     -     heap page 16
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sentineld.migrate.expected import UNKNOWN_TIER, expected_step, settled, useful_until
+from sentineld.plan.model import (
+    MOVE_DTYPE,
+    SLOT_DROP,
+    SLOT_DTYPE,
+    SLOT_PLANNED,
+    Layout,
+    Plan,
+    Prediction,
+    Region,
+    Space,
+)
+from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
+
+PAGE = 4096
+HEAP = 1 << 30
+
+
+def tensor(slot: int, size: int, birth: int, death: int, wraps: bool = False) -> tuple[object, ...]:
+    kind = Kind.PERSISTENT if slot < 0 else Kind.ACTIVATION
+    address = HEAP + 16 * PAGE if slot < 0 else HEAP
+    return (slot, kind, size, address, birth, death, birth, death, wraps)
+
+
+def profile() -> Profile:
+    tensors = [
+        tensor(0, 8192, 0, 2),
+        tensor(1, 4096, 1, 1),
+        tensor(2, 5000, 2, 0, wraps=True),
+        tensor(3, 9000, 1, 3),
+        tensor(-1, 40960, 0, 4, wraps=True),
+    ]
+    accesses = [(0, 4, 1, 0, 1), (1, 1, 1, 0, 1), (2, 0, 1, 0, 1), (2, 4, 1, 0, 1), (3, 2, 1, 0, 1)]
+    return Profile(
+        tensors=np.array(tensors, TENSOR_DTYPE),
+        accesses=np.array(accesses, ACCESS_DTYPE),
+        stretches=np.zeros(4, STRETCH_DTYPE),
+        layers=(),
+        slot_count=4,
+        event_count=8,
+        page_bytes=PAGE,
+        peak_bytes=1 << 20,
+        source="shim",
+        unattributed_pages=0,
+        heap_base=HEAP,
+    )
+
+
+def layout(heap_tier: int | None = 1) -> Layout:
+    slots = [
+        (8192, 0, SLOT_PLANNED | SLOT_DROP, 0),
+        (4096, 2 * PAGE, SLOT_PLANNED, 0),
+        (5000, 8 * PAGE, SLOT_PLANNED | SLOT_DROP, 0),
+        (9000, 0, 0, 0),
+    ]
+    regions = (Region(0, 4 * PAGE, 0, "fast"), Region(8 * PAGE, 4 * PAGE, 1, "slow"))
+    return Layout(
+        slots=np.array(slots, SLOT_DTYPE),
+        cuts=np.zeros(0, np.uint32),
+        regions=regions,
+        waits=np.full(4, -1, np.int32),
+        arena_bytes=16 * PAGE,
+        heap_tier=heap_tier,
+    )
+
+
+def plan(moves: list[tuple[int, ...]]) -> Plan:
+    return Plan(
+        policy="test",
+        budget_bytes=1 << 20,
+        layout=layout(),
+        moves=np.array(moves, MOVE_DTYPE),
+        initial_tier=np.zeros(5, np.uint8),
+        reasons=(),
+        predicted=Prediction(0, 0, 0, 0, 0.0),
+    )
+
+
+def test_births_and_drops_of_planned_slots_in_whole_pages() -> None:
+    step = expected_step(profile(), layout())
+    assert step.births.tolist() == [
+        (0, 0, True, 0, 2 * PAGE),
+        (1, 0, False, 2 * PAGE, PAGE),
+        (2, 1, True, 8 * PAGE, 2 * PAGE),
+    ]
+    assert step.drops.tolist() == [(0, 8 * PAGE, 2 * PAGE), (2, 0, 2 * PAGE)]
+    assert step.boundary_count == 4
+
+
+def test_births_outside_all_regions_have_no_known_tier() -> None:
+    bare = layout()
+    step = expected_step(profile(), Layout(**{**vars(bare), "regions": bare.regions[1:]}))
+    assert step.births["tier"].tolist() == [UNKNOWN_TIER, UNKNOWN_TIER, 1]
+
+
+@pytest.mark.parametrize(
+    ("heap_tier", "pages"), [(1, [0, 0, 0, 0]), (0, [0, 3, 3, 3]), (None, [0, 3, 3, 3])]
+)
+def test_unplanned_tensors_are_charged_unless_the_heap_is_slow(
+    heap_tier: int | None, pages: list[int]
+) -> None:
+    step = expected_step(profile(), layout(heap_tier))
+    assert step.heap_bytes.tolist() == [count * PAGE for count in pages]
+
+
+def test_neighbours_born_together_are_one_range() -> None:
+    whole = profile()
+    whole.tensors["birth_stretch"][1] = 0
+    whole.tensors["death_stretch"][1] = 2
+    assert expected_step(whole, layout()).births.tolist()[0] == (0, 0, True, 0, 3 * PAGE)
+
+
+def test_a_promotion_is_useful_until_its_last_use_before_the_next_demotion() -> None:
+    heap = (4, Space.HEAP)
+    rows = [
+        (1, 2, *heap, 1, 16 * PAGE, 10 * PAGE),
+        (1, 2, *heap, 0, 16 * PAGE, 10 * PAGE),
+        (3, 0, *heap, 0, 16 * PAGE, 10 * PAGE),
+    ]
+    # From 1 there is the use in 2, but none in 0: the demotion at 1 comes only after it, a step
+    # later. From 3 the use in 0 counts, the demotion at 1 ends it.
+    assert useful_until(profile(), plan(rows)).tolist() == [4, 3, 1]
+
+
+def test_uses_are_those_of_the_tensors_in_the_range() -> None:
+    rows = [(1, 2, 0, Space.ARENA, 0, 0, 2 * PAGE), (1, 2, 0, Space.ARENA, 0, 2 * PAGE, PAGE)]
+    assert useful_until(profile(), plan(rows)).tolist() == [1, 0]
+
+
+def test_rows_that_no_move_touches_are_settled() -> None:
+    initial = np.array(
+        [(0, 0, 4, Space.HEAP, 0, 16 * PAGE, PAGE), (0, 0, 4, Space.HEAP, 0, 17 * PAGE, 9 * PAGE)],
+        MOVE_DTYPE,
+    )
+    moves = np.array([(1, 2, 4, Space.HEAP, 1, 20 * PAGE, PAGE)], MOVE_DTYPE)
+    assert settled(initial, moves)["offset"].tolist() == [16 * PAGE]
+    assert len(settled(initial[:0], moves)) == 0

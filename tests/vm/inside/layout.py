@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stepper.py and its plan have in common; stepper.py draws it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, ExpectedStep
+from sentineld.plan.model import MOVE_DTYPE, Layout, Plan, Prediction, Space
+
+PAGE = 4096
+MIB = 256  # pages
+STRETCHES = 8
+ARENA_PAGES = 12 * MIB
+HEAP_PAGES = 14 * MIB
+TENSORS = {
+    "A": (int(Space.ARENA), 0, 6 * MIB),
+    "S": (int(Space.ARENA), 8 * MIB, 2 * MIB),
+    "P": (int(Space.HEAP), 0, 4 * MIB),
+    "Q": (int(Space.HEAP), 6 * MIB, 6 * MIB),
+}
+"""Space, first page, pages."""
+
+USES = {
+    0: ("P",),
+    1: ("P",),
+    2: ("P",),
+    3: ("P",),
+    4: ("P", "Q"),
+    5: ("P",),
+    6: ("P", "A"),
+    7: ("P",),
+}
+ARRIVALS = {3: "Q", 5: "A"}
+"""Stretches in which a promotion must arrive."""
+
+WAITS = (1, 2, 5)
+"""Boundaries that pass only when their demotions are done: births and promotions need the room."""
+
+BUDGET_BYTES = 13 * MIB * PAGE
+"""P 4, S 2 and one of A and Q, 6 each, less than both: 12 of 18 MiB, and one of slack."""
+
+
+def move(boundary: int, deadline: int, name: str, tier: int) -> tuple[int, ...]:
+    """A MOVE_DTYPE row for a whole tensor."""
+    space, first, pages = TENSORS[name]
+    number = list(TENSORS).index(name)
+    return (boundary, deadline, number, space, tier, first * PAGE, pages * PAGE)
+
+
+def make_plan() -> Plan:
+    """The plan that stepper.py draws."""
+    moves = [
+        move(2, 3, "A", 1),
+        move(3, 4, "Q", 0),
+        move(5, 6, "Q", 1),
+        move(5, 6, "A", 0),
+    ]
+    return Plan(
+        policy="drawn",
+        budget_bytes=BUDGET_BYTES,
+        layout=Layout(
+            np.zeros(0, [("x", "u1")]),
+            np.zeros(0, np.uint32),
+            (),
+            np.full(STRETCHES, -1, np.int32),
+            ARENA_PAGES * PAGE,
+        ),
+        moves=np.array(moves, MOVE_DTYPE),
+        initial_tier=np.zeros(0, np.uint8),
+        reasons=(),
+        predicted=Prediction(0, 0, 0, 0, 0.0),
+        initial=np.array([move(0, 0, "P", 0), move(0, 0, "Q", 1)], MOVE_DTYPE),
+    )
+
+
+def make_step() -> ExpectedStep:
+    """Its births and drops."""
+    _, first, pages = TENSORS["A"]
+    _, scratch_first, scratch_pages = TENSORS["S"]
+    births = [(1, 0, True, first * PAGE, pages * PAGE)]
+    births += [(s, 0, False, scratch_first * PAGE, scratch_pages * PAGE) for s in range(STRETCHES)]
+    return ExpectedStep(
+        births=np.sort(np.array(births, BIRTH_DTYPE), order="stretch"),
+        drops=np.array([(6, first * PAGE, pages * PAGE)], DROP_DTYPE),
+        heap_bytes=np.zeros(STRETCHES, np.int64),
+    )

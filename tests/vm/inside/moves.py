@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Experiments with pages of the guest's two nodes; prints one JSON object. Usage: moves.py NAME.
+
+Each one states facts; tests/vm/test_migrate.py judges them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from sentineld import sysfs
+from sentineld.migrate.calibrate import measure
+from sentineld.migrate.capacity import Capacity
+from sentineld.migrate.syscalls import (
+    HUGE_BYTES,
+    move_huge,
+    move_pages,
+    numa_maps,
+    page_addresses,
+    prefer_node,
+    query_pages,
+)
+from sentineld.tiers import discover
+
+PAGE = 4096
+FAST, SLOW = 0, 1
+SYS = Path("/sys")
+
+
+class Memory:
+    """Anonymous memory of this process that prefers a node."""
+
+    def __init__(self, pages: int, node: int, touched: bool = True, huge: bool = False) -> None:
+        size = pages * PAGE
+        self.map = mmap.mmap(-1, size + HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.map.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        self.offset = -base % HUGE_BYTES
+        self.start = base + self.offset
+        self.size = size
+        prefer_node(self.start, size, node)
+        self.words = np.frombuffer(self.map, np.uint64, size // 8, self.offset)
+        self.pages = page_addresses(self.start, size)
+        if touched:
+            self.words[:] = np.arange(len(self.words), dtype=np.uint64)
+
+    def intact(self) -> bool:
+        return bool(np.array_equal(self.words, np.arange(len(self.words), dtype=np.uint64)))
+
+    def on(self, node: int) -> int:
+        return int(np.count_nonzero(query_pages(0, self.pages) == node))
+
+
+def there_and_back() -> dict[str, object]:
+    memory = Memory(4096, FAST)
+    seen = [memory.on(FAST)]
+    statuses = []
+    for node in (SLOW, FAST):
+        result = move_pages(os.getpid(), memory.pages, node)
+        statuses.append(int(np.count_nonzero(result.status == node)))
+        seen.append(memory.on(node))
+    maps = numa_maps(os.getpid(), [(memory.start, memory.size)])
+    return {"seen": seen, "statuses": statuses, "maps": maps[FAST], "intact": memory.intact()}
+
+
+def statuses() -> dict[str, object]:
+    """One page of each kind: resident, absent, zero page, shared with a child, unmapped."""
+    memory = Memory(5, FAST, touched=False)
+    memory.words[0] = 1
+    zero = int(memory.words[512 * 2])  # a read of a fresh page maps the zero page
+    memory.words[512 * 3] = 1
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        os.read(reader, 1)
+        os._exit(0)
+    memory.words[0] = 2  # our own copy again; the page at 3 stays shared
+    pages = np.append(memory.pages[:4], np.uint64(4096))
+    status = move_pages(0, pages, SLOW).status.tolist()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    dead = "nothing"
+    try:
+        query_pages(child, memory.pages)
+    except ProcessLookupError:
+        dead = "ProcessLookupError"
+    return {"status": status, "zero": zero, "dead": dead}
+
+
+def huge() -> dict[str, object]:
+    """THP, moved by heads; then with every address, which the kernel mostly refuses."""
+    memory = Memory(8 * 512, FAST, huge=True)
+    before = huge_bytes(memory.start)
+    result = move_huge(os.getpid(), memory.pages, SLOW)
+    moved = int(np.count_nonzero(result.status == SLOW))
+    after = huge_bytes(memory.start)
+    every = move_pages(os.getpid(), memory.pages, FAST)
+    return {
+        "before": before,
+        "after": after,
+        "moved": moved,
+        "every_status": int(np.count_nonzero(every.status == FAST)),
+        "every_seen": memory.on(FAST),
+        "intact": memory.intact(),
+    }
+
+
+def huge_bytes(address: int) -> int:
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        head = line.split()[0]
+        if "-" in head and not head.endswith(":"):
+            low, high = (int(part, 16) for part in head.split("-"))
+            inside = low <= address < high
+        elif inside and head == "AnonHugePages:":
+            return int(line.split()[1]) * 1024
+    return -1
+
+
+def full() -> dict[str, object]:
+    """The slow node full of anonymous memory: what moves, what is said, what is true."""
+    memory = Memory(24 * 256, FAST)
+    room_before = Capacity(discover()).best_node(1)[1]
+    with filled(SLOW, leave_bytes=8 << 20):
+        room = Capacity(discover()).best_node(1)[1]
+        result = move_pages(os.getpid(), memory.pages, SLOW)
+        true = query_pages(0, memory.pages)
+        answer = {
+            "error": result.error,
+            "moved": int(np.count_nonzero(result.status == SLOW)),
+            "wrong": int(np.count_nonzero(result.status != true)),
+            "room": room,
+            "room_before": room_before,
+            "bytes": memory.size,
+        }
+    return answer | {"intact": memory.intact()}
+
+
+@contextmanager
+def filled(node: int, leave_bytes: int) -> Iterator[None]:
+    """A child holds the node's memory down to leave_bytes above its watermark, locked."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        hold(node, leave_bytes, writer)
+    os.close(writer)
+    try:
+        if os.read(reader, 1) != b"x":
+            raise SystemExit("the node could not be filled")
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def hold(node: int, leave_bytes: int, writer: int) -> None:
+    held = []
+    reserve = sysfs.high_watermark_bytes(Path("/proc"), node)
+    while True:
+        info = sysfs.node_meminfo(SYS, node)
+        excess = info["MemFree"] - reserve - leave_bytes
+        pages = min(excess, 64 << 20) // PAGE
+        if pages < 256:
+            break
+        memory = Memory(pages, node, touched=False)
+        memory.words[:: PAGE // 8] = 1
+        held.append(memory)
+    os.write(writer, b"x")
+    while True:
+        time.sleep(60)
+
+
+def calibrate() -> dict[str, object]:
+    tiers = discover()
+    rates = measure(tiers)
+    return {
+        "source": tiers.source,
+        "nodes": [tier.nodes for tier in tiers.tiers],
+        "latency": [tier.read_latency_ns for tier in tiers.tiers],
+        "demote": rates.demote_bytes_per_s,
+        "promote": rates.promote_bytes_per_s,
+    }
+
+
+EXPERIMENTS: dict[str, Callable[[], dict[str, object]]] = {
+    function.__name__: function for function in (there_and_back, statuses, huge, full, calibrate)
+}
+
+if __name__ == "__main__":
+    print(json.dumps(EXPERIMENTS[sys.argv[1]]()))

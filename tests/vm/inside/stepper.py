@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process under management in miniature: steps, boundaries, births, drops, barriers.
+
+Runs in the guest and is what the shim is to the mover, without torch: it
+publishes its position, waits for moves_done where the plan says so, and gives
+each tensor its life. Each stretch checks every byte that it owns and reports how
+many fast bytes it has and on which nodes the tensors that it uses lie.
+
+    stretch      0    1     2      3      4      5      6      7
+    P (heap)    use  use   use    use    use    use    use    use    fast always
+    Q (heap)     -    -     -      -     use     -      -      -     promoted at 3, away at 5
+    A (arena)    -   born   -      -      -      -    use+die  -     away at 2, promoted at 5
+    S (arena)   use  use   use    use    use    use    use    use    scratch, never dropped
+
+Stretches 3 and 5 compute for as long as their promotions take.
+
+Usage: stepper.py CONTROL STEPS. CONTROL is a file of 4096 bytes: position (u64
+at 0), moves_done (8), stop (16).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import sys
+import time
+
+import numpy as np
+from layout import ARENA_PAGES, ARRIVALS, HEAP_PAGES, PAGE, STRETCHES, TENSORS, USES, WAITS
+
+from sentineld.migrate.syscalls import page_addresses, prefer_node, query_pages
+
+PATIENCE_S = 60.0
+"""Until a promotion that the plan foresees must have come; far above what any guest needs."""
+
+
+def anonymous(pages: int, node: int) -> tuple[mmap.mmap, int]:
+    memory = mmap.mmap(-1, pages * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    prefer_node(address, pages * PAGE, node)
+    return memory, address
+
+
+class Stepper:
+    def __init__(self, control: str, steps: int) -> None:
+        file = os.open(control, os.O_RDWR)
+        self.words = np.frombuffer(mmap.mmap(file, 4096), np.uint64)
+        self.steps = steps
+        self.spaces = {0: anonymous(ARENA_PAGES, 0), 1: anonymous(HEAP_PAGES, 1)}
+        self.stamp: dict[str, int] = {}
+
+    def bytes_of(self, name: str) -> np.ndarray:
+        space, first, pages = TENSORS[name]
+        return np.frombuffer(self.spaces[space][0], np.uint64, pages * 512, first * PAGE)
+
+    def nodes_of(self, name: str) -> np.ndarray:
+        space, first, pages = TENSORS[name]
+        return query_pages(0, page_addresses(self.spaces[space][1] + first * PAGE, pages * PAGE))
+
+    def fast_bytes(self) -> int:
+        return sum(
+            int(np.count_nonzero(query_pages(0, page_addresses(address, len(memory))) == 0)) * PAGE
+            for memory, address in self.spaces.values()
+        )
+
+    def write(self, name: str, stamp: int) -> None:
+        self.stamp[name] = stamp
+        self.bytes_of(name)[:] = np.arange(len(self.bytes_of(name)), dtype=np.uint64) + stamp
+
+    def check(self, name: str) -> None:
+        words = self.bytes_of(name)
+        expected = np.arange(len(words), dtype=np.uint64) + self.stamp[name]
+        if not np.array_equal(words, expected):
+            raise SystemExit(f"{name} lost data at words {np.flatnonzero(words != expected)[:4]}")
+
+    def slow_pages(self, name: str) -> int:
+        return int(np.count_nonzero(self.nodes_of(name) != 0))
+
+    def wait_fast(self, name: str) -> None:
+        """Until a promotion is done, or patience ends: its next use then tells of slow pages."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.slow_pages(name) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def barrier(self, position: int) -> bool:
+        deadline = time.monotonic() + PATIENCE_S
+        while int(self.words[1]) < position:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def stretch(self, step: int, boundary: int) -> None:
+        position = step << 32 | boundary
+        self.words[0] = position
+        passed = self.barrier(position) if boundary in WAITS else True
+        if boundary == 1:
+            self.write("A", step + 7)
+        self.write("S", position)
+        slow = {name: self.slow_pages(name) for name in USES[boundary]}
+        for name in (*USES[boundary], "S"):
+            self.check(name)
+            self.write(name, position + 1)
+        if boundary in ARRIVALS:
+            self.wait_fast(ARRIVALS[boundary])
+        fast = self.fast_bytes()
+        if boundary == 6:
+            space, first, pages = TENSORS["A"]
+            self.spaces[space][0].madvise(mmap.MADV_DONTNEED, first * PAGE, pages * PAGE)
+        record = {"step": step, "boundary": boundary, "fast": fast, "slow": slow, "passed": passed}
+        print(json.dumps(record), flush=True)
+
+    def run(self) -> None:
+        for name in ("P", "Q"):
+            self.write(name, 1)
+        print(json.dumps({space: where[1] for space, where in self.spaces.items()}), flush=True)
+        input()
+        for step in range(1, self.steps + 1):
+            for boundary in range(STRETCHES):
+                self.stretch(step, boundary)
+        print(json.dumps({"done": True}), flush=True)
+        input()
+
+
+Stepper(sys.argv[1], int(sys.argv[2])).run()

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves between the guest's two nodes: the raw calls, and the mover on a process with a plan."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .guest import TREE, Guest
+
+pytestmark = pytest.mark.guest
+
+MIB = 1 << 20
+
+Facts = dict[str, Any]
+
+
+def run(guest: Guest, script: str, *arguments: str) -> Facts:
+    command = f"cd {TREE} && PYTHONPATH={TREE} python3 tests/vm/inside/{script}"
+    output = guest.run(" ".join([command, *arguments]), timeout=600).stdout
+    facts: Facts = json.loads(output.splitlines()[-1])
+    return facts
+
+
+@pytest.fixture(scope="module")
+def experiment(guest: Guest) -> Callable[[str], Facts]:
+    return lambda name: run(guest, "moves.py", name)
+
+
+def test_pages_move_there_and_back_with_their_data(experiment: Callable[[str], Facts]) -> None:
+    facts = experiment("there_and_back")
+    assert facts["seen"] == [4096, 4096, 4096]
+    assert facts["statuses"] == [4096, 4096]
+    assert facts["maps"] == 4096
+    assert facts["intact"]
+
+
+def test_each_kind_of_page_has_its_status(experiment: Callable[[str], Facts]) -> None:
+    facts = experiment("statuses")
+    moved, absent, zero, shared, unmapped = facts["status"]
+    assert moved == 1
+    assert absent == -errno.ENOENT
+    assert zero == -errno.EFAULT
+    assert shared == -errno.EACCES
+    assert unmapped == -errno.EFAULT
+    assert facts["dead"] == "ProcessLookupError"
+
+
+def test_huge_pages_move_whole_and_stay_huge(experiment: Callable[[str], Facts]) -> None:
+    facts = experiment("huge")
+    assert facts["before"] == 16 * MIB
+    assert facts["after"] == 16 * MIB
+    assert facts["moved"] == 8 * 512
+    assert facts["every_status"] == facts["every_seen"]
+    assert facts["intact"]
+
+
+def test_a_full_node_leaves_true_statuses(experiment: Callable[[str], Facts]) -> None:
+    facts = experiment("full")
+    assert facts["error"] == errno.ENOMEM
+    assert facts["wrong"] == 0
+    assert facts["moved"] * 4096 < facts["bytes"]
+    assert facts["intact"]
+    # The mover would have known before: it moves no more than the room it sees.
+    assert facts["room_before"] > facts["bytes"] > facts["room"]
+
+
+def test_tiers_and_their_migration_rate(experiment: Callable[[str], Facts]) -> None:
+    facts = experiment("calibrate")
+    assert facts["source"] == "sysfs:memory_tiering"
+    assert facts["nodes"] == [[0], [1]]
+    assert facts["latency"][0] < facts["latency"][1]
+    assert facts["demote"] > MIB
+    assert facts["promote"] > MIB
+
+
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def managed(guest: Guest) -> Facts:
+    return run(guest, "manage.py", str(STEPS))
+
+
+@pytest.fixture(scope="module")
+def armed(guest: Guest) -> Facts:
+    return run(guest, "manage.py", str(STEPS), "armed")
+
+
+@pytest.fixture(params=["managed", "armed"])
+def life(request: pytest.FixtureRequest) -> Facts:
+    facts: Facts = request.getfixturevalue(request.param)
+    return facts
+
+
+def test_the_process_keeps_its_data_and_waits_for_nobody_in_vain(life: Facts) -> None:
+    assert life["status"] == 0
+    assert len(life["records"]) == 8 * STEPS
+    assert all(record["passed"] for record in life["records"])
+
+
+def test_persistent_tensors_start_in_their_tiers(life: Facts) -> None:
+    fast, slow = life["entered"]
+    assert fast == 4 * MIB
+    assert slow == 6 * MIB
+
+
+def test_every_use_of_a_planned_tensor_is_fast(life: Facts) -> None:
+    for record in life["records"]:
+        assert not any(record["slow"].values()), record
+
+
+def test_the_budget_holds_in_every_stretch(life: Facts) -> None:
+    budget = 13 * MIB
+    over = [record for record in life["records"] if record["fast"] > budget]
+    assert not over
+    # and it is used: Q beside P and S, A beside P and S
+    assert max(record["fast"] for record in life["records"]) >= 12 * MIB
+
+
+def test_every_byte_of_the_schedule_is_accounted_for(life: Facts) -> None:
+    totals = life["totals"]
+    assert totals["demote/plan/moved"] == STEPS * 12 * MIB
+    assert totals["promote/plan/moved"] == STEPS * 12 * MIB
+    assert totals["promote/initial/moved"] == 4 * MIB
+    assert not [entry for entry in totals if entry.endswith("/failed")]
+    middle = [step for step in life["steps"] if step["step"] == 2]
+    assert middle[0]["promoted_bytes"] == middle[0]["demoted_bytes"] == 12 * MIB
+
+
+def test_sampling_goes_on_through_moves(armed: Facts) -> None:
+    seen = armed["samples"]["pages"]
+    assert seen["HEAP"] == (4 + 6) * MIB // 4096
+    assert seen["ARENA"] == (6 + 2) * MIB // 4096
+    assert armed["stats"]["lost"] == 0
+    assert set(armed["samples"]["nodes"]) <= {"0", "1"}
+
+
+def test_the_targets_death_ends_the_mover_quietly(life: Facts) -> None:
+    assert life["ended"] == ["the process is gone"]
