@@ -111,9 +111,7 @@ def _converted(file: Path, key: str, value: Any, default: Any) -> Any:
 
 def _check(config: Config) -> None:
     if config.ebpf not in ("auto", "off", "required"):
-        raise SentinelError(
-            "bad-config", f"ebpf = {config.ebpf!r}", "use auto, off or required"
-        )
+        raise SentinelError("bad-config", f"ebpf = {config.ebpf!r}", "use auto, off or required")
     records = config.log_records
     if not 4096 <= records <= 1 << 24 or records & (records - 1):
         raise SentinelError(

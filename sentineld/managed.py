@@ -73,7 +73,7 @@ class Managed:
 
     def start(self) -> None:
         """Follow the schedule from the next boundary on."""
-        self._link.set_flags(on=protocol.FLAG_SLEEPING)
+        self._link.set_flags(on=protocol.Flag.SLEEPING)
         self.mover.start(self._link.segment.position())
         self._pump.start()
 
@@ -86,7 +86,7 @@ class Managed:
             self._diverged_seen, self._diverged_step = words.diverged_steps, words.step
         elif words.step > self._diverged_step + 1:
             self._diverged_in_row = 0
-        diverged = words.mode != protocol.MODE_REPLAY
+        diverged = words.mode != protocol.Mode.REPLAY
         if diverged and not self._paused:
             self.mover.pause()
         elif self._paused and not diverged:
@@ -100,7 +100,7 @@ class Managed:
 
     def stop(self) -> None:
         """End mover and pump; pages stay where they are."""
-        self._link.set_flags(off=protocol.FLAG_SLEEPING)
+        self._link.set_flags(off=protocol.Flag.SLEEPING)
         if not self._stop.is_set():
             self._stop.set()
             os.write(self._stop_write, b"x")

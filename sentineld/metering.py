@@ -40,15 +40,16 @@ class Metering:
 
     def on_step(self, step: Step) -> bool:
         """A whole step has passed; True once enough of them are metered."""
-        boundaries = step.records[step.records["event"] == protocol.EVENT_BOUNDARY]
-        if not np.all(boundaries["address"]) or not step.end_epoch:
+        boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
+        if not np.all(boundaries["address"]):
             self._unmetered += 1
             if self._unmetered > STEPS_WITHOUT_SUCCESS_MAX:
                 self.fail("no step was metered whole")
                 return True
             return False
         end = np.zeros(1, boundaries.dtype)
-        end["address"], end["time_ns"] = step.end_epoch, step.end_ns
+        end_epoch = int(boundaries["address"][-1]) + 1
+        end["address"], end["time_ns"] = end_epoch, step.end_ns
         self._sampling.collect()
         words = self._link.segment.words()
         moves = self._managed.mover.ledger.step(step.number)
@@ -64,7 +65,7 @@ class Metering:
                 moves.late_moves,
             )
         )
-        self._sampling.forget_before(step.end_epoch)
+        self._sampling.forget_before(end_epoch)
         return len(self._metered) >= self._wanted
 
     def done(self) -> StepMeter | None:

@@ -129,7 +129,13 @@ class Profiling:
             return None
         assert self._layout is not None
         profile = build_profile(
-            step, samples, ops, layers, cuts=self._layout.cuts, timed=self._before
+            step,
+            samples,
+            ops,
+            layers,
+            cuts=self._layout.cuts,
+            timed=self._before,
+            heap_base=self._link.segment.heap_base,
         )
         words = self._link.segment.words()
         budget_bytes = self._goal.fast.resolve(profile.peak_bytes)
@@ -159,8 +165,8 @@ class Profiling:
 
     def _on_access_step(self, step: Step, sampling: Sampling) -> None:
         assert self._layout is not None
-        boundaries = step.records[step.records["event"] == protocol.EVENT_BOUNDARY]
-        cuts = np.count_nonzero(boundaries["detail"] == protocol.BOUNDARY_CUT)
+        boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
+        cuts = np.count_nonzero(boundaries["detail"] == protocol.Boundary.CUT)
         if np.all(boundaries["address"] != 0) and cuts == len(self._layout.cuts):
             sampling.collect()
             self._access = (step, sampling.samples())

@@ -46,7 +46,7 @@ class Sampling:
                 self._added[start] = size
             self.sampler.arm(start, size)
         self._samples.clear()
-        on = protocol.FLAG_EPOCHS | (protocol.FLAG_RESIDENCY if residency else 0)
+        on = protocol.Flag.EPOCHS | (protocol.Flag.RESIDENCY if residency else 0)
         self._link.set_flags(on=on)
 
     def collect(self) -> None:
@@ -67,12 +67,12 @@ class Sampling:
 
     def disarm(self) -> None:
         """Stop sampling; the attachment stays."""
-        self._link.set_flags(off=protocol.FLAG_EPOCHS | protocol.FLAG_RESIDENCY)
+        self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
         for start, size in self._added.items():
             self.sampler.disarm(start, size)
         self._samples.clear()
 
     def close(self) -> None:
         """Detach from the process; the kernel disarms what is armed."""
-        self._link.set_flags(off=protocol.FLAG_EPOCHS | protocol.FLAG_RESIDENCY)
+        self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
         self.sampler.close()

@@ -274,7 +274,7 @@ class Session:
             self.link, self._planned.plan, self._planned.profile, self._tiers(), on_exit=self.end
         )
         self.managed.enter()
-        self.link.set_flags(off=protocol.FLAG_RECORD)
+        self.link.set_flags(off=protocol.Flag.RECORD)
         self.managed.start()
         self._save(self._layout_id)
         self.lifecycle.enter(
@@ -313,7 +313,7 @@ class Session:
     def _begin_recording(self) -> None:
         self.link.segment.drain()
         self._cutter = StepCutter()
-        self.link.set_flags(on=protocol.FLAG_RECORD)
+        self.link.set_flags(on=protocol.Flag.RECORD)
 
     def _detach(self) -> None:
         if self.lifecycle.state is State.REGISTERED:
@@ -326,7 +326,7 @@ class Session:
     def _unmanage(self, reason: str) -> None:
         """Back to registered: nothing armed, nothing recorded, no moves."""
         self._stop_managing()
-        self.link.set_flags(off=protocol.FLAG_RECORD)
+        self.link.set_flags(off=protocol.Flag.RECORD)
         try:
             self.link.send({"type": "detach"})
         except EOFError:
@@ -367,7 +367,7 @@ class Session:
 
     def _end_metering(self) -> None:
         assert self._metering is not None
-        self.link.set_flags(off=protocol.FLAG_RECORD)
+        self.link.set_flags(off=protocol.Flag.RECORD)
         self.last_meter = self._metering.done()
         self._metering = None
 

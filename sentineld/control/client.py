@@ -53,9 +53,7 @@ def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -
     )
 
 
-def _exchange(
-    connection: socket.socket, verb: str, arguments: dict[str, Any]
-) -> dict[str, Any]:
+def _exchange(connection: socket.socket, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
     buffer = FrameBuffer()
     try:
         connection.sendall(

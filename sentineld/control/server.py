@@ -143,9 +143,7 @@ class ShimServer:
         receiver: list[Callable[[Message | None], None]] = []
         self._loop.add_reader(frames.fileno(), self._read, frames, receiver)
 
-    def _read(
-        self, frames: FrameSocket, receiver: list[Callable[[Message | None], None]]
-    ) -> None:
+    def _read(self, frames: FrameSocket, receiver: list[Callable[[Message | None], None]]) -> None:
         try:
             for message in frames.receive():
                 if receiver:

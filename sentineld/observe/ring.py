@@ -57,8 +57,8 @@ class ControlSegment:
         self._map = mmap.mmap(fd, size)
         self._header = np.frombuffer(self._map, protocol.CONTROL_DTYPE, 1)
         fixed = self._header[0].copy()
-        if fixed["magic"] != protocol.CONTROL_MAGIC or fixed["version"] != protocol.VERSION:
-            raise _mismatch(f"it says version {int(fixed['version'])}, not {protocol.VERSION}")
+        if fixed["magic"] != protocol.CONTROL_MAGIC or fixed["version"] != protocol.SHIM_VERSION:
+            raise _mismatch(f"it says version {int(fixed['version'])}, not {protocol.SHIM_VERSION}")
         offset, records = int(fixed["ring_offset"]), int(fixed["ring_records"])
         whole = offset + records * RECORD_DTYPE.itemsize
         if records < 2 or records & (records - 1) or offset < 512 or offset % 64 or whole > size:

@@ -24,11 +24,11 @@ class ShimLink:
         self.pid = connection.peer()[0]
         self.uid = connection.peer()[1]
         self.hello = hello
-        if hello.get("version") != protocol.VERSION:
+        if hello.get("version") != protocol.SHIM_VERSION:
             raise SentinelError(
                 "protocol-mismatch",
                 f"process {self.pid} speaks shim protocol {hello.get('version')}, "
-                f"not {protocol.VERSION}",
+                f"not {protocol.SHIM_VERSION}",
                 "run the training with the shim that came with this daemon",
             )
         try:
@@ -50,7 +50,7 @@ class ShimLink:
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         """Send a message that the shim reads at its next step begin. Raises EOFError."""
         self.connection.send(message, fds)
-        self.set_flags(on=protocol.FLAG_MESSAGE)
+        self.set_flags(on=protocol.Flag.MESSAGE)
 
     def set_flags(self, on: int = 0, off: int = 0) -> None:
         """Change the flag word."""

@@ -11,7 +11,6 @@ from sentineld.config import load
 from sentineld.errors import SentinelError
 
 
-
 def test_later_files_win(tmp_path: Path) -> None:
     main = tmp_path / "config.toml"
     main.write_text('fast = "30%"\npolicy = "first-touch"\n[tiers]\nfast = [0]\n')

@@ -75,11 +75,15 @@ def test_descriptors_travel_with_their_frame() -> None:
     receiver.close()
 
 
+def fill(sender: FrameSocket) -> None:
+    for _ in range(100_000):
+        sender.send({"text": "x" * 1000})
+
+
 def test_a_peer_that_does_not_read_is_gone() -> None:
     ours, theirs = socket.socketpair()
     sender = FrameSocket(ours)
     with pytest.raises(EOFError):
-        for _ in range(100_000):
-            sender.send({"text": "x" * 1000})
+        fill(sender)
     sender.close()
     theirs.close()

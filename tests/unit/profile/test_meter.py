@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The meter on a step small enough to count by hand.
 
-    epoch      10        11        12        13 (next step)
-    boundary    0         1         2
-    page 1   fast       fast       slow
-    page 2   slow(w)     .         fast
-    resident  2+1        1+2       1+2        (pages on node 0 + node 1)
+epoch      10        11        12        13 (next step)
+boundary    0         1         2
+page 1   fast       fast       slow
+page 2   slow(w)     .         fast
+resident  2+1        1+2       1+2        (pages on node 0 + node 1)
 """
 
 from __future__ import annotations
