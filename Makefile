@@ -38,15 +38,15 @@ integration: $(VENV)/.torch shim ## Tests of parts together, on this machine
 	$(PYTEST) tests/integration -m "not long" $(PYTEST_ARGS)
 
 .PHONY: guest
-guest: $(VENV)/.torch vm-tools shim ## Tests in the two-tier guest
+guest: $(VENV)/.torch vm shim ## Tests in the two-tier guest
 	$(PYTEST) tests/vm -m "not long" $(PYTEST_ARGS)
 
 .PHONY: test
-test: lint $(VENV)/.torch vm-tools shim ## All of them; the command for continuous integration
+test: lint $(VENV)/.torch vm shim ## All of them; the command for continuous integration
 	$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 .PHONY: test-long
-test-long: lint $(VENV)/.torch vm-tools shim ## All tests, the long ones too, with full counts
+test-long: lint $(VENV)/.torch vm shim ## All tests, the long ones too, with full counts
 	SENTINELD_HYPOTHESIS=long $(PYTEST) --timeout 7200 $(PYTEST_ARGS)
 
 ##@ The two-tier machine
