@@ -8,6 +8,7 @@ It knows nothing of sentineld: `python train.py` trains it, and so does
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import time
 from pathlib import Path
@@ -22,7 +23,7 @@ class PositionGate(nn.Module):
 
     def __init__(self, positions: int, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(positions, width))
+        self.weight = nn.Parameter(torch.rand(positions, width))
 
     def forward(self, x: Tensor, shift: Tensor) -> Tensor:
         """x: [sequences, positions, width]; shift: [sequences, 1, width]."""
@@ -34,7 +35,7 @@ class PositionValue(nn.Module):
 
     def __init__(self, positions: int, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(positions, width) / 4)
+        self.weight = nn.Parameter((torch.rand(positions, width) - 0.5) / 2)
         self.bias = nn.Parameter(torch.zeros(positions, width))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,16 +90,23 @@ class Network(nn.Module):
         return logits
 
 
-def markov_batch(
-    transitions: Tensor, sequences: int, positions: int, generator: torch.Generator
-) -> Tensor:
-    """Draw int64 [sequences, positions + 1] from a Markov chain; transitions: rows sum to 1."""
-    state = torch.randint(len(transitions), (sequences,), generator=generator)
-    chain = [state]
-    for _ in range(positions):
-        state = torch.multinomial(transitions[state], 1, generator=generator).squeeze(1)
-        chain.append(state)
-    return torch.stack(chain, 1)
+class MarkovText:
+    """Seeded sequences of symbols, each drawn by the symbol before it."""
+
+    def __init__(self, symbols: int, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._symbols = range(symbols)
+        self._weights = [[self._random.random() ** 4 for _ in range(symbols)] for _ in range(symbols)]
+
+    def batch(self, sequences: int, length: int) -> Tensor:
+        """Draw int64 [sequences, length]."""
+        return torch.tensor([self._sequence(length) for _ in range(sequences)])
+
+    def _sequence(self, length: int) -> list[int]:
+        drawn = [self._random.choice(self._symbols)]
+        while len(drawn) < length:
+            drawn += self._random.choices(self._symbols, self._weights[drawn[-1]])
+        return drawn
 
 
 def wait_for(path: Path) -> None:
@@ -131,17 +139,15 @@ def main(arguments: list[str]) -> None:
         print("waiting", flush=True)
         wait_for(options.wait_file)
     torch.manual_seed(options.seed)
-    generator = torch.Generator().manual_seed(options.seed)
+    text = MarkovText(options.symbols, options.seed)
     model = Network(
         options.symbols, options.positions, options.width, options.narrow, options.blocks
     )
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-4, momentum=0.9, foreach=False)
-    transitions = torch.rand(options.symbols, options.symbols, generator=generator).pow_(4)
-    transitions /= transitions.sum(1, keepdim=True)
     step = 0
     while options.steps == 0 or step < options.steps:
         begin = time.monotonic()
-        chain = markov_batch(transitions, options.sequences, options.positions, generator)
+        chain = text.batch(options.sequences, options.positions + 1)
         optimizer.zero_grad()
         logits = model(chain[:, :-1])
         loss = functional.cross_entropy(logits.flatten(0, 1), chain[:, 1:].flatten())

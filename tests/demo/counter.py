@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host's side of the QEMU plugin that counts cache-missing accesses by node.
+
+The plugin (tests/demo/plugin/counter.c) and this process share one file. The
+layout here is that of `struct shared` there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+NODES_MAX = 4
+RANGES_MAX = 16
+CPUS_MAX = 8
+GRAINS = 64
+GRAIN_BYTES = 256 << 20
+PLACES = ("tensors", "user_other", "kernel")
+
+SWITCH_SECONDS = 30.0
+"""An idle CPU looks at the switch; two busy ones are never idle for long."""
+
+
+class Range(ctypes.Structure):
+    """Addresses from start to end, exclusive."""
+
+    _fields_ = [("start", ctypes.c_uint64), ("end", ctypes.c_uint64)]
+
+
+class Counts(ctypes.Structure):
+    """What one CPU did while counting was on."""
+
+    _fields_ = [
+        ("accesses", ctypes.c_uint64 * len(PLACES)),
+        ("misses", ctypes.c_uint64 * NODES_MAX * len(PLACES)),
+        ("elsewhere", ctypes.c_uint64),
+        ("grains", ctypes.c_uint64 * GRAINS),
+    ]
+
+
+class Shared(ctypes.Structure):
+    """struct shared of counter.c."""
+
+    _fields_ = [
+        ("wanted", ctypes.c_uint32),
+        ("active", ctypes.c_uint32),
+        ("node_count", ctypes.c_uint32),
+        ("range_count", ctypes.c_uint32),
+        ("nodes", Range * NODES_MAX),
+        ("tensors", Range * RANGES_MAX),
+        ("cpus", Counts * CPUS_MAX),
+    ]
+
+
+@dataclass(frozen=True)
+class Count:
+    """Misses by place ("tensors", "user_other", "kernel") and node."""
+
+    misses: dict[str, list[int]]
+    elsewhere: int
+    grains: dict[int, int]
+
+    def fast_share(self, place: str) -> float | None:
+        """Share of the misses at a place that node 0 served; None without misses."""
+        total = sum(self.misses[place])
+        return self.misses[place][0] / total if total else None
+
+    @property
+    def machine_fast_share(self) -> float | None:
+        """Share of all the machine's misses that node 0 served."""
+        total = sum(map(sum, self.misses.values()))
+        return sum(nodes[0] for nodes in self.misses.values()) / total if total else None
+
+    @property
+    def tensor_part(self) -> float | None:
+        """Share of all the machine's misses that were to tensors."""
+        total = sum(map(sum, self.misses.values()))
+        return sum(self.misses["tensors"]) / total if total else None
+
+
+class Counter:
+    """The plugin's switch and counters. Make it before QEMU starts."""
+
+    def __init__(self, path: Path, nodes: list[tuple[int, int]]) -> None:
+        """nodes: each node's addresses (start, end) as the plugin interface tells them."""
+        path.write_bytes(bytes(ctypes.sizeof(Shared)))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
+        self._shared = Shared.from_buffer(self._map)
+        self._shared.node_count = len(nodes)
+        for index, (start, end) in enumerate(nodes):
+            self._shared.nodes[index] = Range(start, end)
+
+    def start(self, tensors: list[tuple[int, int]]) -> None:
+        """Count from zero; tensors: the virtual addresses (start, end) at which tensors lie."""
+        if len(tensors) > RANGES_MAX:
+            raise ValueError(f"at most {RANGES_MAX} ranges, not {len(tensors)}")
+        for index, (begin, end) in enumerate(tensors):
+            self._shared.tensors[index] = Range(begin, end)
+        self._shared.range_count = len(tensors)
+        for cpu in range(CPUS_MAX):
+            self._shared.cpus[cpu] = Counts()
+        self._switch(1)
+
+    def stop(self) -> Count:
+        """Stop counting and say what was counted since start()."""
+        self._switch(0)
+        misses = {place: [0] * self._shared.node_count for place in PLACES}
+        grains: dict[int, int] = {}
+        elsewhere = 0
+        for cpu in self._shared.cpus:
+            elsewhere += cpu.elsewhere
+            for place, row in zip(PLACES, cpu.misses, strict=True):
+                for node in range(self._shared.node_count):
+                    misses[place][node] += row[node]
+            for grain, count in enumerate(cpu.grains):
+                if count:
+                    grains[grain] = grains.get(grain, 0) + count
+        return Count(misses, elsewhere, grains)
+
+    def _switch(self, on: int) -> None:
+        self._shared.wanted = on
+        deadline = time.monotonic() + SWITCH_SECONDS
+        while self._shared.active != on:
+            if time.monotonic() > deadline:
+                raise TimeoutError("the plugin does not answer: no CPU was idle")
+            time.sleep(0.005)
+
+
+def build(output: Path) -> Path:
+    """Compile the plugin to the path given and return it."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(__file__).parent / "plugin"
+    subprocess.run(
+        ["make", "-s", "-C", str(folder), f"OUT={output.resolve()}"],
+        check=True,
+        env={**os.environ, "MAKEFLAGS": ""},
+    )
+    return output

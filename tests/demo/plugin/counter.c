@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A QEMU plugin that counts, by NUMA node, the guest's accesses to memory that
+ * miss a small cache: the demo's second opinion on which node serves them. It
+ * knows nothing of the guest's kernel, page tables or processes.
+ *
+ *   -plugin counter.so,file=PATH
+ *
+ * PATH is struct shared below, which the host's program makes, reads and
+ * writes. Counting is switched by its `wanted` word. Switched off, no code of
+ * the guest is instrumented: the only callback left is that of an idle CPU,
+ * which looks at the word.
+ *
+ * A CPU's cache is L2_BYTES large, L2_WAYS-way, least recently used out, of
+ * physical lines. Before it stands a direct-mapped filter of a few virtual
+ * lines, so that a line's neighbouring words cost no translation. The filter
+ * is emptied when counting starts; afterwards a virtual line that has since
+ * become another physical one may hide one access.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "qemu_plugin_api.h"
+
+#define LINE_SHIFT 6
+#define FILTER_LINES 64
+#define L2_BYTES (1u << 20)
+#define L2_WAYS 8
+#define L2_SETS (L2_BYTES / (1u << LINE_SHIFT) / L2_WAYS)
+#define CPUS_MAX 8
+#define NODES_MAX 4
+#define RANGES_MAX 16
+#define GRAIN_SHIFT 28 /* 256 MiB */
+#define GRAINS 64 /* of the 16 GiB that addresses are told apart in */
+
+enum where { TENSORS, USER_OTHER, KERNEL, WHERE_COUNT };
+
+struct range {
+	uint64_t start;
+	uint64_t end;
+};
+
+/* The layout is that of tests/demo/counter.py; a test compares the sizes. */
+struct counts {
+	uint64_t accesses[WHERE_COUNT]; /* that passed the filter */
+	uint64_t misses[WHERE_COUNT][NODES_MAX];
+	uint64_t elsewhere; /* misses in memory of no node: ROM, firmware */
+	uint64_t grains[GRAINS]; /* misses by physical address, to check the nodes' ranges by */
+};
+
+struct shared {
+	_Atomic uint32_t wanted; /* by the host: 1 count, 0 rest */
+	_Atomic uint32_t active; /* by the plugin: what it does */
+	uint32_t node_count; /* by the host, before QEMU starts */
+	_Atomic uint32_t range_count; /* by the host while resting */
+	struct range nodes[NODES_MAX]; /* of addresses as the plugin interface gives them */
+	struct range tensors[RANGES_MAX]; /* of virtual addresses */
+	struct counts cpus[CPUS_MAX];
+};
+
+struct cache {
+	uint64_t filter[FILTER_LINES];
+	uint64_t lines[L2_SETS][L2_WAYS]; /* most recently used first; line + 1, 0: empty */
+};
+
+int qemu_plugin_version __attribute__((visibility("default"))) = QEMU_PLUGIN_INTERFACE;
+
+static struct shared *shared;
+static struct cache caches[CPUS_MAX];
+
+static bool hit(struct cache *cache, uint64_t line)
+{
+	uint64_t *set = cache->lines[line % L2_SETS];
+	uint64_t tag = line + 1;
+	unsigned int way = 0;
+	bool found;
+
+	while (way < L2_WAYS - 1 && set[way] != tag)
+		way++;
+	found = set[way] == tag;
+	memmove(set + 1, set, way * sizeof(*set));
+	set[0] = tag;
+	return found;
+}
+
+static enum where where(uint64_t vaddr)
+{
+	uint32_t count = atomic_load_explicit(&shared->range_count, memory_order_relaxed);
+
+	if (vaddr >> 63)
+		return KERNEL;
+	for (uint32_t i = 0; i < count && i < RANGES_MAX; i++)
+		if (vaddr >= shared->tensors[i].start && vaddr < shared->tensors[i].end)
+			return TENSORS;
+	return USER_OTHER;
+}
+
+static void count_miss(struct counts *counts, enum where place, uint64_t address)
+{
+	if (address >> GRAIN_SHIFT < GRAINS)
+		counts->grains[address >> GRAIN_SHIFT]++;
+	for (uint32_t node = 0; node < shared->node_count && node < NODES_MAX; node++) {
+		if (address >= shared->nodes[node].start && address < shared->nodes[node].end) {
+			counts->misses[place][node]++;
+			return;
+		}
+	}
+	counts->elsewhere++;
+}
+
+static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t vaddr, void *data)
+{
+	uint64_t virtual_line = vaddr >> LINE_SHIFT;
+	struct qemu_plugin_hwaddr *physical;
+	struct counts *counts;
+	struct cache *cache;
+	enum where place;
+	uint64_t address;
+
+	(void)data;
+	if (vcpu >= CPUS_MAX)
+		return;
+	cache = &caches[vcpu];
+	if (cache->filter[virtual_line % FILTER_LINES] == virtual_line)
+		return;
+	cache->filter[virtual_line % FILTER_LINES] = virtual_line;
+	physical = qemu_plugin_get_hwaddr(info, vaddr);
+	if (!physical || qemu_plugin_hwaddr_is_io(physical))
+		return;
+	address = qemu_plugin_hwaddr_phys_addr(physical);
+	counts = &shared->cpus[vcpu];
+	place = where(vaddr);
+	counts->accesses[place]++;
+	if (!hit(cache, address >> LINE_SHIFT))
+		count_miss(counts, place, address);
+}
+
+static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
+{
+	size_t count = qemu_plugin_tb_n_insns(tb);
+
+	(void)id;
+	for (size_t i = 0; i < count; i++)
+		qemu_plugin_register_vcpu_mem_cb(qemu_plugin_tb_get_insn(tb, i), on_access,
+						 QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW, NULL);
+}
+
+static void on_idle(qemu_plugin_id_t id, unsigned int vcpu);
+
+/* Runs with every CPU stopped, after all callbacks and translated code are gone. */
+static void on_reset(qemu_plugin_id_t id)
+{
+	bool count = atomic_load(&shared->wanted);
+
+	if (count) {
+		memset(caches, 0, sizeof(caches));
+		qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
+	}
+	qemu_plugin_register_vcpu_idle_cb(id, on_idle);
+	atomic_store(&shared->active, count);
+}
+
+/* The one place that is called with a CPU as the caller while nothing is instrumented. */
+static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
+{
+	static atomic_flag resetting = ATOMIC_FLAG_INIT;
+
+	(void)vcpu;
+	if (atomic_load(&shared->wanted) == atomic_load(&shared->active))
+		return;
+	if (atomic_flag_test_and_set(&resetting))
+		return;
+	qemu_plugin_reset(id, on_reset);
+	atomic_flag_clear(&resetting);
+}
+
+static int fail(const char *what, const char *name)
+{
+	fprintf(stderr, "counter plugin: %s %s: %s\n", what, name, strerror(errno));
+	return -1;
+}
+
+__attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info,
+							       int argc, char **argv)
+{
+	const char *path = NULL;
+	int fd;
+
+	for (int i = 0; i < argc; i++)
+		if (!strncmp(argv[i], "file=", 5))
+			path = argv[i] + 5;
+	if (!path || !info->system_emulation) {
+		fprintf(stderr, "counter plugin: needs file=PATH and a whole machine\n");
+		return -1;
+	}
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return fail("open", path);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (shared == MAP_FAILED)
+		return fail("map", path);
+	qemu_plugin_register_vcpu_idle_cb(id, on_idle);
+	return 0;
+}
