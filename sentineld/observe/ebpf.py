@@ -46,6 +46,8 @@ from sentineld.observe.ringbuf import RingBuffer
 RING_BYTES = 4 << 20
 """Bytes of the faults' ring: 131,072 records between two drains."""
 
+_MODULE_ABSENT = "the kernel module is not loaded: its accesses are not cross-checked"
+
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 
 _MAP_TYPES: dict[str, tuple[npt.DTypeLike, npt.DTypeLike]] = {
@@ -172,11 +174,13 @@ class EbpfProbes:
         except OSError as error:
             note = f"tracepoint {tracepoint} is not attached: {os.strerror(error.errno or 0)}"
             if error.errno == errno.ENOENT and tracepoint == "page_access":
-                note = "the kernel module is not loaded: its accesses are not cross-checked"
+                note = _MODULE_ABSENT
             if note not in self.notes:
                 self.notes.append(note)
             return
         self._links[tracepoint] = link
+        if tracepoint == "page_access" and _MODULE_ABSENT in self.notes:
+            self.notes.remove(_MODULE_ABSENT)
 
     def watch(self, pid: int, record: bool = True) -> None:
         """Count the faults of a process from zero; with record, hand over each one.

@@ -3,7 +3,8 @@
 
 The kernel's proc connector (netlink, through pyroute2) tells forks and execs;
 a pidfd for each process of a tree tells its exit, which netlink reports once
-per thread and may drop. Without the connector, trees are the processes that
+per thread and may drop. The exec of a process that has ended before its event
+is read is not told. Without the connector, trees are the processes that
 were there at track(), and exits are still sure.
 """
 
