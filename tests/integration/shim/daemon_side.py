@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's side of the shim protocol, as little of it as the shim's tests need.
+
+It speaks the real protocol over a real socket to a real training process. Its
+planner overlays every tensor of a recorded step in one arena, by size.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import mmap
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.shim import protocol
+from sentineld.shim.protocol import Alloc, Boundary, Event, Flag, Mode
+
+PAGE = 4096
+PATIENCE_SECONDS = 120.0
+TRAIN = Path(__file__).parent / "train.py"
+ROOT = Path(__file__).parents[3]
+
+Records = npt.NDArray[np.void]
+
+
+class Daemon:
+    """Listens at path and serves one shim at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(path))
+        self._listener.listen(1)
+        self._listener.settimeout(PATIENCE_SECONDS)
+        self._stop = threading.Event()
+
+    def accept(self) -> dict[str, Any]:
+        """Wait for a shim; returns its hello."""
+        self._connection, _ = self._listener.accept()
+        self._connection.settimeout(PATIENCE_SECONDS)
+        self._received = b""
+        self._descriptors: list[int] = []
+        self.hello = self.receive("hello")
+        control, self.event_fd = self._descriptors
+        self._descriptors = []
+        self._map = mmap.mmap(control, os.fstat(control).st_size)
+        os.close(control)
+        self.control = np.frombuffer(self._map, dtype=protocol.CONTROL_DTYPE, count=1)[0:1]
+        self.ring = np.frombuffer(
+            self._map,
+            dtype=protocol.RECORD_DTYPE,
+            offset=int(self.word("ring_offset")),
+            count=int(self.word("ring_records")),
+        )
+        self.tail = int(self.word("ring_head"))
+        self.set("ring_tail", self.tail)
+        self._beat = threading.Thread(target=self._beats, daemon=True)
+        self._beat.start()
+        self.set("barrier_timeout_ns", 5_000_000_000)
+        self.set("moves_done", 2**64 - 1)
+        self.send({"type": "welcome", "session": "s1"})
+        return self.hello
+
+    def _beats(self) -> None:
+        while not self._stop.wait(0.1):
+            self.set("heartbeat", time.monotonic_ns())
+
+    def word(self, name: str) -> int:
+        return int(self.control[name][0])
+
+    def set(self, name: str, value: int) -> None:
+        self.control[name][0] = value
+
+    def flags(self, flags: int) -> None:
+        self.set("flags", flags)
+
+    def send(self, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+        body = json.dumps(message).encode()
+        frame = struct.pack("<I", len(body)) + body
+        rights = array.array("i", descriptors)
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
+        sent = self._connection.sendmsg([frame], ancillary)
+        self._connection.sendall(frame[sent:])
+
+    def send_raw(self, data: bytes) -> None:
+        self._connection.sendall(data)
+
+    def receive(self, kind: str) -> dict[str, Any]:
+        """The next message of this kind; others before it are dropped."""
+        while True:
+            while len(self._received) >= 4:
+                (length,) = struct.unpack_from("<I", self._received)
+                if len(self._received) < 4 + length:
+                    break
+                message = json.loads(self._received[4 : 4 + length])
+                self._received = self._received[4 + length :]
+                if message["type"] == kind:
+                    return message
+            data, fds, _, _ = socket.recv_fds(self._connection, 65536, 8)
+            if not data:
+                raise EOFError("the shim hung up")
+            self._received += data
+            self._descriptors += fds
+
+    def take_descriptor(self) -> int:
+        return self._descriptors.pop(0)
+
+    def hung_up(self) -> bool:
+        """Whether the shim closes its end soon."""
+        poll = select.poll()
+        poll.register(self._connection, select.POLLRDHUP)
+        return bool(poll.poll(PATIENCE_SECONDS * 1000))
+
+    def wait_steps(self, count: int) -> None:
+        """Wait until the shim has begun that many more steps."""
+        goal = self.word("step") + count
+        wait_for(lambda: self.word("step") >= goal)
+
+    def drain(self) -> Records:
+        """Take all records that the ring holds."""
+        head = self.word("ring_head")
+        indices = np.arange(self.tail, head) % len(self.ring)
+        records = self.ring[indices].copy()
+        self.tail = head
+        self.set("ring_tail", head)
+        return records
+
+    def record(self, steps: int, extra_flags: int = 0) -> list[Records]:
+        """Record whole steps, one array of records each, STEP first."""
+        self.drain()
+        self.flags(Flag.RECORD | extra_flags)
+        self.wait_steps(steps + 1)
+        self.flags(0)
+        self.wait_steps(2)
+        records = self.drain()
+        starts = np.flatnonzero(records["event"] == Event.STEP)
+        return [records[a:b] for a, b in zip(starts, starts[1:], strict=False)][:steps]
+
+    def close(self) -> None:
+        """Go as a killed daemon goes: no goodbye, the heartbeat stops."""
+        self._stop.set()
+        self._connection.close()
+        self._listener.close()
+        self.path.unlink(missing_ok=True)
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+
+
+def sequence(step: Records) -> list[tuple[int, ...]]:
+    """What must repeat: the step's own births by size, and the boundaries by kind and cursor."""
+    births = (step["event"] == Event.ALLOC) & (step["detail"] == Alloc.STEP)
+    kept = step[births | (step["event"] == Event.BOUNDARY)]
+    return [
+        (int(r["event"]), int(r["bytes"]), int(r["value"]), int(r["layer"]), int(r["detail"]))
+        for r in kept
+    ]
+
+
+def births(step: Records) -> Records:
+    """The step's own allocations, in order."""
+    return step[(step["event"] == Event.ALLOC) & (step["detail"] == Alloc.STEP)]
+
+
+def _memory_events(step: Records) -> Records:
+    """The step's own births, and all deaths, in order."""
+    own = (step["event"] == Event.ALLOC) & (step["detail"] == Alloc.STEP)
+    return step[own | (step["event"] == Event.FREE)]
+
+
+def _lifetimes(first: Records, second: Records) -> list[tuple[int, int, int]]:
+    """(size, birth, death) by slot, as events since the first step's begin."""
+    events = np.concatenate([_memory_events(first), _memory_events(second)])
+    step_events = len(_memory_events(first))
+    made: list[list[int]] = []
+    by_address: dict[int, int] = {}
+    for index, record in enumerate(events):
+        address = int(record["address"])
+        if record["event"] == Event.FREE:
+            slot = by_address.pop(address, None)
+            if slot is not None:
+                made[slot][2] = index
+        elif index < step_events:
+            by_address[address] = len(made)
+            made.append([int(record["bytes"]), index, 2 * step_events])
+    return [(size, birth, death) for size, birth, death in made]
+
+
+def _alive(birth: int, death: int, step_events: int) -> npt.NDArray[np.bool_]:
+    alive = np.zeros(step_events, dtype=np.bool_)
+    alive[np.arange(birth, death) % step_events] = True
+    return alive
+
+
+def overlay(first: Records, second: Records) -> tuple[Records, int]:
+    """Offsets for all tensors, the largest first at its lowest free place.
+
+    Who lives longer than a whole step (a loop variable dies after its successor's birth) meets
+    its own next birth, so no fixed place can hold it: it stays in the heap.
+    """
+    tensors = _lifetimes(first, second)
+    step_events = len(_memory_events(first))
+    slots = np.zeros(len(tensors), dtype=protocol.SLOT_DTYPE)
+    slots["bytes"] = [size for size, _, _ in tensors]
+    placed: list[tuple[int, int, npt.NDArray[np.bool_]]] = []
+    for slot in sorted(range(len(tensors)), key=lambda n: -tensors[n][0]):
+        size, birth, death = tensors[slot]
+        if death - birth > step_events:
+            continue
+        pages = -(-size // PAGE) * PAGE
+        alive = _alive(birth, death, step_events)
+        offset = 0
+        for start, end, other in sorted(placed, key=lambda item: item[0]):
+            if start < offset + pages and offset < end and bool((alive & other).any()):
+                offset = end
+        placed.append((offset, offset + pages, alive))
+        slots[slot] = (size, offset, protocol.SlotFlag.PLANNED, 0)
+    return slots, max((end for _, end, _ in placed), default=0)
+
+
+def layout_bytes(
+    slots: Records,
+    arena_bytes: int,
+    boundary_count: int,
+    *,
+    layout_id: int = 1,
+    cuts: tuple[int, ...] = (),
+    regions: tuple[tuple[int, int, int], ...] = (),
+    waits: tuple[tuple[int, int, int], ...] = (),
+    heap_node: int = -1,
+) -> bytes:
+    """struct sentinel_layout; waits: (at boundary, for boundary, flags)."""
+    cut_table = np.array(cuts, dtype="<u4")
+    region_table = np.array([(*r, 0) for r in regions], dtype=protocol.REGION_DTYPE)
+    wait_table = np.zeros(boundary_count, dtype=protocol.WAIT_DTYPE)
+    for at, boundary, flags in waits:
+        wait_table[at] = (boundary, flags)
+    parts, offsets = b"", []
+    for table in (slots, cut_table, region_table, wait_table):
+        parts += b"\0" * (-len(parts) % 8)
+        offsets.append(protocol.LAYOUT_DTYPE.itemsize + len(parts))
+        parts += table.tobytes()
+    header = np.zeros(1, dtype=protocol.LAYOUT_DTYPE)
+    header["magic"], header["version"] = protocol.LAYOUT_MAGIC, protocol.SHIM_VERSION
+    header["slot_count"], header["cut_count"] = len(slots), len(cuts)
+    header["region_count"], header["boundary_count"] = len(regions), boundary_count
+    header["layout_id"], header["arena_bytes"] = layout_id, arena_bytes
+    header["heap_node"] = heap_node
+    for name, offset in zip(("slots", "cuts", "regions", "waits"), offsets, strict=True):
+        header[f"{name}_offset"] = offset
+    header["total_bytes"] = protocol.LAYOUT_DTYPE.itemsize + len(parts)
+    return header.tobytes() + parts
+
+
+def memfd(data: bytes) -> int:
+    descriptor = os.memfd_create("layout", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.write(descriptor, data)
+    return descriptor
+
+
+def boundary_count(step: Records) -> int:
+    return int((step["event"] == Event.BOUNDARY).sum())
+
+
+def send_layout(daemon: Daemon, data: bytes, layout_id: int = 1) -> dict[str, Any]:
+    """Send a layout and wait for the shim's answer."""
+    descriptor = memfd(data)
+    daemon.send({"type": "layout", "layout_id": layout_id}, (descriptor,))
+    os.close(descriptor)
+    return daemon.receive("layout")
+
+
+def identical_steps(daemon: Daemon) -> tuple[Records, Records]:
+    """Two recorded consecutive steps that are the same."""
+    for _ in range(20):
+        first, second = daemon.record(2)
+        if sequence(first) == sequence(second) and len(births(first)):
+            return first, second
+    raise AssertionError("the training does not repeat itself")
+
+
+def manage(daemon: Daemon, **options: Any) -> Records:
+    """Record, plan, send: the process is in REPLAY afterwards. Returns the slots."""
+    first, second = identical_steps(daemon)
+    slots, arena_bytes = overlay(first, second)
+    count = boundary_count(first) + len(options.get("cuts", ()))
+    answer = send_layout(daemon, layout_bytes(slots, arena_bytes, count, **options))
+    assert answer["ok"], answer
+    daemon.wait_steps(3)
+    return slots
+
+
+class Training:
+    """train.py in a process of its own, under the shim or plain."""
+
+    def __init__(self, *arguments: str, socket_path: Path | None = None, stop: Path) -> None:
+        self._stop = stop
+        self._arguments = arguments
+        command = [sys.executable, "-m", "sentineld.shim", str(TRAIN)]
+        environment = dict(os.environ, SENTINELD_SHIM_SOCKET=str(socket_path))
+        self.process = subprocess.Popen(
+            [*command, arguments[0], str(stop), *arguments[1:]],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
+        self._output: tuple[str, str] = ("", "")
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        self._output = self.process.communicate()
+
+    def finish(self) -> list[str]:
+        """End the training after its current step; returns its losses."""
+        self._stop.touch()
+        self._reader.join(PATIENCE_SECONDS)
+        assert self.process.returncode == 0, self._output[1]
+        assert "unmanaged" not in self._output[1], self._output[1]
+        return self._output[0].splitlines()
+
+    def plain_losses(self, steps: int) -> list[str]:
+        """The same training without the shim."""
+        command = [sys.executable, str(TRAIN), self._arguments[0], str(steps)]
+        done = subprocess.run(
+            [*command, *self._arguments[1:]], capture_output=True, text=True, cwd=ROOT, check=True
+        )
+        return done.stdout.splitlines()
+
+
+__all__ = ["Alloc", "Boundary", "Daemon", "Event", "Mode", "Training", "manage", "wait_for"]

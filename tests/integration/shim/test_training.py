@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real trainings under the shim, managed by a real peer: same losses, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sentineld.observe.model import OP_ACCESS_DTYPE
+from sentineld.shim.protocol import Boundary, Event, Mode
+from tests.integration.shim import daemon_side as side
+from tests.integration.shim.daemon_side import Daemon, Training
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    peer = Daemon(tmp_path / "shim.sock")
+    yield peer
+    peer.close()
+
+
+def start(daemon: Daemon, tmp_path: Path, *arguments: str) -> Training:
+    training = Training(*arguments, socket_path=daemon.path, stop=tmp_path / "stop")
+    daemon.accept()
+    return training
+
+
+def check_losses(training: Training) -> None:
+    losses = training.finish()
+    assert len(losses) > 5
+    assert losses == training.plain_losses(len(losses))
+
+
+@pytest.mark.parametrize("model", ["cnn", "transformer"])
+def test_every_steady_tensor_is_planned(daemon: Daemon, tmp_path: Path, model: str) -> None:
+    training = start(daemon, tmp_path, model)
+    slots = side.manage(daemon)
+    (step,) = daemon.record(1)
+    births = side.births(step)
+    base, size = daemon.word("arena_base"), daemon.word("arena_bytes")
+    in_arena = (births["address"] >= base) & (births["address"] < base + size)
+    planned = slots["flags"] != 0
+    assert births["bytes"].tolist() == slots["bytes"].tolist()
+    assert in_arena.tolist() == planned.tolist()
+    print(f"{model}: {planned.sum()} of {len(slots)} births planned, arena {size} bytes")
+    # The loop's own variable outlives its successor's birth: the inputs, or the output.
+    assert (~planned).sum() == 1
+    daemon.wait_steps(20)
+    assert daemon.word("mode") == Mode.REPLAY
+    assert daemon.word("diverged_steps") == 0
+    assert daemon.word("ring_lost") == 0
+    check_losses(training)
+
+
+def test_records_tell_layers_and_live_tensors(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn")
+    step, _ = side.identical_steps(daemon)
+    names = daemon.receive("layers")["names"]
+    boundaries = step[step["event"] == Event.BOUNDARY]
+    assert boundaries["value"].tolist() == list(range(len(boundaries)))
+    assert boundaries["detail"][0] == Boundary.STEP
+    told = [(Boundary(b["detail"]).name, names[b["layer"]]) for b in boundaries]
+    forward = [name for kind, name in told if kind == "FORWARD"]
+    backward = [name for kind, name in told if kind == "BACKWARD"]
+    assert forward == ["first.0", "first.1", "act", "second.0", "second.1", "act", "head"]
+    assert backward == forward[::-1]
+    assert told[-1][0] == "OPTIMIZER"
+    live = step[(step["event"] == Event.ALLOC) & (step["detail"] == side.Alloc.LIVE)]
+    head = 16 * 16 * 16 * 10 * 4
+    # weight and Adam's two moments; the gradient dies in zero_grad
+    assert (live["bytes"] == head).sum() == 4
+    assert len(set(live["address"].tolist())) == len(live)
+    check_losses(training)
+
+
+def test_a_varying_batch_falls_back(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn", "--vary")
+    side.manage(daemon)
+    daemon.wait_steps(20)
+    assert daemon.word("diverged_steps") >= 3
+    assert daemon.word("layout_id") == 1
+    check_losses(training)
+
+
+def test_tensors_kept_over_steps_are_never_overlaid(daemon: Daemon, tmp_path: Path) -> None:
+    training = Training("transformer", "--keep", socket_path=daemon.path, stop=tmp_path / "stop")
+    daemon.accept()
+    first, second = daemon.record(3)[1:]
+    # A plan that is wrong about every lifetime: all tensors at offset 0.
+    slots = np.zeros(len(side.births(first)), dtype=side.protocol.SLOT_DTYPE)
+    slots["bytes"] = side.births(first)["bytes"]
+    slots["flags"] = side.protocol.SlotFlag.PLANNED | side.protocol.SlotFlag.DROP
+    arena = -(-int(slots["bytes"].max()) // side.PAGE) * side.PAGE
+    answer = side.send_layout(daemon, side.layout_bytes(slots, arena, side.boundary_count(second)))
+    assert answer["ok"]
+    daemon.wait_steps(10)
+    assert daemon.word("diverged_steps") >= 9
+    check_losses(training)
+
+
+def test_cuts_waits_and_dropped_pages(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn")
+    first, second = side.identical_steps(daemon)
+    slots, arena = side.overlay(first, second)
+    slots["flags"] |= side.protocol.SlotFlag.DROP
+    cuts = (0, len(slots) // 2, len(slots) - 1)
+    count = side.boundary_count(first) + len(cuts)
+    data = side.layout_bytes(
+        slots, arena, count, cuts=cuts, regions=((0, arena, 0),), heap_node=0, waits=((1, 0, 1),)
+    )
+    assert side.send_layout(daemon, data)["ok"]
+    daemon.wait_steps(3)
+    (step,) = daemon.record(1)
+    boundaries = step[step["event"] == Event.BOUNDARY]
+    assert len(boundaries) == count
+    cut = boundaries[boundaries["detail"] == Boundary.CUT]
+    assert tuple(cut["bytes"].tolist()) == cuts
+    daemon.wait_steps(10)
+    assert daemon.word("diverged_steps") == 0
+    # With nothing done since, boundary 1 waits for boundary 0 of the same step, then gives up.
+    daemon.set("barrier_timeout_ns", 20_000_000)
+    daemon.set("moves_done", 0)
+    side.wait_for(lambda: daemon.word("barrier_timeouts") == 1)
+    daemon.wait_steps(5)
+    assert daemon.word("barrier_timeouts") == 1
+    assert daemon.word("barrier_wait_ns") >= 20_000_000
+    check_losses(training)
+
+
+def test_a_barrier_holds_until_the_moves_are_done(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn")
+    daemon.set("barrier_timeout_ns", 60_000_000_000)
+    side.manage(daemon, waits=((1, 0, 1),))
+    daemon.set("moves_done", 0)
+    side.wait_for(lambda: daemon.word("position") & 0xFFFFFFFF == 1)
+    held = daemon.word("position")
+    training.process.send_signal(signal.SIGSTOP)
+    training.process.send_signal(signal.SIGCONT)
+    assert daemon.word("position") == held
+    daemon.set("moves_done", 2**64 - 1)
+    daemon.wait_steps(3)
+    assert daemon.word("barrier_timeouts") == 0
+    check_losses(training)
+
+
+def test_it_outlives_the_daemon_and_greets_the_next(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "transformer")
+    side.manage(daemon)
+    arena = daemon.word("arena_base")
+    daemon.close()
+    following = Daemon(daemon.path)
+    hello = following.accept()
+    assert (hello["layout_id"], hello["session"]) == (1, "s1")
+    assert following.word("arena_base") == arena
+    following.wait_steps(3)
+    assert following.word("mode") == Mode.REPLAY
+    following.send({"type": "detach"})
+    side.wait_for(lambda: following.word("mode") == Mode.DORMANT)
+    following.wait_steps(3)
+    assert following.word("arena_base") == 0
+    check_losses(training)
+    following.close()
+
+
+def test_forked_workers_leave_the_parent_alone(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn", "--workers", "2")
+    side.manage(daemon)
+    daemon.wait_steps(25)  # several epochs of 8 steps, each with new workers
+    assert daemon.word("layout_id") == 1
+    check_losses(training)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x02\0\0\0[]",
+        b"\x03\0\0\0\xff\xfe!",
+        b"\x0f\0\0\0" + b'{"type":"what"}',
+        b"\x13\0\0\0" + b'{"type":"epoch_fd"}',
+        b"\x80\x38\x01\0" + b"[" * 80000,
+    ],
+)
+def test_garbage_costs_the_connection_only(
+    daemon: Daemon, tmp_path: Path, garbage: bytes
+) -> None:
+    training = start(daemon, tmp_path, "cnn")
+    daemon.send_raw(garbage)
+    assert daemon.hung_up()
+    hello = daemon.accept()
+    assert hello["type"] == "hello"
+    check_losses(training)
+
+
+def test_bad_layouts_change_nothing(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn")
+    first, second = side.identical_steps(daemon)
+    slots, arena = side.overlay(first, second)
+    count = side.boundary_count(first)
+    good = side.layout_bytes(slots, arena, count)
+    outside = slots.copy()
+    outside["offset"][0] = arena
+    crooked = slots.copy()
+    crooked["offset"][0] += 1
+    bad = [
+        good[:50],
+        b"\0" * len(good),
+        good[:-8],
+        side.layout_bytes(outside, arena, count),
+        side.layout_bytes(crooked, arena, count),
+        side.layout_bytes(slots, arena, count, cuts=(5, 5)),
+        side.layout_bytes(slots, arena, count, regions=((0, arena + 4096, 0),)),
+        side.layout_bytes(slots, arena, count, regions=((0, arena, 1000),)),
+        side.layout_bytes(slots, arena, count, waits=((0, count, 1),)),
+    ]
+    for data in bad:
+        answer = side.send_layout(daemon, data)
+        assert not answer["ok"]
+        assert answer["error"]
+    assert daemon.word("layout_id") == 0
+    assert side.send_layout(daemon, good)["ok"]
+    check_losses(training)
+
+
+@pytest.mark.parametrize("model", ["cnn", "transformer"])
+def test_the_access_step_tells_reads_and_writes(
+    daemon: Daemon, tmp_path: Path, model: str
+) -> None:
+    training = start(daemon, tmp_path, model)
+    before, _ = side.identical_steps(daemon)
+    daemon.drain()
+    daemon.flags(side.Flag.RECORD)
+    daemon.send({"type": "profile_ops"})
+    message = daemon.receive("accesses")
+    descriptor = daemon.take_descriptor()
+    rows = np.frombuffer(os.pread(descriptor, 1 << 26, 0), dtype=OP_ACCESS_DTYPE)
+    os.close(descriptor)
+    daemon.flags(0)
+    daemon.wait_steps(2)
+    records = daemon.drain()
+    starts = np.flatnonzero(records["event"] == Event.STEP)
+    numbers = records["bytes"][starts].tolist()
+    at = numbers.index(message["step"])
+    step = records[starts[at] : starts[at + 1]]
+    assert len(rows) == message["count"] > 100
+    assert side.sequence(step) == side.sequence(before)
+    alive: dict[int, int] = {}
+    strays = untouched = 0
+    touched: set[int] = set()
+    position = 0
+    for row in rows:
+        while position < len(step) and step["time_ns"][position] <= row["time_ns"]:
+            record = step[position]
+            if record["event"] == Event.ALLOC:
+                alive[int(record["address"])] = int(record["bytes"])
+                touched.discard(int(record["address"]))
+            elif record["event"] == Event.FREE:
+                size = alive.pop(int(record["address"]), 0)
+                untouched += size > 0 and int(record["address"]) not in touched
+            position += 1
+        address = int(row["address"])
+        touched.add(address)
+        strays += alive.get(address, 0) < row["bytes"]
+    print(f"{model}: {len(rows)} rows, {strays} outside a live tensor, {untouched} never touched")
+    assert strays == 0
+    assert untouched == 0
+    check_losses(training)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training script that knows nothing of the shim: train.py MODEL (STEPS | STOP_FILE).
+
+Prints each step's loss, bit for bit; with a file's name, trains until that file exists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+
+class Cnn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16))
+        self.second = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16))
+        self.act = nn.ReLU(inplace=True)
+        self.head = nn.Linear(16 * 16 * 16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.act(self.first(x))
+        y = self.act(self.second(y) + y)
+        return self.head(nn.functional.max_pool2d(y, 2).flatten(1))
+
+    @staticmethod
+    def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(size, 3, 32, 32), torch.randint(10, (size,))
+
+
+class Transformer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(512, 64)
+        layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.1, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(64, 512)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(self.embed(x))).flatten(0, 1)
+
+    @staticmethod
+    def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = torch.randint(512, (size, 24))
+        return tokens, tokens.roll(1, 1).flatten()
+
+
+class Batches(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Fixed samples, cut out of one tensor that forked workers inherit."""
+
+    def __init__(self) -> None:
+        self.data = torch.randn(64, 3, 32, 32)
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        image = self.data[index] * 2
+        scratch = torch.ones(64 * 1024) * index  # a worker's own large tensors come and go
+        return image + scratch[0] * 0, torch.tensor(index % 10)
+
+
+def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[torch.Tensor]]:
+    """Endless training data as the options ask for."""
+    if args.workers:
+        data = Batches()
+        while True:
+            # New workers every epoch: forked from whatever the process is by then.
+            yield from torch.utils.data.DataLoader(data, batch_size=8, num_workers=args.workers)
+    for step in itertools.count():
+        varied = args.vary and step % 5 == 4
+        yield list(model.batch(6 if varied else 8))  # type: ignore[operator]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", choices=("cnn", "transformer"))
+    parser.add_argument("until")
+    parser.add_argument("--vary", action="store_true", help="every fifth batch is smaller")
+    parser.add_argument("--keep", action="store_true", help="keep activations over steps")
+    parser.add_argument("--workers", type=int, default=0)
+    args = parser.parse_args()
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    kind = Cnn if args.model == "cnn" else Transformer
+    model = kind()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    kept: list[torch.Tensor] = []
+    for step, (inputs, targets) in enumerate(batches(args, kind)):
+        if args.until.isdigit() and step >= int(args.until):
+            break
+        if not args.until.isdigit() and os.path.exists(args.until):
+            break
+        optimizer.zero_grad()
+        output = model(inputs)
+        loss = nn.functional.cross_entropy(output, targets)
+        loss.backward()
+        optimizer.step()
+        if args.keep:
+            kept = [*kept[-2:], output]
+        print(loss.item().hex(), *(old.sum().item().hex() for old in kept), flush=True)
+
+
+if __name__ == "__main__":
+    main()
