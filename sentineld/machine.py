@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +19,7 @@ from sentineld.observe.ebpf import EbpfProbes
 from sentineld.observe.ebpf_model import FAULT_DTYPE, EbpfCounters
 from sentineld.observe.kmodule import PageSampler
 from sentineld.observe.model import Records
+from sentineld.observe.procs import ProcessEvent, ProcessWatcher
 from sentineld.tiers import Tiers, discover
 from sentineld.units import FastBudget, format_bytes
 
@@ -38,6 +40,9 @@ class Machine:
         self._probes_lock = threading.Lock()
         self._faults: dict[int, list[Records]] = {}
         self._closed = False
+        self._processes = ProcessWatcher(lambda event: self.on_process(event))
+        self.on_process: Callable[[ProcessEvent], None] = lambda _: None
+        """Called from the watcher's threads for each event of a watched process's tree."""
 
     @classmethod
     def probe(cls, config: Config) -> Machine:
@@ -52,6 +57,9 @@ class Machine:
             problems.append(error)
             log.warning("%s", error)
         machine = cls(config, tiers, problems)
+        machine._processes.start()
+        if machine._processes.note:
+            log.info("%s", machine._processes.note)
         if config.ebpf == "required":
             machine._load_probes()
             if machine._probes is None:
@@ -81,7 +89,8 @@ class Machine:
             log.info("eBPF: %s", note)
 
     def watch(self, pid: int) -> None:
-        """Count a process's page faults and migrations, also once probes come later."""
+        """Follow a process's tree, count its page faults and migrations (also once probes come)."""
+        self._processes.track(pid)
         with self._probes_lock:
             self._faults[pid] = []
             if self._probes is not None:
@@ -89,6 +98,7 @@ class Machine:
 
     def unwatch(self, pid: int) -> None:
         """Forget a process."""
+        self._processes.untrack(pid)
         with self._probes_lock:
             if self._faults.pop(pid, None) is not None and self._probes is not None:
                 self._probes.unwatch(pid)
@@ -104,6 +114,10 @@ class Machine:
             if pid in self._faults:
                 self._faults[pid] = []
         return np.concatenate([np.empty(0, FAULT_DTYPE), *taken])
+
+    def tree(self, pid: int) -> list[int]:
+        """A watched process and its descendants, such as data-loader workers."""
+        return self._processes.processes(pid)
 
     def ebpf_counters(self) -> EbpfCounters | None:
         """The probes' counters, or None without probes."""
@@ -141,7 +155,8 @@ class Machine:
         }
 
     def close(self) -> None:
-        """Detach the probes."""
+        """Detach the probes and follow no process any more."""
+        self._processes.close()
         with self._probes_lock:
             self._closed = True
             if self._probes is not None:

@@ -132,6 +132,7 @@ class Session:
             "charged_bytes": managed.fast_bytes() if managed else 0,
             "peak_bytes": self.profile.peak_bytes if self.profile else 0,
             "step": words.step,
+            "processes": self._machine.tree(self.link.pid),
             "layout_id": words.layout_id,
             "small_bytes": words.small_bytes,
             "fallback_bytes": words.fallback_bytes,

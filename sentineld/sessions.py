@@ -13,6 +13,7 @@ from sentineld.control.frames import Message
 from sentineld.errors import SentinelError
 from sentineld.lifecycle import State
 from sentineld.machine import Machine
+from sentineld.observe.procs import ProcessEvent
 from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.registry import policy as find_policy
 from sentineld.profiling import Goal
@@ -31,6 +32,7 @@ class Sessions:
         self._states = states
         self._lock = threading.Lock()
         self._sessions: dict[int, Session] = {}
+        machine.on_process = self._process_event
 
     def hello(self, link: ShimLink) -> Callable[[Message | None], None]:
         """A shim said hello: make its session, or take up the one that a dead daemon left."""
@@ -43,6 +45,18 @@ class Sessions:
         session.start()
         log.info("process %d registered: %s", link.pid, session.lifecycle.reason)
         return session.on_message
+
+    def _process_event(self, event: ProcessEvent) -> None:
+        """A process of an attached tree forked, called exec or exited."""
+        with self._lock:
+            session = self._sessions.get(event.pid)
+        if session is None or event.pid != event.root:
+            return
+        if event.kind == "exec":
+            # Shim, arena and mappings went with the old program.
+            session.end("the process runs another program")
+        elif event.kind == "exit":
+            session.end("the process exited")
 
     def all(self) -> list[Session]:
         """Sessions, ended ones not included."""
