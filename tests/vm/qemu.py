@@ -41,8 +41,9 @@ class NodeSpeed:
 
 FAST = NodeSpeed(latency_ns=80, bandwidth_gigabytes=100)
 SLOW = NodeSpeed(latency_ns=250, bandwidth_gigabytes=30)
-"""DRAM on the socket, and memory behind a CXL link. The values are told, not felt:
-the emulator serves both nodes at one speed (see QEMU plugins for more)."""
+SLOWEST = NodeSpeed(latency_ns=350, bandwidth_gigabytes=10)
+"""DRAM on the socket, memory behind a CXL link, persistent memory. The values are
+told, not felt: the emulator itself serves all nodes at one speed."""
 
 SLOWEST_NODE = 2
 """The node that the three-tier variant's persistent memory comes up as."""
@@ -126,12 +127,14 @@ def _node_options(hardware: Hardware) -> list[str]:
         "node,nodeid=1,memdev=m1,initiator=0",
     ]
     distances = {(0, 1): 20}
+    speeds = {0: FAST, 1: SLOW}
     if hardware.variant == "three-tier":
         options += ["-numa", f"node,nodeid={SLOWEST_NODE},initiator=0"]
         distances |= {(0, SLOWEST_NODE): 40, (1, SLOWEST_NODE): 40}
+        speeds[SLOWEST_NODE] = SLOWEST
     for (source, target), value in distances.items():
         options += ["-numa", f"dist,src={source},dst={target},val={value}"]
-    for node, speed in ((0, FAST), (1, SLOW)):
+    for node, speed in speeds.items():
         prefix = f"hmat-lb,initiator=0,target={node},hierarchy=memory"
         latency = f"data-type=access-latency,latency={speed.latency_ns}"
         bandwidth = f"data-type=access-bandwidth,bandwidth={speed.bandwidth_gigabytes}G"

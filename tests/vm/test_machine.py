@@ -12,12 +12,13 @@ from . import kernel_log
 from .fixtures import FreshGuest
 from .guest import TREE, Guest
 from .host import REPOSITORY, MachineError
-from .qemu import FAST, SLOW, SLOWEST_NODE, NodeSpeed
+from .qemu import FAST, SLOW, SLOWEST, SLOWEST_NODE, NodeSpeed
 from .rootfs import BUILD_PLACE, in_root
 
 pytestmark = pytest.mark.guest
 
-TIERS = "cat /sys/devices/virtual/memory_tiering/memory_tier*/nodelist"
+TIERS = "cat $(ls -v /sys/devices/virtual/memory_tiering/memory_tier*/nodelist)"
+"""Each tier's nodes, fastest tier first."""
 
 WARNING_MODULE = """
 #include <linux/module.h>
@@ -99,6 +100,7 @@ def test_three_tiers(fresh_guest: FreshGuest) -> None:
     optane = fresh_guest("three-tier")
     assert optane.run(TIERS).stdout.split() == ["0", "1", str(SLOWEST_NODE)]
     assert optane.run("cat /sys/devices/system/node/has_memory").stdout.strip() == "0-2"
+    assert node_speed(optane, SLOWEST_NODE, "read") == SLOWEST
     script = f"numactl --membind {SLOWEST_NODE} cat /proc/self/numa_maps"
     assert f" N{SLOWEST_NODE}=" in optane.run(script).stdout
 
