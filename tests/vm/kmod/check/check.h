@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the checks of the kernel module share. A check controls: it forks a
+ * target, which does one call at a time as it is told, attaches to it and
+ * compares the log with what the target is known to have done.
+ */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/types.h>
+
+#include "../../../../kmod/sentinel_uapi.h"
+
+#define PAGE 4096ul
+#define ANY_NODE (-1)
+
+/* Ends the check as failed, with the place and a message, unless CONDITION holds. */
+#define CHECK(condition, ...)                                                                                \
+	do {                                                                                                 \
+		if (!(condition)) {                                                                          \
+			fprintf(stderr, "FAILED %s:%d: %s: ", __FILE__, __LINE__, #condition);               \
+			fprintf(stderr, __VA_ARGS__);                                                        \
+			fputc('\n', stderr);                                                                 \
+			exit(1);                                                                             \
+		}                                                                                            \
+	} while (0)
+
+/* A process that runs one function at a time; functions are of this program, which it forked from. */
+struct target {
+	pid_t pid;
+	int socket;
+};
+
+typedef uint64_t (*target_call_t)(uint64_t first, uint64_t second);
+
+struct target target_start(void);
+uint64_t target_call(struct target *target, target_call_t function, uint64_t first, uint64_t second);
+void target_begin(struct target *target, target_call_t function, uint64_t first, uint64_t second);
+uint64_t target_end(struct target *target);
+void target_send_fd(struct target *target, int fd);
+void target_stop(struct target *target);
+
+/* Calls for targets. */
+uint64_t map_pages(uint64_t pages, uint64_t populate); /* returns the address */
+uint64_t bind_pages(uint64_t address, uint64_t pages_and_node); /* pages << 8 | node */
+uint64_t read_pages(uint64_t address, uint64_t pages); /* returns the sum of the first words */
+uint64_t write_pages(uint64_t address, uint64_t pages); /* word 0 = page number */
+uint64_t minor_faults(uint64_t address, uint64_t pages); /* that reading the pages makes */
+uint64_t epoch_by_fd(uint64_t flags, uint64_t unused); /* returns the epoch or -errno */
+
+/* An open device with its session. */
+struct sampler {
+	int fd;
+	struct sentinel_log *log;
+	struct sentinel_access *ring;
+	uint64_t records;
+};
+
+int device_open(void);
+int attach(int fd, pid_t pid, uint64_t records); /* 0 or -errno, as the next two */
+int range_call(int fd, unsigned long command, uint64_t start, uint64_t bytes, struct sentinel_range *out);
+int epoch_call(int fd, uint32_t flags, struct sentinel_epoch *out);
+struct sampler sampler_open(pid_t pid, uint64_t records);
+void sampler_close(struct sampler *sampler);
+void sampler_add(struct sampler *sampler, uint64_t start, uint64_t pages);
+struct sentinel_range sampler_arm(struct sampler *sampler, uint64_t start, uint64_t pages);
+struct sentinel_range sampler_disarm(struct sampler *sampler, uint64_t start, uint64_t pages);
+uint32_t sampler_epoch(struct sampler *sampler);
+void sampler_epoch_fd(struct sampler *sampler, struct target *target);
+struct sentinel_stats sampler_stats(struct sampler *sampler);
+/* Takes all records; frees nothing: the caller frees *out. */
+size_t sampler_drain(struct sampler *sampler, struct sentinel_access **out);
+/* Takes all records and counts those of pages in [address, address + pages), on NODE. */
+size_t sampler_count(struct sampler *sampler, uint64_t address, uint64_t pages, int node);
+
+uint32_t mix(uint32_t a, uint32_t b); /* a hash: what the target does is a function of it */
+void move_to(pid_t pid, uint64_t address, uint64_t pages, int node);
+
+void check_accesses(void);
+void check_births(void);
+void check_zero_page(void);
+void check_nodes(void);
+void check_disarm(void);
+void check_residency(void);
+void check_arguments(void);
+void check_log(void);
+void check_sparse(void);
+void check_huge(void);
+void check_epoch_fd(void);
+void check_fork(void);
+void check_close(void);
+void check_kill(void);
+void check_end(void);
+void check_stress(void);
+void check_swap(void); /* with swap on */
+void check_tracepoint(void);
+void check_unhooked(void); /* a module just loaded, kernel.ftrace_enabled 0 */
+
+#endif

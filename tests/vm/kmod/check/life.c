@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Ends of sessions, of controllers and of targets; forks of both; the epoch fd's rules. */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGES 600ul
+
+static uint64_t start_armed(struct target *target, struct sampler *sampler)
+{
+	uint64_t address;
+
+	*target = target_start();
+	address = target_call(target, map_pages, PAGES, 1);
+	*sampler = sampler_open(target->pid, 1 << 14);
+	sampler_add(sampler, address, PAGES);
+	CHECK(sampler_arm(sampler, address, PAGES).pages_done == PAGES, "arm");
+	sampler_epoch_fd(sampler, target);
+	return address;
+}
+
+/* Armed pages would fault once each, in the module or in the kernel. */
+static void check_disarmed(struct target *target, uint64_t address)
+{
+	const uint64_t sum = PAGES * (PAGES - 1) / 2;
+	int fd = device_open();
+
+	CHECK(!attach(fd, target->pid, 4096), "the process is still attached");
+	close(fd);
+	CHECK(target_call(target, minor_faults, address, PAGES) == 0, "pages are still armed");
+	CHECK(target_call(target, read_pages, address, PAGES) == sum, "data");
+}
+
+/* Runs FUNCTION in a worker forked from the target and returns what it returned. */
+static uint64_t in_worker(target_call_t function, uint64_t first, uint64_t second)
+{
+	pid_t worker = fork();
+	int status;
+
+	if (worker == 0)
+		_exit(-(int)function(first, second));
+	CHECK(waitpid(worker, &status, 0) == worker && WIFEXITED(status), "worker");
+	return -(int64_t)WEXITSTATUS(status);
+}
+
+static uint64_t epoch_in_worker(uint64_t flags, uint64_t unused)
+{
+	return in_worker(epoch_by_fd, flags, unused);
+}
+
+static uint64_t other_ioctls(uint64_t unused, uint64_t fd)
+{
+	struct sentinel_stats stats;
+
+	(void)unused;
+	if (ioctl(fd, SENTINEL_IOC_STATS, &stats) == 0 || errno != ENOTTY)
+		return 1;
+	if (range_call(fd, SENTINEL_IOC_DISARM, 0, PAGE, NULL) != -ENOTTY)
+		return 2;
+	return mmap(NULL, PAGE, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED ? 0 : 3;
+}
+
+void check_epoch_fd(void)
+{
+	struct sentinel_epoch_fd out;
+	struct sampler sampler;
+	struct target target;
+	uint64_t address = start_armed(&target, &sampler);
+
+	CHECK(target_call(&target, epoch_by_fd, 0, 0) == 2, "epoch");
+	CHECK(target_call(&target, epoch_by_fd, SENTINEL_EPOCH_RESIDENCY, 0) == 3, "epoch");
+	CHECK(target_call(&target, epoch_by_fd, 2, 0) == (uint64_t)-EINVAL, "flags");
+	CHECK(target_call(&target, epoch_in_worker, 0, 0) == (uint64_t)-EXDEV, "a forked worker");
+	CHECK(target_call(&target, epoch_by_fd, 0, 0) == 4, "epoch");
+	CHECK(!ioctl(sampler.fd, SENTINEL_IOC_EPOCH_FD, &out), "EPOCH_FD");
+	CHECK(epoch_call(out.fd, 0, NULL) == -EXDEV, "the controller's own address space");
+	CHECK(other_ioctls(0, out.fd) == 0, "an epoch fd does more than epochs");
+
+	sampler_close(&sampler);
+	CHECK(target_call(&target, epoch_by_fd, 0, 0) == (uint64_t)-ESRCH, "after the session");
+	CHECK(target_call(&target, epoch_in_worker, 0, 0) == (uint64_t)-ESRCH, "after the session");
+	check_disarmed(&target, address);
+	close(out.fd);
+	target_stop(&target);
+}
+
+/* A worker that shares the target's pages writes its own copies. Returns 0 or what went wrong. */
+static uint64_t write_own_copies(uint64_t address, uint64_t unused)
+{
+	volatile uint64_t *word;
+
+	(void)unused;
+	for (uint64_t i = 0; i < PAGES; i++) {
+		word = (void *)(address + i * PAGE);
+		if (*word != i)
+			return -1;
+		*word = ~i;
+	}
+	for (uint64_t i = 0; i < PAGES; i++) {
+		word = (void *)(address + i * PAGE);
+		if (*word != ~i)
+			return -2;
+	}
+	return 0;
+}
+
+static uint64_t fork_and_write(uint64_t address, uint64_t unused)
+{
+	return in_worker(write_own_copies, address, unused);
+}
+
+static pid_t worker_pid;
+static int worker_pipe[2];
+
+/* A worker that lives, with all the target has, until the target ends it. */
+static uint64_t start_worker(uint64_t address, uint64_t unused)
+{
+	(void)unused;
+	CHECK(!pipe(worker_pipe), "pipe");
+	worker_pid = fork();
+	if (worker_pid == 0) {
+		char byte;
+
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		_exit(read(worker_pipe[0], &byte, 1) == 1 ? -(int)write_own_copies(address, 0) : 9);
+	}
+	return worker_pid;
+}
+
+static uint64_t finish_worker(uint64_t first, uint64_t second)
+{
+	int status;
+
+	(void)first;
+	(void)second;
+	CHECK(write(worker_pipe[1], "x", 1) == 1, "pipe");
+	CHECK(waitpid(worker_pid, &status, 0) == worker_pid, "waitpid");
+	return status;
+}
+
+void check_fork(void)
+{
+	const uint64_t sum = PAGES * (PAGES - 1) / 2;
+	struct sampler sampler;
+	struct target target;
+	uint64_t address = start_armed(&target, &sampler);
+
+	CHECK(target_call(&target, fork_and_write, address, 0) == 0, "the worker's data");
+	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == 0, "a worker's accesses are not ours");
+	CHECK(target_call(&target, read_pages, address, PAGES) == sum, "data");
+	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "the target stays armed");
+	sampler_epoch(&sampler);
+
+	/* while a worker shares the pages, a write must copy: isolation both ways */
+	target_call(&target, start_worker, address, 0);
+	target_call(&target, write_pages, address, PAGES);
+	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "writes that copy");
+	CHECK(sampler_stats(&sampler).passed_on >= PAGES, "copies are the kernel's");
+	sampler_epoch(&sampler);
+	CHECK(sampler_stats(&sampler).armed_pages == PAGES, "copies are armed");
+	CHECK(target_call(&target, finish_worker, 0, 0) == 0, "the worker saw the target's writes");
+	CHECK(target_call(&target, read_pages, address, PAGES) == sum, "data");
+	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "reads");
+	sampler_close(&sampler);
+	check_disarmed(&target, address);
+	target_stop(&target);
+}
+
+/* close() ends the session though a mapping, a dup and a child hold the file. */
+void check_close(void)
+{
+	struct sampler sampler;
+	struct target target;
+	uint64_t address = start_armed(&target, &sampler);
+	pid_t child = fork();
+	int copy;
+
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	copy = dup(sampler.fd);
+	close(sampler.fd);
+	CHECK(epoch_call(copy, 0, NULL) == -ESRCH, "the session goes on");
+	CHECK(range_call(copy, SENTINEL_IOC_ARM, address, PAGE, NULL) == -ESRCH, "ARM");
+	CHECK(range_call(copy, SENTINEL_IOC_ADD_RANGE, PAGE, PAGE, NULL) == -ESRCH, "ADD_RANGE");
+	CHECK(attach(copy, target.pid, 4096) == -EBUSY, "a file has one session");
+	CHECK(sampler.log->head == 0, "the log is still mapped");
+	check_disarmed(&target, address);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	sampler.fd = copy;
+	sampler_close(&sampler);
+	target_stop(&target);
+}
+
+/* A controller is killed while workers of its own and of the target live. */
+void check_kill(void)
+{
+	struct target target = target_start();
+	uint64_t address = target_call(&target, map_pages, PAGES, 1);
+	pid_t controller;
+	int ready[2];
+	char byte;
+
+	CHECK(!pipe(ready), "pipe");
+	controller = fork();
+	if (controller == 0) {
+		struct sampler sampler = sampler_open(target.pid, 4096);
+		pid_t child;
+
+		sampler_add(&sampler, address, PAGES);
+		sampler_arm(&sampler, address, PAGES);
+		sampler_epoch_fd(&sampler, &target);
+		child = fork();
+		if (child == 0) {
+			close(ready[1]);
+			pause();
+		}
+		CHECK(write(ready[1], &child, sizeof(child)) == sizeof(child), "pipe");
+		pause();
+	}
+	close(ready[1]);
+	{
+		pid_t child;
+
+		CHECK(read(ready[0], &child, sizeof(child)) == sizeof(child), "the controller failed");
+		target_call(&target, start_worker, address, 0);
+		kill(controller, SIGKILL);
+		CHECK(waitpid(controller, NULL, 0) == controller, "waitpid");
+		CHECK(read(ready[0], &byte, 1) == 0, "pipe");
+		check_disarmed(&target, address);
+		CHECK(target_call(&target, epoch_by_fd, 0, 0) == (uint64_t)-ESRCH, "epoch fd");
+		CHECK(target_call(&target, finish_worker, 0, 0) == 0, "the worker's data");
+		kill(child, SIGKILL);
+	}
+	target_stop(&target);
+}
+
+static uint64_t become_another(uint64_t first, uint64_t second)
+{
+	(void)first;
+	(void)second;
+	execl("/proc/self/exe", "kmod-check", "--sleep", NULL);
+	CHECK(false, "exec: %s", strerror(errno));
+}
+
+static void check_gone(struct sampler *sampler, uint64_t address)
+{
+	struct sentinel_stats stats;
+
+	CHECK(range_call(sampler->fd, SENTINEL_IOC_ARM, address, PAGE, NULL) == -ESRCH, "ARM");
+	CHECK(range_call(sampler->fd, SENTINEL_IOC_DISARM, address, PAGE, NULL) == -ESRCH, "DISARM");
+	CHECK(range_call(sampler->fd, SENTINEL_IOC_ADD_RANGE, PAGE, PAGE, NULL) == -ESRCH, "ADD_RANGE");
+	CHECK(epoch_call(sampler->fd, 0, NULL) == -ESRCH, "EPOCH");
+	stats = sampler_stats(sampler);
+	CHECK(stats.hits == 10, "%llu hits", stats.hits);
+	CHECK(sampler_count(sampler, address, PAGES, ANY_NODE) == 10, "the log outlives the target");
+	sampler_close(sampler);
+}
+
+/* The target ends, or calls exec, with pages armed. */
+void check_end(void)
+{
+	struct sampler sampler;
+	struct target target;
+	uint64_t address = start_armed(&target, &sampler);
+
+	target_call(&target, read_pages, address, 10);
+	kill(target.pid, SIGKILL);
+	target_stop(&target);
+	check_gone(&sampler, address);
+
+	address = start_armed(&target, &sampler);
+	target_call(&target, read_pages, address, 10);
+	target_begin(&target, become_another, 0, 0);
+	for (int i = 0; i < 1000 && epoch_call(sampler.fd, 0, NULL) == 0; i++)
+		usleep(10000);
+	check_gone(&sampler, address);
+	kill(target.pid, SIGKILL);
+	target_stop(&target);
+}

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel module against C programs whose every access is known (check/)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.vm.fixtures import FreshGuest
+from tests.vm.guest import TREE, Guest
+from tests.vm.rootfs import BUILD_PLACE, MODULE, in_root
+
+pytestmark = pytest.mark.guest
+
+CHECK = "/root/kmod-check"
+PLAIN = (
+    "accesses births zero_page nodes disarm residency arguments log sparse huge epoch_fd fork "
+    "close kill end stress"
+).split()
+SPECIAL = ["swap", "tracepoint", "unhooked"]
+"""Checks that need the machine in a state of their own."""
+
+UNLOADING = f"""
+set -e
+insmod {TREE}/{MODULE}
+exec 3<>/dev/sentinel
+! rmmod sentinel 2>/dev/null
+{CHECK} zero_page
+exec 3>&-
+! sysctl -q -w kernel.ftrace_enabled=0 2>/dev/null
+while :; do /bin/true; done & faults=$!
+for round in 1 2 3; do
+    rmmod sentinel
+    insmod {TREE}/{MODULE}
+    {CHECK} zero_page
+done
+kill $faults
+"""
+
+UNHOOKED = f"""
+set -e
+rmmod sentinel
+insmod {TREE}/{MODULE}
+sysctl -q -w kernel.ftrace_enabled=0
+{CHECK} unhooked
+sysctl -q -w kernel.ftrace_enabled=1
+{CHECK} zero_page
+"""
+
+SWAP = f"""
+set -e
+dd if=/dev/zero of=/root/swap bs=1M count=64 status=none
+chmod 600 /root/swap
+mkswap -q /root/swap
+swapon /root/swap
+trap 'swapoff /root/swap; rm /root/swap' EXIT
+{CHECK} swap
+"""
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The check program, built with the guest's compiler."""
+    place = tmp_path_factory.mktemp("kmod-check")
+    source = "/root/sentineld/tests/vm/kmod/check"
+    in_root(f"make -C {source} OUT={BUILD_PLACE}/kmod-check", {place: BUILD_PLACE})
+    return place / "kmod-check"
+
+
+@pytest.fixture(scope="session")
+def checked(guest: Guest, program: Path) -> Guest:
+    """The shared guest, with the check program in it."""
+    guest.put(program, CHECK)
+    return guest
+
+
+def test_every_check_is_run(checked: Guest) -> None:
+    assert checked.run(CHECK).stdout.split() == PLAIN + SPECIAL
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_check(checked: Guest, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    output = checked.run([CHECK, name]).stdout
+    with capsys.disabled():
+        print(f"\n{output}", end="")
+
+
+def test_access_from_swap(checked: Guest) -> None:
+    checked.run(SWAP)
+
+
+def test_load_unload_and_trace(fresh_guest: FreshGuest, program: Path) -> None:
+    # What patches running code needs exact emulation: see Guest's TCG_THREAD.
+    guest = fresh_guest(tcg_thread="single", fast_mib=1024, slow_mib=512)
+    guest.put_artifacts()
+    guest.put(program, CHECK)
+    guest.run(UNLOADING)
+    guest.run(f"{CHECK} tracepoint")
+    guest.run(UNHOOKED)
+    guest.run("rmmod sentinel")
