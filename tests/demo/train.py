@@ -96,7 +96,9 @@ class MarkovText:
     def __init__(self, symbols: int, seed: int) -> None:
         self._random = random.Random(seed)
         self._symbols = range(symbols)
-        self._weights = [[self._random.random() ** 4 for _ in range(symbols)] for _ in range(symbols)]
+        self._weights = [
+            [self._random.random() ** 4 for _ in range(symbols)] for _ in range(symbols)
+        ]
 
     def batch(self, sequences: int, length: int) -> Tensor:
         """Draw int64 [sequences, length]."""

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains one model under five placements of its memory and reports what each served.
+
+    python3 -m tests.demo [--output build/demo]
+
+Exit status 0 if everything that the demo must show holds, 1 if a rule fails,
+2 if it could not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.demo import machines, report, rules
+from tests.demo.counter import Counter
+from tests.vm.host import REPOSITORY, MachineError
+
+
+def count_row(counter: Counter, seconds: float) -> dict[str, Any]:
+    """Stop counting; what was counted, in plain values."""
+    count = counter.stop()
+    return {
+        "tensor_fast_share": count.fast_share("tensors"),
+        "machine_fast_share": count.machine_fast_share,
+        "tensor_part_of_misses": count.tensor_part,
+        "misses": count.misses,
+        "elsewhere": count.elsewhere,
+        "seconds": round(seconds, 2),
+    }
+
+
+def follow(machine: machines.Machine, begin: float) -> report.Report:
+    """Start the runs, answer what they ask, collect what they tell; raises MachineError."""
+    process = subprocess.Popen(
+        machine.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    runs: list[dict[str, Any]] = []
+    counts: dict[str, dict[str, Any]] = {}
+    done: dict[str, Any] = {}
+    counted: dict[str, Any] | None = None
+    started = 0.0
+    try:
+        for line in process.stdout:
+            event = json.loads(line)
+            kind = event.pop("event")
+            if kind == "say":
+                machines.progress(event["text"], begin)
+            elif kind == "count":
+                if machine.counter is not None:
+                    machine.counter.start([(low, high) for low, high in event["tensors"]])
+                    started = time.monotonic()
+                print("ok" if machine.counter else "none", file=process.stdin, flush=True)
+            elif kind == "counted":
+                assert machine.counter is not None
+                counted = count_row(machine.counter, time.monotonic() - started)
+                print("ok", file=process.stdin, flush=True)
+            elif kind == "run":
+                runs.append(event)
+                if counted is not None:
+                    counts[event["policy"]], counted = counted, None
+                share = report.percent(event["fast_share"])
+                machines.progress(f"{event['policy']}: {share} served by fast memory", begin)
+            elif kind == "done":
+                done = event
+    finally:
+        if process.poll() is None:
+            process.stdin.close()
+        status = process.wait()
+    if status != 0 or not done:
+        raise MachineError(f"the runs ended with status {status} before they were done")
+    seconds = round(time.monotonic() - begin, 1)
+    return report.assemble(
+        runs, counts, done, machine=machine.description, wall_seconds_of_runs=seconds
+    )
+
+
+def draw(result: report.Report, path: Path) -> None:
+    """Draw the picture where matplotlib is; say so where it is not."""
+    try:
+        from tests.demo import picture
+    except ImportError as error:
+        print(f"demo: no picture: {error} (make demo installs it)", file=sys.stderr)
+        return
+    picture.draw(result, path)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the demo; the exit status."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.demo", description=__doc__)
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "build" / "demo")
+    options = parser.parse_args(arguments)
+    begin = time.monotonic()
+    try:
+        with machines.choose() as machine:
+            result = follow(machine, begin)
+    except (MachineError, subprocess.SubprocessError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    verdicts = rules.check(result)
+    report.save(result, verdicts, options.output)
+    if verdicts[0].holds:
+        draw(result, options.output / "report.png")
+    print(report.markdown(result, verdicts))
+    machines.progress(f"report in {options.output}", begin)
+    return 0 if all(verdict.holds for verdict in verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the workload under each policy, on the machine with the two tiers.
+
+    python3 -m tests.demo.guest_run
+
+Needs root, a running sentineld and two memory nodes. It talks to the program
+that started it (tests/demo/__main__.py) by lines: JSON objects on standard
+output, and for each that asks something one line on standard input.
+
+    {"event": "say", "text"}                      progress
+    {"event": "count", "tensors": [[start, end]]} asks: "ok" once counting is on, "none" without
+    {"event": "counted"}                          asks: "ok" once it is off
+    {"event": "run", ...}                         one policy's result
+    {"event": "done", ...}                        figures of the whole
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.demo import control, memory
+from tests.demo.trainer import Trainer
+
+FAST_NODE = 0
+SLOW_NODE = 1
+FAST_PARTS = 5
+"""The budget is the peak divided by this: 20 %."""
+
+RESERVE_BYTES = 1 << 20
+"""Left free besides the budget for what is not tensors: page tables, the interpreter's heap."""
+
+UNMANAGED_STEPS = 20
+SENTINEL_METERED_STEPS = 4
+SETTLE_SECONDS = 90.0
+SETTLED_PART = 0.01
+"""Kernel tiering has settled when a step moves less than this part of the peak."""
+
+ON_SLOW_NODE = ("numactl", f"--preferred={SLOW_NODE}")
+
+
+def tell(event: str, **values: Any) -> None:
+    """Send one line."""
+    print(json.dumps({"event": event, **values}), flush=True)
+
+
+def say(text: str) -> None:
+    """Send one line of progress."""
+    tell("say", text=text)
+
+
+def ask(event: str, **values: Any) -> str:
+    """Send one line and wait for the answer."""
+    tell(event, **values)
+    return sys.stdin.readline().strip()
+
+
+@contextlib.contextmanager
+def balloon(leave_bytes: int) -> Iterator[dict[str, Any]]:
+    """Node 0 occupied but for so many bytes; gives what was reached."""
+    command = [*ON_SLOW_NODE, sys.executable, "-m", "tests.demo.balloon"]
+    command += ["--node", str(FAST_NODE), "--leave", str(leave_bytes)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"balloon: {process.stderr.read()}")
+        yield json.loads(line)
+    finally:
+        process.communicate()
+
+
+def warm_page_cache() -> None:
+    """Read the framework's libraries into page cache on the slow node.
+
+    So that code which a trainer first runs later takes no fast memory from its tensors.
+    """
+    folder = subprocess.run(
+        [sys.executable, "-c", "import importlib.util as u; print(u.find_spec('torch').origin)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    libraries = {
+        path.resolve() for path in Path(folder).parent.rglob("*.so*") if path.is_file()
+    } | {path.resolve() for path in Path("/usr/lib/x86_64-linux-gnu").glob("libtorch*.so*")}
+    command = ["numactl", f"--membind={SLOW_NODE}", "cat", "--", *map(str, sorted(libraries))]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+
+
+def count_one_step(trainer: Trainer) -> None:
+    """Have the host's plugin count from one step's end to the next one's."""
+    trainer.wait_step()
+    if ask("count", tensors=memory.tensor_ranges(trainer.pid)) == "ok":
+        trainer.wait_step()
+        ask("counted")
+
+
+def result(
+    policy: str, trainer: Trainer, metered: list[dict[str, Any]], seconds: float, **more: Any
+) -> dict[str, Any]:
+    """Send one policy's result; seconds: of a step that nobody metered or counted."""
+    accesses = sum(step["accesses"] for step in metered)
+    row = {
+        "policy": policy,
+        "fast_share": sum(step["fast_accesses"] for step in metered) / accesses,
+        "moved_bytes": round(sum(step["moved_bytes"] for step in metered) / len(metered)),
+        "peak_fast_bytes": max(step["charged_bytes_max"] for step in metered),
+        "step_seconds": seconds,
+        "losses": trainer.losses,
+        "metered_steps": metered,
+        **more,
+    }
+    tell("run", **row)
+    return row
+
+
+def start(policy: str, fast: str, prefix: tuple[str, ...] = ()) -> Trainer:
+    """A trainer after its imports, attached, with nothing built yet."""
+    trainer = Trainer(policy, prefix)
+    try:
+        trainer.wait_imported()
+        control.attach(trainer.pid, policy, fast)
+    except BaseException:
+        trainer.kill()
+        raise
+    return trainer
+
+
+def run_unlimited(policy: str, prefix: tuple[str, ...] = ()) -> dict[str, Any]:
+    """All-fast or all-slow: no balloon, no budget worth the name."""
+    trainer = start(policy, "100%", prefix)
+    try:
+        trainer.go()
+        session = control.wait_managed(trainer.pid)
+        seconds = trainer.wait_step().seconds
+        count_one_step(trainer)
+        metered = control.meter(trainer.pid, 1)
+        trainer.stop()
+        name = {"fast-only": "all-fast", "slow-only": "all-slow"}[policy]
+        return result(name, trainer, metered, seconds, peak_bytes=session["peak_bytes"])
+    finally:
+        trainer.kill()
+
+
+def settle(trainer: Trainer, peak_bytes: int) -> dict[str, Any]:
+    """Let kernel tiering work until its moves have died down, or the time is up."""
+    begin = time.monotonic()
+    moved_before = memory.kernel_moved_bytes()
+    moved_a_step: list[int] = []
+    settled = False
+    while not settled and time.monotonic() - begin < SETTLE_SECONDS:
+        trainer.wait_step()
+        moved = memory.kernel_moved_bytes()
+        moved_a_step.append(moved - moved_before)
+        moved_before = moved
+        quiet = [bytes_ < SETTLED_PART * peak_bytes for bytes_ in moved_a_step[-3:]]
+        # nothing at all has moved: it has not begun
+        settled = len(quiet) == 3 and all(quiet) and any(moved_a_step)
+    return {
+        "settle_seconds": round(time.monotonic() - begin, 1),
+        "settled": settled,
+        "settle_moved_bytes": moved_a_step,
+    }
+
+
+def run_first_touch_and_kernel(budget_bytes: int, peak_bytes: int) -> None:
+    """First-touch; then, in the same process from its placement, kernel tiering."""
+    trainer = start("first-touch", str(budget_bytes))
+    try:
+        memory.drop_caches()
+        warm_page_cache()
+        with balloon(budget_bytes + RESERVE_BYTES) as held:
+            trainer.go()
+            control.wait_managed(trainer.pid)
+            seconds = trainer.wait_step().seconds
+            count_one_step(trainer)
+            metered = control.meter(trainer.pid, 1)
+            result("first-touch", trainer, metered, seconds, balloon=held)
+            say("first-touch metered; the kernel's tiering takes over")
+            memory.set_kernel_tiering(True)
+            switches = memory.kernel_tiering()
+            settling = settle(trainer, peak_bytes)
+            before_freeze = memory.tensor_bytes_by_node(trainer.pid)
+            memory.set_kernel_tiering(False)
+            seconds = trainer.steps[-1].seconds
+            # one step to touch what the kernel had armed for its own sampling
+            count_one_step(trainer)
+            metered = control.meter(trainer.pid, 1)
+            trainer.stop()
+            for step in metered:
+                step["moved_bytes"] = settling["settle_moved_bytes"][-1]
+            result(
+                "kernel tiering",
+                trainer,
+                metered,
+                seconds,
+                balloon=held,
+                switches=switches,
+                tensor_bytes_by_node=before_freeze,
+                **settling,
+            )
+    finally:
+        memory.set_kernel_tiering(False)
+        trainer.kill()
+
+
+def run_sentinel(budget_bytes: int) -> None:
+    """The planned policy, metered while its pages move."""
+    trainer = start("sentinel", str(budget_bytes))
+    try:
+        memory.drop_caches()
+        warm_page_cache()
+        with balloon(budget_bytes + RESERVE_BYTES) as held:
+            trainer.go()
+            control.wait_managed(trainer.pid)
+            seconds = trainer.wait_step(2).seconds
+            metered = control.meter(trainer.pid, SENTINEL_METERED_STEPS)
+            count_one_step(trainer)
+            plan = control.plan(trainer.pid)
+            session = control.session(trainer.pid)
+            by_node = memory.tensor_bytes_by_node(trainer.pid)
+            trainer.stop()
+            result(
+                "sentineld",
+                trainer,
+                metered,
+                seconds,
+                balloon=held,
+                plan=plan,
+                session=session,
+                tensor_bytes_by_node=by_node,
+            )
+    finally:
+        trainer.kill()
+
+
+def main() -> None:
+    """All runs, one after the other; the unmanaged one beside the first two."""
+    subprocess.run(["swapoff", "-a"], check=True)
+    memory.fix_reserve()
+    memory.set_kernel_tiering(False)
+    warm_page_cache()
+    unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False, steps=UNMANAGED_STEPS)
+    try:
+        unmanaged.go()
+        say("all-fast, and beside it the unmanaged run")
+        peak_bytes = run_unlimited("fast-only")["peak_bytes"]
+        budget_bytes = peak_bytes // FAST_PARTS
+        say(f"peak {peak_bytes} bytes, budget {budget_bytes} bytes; all-slow")
+        run_unlimited("slow-only", ON_SLOW_NODE)
+        unmanaged.join(timeout_s=300)
+    finally:
+        unmanaged.kill()
+    say("first-touch")
+    run_first_touch_and_kernel(budget_bytes, peak_bytes)
+    say("sentineld")
+    run_sentinel(budget_bytes)
+    tell(
+        "done",
+        peak_bytes=peak_bytes,
+        budget_bytes=budget_bytes,
+        reserve_bytes=RESERVE_BYTES,
+        unmanaged_losses=unmanaged.losses,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the demo runs: this machine if it has two memory tiers, else the guest."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.demo.counter import Counter, build
+from tests.vm.guest import TREE, Guest
+from tests.vm.host import REPOSITORY, MachineError, phase
+from tests.vm.rootfs import MODULE, SHIM
+
+RUN = "exec python3 -u -m tests.demo.guest_run"
+
+GUEST_FAST_MIB = 1024
+GUEST_SLOW_MIB = 1536
+"""Together below the PCI hole, so that each node is one range of addresses."""
+
+DROP_IN = "/run/systemd/system/sentineld.service.d/demo.conf"
+"""Keeps the daemon's own memory off the node whose free memory is measured out."""
+
+
+@dataclass
+class Machine:
+    """A machine that is ready: how to start the runs there, and the plugin's counter if any."""
+
+    description: str
+    command: list[str]
+    counter: Counter | None = None
+    guest: Guest | None = None
+
+
+def memory_nodes() -> list[int]:
+    """This machine's nodes that have memory."""
+    text = Path("/sys/devices/system/node/has_memory").read_text().strip()
+    nodes: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        nodes += range(int(first), int(last or first) + 1)
+    return nodes
+
+
+def has_two_tiers() -> bool:
+    """Whether this machine's nodes 0 and 1 are memory of two tiers."""
+    tiers = list(Path("/sys/devices/virtual/memory_tiering").glob("memory_tier*"))
+    return {0, 1} <= set(memory_nodes()) and len(tiers) >= 2
+
+
+@contextlib.contextmanager
+def choose() -> Iterator[Machine]:
+    """The machine for the demo, up and with sentineld running; raises MachineError."""
+    if has_two_tiers():
+        yield _this_machine()
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="sentineld-demo-") as folder,
+        _guest(Path(folder)) as up,
+    ):
+        yield up
+
+
+def _this_machine() -> Machine:
+    if os.geteuid() != 0:
+        raise MachineError("the demo sizes node 0's free memory and needs root (try sudo)")
+    active = subprocess.run(["systemctl", "is-active", "--quiet", "sentineld"])
+    if active.returncode != 0:
+        raise MachineError(
+            "this machine has two memory tiers, but sentineld does not run "
+            "(make install && systemctl start sentineld)"
+        )
+    command = ["bash", "-c", f"cd {REPOSITORY} && {RUN}"]
+    return Machine("this machine's own memory tiers", command)
+
+
+@contextlib.contextmanager
+def _guest(folder: Path) -> Iterator[Machine]:
+    plugin = build(REPOSITORY / "build" / "demo" / "counter.so")
+    fast, total = GUEST_FAST_MIB << 20, (GUEST_FAST_MIB + GUEST_SLOW_MIB) << 20
+    shared = folder / "counts"
+    counter = Counter(shared, [(0, fast), (fast, total)])
+    with Guest(
+        fast_mib=GUEST_FAST_MIB, slow_mib=GUEST_SLOW_MIB, plugin=f"{plugin},file={shared}"
+    ) as guest:
+        with phase("install in the guest"):
+            _install(guest)
+        yield Machine(
+            f"QEMU guest ({guest.accelerator}), {GUEST_FAST_MIB} MiB fast and "
+            f"{GUEST_SLOW_MIB} MiB slow",
+            guest.connection.argv(f"cd {TREE} && {RUN}"),
+            counter,
+            guest,
+        )
+        guest.check_kernel_log()
+
+
+def _install(guest: Guest) -> None:
+    guest.put_tree()
+    guest.put_artifacts()
+    guest.run(f"make -s -C {TREE} install KO={TREE}/{MODULE} SO={TREE}/{SHIM}", timeout=600)
+    drop_in = "[Service]\\nNUMAPolicy=preferred\\nNUMAMask=1\\n"
+    guest.run(f"mkdir -p {Path(DROP_IN).parent} && printf '{drop_in}' > {DROP_IN}")
+    guest.run("systemctl daemon-reload && modprobe sentinel && systemctl start sentineld")
+
+
+def progress(text: str, begin: float) -> None:
+    """One line on stderr with the seconds since the begin."""
+    print(f"demo: {time.monotonic() - begin:5.0f} s  {text}", file=sys.stderr, flush=True)

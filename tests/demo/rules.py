@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the demo must show, checked on its report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Report = dict[str, Any]
+
+LIMITED = ("first-touch", "kernel tiering", "sentineld")
+POLICIES = ("all-fast", "all-slow", *LIMITED)
+
+PEAK_BYTES_MIN = 200 << 20
+TOUCHED_MIN = 0.8
+FIRST_TOUCH_MAX = 0.60
+FIXED_MAX = 0.75
+SENTINELD_MIN = 0.90
+OF_BOUND_MIN = 0.95
+OVER_BUDGET_MAX = 1.05
+STEADY_STEPS_MIN = 4
+PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One rule: what it asks, whether it holds, and what was seen."""
+
+    rule: str
+    holds: bool
+    seen: str
+
+
+def run_of(report: Report, policy: str) -> Report | None:
+    """The run of a policy, or None."""
+    return next((run for run in report["runs"] if run["policy"] == policy), None)
+
+
+def best_fixed_share(page_touches: list[int], pages: int) -> float:
+    """Share of touches that the best fixed choice of so many pages serves.
+
+    page_touches: how many pages were touched in exactly k stretches, by k.
+    """
+    total = sum(count * pages_ for count, pages_ in enumerate(page_touches))
+    served, left = 0, pages
+    for count in range(len(page_touches) - 1, 0, -1):
+        taken = min(left, page_touches[count])
+        served += count * taken
+        left -= taken
+    return served / total if total else 0.0
+
+
+def check(report: Report) -> list[Verdict]:
+    """All rules in order; those of missing runs fail."""
+    missing = [policy for policy in POLICIES if run_of(report, policy) is None]
+    verdicts = [Verdict("every policy ran", not missing, f"missing: {missing or 'none'}")]
+    if missing:
+        return verdicts
+    return [*verdicts, *_task(report), *_fairness(report), *_sentineld(report), *_losses(report)]
+
+
+def _task(report: Report) -> list[Verdict]:
+    """The task is no giveaway."""
+    peak, touched = report["peak_bytes"], report["touched_bytes"]
+    first_touch = run_of(report, "first-touch")
+    assert first_touch is not None
+    share, fixed = first_touch["fast_share"], report["best_fixed_share"]
+    return [
+        Verdict("peak >= 200 MiB", peak >= PEAK_BYTES_MIN, f"{peak / 2**20:.1f} MiB"),
+        Verdict(
+            "a step touches >= 80 % of the peak",
+            touched >= TOUCHED_MIN * peak,
+            f"{touched / peak:.1%}",
+        ),
+        Verdict("first-touch <= 60 %", share <= FIRST_TOUCH_MAX, f"{share:.1%}"),
+        Verdict("best fixed placement <= 75 %", fixed <= FIXED_MAX, f"{fixed:.1%}"),
+    ]
+
+
+def _fairness(report: Report) -> list[Verdict]:
+    """Limited runs kept to the limit."""
+    verdicts = []
+    for policy in LIMITED:
+        run = run_of(report, policy)
+        assert run is not None
+        part = run["peak_fast_bytes"] / report["budget_bytes"]
+        verdicts.append(
+            Verdict(
+                f"{policy} is valid: tensors on node 0 <= 1.05 x budget",
+                part <= OVER_BUDGET_MAX,
+                f"{part:.3f} x",
+            )
+        )
+    return verdicts
+
+
+def _sentineld(report: Report) -> list[Verdict]:
+    run = run_of(report, "sentineld")
+    assert run is not None
+    steps, budget = run["metered_steps"], report["budget_bytes"]
+    charged = max(step["charged_bytes_max"] for step in steps)
+    share = min(step["fast_share"] for step in steps)
+    moved = min(step["moved_bytes"] for step in steps)
+    bound = report["bound_fast_share"]
+    if bound is not None and bound < SENTINELD_MIN:
+        rule = f"sentineld serves >= 0.95 of the best share of any plan here, {bound:.1%}"
+        enough = share >= OF_BOUND_MIN * bound
+    else:
+        rule = "sentineld serves >= 90 % from fast memory in every steady step"
+        enough = share >= SENTINELD_MIN
+    return [
+        Verdict(
+            f"at least {STEADY_STEPS_MIN} steady steps were metered",
+            len(steps) >= STEADY_STEPS_MIN,
+            str(len(steps)),
+        ),
+        Verdict(
+            "sentineld's charge is within the budget at every boundary",
+            charged <= budget,
+            f"{charged / 2**20:.2f} of {budget / 2**20:.2f} MiB",
+        ),
+        Verdict(rule, enough, f"least {share:.1%}"),
+        Verdict(
+            "sentineld moves in every steady step", moved > 0, f"least {moved / 2**20:.0f} MiB"
+        ),
+    ]
+
+
+def _losses(report: Report) -> list[Verdict]:
+    """Bit for bit: losses are hexadecimal floats."""
+    truth = report["unmanaged_losses"]
+    verdicts = []
+    for run in report["runs"]:
+        common = min(len(truth), len(run["losses"]))
+        same = common > 0 and run["losses"][:common] == truth[:common]
+        verdicts.append(
+            Verdict(
+                f"{run['policy']} trains as the unmanaged run, bit for bit",
+                same,
+                f"{common} steps compared",
+            )
+        )
+    return verdicts

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the workload and follows the lines that it prints."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+SCRIPT = Path(__file__).with_name("train.py")
+SHIM = ("-m", "sentineld.shim")
+
+_STEP = re.compile(r"step (\d+) loss (\S+) seconds ([\d.]+)")
+
+
+@dataclass(frozen=True)
+class StepLine:
+    """What the workload printed after a step; at_s is time.monotonic() of its arrival."""
+
+    number: int
+    loss: str
+    seconds: float
+    at_s: float
+
+
+class TrainerError(RuntimeError):
+    """The workload did not do what it should."""
+
+
+class Trainer:
+    """One training process."""
+
+    def __init__(self, name: str, prefix: tuple[str, ...] = (), shim: bool = True, steps: int = 0):
+        """prefix: a command that runs it (numactl ...). steps: 0 means until stop()."""
+        self.name = name
+        self._folder = tempfile.TemporaryDirectory(prefix="sentineld-demo-")
+        self._go = Path(self._folder.name) / "go"
+        self._enough = Path(self._folder.name) / "enough"
+        self._lines: list[StepLine] = []
+        self._output: list[str] = []
+        self._changed = threading.Condition()
+        self._imported = False
+        command = [*prefix, sys.executable, *(SHIM if shim else ()), str(SCRIPT)]
+        command += ["--steps", str(steps)]
+        command += ["--wait-file", str(self._go), "--stop-file", str(self._enough)]
+        self.process = subprocess.Popen(
+            command,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            bufsize=1,
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Of the training process itself: numactl and the shim exec in place."""
+        return self.process.pid
+
+    @property
+    def steps(self) -> list[StepLine]:
+        """The lines so far."""
+        with self._changed:
+            return list(self._lines)
+
+    @property
+    def losses(self) -> list[str]:
+        """Exact losses, by step."""
+        return [line.loss for line in self.steps]
+
+    def wait_imported(self, timeout_s: float = 300.0) -> None:
+        """Until the imports are done and the workload waits to build its model."""
+        self._wait(lambda: self._imported, timeout_s, "did not finish its imports")
+
+    def go(self) -> None:
+        """Let it build the model and train."""
+        self._go.touch()
+
+    def wait_step(self, more: int = 1, timeout_s: float = 240.0) -> StepLine:
+        """Until so many more steps have ended; the last of them."""
+        with self._changed:
+            goal = len(self._lines) + more
+        self._wait(lambda: len(self._lines) >= goal, timeout_s, f"did not reach step {goal - 1}")
+        return self._lines[goal - 1]
+
+    def stop(self, timeout_s: float = 240.0) -> None:
+        """Let it end by itself after the step it is in, and check that it ended well."""
+        self._enough.touch()
+        self._go.touch()
+        self.join(timeout_s)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end; raises TrainerError unless it ended with status 0."""
+        try:
+            status = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise TrainerError(f"{self.name}: did not end\n{self.output}") from None
+        if status != 0:
+            raise TrainerError(f"{self.name}: ended with status {status}\n{self.output}")
+        self._folder.cleanup()
+
+    def kill(self) -> None:
+        """End it at once, wherever it is."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+        self._folder.cleanup()
+
+    @property
+    def output(self) -> str:
+        """The last lines it printed."""
+        return "".join(self._output[-30:])
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self._output.append(line)
+                self._imported |= line == "waiting\n"
+                if match := _STEP.match(line):
+                    number, loss, seconds = match.groups()
+                    self._lines.append(
+                        StepLine(int(number), loss, float(seconds), time.monotonic())
+                    )
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _wait(self, reached: Callable[[], bool], timeout_s: float, complaint: str) -> None:
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not reached():
+                left = deadline - time.monotonic()
+                if left <= 0 or self.process.poll() is not None:
+                    raise TrainerError(f"{self.name}: {complaint}\n{self.output}")
+                self._changed.wait(min(left, 1.0))
