@@ -35,7 +35,7 @@ def count_row(counter: Counter, seconds: float) -> dict[str, Any]:
     }
 
 
-def follow(machine: machines.Machine, begin: float) -> report.Report:
+def follow(machine: machines.Machine, begin: float) -> rules.Report:
     """Start the runs, answer what they ask, collect what they tell; raises MachineError."""
     process = subprocess.Popen(
         machine.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -82,7 +82,7 @@ def follow(machine: machines.Machine, begin: float) -> report.Report:
     )
 
 
-def draw(result: report.Report, path: Path) -> None:
+def draw(result: rules.Report, path: Path) -> None:
     """Draw the picture where matplotlib is; say so where it is not."""
     try:
         from tests.demo import picture

@@ -10,7 +10,7 @@ import matplotlib
 from tests.demo.rules import POLICIES, Report, run_of
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  (after the choice of a backend without a screen)
+from matplotlib import pyplot
 
 FAST, SLOW, SECOND = "#1f77b4", "#c9c9c9", "#7fb3d8"
 MIB = 1 << 20

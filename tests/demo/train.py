@@ -44,7 +44,7 @@ class PositionValue(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Mean over the positions through a narrow layer: what the whole sequence says to each channel."""
+    """Mean over the positions through a narrow layer: what a sequence says to each channel."""
 
     def __init__(self, width: int, narrow: int) -> None:
         super().__init__()
