@@ -8,6 +8,7 @@ planner overlays every tensor of a recorded step in one arena, by size.
 from __future__ import annotations
 
 import array
+import itertools
 import json
 import mmap
 import os
@@ -28,7 +29,7 @@ from sentineld.shim import protocol
 from sentineld.shim.protocol import Alloc, Boundary, Event, Flag, Mode
 
 PAGE = 4096
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 60.0
 TRAIN = Path(__file__).parent / "train.py"
 ROOT = Path(__file__).parents[3]
 
@@ -147,7 +148,7 @@ class Daemon:
         self.wait_steps(2)
         records = self.drain()
         starts = np.flatnonzero(records["event"] == Event.STEP)
-        return [records[a:b] for a, b in zip(starts, starts[1:], strict=False)][:steps]
+        return [records[a:b] for a, b in itertools.pairwise(starts)][:steps]
 
     def close(self) -> None:
         """Go as a killed daemon goes: no goodbye, the heartbeat stops."""

@@ -109,7 +109,9 @@ def test_cuts_waits_and_dropped_pages(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn")
     first, second = side.identical_steps(daemon)
     slots, arena = side.overlay(first, second)
-    slots["flags"] |= side.protocol.SlotFlag.DROP
+    slots["flags"][slots["flags"] != 0] = (
+        side.protocol.SlotFlag.PLANNED | side.protocol.SlotFlag.DROP
+    )
     cuts = (0, len(slots) // 2, len(slots) - 1)
     count = side.boundary_count(first) + len(cuts)
     data = side.layout_bytes(
@@ -188,14 +190,13 @@ def test_forked_workers_leave_the_parent_alone(daemon: Daemon, tmp_path: Path) -
         b"\x80\x38\x01\0" + b"[" * 80000,
     ],
 )
-def test_garbage_costs_the_connection_only(
-    daemon: Daemon, tmp_path: Path, garbage: bytes
-) -> None:
+def test_garbage_costs_the_connection_only(daemon: Daemon, tmp_path: Path, garbage: bytes) -> None:
     training = start(daemon, tmp_path, "cnn")
     daemon.send_raw(garbage)
     assert daemon.hung_up()
     hello = daemon.accept()
     assert hello["type"] == "hello"
+    daemon.wait_steps(6)
     check_losses(training)
 
 
@@ -206,9 +207,10 @@ def test_bad_layouts_change_nothing(daemon: Daemon, tmp_path: Path) -> None:
     count = side.boundary_count(first)
     good = side.layout_bytes(slots, arena, count)
     outside = slots.copy()
-    outside["offset"][0] = arena
+    planned = int(np.flatnonzero(slots["flags"])[0])
+    outside["offset"][planned] = arena
     crooked = slots.copy()
-    crooked["offset"][0] += 1
+    crooked["offset"][planned] += 1
     bad = [
         good[:50],
         b"\0" * len(good),
@@ -230,9 +232,7 @@ def test_bad_layouts_change_nothing(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["cnn", "transformer"])
-def test_the_access_step_tells_reads_and_writes(
-    daemon: Daemon, tmp_path: Path, model: str
-) -> None:
+def test_the_access_step_tells_reads_and_writes(daemon: Daemon, tmp_path: Path, model: str) -> None:
     training = start(daemon, tmp_path, model)
     before, _ = side.identical_steps(daemon)
     daemon.drain()
@@ -258,12 +258,14 @@ def test_the_access_step_tells_reads_and_writes(
     for row in rows:
         while position < len(step) and step["time_ns"][position] <= row["time_ns"]:
             record = step[position]
+            address = int(record["address"])
             if record["event"] == Event.ALLOC:
-                alive[int(record["address"])] = int(record["bytes"])
-                touched.discard(int(record["address"]))
+                alive[address] = int(record["bytes"])
+                touched.discard(address)
             elif record["event"] == Event.FREE:
-                size = alive.pop(int(record["address"]), 0)
-                untouched += size > 0 and int(record["address"]) not in touched
+                del alive[address]
+                born_here = record["value"] != side.protocol.NOT_IN_SEQUENCE
+                untouched += born_here and address not in touched
             position += 1
         address = int(row["address"])
         touched.add(address)
