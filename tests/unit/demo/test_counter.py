@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin's counters mean the same on both sides of the shared file."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.demo import counter
+
+SOURCE = Path(counter.__file__).with_name("plugin")
+
+
+def test_both_sides_have_one_layout(tmp_path: Path) -> None:
+    lines = ['#include "counter.c"']
+    for structure, name in (
+        (counter.Range, "range"),
+        (counter.Counts, "counts"),
+        (counter.Shared, "shared"),
+    ):
+        size = ctypes.sizeof(structure)
+        lines.append(f'_Static_assert(sizeof(struct {name}) == {size}, "{name}");')
+        for field, *_ in structure._fields_:
+            offset = getattr(structure, field).offset
+            lines.append(
+                f'_Static_assert(offsetof(struct {name}, {field}) == {offset}, "{name}.{field}");'
+            )
+    probe = tmp_path / "probe.c"
+    probe.write_text("\n".join(lines) + "\n")
+    subprocess.run(
+        ["cc", "-std=gnu17", "-fsyntax-only", f"-I{SOURCE}", str(probe)], check=True, text=True
+    )
+
+
+def test_the_plugin_compiles_without_warnings_and_exports_what_qemu_looks_for(
+    tmp_path: Path,
+) -> None:
+    built = counter.build(tmp_path / "counter.so")
+    symbols = subprocess.run(
+        ["nm", "-D", "--defined-only", str(built)], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert {"qemu_plugin_install", "qemu_plugin_version"} <= set(symbols)
+
+
+def test_counts_add_up_over_cpus() -> None:
+    count = counter.Count(
+        misses={"tensors": [30, 10], "user_other": [5, 0], "kernel": [5, 0]},
+        elsewhere=0,
+        grains={},
+    )
+    assert count.fast_share("tensors") == 0.75
+    assert count.machine_fast_share == 0.8
+    assert count.tensor_part == 0.8
+    empty = counter.Count({"tensors": [0, 0]}, 0, {})
+    assert empty.fast_share("tensors") is None
+    assert empty.machine_fast_share is None
+
+
+def test_a_plugin_that_does_not_answer_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counter, "SWITCH_SECONDS", 0.05)
+    silent = counter.Counter(tmp_path / "counts", [(0, 1 << 30)])
+    with pytest.raises(TimeoutError, match="does not answer"):
+        silent.start([])

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's workload is what the demo takes it for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "demo" / "train.py"
+SMALL = ["--blocks", "2", "--positions", "32", "--width", "64"]
+
+PEAK_PROBE = """
+import runpy, sys
+from torch.profiler import profile
+with profile(profile_memory=True) as profiler:
+    runpy.run_path(sys.argv.pop(1), run_name="__main__")
+live = peak = 0
+for event in profiler.profiler.kineto_results.events():
+    if event.name() == "[memory]":
+        live += event.nbytes()
+        peak = max(peak, live)
+print("peak", peak)
+"""
+
+
+def train(*arguments: str) -> list[str]:
+    command = [sys.executable, str(SCRIPT), *SMALL, *arguments]
+    result = subprocess.run(command, check=True, capture_output=True, text=True, cwd="/")
+    return result.stdout.splitlines()
+
+
+def losses(lines: list[str]) -> list[float]:
+    matches = [re.fullmatch(r"step \d+ loss (\S+) seconds \d+\.\d+", line) for line in lines]
+    assert all(matches)
+    return [float.fromhex(match[1]) for match in matches if match]
+
+
+def test_it_learns_and_repeats_itself_bit_for_bit() -> None:
+    first = losses(train("--steps", "60"))
+    assert len(first) == 60
+    assert sum(first[-10:]) < 0.95 * sum(first[:10])
+    assert losses(train("--steps", "8")) == first[:8]
+    assert losses(train("--steps", "2", "--seed", "2")) != first[:2]
+
+
+def test_it_waits_for_one_file_and_ends_by_another(tmp_path: Path) -> None:
+    go, enough = tmp_path / "go", tmp_path / "enough"
+    command = [sys.executable, "-u", str(SCRIPT), *SMALL, "--steps", "0"]
+    command += ["--wait-file", str(go), "--stop-file", str(enough)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        time.sleep(0.3)
+        assert process.poll() is None
+        go.touch()
+        assert process.stdout.readline().startswith("step 0 ")
+        enough.touch()
+        rest = process.stdout.read().splitlines()
+        assert process.wait() == 0
+    losses(rest)
+
+
+def test_its_peak_is_what_the_demo_promises() -> None:
+    pytest.importorskip("torch")
+    result = subprocess.run(
+        [sys.executable, "-c", PEAK_PROBE, str(SCRIPT), "--steps", "2"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    peak_bytes = int(result.stdout.split()[-1])
+    assert 200 << 20 <= peak_bytes <= 300 << 20
