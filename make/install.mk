@@ -28,11 +28,16 @@ PTH = $(shell $(SYSTEM_PYTHON) -c 'import site; print(next((p for p in site.gets
 KERNEL = $(shell modinfo -F vermagic $(KO) | cut -d ' ' -f 1)
 MODULE = /lib/modules/$(KERNEL)/updates/sentinel.ko
 
+DOC_FILES = $(shell cd docs && find . -name '*.md' -o -name '*.yml' -o -name '*.json')
+MODULE_FILES = $(filter-out %.mod.c,$(notdir $(wildcard kmod/*.[ch] kmod/Kbuild kmod/Makefile kmod/dkms.conf)))
 PACKAGE_FILES = $(shell find sentineld bpf -type f \( -name '*.py' -o -path 'bpf/*.[ch]' \) -o -name py.typed)
 
 $(BUILD)/install/libsentinelshim.so: $(wildcard sentineld/shim/native/*.[ch]) sentineld/shim/native/Makefile
 	mkdir -p $(@D)
 	$(MAKE) -C sentineld/shim/native OUT=$@
+
+# $(call copy,from,files,to): keep the files' folders; one process for all, not one each
+copy = tar -C $(1) -cf - --owner=0 --group=0 --mode=u=rwX,go=rX $(2) | tar -C $(3) -xf - --no-same-permissions
 
 define launcher
 #!$(SYSTEM_PYTHON)
@@ -50,28 +55,28 @@ export LAUNCHER_CLI = $(call launcher,sentineld.cli)
 
 .PHONY: install
 install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Into PREFIX=/usr/local; DESTDIR, KO=, SO= as in make/install.mk
-	$(SYSTEM_PYTHON) -c 'import numpy, click, prometheus_client, pyroute2' || \
-		{ echo "error: missing (apt-get install python3-numpy python3-click python3-prometheus-client python3-pyroute2 python3-bpfcc)" >&2; exit 1; }
-	for file in $(PACKAGE_FILES); do install -Dm644 $$file $(DESTDIR)$(LIBDIR)/$$file; done
+	@$(SYSTEM_PYTHON) -c 'import sys, importlib.util as u; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' \
+		numpy click prometheus_client pyroute2 || { \
+		echo "error: Python packages are missing (apt-get install python3-numpy python3-click" \
+			"python3-prometheus-client python3-pyroute2 python3-bpfcc)" >&2; exit 1; }
+	install -d $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DKMS_SOURCE)
+	@$(call copy,.,$(PACKAGE_FILES),$(DESTDIR)$(LIBDIR))
 	install -Dm644 $(or $(SO),$(BUILD)/install/libsentinelshim.so) $(DESTDIR)$(LIBDIR)/sentineld/shim/libsentinelshim.so
-	$(SYSTEM_PYTHON) -m compileall -q -s '$(DESTDIR)' $(DESTDIR)$(LIBDIR)
+	$(SYSTEM_PYTHON) -m compileall -q -j 0 -s '$(DESTDIR)' $(DESTDIR)$(LIBDIR)
 	install -d $(DESTDIR)$(PREFIX)/bin $(dir $(DESTDIR)$(PTH))
 	printf '%s\n' "$$LAUNCHER_DAEMON" > $(DESTDIR)$(PREFIX)/bin/sentineld
 	printf '%s\n' "$$LAUNCHER_CLI" > $(DESTDIR)$(PREFIX)/bin/sentinelctl
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/sentineld $(DESTDIR)$(PREFIX)/bin/sentinelctl
 	echo $(LIBDIR) > $(DESTDIR)$(PTH)
-	for page in README.md LICENSE docs/*.md docs/prometheus/*.yml docs/grafana/*.json LICENSES/*; do \
-		install -Dm644 $$page $(DESTDIR)$(DOCDIR)/$${page#docs/}; \
-	done
+	@$(call copy,.,README.md LICENSE LICENSES,$(DESTDIR)$(DOCDIR))
+	@$(call copy,docs,$(DOC_FILES),$(DESTDIR)$(DOCDIR))
 	install -d $(dir $(DESTDIR)$(UNIT))
 	sed 's,@PREFIX@,$(PREFIX),; s,@DOCDIR@,$(DOCDIR),' systemd/sentineld.service.in > $(DESTDIR)$(UNIT)
 	install -Dm644 systemd/sentineld.sysusers $(DESTDIR)$(SYSUSERS)
 	install -Dm644 systemd/sentineld.tmpfiles $(DESTDIR)$(TMPFILES)
 	install -Dm644 systemd/sentineld.modules-load $(DESTDIR)$(MODULES_LOAD)
 	install -Dm644 systemd/60-sentinel.rules $(DESTDIR)$(UDEV_RULE)
-	for file in kmod/*.[ch] kmod/Kbuild kmod/Makefile kmod/dkms.conf; do \
-		install -Dm644 $$file $(DESTDIR)$(DKMS_SOURCE)/$${file#kmod/}; \
-	done
+	@$(call copy,kmod,$(MODULE_FILES),$(DESTDIR)$(DKMS_SOURCE))
 	$(if $(KO),install -Dm644 $(KO) $(DESTDIR)$(MODULE))
 	$(if $(DESTDIR),,$(MAKE) activate KO=$(KO))
 
