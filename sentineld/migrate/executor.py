@@ -219,6 +219,7 @@ class Mover:
         if restart or target - schedule.now > schedule.boundary_count:
             schedule.clear("superseded")
             schedule.now = target
+            self.ledger.begin_step(target // schedule.boundary_count)
             self._read_residency()
         while schedule.now < target:
             for drop in self._charge.end(schedule.now % schedule.boundary_count):

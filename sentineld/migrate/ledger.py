@@ -58,7 +58,8 @@ class Ledger:
     def begin_step(self, step: int) -> None:
         """What follows belongs to this step."""
         with self._lock:
-            self._steps.append(StepTotals(step))
+            if not self._steps or self._steps[-1].step != step:
+                self._steps.append(StepTotals(step))
 
     def moved(self, direction: str, reason: str, size: int, late: bool) -> None:
         """Bytes that have moved."""

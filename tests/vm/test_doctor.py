@@ -38,10 +38,11 @@ def test_all_but_the_daemon_is_well(guest: Guest) -> None:
 
 
 def test_the_kernels_own_tiering_is_warned_of(guest: Guest) -> None:
+    before = guest.run("sysctl -n kernel.numa_balancing").stdout.strip()
     guest.run("sysctl -q kernel.numa_balancing=2")
     try:
         _, checks = doctor(guest)
     finally:
-        guest.run("sysctl -q kernel.numa_balancing=0")
+        guest.run(f"sysctl -q kernel.numa_balancing={before}")
     assert checks["numa_balancing"]["status"] == "warn"
     assert checks["numa_balancing"]["fix"] == "sysctl kernel.numa_balancing=0"

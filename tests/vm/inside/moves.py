@@ -131,21 +131,22 @@ def huge_bytes(address: int) -> int:
 
 def full() -> dict[str, object]:
     """The slow node full of anonymous memory: what moves, what is said, what is true."""
-    memory = Memory(24 * 256, FAST)
     room_before = Capacity(discover()).best_node(1)[1]
     with filled(SLOW, leave_bytes=8 << 20):
+        # Only now: a child forked later would share these pages.
+        memory = Memory(96 * 256, FAST)
         room = Capacity(discover()).best_node(1)[1]
         result = move_pages(os.getpid(), memory.pages, SLOW)
         true = query_pages(0, memory.pages)
-        answer = {
-            "error": result.error,
-            "moved": int(np.count_nonzero(result.status == SLOW)),
-            "wrong": int(np.count_nonzero(result.status != true)),
-            "room": room,
-            "room_before": room_before,
-            "bytes": memory.size,
-        }
-    return answer | {"intact": memory.intact()}
+    return {
+        "error": result.error,
+        "moved": int(np.count_nonzero(result.status == SLOW)),
+        "wrong": int(np.count_nonzero(result.status != true)),
+        "room": room,
+        "room_before": room_before,
+        "bytes": memory.size,
+        "intact": memory.intact(),
+    }
 
 
 @contextmanager

@@ -15,7 +15,8 @@ many fast bytes it has and on which nodes the tensors that it uses lie.
 Stretches 3 and 5 compute for as long as their promotions take.
 
 Usage: stepper.py CONTROL STEPS. CONTROL is a file of 4096 bytes: position (u64
-at 0), moves_done (8), stop (16).
+at 0), moves_done (8), records that the manager has taken (16): the next stretch
+begins after that, so that an epoch is exactly one stretch.
 """
 
 from __future__ import annotations
@@ -111,7 +112,10 @@ class Stepper:
             space, first, pages = TENSORS["A"]
             self.spaces[space][0].madvise(mmap.MADV_DONTNEED, first * PAGE, pages * PAGE)
         record = {"step": step, "boundary": boundary, "fast": fast, "slow": slow, "passed": passed}
+        taken = int(self.words[2])
         print(json.dumps(record), flush=True)
+        while int(self.words[2]) == taken:
+            time.sleep(0.001)
 
     def run(self) -> None:
         for name in ("P", "Q"):
