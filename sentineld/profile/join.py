@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples and operator accesses joined with tensors: the profile of a step.
+
+A sample names a page and an epoch; the epoch is a stretch, and in that stretch
+the page belongs to the tensors that were alive in it. Everything is done in
+pages of one long axis, stretch after stretch, on which a tensor is one interval
+for each stretch it lives in: sorted ends and one searchsorted find the tenants
+of all samples at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.errors import SentinelError
+from sentineld.observe.model import ACCESS_RESIDENCY, ACCESS_WRITE, Records
+from sentineld.profile.circle import Circle, circle, peak_bytes
+from sentineld.profile.model import ACCESS_DTYPE, Profile
+from sentineld.profile.steps import Step, boundary_records
+from sentineld.profile.times import stretch_times
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_PAGE_BITS = 40
+"""Bits of the axis for the page: user addresses have at most 48 bits, pages 12 or more."""
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """Which instances lie on which part of the axis.
+
+    ends: where the set of tenants changes, rising. first: for each part
+    between two ends where its tenants begin in `instance` (one more entry than parts).
+    """
+
+    ends: Integers
+    first: Integers
+    instance: Integers
+
+    def find(self, keys: Integers) -> tuple[Integers, Integers]:
+        """(row in keys, instance) for each tenant of each key."""
+        part = np.searchsorted(self.ends, keys, side="right") - 1
+        inside = (part >= 0) & (part < len(self.first) - 1)
+        part = np.where(inside, part, 0)
+        counts = np.where(inside, self.first[part + 1] - self.first[part], 0)
+        rows = np.repeat(np.arange(len(keys)), counts)
+        return rows, self.instance[_ranges(self.first[part], counts)]
+
+
+def build_profile(
+    step: Step,
+    samples: Records,
+    op_accesses: Records,
+    layers: Sequence[str],
+    page_bytes: int = 4096,
+    cuts: Sequence[int] | npt.NDArray[np.uint32] = (),
+    timed: Step | None = None,
+    heap_base: int = 0,
+) -> Profile:
+    """The profile of an access step.
+
+    step: the step that was sampled; its boundaries name the epochs. samples:
+    SAMPLE_DTYPE, those of other epochs are passed over. op_accesses:
+    OP_ACCESS_DTYPE. cuts: cursors of planned boundaries in the step. timed: a
+    step that did the same without being sampled (with or without the cuts); its
+    times are taken. heap_base: address of the shim's heap.
+
+    A row exists where either source saw the access; its bytes are the
+    framework's, its pages the module's. Where only the module saw it, bytes are
+    whole pages. Raises SentinelError if the step was not recorded whole, or if
+    there are samples but the step has no epochs.
+    """
+    found = circle(step, cuts)
+    if timed is not None:
+        found.stretches["time_ns"] = stretch_times(found.stretches, timed)
+    tenants = _tenants(found, page_bytes)
+    ops = _join_ops(found, tenants, step, op_accesses, page_bytes)
+    pages, unattributed = _NOTHING, 0
+    if len(samples):
+        pages, unattributed = _join_samples(found, tenants, step, samples, page_bytes)
+    keys = np.unique(np.concatenate([ops.key, pages.key]))
+    amounts = np.zeros((3, len(keys)))  # read, written, pages
+    op_rows, page_rows = np.searchsorted(keys, ops.key), np.searchsorted(keys, pages.key)
+    np.add.at(amounts, (ops.column, op_rows), ops.amount)
+    by_module_alone = np.isin(pages.key, ops.key, invert=True)
+    np.add.at(
+        amounts,
+        (pages.column[by_module_alone], page_rows[by_module_alone]),
+        pages.amount[by_module_alone] * page_bytes,
+    )
+    touched = np.bincount(page_rows, pages.amount, minlength=len(keys))
+    amounts[2] = np.where(touched > 0, np.maximum(np.rint(touched), 1), 0)
+    rows = np.zeros(len(keys), ACCESS_DTYPE)
+    rows["stretch"], rows["tensor"] = np.divmod(keys, max(len(found.tensors), 1))
+    for name, amount in zip(("bytes_read", "bytes_written", "pages"), amounts, strict=True):
+        rows[name] = np.rint(amount)
+    sources = (("module", len(samples)), ("shim", len(op_accesses)))
+    return Profile(
+        tensors=found.tensors,
+        accesses=rows,
+        stretches=found.stretches,
+        layers=tuple(layers),
+        slot_count=found.slot_count,
+        event_count=found.event_count,
+        page_bytes=page_bytes,
+        peak_bytes=peak_bytes(found.tensors, found.event_count, page_bytes),
+        source="+".join(name for name, count in sources if count) or "none",
+        unattributed_pages=unattributed,
+        heap_base=heap_base,
+    )
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Amounts of access rows: key = stretch * tensors + tensor; column 0 read, 1 written."""
+
+    key: Integers
+    column: Integers
+    amount: Floats
+
+
+_NOTHING = _Joined(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
+def _tenants(found: Circle, page_bytes: int) -> Tenants:
+    instances = found.instances
+    lives = instances["last_stretch"].astype(np.int64) - instances["first_stretch"] + 1
+    instance = np.repeat(np.arange(len(instances)), lives)
+    stretch = _ranges(instances["first_stretch"].astype(np.int64), lives)
+    start = instances["address"].astype(np.int64)
+    begin = (start // page_bytes)[instance] + (stretch << _PAGE_BITS)
+    past = -(-(start + instances["bytes"].astype(np.int64)) // page_bytes)
+    end = past[instance] + (stretch << _PAGE_BITS)
+    ends = np.unique(np.concatenate([begin, end]))
+    low = np.searchsorted(ends, begin)
+    parts = np.searchsorted(ends, end) - low
+    part = _ranges(low, parts)
+    order = np.argsort(part, kind="stable")
+    return Tenants(
+        ends=ends,
+        first=np.searchsorted(part[order], np.arange(max(len(ends), 1))),
+        instance=np.repeat(instance, parts)[order],
+    )
+
+
+def _join_samples(
+    found: Circle, tenants: Tenants, step: Step, samples: Records, page_bytes: int
+) -> tuple[_Joined, int]:
+    """Access rows in pages, and how many page x stretch pairs met no tensor."""
+    epochs = boundary_records(step)["address"].astype(np.int64)
+    if not np.all(epochs > 0):
+        raise SentinelError(
+            "failed", f"step {step.number} passed boundaries without an epoch", "sample another"
+        )
+    accessed = samples[(samples["flags"] & ACCESS_RESIDENCY) == 0]
+    epoch = accessed["epoch"].astype(np.int64)
+    stretch = np.searchsorted(epochs, epoch, side="right") - 1
+    end = step.end_epoch or np.iinfo(np.int64).max
+    inside = (stretch >= 0) & (epoch < end)
+    page = accessed["page"].astype(np.int64)[inside]
+    wrote = (accessed["flags"][inside] & ACCESS_WRITE) != 0
+    keys, row = np.unique(page + (stretch[inside] << _PAGE_BITS), return_inverse=True)
+    written = np.bincount(row, wrote, minlength=len(keys)) > 0
+
+    rows, instance = tenants.find(keys)
+    page_start = (keys & ((1 << _PAGE_BITS) - 1)) * page_bytes
+    start = found.instances["address"].astype(np.int64)[instance]
+    size = found.instances["bytes"].astype(np.int64)[instance]
+    shared = np.minimum(start + size, page_start[rows] + page_bytes) - np.maximum(
+        start, page_start[rows]
+    )
+    total = np.bincount(rows, shared, minlength=len(keys))
+    tensor = found.instances["tensor"].astype(np.int64)[instance]
+    key = (keys[rows] >> _PAGE_BITS) * len(found.tensors) + tensor
+    joined = _Joined(key, written[rows].astype(np.int64), shared / total[rows])
+    return joined, len(keys) - len(np.unique(rows))
+
+
+def _join_ops(
+    found: Circle, tenants: Tenants, step: Step, op_accesses: Records, page_bytes: int
+) -> _Joined:
+    """Access rows in bytes. An operator's tensor is the one alive at its address at its time;
+    where times disagree (an output is born within its operator), the youngest of the stretch."""
+    begins = boundary_records(step)["time_ns"].astype(np.int64)
+    time = op_accesses["time_ns"].astype(np.int64)
+    ops = op_accesses[(time >= begins[0]) & (time < step.end_ns)]
+    time = ops["time_ns"].astype(np.int64)
+    stretch = np.searchsorted(begins, time, side="right") - 1
+    address = ops["address"].astype(np.int64)
+    rows, instance = tenants.find(address // page_bytes + (stretch << _PAGE_BITS))
+    start = found.instances["address"].astype(np.int64)[instance]
+    size = found.instances["bytes"].astype(np.int64)[instance]
+    holds = (address[rows] >= start) & (address[rows] < start + size)
+    rows, instance = rows[holds], instance[holds]
+    born = found.instances["born_ns"][instance]
+    now = ops["time_ns"][rows]
+    alive = (born <= now) & (now < found.instances["dead_ns"][instance])
+    order = np.lexsort((born, alive, rows))
+    last = order[np.append(np.diff(rows[order]) != 0, np.full(min(len(rows), 1), True))]
+    rows, tensor = rows[last], found.instances["tensor"].astype(np.int64)[instance[last]]
+    return _Joined(
+        key=stretch[rows] * len(found.tensors) + tensor,
+        column=ops["write"][rows].astype(np.int64),
+        amount=ops["bytes"][rows].astype(np.float64),
+    )
+
+
+def _ranges(first: Integers, counts: Integers) -> Integers:
+    """first[0], first[0] + 1, ... counts[0] of them, then first[1], ..."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(first - (ends - counts), counts)

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole steps out of the shim's ring: cut, compare, and know what was live when they began."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.observe.model import RECORD_DTYPE, Records
+from sentineld.shim.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
+
+
+class Live(NamedTuple):
+    """A live tensor. cursor: of its allocation, None if not seen. age: steps begun since."""
+
+    bytes: int
+    cursor: int | None
+    age: int
+
+
+class LiveTable:
+    """The tensors that are live at a point of the ring, by address."""
+
+    def __init__(self, live: Iterable[tuple[int, int]] = ()) -> None:
+        """live: (address, bytes) of tensors allocated before the ring began."""
+        self._entries = {address: Live(size, None, 0) for address, size in live}
+
+    def entries(self) -> dict[int, Live]:
+        """A copy of the table."""
+        return dict(self._entries)
+
+    def begin_step(self, live: Records) -> None:
+        """A step begins. live: its ALLOC records with detail Alloc.LIVE, the complete list of
+        what is live then; empty: the shim gave no list, what the ring told so far holds."""
+        aged = {a: Live(size, cursor, age + 1) for a, (size, cursor, age) in self._entries.items()}
+        if len(live):
+            listed = {}
+            for address, size in zip(live["address"].tolist(), live["bytes"].tolist(), strict=True):
+                known = aged.get(address)
+                same = known is not None and known.bytes == size
+                listed[address] = known if known is not None and same else Live(size, None, 1)
+            aged = listed
+        self._entries = aged
+
+    def fold(self, records: Records) -> None:
+        """Follow the allocations and frees of a step; lists of live tensors are passed over."""
+        changes = records[
+            ((records["event"] == Event.ALLOC) & ~_is_live(records))
+            | (records["event"] == Event.FREE)
+        ]
+        for address, size, value, event in zip(
+            changes["address"].tolist(),
+            changes["bytes"].tolist(),
+            changes["value"].tolist(),
+            changes["event"].tolist(),
+            strict=True,
+        ):
+            if event == Event.FREE:
+                self._entries.pop(address, None)
+            elif address:
+                self._entries[address] = Live(size, None if value == NOT_IN_SEQUENCE else value, 0)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One whole step: its records from STEP up to the next STEP, and what that one says.
+
+    end_ns, end_epoch: time and epoch at which the next step begins; live: by
+    address, the tensors that were live when the step began.
+    """
+
+    records: Records
+    number: int
+    end_ns: int
+    end_epoch: int
+    live: dict[int, Live]
+
+
+class StepCutter:
+    """Cuts ring records into whole steps. Feed it everything, in ring order."""
+
+    def __init__(self, live: Iterable[tuple[int, int]] = ()) -> None:
+        """live: (address, bytes) of tensors allocated before the ring began, if known."""
+        self._table = LiveTable(live)
+        self._rest: Records = np.zeros(0, RECORD_DTYPE)
+
+    def feed(self, records: Records) -> list[Step]:
+        """The steps that these records bring to an end, oldest first."""
+        gathered = np.concatenate([self._rest, records])
+        begins = np.flatnonzero(gathered["event"] == Event.STEP)
+        if not len(begins):
+            # What comes before the first STEP is the tail of a step whose begin was not seen.
+            self._table.fold(gathered)
+            self._rest = gathered[:0]
+            return []
+        self._table.fold(gathered[: begins[0]])
+        steps = [
+            self._cut(gathered[begin:end], gathered[end])
+            for begin, end in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True)
+        ]
+        self._rest = gathered[begins[-1] :].copy()
+        return steps
+
+    def gap(self) -> None:
+        """Records were lost: forget the step being gathered and what is thought to be live."""
+        self._rest = self._rest[:0]
+        self._table = LiveTable()
+
+    def _cut(self, records: Records, after: np.void) -> Step:
+        live = records[(records["event"] == Event.ALLOC) & _is_live(records)]
+        self._table.begin_step(live)
+        step = Step(
+            records=records.copy(),
+            number=int(records["bytes"][0]),
+            end_ns=int(after["time_ns"]),
+            end_epoch=int(after["address"]),
+            live=self._table.entries(),
+        )
+        self._table.fold(records)
+        return step
+
+
+def identical(one: Step, other: Step) -> bool:
+    """Whether two steps allocate, free and pass boundaries in the same sequence.
+
+    Compared: sizes, cursors, order, layers and kinds of boundaries. Not
+    compared: addresses, times, and the frees of tensors born outside the step
+    (whose birth may have gone unrecorded).
+    """
+    left, right = _sequence(one), _sequence(other)
+    return left.shape == right.shape and bool(np.all(left == right))
+
+
+def step_events(records: Records) -> npt.NDArray[np.bool_]:
+    """Which records are events of the step: allocations of its sequence, and all frees."""
+    events: npt.NDArray[np.bool_] = (
+        (records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)
+    ) | (records["event"] == Event.FREE)
+    return events
+
+
+def boundary_records(step: Step) -> Records:
+    """One record a boundary; boundary 0 is the step's begin, whether BOUNDARY 0 was written or not."""
+    records = step.records
+    boundaries = records[records["event"] == Event.BOUNDARY].copy()
+    if len(boundaries) and boundaries["value"][0] == 0:
+        if not boundaries["address"][0]:
+            boundaries["address"][0] = records["address"][0]
+        return boundaries
+    begin = records[:1].copy()
+    begin["event"] = Event.BOUNDARY
+    begin["detail"] = Boundary.STEP
+    begin["bytes"] = 0
+    return np.concatenate([begin, boundaries])
+
+
+def _is_live(records: Records) -> npt.NDArray[np.bool_]:
+    live: npt.NDArray[np.bool_] = records["detail"] == Alloc.LIVE
+    return live
+
+
+def _sequence(step: Step) -> npt.NDArray[np.uint64]:
+    records = step.records
+    alloc = (records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)
+    free = (records["event"] == Event.FREE) & (records["value"] != NOT_IN_SEQUENCE)
+    boundary = records["event"] == Event.BOUNDARY
+    kept = records[alloc | free | boundary]
+    columns = [kept[name].astype(np.uint64) for name in ("event", "bytes", "value")]
+    is_boundary = kept["event"] == Event.BOUNDARY
+    columns += [np.where(is_boundary, kept[name], 0).astype(np.uint64) for name in ("layer", "detail")]
+    return np.stack(columns)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times of stretches from a step that was not slowed down by being sampled."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.profile.steps import Step, boundary_records
+from sentineld.shim.protocol import Alloc, Boundary, Event
+
+
+def stretch_times(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[np.uint64]:
+    """Duration in ns of each of the stretches in another step that did the same.
+
+    stretches: STRETCH_DTYPE with the times of their own step. A cut that the
+    other step did not have is placed at the allocation that it precedes. A
+    stretch's own time stays where the other step's sequence does not match.
+    """
+    begins = _begins(stretches, timed)
+    if begins is None:
+        return stretches["time_ns"].copy()
+    times = np.diff(np.append(np.maximum.accumulate(begins), timed.end_ns))
+    return np.maximum(times, 0).astype(np.uint64)
+
+
+def _begins(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[np.int64] | None:
+    """When each stretch began in the other step; None: its sequence does not match."""
+    boundaries = boundary_records(timed)
+    if np.array_equal(boundaries["bytes"], stretches["cursor"]):
+        return boundaries["time_ns"].astype(np.int64)
+    is_cut = stretches["kind"] == Boundary.CUT
+    boundaries = boundaries[boundaries["detail"] != Boundary.CUT]
+    if not np.array_equal(boundaries["bytes"], stretches["cursor"][~is_cut]):
+        return None
+    records = timed.records
+    allocs = records[(records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)]
+    cursors = stretches["cursor"][is_cut].astype(np.int64)
+    if len(cursors) and cursors.max() >= len(allocs):
+        return None
+    begins = np.zeros(len(stretches), np.int64)
+    begins[~is_cut] = boundaries["time_ns"]
+    begins[is_cut] = allocs["time_ns"][cursors]
+    return begins
