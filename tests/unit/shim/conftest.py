@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shim's C parts, compiled for the tests as the shim itself is, warnings being errors."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+NATIVE = HERE.parents[2] / "sentineld" / "shim" / "native"
+COMPILER = os.environ.get("CC", "cc")
+
+
+@pytest.fixture(scope="session")
+def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    path = tmp_path_factory.mktemp("harness") / "harness.so"
+    sources = [NATIVE / "heap.c", NATIVE / "layout.c", NATIVE / "arena.c", HERE / "harness.c"]
+    flags = "-std=gnu11 -O1 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
+    subprocess.run(
+        [COMPILER, *flags, "-I", str(NATIVE), "-o", str(path), *map(str, sources)], check=True
+    )
+    library = ctypes.CDLL(str(path))
+    library.test_heap_new.restype = ctypes.c_void_p
+    library.test_heap_new.argtypes = (ctypes.c_uint64,)
+    library.test_heap_take.restype = ctypes.c_void_p
+    library.test_heap_take.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
+    library.test_heap_give.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    library.test_heap_delete.argtypes = (ctypes.c_void_p,)
+    library.test_heap_blocks.restype = ctypes.c_uint32
+    library.test_heap_blocks.argtypes = (ctypes.c_void_p,)
+    library.test_heap_live_pages.restype = ctypes.c_uint64
+    library.test_heap_live_pages.argtypes = (ctypes.c_void_p,)
+    library.heap_drop_free.argtypes = (ctypes.c_void_p,)
+    library.test_arena_new.restype = ctypes.c_void_p
+    library.test_arena_new.argtypes = (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p))
+    library.arena_take.restype = ctypes.c_void_p
+    library.arena_take.argtypes = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)
+    library.arena_find.restype = ctypes.c_int64
+    library.arena_find.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    library.test_arena_free.argtypes = (ctypes.c_void_p, ctypes.c_uint32)
+    library.arena_delete.argtypes = (ctypes.c_void_p,)
+    return library

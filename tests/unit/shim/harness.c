@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The page heap and the arena behind plain calls, for the property tests. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "arena.h"
+#include "heap.h"
+
+struct heap *test_heap_new(uint64_t bytes)
+{
+	struct heap *heap = calloc(1, sizeof(*heap));
+
+	return heap && !heap_init(heap, bytes, bytes) ? heap : NULL;
+}
+
+void test_heap_delete(struct heap *heap)
+{
+	munmap(heap->base, heap->bytes);
+	munmap(heap->block_at, heap->pages * sizeof(*heap->block_at));
+	munmap(heap->blocks, (heap->pages + 2ull) * sizeof(*heap->blocks));
+	free(heap);
+}
+
+void *test_heap_take(struct heap *heap, uint64_t bytes)
+{
+	struct heap_birth birth = {.bytes = bytes};
+
+	return heap_take(heap, &birth);
+}
+
+/* 0 if no live block begins at address */
+int test_heap_give(struct heap *heap, void *address)
+{
+	struct heap_block *block = heap_find(heap, address);
+
+	if (block)
+		heap_give(heap, block);
+	return block != NULL;
+}
+
+uint64_t test_heap_live_pages(const struct heap *heap)
+{
+	return heap->live_pages;
+}
+
+/* Blocks in the address-ordered list; 0 if the list does not tile the heap or two free ones touch. */
+uint32_t test_heap_blocks(const struct heap *heap)
+{
+	uint32_t count = 0, page = 0;
+	bool before_free = false;
+
+	for (uint32_t i = heap->first; i != HEAP_NONE; i = heap->blocks[i].after) {
+		const struct heap_block *block = &heap->blocks[i];
+
+		if (block->page != page || !block->pages || (before_free && !block->live))
+			return 0;
+		before_free = !block->live;
+		page += block->pages;
+		count++;
+	}
+	return page == heap->pages ? count : 0;
+}
+
+struct arena *test_arena_new(int fd, const char **problem)
+{
+	struct layout layout;
+	struct arena *arena = NULL;
+
+	*problem = layout_read(&layout, fd, (uint64_t)sysconf(_SC_PAGESIZE));
+	if (*problem)
+		return NULL;
+	*problem = arena_new(&arena, &layout);
+	if (*problem)
+		layout_free(&layout);
+	return arena;
+}
+
+void test_arena_free(struct arena *arena, uint32_t slot)
+{
+	arena_drop(arena, slot);
+	arena_give(arena, slot);
+}

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The planned arena under any plan: live tensors never share a page, nothing live is dropped."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.shim import protocol
+from sentineld.shim.protocol import SlotFlag
+from tests.unit.shim.test_heap import PAGE, pages, stamp, stamped
+
+ARENA_PAGES = 70  # more than one word of the bitmap
+
+
+def layout_fd(slots: np.ndarray, arena_bytes: int) -> int:
+    header = np.zeros(1, dtype=protocol.LAYOUT_DTYPE)
+    header["magic"], header["version"] = protocol.LAYOUT_MAGIC, protocol.SHIM_VERSION
+    header["slot_count"], header["boundary_count"] = len(slots), 1
+    header["layout_id"], header["arena_bytes"], header["heap_node"] = 1, arena_bytes, -1
+    end = header.nbytes + slots.nbytes
+    header["slots_offset"] = header.nbytes
+    header["cuts_offset"] = header["regions_offset"] = header["waits_offset"] = end
+    header["total_bytes"] = end + 8
+    descriptor = os.memfd_create("layout")
+    os.write(descriptor, header.tobytes() + slots.tobytes() + b"\0" * 8)
+    return descriptor
+
+
+def new_arena(harness: ctypes.CDLL, slots: np.ndarray, arena_bytes: int) -> tuple[int, str]:
+    descriptor = layout_fd(slots, arena_bytes)
+    problem = ctypes.c_char_p()
+    arena = harness.test_arena_new(descriptor, ctypes.byref(problem))
+    os.close(descriptor)
+    return arena, (problem.value or b"").decode()
+
+
+SLOTS = st.lists(
+    st.tuples(
+        st.integers(0, ARENA_PAGES - 1),
+        st.integers(1, ARENA_PAGES),
+        st.integers(0, PAGE - 1),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(SLOTS, st.lists(st.integers(0, 100), max_size=80))
+def test_any_plan_is_safe(
+    harness: ctypes.CDLL, plan: list[tuple[int, int, int, bool]], turns: list[int]
+) -> None:
+    slots = np.zeros(len(plan), dtype=protocol.SLOT_DTYPE)
+    for index, (page, count, less, drop) in enumerate(plan):
+        size = max(PAGE, min(count, ARENA_PAGES - page) * PAGE - less)
+        slots[index] = (size, page * PAGE, SlotFlag.PLANNED | (SlotFlag.DROP if drop else 0), 0)
+    arena, problem = new_arena(harness, slots, ARENA_PAGES * PAGE)
+    assert not problem
+    live: dict[int, tuple[int, int, int]] = {}
+    for mark, turn in enumerate(turns, start=1):
+        slot = turn % len(plan)
+        size, offset = int(slots["bytes"][slot]), int(slots["offset"][slot])
+        if slot in live:
+            address, _, _ = live.pop(slot)
+            assert harness.arena_find(arena, address) == slot
+            harness.test_arena_free(arena, slot)
+            assert harness.arena_find(arena, address) == -1
+        else:
+            clash = any(
+                offset < int(slots["offset"][o]) + pages(int(slots["bytes"][o])) * PAGE
+                and int(slots["offset"][o]) < offset + pages(size) * PAGE
+                for o in live
+            )
+            address = harness.arena_take(arena, slot, mark)
+            assert (address is None) == clash
+            if address is not None:
+                if slots["flags"][slot] & SlotFlag.DROP and not clash:
+                    assert harness.arena_find(arena, address) == slot
+                stamp(address, size, mark)
+                live[slot] = (address, size, mark)
+        assert all(stamped(*tensor) for tensor in live.values())
+    for slot in live:
+        harness.test_arena_free(arena, slot)
+    harness.arena_delete(arena)
+
+
+def test_dropped_pages_are_given_back_and_others_kept(harness: ctypes.CDLL) -> None:
+    slots = np.zeros(2, dtype=protocol.SLOT_DTYPE)
+    slots["bytes"], slots["offset"] = 2 * PAGE, (0, 2 * PAGE)
+    slots["flags"] = (SlotFlag.PLANNED | SlotFlag.DROP, SlotFlag.PLANNED)
+    arena, _ = new_arena(harness, slots, 4 * PAGE)
+    addresses = [harness.arena_take(arena, slot, 1) for slot in (0, 1)]
+    for address in addresses:
+        stamp(address, 2 * PAGE, 5)
+    for slot in (0, 1):
+        harness.test_arena_free(arena, slot)
+    assert ctypes.string_at(addresses[0], 8) == b"\0" * 8
+    assert stamped(addresses[1], 2 * PAGE, 5)
+    harness.arena_delete(arena)
+
+
+@given(st.binary(max_size=400))
+def test_garbage_is_never_a_layout(harness: ctypes.CDLL, garbage: bytes) -> None:
+    descriptor = os.memfd_create("layout")
+    os.write(descriptor, garbage)
+    problem = ctypes.c_char_p()
+    assert harness.test_arena_new(descriptor, ctypes.byref(problem)) is None
+    assert problem.value
+    os.close(descriptor)
+
+
+@given(st.integers(0, protocol.LAYOUT_DTYPE.itemsize - 1), st.integers(0, 255))
+def test_a_flipped_byte_never_reaches_out_of_the_layout(
+    harness: ctypes.CDLL, position: int, value: int
+) -> None:
+    slots = np.zeros(3, dtype=protocol.SLOT_DTYPE)
+    slots["bytes"], slots["offset"] = PAGE, np.arange(3) * PAGE
+    slots["flags"] = SlotFlag.PLANNED
+    descriptor = layout_fd(slots, 3 * PAGE)
+    os.pwrite(descriptor, bytes([value]), position)
+    problem = ctypes.c_char_p()
+    arena = harness.test_arena_new(descriptor, ctypes.byref(problem))
+    assert (arena is None) == bool(problem.value)
+    if arena is not None:
+        harness.arena_delete(arena)
+    os.close(descriptor)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page heap under any sequence of births and deaths."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+PAGE = 4096
+HEAP_PAGES = 600
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("take"), st.integers(1, 130 * PAGE)),
+        st.tuples(st.just("give"), st.integers(0, 1000)),
+        st.tuples(st.just("drop"), st.just(0)),
+    ),
+    max_size=120,
+)
+
+
+def stamp(address: int, size: int, mark: int) -> None:
+    for place in (address, address + (size - 1) // 8 * 8 - 8 if size >= 16 else address):
+        ctypes.memmove(place, struct.pack("<Q", mark), 8)
+
+
+def stamped(address: int, size: int, mark: int) -> bool:
+    last = address + (size - 1) // 8 * 8 - 8 if size >= 16 else address
+    return all(ctypes.string_at(p, 8) == struct.pack("<Q", mark) for p in (address, last))
+
+
+def pages(size: int) -> int:
+    return -(-size // PAGE)
+
+
+@given(ACTIONS)
+def test_live_blocks_never_overlap_nor_lose_data(
+    harness: ctypes.CDLL, actions: list[tuple[str, int]]
+) -> None:
+    heap = harness.test_heap_new(HEAP_PAGES * PAGE)
+    live: list[tuple[int, int, int]] = []
+    try:
+        for mark, (action, value) in enumerate(actions, start=1):
+            if action == "take":
+                size = max(value, 16)
+                address = harness.test_heap_take(heap, size)
+                used = sum(pages(s) for _, s, _ in live)
+                if address is None:
+                    # The largest gap is at least the free pages over the number of gaps.
+                    assert pages(size) > (HEAP_PAGES - used) // (len(live) + 1)
+                    continue
+                assert address % PAGE == 0
+                end = address + pages(size) * PAGE
+                assert all(end <= a or address >= a + pages(s) * PAGE for a, s, _ in live)
+                stamp(address, size, mark)
+                live.append((address, size, mark))
+            elif action == "give" and live:
+                address, _, _ = live.pop(value % len(live))
+                assert harness.test_heap_give(heap, address)
+                assert not harness.test_heap_give(heap, address)
+            elif action == "drop":
+                harness.heap_drop_free(heap)
+            assert all(stamped(*block) for block in live)
+            assert harness.test_heap_live_pages(heap) == sum(pages(s) for _, s, _ in live)
+            assert harness.test_heap_blocks(heap) >= len(live)
+            assert harness.test_heap_blocks(heap) > 0
+        for address, _, _ in live:
+            assert harness.test_heap_give(heap, address)
+        assert harness.test_heap_blocks(heap) == 1
+    finally:
+        harness.test_heap_delete(heap)
+
+
+def test_a_hole_is_filled_before_new_memory_is_used(harness: ctypes.CDLL) -> None:
+    heap = harness.test_heap_new(HEAP_PAGES * PAGE)
+    blocks = [harness.test_heap_take(heap, size * PAGE) for size in (8, 1, 5, 1, 6, 1)]
+    for index in (0, 2, 4):
+        harness.test_heap_give(heap, blocks[index])
+    assert harness.test_heap_take(heap, 5 * PAGE) == blocks[2]
+    assert harness.test_heap_take(heap, 6 * PAGE - 100) == blocks[4]
+    assert harness.test_heap_take(heap, 7 * PAGE) == blocks[0]
+    harness.test_heap_delete(heap)
+
+
+def test_dropped_free_pages_read_as_zero(harness: ctypes.CDLL) -> None:
+    heap = harness.test_heap_new(HEAP_PAGES * PAGE)
+    address = harness.test_heap_take(heap, 4 * PAGE)
+    keep = harness.test_heap_take(heap, PAGE)
+    stamp(address, 4 * PAGE, 7)
+    stamp(keep, PAGE, 9)
+    harness.test_heap_give(heap, address)
+    harness.heap_drop_free(heap)
+    assert ctypes.string_at(address, 8) == b"\0" * 8
+    assert stamped(keep, PAGE, 9)
+    harness.test_heap_delete(heap)

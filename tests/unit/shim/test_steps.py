@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from __future__ import annotations
+
+import pytest
+
+from sentineld.shim.steps import FORGOTTEN_AFTER, StepEnds
+
+
+class Optimizer:
+    pass
+
+
+def ends(cycle: str, times: int) -> list[str]:
+    """The optimizer that ended each step, over the last half of the cycles."""
+    tracker = StepEnds()
+    optimizers = {name: Optimizer() for name in cycle}
+    told = []
+    for turn in range(times):
+        ended = [name for name in cycle if tracker.ended(optimizers[name])]
+        if turn >= times // 2:
+            told.append("".join(ended))
+    return told
+
+
+@pytest.mark.parametrize(
+    ("cycle", "last"), [("a", "a"), ("ab", "a"), ("abc", "a"), ("aaaaab", "b"), ("aab", "b")]
+)
+def test_one_step_ends_in_each_cycle(cycle: str, last: str) -> None:
+    assert set(ends(cycle, 10)) == {last}
+
+
+def test_a_dead_optimizer_is_replaced_at_once() -> None:
+    tracker = StepEnds()
+    first, second = Optimizer(), Optimizer()
+    assert tracker.ended(first)
+    assert not tracker.ended(second)
+    del first
+    assert tracker.ended(second)
+    assert tracker.ended(second)
+
+
+def test_an_optimizer_out_of_use_is_forgotten() -> None:
+    tracker = StepEnds()
+    first, second = Optimizer(), Optimizer()
+    assert tracker.ended(first)
+    told = [tracker.ended(second) for _ in range(FORGOTTEN_AFTER + 5)]
+    assert told == [False] * FORGOTTEN_AFTER + [True] * 5
