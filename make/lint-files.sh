@@ -5,17 +5,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # tracked and new files, without those that git ignores
-files() {
-	git ls-files --cached --others --exclude-standard -- "$@" | while read -r file; do
-		if [[ -f $file ]]; then printf '%s\n' "$file"; fi
-	done
-}
+list=$(git ls-files --cached --others --exclude-standard | while read -r file; do
+	if [[ -f $file ]]; then printf '%s\n' "$file"; fi
+done)
 
-mapfile -t c_files < <(files '*.c' '*.h')
+mapfile -t c_files < <(grep '\.[ch]$' <<<"$list")
 clang-format --dry-run --Werror "${c_files[@]}"
 echo "clang-format: ${#c_files[@]} files"
 
-mapfile -t shell_files < <(files | xargs -r -d '\n' grep -lE '^#!.*\b(ba)?sh\b' -- | sort -u)
+mapfile -t shell_files < <(xargs -d '\n' grep -lE '^#!.*\b(ba)?sh\b' -- <<<"$list" | sort -u)
 shellcheck "${shell_files[@]}"
 echo "shellcheck: ${#shell_files[@]} files"
 
