@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
-from .host import CACHE, say
+from .host import CACHE, say, spawn_for_life
 from .image import Image
 from .qemu import Accelerator, Hardware, command_line
 
@@ -49,12 +48,7 @@ def _kvm_boots(image: Image) -> bool:
         log.touch()
         hardware = Hardware(accelerator="kvm")
         command = command_line(image, hardware, 0, Path(name), log)
-        probe = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        probe = spawn_for_life(command, Path(name) / "qemu.log")
         try:
             deadline = time.monotonic() + PROBE_SECONDS
             while time.monotonic() < deadline and probe.poll() is None:

@@ -19,15 +19,20 @@ import shutil
 import socket
 import subprocess
 import tarfile
-import tempfile
-import threading
 import time
 from pathlib import Path
 from types import TracebackType
 
 from . import kernel_log
 from .accel import choose_accelerator
-from .host import REPOSITORY, MachineError, require_ready, say
+from .host import (
+    REPOSITORY,
+    MachineError,
+    make_work_folder,
+    require_ready,
+    say,
+    spawn_for_life,
+)
 from .image import Image, ensure_image
 from .qemu import SLOWEST_NODE, Hardware, Variant, command_line
 from .rootfs import build_artifacts
@@ -120,7 +125,7 @@ class Guest:
         """Boot and wait until root can log in. Raises MachineError if that fails."""
         require_ready()
         image = self._image = self._image or ensure_image()
-        self._work = Path(tempfile.mkdtemp(prefix="sentinel-vm-"))
+        self._work = make_work_folder()
         try:
             self._choose_accelerator(image)
             start = time.monotonic()
@@ -169,7 +174,7 @@ class Guest:
             self.port = _free_port()
             self.log_path.write_bytes(b"")
             command = command_line(image, self._hardware, self.port, self._work, self.log_path)
-            self._qemu = _spawn_for_life(command, self._work / "qemu.log")
+            self._qemu = spawn_for_life(command, self._work / "qemu.log")
             time.sleep(0.5)
             if self._qemu.poll() is None:
                 return
@@ -342,33 +347,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _spawn_for_life(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start COMMAND so that the kernel kills it when this process ends, however it ends.
-
-    The parent-death signal follows the thread that started the child, not its
-    process, so a thread that lives as long as the child starts it.
-    """
-    started = threading.Event()
-    children: list[subprocess.Popen[bytes]] = []
-
-    def keep() -> None:
-        try:
-            with log.open("wb") as output:
-                child = subprocess.Popen(
-                    ["setpriv", "--pdeathsig", "KILL", *command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                )
-            children.append(child)
-        finally:
-            started.set()
-        child.wait()
-
-    threading.Thread(target=keep, daemon=True, name="qemu keeper").start()
-    started.wait()
-    if not children:
-        raise MachineError("cannot start QEMU")
-    return children[0]

@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +29,8 @@ TOOLS = {
     "git": "git",
 }
 """Program -> the Debian package that holds it."""
+
+WORK_PREFIX = "sentinel-vm-"
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
@@ -84,3 +88,44 @@ def phase(name: str) -> Iterator[None]:
         say(f"{name}: failed after {time.monotonic() - start:.1f} s")
         raise
     say(f"{name}: {time.monotonic() - start:.1f} s")
+
+
+def spawn_for_life(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start COMMAND so that the kernel kills it when this process ends, however it ends.
+
+    Its output goes to LOG. The parent-death signal follows the thread that
+    started the child, not its process, so a thread that lives as long as the
+    child starts it.
+    """
+    started = threading.Event()
+    children: list[subprocess.Popen[bytes]] = []
+
+    def keep() -> None:
+        try:
+            with log.open("wb") as output:
+                child = subprocess.Popen(
+                    ["setpriv", "--pdeathsig", "KILL", *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                )
+            children.append(child)
+        finally:
+            started.set()
+        child.wait()
+
+    threading.Thread(target=keep, daemon=True, name=f"keeper of {command[0]}").start()
+    started.wait()
+    if not children:
+        raise MachineError(f"cannot start {command[0]}")
+    return children[0]
+
+
+def make_work_folder() -> Path:
+    """A folder for one guest's files. Removes those whose process did not live to do it."""
+    parent = Path(tempfile.gettempdir())
+    for old in parent.glob(f"{WORK_PREFIX}*-*"):
+        pid = old.name.removeprefix(WORK_PREFIX).partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{WORK_PREFIX}{os.getpid()}-", dir=parent))

@@ -88,12 +88,12 @@ def ensure_image() -> Image:
     if image := find_image():
         return image
     require_ready()
-    with _build_lock():
+    with _build_lock() as lock:
         # Another build may have finished while this one waited for the lock.
         if image := find_image():
             return image
         _remove_all_but(recipe_hash())
-        return _build()
+        return _build(lock)
 
 
 def kernel_release(root: Path) -> str:
@@ -105,7 +105,8 @@ def kernel_release(root: Path) -> str:
 
 
 @contextlib.contextmanager
-def _build_lock() -> Iterator[None]:
+def _build_lock() -> Iterator[int]:
+    """Hold the lock of all builds; gives its file descriptor."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "build.lock").open("w") as lock:
         try:
@@ -113,7 +114,7 @@ def _build_lock() -> Iterator[None]:
         except BlockingIOError:
             say("another build is running, waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock.fileno()
 
 
 def _remove_all_but(key: str) -> None:
@@ -128,14 +129,14 @@ def remove_tree(tree: Path) -> None:
     subprocess.run(["rm", "-rf", "--one-file-system", "--", str(tree)], check=True)
 
 
-def _build() -> Image:
+def _build(lock: int) -> Image:
     final = CACHE / recipe_hash()
     partial = CACHE / (final.name + PARTIAL_SUFFIX)
     partial.mkdir()
     image = Image(partial)
     try:
         with phase(f"packages of Debian {recipe.SUITE} (mmdebstrap)"):
-            _install_packages(image)
+            _install_packages(image, lock)
         with phase("configuration, keys and units"):
             _configure(image)
         with phase("file system (mke2fs)"):
@@ -151,10 +152,12 @@ def _build() -> Image:
     return Image(final)
 
 
-def _install_packages(image: Image) -> None:
+def _install_packages(image: Image, lock: int) -> None:
     early = image.directory / "early"
     recipe.write_files(early, recipe.EARLY_FILES)
     command = [
+        # What it mounts in the tree goes with it, however it ends.
+        *("unshare", "--mount", "--propagation", "private"),
         "mmdebstrap",
         "--mode=root",
         "--variant=minbase",
@@ -167,7 +170,11 @@ def _install_packages(image: Image) -> None:
     ]
     log = image.directory / "mmdebstrap.log"
     with log.open("w") as output:
-        status = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT).returncode
+        # It holds the lock too: if this process is killed, the next build waits
+        # for the end of what it has left running before it removes the pieces.
+        status = subprocess.run(
+            command, stdout=output, stderr=subprocess.STDOUT, pass_fds=[lock]
+        ).returncode
     if status != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
         raise MachineError(f"mmdebstrap ended with status {status}:\n{tail}")

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .host import MachineError
+from .host import MachineError, spawn_for_life
 from .image import Image
 from .recipe import HOSTNAME
 
@@ -64,12 +64,8 @@ class Connection:
 
         Raises MachineError if it is not up at DEADLINE (time.monotonic).
         """
-        command = ["setpriv", "--pdeathsig", "KILL", "ssh", *self.options]
-        command += ["-o", "ControlMaster=yes", "-N", "127.0.0.1"]
-        with self._log.open("wb") as log:
-            self._master = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+        command = ["ssh", *self.options, "-o", "ControlMaster=yes", "-N", "127.0.0.1"]
+        self._master = spawn_for_life(command, self._log)
         while not self._control.exists():
             if self._master.poll() is not None or time.monotonic() > deadline:
                 self.close()
