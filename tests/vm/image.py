@@ -156,7 +156,9 @@ def _install_packages(image: Image, lock: int) -> None:
     early = image.directory / "early"
     recipe.write_files(early, recipe.EARLY_FILES)
     command = [
-        # What it mounts in the tree goes with it, however it ends.
+        # It stops when this process ends, however that ends, and what it has
+        # mounted in the tree goes with it.
+        *("setpriv", "--pdeathsig", "TERM"),
         *("unshare", "--mount", "--propagation", "private"),
         "mmdebstrap",
         "--mode=root",
@@ -170,8 +172,7 @@ def _install_packages(image: Image, lock: int) -> None:
     ]
     log = image.directory / "mmdebstrap.log"
     with log.open("w") as output:
-        # It holds the lock too: if this process is killed, the next build waits
-        # for the end of what it has left running before it removes the pieces.
+        # It holds the lock too, so that the next build waits until it has stopped.
         status = subprocess.run(
             command, stdout=output, stderr=subprocess.STDOUT, pass_fds=[lock]
         ).returncode
