@@ -4,5 +4,6 @@
 from __future__ import annotations
 
 from .fixtures import _clean_kernel_log, fresh_guest, guest
+from .installed import daemon, installed
 
-__all__ = ["_clean_kernel_log", "fresh_guest", "guest"]
+__all__ = ["_clean_kernel_log", "daemon", "fresh_guest", "guest", "installed"]

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from .guest import TREE, Guest
-from .rootfs import MODULE, SHIM
 
 pytestmark = pytest.mark.guest
 
@@ -59,46 +58,36 @@ def get(guest: Guest, url: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def installed(guest: Guest) -> Iterator[Guest]:
-    """The shared guest with sentineld installed and running, and a Prometheus."""
-    guest.run(f"make -C {TREE} install KO={TREE}/{MODULE} SO={TREE}/{SHIM}", timeout=300)
-    guest.run("systemctl start sentineld", timeout=120)
+def prometheus(daemon: Guest) -> Iterator[Guest]:
+    """The guest with the daemon running and Debian's Prometheus scraping it."""
     options = f"--config.file={SHARE}/prometheus/sentineld.yml --storage.tsdb.path=/tmp/prometheus"
-    guest.run(
+    daemon.run(
         "systemd-run --unit sentinel-prometheus"
         f" prometheus {options} --web.listen-address=127.0.0.1:9090"
     )
-    wait(
-        "Prometheus",
-        lambda: (
-            "ready"
-            in guest.run("curl -s http://127.0.0.1:9090/-/ready", check=False).stdout.lower()
-        ),
-        120,
-    )
-    yield guest
-    guest.run("systemctl stop sentinel-prometheus; rm -rf /tmp/prometheus", check=False)
-    guest.run(f"make -C {TREE} uninstall", timeout=120)
-    guest.run(f"lsmod | grep -q '^sentinel ' || insmod {TREE}/{MODULE}")
+    ready = "curl -fs http://127.0.0.1:9090/-/ready"
+    wait("Prometheus", lambda: daemon.run(ready, check=False).returncode == 0, 120)
+    yield daemon
+    daemon.run("systemctl stop sentinel-prometheus; rm -rf /tmp/prometheus")
 
 
 @pytest.fixture
-def training(installed: Guest) -> Iterator[int]:
+def training(prometheus: Guest) -> Iterator[int]:
     """The pid of a managed and metered training process."""
-    process = installed.start(
+    process = prometheus.start(
         f"exec python3 -m sentineld.shim {TREE}/tests/demo/train.py {TRAINING}"
     )
     pid = process.remote_pid
 
     def state() -> str:
         return next(
-            (s["state"] for s in status(installed)["sessions"] if s["pid"] == pid), "unknown"
+            (s["state"] for s in status(prometheus)["sessions"] if s["pid"] == pid), "unknown"
         )
 
     wait("hello", lambda: state() == "registered", 180)
-    installed.run(f"sentinelctl attach {pid} --fast 20%")
+    prometheus.run(f"sentinelctl attach {pid} --fast 20%")
     wait("managed", lambda: state() == "managed", 300)
-    installed.run(f"sentinelctl meter {pid} --steps 1", timeout=300)
+    prometheus.run(f"sentinelctl meter {pid} --steps 1", timeout=300)
     yield pid
     process.send_remote("KILL")
     process.wait(timeout=60)
@@ -122,20 +111,20 @@ def unanswered(guest: Guest, metrics: tuple[str, ...]) -> list[str]:
     ]
 
 
-def test_the_daemon_is_active_and_its_unit_tight(installed: Guest) -> None:
-    assert installed.run("systemctl is-active sentineld").stdout.strip() == "active"
-    installed.run("systemd-analyze security --threshold=35 sentineld", timeout=60)
-    installed.run("test $(stat -c %G /dev/sentinel) = sentineld")
+def test_the_daemon_is_active_and_its_unit_tight(prometheus: Guest) -> None:
+    assert prometheus.run("systemctl is-active sentineld").stdout.strip() == "active"
+    prometheus.run("systemd-analyze security --threshold=35 sentineld", timeout=60)
+    prometheus.run("test $(stat -c %G /dev/sentinel) = sentineld")
 
 
-def test_promtool_finds_no_fault_with_the_metrics(installed: Guest) -> None:
-    installed.run(f"set -o pipefail; curl -fsS {METRICS} | promtool check metrics")
-    installed.run(f"promtool check config {SHARE}/prometheus/sentineld.yml")
+def test_promtool_finds_no_fault_with_the_metrics(prometheus: Guest) -> None:
+    prometheus.run(f"set -o pipefail; curl -fsS {METRICS} | promtool check metrics")
+    prometheus.run(f"promtool check config {SHARE}/prometheus/sentineld.yml")
 
 
-def test_prometheus_has_the_target_up(installed: Guest) -> None:
+def test_prometheus_has_the_target_up(prometheus: Guest) -> None:
     def target() -> Any:
-        active = get(installed, f"{PROMETHEUS}/targets")["data"]["activeTargets"]
+        active = get(prometheus, f"{PROMETHEUS}/targets")["data"]["activeTargets"]
         assert [each["labels"]["job"] for each in active] == ["sentineld"]
         return active[0] if active[0]["health"] != "unknown" else None
 
@@ -143,17 +132,17 @@ def test_prometheus_has_the_target_up(installed: Guest) -> None:
     assert scraped["health"] == "up", scraped["lastError"]
 
 
-def test_every_panel_s_query_is_answered(installed: Guest) -> None:
-    found = answers(installed)
+def test_every_panel_s_query_is_answered(prometheus: Guest) -> None:
+    found = answers(prometheus)
     assert len(found) >= 28
     failed = {query: answer for query, answer in found.items() if answer["status"] != "success"}
     assert not failed
-    wait("answers", lambda: not unanswered(installed, ALWAYS_ANSWERED), 60)
+    wait("answers", lambda: not unanswered(prometheus, ALWAYS_ANSWERED), 60)
 
 
-def test_alert_rules_evaluate(installed: Guest) -> None:
+def test_alert_rules_evaluate(prometheus: Guest) -> None:
     def rules() -> Any:
-        groups = get(installed, f"{PROMETHEUS}/rules")["data"]["groups"]
+        groups = get(prometheus, f"{PROMETHEUS}/rules")["data"]["groups"]
         found = [rule for group in groups for rule in group["rules"]]
         return found if found and all(rule["health"] != "unknown" for rule in found) else None
 
@@ -162,10 +151,10 @@ def test_alert_rules_evaluate(installed: Guest) -> None:
     assert len(found) == 7
 
 
-def test_a_managed_session_is_seen(installed: Guest, training: int) -> None:
-    wait("data", lambda: not unanswered(installed, WHILE_MANAGED), 120)
+def test_a_managed_session_is_seen(prometheus: Guest, training: int) -> None:
+    wait("data", lambda: not unanswered(prometheus, WHILE_MANAGED), 120)
     query = "sentineld_session_info * on (session) group_left () sentineld_charged_bytes"
-    answer = installed.run(
+    answer = prometheus.run(
         ["curl", "-fsSG", f"{PROMETHEUS}/query", "--data-urlencode", f"query={query}"]
     )
     rows = json.loads(answer.stdout)["data"]["result"]
@@ -173,11 +162,11 @@ def test_a_managed_session_is_seen(installed: Guest, training: int) -> None:
     assert row["metric"]["state"] == "managed"
     assert row["metric"]["policy"] == "sentinel"
     assert float(row["value"][1]) > 0
-    installed.run(f"set -o pipefail; curl -fsS {METRICS} | promtool check metrics")
+    prometheus.run(f"set -o pipefail; curl -fsS {METRICS} | promtool check metrics")
 
 
-def test_a_session_s_series_end_with_it(installed: Guest) -> None:
+def test_a_session_s_series_end_with_it(prometheus: Guest) -> None:
     def gone() -> bool:
-        return "sentineld_session_info{" not in installed.run(["curl", "-fsS", METRICS]).stdout
+        return "sentineld_session_info{" not in prometheus.run(["curl", "-fsS", METRICS]).stdout
 
     wait("the last session's end", gone, 60)
