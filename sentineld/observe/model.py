@@ -7,12 +7,15 @@ sentinel_record) and kmod/sentinel_uapi.h (struct sentinel_access).
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from sentineld.errors import SentinelError
 
 RECORD_DTYPE = np.dtype(
     [
@@ -80,3 +83,49 @@ class Trace:
             page_bytes=np.array(self.page_bytes),
             meta=np.array([f"{key}={value}" for key, value in self.meta.items()], dtype=np.str_),
         )
+
+    @classmethod
+    def load(cls, path: Path) -> Trace:
+        """Read a trace that save() wrote.
+
+        Raises FileNotFoundError, and SentinelError if the file is damaged, of another version,
+        or not shaped as the class says.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                version = int(file["version"])
+                if version != TRACE_VERSION:
+                    raise _no_trace(path, f"it has version {version}, not {TRACE_VERSION}")
+                tables = {
+                    name: _table(path, name, file[name], dtype)
+                    for name, dtype in (
+                        ("records", RECORD_DTYPE),
+                        ("samples", SAMPLE_DTYPE),
+                        ("op_accesses", OP_ACCESS_DTYPE),
+                    )
+                }
+                ranges = file["ranges"]
+                if ranges.ndim != 2 or ranges.shape[1] != 2:
+                    raise _no_trace(path, f"ranges have the shape {ranges.shape}")
+                meta = (str(entry).partition("=") for entry in file["meta"])
+                return cls(
+                    **tables,
+                    layers=tuple(str(name) for name in file["layers"]),
+                    ranges=tuple((int(start), int(size)) for start, size in ranges),
+                    page_bytes=int(file["page_bytes"]),
+                    meta={key: value for key, _, value in meta},
+                )
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise _no_trace(path, f"{type(error).__name__}: {error}") from None
+
+
+def _table(path: Path, name: str, table: Records, dtype: np.dtype[np.void]) -> Records:
+    if table.dtype != dtype or table.ndim != 1:
+        raise _no_trace(path, f"{name} is {table.dtype} of the shape {table.shape}")
+    return table
+
+
+def _no_trace(path: Path, what: str) -> SentinelError:
+    return SentinelError("failed", f"{path} is no trace: {what}", "record it again")

@@ -82,7 +82,8 @@ class Plan:
     """policy's answer. moves: MOVE_DTYPE sorted by boundary, demotions first within one.
     initial_tier: for each tensor the tier of a persistent one at boundary 0 (255: not persistent
     or left alone; of one that is split, the tier of most of it). initial: MOVE_DTYPE rows, the page
-    ranges of persistent tensors and the tier where each is at boundary 0, exact. reasons: for each tensor why it is where it is, one short sentence."""
+    ranges of persistent tensors and the tier where each is at boundary 0, exact. reasons: for
+    each tensor why it is where it is, one short sentence."""
 
     policy: str
     budget_bytes: int

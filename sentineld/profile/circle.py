@@ -150,9 +150,7 @@ def _stretches(step: Step, cuts: npt.NDArray[np.uint32]) -> Table:
     stretches["event"] = before[where]
     stretches["layer"] = boundaries["layer"]
     stretches["kind"] = boundaries["detail"]
-    stretches["cut"] = (boundaries["detail"] == Boundary.CUT) & np.isin(
-        boundaries["bytes"], cuts
-    )
+    stretches["cut"] = (boundaries["detail"] == Boundary.CUT) & np.isin(boundaries["bytes"], cuts)
     times = np.append(boundaries["time_ns"], np.uint64(step.end_ns)).astype(np.int64)
     stretches["time_ns"] = np.maximum(np.diff(times), 0)
     return stretches

@@ -214,4 +214,5 @@ def _ranges(first: Integers, counts: Integers) -> Integers:
     """first[0], first[0] + 1, ... counts[0] of them, then first[1], ..."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(first - (ends - counts), counts)
+    ranges: Integers = np.arange(total) + np.repeat(first - (ends - counts), counts)
+    return ranges

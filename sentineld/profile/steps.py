@@ -144,18 +144,20 @@ def step_events(records: Records) -> npt.NDArray[np.bool_]:
 
 
 def boundary_records(step: Step) -> Records:
-    """One record a boundary; boundary 0 is the step's begin, whether BOUNDARY 0 was written or not."""
+    """One record a boundary; boundary 0 is the step's begin, recorded as such or not."""
     records = step.records
     boundaries = records[records["event"] == Event.BOUNDARY].copy()
     if len(boundaries) and boundaries["value"][0] == 0:
         if not boundaries["address"][0]:
             boundaries["address"][0] = records["address"][0]
-        return boundaries
+        whole: Records = boundaries
+        return whole
     begin = records[:1].copy()
     begin["event"] = Event.BOUNDARY
     begin["detail"] = Boundary.STEP
     begin["bytes"] = 0
-    return np.concatenate([begin, boundaries])
+    whole = np.concatenate([begin, boundaries])
+    return whole
 
 
 def _is_live(records: Records) -> npt.NDArray[np.bool_]:
@@ -171,5 +173,7 @@ def _sequence(step: Step) -> npt.NDArray[np.uint64]:
     kept = records[alloc | free | boundary]
     columns = [kept[name].astype(np.uint64) for name in ("event", "bytes", "value")]
     is_boundary = kept["event"] == Event.BOUNDARY
-    columns += [np.where(is_boundary, kept[name], 0).astype(np.uint64) for name in ("layer", "detail")]
+    columns += [
+        np.where(is_boundary, kept[name], 0).astype(np.uint64) for name in ("layer", "detail")
+    ]
     return np.stack(columns)

@@ -105,7 +105,11 @@ def _step(
     trainer.touch([slope], [])
     trainer.free(slope)
     trainer.boundary(Boundary.OPTIMIZER)
-    turns = [(w, s) for block, state in zip(parameters, states, strict=True) for w, s in zip(block, state, strict=True)]
+    turns = [
+        (w, s)
+        for block, state in zip(parameters, states, strict=True)
+        for w, s in zip(block, state, strict=True)
+    ]
     order = sorted(range(len(gradients)), key=lambda i: gradients[i].cursor or 0)
     for (weight, (square, momentum)), at in zip(turns, order, strict=True):
         gradient = gradients[at]

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Baselines: a layout and nothing else. No moves, and no budget kept.
+
+They use the same arena code as `sentinel`, so that a comparison shows what
+placement and moves do, not what another allocator does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.plan.intervals import short_lived
+from sentineld.plan.items import access_pages, lifetimes, tensor_pages
+from sentineld.plan.layout import Area, build_layout
+from sentineld.plan.model import MOVE_DTYPE, Plan, Prediction, Space
+from sentineld.plan.predict import initial_tiers, predicted, unpredicted
+from sentineld.plan.registry import register
+from sentineld.plan.schedule import coalesce
+from sentineld.profile.model import Kind, Profile
+from sentineld.tiers import Tiers
+
+
+@register("fast-only", 0, "on the fast tier, whatever it takes")
+@register("slow-only", 1, "on the slow tier")
+@register("first-touch", None, "where the kernel puts it at its first touch")
+@dataclass
+class Baseline:
+    """Everything on one tier, or (None) wherever the kernel places it."""
+
+    name: str
+    tier: int | None
+    reason: str
+    charges_budget: bool = False
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """Lay out the step; see Policy."""
+        short = short_lived(profile)
+        tensors = profile.tensors
+        placed = (tensors["slot"] >= 0) & (tensors["kind"] != Kind.PERSISTENT)
+        areas = [
+            Area(name, self.tier, rows, np.zeros(len(rows), np.bool_), grouped=False)
+            for name, rows in (
+                ("short-lived", np.flatnonzero(placed & short)),
+                ("long-lived", np.flatnonzero(placed & ~short)),
+            )
+        ]
+        waits = np.full(profile.stretch_count, -1, np.int64)
+        plan = Plan(
+            policy=self.name,
+            budget_bytes=budget_bytes,
+            layout=build_layout(profile, areas, waits, heap_tier=self.tier),
+            moves=np.zeros(0, MOVE_DTYPE),
+            initial_tier=np.full(len(tensors), 255, np.uint8),
+            reasons=(self.reason,) * len(tensors),
+            predicted=unpredicted(),
+        )
+        if self.tier is None:
+            return replace(plan, predicted=_first_touch(profile, budget_bytes))
+        plan = replace(plan, initial=_all_on(profile, self.tier))
+        plan = replace(plan, initial_tier=initial_tiers(plan, profile))
+        return replace(plan, predicted=predicted(plan, profile, tiers))
+
+
+def _all_on(profile: Profile, tier: int) -> npt.NDArray[np.void]:
+    """MOVE_DTYPE: all persistent tensors of the heap, from the step's begin on this tier."""
+    page = profile.page_bytes
+    tensors = profile.tensors
+    rows = np.flatnonzero((tensors["slot"] < 0) & (tensors["address"] >= profile.heap_base))
+    ranges = np.zeros(len(rows), MOVE_DTYPE)
+    ranges["space"] = Space.HEAP
+    ranges["tier"] = tier
+    ranges["tensor"] = rows
+    ranges["offset"] = (tensors["address"][rows] - np.uint64(profile.heap_base)) // page * page
+    ranges["bytes"] = tensor_pages(profile)[rows] * page
+    return coalesce(ranges)
+
+
+def _first_touch(profile: Profile, budget_bytes: int) -> Prediction:
+    """If the fast tier has the budget free when the process begins: persistent tensors come
+    first, then the step's own in order of birth, until it is full."""
+    pages = tensor_pages(profile)
+    birth, _ = lifetimes(profile)
+    order = np.lexsort((profile.tensors["birth_event"], birth, profile.tensors["slot"] >= 0))
+    left = budget_bytes // profile.page_bytes - (np.cumsum(pages[order]) - pages[order])
+    share = np.zeros(len(pages))
+    share[order] = np.clip(left / np.maximum(pages[order], 1), 0.0, 1.0)
+    worth = access_pages(profile)
+    total = float(worth.sum())
+    served = float((worth * share[profile.accesses["tensor"]]).sum())
+    return Prediction(
+        step_ns=int(profile.stretches["time_ns"].sum()),
+        promoted_bytes=0,
+        demoted_bytes=0,
+        peak_fast_bytes=min(budget_bytes, int(pages.sum()) * profile.page_bytes),
+        fast_share=served / total if total else 0.0,
+    )

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks a plan against its profile before anything is done with it.
+
+Each check is one invariant; a plan that breaks one is refused with its name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.errors import SentinelError
+from sentineld.plan.items import Integers, tensor_pages
+from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
+from sentineld.plan.packing import alive_together
+from sentineld.plan.residency import ABSENT, UNKNOWN, Residency, charged_pages, places, residency
+from sentineld.profile.model import Kind, Profile
+
+
+class PlanError(SentinelError):
+    """A plan breaks an invariant. name: which one."""
+
+    def __init__(self, name: str, what: str) -> None:
+        super().__init__("failed", f"the plan breaks {name}: {what}", "this is a bug of the policy")
+        self.name = name
+
+
+def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
+    """Raise PlanError if the plan can't be carried out as it says.
+
+    budget_bytes: fast memory for tensor pages; None: the policy keeps to no
+    budget.
+    """
+    _slots(plan, profile)
+    _regions(plan, profile)
+    _cuts(plan, profile)
+    _waits(plan, profile)
+    _moves(plan, profile)
+    _overlays(plan, profile)
+    try:
+        found = residency(plan, profile)
+    except SentinelError as error:
+        raise PlanError("moves-hit-tensors", error.message) from None
+    _tiers(plan, profile, found)
+    if budget_bytes is not None:
+        budget = budget_bytes // profile.page_bytes
+        charged = charged_pages(plan, profile, found)
+        _budget(charged, budget)
+        _gated_births(plan, profile, found, charged, budget)
+
+
+def _slots(plan: Plan, profile: Profile) -> None:
+    slots = plan.layout.slots
+    _ensure(len(slots) == profile.slot_count, "slots", f"{len(slots)} slots")
+    slotted = profile.tensors[profile.tensors["slot"] >= 0]
+    wrong = np.flatnonzero(slots["bytes"][slotted["slot"]] != slotted["bytes"])
+    _ensure(not len(wrong), "slots", f"{_first(slotted['slot'], wrong)} has another size")
+    planned = slots[(slots["flags"] & SLOT_PLANNED) != 0]
+    _ensure(_all(planned["offset"] % profile.page_bytes == 0), "slots", "one is not page-aligned")
+    last = planned["offset"].astype(np.int64) + planned["bytes"].astype(np.int64)
+    _ensure(int(last.max(initial=0)) <= plan.layout.arena_bytes, "slots", "one ends past the arena")
+    outlasting = slotted["slot"][slotted["kind"] == Kind.PERSISTENT]
+    misplaced = np.any(slots["flags"][outlasting] & SLOT_PLANNED)
+    _ensure(not misplaced, "slots", "a tensor that outlives the step has an offset")
+
+
+def _regions(plan: Plan, profile: Profile) -> None:
+    slots = plan.layout.slots[(plan.layout.slots["flags"] & SLOT_PLANNED) != 0]
+    inside = np.zeros(len(slots), np.int64)
+    end = 0
+    for region in plan.layout.regions:
+        aligned = region.offset % profile.page_bytes == region.bytes % profile.page_bytes == 0
+        _ensure(region.offset >= end and aligned, "regions", f"{region.name} is misplaced")
+        end = region.offset + region.bytes
+        inside += (slots["offset"] >= region.offset) & (slots["offset"] + slots["bytes"] <= end)
+    _ensure(end <= plan.layout.arena_bytes, "regions", "one ends past the arena")
+    _ensure(_all(inside == 1), "regions", "a slot lies in none of them")
+
+
+def _cuts(plan: Plan, profile: Profile) -> None:
+    cuts = profile.stretches["cursor"][profile.stretches["cut"]].astype(np.int64)
+    _ensure(np.array_equal(plan.layout.cuts, cuts), "cuts", "others than were profiled")
+    _ensure(_all(np.diff(cuts) > 0), "cuts", "they do not rise")
+
+
+def _waits(plan: Plan, profile: Profile) -> None:
+    waits, count = plan.layout.waits, profile.stretch_count
+    _ensure(len(waits) == count, "waits", f"{len(waits)} for {count} boundaries")
+    asked = waits[waits != -1]
+    _ensure(_all((asked >= 0) & (asked < count)), "waits", "one is for a boundary beyond the step")
+    demoting = np.unique(plan.moves["boundary"][plan.moves["tier"] != 0])
+    _ensure(_all(np.isin(asked, demoting)), "waits", "one is for a boundary without demotions")
+    _ensure(_all(waits != np.arange(count)), "waits", "a boundary waits for its own demotions")
+
+
+def _moves(plan: Plan, profile: Profile) -> None:
+    moves, page = plan.moves, profile.page_bytes
+    for name in ("boundary", "deadline"):
+        _ensure(_all(moves[name] < profile.stretch_count), "moves", f"a {name} beyond the step")
+    boundary = moves["boundary"].astype(np.int64)
+    _ensure(_all(np.diff(boundary) >= 0), "moves", "boundaries do not rise")
+    promotes = (moves["tier"] == 0).astype(np.int64)
+    late = (np.diff(boundary) == 0) & (np.diff(promotes) < 0)
+    _ensure(not late.any(), "moves", "a demotion comes after a promotion")
+    for table in (moves, plan.initial):
+        whole = (table["offset"] % page == 0) & (table["bytes"] % page == 0) & (table["bytes"] > 0)
+        _ensure(_all(whole), "moves", "one is of parts of pages")
+        arena = table[table["space"] == Space.ARENA]
+        end = int((arena["offset"] + arena["bytes"]).max(initial=0))
+        _ensure(end <= plan.layout.arena_bytes, "moves", "one ends past the arena")
+
+
+def _overlays(plan: Plan, profile: Profile) -> None:
+    """Tensors that are alive together share no page."""
+    space, offset = places(plan, profile)
+    rows = np.flatnonzero(space == Space.ARENA)
+    rows = rows[np.argsort(offset[rows], kind="stable")]
+    low = offset[rows]
+    high = low + tensor_pages(profile)[rows] * profile.page_bytes
+    tensors = profile.tensors[rows]
+    birth = tensors["birth_event"].astype(np.int64)
+    death = tensors["death_event"].astype(np.int64)
+    following = np.searchsorted(low, high)
+    for at in range(len(rows)):
+        others = slice(at + 1, int(following[at]))
+        meets = alive_together(birth[others], death[others], int(birth[at]), int(death[at]))
+        if meets.any():
+            other = tensors["slot"][at + 1 + int(np.argmax(meets))]
+            raise PlanError(
+                "no-overlay",
+                f"slots {tensors['slot'][at]} and {other} are alive together on the same pages",
+            )
+
+
+def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
+    """The circle closes, and pages that are not dropped are left as the next tenant expects."""
+    tensors = profile.tensors[found.tensor]
+    lost = (found.tier == UNKNOWN) & found.moving
+    _ensure(not lost.any(), "tiers", "pages are moved that nobody knows the tier of")
+    persistent = tensors["slot"] < 0
+    begin = found.tier[0]
+    open_ = np.flatnonzero(persistent & (begin != ABSENT) & (begin != found.end_tier))
+    _ensure(
+        not len(open_),
+        "circle",
+        f"tensor {_first(found.tensor, open_)} ends the step elsewhere than it began",
+    )
+    kept = ~persistent & ~_dropped(plan, profile, found)
+    dirty = np.flatnonzero(kept & (_birth_tier(profile, found) != found.end_tier))
+    _ensure(
+        not len(dirty),
+        "clean-death",
+        f"slot {_first(tensors['slot'], dirty)} leaves its pages on another tier, undropped",
+    )
+
+
+def _budget(charged: Integers, budget: int) -> None:
+    if len(charged) and int(charged.max()) > budget:
+        worst = int(np.argmax(charged))
+        raise PlanError(
+            "budget", f"{charged[worst]} pages are charged in stretch {worst}, {budget} allowed"
+        )
+
+
+def _gated_births(
+    plan: Plan, profile: Profile, found: Residency, charged: Integers, budget: int
+) -> None:
+    """Births stay within the budget even if no demotion is complete that they do not wait for."""
+    count = profile.stretch_count
+    tensors = profile.tensors[found.tensor]
+    born = _dropped(plan, profile, found) & (_birth_tier(profile, found) == 0)
+    births = np.bincount(tensors["birth_stretch"][born], found.pages[born], minlength=count)
+    down = plan.moves[plan.moves["tier"] != 0]
+    demoted = np.bincount(
+        down["boundary"], (down["bytes"] // profile.page_bytes).astype(np.int64), minlength=count
+    )
+    unsure = np.zeros(count)
+    # Twice round: what the first turn leaves open meets the second one's births.
+    for boundary in [*range(count), *range(count)]:
+        age = (boundary - np.arange(count)) % count
+        waited = int(plan.layout.waits[boundary])
+        if waited >= 0:
+            unsure[age >= age[waited]] = 0
+        unsure[boundary] = 0
+        pages = int(charged[boundary] + unsure.sum())
+        if births[boundary] and pages > budget:
+            raise PlanError(
+                "gated-births",
+                f"births of stretch {boundary} may find {pages} pages charged, {budget} allowed",
+            )
+        unsure[boundary] = demoted[boundary]
+
+
+def _birth_tier(profile: Profile, found: Residency) -> npt.NDArray[np.uint8]:
+    stretch = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
+    tier: npt.NDArray[np.uint8] = found.tier[stretch, np.arange(len(stretch))]
+    return tier
+
+
+def _dropped(plan: Plan, profile: Profile, found: Residency) -> npt.NDArray[np.bool_]:
+    slot = profile.tensors["slot"][found.tensor]
+    dropped = np.zeros(len(slot), np.bool_)
+    slotted = slot >= 0
+    dropped[slotted] = (plan.layout.slots["flags"][slot[slotted]] & SLOT_DROP) != 0
+    return dropped
+
+
+def _all(holds: npt.NDArray[np.bool_]) -> bool:
+    return bool(np.all(holds))
+
+
+def _first(values: npt.NDArray[np.generic], where: Integers) -> object:
+    return values[where[0]] if len(where) else None
+
+
+def _ensure(holds: bool, name: str, what: str) -> None:
+    if not holds:
+        raise PlanError(name, what)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan for people and programs: layout, schedule, prediction, and why each tensor is where."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from sentineld.plan.items import access_pages, tensor_pages
+from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
+from sentineld.profile.model import Kind, Profile
+from sentineld.shim.protocol import Boundary
+from sentineld.units import format_bytes
+
+REASONS_SHOWN = 20
+
+
+def plan_json(plan: Plan, profile: Profile) -> dict[str, Any]:
+    """The plan as plain values."""
+    return {
+        "policy": plan.policy,
+        "budget_bytes": plan.budget_bytes,
+        "predicted": asdict(plan.predicted),
+        "notes": list(plan.notes),
+        "arena_bytes": plan.layout.arena_bytes,
+        "regions": [asdict(region) for region in plan.layout.regions],
+        "cuts": [int(cut) for cut in plan.layout.cuts],
+        "waits": [int(wait) for wait in plan.layout.waits],
+        "moves": [
+            {
+                "boundary": int(move["boundary"]),
+                "deadline": int(move["deadline"]),
+                "tensor": int(move["tensor"]),
+                "space": Space(int(move["space"])).name.lower(),
+                "tier": int(move["tier"]),
+                "offset": int(move["offset"]),
+                "bytes": int(move["bytes"]),
+            }
+            for move in plan.moves
+        ],
+        "reasons": list(plan.reasons),
+    }
+
+
+def plan_text(plan: Plan, profile: Profile) -> str:
+    """The plan in lines of text."""
+    expected = plan.predicted
+    lines = [
+        f"policy {plan.policy}, budget {format_bytes(plan.budget_bytes)}",
+        f"expects a fast share of {expected.fast_share:.1%} at up to "
+        f"{format_bytes(expected.peak_fast_bytes)} of fast memory",
+        f"moves {format_bytes(expected.promoted_bytes)} up and "
+        f"{format_bytes(expected.demoted_bytes)} down in a step of {expected.step_ns / 1e9:.3f} s",
+        *(f"  {note}" for note in plan.notes),
+        "",
+        f"arena of {format_bytes(plan.layout.arena_bytes)}",
+        *(
+            f"  {region.name:12} {format_bytes(region.bytes):>10}  born "
+            + ("at first touch" if region.tier is None else f"on tier {region.tier}")
+            for region in plan.layout.regions
+        ),
+        "",
+        f"schedule ({profile.stretch_count} boundaries, {len(plan.layout.cuts)} of them cuts)",
+        *_schedule_lines(plan, profile),
+        "",
+        "why",
+        *_reason_lines(plan, profile),
+    ]
+    return "\n".join(lines)
+
+
+def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
+    """The profile's tensors, with their place and reason if there is a plan."""
+    accessed = np.bincount(
+        profile.accesses["tensor"], access_pages(profile), minlength=len(profile.tensors)
+    )
+    stretches = np.bincount(profile.accesses["tensor"], minlength=len(profile.tensors))
+    rows = []
+    for index, tensor in enumerate(profile.tensors):
+        slot = int(tensor["slot"])
+        birth = int(tensor["birth_stretch"])
+        row: dict[str, Any] = {
+            "tensor": index,
+            "kind": Kind(int(tensor["kind"])).name.lower(),
+            "bytes": int(tensor["bytes"]),
+            "slot": None if slot < 0 else slot,
+            "address": int(tensor["address"]),
+            "layer": None if slot < 0 else stretch_name(profile, birth),
+            "birth_stretch": birth,
+            "death_stretch": int(tensor["death_stretch"]),
+            "wraps": bool(tensor["wraps"]),
+            "page_accesses": round(float(accessed[index])),
+            "stretches_accessed": int(stretches[index]),
+        }
+        if plan is not None:
+            planned = slot >= 0 and bool(plan.layout.slots["flags"][slot] & SLOT_PLANNED)
+            row["offset"] = int(plan.layout.slots["offset"][slot]) if planned else None
+            row["dropped"] = planned and bool(plan.layout.slots["flags"][slot] & SLOT_DROP)
+            first = int(plan.initial_tier[index])
+            row["initial_tier"] = None if first == 255 else first
+            row["reason"] = plan.reasons[index]
+        rows.append(row)
+    return rows
+
+
+def stretch_name(profile: Profile, stretch: int) -> str:
+    """A stretch for people: its layer, and what began there."""
+    row = profile.stretches[stretch]
+    layer = int(row["layer"])
+    name = profile.layers[layer] if layer < len(profile.layers) else ""
+    kind = int(row["kind"])
+    known = kind in set(Boundary)
+    what = Boundary(kind).name.lower() if known else f"kind {kind}"
+    if kind == Boundary.CUT:
+        what = f"cut {int(row['cursor'])}"
+    return f"{name} {what}".strip()
+
+
+def _schedule_lines(plan: Plan, profile: Profile) -> list[str]:
+    lines = []
+    for boundary in range(profile.stretch_count):
+        moves = plan.moves[plan.moves["boundary"] == boundary]
+        wait = int(plan.layout.waits[boundary])
+        if not len(moves) and wait < 0:
+            continue
+        parts = []
+        for word, chosen in (("down", moves["tier"] != 0), ("up", moves["tier"] == 0)):
+            if chosen.any():
+                size = format_bytes(int(moves["bytes"][chosen].sum()))
+                parts.append(f"{word} {size} in {int(np.count_nonzero(chosen))}")
+        if wait >= 0:
+            before = " of the step before" if wait > boundary else ""
+            parts.append(f"waits for demotions of {wait}{before}")
+        lines.append(f"  {boundary:4} {stretch_name(profile, boundary):32} {', '.join(parts)}")
+    return lines or ["  no moves"]
+
+
+def _reason_lines(plan: Plan, profile: Profile) -> list[str]:
+    sizes = tensor_pages(profile) * profile.page_bytes
+    bytes_of: defaultdict[str, int] = defaultdict(int)
+    count_of: defaultdict[str, int] = defaultdict(int)
+    for index, reason in enumerate(plan.reasons):
+        kind = Kind(int(profile.tensors["kind"][index])).name.lower()
+        key = f"{kind:10} {reason}"
+        bytes_of[key] += int(sizes[index])
+        count_of[key] += 1
+    order = sorted(bytes_of, key=lambda key: -bytes_of[key])
+    lines = [
+        f"  {format_bytes(bytes_of[key]):>10} in {count_of[key]:4}: {key}"
+        for key in order[:REASONS_SHOWN]
+    ]
+    if len(order) > REASONS_SHOWN:
+        lines.append(f"  and {len(order) - REASONS_SHOWN} more reasons; see sentinelctl tensors")
+    return lines

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a planner decides about: chunks of tensors, and what each access to them is worth.
+
+A chunk is a run of pages of one tensor that is moved as one. Time runs in
+positions of the chunk's own life: position j is stretch (birth + j) mod S.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.profile.model import Kind, Profile
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Items:
+    """N chunks over S stretches.
+
+    tensor, first_page (within the tensor), pages, birth (stretch), length
+    (stretches lived in): int64 of shape (N,). persistent: bool (N,), lives all
+    over the circle. worth: float64 (S, N), page accesses in each position.
+    """
+
+    tensor: Integers
+    first_page: Integers
+    pages: Integers
+    birth: Integers
+    length: Integers
+    persistent: npt.NDArray[np.bool_]
+    worth: Floats
+
+    @property
+    def stretch_count(self) -> int:
+        """S."""
+        return len(self.worth)
+
+    def take(self, which: Integers) -> Items:
+        """Some of the chunks, in the given order."""
+        return Items(
+            tensor=self.tensor[which],
+            first_page=self.first_page[which],
+            pages=self.pages[which],
+            birth=self.birth[which],
+            length=self.length[which],
+            persistent=self.persistent[which],
+            worth=self.worth[:, which],
+        )
+
+    def stretch_of(self) -> Integers:
+        """(S, N): the stretch of each position."""
+        count = self.stretch_count
+        return (np.arange(count)[:, None] + self.birth[None, :]) % max(count, 1)
+
+
+def tensor_pages(profile: Profile) -> Integers:
+    """Whole pages of each tensor."""
+    sizes = profile.tensors["bytes"].astype(np.int64)
+    pages: Integers = -(-sizes // profile.page_bytes)
+    return pages
+
+
+def lifetimes(profile: Profile) -> tuple[Integers, Integers]:
+    """(birth stretch, stretches lived in) of each tensor; never more than all."""
+    tensors, count = profile.tensors, profile.stretch_count
+    birth = tensors["birth_stretch"].astype(np.int64)
+    length = tensors["death_stretch"].astype(np.int64) - birth + 1
+    length = np.where(tensors["wraps"], length + count, length)
+    lasting = tensors["kind"] == Kind.PERSISTENT
+    return np.where(lasting, 0, birth), np.where(lasting, count, np.minimum(length, count))
+
+
+def access_pages(profile: Profile) -> Floats:
+    """Page accesses of each access row: sampled pages; where no page was ever sampled, the
+    pages that the row's bytes fill."""
+    rows = profile.accesses
+    if "module" in profile.source:
+        return rows["pages"].astype(np.float64)
+    bytes_ = np.maximum(rows["bytes_read"], rows["bytes_written"]).astype(np.float64)
+    filled = np.ceil(bytes_ / profile.page_bytes)
+    capped: Floats = np.minimum(filled, tensor_pages(profile)[rows["tensor"]])
+    return capped
+
+
+def chunks(profile: Profile, tensors: Integers, chunk_pages: int) -> Items:
+    """Cut the tensors (rows of the profile) into chunks of at most chunk_pages."""
+    count = profile.stretch_count
+    pages = tensor_pages(profile)
+    parts = -(-pages[tensors] // chunk_pages)
+    tensor = np.repeat(tensors, parts)
+    ordinal = np.arange(len(tensor)) - np.repeat(np.cumsum(parts) - parts, parts)
+    first_page = ordinal * chunk_pages
+    size = np.minimum(chunk_pages, pages[tensor] - first_page)
+    birth, length = lifetimes(profile)
+    worth = np.zeros((count, len(tensor)))
+    dense = np.zeros((count, len(profile.tensors)))
+    rows = profile.accesses
+    position = (rows["stretch"].astype(np.int64) - birth[rows["tensor"]]) % max(count, 1)
+    np.add.at(dense, (position, rows["tensor"]), access_pages(profile))
+    worth[:] = dense[:, tensor] * (size / np.maximum(pages[tensor], 1))
+    return Items(
+        tensor=tensor,
+        first_page=first_page,
+        pages=size,
+        birth=birth[tensor],
+        length=length[tensor],
+        persistent=profile.tensors["kind"][tensor] == Kind.PERSISTENT,
+        worth=worth,
+    )

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layouts: where in the arena each allocation of a step lies.
+
+An area is a part of the arena whose pages are all born on one tier. Tensors
+of an area that are accessed in the same stretches (the same layer bit string)
+and live equally long lie side by side, most accessed first, and are packed as
+one block; so what moves at the same time is one range.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.plan.items import Integers, access_pages, tensor_pages
+from sentineld.plan.model import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
+from sentineld.plan.packing import pack
+from sentineld.profile.model import Profile
+
+
+@dataclass(frozen=True)
+class Area:
+    """tensors: rows of the profile, each with a slot. drops: for each, whether its pages are given
+    back when it dies. grouped: lay tensors of equal bit strings side by side."""
+
+    name: str
+    tier: int | None
+    tensors: Integers
+    drops: npt.NDArray[np.bool_]
+    grouped: bool = True
+
+
+def build_layout(
+    profile: Profile, areas: Sequence[Area], waits: Integers, heap_tier: int | None
+) -> Layout:
+    """Lay out the areas, one region each, one after the other. Tensors with a slot that are in
+    no area stay in the heap."""
+    slots = np.zeros(profile.slot_count, SLOT_DTYPE)
+    slotted = profile.tensors["slot"] >= 0
+    slots["bytes"][profile.tensors["slot"][slotted]] = profile.tensors["bytes"][slotted]
+    regions: list[Region] = []
+    end = 0
+    for area in areas:
+        if not len(area.tensors):
+            continue
+        offsets, size = area_offsets(profile, area.tensors, area.grouped)
+        slot = profile.tensors["slot"][area.tensors]
+        slots["offset"][slot] = end + offsets * profile.page_bytes
+        slots["flags"][slot] = SLOT_PLANNED | np.where(area.drops, SLOT_DROP, 0)
+        size_bytes = size * profile.page_bytes
+        regions.append(Region(end, size_bytes, area.tier, area.name))
+        end += size_bytes
+    is_cut = profile.stretches["cut"]
+    return Layout(
+        slots=slots,
+        cuts=profile.stretches["cursor"][is_cut].astype(np.uint32),
+        regions=tuple(regions),
+        waits=waits.astype(np.int32),
+        arena_bytes=end,
+        heap_tier=heap_tier,
+    )
+
+
+def area_offsets(profile: Profile, tensors: Integers, grouped: bool = True) -> tuple[Integers, int]:
+    """(offset of each tensor, size of the area), in pages."""
+    rows = profile.tensors[tensors]
+    pages = tensor_pages(profile)[tensors]
+    birth = rows["birth_event"].astype(np.int64)
+    death = rows["death_event"].astype(np.int64)
+    # Unrolled: a life that wraps ends in the next turn.
+    death = np.where(rows["wraps"], death + profile.event_count, death)
+    blocks = _blocks(profile, tensors) if grouped else [[at] for at in range(len(tensors))]
+    size = np.array([pages[block].sum() for block in blocks], dtype=np.int64)
+    first = np.array([birth[block].min() for block in blocks], dtype=np.int64)
+    last = np.array([death[block].max() for block in blocks], dtype=np.int64)
+    events = max(profile.event_count, 1)
+    always = last - first >= events
+    packed = pack(size, np.where(always, 0, first), np.where(always, 0, last % events))
+    offsets = np.zeros(len(tensors), np.int64)
+    for block, offset in zip(blocks, packed.offsets.tolist(), strict=True):
+        offsets[block] = offset + np.cumsum(pages[block]) - pages[block]
+    return offsets, packed.size
+
+
+def bit_strings(profile: Profile) -> list[bytes]:
+    """For each tensor the stretches that access it, one bit each."""
+    bits = np.zeros((len(profile.tensors), profile.stretch_count), np.bool_)
+    bits[profile.accesses["tensor"], profile.accesses["stretch"]] = True
+    return [row.tobytes() for row in np.packbits(bits, axis=1)]
+
+
+def _blocks(profile: Profile, tensors: Integers) -> list[list[int]]:
+    """Indices into tensors, grouped; each group by falling accesses per page."""
+    strings = bit_strings(profile)
+    accessed = np.bincount(
+        profile.accesses["tensor"], access_pages(profile), minlength=len(profile.tensors)
+    )
+    density = accessed / np.maximum(tensor_pages(profile), 1)
+    groups: defaultdict[tuple[bytes, int, int], list[int]] = defaultdict(list)
+    for at, tensor in enumerate(tensors.tolist()):
+        row = profile.tensors[tensor]
+        key = (strings[tensor], int(row["birth_stretch"]), int(row["death_stretch"]))
+        groups[key].append(at)
+    return [
+        sorted(group, key=lambda at: (-density[tensors[at]], tensors[at]))
+        for group in groups.values()
+    ]

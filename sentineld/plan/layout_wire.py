@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A layout as the bytes of the layout memfd (struct sentinel_layout), and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.errors import SentinelError
+from sentineld.plan.model import SLOT_DTYPE, Layout
+from sentineld.shim import protocol
+from sentineld.shim.protocol import WaitFlag
+from sentineld.tiers import Tiers
+
+_CUT_DTYPE = np.dtype("<u4")
+
+
+@dataclass(frozen=True)
+class WireLayout:
+    """What the bytes say. slots, regions, waits: protocol's dtypes."""
+
+    layout_id: int
+    arena_bytes: int
+    heap_node: int
+    slots: npt.NDArray[np.void]
+    cuts: npt.NDArray[np.uint32]
+    regions: npt.NDArray[np.void]
+    waits: npt.NDArray[np.void]
+
+
+def pack_layout(layout: Layout, layout_id: int, tiers: Tiers, boundary_count: int) -> bytes:
+    """The memfd's contents. A tier is named by its first node. Raises ValueError if the layout has
+    another number of boundaries or a tier that there is not."""
+    if len(layout.waits) != boundary_count:
+        raise ValueError(f"{len(layout.waits)} waits for {boundary_count} boundaries")
+    regions = np.zeros(len(layout.regions), protocol.REGION_DTYPE)
+    for at, region in enumerate(layout.regions):
+        regions[at] = (region.offset, region.bytes, _node(tiers, region.tier), 0)
+    asked = layout.waits >= 0
+    before = asked & (layout.waits > np.arange(boundary_count))
+    waits = np.zeros(boundary_count, protocol.WAIT_DTYPE)
+    waits["boundary"] = np.where(asked, layout.waits, 0)
+    waits["flags"] = asked * int(WaitFlag.ASKED) + before * int(WaitFlag.STEP_BEFORE)
+    parts = [
+        layout.slots.astype(SLOT_DTYPE).tobytes(),
+        layout.cuts.astype(_CUT_DTYPE).tobytes(),
+        regions.tobytes(),
+        waits.tobytes(),
+    ]
+    header = np.zeros(1, protocol.LAYOUT_DTYPE)
+    header["magic"] = protocol.LAYOUT_MAGIC
+    header["version"] = protocol.SHIM_VERSION
+    header["slot_count"] = len(layout.slots)
+    header["layout_id"] = layout_id
+    header["arena_bytes"] = layout.arena_bytes
+    header["cut_count"] = len(layout.cuts)
+    header["region_count"] = len(regions)
+    header["boundary_count"] = boundary_count
+    header["heap_node"] = _node(tiers, layout.heap_tier)
+    end = _aligned(protocol.LAYOUT_DTYPE.itemsize)
+    for name, part in zip(("slots", "cuts", "regions", "waits"), parts, strict=True):
+        header[f"{name}_offset"] = end
+        end += _aligned(len(part))
+    header["total_bytes"] = end
+    # tobytes() leaves the reserved words, which the dtype does not name, as zeros.
+    head = header.tobytes()
+    return b"".join(part.ljust(_aligned(len(part)), b"\0") for part in (head, *parts))
+
+
+def unpack_layout(data: bytes) -> WireLayout:
+    """Read the bytes back. Raises SentinelError("protocol-mismatch") if they are no layout."""
+    size = protocol.LAYOUT_DTYPE.itemsize
+    if len(data) < size:
+        raise _mismatch(f"{len(data)} bytes")
+    header = np.frombuffer(data, protocol.LAYOUT_DTYPE, 1)[0]
+    if header["magic"] != protocol.LAYOUT_MAGIC or header["version"] != protocol.SHIM_VERSION:
+        raise _mismatch("another magic or version")
+    if header["total_bytes"] != len(data):
+        raise _mismatch(f"{len(data)} bytes instead of {header['total_bytes']}")
+
+    def part(name: str, dtype: np.dtype[np.void], count: int) -> npt.NDArray[np.void]:
+        offset = int(header[f"{name}_offset"])
+        if offset % 8 or offset + dtype.itemsize * count > len(data):
+            raise _mismatch(f"its {name} lie outside it")
+        return np.frombuffer(data, dtype, count, offset)
+
+    return WireLayout(
+        layout_id=int(header["layout_id"]),
+        arena_bytes=int(header["arena_bytes"]),
+        heap_node=int(header["heap_node"]),
+        slots=part("slots", protocol.SLOT_DTYPE, int(header["slot_count"])),
+        cuts=part("cuts", _CUT_DTYPE, int(header["cut_count"])),  # type: ignore[arg-type]
+        regions=part("regions", protocol.REGION_DTYPE, int(header["region_count"])),
+        waits=part("waits", protocol.WAIT_DTYPE, int(header["boundary_count"])),
+    )
+
+
+def _node(tiers: Tiers, tier: int | None) -> int:
+    if tier is None:
+        return -1
+    if not 0 <= tier < len(tiers.tiers):
+        raise ValueError(f"there is no tier {tier}")
+    return tiers.tiers[tier].nodes[0]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 8) * 8
+
+
+def _mismatch(what: str) -> SentinelError:
+    return SentinelError("protocol-mismatch", f"this is no layout: {what}")

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packing: offsets for blocks with circular lifetimes, no two live ones overlapping.
+
+Best fit in order of size: large blocks first, each into the smallest gap that
+is free for its whole life, counting from 0. A lifetime is [birth, death) in
+events; death <= birth wraps over the step's end; birth == death is all events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """offsets: of each block; size: the end of the highest one. In the unit of the sizes."""
+
+    offsets: Integers
+    size: int
+
+
+def alive_together(
+    birth: Integers, death: Integers, one_birth: int, one_death: int
+) -> npt.NDArray[np.bool_]:
+    """Which of the circular lifetimes have an event in common with one of them."""
+    # Two circular intervals meet if and only if one holds the other's first event.
+    return _holds(birth, death, one_birth) | _holds(one_birth, one_death, birth)
+
+
+def pack(sizes: Integers, birth: Integers, death: Integers) -> Packed:
+    """Find offsets. Exact: blocks that live together never overlap."""
+    count = len(sizes)
+    offsets = np.zeros(count, np.int64)
+    lives = np.where(death > birth, death - birth, np.iinfo(np.int64).max)
+    order = np.lexsort((np.arange(count), -lives, -sizes))
+    # The placed blocks, kept in order of their offsets.
+    low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    born, dead = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for placed, block in enumerate(order.tolist()):
+        size = int(sizes[block])
+        together = alive_together(
+            born[:placed], dead[:placed], int(birth[block]), int(death[block])
+        )
+        begins = low[:placed][together]
+        # Free space up to each begin is what no block before it reaches into.
+        reached = np.concatenate([[0], np.maximum.accumulate(high[:placed][together])])
+        gaps = begins - reached[:-1]
+        fitting = np.flatnonzero(gaps >= size)
+        if len(fitting):
+            offset = int(reached[fitting[np.argmin(gaps[fitting])]])
+        else:
+            offset = int(reached[-1])
+        offsets[block] = offset
+        at = int(np.searchsorted(low[:placed], offset))
+        for array, value in (
+            (low, offset),
+            (high, offset + size),
+            (born, int(birth[block])),
+            (dead, int(death[block])),
+        ):
+            array[at + 1 : placed + 1] = array[at:placed].copy()
+            array[at] = value
+    return Packed(offsets, int((offsets + sizes).max(initial=0)))
+
+
+def circular_peak(sizes: Integers, birth: Integers, death: Integers, event_count: int) -> int:
+    """The largest sum of sizes alive at one event: no packing is smaller."""
+    change = np.zeros(max(event_count, 1) + 1, np.int64)
+    np.add.at(change, birth, sizes)
+    np.add.at(change, death, -sizes)
+    around = int(sizes[death <= birth].sum())
+    return around + int(np.cumsum(change)[:-1].max(initial=0)) if len(sizes) else 0
+
+
+def _holds(
+    birth: Integers | int, death: Integers | int, event: Integers | int
+) -> npt.NDArray[np.bool_]:
+    forward = np.less(birth, death)
+    inside = np.less_equal(birth, event) & np.less(event, death)
+    around = np.less_equal(birth, event) | np.less(event, death)
+    held: npt.NDArray[np.bool_] = np.where(forward, inside, around)
+    return held

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why each tensor is where it is, in one sentence, read from the finished plan."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.plan.items import tensor_pages
+from sentineld.plan.model import SLOT_PLANNED, Plan
+from sentineld.plan.residency import ABSENT, places, residency
+from sentineld.profile.model import Kind, Profile
+
+
+def reasons(plan: Plan, profile: Profile) -> tuple[str, ...]:
+    """One sentence for each tensor of the profile."""
+    found = residency(plan, profile)
+    space, offset = places(plan, profile)
+    pages = tensor_pages(profile)
+    accessed = np.bincount(profile.accesses["tensor"], minlength=len(profile.tensors))
+    alive = (found.tier != ABSENT) * found.pages
+    fast = (found.tier == 0) * found.pages
+    many = len(profile.tensors)
+    alive_pages = np.bincount(found.tensor, alive.sum(axis=0), minlength=many)
+    fast_pages = np.bincount(found.tensor, fast.sum(axis=0), minlength=many)
+    moved = np.bincount(
+        found.tensor, (found.moving * found.pages).sum(axis=0), minlength=many
+    ) / np.maximum(pages, 1)
+    region_of = {
+        row: next((r.name for r in plan.layout.regions if r.offset <= at < r.offset + r.bytes), "")
+        for row, at in enumerate(offset.tolist())
+        if space[row] == 0
+    }
+    result = []
+    for row, tensor in enumerate(profile.tensors):
+        name = region_of.get(row, "")
+        held = fast_pages[row] / alive_pages[row] if alive_pages[row] else 0.0
+        if space[row] < 0:
+            result.append(_unplanned(plan, profile, tensor))
+        elif name == "pool":
+            result.append(
+                "short-lived: dies in the layer of its birth, in the pool that stays fast"
+            )
+        elif not accessed[row]:
+            result.append("not accessed in the step: slow")
+        elif moved[row] > 0:
+            kind = f"{name}, " if name else ""
+            result.append(
+                f"{kind}fast for {held:.0%} of its life, moved {moved[row]:.1f} times a step: "
+                "its accesses are worth the moves"
+            )
+        elif held >= 1:
+            result.append("fast all its life: its accesses are worth the room")
+        elif held > 0:
+            result.append(f"{held:.0%} of its pages fast all the step, the rest slow")
+        else:
+            result.append("slow: other tensors gain more from the same room and moves")
+    return tuple(result)
+
+
+def _unplanned(plan: Plan, profile: Profile, tensor: np.void) -> str:
+    if tensor["slot"] < 0:
+        return "outside the shim's heap: left alone"
+    planned = plan.layout.slots["flags"][tensor["slot"]] & SLOT_PLANNED
+    if tensor["kind"] == Kind.PERSISTENT and not planned:
+        return "outlives the step that it is born in: the heap serves it"
+    return "the heap serves it"

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plan and profile as one versioned .npz file: what a daemon needs to take up a session."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.errors import SentinelError
+from sentineld.plan.model import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Region
+from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Profile
+
+STORE_VERSION = 1
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "tensors": TENSOR_DTYPE,
+    "accesses": ACCESS_DTYPE,
+    "stretches": STRETCH_DTYPE,
+    "slots": SLOT_DTYPE,
+    "cuts": np.dtype("<u4"),
+    "waits": np.dtype("<i4"),
+    "moves": MOVE_DTYPE,
+    "initial": MOVE_DTYPE,
+    "initial_tier": np.dtype("u1"),
+}
+
+
+def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
+    """Write both; the file is replaced as a whole. Raises OSError."""
+    texts = {
+        "policy": plan.policy,
+        "budget_bytes": plan.budget_bytes,
+        "regions": [asdict(region) for region in plan.layout.regions],
+        "arena_bytes": plan.layout.arena_bytes,
+        "heap_tier": plan.layout.heap_tier,
+        "predicted": asdict(plan.predicted),
+        "reasons": list(plan.reasons),
+        "notes": list(plan.notes),
+        "layers": list(profile.layers),
+        "slot_count": profile.slot_count,
+        "event_count": profile.event_count,
+        "page_bytes": profile.page_bytes,
+        "peak_bytes": profile.peak_bytes,
+        "source": profile.source,
+        "unattributed_pages": profile.unattributed_pages,
+        "heap_base": profile.heap_base,
+    }
+    part = path.with_name(path.name + ".writing")
+    with part.open("wb") as file:
+        np.savez_compressed(
+            file,
+            version=np.array(STORE_VERSION),
+            texts=np.array(json.dumps(texts)),
+            tensors=profile.tensors,
+            accesses=profile.accesses,
+            stretches=profile.stretches,
+            slots=plan.layout.slots,
+            cuts=plan.layout.cuts,
+            waits=plan.layout.waits,
+            moves=plan.moves,
+            initial=plan.initial,
+            initial_tier=plan.initial_tier,
+        )
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def load_plan(path: Path) -> tuple[Plan, Profile]:
+    """Read both. Raises FileNotFoundError, and SentinelError if the file is damaged or of another
+    version."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if int(file["version"]) != STORE_VERSION:
+                raise _damaged(path, f"it has version {int(file['version'])}")
+            texts = json.loads(str(file["texts"]))
+            tables = {name: _table(path, name, file[name]) for name in _DTYPES}
+            return _plan(texts, tables), _profile(texts, tables)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}") from None
+
+
+def _table(path: Path, name: str, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if table.dtype != _DTYPES[name] or table.ndim != 1:
+        raise _damaged(path, f"{name} is not what it should be")
+    return table
+
+
+def _plan(texts: dict[str, Any], tables: dict[str, npt.NDArray[Any]]) -> Plan:
+    return Plan(
+        policy=texts["policy"],
+        budget_bytes=texts["budget_bytes"],
+        layout=Layout(
+            slots=tables["slots"],
+            cuts=tables["cuts"],
+            regions=tuple(Region(**region) for region in texts["regions"]),
+            waits=tables["waits"],
+            arena_bytes=texts["arena_bytes"],
+            heap_tier=texts["heap_tier"],
+        ),
+        moves=tables["moves"],
+        initial_tier=tables["initial_tier"],
+        reasons=tuple(texts["reasons"]),
+        predicted=Prediction(**texts["predicted"]),
+        notes=tuple(texts["notes"]),
+        initial=tables["initial"],
+    )
+
+
+def _profile(texts: dict[str, Any], tables: dict[str, npt.NDArray[Any]]) -> Profile:
+    return Profile(
+        tensors=tables["tensors"],
+        accesses=tables["accesses"],
+        stretches=tables["stretches"],
+        layers=tuple(texts["layers"]),
+        slot_count=texts["slot_count"],
+        event_count=texts["event_count"],
+        page_bytes=texts["page_bytes"],
+        peak_bytes=texts["peak_bytes"],
+        source=texts["source"],
+        unattributed_pages=texts["unattributed_pages"],
+        heap_base=texts["heap_base"],
+    )
+
+
+def _damaged(path: Path, what: str) -> SentinelError:
+    return SentinelError("failed", f"{path} holds no plan: {what}", "it will be planned again")
