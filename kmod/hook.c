@@ -161,14 +161,11 @@ static struct ftrace_ops plain_ops = {
 
 static int attach_ops(struct ftrace_ops *ops)
 {
-	int ret = ftrace_set_filter_ip(ops, (unsigned long)handle_mm_fault, 0, 0);
+	int ret = ftrace_set_filter_ip(ops, (unsigned long)handle_mm_fault, 0, 1);
 
-	if (ret)
-		return ret;
-	ret = register_ftrace_function(ops);
-	if (ret)
-		ftrace_free_filter(ops);
-	else
+	if (!ret)
+		ret = register_ftrace_function(ops);
+	if (!ret)
 		attached = ops;
 	return ret;
 }
@@ -199,10 +196,11 @@ int sentinel_hook_attach(void)
 /* Takes the hook away and waits until no task is inside it; the module is unloading. */
 void sentinel_hook_detach(void)
 {
-	if (!attached)
-		return;
-	unregister_ftrace_function(attached);
-	ftrace_free_filter(attached);
+	if (attached)
+		unregister_ftrace_function(attached);
+	/* only now: a freed filter stays referred to, and the next attempt would read it */
+	ftrace_free_filter(&skip_ops);
+	ftrace_free_filter(&plain_ops);
 }
 
 /* Features of the hook that is attached; 0 when none is. */

@@ -14,10 +14,24 @@ from tests.vm.rootfs import BUILD_PLACE, MODULE, in_root
 pytestmark = pytest.mark.guest
 
 CHECK = "/root/kmod-check"
-PLAIN = (
-    "accesses births zero_page nodes disarm residency arguments log sparse huge epoch_fd fork "
-    "close kill end stress"
-).split()
+PLAIN = [
+    "accesses",
+    "births",
+    "zero_page",
+    "nodes",
+    "disarm",
+    "residency",
+    "arguments",
+    "log",
+    "sparse",
+    "huge",
+    "epoch_fd",
+    "fork",
+    "close",
+    "kill",
+    "end",
+    "stress",
+]
 SPECIAL = ["swap", "tracepoint", "unhooked"]
 """Checks that need the machine in a state of their own."""
 
