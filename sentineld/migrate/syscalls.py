@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from sentineld.errors import SentinelError
 
-BATCH_PAGES = 1024
+BATCH_PAGES = 2048
 """Pages in a call: 512 to 4096 reach the full rate, since a call costs as much as ~200 pages."""
 
 NOT_WRITTEN = -(1 << 30)

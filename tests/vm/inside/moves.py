@@ -175,7 +175,7 @@ def hold(node: int, leave_bytes: int, writer: int) -> None:
         pages = min(excess, 64 << 20) // PAGE
         if pages < 256:
             break
-        memory = Memory(pages, node, touched=False)
+        memory = Memory(pages, node, touched=False, huge=True)  # fewer faults
         memory.words[:: PAGE // 8] = 1
         held.append(memory)
     os.write(writer, b"x")
