@@ -28,9 +28,11 @@ class Layers:
     """Layer ids by module: leaf modules count from 1, all others are OUTSIDE_LAYER.
 
     names: the module path by layer id, found when the outermost module is first called.
+    watched: whether anyone looks at boundaries; it changes between steps only.
     """
 
     def __init__(self) -> None:
+        self.watched = False
         self.names = [""]
         self.by_module: dict[int, int] = {}
         self._taken = {""}
@@ -101,7 +103,7 @@ def install(native: Native, layers: Layers, step_ended: Callable[[], None]) -> N
     ends = StepEnds()
 
     def before_forward(module: torch.nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not layers.watched:
             return
         layer = ids.get(id(module))
         if layer is None:
@@ -110,7 +112,7 @@ def install(native: Native, layers: Layers, step_ended: Callable[[], None]) -> N
             forward(layer)
 
     def after_forward(module: torch.nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not layers.watched:
             return
         layer = ids.get(id(module))
         if not layer:

@@ -58,6 +58,7 @@ class Shim:
             self._client.close()
             native.connected(False)
             say(f"unmanaged from here on: {type(error).__name__}: {error}")
+        self._layers.watched = self._client.connected or native.word(LAYOUT_ID_OFFSET) != 0
         native.step_begin()
 
     def _between_steps(self) -> None:
@@ -70,8 +71,9 @@ class Shim:
                 self._handle(message)
         self._native.connected(client.connected)
         self._greet()
-        if client.connected and len(self._layers.names) != self._layers_told:
-            self._layers_told = len(self._layers.names)
+        known = len(self._layers.names)
+        if client.connected and known > 1 and known != self._layers_told:
+            self._layers_told = known
             client.send({"type": "layers", "names": self._layers.names})
         if self._access_asked:
             self._begin_access_step()
