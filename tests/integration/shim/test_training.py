@@ -78,6 +78,7 @@ def test_records_tell_layers_and_live_tensors(daemon: Daemon, tmp_path: Path) ->
     # weight and Adam's two moments; the gradient dies in zero_grad
     assert (live["bytes"] == head).sum() == 4
     assert len(set(live["address"].tolist())) == len(live)
+    daemon.wait_steps(6)
     check_losses(training)
 
 
