@@ -4,7 +4,7 @@
  * miss a small cache: the demo's second opinion on which node serves them. It
  * knows nothing of the guest's kernel, page tables or processes.
  *
- *   -plugin counter.so,file=PATH
+ *   -plugin counter.so,counts=PATH
  *
  * PATH is struct shared below, which the host's program makes, reads and
  * writes. Counting is switched by its `wanted` word. Switched off, no code of
@@ -192,10 +192,10 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
 	int fd;
 
 	for (int i = 0; i < argc; i++)
-		if (!strncmp(argv[i], "file=", 5))
-			path = argv[i] + 5;
+		if (!strncmp(argv[i], "counts=", 7))
+			path = argv[i] + 7;
 	if (!path || !info->system_emulation) {
-		fprintf(stderr, "counter plugin: needs file=PATH and a whole machine\n");
+		fprintf(stderr, "counter plugin: needs counts=PATH and a whole machine\n");
 		return -1;
 	}
 	fd = open(path, O_RDWR | O_CLOEXEC);
