@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every source file names its licence: code for kernel and QEMU GPL-2.0-only, all else Apache-2.0."""
+"""Every source file names its licence: GPL-2.0-only for the kernel and QEMU, else Apache-2.0."""
 
 from __future__ import annotations
 
