@@ -41,7 +41,7 @@ class Config:
     auto_attach: bool = False
     barrier_timeout_ms: int = 2000
     log_records: int = 1 << 20
-    plan_timeout_s: int = 120
+    plan_timeout_s: int = 600
     tiers: TierOverrides = field(default_factory=TierOverrides)
 
 

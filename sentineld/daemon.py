@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -114,6 +115,8 @@ def sentineld(path: Path | None, check: bool) -> None:
 
 def main() -> None:
     """The entry point."""
+    # Much here is ctypes and shared mappings: a crash should say where it was.
+    faulthandler.enable()
     try:
         sentineld.main(standalone_mode=False)
     except SentinelError as error:

@@ -105,7 +105,8 @@ class Session:
 
     def meter(self, steps: int) -> list[StepMeter]:
         """Meter whole managed steps; blocks. Raises SentinelError."""
-        return self._call(lambda: self._meter(steps)).wait()
+        metering: Metering = self._call(lambda: self._meter(steps))
+        return metering.wait()
 
     def end(self, reason: str) -> None:
         """Let go of the process."""
@@ -195,16 +196,19 @@ class Session:
     def _run(self) -> None:
         try:
             self._resume()
-            while self.lifecycle.state is not State.ENDED:
+            while not self._ended():
                 try:
                     self._commands.get(timeout=POLL_S)()
                 except queue.Empty:
                     pass
-                if self.lifecycle.state is not State.ENDED:
+                if not self._ended():
                     self._guarded_turn()
         except Exception:
             log.exception("session %d ends: the daemon met an error of its own", self.link.pid)
             self._end("the daemon met an error of its own")
+
+    def _ended(self) -> bool:
+        return self.lifecycle.state is State.ENDED
 
     def _guarded_turn(self) -> None:
         try:

@@ -25,7 +25,7 @@ def take_snapshot(machine: Machine, sessions: list[Session]) -> DaemonSnapshot:
         },
         migration_bytes_per_s=machine.tiers.migration_bytes_per_s if machine.tiers else 0.0,
         kernel_migrations={
-            (reason, result): counts[result]  # type: ignore[literal-required]
+            (reason, result): counts[result]
             for reason, counts in (counters["migrations"] if counters else {}).items()
             for result in ("succeeded", "failed")
         },
@@ -54,7 +54,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
         resident_bytes=dict(enumerate(managed.mover.by_tier())) if managed else {},
         steps=words.step,
         boundaries=words.position & 0xFFFFFFFF,
-        moved_bytes=dict(totals.moved_bytes),
+        moved_bytes=totals.moved_by_entry(),
         late_moves=totals.late_moves,
         barrier_timeouts=words.barrier_timeouts,
         barrier_wait_ns=words.barrier_wait_ns,

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sentineld.errors import SentinelError
-from sentineld.plan import store
+from sentineld.plan.store import load_plan, save_plan
 from sentineld.plan.model import Plan
 from sentineld.profile.model import Profile
 
@@ -48,7 +48,7 @@ class StateFiles:
     def save(self, name: str, saved: Saved, plan: Plan | None, profile: Profile | None) -> None:
         """Write a session's files; the parameters last, so that a plan named there is whole."""
         if plan is not None and profile is not None:
-            store.save(self._folder / f"{name}.npz", plan, profile)
+            save_plan(self._folder / f"{name}.npz", plan, profile)
         part = self._folder / f"{name}.json.part"
         part.write_text(json.dumps(asdict(saved)))
         part.rename(self._folder / f"{name}.json")
@@ -65,7 +65,7 @@ class StateFiles:
         if not saved.layout_id:
             return saved, None, None
         try:
-            plan, profile = store.load(self._folder / f"{name}.npz")
+            plan, profile = load_plan(self._folder / f"{name}.npz")
         except (OSError, SentinelError) as error:
             log.warning("the plan of session %s can't be read: %s", name, error)
             return saved, None, None

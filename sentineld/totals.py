@@ -26,6 +26,13 @@ class PastTotals:
             Counter(self.moved_bytes), self.late_moves, self.samples, self.samples_lost
         )
 
+    def moved_by_entry(self) -> dict[tuple[str, str, str], int]:
+        """Bytes by (direction, reason, result)."""
+        return {
+            (entry.direction, entry.reason, entry.result): size
+            for entry, size in self.moved_bytes.items()
+        }
+
     def add(self, managed: Managed | None, sampling: Sampling | None) -> None:
         """Add what these have counted."""
         if managed is not None:

@@ -42,14 +42,14 @@ def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -
             f"the daemon speaks control protocol {answer.get('version')}, not {CONTROL_VERSION}",
             "use the sentinelctl that came with the running daemon",
         )
-    error = answer.get("error")
-    if error is None:
+    refusal = answer.get("error")
+    if refusal is None:
         return answer.get("result")
-    code = error.get("code")
+    code = refusal.get("code")
     raise SentinelError(
         code if code in EXIT_STATUS else "failed",
-        str(error.get("message", "the daemon gave no reason")),
-        str(error.get("hint", "")),
+        str(refusal.get("message", "the daemon gave no reason")),
+        str(refusal.get("hint", "")),
     )
 
 

@@ -54,10 +54,12 @@ def plan_in_child(
 def main() -> None:
     """The child."""
     name, profile, tiers, budget_bytes = pickle.load(sys.stdin.buffer)
+    answer: Plan | tuple[str, str, str]
     try:
         chosen = policy(name)
-        answer: Plan | tuple[str, str, str] = chosen.plan(profile, tiers, budget_bytes)
-        verify(answer, profile, budget_bytes if chosen.charges_budget else None)
+        plan = chosen.plan(profile, tiers, budget_bytes)
+        verify(plan, profile, budget_bytes if chosen.charges_budget else None)
+        answer = plan
     except SentinelError as error:
         answer = (error.code, error.message, error.hint)
     sys.stdout.buffer.write(pickle.dumps(answer))
