@@ -79,7 +79,7 @@ def circle(step: Step, cuts: Sequence[int] | npt.NDArray[np.uint32] = ()) -> Cir
     planned["birth_event"] = allocs
     lasting = deaths < 0
     planned["death_event"] = np.where(lasting, len(events), deaths)
-    planned["wraps"] = deaths <= allocs
+    planned["wraps"] = ~lasting & (deaths <= allocs)
     at = _stretch_of(stretches, np.arange(len(events) + 1))
     planned["birth_stretch"] = at[allocs]
     planned["death_stretch"] = np.where(lasting, len(stretches) - 1, at[deaths])
@@ -181,12 +181,13 @@ def _deaths(
         cursor = born.cursor
         if cursor is None:
             unknown[born.bytes].append((event, address))
-        elif cursor < len(allocs) and deaths[cursor] < 0:
+        # Freed after its successor was born (`x = next(batches)`): more than a circle long.
+        elif cursor < len(allocs) and deaths[cursor] < 0 and event < allocs[cursor]:
             deaths[cursor], wrap_address[cursor] = event, address
     sizes = events["bytes"][allocs]
     for slot in np.flatnonzero(deaths < 0).tolist():
         candidates = unknown.get(int(sizes[slot]))
-        if candidates:
+        if candidates and candidates[0][0] < allocs[slot]:
             deaths[slot], wrap_address[slot] = candidates.popleft()
     return deaths, wrap_address
 
