@@ -53,11 +53,11 @@ class Costs:
 
 @dataclass(frozen=True)
 class Relaxed:
-    """bound: no schedule serves more page accesses fast. guides: prices on the way to it; the last
-    ones prove it, but to build a schedule by, none of them is always the best."""
+    """bound: no schedule serves more page accesses fast. guide: steady prices near those that
+    prove it."""
 
     bound: float
-    guides: tuple[Prices, ...]
+    guide: Prices
 
 
 @dataclass(frozen=True)
@@ -96,40 +96,45 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     real mover can do is allowed.
     """
     count, many = items.worth.shape
-    alive = np.arange(count)[:, None] < items.length[None, :]
-    ends = np.arange(count)[:, None] == items.length[None, :] - 1
+    position = np.arange(count)[:, None]
+    alive = position < items.length[None, :]
     # A transient chunk has no state after its end; to change it there would be a move for nothing.
-    last = ends & ~items.persistent[None, :]
+    last = (position == items.length[None, :] - 1) & ~items.persistent[None, :]
     keep = items.worth - costs.room
     if generous:
         leave, enter = keep - costs.move, items.worth - costs.move - costs.enter
         stay = np.maximum(0.0, items.worth - 2 * costs.move)
     else:
         leave = -costs.room - costs.move
-        enter = -costs.room - costs.move - costs.enter
+        enter = leave - costs.enter
         stay = np.zeros(keep.shape)
-    leave, enter = np.where(last, -IMPOSSIBLE, leave), np.where(last, -IMPOSSIBLE, enter)
-    # [state at the begin: fast, slow; chunk]: the worth of what is to come, by state now
+    # After its life a chunk stays what it is, for nothing.
+    keep, stay = np.where(alive, keep, 0.0), np.where(alive, stay, 0.0)
+    fixed = last | ~alive
+    leave, enter = np.where(fixed, -IMPOSSIBLE, leave), np.where(fixed, -IMPOSSIBLE, enter)
+
+    # [state at the begin: fast, slow; chunk]: the worth of what is to come, by state now.
     to_fast, to_slow = np.zeros((2, many)), np.zeros((2, many))
     to_fast[1, items.persistent] = -IMPOSSIBLE
     to_slow[0, items.persistent] = -IMPOSSIBLE
-    stays_fast = np.zeros((count, 2, many), np.bool_)
-    gets_fast = np.zeros((count, 2, many), np.bool_)
+    stays_fast = np.empty((count, 2, many), np.bool_)
+    gets_fast = np.empty((count, 2, many), np.bool_)
     for at in range(count - 1, -1, -1):
         kept, left = keep[at] + to_fast, leave[at] + to_slow
         entered, stayed = enter[at] + to_fast, stay[at] + to_slow
-        stays_fast[at], gets_fast[at] = kept >= left, entered > stayed
-        to_fast = np.where(alive[at], np.maximum(kept, left), to_fast)
-        to_slow = np.where(alive[at], np.maximum(entered, stayed), to_slow)
+        np.greater_equal(kept, left, out=stays_fast[at])
+        np.greater(entered, stayed, out=gets_fast[at])
+        np.maximum(kept, left, out=to_fast)
+        np.maximum(entered, stayed, out=to_slow)
     begins_fast = to_fast[0] > to_slow[1]
-    start, chunk = np.where(begins_fast, 0, 1), np.arange(many)
-    fast, moving = np.zeros((count, many), np.bool_), np.zeros((count, many), np.bool_)
-    state = begins_fast
+    value = np.where(begins_fast, to_fast[0], to_slow[1])
+    stays = np.where(begins_fast, stays_fast[:, 0], stays_fast[:, 1])
+    gets = np.where(begins_fast, gets_fast[:, 0], gets_fast[:, 1])
+    states = np.empty((count + 1, many), np.bool_)
+    states[0] = begins_fast
     for at in range(count):
-        after = np.where(state, stays_fast[at, start, chunk], gets_fast[at, start, chunk])
-        fast[at], moving[at] = state & alive[at], (after != state) & alive[at]
-        state = after
-    return Lives(np.where(begins_fast, to_fast[0], to_slow[1]), fast, moving)
+        states[at + 1] = np.where(states[at], stays[at], gets[at])
+    return Lives(value, states[:-1] & alive, (states[1:] != states[:-1]) & alive)
 
 
 def relax(items: Items, capacities: Capacities, rounds: int, generous: bool = False) -> Relaxed:
@@ -145,16 +150,12 @@ def relax(items: Items, capacities: Capacities, rounds: int, generous: bool = Fa
     longest = np.repeat([0.05, 0.3], count)
     mean, square = np.zeros(2 * count), np.zeros(2 * count)
     # Without a price nothing is denied: everything is served fast.
-    best, best_price = float(items.worth.sum()), np.zeros(2 * count)
-    guides: list[Prices] = []
+    best, steady = float(items.worth.sum()), price
     for turn in range(rounds):
         costs = price_costs(items, Prices(price[:count], price[count:]), stretch)
         lives = best_lives(items, costs, generous)
-        bound = float(lives.value.sum() + price @ capacity)
-        if bound < best:
-            best, best_price = bound, price
-        if turn + 1 in (rounds * 2 // 5, rounds * 7 // 10, rounds):
-            guides.append(Prices(best_price[:count], best_price[count:]))
+        best = min(best, float(lives.value.sum() + price @ capacity))
+        steady = 0.85 * steady + 0.15 * price
         slope = np.concatenate(use(items, lives, stretch, generous)) - capacity
         mean = 0.85 * mean + 0.15 * slope
         square = 0.97 * square + 0.03 * slope**2
@@ -162,7 +163,7 @@ def relax(items: Items, capacities: Capacities, rounds: int, generous: bool = Fa
             np.sqrt(square / (1 - 0.97 ** (turn + 1))) + 1e-9
         )
         price = np.maximum(price + longest * 0.02 ** (turn / rounds) * ahead, 0.0)
-    return Relaxed(best, tuple(guides))
+    return Relaxed(best, Prices(steady[:count], steady[count:]))
 
 
 def use(

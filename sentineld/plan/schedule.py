@@ -97,7 +97,7 @@ def needed_waits(
     charged: pages charged in each stretch if every demotion is complete when
     the next boundary passes. births: pages born fast in each. demoted: (boundary,
     pages) of the demotions. Without a wait nothing is known to be complete, so
-    a demotion's pages count until a wait covers it, or the step is over twice.
+    a demotion's pages count until a wait covers it.
     """
     count = len(charged)
     waits = np.full(count, -1, np.int64)
@@ -108,6 +108,8 @@ def needed_waits(
     # The second turn begins with what the first has left open: the steady state.
     for turn in range(2):
         for boundary in range(count):
+            # Of a step ago: the same pages, and they are charged again if they came back.
+            open_ = [entry for entry in open_ if entry[0] != boundary]
             over = charged[boundary] + sum(size for _, size in open_) - limit
             if births[boundary] and over > 0 and open_:
                 while open_ and over > 0:
@@ -116,7 +118,6 @@ def needed_waits(
                     if turn:
                         waits[boundary] = last
             if pages[boundary]:
-                open_ = [entry for entry in open_ if entry[0] != boundary]
                 open_.append((boundary, int(pages[boundary])))
     return waits
 

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each invariant of a plan, broken once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sentineld.plan.check import PlanError, verify
+from sentineld.plan.model import SLOT_PLANNED, Plan, Region, Space
+from tests.unit.plan.toys import PAGE, move, toy_plan, toy_profile, with_layout
+
+
+def slots(plan: Plan, name: str, slot: int, value: int) -> Plan:
+    changed = plan.layout.slots.copy()
+    changed[name][slot] = value
+    return with_layout(plan, slots=changed)
+
+
+def moves(plan: Plan, *rows: tuple[int, ...]) -> Plan:
+    return replace(plan, moves=np.array(list(rows), plan.moves.dtype))
+
+
+DOWN = move(0, 1, 3, Space.HEAP, 1, 0, 2)
+UP = move(2, 3, 3, Space.HEAP, 0, 0, 2)
+
+BROKEN: list[tuple[str, Callable[[Plan], Plan]]] = [
+    ("slots", lambda p: with_layout(p, slots=p.layout.slots[:2])),
+    ("slots", lambda p: slots(p, "bytes", 0, PAGE)),
+    ("slots", lambda p: slots(p, "offset", 0, PAGE + 8)),
+    ("slots", lambda p: slots(p, "offset", 2, 4 * PAGE)),
+    ("regions", lambda p: with_layout(p, regions=p.layout.regions[:2])),
+    ("regions", lambda p: with_layout(p, regions=(Region(0, 9 * PAGE, 0, "too long"),))),
+    ("cuts", lambda p: with_layout(p, cuts=np.array([1], np.uint32))),
+    ("waits", lambda p: with_layout(p, waits=np.full(3, -1, np.int32))),
+    ("waits", lambda p: with_layout(p, waits=np.array([-1, 4, -1, -1], np.int32))),
+    ("waits", lambda p: with_layout(p, waits=np.array([-1, -1, -1, 2], np.int32))),
+    ("waits", lambda p: with_layout(p, waits=np.array([0, -1, -1, -1], np.int32))),
+    ("moves", lambda p: moves(p, UP, DOWN)),
+    ("moves", lambda p: moves(p, move(4, 1, 3, Space.HEAP, 1, 0, 2))),
+    ("moves", lambda p: moves(p, UP, move(2, 3, 4, Space.HEAP, 1, 4, 2))),
+    ("moves", lambda p: moves(p, move(0, 1, 0, Space.ARENA, 1, 4, 2))),
+    ("moves-hit-tensors", lambda p: moves(p, DOWN, UP, move(3, 0, 0, Space.ARENA, 1, 1, 2))),
+    ("circle", lambda p: moves(p, DOWN)),
+    ("clean-death", lambda p: _undropped(p)),
+]
+
+
+def _undropped(plan: Plan) -> Plan:
+    """The activation is moved down and dies without a drop."""
+    return moves(
+        slots(plan, "flags", 0, SLOT_PLANNED), DOWN, move(1, 2, 0, Space.ARENA, 1, 1, 2), UP
+    )
+
+
+@pytest.mark.parametrize(("name", "breaks"), BROKEN)
+def test_broken_plans_are_refused_by_name(name: str, breaks: Callable[[Plan], Plan]) -> None:
+    verify(toy_plan(), toy_profile(), 7 * PAGE)
+    with pytest.raises(PlanError) as error:
+        verify(breaks(toy_plan()), toy_profile(), 7 * PAGE)
+    assert error.value.name == name
+
+
+def test_live_tensors_on_one_page_are_refused() -> None:
+    # activation   [1..5) events, pages 1..2      scratch [2..3): put on page 2 as well
+    plan = slots(toy_plan(), "offset", 1, 2 * PAGE)
+    with pytest.raises(PlanError, match="slots 0 and 1 are alive together"):
+        verify(plan, toy_profile(), None)
+
+
+def test_a_page_too_many_is_refused() -> None:
+    with pytest.raises(PlanError, match="7 pages are charged in stretch 0, 6 allowed"):
+        verify(toy_plan(), toy_profile(), 6 * PAGE)
+    verify(toy_plan(), toy_profile(), None)
+
+
+def test_births_must_wait_for_the_room_that_they_need() -> None:
+    # The whole state moves, and the activation is born in stretch 1 instead of 0:
+    # charged      stretch 0: pool 1, parameter 2, state going down 4 = 7
+    #              stretch 1: pool 1, parameter 2, activation 2 = 5, and 4 more if the state is late
+    profile = toy_profile()
+    tensors = profile.tensors.copy()
+    tensors["birth_stretch"][0] = 1
+    profile = replace(profile, tensors=tensors, accesses=profile.accesses[1:])
+    plan = toy_plan()
+    initial = plan.initial[[0, 2]].copy()
+    initial["bytes"][0] = 4 * PAGE
+    plan = moves(
+        replace(plan, initial=initial),
+        move(0, 1, 3, Space.HEAP, 1, 0, 4),
+        move(2, 3, 3, Space.HEAP, 0, 0, 4),
+    )
+    verify(plan, profile, 9 * PAGE)
+    ungated = slots(plan, "flags", 0, SLOT_PLANNED | 2)
+    with pytest.raises(PlanError, match=r"births of stretch 1 may find 9 pages charged, 8 allowed"):
+        verify(_in_time(ungated), profile, 8 * PAGE)
+    waiting = with_layout(_in_time(ungated), waits=np.array([-1, 0, -1, -1], np.int32))
+    verify(waiting, profile, 8 * PAGE)
+
+
+def _in_time(plan: Plan) -> Plan:
+    """The state comes up in stretch 3, after the activation's death: never more than 7 pages."""
+    return moves(plan, move(0, 1, 3, Space.HEAP, 1, 0, 4), move(3, 0, 3, Space.HEAP, 0, 0, 4))

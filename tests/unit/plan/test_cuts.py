@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cuts: late, few, and never where there is no allocation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.plan.cuts import choose_cuts, provisional_layout
+from sentineld.profile.circle import circle
+from sentineld.profile.steps import Step, StepCutter
+from sentineld.shim.protocol import Boundary
+from tests.unit.trainer import MIB, PAGE, Trainer
+from tests.unit.workloads import Network, train
+
+
+def optimizer_step(parts: int, cuts: tuple[int, ...] = (), size: int = PAGE) -> Step:
+    """One long stretch in which a scratch tensor is born, touched and freed, part by part."""
+    trainer = Trainer(bytes_per_s=1e9, cuts=cuts)
+    trainer.begin_step()
+    trainer.boundary(Boundary.OPTIMIZER)
+    for _ in range(parts):
+        scratch = trainer.alloc(size)
+        trainer.touch([scratch], [])
+        trainer.free(scratch)
+    trainer.finish()
+    return StepCutter().feed(trainer.take_records())[-1]
+
+
+def test_each_stretch_is_cut_as_late_as_the_limit_allows() -> None:
+    # 20 parts of equal time in one stretch; a fifth of the step holds nearly 4 of them.
+    step = optimizer_step(20)
+    cuts = choose_cuts(step, 1 << 30, share_max=0.2)
+    assert cuts.tolist() == [3, 7, 11, 15, 19]
+    times = circle(optimizer_step(20, tuple(cuts.tolist())), cuts).stretches["time_ns"]
+    assert times.max() <= 0.2 * times.sum()
+
+
+def test_births_are_limited_too() -> None:
+    # Budget of 16 pages: at most 8 are born in a stretch, parts of 3 pages come in pairs.
+    assert choose_cuts(optimizer_step(6, size=3 * PAGE), 16 * PAGE, 1.0).tolist() == [2, 4]
+
+
+def test_a_tensor_larger_than_the_limit_has_a_stretch_of_its_own() -> None:
+    assert choose_cuts(optimizer_step(3, size=30 * PAGE), 16 * PAGE, 1.0).tolist() == [1, 2]
+
+
+def test_short_stretches_are_left_alone() -> None:
+    assert choose_cuts(optimizer_step(20), 1 << 30, share_max=1.0).tolist() == []
+
+
+def test_cuts_make_every_stretch_of_a_training_step_short() -> None:
+    network = Network(blocks=3, weight_bytes=MIB // 4, activation_bytes=MIB // 4)
+    step = StepCutter().feed(train(network, 3).take_records())[-1]
+    before = circle(step).stretches["time_ns"].astype(np.int64)
+    cuts = choose_cuts(step, 8 * MIB)
+    again = StepCutter().feed(train(network, 3, tuple(cuts.tolist())).take_records())[-1]
+    after = circle(again, cuts).stretches
+    assert after["cut"].sum() == len(cuts)
+    assert after["time_ns"].max() < before.max() / 4
+    layout = provisional_layout(step, cuts)
+    assert len(layout.waits) == len(after)
+    assert not layout.slots["flags"].any()
+    assert np.array_equal(layout.slots["bytes"], circle(step).tensors["bytes"][: len(layout.slots)])

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hand-made plan followed round the circle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sentineld.errors import SentinelError
+from sentineld.plan.predict import initial_tiers, predicted
+from sentineld.plan.residency import ABSENT, charged_pages, residency, served_pages
+from tests.unit.plan.toys import toy_plan, toy_profile, two_tiers
+
+
+def test_tiers_of_the_toy() -> None:
+    plan, profile = toy_plan(), toy_profile()
+    found = residency(plan, profile)
+    by_piece = {
+        (int(t), int(f)): found.tier[:, at].tolist()
+        for at, (t, f) in enumerate(zip(found.tensor, found.first_page, strict=True))
+    }
+    gone = ABSENT
+    assert by_piece == {
+        (0, 0): [0, 0, 0, gone],
+        (1, 0): [0, gone, gone, gone],
+        (2, 0): [1, gone, 1, 1],
+        (3, 0): [0, 1, 1, 0],  # the half of the state that moves
+        (3, 2): [1, 1, 1, 1],
+        (4, 0): [0, 0, 0, 0],
+    }
+
+
+def test_charged_pages_of_the_toy() -> None:
+    # stretch      0  1  2  3
+    # pool         1  1  1  1    resident as a whole, dead or alive
+    # activation   2  2  2  .
+    # parameter    2  2  2  2
+    # state, half  2  .  2  2    on its way in 0 and 2
+    plan, profile = toy_plan(), toy_profile()
+    assert charged_pages(plan, profile, residency(plan, profile)).tolist() == [7, 5, 7, 5]
+
+
+def test_served_pages_of_the_toy() -> None:
+    plan, profile = toy_plan(), toy_profile()
+    worth, served = served_pages(profile, residency(plan, profile))
+    #                             act scr par act grad par grad state par
+    assert worth.tolist() == [2, 1, 2, 2, 2, 2, 2, 4, 2]
+    assert served.tolist() == [2, 1, 2, 2, 0, 2, 0, 2, 2]
+    expected = predicted(plan, profile, two_tiers())
+    assert expected.fast_share == pytest.approx(13 / 19)
+    assert expected.peak_fast_bytes == 7 * 4096
+    assert (expected.promoted_bytes, expected.demoted_bytes) == (2 * 4096, 2 * 4096)
+    # 6 of 19 pages are read slow: at 4 instead of 8 GB/s.
+    extra = expected.step_ns - 4_000_000_000
+    assert extra == pytest.approx(6 * 4096 * (1 / 4 - 1 / 8), abs=1)
+
+
+def test_initial_tier_is_that_of_most_pages() -> None:
+    plan, profile = toy_plan(), toy_profile()
+    assert initial_tiers(plan, profile).tolist()[:3] == [255, 255, 255]
+    moved = plan.initial.copy()
+    moved["bytes"][0] = 4096
+    moved["offset"][1], moved["bytes"][1] = 4096, 3 * 4096
+    assert initial_tiers(replace(plan, initial=moved), profile).tolist()[3:] == [1, 0]
+
+
+def test_a_move_of_nothing_is_refused() -> None:
+    plan = toy_plan()
+    moves = plan.moves.copy()
+    moves["offset"][0] = 40 * 4096
+    with pytest.raises(SentinelError, match="hold no tensor"):
+        residency(replace(plan, moves=moves), toy_profile())
+
+
+def test_without_module_samples_bytes_stand_for_pages() -> None:
+    profile = replace(toy_profile(), source="shim")
+    rows = profile.accesses.copy()
+    rows["pages"] = 0
+    worth, _ = served_pages(replace(profile, accesses=rows), residency(toy_plan(), profile))
+    assert np.array_equal(worth, [2, 1, 2, 2, 2, 2, 2, 4, 2])

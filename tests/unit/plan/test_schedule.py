@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves made of lives, and the waits that births need."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.plan.intervals import interval, lengths, may_enter, pooled_moves, short_lived
+from sentineld.plan.items import Items, chunks
+from sentineld.plan.model import Space
+from sentineld.plan.relax import Lives
+from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
+from tests.unit.plan.toys import PAGE, toy_profile
+
+
+def lives_of(items: Items, drawn: list[str]) -> Lives:
+    """One word a chunk, one letter a position: F fast, s slow, D going down, U going up."""
+    table = np.array([list(word) for word in drawn]).T
+    return Lives(
+        np.zeros(len(drawn)), (table == "F") | (table == "D"), (table == "D") | (table == "U")
+    )
+
+
+def state_items() -> Items:
+    """The toy's state and parameter in chunks of two pages: pages 0-1, 2-3 and 4-5 of the heap."""
+    return chunks(toy_profile(), np.array([3, 4]), 2)
+
+
+def test_neighbours_that_move_together_are_one_move() -> None:
+    items = state_items()
+    lives = lives_of(items, ["DsUF", "DsUF", "FFFF"])
+    space, offset = np.full(5, Space.HEAP), np.array([0, 0, 0, 0, 4 * PAGE])
+    moves = planned_moves(toy_profile(), items, lives, space, offset)
+    columns = ["boundary", "deadline", "tensor", "tier", "offset", "bytes"]
+    assert moves[columns].tolist() == [(0, 1, 3, 1, 0, 4 * PAGE), (2, 3, 3, 0, 0, 4 * PAGE)]
+
+
+def test_a_promotion_is_due_by_the_next_use_round_the_circle() -> None:
+    # The parameter is used in 1, 2 and 3: promoted in 3, after its last use, it is due in 1.
+    items = state_items()
+    lives = lives_of(items, ["ssss", "ssss", "DssU"])
+    space, offset = np.full(5, Space.HEAP), np.array([0, 0, 0, 0, 4 * PAGE])
+    moves = planned_moves(toy_profile(), items, lives, space, offset)
+    assert moves[["boundary", "deadline", "tier"]].tolist() == [(0, 1, 1), (3, 1, 0)]
+
+
+def test_first_tiers_are_exact_ranges() -> None:
+    items = state_items()
+    lives = lives_of(items, ["DsUF", "ssss", "FFFF"])
+    offset = np.array([0, 0, 0, 0, 4 * PAGE])
+    found = initial_ranges(toy_profile(), np.array([3, 4]), items, lives, offset)
+    assert sorted(found[["offset", "bytes", "tier"]].tolist()) == [
+        (0, 2 * PAGE, 0),
+        (2 * PAGE, 2 * PAGE, 1),
+        (4 * PAGE, 2 * PAGE, 0),
+    ]
+
+
+def test_a_wait_only_where_births_would_not_fit() -> None:
+    # limit 10; demotions of 4 pages at 0 and of 3 at 1
+    # stretch      0  1  2  3
+    # charged      9  5  6  2
+    # births       .  2  1  1
+    # unsure       .  4  7  7 -> 13 at 2, 9 at 3 once the first has been waited for
+    charged, births = np.array([9, 5, 6, 2]), np.array([0, 2, 1, 1])
+    waits = needed_waits(charged, births, [(0, 4), (1, 3)], 10)
+    assert waits.tolist() == [-1, -1, 0, -1]
+
+
+def test_a_wait_may_be_for_the_step_before() -> None:
+    waits = needed_waits(np.array([8, 1, 1, 9]), np.array([2, 0, 0, 0]), [(3, 4)], 10)
+    assert waits.tolist() == [3, -1, -1, -1]
+
+
+def test_short_lived_tensors_die_in_the_layer_of_their_birth() -> None:
+    assert short_lived(toy_profile()).tolist() == [False, True, False, False, False]
+
+
+def test_an_interval_is_judged_by_space_and_time() -> None:
+    # What each interval of one stretch uses, of state 4, parameter 2, activation 2, gradient 2:
+    # 2, 2, 6, 8 pages; new against the one before: 2 (activation), 2, 4, 4 (state).
+    items = chunks(toy_profile(), np.array([0, 2, 3, 4]), 8)
+    judged = interval(items, 1, np.full(4, 9.0), np.full(4, 4.0))
+    assert judged.need_pages == 8
+    assert judged.fits_space
+    assert judged.fits_time
+    assert not interval(items, 1, np.full(4, 8.0), np.full(4, 4.0)).fits_space
+    assert not interval(items, 1, np.full(4, 9.0), np.full(4, 3.0)).fits_time
+
+
+def test_promotion_is_for_this_interval_or_the_next() -> None:
+    # The state is used in stretch 3 alone.
+    items = chunks(toy_profile(), np.array([3]), 8)
+    assert may_enter(items, 1)[:, 0].tolist() == [False, False, True, False]
+    assert may_enter(items, 2)[:, 0].tolist() == [True, True, True, False]
+    assert may_enter(items, 4)[:, 0].tolist() == [True, True, True, True]
+
+
+def test_candidate_lengths() -> None:
+    assert lengths(100) == [1, 2, 4, 8, 16, 32]
+    assert lengths(1) == [1]
+
+
+def test_moves_of_tiny_stretches_count_to_the_one_before() -> None:
+    pooled = pooled_moves(np.array([1.0, 5.0, 1.0, 1.5]), 2)
+    # 3 gives to 2, which is then long enough; 0 gives round the circle to 3.
+    assert pooled.tolist() == [0.0, 5.0, 2.5, 1.0]

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A profile small enough to draw, and plans for it by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sentineld.plan.model import (
+    MOVE_DTYPE,
+    SLOT_DROP,
+    SLOT_DTYPE,
+    SLOT_PLANNED,
+    Layout,
+    Plan,
+    Prediction,
+    Region,
+    Space,
+)
+from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
+from sentineld.shim.protocol import Boundary
+from sentineld.tiers import Tier, Tiers
+
+PAGE = 4096
+HEAP = 0x10_0000_0000
+
+
+def two_tiers(bytes_per_s: float = 8 * PAGE) -> Tiers:
+    """Migration of 8 pages a second unless told otherwise."""
+    return Tiers((Tier((0,), 1 << 30, 8e9, 8e9), Tier((1,), 1 << 30, 4e9, 2e9)), bytes_per_s, "toy")
+
+
+def toy_profile() -> Profile:
+    """Four stretches of a second each; pages accessed in (brackets).
+
+    stretch       0 forward   1 forward   2 backward  3 optimizer
+    activation 2  [born (2)               (2) dies]                slot 0
+    scratch 1     [(1)]                                            slot 1
+    gradient 2    dies] wraps             [born (2)   (2)          slot 2
+    state 4       ...............................(4)               persistent, heap page 0
+    parameter 2   ......(2)...............(2)....(2)               persistent, heap page 4
+
+    events        0    1     2     3        4         5
+                  free act.  scr.  free     grad.     free
+                  grad       alloc scr.     alloc     act.
+    """
+    tensors = np.zeros(5, TENSOR_DTYPE)
+    tensors["slot"] = [0, 1, 2, -1, -1]
+    tensors["kind"] = [
+        Kind.ACTIVATION,
+        Kind.SCRATCH,
+        Kind.GRADIENT,
+        Kind.PERSISTENT,
+        Kind.PERSISTENT,
+    ]
+    tensors["bytes"] = [2 * PAGE, PAGE - 100, 2 * PAGE, 4 * PAGE, 2 * PAGE]
+    tensors["address"] = HEAP + PAGE * np.array([10, 12, 14, 0, 4])
+    tensors["birth_event"] = [1, 2, 4, 0, 0]
+    tensors["death_event"] = [5, 3, 0, 6, 6]
+    tensors["birth_stretch"] = [0, 0, 2, 0, 0]
+    tensors["death_stretch"] = [2, 0, 0, 3, 3]
+    tensors["wraps"] = [False, False, True, False, False]
+    accessed = [
+        (0, 0, 2),
+        (0, 1, 1),
+        (1, 4, 2),
+        (2, 0, 2),
+        (2, 2, 2),
+        (2, 4, 2),
+        (3, 2, 2),
+        (3, 3, 4),
+        (3, 4, 2),
+    ]
+    accesses = np.zeros(len(accessed), ACCESS_DTYPE)
+    for at, (stretch, tensor, pages) in enumerate(accessed):
+        accesses[at] = (stretch, tensor, pages * PAGE, 0, pages)
+    stretches = np.zeros(4, STRETCH_DTYPE)
+    stretches["event"] = [0, 4, 4, 6]
+    stretches["cursor"] = [0, 2, 2, 3]
+    stretches["kind"] = [Boundary.STEP, Boundary.FORWARD, Boundary.BACKWARD, Boundary.OPTIMIZER]
+    stretches["layer"] = [0, 1, 1, 0]
+    stretches["time_ns"] = 1_000_000_000
+    return Profile(
+        tensors=tensors,
+        accesses=accesses,
+        stretches=stretches,
+        layers=("", "block"),
+        slot_count=3,
+        event_count=6,
+        page_bytes=PAGE,
+        peak_bytes=10 * PAGE,
+        source="module",
+        unattributed_pages=0,
+        heap_base=HEAP,
+    )
+
+
+def move(
+    boundary: int, deadline: int, tensor: int, space: Space, tier: int, page: int, pages: int
+) -> tuple[int, ...]:
+    return boundary, deadline, tensor, space, tier, page * PAGE, pages * PAGE
+
+
+def toy_plan() -> Plan:
+    """By hand, for a budget of 7 pages.
+
+    page of the arena   0     pool          scratch
+                        1..2  fast-born     activation, dropped
+                        3..4  slow-born     gradient
+    heap                0..3  state: up in stretch 2, used in 3, down in 0
+                        4..5  parameter: fast all the step
+
+    charged pages       stretch 0: pool 1 + activation 2 + parameter 2 + state going down 4 = 9 ...
+    which is too much, so that only half of the state moves: pages 0..1, charged 7, 5, 7, 5.
+    """
+    slots = np.zeros(3, SLOT_DTYPE)
+    slots["bytes"] = [2 * PAGE, PAGE - 100, 2 * PAGE]
+    slots["offset"] = [PAGE, 0, 3 * PAGE]
+    slots["flags"] = [SLOT_PLANNED | SLOT_DROP, SLOT_PLANNED, SLOT_PLANNED]
+    moves = np.array(
+        [move(0, 1, 3, Space.HEAP, 1, 0, 2), move(2, 3, 3, Space.HEAP, 0, 0, 2)], MOVE_DTYPE
+    )
+    initial = np.array(
+        [
+            move(0, 0, 3, Space.HEAP, 0, 0, 2),
+            move(0, 0, 3, Space.HEAP, 1, 2, 2),
+            move(0, 0, 4, Space.HEAP, 0, 4, 2),
+        ],
+        MOVE_DTYPE,
+    )
+    return Plan(
+        policy="by hand",
+        budget_bytes=7 * PAGE,
+        layout=Layout(
+            slots=slots,
+            cuts=np.zeros(0, np.uint32),
+            regions=(
+                Region(0, PAGE, 0, "pool"),
+                Region(PAGE, 2 * PAGE, 0, "fast-born"),
+                Region(3 * PAGE, 2 * PAGE, 1, "slow-born"),
+            ),
+            waits=np.full(4, -1, np.int32),
+            arena_bytes=5 * PAGE,
+            heap_tier=1,
+        ),
+        moves=moves,
+        initial_tier=np.array([255, 255, 255, 0, 0], np.uint8),
+        reasons=("",) * 5,
+        predicted=Prediction(0, 0, 0, 0, 0.0),
+        initial=initial,
+    )
+
+
+def with_layout(plan: Plan, **changes: object) -> Plan:
+    return replace(plan, layout=replace(plan.layout, **changes))  # type: ignore[arg-type]

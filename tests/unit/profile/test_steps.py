@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps cut from the ring, compared, and followed by address."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from sentineld.profile.steps import LiveTable, StepCutter, identical
+from sentineld.shim.protocol import Boundary, Event
+from tests.unit.trainer import PAGE, Trainer
+
+
+def run(steps: int, sizes: tuple[int, ...] = (2 * PAGE, PAGE)) -> Trainer:
+    """Each step frees the last step's tensor, allocates two and frees the first of them."""
+    trainer = Trainer()
+    trainer.alloc(3 * PAGE)
+    kept = None
+    for _ in range(steps):
+        trainer.begin_step()
+        if kept is not None:
+            trainer.free(kept)
+        first = trainer.alloc(sizes[0])
+        trainer.boundary(Boundary.FORWARD, "layer")
+        kept = trainer.alloc(sizes[1])
+        trainer.free(first)
+    trainer.finish()
+    return trainer
+
+
+def test_whole_steps_only() -> None:
+    records = run(3).take_records()
+    steps = StepCutter().feed(records)
+    assert [step.number for step in steps] == [1, 2, 3]
+    for step, after in pairwise(steps):
+        assert step.records["event"][0] == Event.STEP
+        assert np.count_nonzero(step.records["event"] == Event.STEP) == 1
+        assert step.end_ns == after.records["time_ns"][0]
+        assert step.end_epoch == after.records["address"][0]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 7])
+def test_pieces_of_the_ring_give_the_same_steps(at_once: int) -> None:
+    records = run(3).take_records()
+    whole = StepCutter().feed(records)
+    cutter = StepCutter()
+    pieces = [
+        step
+        for at in range(0, len(records), at_once)
+        for step in cutter.feed(records[at : at + at_once])
+    ]
+    assert len(pieces) == len(whole)
+    for one, other in zip(pieces, whole, strict=True):
+        assert np.array_equal(one.records, other.records)
+        assert one.live == other.live
+
+
+def test_records_before_the_first_step_belong_to_none() -> None:
+    records = run(3).take_records()
+    inside = int(np.flatnonzero(records["event"] == Event.STEP)[1]) - 2
+    assert [step.number for step in StepCutter().feed(records[inside:])] == [2, 3]
+
+
+def test_a_gap_forgets_the_step_being_gathered() -> None:
+    records = run(3).take_records()
+    begins = np.flatnonzero(records["event"] == Event.STEP)
+    cutter = StepCutter()
+    cutter.feed(records[: begins[1] + 3])
+    cutter.gap()
+    assert [step.number for step in cutter.feed(records[begins[2] :])] == [3]
+
+
+def test_identical_steps_may_lie_elsewhere_but_not_do_otherwise() -> None:
+    _, second, third = StepCutter().feed(run(3).take_records())
+    assert identical(second, third)
+    (other,) = StepCutter().feed(run(2, sizes=(2 * PAGE, 2 * PAGE)).take_records())[1:]
+    assert not identical(second, other)
+    moved = third.records.copy()
+    moved["address"] += 7 * PAGE
+    moved["time_ns"] += 5
+    assert identical(second, type(third)(moved, 9, 0, 0, {}))
+    swapped = third.records.copy()
+    swapped["layer"][swapped["event"] == Event.BOUNDARY] += 1
+    assert not identical(second, type(third)(swapped, 9, 0, 0, {}))
+
+
+def test_live_table_knows_what_was_born_when() -> None:
+    steps = StepCutter().feed(run(3).take_records())
+    # Of a tensor from before the ring only size is known; the kept one was born at cursor 1.
+    live = sorted((entry.bytes, entry.cursor, entry.age) for entry in steps[2].live.values())
+    assert live == [(PAGE, 1, 1), (3 * PAGE, None, 3)]
+
+
+def test_live_table_drops_what_the_shim_does_not_list() -> None:
+    # address   0x1000  0x2000
+    # before    A       B          the shim lists B alone, and with another size: A is gone
+    table = LiveTable([(0x1000, PAGE), (0x2000, PAGE)])
+    listed = np.zeros(1, run(1).take_records().dtype)
+    listed["address"], listed["bytes"] = 0x2000, 2 * PAGE
+    table.begin_step(listed)
+    assert {a: e.bytes for a, e in table.entries().items()} == {0x2000: 2 * PAGE}
