@@ -151,6 +151,7 @@ def test_alert_rules_evaluate(prometheus: Guest) -> None:
     assert len(found) == 7
 
 
+@pytest.mark.timeout(1800)  # a slow machine's guest takes minutes from hello to managed
 def test_a_managed_session_is_seen(prometheus: Guest, training: int) -> None:
     wait("data", lambda: not unanswered(prometheus, WHILE_MANAGED), 120)
     query = "sentineld_session_info * on (session) group_left () sentineld_charged_bytes"
