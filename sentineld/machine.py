@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 EBPF_START_TIMEOUT_S = 180.0
 """bcc compiles for 10 s in an emulated guest; a loaded machine may take longer."""
+PROC_EVENTS_TIMEOUT_S = 20.0
+"""Importing pyroute2 alone takes seconds there."""
 
 
 class Machine:
@@ -57,17 +59,20 @@ class Machine:
             problems.append(error)
             log.warning("%s", error)
         machine = cls(config, tiers, problems)
-        machine._processes.start()
-        if machine._processes.note:
-            log.info("%s", machine._processes.note)
+        # Both take seconds in an emulated guest, and sessions can begin without them.
+        threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
         if config.ebpf == "required":
             machine._load_probes()
             if machine._probes is None:
                 raise problems[-1]
         elif config.ebpf == "auto":
-            # Compiling takes seconds; sessions need the probes only for cross-checks.
             threading.Thread(target=machine._load_probes, name="ebpf", daemon=True).start()
         return machine
+
+    def _follow_processes(self) -> None:
+        self._processes.start(PROC_EVENTS_TIMEOUT_S)
+        if self._processes.note:
+            log.info("%s", self._processes.note)
 
     def _load_probes(self) -> None:
         probes = EbpfProbes()

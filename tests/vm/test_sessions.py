@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real training under the installed daemon: managed, killed and resumed, refused and detached."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from sentineld.errors import EXIT_STATUS
+
+from .guest import TREE, Guest
+
+pytestmark = pytest.mark.guest
+
+TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 128 --width 512"
+"""Steps of about a second in an emulated guest."""
+STEPS = 400
+LOG = "/tmp/training.log"
+
+
+def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
+    """What done() gives once it is true; fails after so many seconds."""
+    deadline_s = time.monotonic() + seconds
+    while not (value := done()):
+        assert time.monotonic() < deadline_s, f"{what}: not within {seconds} s"
+        time.sleep(1)
+    return value
+
+
+class Training:
+    """A training process under the shim in the guest."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+        command = f"exec python3 -m sentineld.shim {TRAINING} --steps {STEPS} > {LOG} 2>&1"
+        self.process = guest.start(command)
+        self.pid = self.process.remote_pid
+        wait("hello", lambda: self.session() is not None, 240)
+
+    def session(self) -> dict[str, Any] | None:
+        answer = self.guest.run("sentinelctl status --json", check=False)
+        if answer.returncode != 0:
+            return None
+        sessions = json.loads(answer.stdout)["sessions"]
+        return next((one for one in sessions if one["pid"] == self.pid), None)
+
+    def in_state(self, state: str) -> bool:
+        session = self.session()
+        return session is not None and session["state"] == state
+
+    def losses(self) -> list[str]:
+        return re.findall(r"loss (\S+)", self.guest.run(f"cat {LOG}").stdout)
+
+    def goes_on(self) -> None:
+        before = len(self.losses())
+        wait("another step", lambda: len(self.losses()) > before, 120)
+
+
+@pytest.fixture(scope="module")
+def training(daemon: Guest) -> Iterator[Training]:
+    started = Training(daemon)
+    yield started
+    started.process.send_remote("KILL")
+    started.process.wait(timeout=60)
+
+
+def refused(guest: Guest, command: str, code: str) -> str:
+    answer = guest.run(command, check=False, timeout=120)
+    assert answer.returncode == EXIT_STATUS[code], answer.stdout + answer.stderr
+    lines = (answer.stdout + answer.stderr).splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+def test_a_budget_larger_than_the_tier_changes_nothing(training: Training) -> None:
+    refused(training.guest, f"sentinelctl attach {training.pid} --fast 900GiB", "budget-too-large")
+    assert training.in_state("registered")
+
+
+def test_an_unknown_policy_changes_nothing(training: Training) -> None:
+    line = refused(
+        training.guest, f"sentinelctl attach {training.pid} --policy sentinell", "unknown-policy"
+    )
+    assert "sentinel" in line
+    assert training.in_state("registered")
+
+
+def test_another_user_s_process_is_not_touched(training: Training) -> None:
+    guest = training.guest
+    guest.run("id trainer 2>/dev/null || useradd -G sentineld trainer")
+    refused(guest, f"runuser -u trainer -- sentinelctl attach {training.pid}", "not-permitted")
+    guest.run("id stranger 2>/dev/null || useradd stranger")
+    refused(guest, "runuser -u stranger -- sentinelctl status", "not-permitted")
+    assert training.in_state("registered")
+
+
+def test_attach_leads_to_managed(training: Training) -> None:
+    training.guest.run(f"sentinelctl attach {training.pid} --fast 25%")
+    wait("managed", lambda: training.in_state("managed"), 600)
+    session = training.session()
+    assert session is not None
+    assert session["policy"] == "sentinel"
+    assert 0 < session["budget_bytes"] < session["peak_bytes"]
+    refused(training.guest, f"sentinelctl attach {training.pid}", "wrong-state")
+
+
+def test_metered_steps_keep_the_budget_while_pages_move(training: Training) -> None:
+    answer = training.guest.run(
+        f"sentinelctl meter {training.pid} --steps 3 --json", timeout=600
+    ).stdout
+    session = training.session()
+    assert session is not None
+    steps = json.loads(answer)["steps"]
+    assert len(steps) == 3
+    for step in steps:
+        assert step["moved_bytes"] > 0
+        assert step["charged_bytes_max"] <= session["budget_bytes"]
+        assert step["unknown_node"] == 0
+        assert step["accesses"] == sum(one["accesses"] for one in step["stretches"])
+    # Every step touches the same pages in the same stretches.
+    assert max(s["accesses"] for s in steps) <= 1.02 * min(s["accesses"] for s in steps)
+
+
+def test_plan_and_tensors_are_shown(training: Training) -> None:
+    guest, pid = training.guest, training.pid
+    plan = json.loads(guest.run(f"sentinelctl plan show {pid} --json").stdout)
+    assert plan["moves"]
+    assert "boundaries" in guest.run(f"sentinelctl plan show {pid}").stdout
+    tensors = json.loads(guest.run(f"sentinelctl tensors {pid} --json").stdout)["tensors"]
+    assert sum(tensor["page_accesses"] for tensor in tensors) > 0
+
+
+def test_a_killed_daemon_leaves_the_training_and_resumes_it(training: Training) -> None:
+    guest = training.guest
+    guest.run("systemctl kill -s KILL sentineld")
+    training.goes_on()
+    wait("resumed", lambda: training.in_state("managed"), 240)
+    session = training.session()
+    assert session is not None
+    assert "resumed" in session["reason"]
+    training.goes_on()
+    metered = guest.run(f"sentinelctl meter {training.pid} --steps 2 --json", timeout=600).stdout
+    for step in json.loads(metered)["steps"]:
+        assert step["moved_bytes"] > 0
+        assert step["charged_bytes_max"] <= session["budget_bytes"]
+
+
+def test_the_module_stays_while_a_session_uses_it(training: Training) -> None:
+    answer = training.guest.run("rmmod sentinel", check=False)
+    assert answer.returncode != 0
+    training.goes_on()
+
+
+def test_detach_leaves_the_process_and_the_module_free(training: Training) -> None:
+    guest = training.guest
+    guest.run(f"sentinelctl detach {training.pid}")
+    assert training.in_state("registered")
+    training.goes_on()
+    refused(guest, f"sentinelctl detach {training.pid}", "wrong-state")
+    guest.run("rmmod sentinel")
+    refused(guest, f"sentinelctl attach {training.pid}", "module-not-loaded")
+    training.goes_on()
+    guest.run("modprobe sentinel")
+
+
+def test_the_losses_are_those_of_a_plain_run(training: Training) -> None:
+    losses = training.losses()
+    plain = training.guest.run(f"python3 {TRAINING} --steps {len(losses)}", timeout=900).stdout
+    assert re.findall(r"loss (\S+)", plain)[: len(losses)] == losses
+
+
+def test_a_killed_training_ends_its_session(daemon: Guest) -> None:
+    started = Training(daemon)
+    daemon.run(f"sentinelctl attach {started.pid} --fast 25%")
+    started.process.send_remote("KILL")
+    started.process.wait(timeout=60)
+    wait("the session's end", lambda: started.session() is None, 60)
+    refused(daemon, f"sentinelctl attach {started.pid}", "no-such-process")
