@@ -30,7 +30,8 @@ class StretchMeter:
 
 @dataclass(frozen=True)
 class StepMeter:
-    """One step of the meter."""
+    """One step of the meter. page_touches[k]: how many pages were touched in exactly k stretches;
+    from it follows what the best fixed placement of so many pages would have served."""
 
     step: int
     time_ns: int
@@ -40,6 +41,7 @@ class StepMeter:
     charged_bytes_max: int
     moved_bytes: int
     late_moves: int
+    page_touches: tuple[int, ...]
     stretches: tuple[StretchMeter, ...]
 
     @property
@@ -88,6 +90,7 @@ def meter_step(
     )
     total = np.bincount(stretch_of[accesses], minlength=count)
     fast = np.bincount(stretch_of[accesses & (tier == 0)], minlength=count)
+    _, touches = np.unique(samples["page"][accesses], return_counts=True)
     times = np.diff(boundaries["time_ns"].astype(np.int64))
     return StepMeter(
         step=step,
@@ -98,6 +101,7 @@ def meter_step(
         charged_bytes_max=int(resident[:, 0].max(initial=0)) + unmanaged_fast_bytes,
         moved_bytes=moved_bytes,
         late_moves=late_moves,
+        page_touches=tuple(int(pages) for pages in np.bincount(touches)),
         stretches=tuple(
             StretchMeter(
                 layer=int(boundaries["layer"][index]),

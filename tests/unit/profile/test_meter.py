@@ -60,6 +60,7 @@ def test_the_meter_counts_pages_by_stretch_and_tier() -> None:
     ]
     assert [s.time_ns for s in metered.stretches] == [50, 20, 130]
     assert [s.layer for s in metered.stretches] == [0, 7, 8]
+    assert metered.page_touches == (0, 0, 1, 1)
     assert metered.to_json()["fast_share"] == 0.4
 
 
