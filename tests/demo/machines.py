@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from pathlib import Path
 from tests.demo.counter import Counter, build
 from tests.vm.guest import TREE, Guest
 from tests.vm.host import REPOSITORY, MachineError, phase
-from tests.vm.rootfs import MODULE, SHIM
+from tests.vm.rootfs import MODULE, SHIM, build_artifacts, in_root
 
 RUN = "exec python3 -u -m tests.demo.guest_run"
 
@@ -91,7 +92,7 @@ def _guest(folder: Path) -> Iterator[Machine]:
         fast_mib=GUEST_FAST_MIB, slow_mib=GUEST_SLOW_MIB, plugin=f"{plugin},counts={shared}"
     ) as guest:
         with phase("install in the guest"):
-            _install(guest)
+            _install(guest, folder)
         yield Machine(
             f"QEMU guest ({guest.accelerator}), {GUEST_FAST_MIB} MiB fast and "
             f"{GUEST_SLOW_MIB} MiB slow",
@@ -102,10 +103,27 @@ def _guest(folder: Path) -> Iterator[Machine]:
         guest.check_kernel_log()
 
 
-def _install(guest: Guest) -> None:
+def stage(folder: Path) -> None:
+    """Install into FOLDER as `make install` does, natively, with the guest's own Python."""
+    artifacts = build_artifacts()
+    work = {folder: "/root/stage"}
+    for path in artifacts.values():
+        shutil.copy(path, folder)
+    ko, so = (f"/root/stage/{path.name}" for path in (artifacts[MODULE], artifacts[SHIM]))
+    target = f"KO={ko} SO={so} DESTDIR=/root/stage/root"
+    in_root(f"make -s -C /root/sentineld install {target}", work)
+
+
+def _install(guest: Guest, folder: Path) -> None:
+    staged = folder / "stage"
+    staged.mkdir()
+    stage(staged)
     guest.put_tree()
-    guest.put_artifacts()
-    guest.run(f"make -s -C {TREE} install KO={TREE}/{MODULE} SO={TREE}/{SHIM}", timeout=600)
+    # the guest's /lib is a link
+    unpack = guest.connection.argv("tar -x --keep-directory-symlink --no-same-owner -C /")
+    with subprocess.Popen(["tar", "-C", staged / "root", "-c", "."], stdout=subprocess.PIPE) as tar:
+        subprocess.run(unpack, stdin=tar.stdout, check=True)
+    guest.run(f"make -s -C {TREE} activate KO=$(echo /lib/modules/*/updates/sentinel.ko)")
     drop_in = "[Service]\\nNUMAPolicy=preferred\\nNUMAMask=1\\n"
     guest.run(f"mkdir -p {Path(DROP_IN).parent} && printf '{drop_in}' > {DROP_IN}")
     guest.run("systemctl daemon-reload && modprobe sentinel && systemctl start sentineld")
