@@ -37,9 +37,11 @@ from sentineld.units import format_bytes
 
 CHUNKS_MAX = 800
 CHUNK_PAGES_MIN = 16
-INTERVALS_TRIED = 2
+INTERVALS_TRIED = 1
+"""Beside the whole step; the longest of those that the constraints allow."""
+
 RELAX_ROUNDS = 80
-IMPROVE_TURNS = 24
+IMPROVE_TURNS = 12
 ADVANCES = 2
 """How often promotions are pulled ahead into what room and moves are left."""
 
@@ -47,10 +49,10 @@ FLAT_PRICES = ((0.25, 0.003), (0.4, 0.015))
 """Of a page that is fast for a whole step, and of a moved page, in page accesses: where moves are
 plenty, schedules built by equal prices serve more than those built by relaxed ones."""
 
-POOL_SHARES = (1.0, 0.5, 0.25, 0.125)
+POOL_SHARES = (1.0, 0.5, 0.25)
 """Candidates for the most of the budget that the pool may take; the published pool takes any."""
 
-POOL_GAIN = 0.005
+POOL_GAIN = 0.02
 """A smaller pool has to raise the bound on the fast share by this much: it costs page faults."""
 
 
@@ -210,7 +212,7 @@ def _schedule(items: Items, capacities: Capacities, relaxed: Relaxed) -> tuple[I
     count = items.stretch_count
     judged = [interval(items, n, capacities.room, capacities.moves) for n in lengths(count)]
     allowed = [one for one in judged if one.fits_space and one.fits_time] or judged
-    tried = allowed[:: -(-len(allowed) // INTERVALS_TRIED)]
+    tried = allowed[-INTERVALS_TRIED:]
     whole = interval(items, count, capacities.room, capacities.moves)
     flat = [
         Prices(np.full(count, room / count), np.full(count, move)) for room, move in FLAT_PRICES
@@ -265,12 +267,16 @@ def _waits(split: _Split, fitting: Fitting, limit: int) -> Integers:
 
 def _notes(profile: Profile, split: _Split, chosen: Interval, limit: int) -> tuple[str, ...]:
     page = profile.page_bytes
-    whole = chosen.stretches >= profile.stretch_count
-    length = "the whole step" if whole else f"{chosen.stretches} stretches"
-    return (
+    pool = (
         f"pool of {format_bytes(split.pool_pages * page)} for {len(split.pooled)} short-lived "
-        f"tensors; {format_bytes((limit - split.pool_pages) * page)} for the others",
-        f"migration interval: {length}; it uses up to {format_bytes(chosen.need_pages * page)} "
+        f"tensors; {format_bytes((limit - split.pool_pages) * page)} for the others"
+    )
+    if chosen.stretches >= profile.stretch_count:
+        return pool, "migration interval: the whole step; no shorter one serves more"
+    return (
+        pool,
+        f"migration interval: {chosen.stretches} stretches; one uses up to "
+        f"{format_bytes(chosen.need_pages * page)} "
         f"(space constraint {'met' if chosen.fits_space else 'not met: parts stay slow'}, "
         f"time constraint {'met' if chosen.fits_time else 'not met: moves are chosen by worth'})",
     )
