@@ -33,13 +33,11 @@ static u64 settle_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES);
 	struct vm_area_struct *vma = NULL;
-	pte_t *table = NULL;
-	unsigned long next;
+	pte_t *table;
 	unsigned int nr;
 	spinlock_t *ptl;
 	u64 armed = 0;
 	u32 epoch;
-	pmd_t *pmd;
 
 	spin_lock(&s->lock);
 	bitmap_copy(look, chunk->touched, SENTINEL_CHUNK_PAGES);
@@ -56,9 +54,7 @@ static u64 settle_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 	spin_unlock(&s->lock);
 
 	bitmap_or(look, look, chunk->armed, SENTINEL_CHUNK_PAGES);
-	pmd = sentinel_pmd(s->mm, chunk->base, &next);
-	if (pmd)
-		table = sentinel_pte_lock(s->mm, pmd, chunk->base, &ptl);
+	table = sentinel_chunk_lock(s, chunk, &ptl);
 	for_each_set_bit(nr, look, SENTINEL_CHUNK_PAGES) {
 		unsigned long address = chunk->base + ((unsigned long)nr << PAGE_SHIFT);
 		pte_t *ptep = NULL;

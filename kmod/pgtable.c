@@ -66,6 +66,24 @@ pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address
 	return pte_offset_kernel(&value, address);
 }
 
+/*
+ * Locks a chunk's page table and returns its first PTE, NULL when there is no
+ * such table; mmap_lock is held. munmap() frees page tables under the read lock,
+ * but only those that no VMA reaches into any more.
+ */
+pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			   spinlock_t **ptl)
+{
+	struct vm_area_struct *vma = find_vma(s->mm, chunk->base);
+	unsigned long end;
+	pmd_t *pmd;
+
+	if (!vma || vma->vm_start >= chunk->base + PMD_SIZE)
+		return NULL;
+	pmd = sentinel_pmd(s->mm, chunk->base, &end);
+	return pmd ? sentinel_pte_lock(s->mm, pmd, chunk->base, ptl) : NULL;
+}
+
 /* The page of a present PTE in a VMA that is fit, NULL for the zero page and the like. */
 struct page *sentinel_pte_page(pte_t pte)
 {

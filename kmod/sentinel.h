@@ -114,6 +114,8 @@ struct sentinel_chunk *sentinel_chunk_get(struct sentinel_session *s, struct sen
 bool sentinel_vma_fit(struct vm_area_struct *vma);
 pmd_t *sentinel_pmd(struct mm_struct *mm, unsigned long address, unsigned long *next);
 pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address, spinlock_t **ptl);
+pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			   spinlock_t **ptl);
 struct page *sentinel_pte_page(pte_t pte);
 bool sentinel_pte_arm(pte_t *ptep);
 pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accessed);

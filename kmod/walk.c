@@ -123,18 +123,14 @@ static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 	unsigned int first = start > chunk->base ? sentinel_page_nr(start) : 0;
 	unsigned int last = min((end - chunk->base) >> PAGE_SHIFT, SENTINEL_CHUNK_PAGES + 0UL);
 	struct vm_area_struct *vma = NULL;
-	unsigned long next;
 	unsigned int nr;
 	spinlock_t *ptl;
-	pte_t *table = NULL;
-	pmd_t *pmd;
+	pte_t *table;
 	u64 done = 0;
 
 	if (find_next_bit(chunk->armed, last, first) >= last)
 		return 0;
-	pmd = sentinel_pmd(s->mm, chunk->base, &next);
-	if (pmd)
-		table = sentinel_pte_lock(s->mm, pmd, chunk->base, &ptl);
+	table = sentinel_chunk_lock(s, chunk, &ptl);
 	for (nr = first; (nr = find_next_bit(chunk->armed, last, nr)) < last; nr++) {
 		unsigned long address = chunk->base + ((unsigned long)nr << PAGE_SHIFT);
 

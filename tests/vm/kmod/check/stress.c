@@ -15,6 +15,7 @@
 #define WRITERS 2u
 #define ROUNDS 150
 #define WORDS 4
+#define SCRATCH 1600ul /* pages behind the others that come and go with their page tables */
 
 static volatile bool stop;
 static uint64_t base;
@@ -44,7 +45,21 @@ static void *write_and_check(void *argument)
 	return (void *)wrong;
 }
 
-/* Forks, and protects pages in passing, as a process under training may. */
+/* Unmaps the scratch pages, maps them again and touches a part. Returns the number of failures. */
+static uint64_t remap_scratch(uint32_t turn)
+{
+	char *scratch = (char *)base + PAGES * PAGE;
+	uint64_t failed = munmap(scratch, SCRATCH * PAGE) != 0;
+
+	failed += mmap(scratch, SCRATCH * PAGE, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != scratch;
+	madvise(scratch, SCRATCH * PAGE, MADV_NOHUGEPAGE);
+	for (uint32_t i = 0; i < 200; i++)
+		scratch[mix(turn, i) % SCRATCH * PAGE]++;
+	return failed;
+}
+
+/* Forks, unmaps and protects pages in passing, as a process under training may. */
 static void *disturb(void *argument)
 {
 	uint64_t failed = 0;
@@ -58,6 +73,7 @@ static void *disturb(void *argument)
 		failed += mprotect((void *)part, 64 * PAGE, PROT_READ | PROT_WRITE | PROT_EXEC) != 0;
 		failed += mprotect((void *)part, 64 * PAGE, PROT_READ | PROT_WRITE) != 0;
 		madvise((void *)part, 64 * PAGE, MADV_PAGEOUT);
+		failed += remap_scratch(turn);
 		worker = fork();
 		if (worker == 0) {
 			for (uint64_t i = 0; i < 64; i++)
@@ -117,14 +133,14 @@ static long try_move(pid_t pid, uint64_t address, uint64_t pages, int node)
 void check_stress(void)
 {
 	struct target target = target_start();
-	uint64_t address = target_call(&target, map_pages, PAGES, 0);
+	uint64_t address = target_call(&target, map_pages, PAGES + SCRATCH, 0);
 	struct sampler sampler = sampler_open(target.pid, 1 << 16);
 	uint64_t logged = 0, foreign = 0, twice = 0;
-	static uint32_t last[PAGES];
+	static uint32_t last[PAGES + SCRATCH];
 	uint64_t wrong;
 
-	sampler_add(&sampler, address, PAGES);
-	sampler_arm(&sampler, address, PAGES);
+	sampler_add(&sampler, address, PAGES + SCRATCH);
+	sampler_arm(&sampler, address, PAGES + SCRATCH);
 	target_call(&target, start_threads, address, 0);
 	for (uint32_t round = 0; round < ROUNDS; round++) {
 		uint64_t pages = 1 + mix(round, 1) % 256;
@@ -148,8 +164,8 @@ void check_stress(void)
 			if (records[i].flags & SENTINEL_ACCESS_RESIDENCY)
 				continue;
 			logged++;
-			foreign += page >= PAGES;
-			if (page >= PAGES)
+			foreign += page >= PAGES + SCRATCH;
+			if (page >= PAGES + SCRATCH)
 				continue;
 			twice += last[page] == records[i].epoch;
 			last[page] = records[i].epoch;
