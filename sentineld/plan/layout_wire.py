@@ -81,7 +81,7 @@ def unpack_layout(data: bytes) -> WireLayout:
     if header["total_bytes"] != len(data):
         raise _mismatch(f"{len(data)} bytes instead of {header['total_bytes']}")
 
-    def part(name: str, dtype: np.dtype[np.void], count: int) -> npt.NDArray[np.void]:
+    def part(name: str, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
         offset = int(header[f"{name}_offset"])
         if offset % 8 or offset + dtype.itemsize * count > len(data):
             raise _mismatch(f"its {name} lie outside it")
@@ -92,7 +92,7 @@ def unpack_layout(data: bytes) -> WireLayout:
         arena_bytes=int(header["arena_bytes"]),
         heap_node=int(header["heap_node"]),
         slots=part("slots", protocol.SLOT_DTYPE, int(header["slot_count"])),
-        cuts=part("cuts", _CUT_DTYPE, int(header["cut_count"])),  # type: ignore[arg-type]
+        cuts=part("cuts", _CUT_DTYPE, int(header["cut_count"])),
         regions=part("regions", protocol.REGION_DTYPE, int(header["region_count"])),
         waits=part("waits", protocol.WAIT_DTYPE, int(header["boundary_count"])),
     )
