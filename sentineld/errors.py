@@ -39,6 +39,10 @@ class SentinelError(Exception):
         self.message = message
         self.hint = hint
 
+    def __reduce__(self) -> tuple[type[SentinelError], tuple[str, str, str]]:
+        """Errors cross from planning processes whole."""
+        return type(self), (self.code, self.message, self.hint)
+
     @property
     def exit_status(self) -> int:
         """The exit status that a command ends with."""

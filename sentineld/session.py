@@ -26,6 +26,8 @@ from sentineld.metering import Metering
 from sentineld.observe.model import OP_ACCESS_DTYPE
 from sentineld.observe.pidfd import Pidfd
 from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.bound import Bound
+from sentineld.plan.child import bound_in_child
 from sentineld.plan.explain import plan_json, plan_text, tensors_json
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.model import Profile
@@ -160,8 +162,19 @@ class Session:
         """The plan as text and values. Raises SentinelError."""
         if self.managed is None or self.profile is None:
             raise self._not_yet("has no plan")
-        plan = self.managed.plan
-        return {"text": plan_text(plan, self.profile), **plan_json(plan, self.profile)}
+        plan, profile = self.managed.plan, self.profile
+        return {"text": plan_text(plan, profile), **plan_json(plan, profile)}
+
+    def bound(self) -> Bound:
+        """What no plan can do better here. Computed in a child; raises SentinelError."""
+        if self.managed is None or self.profile is None:
+            raise self._not_yet("has no plan")
+        return bound_in_child(
+            self.profile,
+            self._tiers(),
+            self.managed.plan.budget_bytes,
+            self._machine.config.plan_timeout_s,
+        )
 
     def _not_yet(self, what: str) -> SentinelError:
         return SentinelError(

@@ -108,8 +108,13 @@ class Sessions:
         return {"tensors": self._of_caller(uid, arguments).tensors()}
 
     def plan(self, uid: int, arguments: Message) -> Any:
-        """The plan as text and as values."""
-        return self._of_caller(uid, arguments).explain()
+        """The plan as text and as values; with "bound", what no plan can do better."""
+        session = self._of_caller(uid, arguments)
+        explained = session.explain()
+        if arguments.get("bound"):
+            bound = session.bound()
+            explained["bound"] = {"fast_share": bound.fast_share, "fixed_share": bound.fixed_share}
+        return explained
 
     def status(self, uid: int) -> list[dict[str, Any]]:
         """What the caller may see of the sessions."""

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sentineld.errors import SentinelError
-from sentineld.plan.store import load_plan, save_plan
 from sentineld.plan.model import Plan
+from sentineld.plan.store import load_plan, save_plan
 from sentineld.profile.model import Profile
 
 log = logging.getLogger(__name__)

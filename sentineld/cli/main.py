@@ -22,7 +22,7 @@ from sentineld.errors import SentinelError
 @click.version_option(__version__, prog_name="sentinelctl")
 @click.option(
     "--socket",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, readable=False),
     envvar="SENTINELD_CONTROL_SOCKET",
     default=Path(Config.control_socket),
     show_default=True,

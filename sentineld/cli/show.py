@@ -83,12 +83,19 @@ def plan() -> None:
 
 @plan.command()
 @click.argument("pid", type=click.IntRange(min=1))
+@click.option("--bound", is_flag=True, help="Compute what no plan could do better here, too.")
 @json_option
 @click.pass_obj
-def show(daemon: Daemon, pid: int, as_json: bool) -> None:
+def show(daemon: Daemon, pid: int, bound: bool, as_json: bool) -> None:
     """Show the plan of PID: layout, schedule, prediction."""
-    answer = daemon.ask("plan", pid=pid)
+    answer = daemon.ask("plan", pid=pid, bound=bound)
     if as_json:
         print_json(answer)
-    else:
-        click.echo(answer["text"])
+        return
+    click.echo(answer["text"])
+    if bound:
+        best = answer["bound"]
+        click.echo(
+            f"no plan serves more than {best['fast_share']:.1%} fast at this budget and migration "
+            f"rate; no placement without moves more than {best['fixed_share']:.1%}"
+        )

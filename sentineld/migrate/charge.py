@@ -17,7 +17,7 @@ FAST = 0
 class Charge:
     """The session's residency maps, kept up with the steps.
 
-    moves: MOVE_DTYPE, the plan's. overhead returns bytes that are charged beside
+    overhead returns bytes that are charged beside
     the maps (small and fallback tensors).
     """
 
@@ -25,7 +25,6 @@ class Charge:
         self,
         spaces: Spaces,
         step: ExpectedStep,
-        moves: Table,
         budget_bytes: int,
         overhead: Callable[[], int],
     ) -> None:
@@ -36,10 +35,6 @@ class Charge:
         count = step.boundary_count
         self._births = np.searchsorted(step.births["stretch"], np.arange(count + 1))
         self._drops = np.searchsorted(step.drops["stretch"], np.arange(count + 1))
-        away = moves[moves["tier"] != FAST]
-        self._demoted_bytes = np.bincount(
-            away["boundary"], weights=away["bytes"].astype(np.float64), minlength=count
-        ).astype(np.int64)
 
     def begin(self, stretch: int) -> None:
         """A stretch begins: charge its births at once, the process may be ahead of us."""
@@ -66,8 +61,8 @@ class Charge:
     def room_bytes(self, stretch: int) -> int:
         """Bytes that may be promoted in this stretch without passing the budget in it or the next.
 
-        The next stretch begins with this one's drops done and, since the shim
-        waits for them, with its own boundary's demotions done, too.
+        The next stretch begins with this one's drops done; a demotion that is due
+        at its own boundary frees nothing before it is done.
         """
         room = self.budget_bytes - self.charged_bytes(stretch)
         arena = self.spaces.maps.get(Space.ARENA)
@@ -82,7 +77,7 @@ class Charge:
         fast = np.isin(arena.nodes[dropped], self.spaces.tiers.tiers[FAST].nodes)
         freed = int(np.count_nonzero(fast)) * arena.page_bytes
         grown = int(self._step.heap_bytes[follower] - self._step.heap_bytes[stretch])
-        then = room + freed + int(self._demoted_bytes[follower]) - grown
+        then = room + freed - grown
         return max(0, min(now, then - self._unborn_bytes(nodes, follower)))
 
     def _drops_of(self, stretch: int) -> Table:

@@ -76,7 +76,7 @@ class Mover:
         self.ledger = Ledger()
         self._spaces = Spaces(tiers, spaces, page_bytes)
         budget_bytes = plan.budget_bytes + overhead()
-        self._charge = Charge(self._spaces, step, plan.moves, budget_bytes, overhead)
+        self._charge = Charge(self._spaces, step, budget_bytes, overhead)
         self._capacity = Capacity(tiers)
         self._schedule = Schedule(
             plan.moves, step.boundary_count, self._pages_of, self._give_up, useful_until, page_bytes

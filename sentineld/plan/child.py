@@ -12,26 +12,42 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import sentineld
 from sentineld.errors import SentinelError
+from sentineld.plan.bound import Bound, best_share
 from sentineld.plan.check import verify
 from sentineld.plan.model import Plan
 from sentineld.plan.registry import policy
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
 
+Request = tuple[str, str, Profile, Tiers, int]
+""""plan" or "bound", the policy's name, and what both need."""
+
 
 def plan_in_child(
     name: str, profile: Profile, tiers: Tiers, budget_bytes: int, timeout_s: float
 ) -> Plan:
     """The policy's plan, verified. Raises SentinelError."""
+    plan: Plan = _ask_child(("plan", name, profile, tiers, budget_bytes), timeout_s)
+    return plan
+
+
+def bound_in_child(profile: Profile, tiers: Tiers, budget_bytes: int, timeout_s: float) -> Bound:
+    """What no plan can do better at this budget and migration rate. Raises SentinelError."""
+    bound: Bound = _ask_child(("bound", "", profile, tiers, budget_bytes), timeout_s)
+    return bound
+
+
+def _ask_child(request: Request, timeout_s: float) -> Any:
     package_parent = str(Path(sentineld.__file__).parent.parent)
     paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         done = subprocess.run(
             [sys.executable, "-m", "sentineld.plan.child"],
-            input=pickle.dumps((name, profile, tiers, budget_bytes)),
+            input=pickle.dumps(request),
             stdout=subprocess.PIPE,
             timeout=timeout_s,
             check=True,
@@ -39,29 +55,35 @@ def plan_in_child(
         )
     except subprocess.TimeoutExpired:
         raise SentinelError(
-            "failed", f"policy {name} planned for over {timeout_s:g} s", "raise plan_timeout_s"
+            "failed", f"planning took over {timeout_s:g} s", "raise plan_timeout_s"
         ) from None
     except (OSError, subprocess.CalledProcessError) as error:
         raise SentinelError(
-            "failed", f"policy {name} did not plan: {error}", "see journalctl -u sentineld"
+            "failed", f"the planning process failed: {error}", "see journalctl -u sentineld"
         ) from None
     answer = pickle.loads(done.stdout)
-    if isinstance(answer, Plan):
-        return answer
-    raise SentinelError(*answer)
+    if isinstance(answer, SentinelError):
+        raise answer
+    return answer
+
+
+def _answer(request: Request) -> Plan | Bound:
+    kind, name, profile, tiers, budget_bytes = request
+    if kind == "bound":
+        return best_share(profile, budget_bytes, tiers.migration_bytes_per_s)
+    chosen = policy(name)
+    plan = chosen.plan(profile, tiers, budget_bytes)
+    verify(plan, profile, budget_bytes if chosen.charges_budget else None)
+    return plan
 
 
 def main() -> None:
     """The child."""
-    name, profile, tiers, budget_bytes = pickle.load(sys.stdin.buffer)
-    answer: Plan | tuple[str, str, str]
+    answer: Plan | Bound | SentinelError
     try:
-        chosen = policy(name)
-        plan = chosen.plan(profile, tiers, budget_bytes)
-        verify(plan, profile, budget_bytes if chosen.charges_budget else None)
-        answer = plan
+        answer = _answer(pickle.load(sys.stdin.buffer))
     except SentinelError as error:
-        answer = (error.code, error.message, error.hint)
+        answer = error
     sys.stdout.buffer.write(pickle.dumps(answer))
 
 
