@@ -58,8 +58,8 @@ static void account(void *address, bool birth)
 		return;
 	bytes = malloc_usable_size(address);
 	/* malloc may round a small request up a little */
-	word = bytes < SENTINEL_TENSOR_BYTES_MIN + 64 ? &shim.control->small_bytes :
-							&shim.control->fallback_bytes;
+	word = bytes < SENTINEL_TENSOR_BYTES_MIN + 64 ? &shim.control->small_bytes
+						      : &shim.control->fallback_bytes;
 	if (birth)
 		__atomic_fetch_add(word, bytes, __ATOMIC_RELAXED);
 	else

@@ -114,8 +114,8 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 		end = part_end(header->regions_offset, header->region_count, sizeof(struct sentinel_region),
 			       end, bytes);
 	if (end)
-		end = part_end(header->waits_offset, header->boundary_count, sizeof(struct sentinel_wait), end,
-			       bytes);
+		end = part_end(header->waits_offset, header->boundary_count, sizeof(struct sentinel_wait),
+			       end, bytes);
 	if (!end)
 		return "a part of the layout lies outside it";
 	layout->slots = (const void *)(base + header->slots_offset);

@@ -85,7 +85,8 @@ struct sentinel_control {
 
 enum sentinel_event {
 	SENTINEL_EVENT_NONE = 0,
-	SENTINEL_EVENT_ALLOC = 1, /* address, bytes, value = cursor of this allocation or ~0, detail = enum sentinel_alloc */
+	SENTINEL_EVENT_ALLOC =
+		1, /* address, bytes, value = cursor of this allocation or ~0, detail = enum sentinel_alloc */
 	SENTINEL_EVENT_FREE = 2, /* address, bytes, value = cursor at birth, or ~0: born outside this step */
 	SENTINEL_EVENT_BOUNDARY = 3, /* address = epoch that begins (0: none), bytes = cursor,
 					value = boundary index, layer, detail = enum sentinel_boundary */
@@ -104,7 +105,8 @@ enum sentinel_boundary {
 	SENTINEL_BOUNDARY_BACKWARD = 2, /* a leaf module's backward begins */
 	SENTINEL_BOUNDARY_OPTIMIZER = 3, /* optimizer.step() begins */
 	SENTINEL_BOUNDARY_CUT = 4, /* the cursor reached a cut, or the optimizer a parameter's turn */
-	SENTINEL_BOUNDARY_OUTSIDE = 5, /* the first allocation after a leaf's forward ended and no other began; layer 0 */
+	SENTINEL_BOUNDARY_OUTSIDE =
+		5, /* the first allocation after a leaf's forward ended and no other began; layer 0 */
 };
 
 struct sentinel_record { /* 32 bytes */

@@ -67,8 +67,7 @@ static inline bool is_owner(void)
 }
 
 /* Store a word that the daemon reads. */
-#define publish(word, value) \
-	__atomic_store_n(&shim.control->word, (value), __ATOMIC_RELEASE)
+#define publish(word, value) __atomic_store_n(&shim.control->word, (value), __ATOMIC_RELEASE)
 /* Load a word that the daemon writes. */
 #define observe(word) __atomic_load_n(&shim.control->word, __ATOMIC_ACQUIRE)
 
