@@ -13,7 +13,8 @@ mapfile -t c_files < <(grep '\.[ch]$' <<<"$list")
 clang-format --dry-run --Werror "${c_files[@]}"
 echo "clang-format: ${#c_files[@]} files"
 
-mapfile -t shell_files < <(xargs -d '\n' grep -lE '^#!.*\b(ba)?sh\b' -- <<<"$list" | sort -u)
+# Only a file's first line says what it is; others may quote a script.
+mapfile -t shell_files < <(xargs -d '\n' awk 'FNR == 1 && /^#!.*[\/ ](ba)?sh( |$)/ { print FILENAME }' <<<"$list" | sort -u)
 shellcheck "${shell_files[@]}"
 echo "shellcheck: ${#shell_files[@]} files"
 
