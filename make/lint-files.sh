@@ -14,7 +14,11 @@ clang-format --dry-run --Werror "${c_files[@]}"
 echo "clang-format: ${#c_files[@]} files"
 
 # Only a file's first line says what it is; others may quote a script.
-mapfile -t shell_files < <(xargs -d '\n' awk 'FNR == 1 && /^#!.*[\/ ](ba)?sh( |$)/ { print FILENAME }' <<<"$list" | sort -u)
+# A script says so in its first line; others may quote such a line further down.
+mapfile -t shell_files < <(while read -r file; do
+	read -r first <"$file" || true
+	if [[ $first =~ ^'#!'.*(/| )(ba)?sh( |$) ]]; then printf '%s\n' "$file"; fi
+done <<<"$list")
 shellcheck "${shell_files[@]}"
 echo "shellcheck: ${#shell_files[@]} files"
 
