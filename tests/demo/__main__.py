@@ -45,8 +45,7 @@ def follow(machine: machines.Machine, begin: float) -> rules.Report:
     runs: list[dict[str, Any]] = []
     counts: dict[str, dict[str, Any]] = {}
     done: dict[str, Any] = {}
-    counted: dict[str, Any] | None = None
-    started = 0.0
+    counting, started = "", 0.0
     try:
         for line in process.stdout:
             event = json.loads(line)
@@ -56,16 +55,14 @@ def follow(machine: machines.Machine, begin: float) -> rules.Report:
             elif kind == "count":
                 if machine.counter is not None:
                     machine.counter.start([(low, high) for low, high in event["tensors"]])
-                    started = time.monotonic()
+                    counting, started = event["policy"], time.monotonic()
                 print("ok" if machine.counter else "none", file=process.stdin, flush=True)
             elif kind == "counted":
                 assert machine.counter is not None
-                counted = count_row(machine.counter, time.monotonic() - started)
+                counts[counting] = count_row(machine.counter, time.monotonic() - started)
                 print("ok", file=process.stdin, flush=True)
             elif kind == "run":
                 runs.append(event)
-                if counted is not None:
-                    counts[event["policy"]], counted = counted, None
                 share = report.percent(event["fast_share"])
                 machines.progress(f"{event['policy']}: {share} served by fast memory", begin)
             elif kind == "done":

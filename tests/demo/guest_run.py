@@ -8,7 +8,8 @@ that started it (tests/demo/__main__.py) by lines: JSON objects on standard
 output, and for each that asks something one line on standard input.
 
     {"event": "say", "text"}                      progress
-    {"event": "count", "tensors": [[start, end]]} asks: "ok" once counting is on, "none" without
+    {"event": "count", "policy", "tensors": [[start, end]]}
+                                                  asks: "ok" once counting is on, else "none"
     {"event": "counted"}                          asks: "ok" once it is off
     {"event": "run", ...}                         one policy's result
     {"event": "done", ...}                        figures of the whole
@@ -20,8 +21,10 @@ import contextlib
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +45,16 @@ SETTLE_SECONDS = 90.0
 SETTLED_PART = 0.01
 """Kernel tiering has settled when a step moves less than this part of the peak."""
 
+_COUNTING = threading.Lock()
+_TELLING = threading.Lock()
+
 ON_SLOW_NODE = ("numactl", f"--preferred={SLOW_NODE}")
 
 
 def tell(event: str, **values: Any) -> None:
     """Send one line."""
-    print(json.dumps({"event": event, **values}), flush=True)
+    with _TELLING:
+        print(json.dumps({"event": event, **values}), flush=True)
 
 
 def say(text: str) -> None:
@@ -56,7 +63,7 @@ def say(text: str) -> None:
 
 
 def ask(event: str, **values: Any) -> str:
-    """Send one line and wait for the answer."""
+    """Send one line and wait for the answer; one thread at a time."""
     tell(event, **values)
     return sys.stdin.readline().strip()
 
@@ -98,12 +105,17 @@ def warm_page_cache() -> None:
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 
 
-def count_one_step(trainer: Trainer) -> None:
-    """Have the host's plugin count from one step's end to the next one's."""
-    trainer.wait_step()
-    if ask("count", tensors=memory.tensor_ranges(trainer.pid)) == "ok":
+def count_one_step(policy: str, trainer: Trainer) -> None:
+    """Have the host's plugin count from one step's end to the next one's.
+
+    It knows tensors by virtual address alone: tensors of another process at the
+    same addresses would count, too.
+    """
+    with _COUNTING:
         trainer.wait_step()
-        ask("counted")
+        if ask("count", policy=policy, tensors=memory.tensor_ranges(trainer.pid)) == "ok":
+            trainer.wait_step()
+            ask("counted")
 
 
 def result(
@@ -137,18 +149,18 @@ def start(policy: str, fast: str, prefix: tuple[str, ...] = ()) -> Trainer:
     return trainer
 
 
-def run_unlimited(policy: str, prefix: tuple[str, ...] = ()) -> dict[str, Any]:
-    """All-fast or all-slow: no balloon, no budget worth the name."""
+def run_unlimited(name: str, policy: str, prefix: tuple[str, ...] = ()) -> int:
+    """All-fast or all-slow: no balloon, no budget worth the name. Gives the peak in bytes."""
     trainer = start(policy, "100%", prefix)
     try:
         trainer.go()
-        session = control.wait_managed(trainer.pid)
+        peak_bytes: int = control.wait_managed(trainer.pid)["peak_bytes"]
         seconds = trainer.wait_step().seconds
-        count_one_step(trainer)
+        count_one_step(name, trainer)
         metered = control.meter(trainer.pid, 1)
         trainer.stop()
-        name = {"fast-only": "all-fast", "slow-only": "all-slow"}[policy]
-        return result(name, trainer, metered, seconds, peak_bytes=session["peak_bytes"])
+        result(name, trainer, metered, seconds)
+        return peak_bytes
     finally:
         trainer.kill()
 
@@ -184,7 +196,7 @@ def run_first_touch_and_kernel(budget_bytes: int, peak_bytes: int) -> None:
             trainer.go()
             control.wait_managed(trainer.pid)
             seconds = trainer.wait_step().seconds
-            count_one_step(trainer)
+            count_one_step("first-touch", trainer)
             metered = control.meter(trainer.pid, 1)
             result("first-touch", trainer, metered, seconds, balloon=held)
             say("first-touch metered; the kernel's tiering takes over")
@@ -195,7 +207,7 @@ def run_first_touch_and_kernel(budget_bytes: int, peak_bytes: int) -> None:
             memory.set_kernel_tiering(False)
             seconds = trainer.steps[-1].seconds
             # one step to touch what the kernel had armed for its own sampling
-            count_one_step(trainer)
+            count_one_step("kernel tiering", trainer)
             metered = control.meter(trainer.pid, 1)
             trainer.stop()
             for step in metered:
@@ -226,7 +238,7 @@ def run_sentinel(budget_bytes: int) -> None:
             control.wait_managed(trainer.pid)
             seconds = trainer.wait_step(2).seconds
             metered = control.meter(trainer.pid, SENTINEL_METERED_STEPS)
-            count_one_step(trainer)
+            count_one_step("sentineld", trainer)
             plan = control.plan(trainer.pid)
             session = control.session(trainer.pid)
             by_node = memory.tensor_bytes_by_node(trainer.pid)
@@ -245,25 +257,33 @@ def run_sentinel(budget_bytes: int) -> None:
         trainer.kill()
 
 
+def run_both_unlimited() -> int:
+    """All-fast and all-slow side by side, a CPU each. Gives the peak in bytes."""
+    with ThreadPoolExecutor(2) as pool:
+        fast = pool.submit(run_unlimited, "all-fast", "fast-only")
+        slow = pool.submit(run_unlimited, "all-slow", "slow-only", ON_SLOW_NODE)
+        slow.result()
+        return fast.result()
+
+
 def main() -> None:
-    """All runs, one after the other; the unmanaged one beside the first two."""
+    """All runs; those that need no CPU of their own run side by side."""
     subprocess.run(["swapoff", "-a"], check=True)
     memory.fix_reserve()
     memory.set_kernel_tiering(False)
     warm_page_cache()
+    say("all-fast and all-slow")
+    peak_bytes = run_both_unlimited()
+    budget_bytes = peak_bytes // FAST_PARTS
+    say(f"peak {peak_bytes} bytes, budget {budget_bytes} bytes")
+    say("first-touch, and beside it the unmanaged run on the slow node")
     unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False, steps=UNMANAGED_STEPS)
     try:
         unmanaged.go()
-        say("all-fast, and beside it the unmanaged run")
-        peak_bytes = run_unlimited("fast-only")["peak_bytes"]
-        budget_bytes = peak_bytes // FAST_PARTS
-        say(f"peak {peak_bytes} bytes, budget {budget_bytes} bytes; all-slow")
-        run_unlimited("slow-only", ON_SLOW_NODE)
+        run_first_touch_and_kernel(budget_bytes, peak_bytes)
         unmanaged.join(timeout_s=300)
     finally:
         unmanaged.kill()
-    say("first-touch")
-    run_first_touch_and_kernel(budget_bytes, peak_bytes)
     say("sentineld")
     run_sentinel(budget_bytes)
     tell(
