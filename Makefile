@@ -13,8 +13,8 @@ PY := $(VENV)/bin/python
 PYTEST ?= $(PY) -m pytest
 PYTEST_ARGS ?=
 
-include make/tools.mk
-include make/install.mk
+include tests/tools.mk
+include systemd/install.mk
 
 .PHONY: help
 help: ## This list
@@ -27,7 +27,7 @@ lint: $(VENV)/.dev $(BUILD)/.apt-lint ## Style and types of all code, the unit's
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy --strict sentineld
-	@bash make/lint-files.sh
+	@bash tests/lint-files.sh
 
 .PHONY: unit
 unit: $(VENV)/.torch shim ## Tests of single parts, seconds each

@@ -67,7 +67,7 @@ async def run(config: Config) -> None:
         serve_metrics(
             config.metrics_address,
             config.metrics_port,
-            lambda: take_snapshot(machine, sessions.all()),
+            lambda: take_snapshot(machine, sessions),
         )
     beat = asyncio.create_task(_beat(sessions))
     notify("READY=1")

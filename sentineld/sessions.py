@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,8 @@ class Sessions:
         self._lock = threading.Lock()
         self._sessions: dict[int, Session] = {}
         machine.on_process = self._process_event
+        self.beat_s = time.time()
+        """Unix time of the last heartbeat."""
 
     def hello(self, link: ShimLink) -> Callable[[Message | None], None]:
         """A shim said hello: make its session, or take up the one that a dead daemon left."""
@@ -68,6 +71,7 @@ class Sessions:
 
     def beat(self) -> None:
         """Refresh every session's heartbeat."""
+        self.beat_s = time.time()
         for session in self.all():
             session.beat()
 

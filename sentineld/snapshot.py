@@ -3,21 +3,20 @@
 
 from __future__ import annotations
 
-import time
-
 from sentineld import __version__
 from sentineld.machine import Machine
 from sentineld.metrics import DaemonSnapshot, SessionSnapshot
 from sentineld.observe.ebpf_model import EbpfCounters
 from sentineld.session import Session
+from sentineld.sessions import Sessions
 
 
-def take_snapshot(machine: Machine, sessions: list[Session]) -> DaemonSnapshot:
+def take_snapshot(machine: Machine, sessions: Sessions) -> DaemonSnapshot:
     """The daemon now. Called from the metrics server's threads."""
     counters = machine.ebpf_counters()
     return DaemonSnapshot(
         version=__version__,
-        heartbeat_s=time.time(),
+        heartbeat_s=sessions.beat_s,
         features=machine.features(),
         tier_capacity_bytes={
             index: tier.capacity_bytes
@@ -30,7 +29,7 @@ def take_snapshot(machine: Machine, sessions: list[Session]) -> DaemonSnapshot:
             for result in ("succeeded", "failed")
         },
         events_dropped=counters["dropped"] if counters else {},
-        sessions=tuple(_session(session, counters) for session in sessions),
+        sessions=tuple(_session(session, counters) for session in sessions.all()),
     )
 
 

@@ -54,7 +54,7 @@ export LAUNCHER_CLI = $(call launcher,sentineld.cli)
 ##@ Putting it in place
 
 .PHONY: install
-install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Into PREFIX=/usr/local; DESTDIR, KO=, SO= as in make/install.mk
+install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Into PREFIX=/usr/local; DESTDIR, KO=, SO= as in systemd/install.mk
 	@$(SYSTEM_PYTHON) -c 'import sys, importlib.util as u; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' \
 		numpy click prometheus_client pyroute2 || { \
 		echo "error: Python packages are missing (apt-get install python3-numpy python3-click" \

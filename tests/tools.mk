@@ -19,10 +19,10 @@ fi; \
 mkdir -p $(BUILD); touch $@
 endef
 
-$(BUILD)/.apt-lint: make/tools.mk
+$(BUILD)/.apt-lint: tests/tools.mk
 	@$(call apt,$(APT_LINT))
 
-$(BUILD)/.apt-build: make/tools.mk
+$(BUILD)/.apt-build: tests/tools.mk
 	@$(call apt,$(APT_BUILD))
 
 # The machine knows its own tools.
