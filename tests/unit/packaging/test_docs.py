@@ -20,6 +20,8 @@ PAGES = sorted(
     str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
 )
 
+MAKEFILES = [ROOT / "Makefile", ROOT / "systemd/install.mk", ROOT / "tests/tools.mk"]
+
 
 def test_config_page_lists_every_key_with_its_default() -> None:
     text = (ROOT / "docs/config.md").read_text()
@@ -57,7 +59,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_make_targets_that_pages_name_exist(page: str) -> None:
-    makefiles = "".join(path.read_text() for path in [ROOT / "Makefile", *ROOT.glob("make/*.mk")])
+    makefiles = "".join(path.read_text() for path in MAKEFILES)
     targets = set(re.findall(r"^([a-z-]+):", makefiles, re.MULTILINE))
     named = set(re.findall(r"(?:`|^)make ([a-z-]+)", (ROOT / page).read_text(), re.MULTILINE))
     assert named <= targets
