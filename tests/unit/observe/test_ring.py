@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control segment belongs to somebody else: whatever it says, reading it stays bounded."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.errors import SentinelError
+from sentineld.observe.model import RECORD_DTYPE
+from sentineld.observe.ring import ControlSegment
+from sentineld.shim import protocol
+
+RECORDS = 64
+BYTES = 4096 + RECORDS * RECORD_DTYPE.itemsize
+
+
+class Writer:
+    """A segment as a shim makes it, with any word changed."""
+
+    def __init__(self, seals: int = fcntl.F_SEAL_SHRINK, **words: int) -> None:
+        self.fd = os.memfd_create("control", os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, max(BYTES, 8192))
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
+        self.map = mmap.mmap(self.fd, max(BYTES, 8192))
+        self.header = np.frombuffer(self.map, protocol.CONTROL_DTYPE, 1)
+        self.ring = np.frombuffer(self.map, RECORD_DTYPE, RECORDS, 4096)
+        fixed = {
+            "magic": protocol.CONTROL_MAGIC,
+            "version": protocol.SHIM_VERSION,
+            "ring_offset": 4096,
+            "ring_records": RECORDS,
+            **words,
+        }
+        for name, value in fixed.items():
+            self.header[name] = value
+
+    def write(self, count: int) -> None:
+        head = int(self.header["ring_head"][0])
+        for number in range(head, head + count):
+            self.ring[number % RECORDS]["time_ns"] = number
+        self.header["ring_head"] = head + count
+
+
+@pytest.fixture
+def writer() -> Iterator[Writer]:
+    made = Writer()
+    yield made
+    os.close(made.fd)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"magic": 1},
+        {"version": 99},
+        {"ring_records": 0},
+        {"ring_records": 63},
+        {"ring_records": 1 << 40},
+        {"ring_offset": 0},
+        {"ring_offset": 1 << 62},
+        {"ring_offset": 4100},
+    ],
+)
+def test_a_segment_that_lies_is_refused(words: dict[str, int]) -> None:
+    lying = Writer(**words)
+    with pytest.raises(SentinelError) as caught:
+        ControlSegment(lying.fd)
+    assert caught.value.code == "protocol-mismatch"
+    os.close(lying.fd)
+
+
+def test_a_segment_that_can_shrink_is_refused() -> None:
+    shrinking = Writer(seals=fcntl.F_SEAL_GROW)
+    with pytest.raises(SentinelError, match="shrink"):
+        ControlSegment(shrinking.fd)
+    os.close(shrinking.fd)
+
+
+@given(st.lists(st.integers(0, RECORDS), max_size=12))
+def test_every_record_comes_once_and_in_order(batches: list[int]) -> None:
+    made = Writer()
+    segment = ControlSegment(made.fd)
+    came: list[int] = []
+    for count in batches:
+        made.write(count)
+        came += segment.drain()["time_ns"].tolist()
+        assert int(made.header["ring_tail"][0]) == len(came)
+    assert came == list(range(sum(batches)))
+    os.close(made.fd)
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_any_head_gives_at_most_a_ringful(head: int) -> None:
+    made = Writer()
+    segment = ControlSegment(made.fd)
+    made.header["ring_head"] = head
+    assert len(segment.drain()) <= RECORDS
+    assert len(segment.drain()) == 0
+    os.close(made.fd)
+
+
+def test_words_are_read_and_written_where_the_shim_has_them(writer: Writer) -> None:
+    segment = ControlSegment(writer.fd)
+    writer.header["position"] = (7 << 32) | 3
+    writer.header["mode"] = protocol.Mode.REPLAY
+    assert segment.position() == (7 << 32) | 3
+    assert segment.words().mode == protocol.Mode.REPLAY
+    segment.set_flags(protocol.Flag.RECORD | protocol.Flag.EPOCHS)
+    segment.set_moves_done(5)
+    segment.set_heartbeat(9)
+    segment.set_barrier_timeout(11)
+    words = ("flags", "moves_done", "heartbeat", "barrier_timeout_ns")
+    assert [int(writer.header[word][0]) for word in words] == [3, 5, 9, 11]
