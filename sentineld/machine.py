@@ -133,14 +133,21 @@ class Machine:
         """Check that a session with this budget can be managed here. Raises SentinelError."""
         if self.tiers is None:
             raise next(p for p in self._problems if p.code in ("no-second-tier", "bad-config"))
+        if fast.bytes is not None:
+            self.require_capacity(fast.bytes)
+        PageSampler().close()
+
+    def require_capacity(self, budget_bytes: int) -> None:
+        """Check that the fast tier can hold the budget. Raises SentinelError."""
+        assert self.tiers is not None
         capacity = self.tiers.tiers[0].capacity_bytes
-        if fast.bytes is not None and fast.bytes > capacity:
+        if budget_bytes > capacity:
             raise SentinelError(
                 "budget-too-large",
-                f"{format_bytes(fast.bytes)} is more than the fast tier's {format_bytes(capacity)}",
+                f"{format_bytes(budget_bytes)} is more than the fast tier's "
+                f"{format_bytes(capacity)}",
                 "give less, or a share like 20%",
             )
-        PageSampler().close()
 
     def describe(self) -> dict[str, Any]:
         """For `sentinelctl status`."""

@@ -139,6 +139,7 @@ class Profiling:
         )
         words = self._link.segment.words()
         budget_bytes = self._goal.fast.resolve(profile.peak_bytes)
+        self._machine.require_capacity(budget_bytes)
         started_s = time.monotonic()
         plan = plan_in_child(
             self._goal.policy,
