@@ -8,7 +8,6 @@ import faulthandler
 import logging
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from sentineld import __version__
 from sentineld.config import Config, load
 from sentineld.control.frames import Message
 from sentineld.control.server import ControlServer, ShimServer, listen
-from sentineld.errors import SentinelError
+from sentineld.entry import run_command
 from sentineld.machine import Machine
 from sentineld.metrics import serve as serve_metrics
 from sentineld.notify import notify, watchdog_interval_s
@@ -117,16 +116,7 @@ def main() -> None:
     """The entry point."""
     # Much here is ctypes and shared mappings: a crash should say where it was.
     faulthandler.enable()
-    try:
-        sentineld.main(standalone_mode=False)
-    except SentinelError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_status)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except click.Abort:
-        sys.exit(130)
+    run_command(sentineld)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command group, and the one place where an error becomes a line and a status."""
+"""The command group."""
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import click
@@ -15,7 +13,7 @@ from sentineld.cli.manage import attach, detach, meter
 from sentineld.cli.output import Daemon
 from sentineld.cli.show import plan, status, tensors
 from sentineld.config import Config
-from sentineld.errors import SentinelError
+from sentineld.entry import run_command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -40,17 +38,4 @@ for command in (status, attach, detach, meter, tensors, plan, doctor):
 
 def main() -> None:
     """The entry point. Errors end as one line on stderr and their own exit status."""
-    try:
-        sentinelctl.main(standalone_mode=False)
-    except SentinelError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_status)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except click.Abort:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output has gone; stdout must not be flushed again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    run_command(sentinelctl)

@@ -148,7 +148,7 @@ def test_metrics_answer_on_the_loopback(daemon: Daemon) -> None:
     with urllib.request.urlopen(url, timeout=30) as answer:
         text = answer.read().decode()
     assert "sentineld_build_info" in text
-    assert 'sentineld_kernel_feature_available{feature="ebpf"} 0.0' in text
+    assert 'sentineld_feature_available{feature="ebpf"} 0.0' in text
 
 
 @pytest.mark.parametrize("garbage", [b"\xff" * 64, b"\x02\x00\x00\x00[]", b"", b"GET / HTTP/1.0"])

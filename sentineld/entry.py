@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one place where an error becomes a line on stderr and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from sentineld.errors import SentinelError
+
+
+def run_command(command: click.Command) -> None:
+    """Run a program's command with the arguments of this process."""
+    try:
+        command.main(standalone_mode=False)
+    except SentinelError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_status)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output has gone; stdout must not be flushed again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
