@@ -208,14 +208,13 @@ class Session:
 
     def _run(self) -> None:
         try:
-            self._resume()
+            self._guarded(self._resume)
             while not self._ended():
                 try:
-                    self._commands.get(timeout=POLL_S)()
+                    command = self._commands.get(timeout=POLL_S)
                 except queue.Empty:
-                    pass
-                if not self._ended():
-                    self._guarded_turn()
+                    command = self._turn
+                self._guarded(command)
         except Exception:
             log.exception("session %d ends: the daemon met an error of its own", self.link.pid)
             self._end("the daemon met an error of its own")
@@ -223,14 +222,18 @@ class Session:
     def _ended(self) -> bool:
         return self.lifecycle.state is State.ENDED
 
-    def _guarded_turn(self) -> None:
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """Act, and let a session whose process or plan fails end in order."""
         try:
-            self._turn()
+            act()
         except SentinelError as error:
             log.warning("process %d is not managed: %s", self.link.pid, error)
             self._unmanage(str(error))
         except EOFError:
             self._end("the process does not read its socket")
+        except ProcessLookupError:
+            # The module and move_pages say so before the pidfd is looked at again.
+            self._end("the process exited")
 
     def _turn(self) -> None:
         if self._process.exited():
@@ -313,6 +316,7 @@ class Session:
                 f"process {self.link.pid} is attached already",
                 f"detach it first: sentinelctl detach {self.link.pid}",
             )
+        self._machine.require(goal.fast)
         self.goal = goal
         self._begin_profiling(goal)
         self._save(0)
@@ -437,6 +441,7 @@ class Session:
             self._attach(goal)
             self.lifecycle.reason = "attached again after the daemon's restart"
             return
+        self._machine.require(goal.fast)
         self.goal, self._layout_id = goal, live
         self.budget_bytes, self.profile = saved.budget_bytes, profile
         self._machine.watch(self.link.pid)

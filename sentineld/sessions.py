@@ -89,7 +89,6 @@ class Sessions:
         fast = FastBudget.parse(str(arguments.get("fast") or config.fast))
         policy = str(arguments.get("policy") or config.policy)
         find_policy(policy)
-        self._machine.require(fast)
         session.attach(Goal(fast, policy))
         return session.describe()
 
