@@ -67,9 +67,11 @@ def follow(machine: machines.Machine, begin: float) -> rules.Report:
                 machines.progress(f"{event['policy']}: {share} served by fast memory", begin)
             elif kind == "done":
                 done = event
+    except BaseException:
+        process.kill()
+        raise
     finally:
-        if process.poll() is None:
-            process.stdin.close()
+        process.stdin.close()
         status = process.wait()
     if status != 0 or not done:
         raise MachineError(f"the runs ended with status {status} before they were done")
@@ -98,7 +100,7 @@ def main(arguments: list[str]) -> int:
     try:
         with machines.choose() as machine:
             result = follow(machine, begin)
-    except (MachineError, subprocess.SubprocessError) as error:
+    except (MachineError, TimeoutError, subprocess.SubprocessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     verdicts = rules.check(result)

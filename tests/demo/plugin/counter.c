@@ -7,15 +7,19 @@
  *   -plugin counter.so,counts=PATH
  *
  * PATH is struct shared below, which the host's program makes, reads and
- * writes. Counting is switched by its `wanted` word. Switched off, no code of
- * the guest is instrumented: the only callback left is that of an idle CPU,
- * which looks at the word.
+ * writes. Counting is switched by its `wanted` word, at which a CPU looks when
+ * it goes idle or enters or leaves the kernel (swapgs). Switched off, no memory
+ * access is instrumented.
  *
  * A CPU's cache is L2_BYTES large, L2_WAYS-way, least recently used out, of
  * physical lines. Before it stands a direct-mapped filter of a few virtual
  * lines, so that a line's neighbouring words cost no translation. The filter
  * is emptied when counting starts; afterwards a virtual line that has since
  * become another physical one may hide one access.
+ *
+ * A block's last instruction (a jump, a call, a system call) is not counted:
+ * one that leaves the block from within a helper makes QEMU 7.2 keep a pointer
+ * to its callbacks, which dangles once counting is switched off.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -70,6 +74,7 @@ struct cache {
 
 int qemu_plugin_version __attribute__((visibility("default"))) = QEMU_PLUGIN_INTERFACE;
 
+static qemu_plugin_id_t plugin;
 static struct shared *shared;
 static struct cache caches[CPUS_MAX];
 
@@ -140,43 +145,71 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t va
 		count_miss(counts, place, address);
 }
 
+static void follow_switch(void);
+
+static void on_swapgs(unsigned int vcpu, void *data)
+{
+	(void)vcpu;
+	(void)data;
+	follow_switch();
+}
+
+static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
+{
+	(void)id;
+	(void)vcpu;
+	follow_switch();
+}
+
+/* movs, stos, lods, cmps, scas: they end a block but access memory without a helper. */
+static bool is_string_operation(const struct qemu_plugin_insn *insn)
+{
+	const uint8_t *code = qemu_plugin_insn_data(insn);
+	size_t size = qemu_plugin_insn_size(insn);
+	size_t i = 0;
+
+	while (i < size &&
+	       (code[i] == 0xf2 || code[i] == 0xf3 || code[i] == 0x66 || (code[i] & 0xf0) == 0x40))
+		i++;
+	return i < size && code[i] >= 0xa4 && code[i] <= 0xaf && code[i] != 0xa8 && code[i] != 0xa9;
+}
+
 static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 {
+	static const uint8_t swapgs[] = {0x0f, 0x01, 0xf8};
+	bool counting = atomic_load(&shared->active);
 	size_t count = qemu_plugin_tb_n_insns(tb);
 
 	(void)id;
-	for (size_t i = 0; i < count; i++)
-		qemu_plugin_register_vcpu_mem_cb(qemu_plugin_tb_get_insn(tb, i), on_access,
-						 QEMU_PLUGIN_CB_NO_REGS, QEMU_PLUGIN_MEM_RW, NULL);
-}
+	for (size_t i = 0; i < count; i++) {
+		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 
-static void on_idle(qemu_plugin_id_t id, unsigned int vcpu);
+		if (qemu_plugin_insn_size(insn) == sizeof(swapgs) &&
+		    !memcmp(qemu_plugin_insn_data(insn), swapgs, sizeof(swapgs)))
+			qemu_plugin_register_vcpu_insn_exec_cb(insn, on_swapgs, QEMU_PLUGIN_CB_NO_REGS, NULL);
+		else if (counting && (i + 1 < count || is_string_operation(insn)))
+			qemu_plugin_register_vcpu_mem_cb(insn, on_access, QEMU_PLUGIN_CB_NO_REGS,
+							 QEMU_PLUGIN_MEM_RW, NULL);
+	}
+}
 
 /* Runs with every CPU stopped, after all callbacks and translated code are gone. */
 static void on_reset(qemu_plugin_id_t id)
 {
 	bool count = atomic_load(&shared->wanted);
 
-	if (count) {
+	if (count)
 		memset(caches, 0, sizeof(caches));
-		qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
-	}
-	qemu_plugin_register_vcpu_idle_cb(id, on_idle);
 	atomic_store(&shared->active, count);
+	qemu_plugin_register_vcpu_idle_cb(id, on_idle);
+	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
 }
 
-/* The one place that is called with a CPU as the caller while nothing is instrumented. */
-static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
+/* Called on a CPU's thread. A second reset while one is under way is ignored by QEMU. */
+static void follow_switch(void)
 {
-	static atomic_flag resetting = ATOMIC_FLAG_INIT;
-
-	(void)vcpu;
-	if (atomic_load(&shared->wanted) == atomic_load(&shared->active))
-		return;
-	if (atomic_flag_test_and_set(&resetting))
-		return;
-	qemu_plugin_reset(id, on_reset);
-	atomic_flag_clear(&resetting);
+	if (atomic_load(&shared->wanted) != atomic_load(&shared->active))
+		qemu_plugin_reset(plugin, on_reset);
 }
 
 static int fail(const char *what, const char *name)
@@ -205,6 +238,8 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
 	close(fd);
 	if (shared == MAP_FAILED)
 		return fail("map", path);
+	plugin = id;
 	qemu_plugin_register_vcpu_idle_cb(id, on_idle);
+	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
 	return 0;
 }
