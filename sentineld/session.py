@@ -26,9 +26,6 @@ from sentineld.metering import Metering
 from sentineld.observe.model import OP_ACCESS_DTYPE
 from sentineld.observe.pidfd import Pidfd
 from sentineld.observe.shimlink import ShimLink
-from sentineld.plan.bound import Bound
-from sentineld.plan.child import bound_in_child
-from sentineld.plan.explain import plan_json, plan_text, tensors_json
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step, StepCutter
@@ -53,7 +50,7 @@ class Session:
     def __init__(self, link: ShimLink, machine: Machine, states: StateFiles) -> None:
         self.link = link
         self.lifecycle = Lifecycle()
-        self._machine = machine
+        self.machine = machine
         self._states = states
         self._process = Pidfd(link.pid)
         self.name = f"{link.pid}-{self._process.start_ticks}"
@@ -81,7 +78,7 @@ class Session:
 
     def start(self) -> None:
         """Begin to serve the session."""
-        self.link.segment.set_barrier_timeout(self._machine.config.barrier_timeout_ms * 1_000_000)
+        self.link.segment.set_barrier_timeout(self.machine.config.barrier_timeout_ms * 1_000_000)
         self.link.beat()
         self._thread.start()
 
@@ -120,63 +117,14 @@ class Session:
         self.end("the daemon stops")
         self._thread.join(timeout=10)
 
-    def describe(self) -> dict[str, Any]:
-        """The session for `sentinelctl status`."""
-        words = self.link.segment.words()
-        managed = self.managed
-        return {
-            "pid": self.link.pid,
-            "uid": self.link.uid,
-            "state": str(self.lifecycle.state),
-            "reason": self.lifecycle.reason,
-            "policy": self.goal.policy if self.goal else "",
-            "fast": str(self.goal.fast) if self.goal else "",
-            "budget_bytes": self.budget_bytes,
-            "charged_bytes": managed.fast_bytes() if managed else 0,
-            "peak_bytes": self.profile.peak_bytes if self.profile else 0,
-            "step": words.step,
-            "processes": self._machine.tree(self.link.pid),
-            "layout_id": words.layout_id,
-            "small_bytes": words.small_bytes,
-            "fallback_bytes": words.fallback_bytes,
-            "diverged_steps": words.diverged_steps,
-            "barrier_timeouts": words.barrier_timeouts,
-            "barrier_wait_ns": words.barrier_wait_ns,
-            "fast_share": self.last_meter.fast_share if self.last_meter else None,
-            "predicted_fast_share": managed.plan.predicted.fast_share if managed else None,
-        }
-
     def totals(self) -> PastTotals:
         """What moved and was sampled since the session began, over all its plans."""
         totals = self._past.copy()
         totals.add(self.managed, self.sampling)
         return totals
 
-    def tensors(self) -> list[dict[str, Any]]:
-        """The profile's tensors. Raises SentinelError."""
-        if self.profile is None:
-            raise self._not_yet("has no profile")
-        return tensors_json(self.managed.plan if self.managed else None, self.profile)
-
-    def explain(self) -> dict[str, Any]:
-        """The plan as text and values. Raises SentinelError."""
-        if self.managed is None or self.profile is None:
-            raise self._not_yet("has no plan")
-        plan, profile = self.managed.plan, self.profile
-        return {"text": plan_text(plan, profile), **plan_json(plan, profile)}
-
-    def bound(self) -> Bound:
-        """What no plan can do better here. Computed in a child; raises SentinelError."""
-        if self.managed is None or self.profile is None:
-            raise self._not_yet("has no plan")
-        return bound_in_child(
-            self.profile,
-            self._tiers(),
-            self.managed.plan.budget_bytes,
-            self._machine.config.plan_timeout_s,
-        )
-
-    def _not_yet(self, what: str) -> SentinelError:
+    def not_yet(self, what: str) -> SentinelError:
+        """The error for what only a later state can do."""
         return SentinelError(
             "wrong-state",
             f"process {self.link.pid} {what}: it is {self.lifecycle.state}",
@@ -198,7 +146,7 @@ class Session:
                 result, error = done.get(timeout=1.0)
             except queue.Empty:
                 if self.lifecycle.state is State.ENDED:
-                    raise self._not_yet("can't be reached") from None
+                    raise self.not_yet("can't be reached") from None
                 continue
             if error is not None:
                 raise error
@@ -263,7 +211,7 @@ class Session:
     def _sample(self) -> Sampling:
         """The session's sampling, attached to the process at its first use."""
         if self.sampling is None:
-            self.sampling = Sampling(self.link, self._machine.config.log_records)
+            self.sampling = Sampling(self.link, self.machine.config.log_records)
         return self.sampling
 
     def _plan(self) -> None:
@@ -303,7 +251,7 @@ class Session:
         )
 
     def _tiers(self) -> Tiers:
-        tiers = self._machine.tiers
+        tiers = self.machine.tiers
         assert tiers is not None, "attach requires tiers"
         return tiers
 
@@ -316,18 +264,18 @@ class Session:
                 f"process {self.link.pid} is attached already",
                 f"detach it first: sentinelctl detach {self.link.pid}",
             )
-        self._machine.require(goal.fast)
+        self.machine.require(goal.fast)
         self.goal = goal
         self._begin_profiling(goal)
         self._save(0)
-        self._machine.watch(self.link.pid)
+        self.machine.watch(self.link.pid)
         self.lifecycle.enter(
             State.ATTACHED, f"attached with policy {goal.policy}, fast {goal.fast}"
         )
 
     def _begin_profiling(self, goal: Goal) -> Profiling:
         self._profiling = Profiling(
-            self.link, self._machine, self._tiers(), goal, self.lifecycle.enter
+            self.link, self.machine, self._tiers(), goal, self.lifecycle.enter
         )
         self._begin_recording()
         return self._profiling
@@ -354,7 +302,7 @@ class Session:
         except EOFError:
             self._end("the process does not read its socket")
             return
-        self._machine.unwatch(self.link.pid)
+        self.machine.unwatch(self.link.pid)
         self.lifecycle.enter(State.REGISTERED, reason)
 
     def _profile_again(self, reason: str) -> None:
@@ -380,7 +328,7 @@ class Session:
 
     def _meter(self, steps: int) -> Metering:
         if self.managed is None or self.lifecycle.state is not State.MANAGED:
-            raise self._not_yet("can't be metered")
+            raise self.not_yet("can't be metered")
         if self._metering is not None:
             raise SentinelError("wrong-state", "the process is being metered already", "wait")
         self._metering = Metering(self.link, self.managed, self._sample(), self._tiers(), steps)
@@ -429,7 +377,7 @@ class Session:
         """Take up what a dead daemon left: its plan if it is live, else its attach."""
         self.link.send({"type": "welcome", "session": self.name})
         loaded = self._states.load(self.name)
-        config = self._machine.config
+        config = self.machine.config
         if loaded is None:
             if config.auto_attach:
                 self._attach(Goal(FastBudget.parse(config.fast), config.policy))
@@ -441,10 +389,10 @@ class Session:
             self._attach(goal)
             self.lifecycle.reason = "attached again after the daemon's restart"
             return
-        self._machine.require(goal.fast)
+        self.machine.require(goal.fast)
         self.goal, self._layout_id = goal, live
         self.budget_bytes, self.profile = saved.budget_bytes, profile
-        self._machine.watch(self.link.pid)
+        self.machine.watch(self.link.pid)
         self.managed = Managed(self.link, plan, profile, self._tiers(), on_exit=self.end)
         self.managed.start()
         self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
@@ -459,7 +407,7 @@ class Session:
         if self.lifecycle.state is State.ENDED:
             return
         self._stop_managing()
-        self._machine.unwatch(self.link.pid)
+        self.machine.unwatch(self.link.pid)
         if not self._closing and self._process.exited():
             self._states.forget(self.name)
         self.link.close()

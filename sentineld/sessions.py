@@ -21,6 +21,7 @@ from sentineld.profiling import Goal
 from sentineld.session import Session
 from sentineld.state import StateFiles
 from sentineld.units import FastBudget
+from sentineld.views import describe, explain, tensors
 
 log = logging.getLogger(__name__)
 
@@ -90,13 +91,13 @@ class Sessions:
         policy = str(arguments.get("policy") or config.policy)
         find_policy(policy)
         session.attach(Goal(fast, policy))
-        return session.describe()
+        return describe(session)
 
     def detach(self, uid: int, arguments: Message) -> Any:
         """Stop managing a process."""
         session = self._of_caller(uid, arguments)
         session.detach()
-        return session.describe()
+        return describe(session)
 
     def meter(self, uid: int, arguments: Message) -> Any:
         """Meter whole managed steps; blocks until they are done."""
@@ -108,20 +109,15 @@ class Sessions:
 
     def tensors(self, uid: int, arguments: Message) -> Any:
         """The profile's tensors."""
-        return {"tensors": self._of_caller(uid, arguments).tensors()}
+        return {"tensors": tensors(self._of_caller(uid, arguments))}
 
     def plan(self, uid: int, arguments: Message) -> Any:
         """The plan as text and as values; with "bound", what no plan can do better."""
-        session = self._of_caller(uid, arguments)
-        explained = session.explain()
-        if arguments.get("bound"):
-            bound = session.bound()
-            explained["bound"] = {"fast_share": bound.fast_share, "fixed_share": bound.fixed_share}
-        return explained
+        return explain(self._of_caller(uid, arguments), bool(arguments.get("bound")))
 
     def status(self, uid: int) -> list[dict[str, Any]]:
         """What the caller may see of the sessions."""
-        return [session.describe() for session in self.all() if uid in (0, session.link.uid)]
+        return [describe(session) for session in self.all() if uid in (0, session.link.uid)]
 
     def _of_caller(self, uid: int, arguments: Message) -> Session:
         pid = arguments.get("pid")

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session shows of itself: status, tensors, plan. Nothing here changes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sentineld.plan.child import bound_in_child
+from sentineld.plan.explain import plan_json, plan_text, tensors_json
+from sentineld.session import Session
+
+
+def describe(session: Session) -> dict[str, Any]:
+    """The session for `sentinelctl status`."""
+    words = session.link.segment.words()
+    goal, managed, meter = session.goal, session.managed, session.last_meter
+    return {
+        "pid": session.link.pid,
+        "uid": session.link.uid,
+        "state": str(session.lifecycle.state),
+        "reason": session.lifecycle.reason,
+        "policy": goal.policy if goal else "",
+        "fast": str(goal.fast) if goal else "",
+        "budget_bytes": session.budget_bytes,
+        "charged_bytes": managed.fast_bytes() if managed else 0,
+        "peak_bytes": session.profile.peak_bytes if session.profile else 0,
+        "step": words.step,
+        "processes": session.machine.tree(session.link.pid),
+        "layout_id": words.layout_id,
+        "small_bytes": words.small_bytes,
+        "fallback_bytes": words.fallback_bytes,
+        "diverged_steps": words.diverged_steps,
+        "barrier_timeouts": words.barrier_timeouts,
+        "barrier_wait_ns": words.barrier_wait_ns,
+        "fast_share": meter.fast_share if meter else None,
+        "predicted_fast_share": managed.plan.predicted.fast_share if managed else None,
+    }
+
+
+def tensors(session: Session) -> list[dict[str, Any]]:
+    """The profile's tensors. Raises SentinelError."""
+    profile, managed = session.profile, session.managed
+    if profile is None:
+        raise session.not_yet("has no profile")
+    return tensors_json(managed.plan if managed else None, profile)
+
+
+def explain(session: Session, with_bound: bool) -> dict[str, Any]:
+    """The plan as text and values; with_bound: what no plan can do better here, computed in a
+    child process. Raises SentinelError."""
+    profile, managed, tiers = session.profile, session.managed, session.machine.tiers
+    if managed is None or profile is None or tiers is None:
+        raise session.not_yet("has no plan")
+    plan = managed.plan
+    explained = {"text": plan_text(plan, profile), **plan_json(plan, profile)}
+    if with_bound:
+        timeout_s = session.machine.config.plan_timeout_s
+        bound = bound_in_child(profile, tiers, plan.budget_bytes, timeout_s)
+        explained["bound"] = {"fast_share": bound.fast_share, "fixed_share": bound.fixed_share}
+    return explained
