@@ -137,12 +137,22 @@ def result(
     return row
 
 
+def wait_managed(policy: str, trainer: Trainer) -> dict[str, Any]:
+    """The session once it is managed."""
+    trainer.wait_step()
+    say(f"{policy}: the first step is done")
+    session = control.wait_managed(trainer.pid)
+    say(f"{policy}: managed after {len(trainer.steps)} steps")
+    return session
+
+
 def start(policy: str, fast: str, prefix: tuple[str, ...] = ()) -> Trainer:
     """A trainer after its imports, attached, with nothing built yet."""
     trainer = Trainer(policy, prefix)
     try:
         trainer.wait_imported()
         control.attach(trainer.pid, policy, fast)
+        say(f"{policy}: imported and attached")
     except BaseException:
         trainer.kill()
         raise
@@ -154,7 +164,7 @@ def run_unlimited(name: str, policy: str, prefix: tuple[str, ...] = ()) -> int:
     trainer = start(policy, "100%", prefix)
     try:
         trainer.go()
-        peak_bytes: int = control.wait_managed(trainer.pid)["peak_bytes"]
+        peak_bytes: int = wait_managed(policy, trainer)["peak_bytes"]
         seconds = trainer.wait_step().seconds
         count_one_step(name, trainer)
         metered = control.meter(trainer.pid, 1)
@@ -193,8 +203,9 @@ def run_first_touch_and_kernel(budget_bytes: int, peak_bytes: int) -> None:
         memory.drop_caches()
         warm_page_cache()
         with balloon(budget_bytes + RESERVE_BYTES) as held:
+            say(f"first-touch: {held['left_bytes'] / 2**20:.1f} MiB left on node 0")
             trainer.go()
-            control.wait_managed(trainer.pid)
+            wait_managed("first-touch", trainer)
             seconds = trainer.wait_step().seconds
             count_one_step("first-touch", trainer)
             metered = control.meter(trainer.pid, 1)
@@ -234,8 +245,9 @@ def run_sentinel(budget_bytes: int) -> None:
         memory.drop_caches()
         warm_page_cache()
         with balloon(budget_bytes + RESERVE_BYTES) as held:
+            say(f"sentineld: {held['left_bytes'] / 2**20:.1f} MiB left on node 0")
             trainer.go()
-            control.wait_managed(trainer.pid)
+            wait_managed("sentineld", trainer)
             seconds = trainer.wait_step(2).seconds
             metered = control.meter(trainer.pid, SENTINEL_METERED_STEPS)
             count_one_step("sentineld", trainer)
