@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import numpy as np
@@ -76,3 +77,6 @@ class Sampling:
         """Detach from the process; the kernel disarms what is armed."""
         self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
         self.sampler.close()
+        # An epoch fd in the process, inert as it is now, would keep the module from unloading.
+        with contextlib.suppress(EOFError):
+            self._link.send({"type": "epoch_fd_close"})

@@ -164,7 +164,8 @@ def test_detach_leaves_the_process_and_the_module_free(training: Training) -> No
     assert training.in_state("registered")
     training.goes_on()
     refused(guest, f"sentinelctl detach {training.pid}", "wrong-state")
-    guest.run("rmmod sentinel")
+    # The process gives its epoch fd back at its next step.
+    wait("rmmod", lambda: guest.run("rmmod sentinel", check=False).returncode == 0, 120)
     refused(guest, f"sentinelctl attach {training.pid}", "module-not-loaded")
     training.goes_on()
     guest.run("modprobe sentinel")
