@@ -110,6 +110,7 @@ def test_attach_leads_to_managed(training: Training) -> None:
     refused(training.guest, f"sentinelctl attach {training.pid}", "wrong-state")
 
 
+@pytest.mark.long
 def test_metered_steps_keep_the_budget_while_pages_move(training: Training) -> None:
     answer = training.guest.run(
         f"sentinelctl meter {training.pid} --steps 3 --json", timeout=600
@@ -158,6 +159,7 @@ def test_the_module_stays_while_a_session_uses_it(training: Training) -> None:
     training.goes_on()
 
 
+@pytest.mark.long
 def test_detach_leaves_the_process_and_the_module_free(training: Training) -> None:
     guest = training.guest
     guest.run(f"sentinelctl detach {training.pid}")
@@ -171,12 +173,14 @@ def test_detach_leaves_the_process_and_the_module_free(training: Training) -> No
     guest.run("modprobe sentinel")
 
 
+@pytest.mark.long
 def test_the_losses_are_those_of_a_plain_run(training: Training) -> None:
     losses = training.losses()
     plain = training.guest.run(f"python3 {TRAINING} --steps {len(losses)}", timeout=900).stdout
     assert re.findall(r"loss (\S+)", plain)[: len(losses)] == losses
 
 
+@pytest.mark.long
 def test_a_killed_training_ends_its_session(daemon: Guest) -> None:
     started = Training(daemon)
     daemon.run(f"sentinelctl attach {started.pid} --fast 25%")
