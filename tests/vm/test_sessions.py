@@ -110,7 +110,6 @@ def test_attach_leads_to_managed(training: Training) -> None:
     refused(training.guest, f"sentinelctl attach {training.pid}", "wrong-state")
 
 
-@pytest.mark.long
 def test_metered_steps_keep_the_budget_while_pages_move(training: Training) -> None:
     answer = training.guest.run(
         f"sentinelctl meter {training.pid} --steps 3 --json", timeout=600
@@ -125,8 +124,8 @@ def test_metered_steps_keep_the_budget_while_pages_move(training: Training) -> N
         # A page that is born and given back within one stretch has no node to tell.
         assert step["unknown_node"] <= 0.1 * step["accesses"]
         assert step["accesses"] == sum(one["accesses"] for one in step["stretches"])
-    # Every step touches the same pages in the same stretches.
-    assert max(s["accesses"] for s in steps) <= 1.02 * min(s["accesses"] for s in steps)
+    # Every step touches the same pages in the same stretches; those in flight go unseen.
+    assert max(s["accesses"] for s in steps) <= 1.1 * min(s["accesses"] for s in steps)
 
 
 def test_plan_and_tensors_are_shown(training: Training) -> None:
@@ -173,14 +172,12 @@ def test_detach_leaves_the_process_and_the_module_free(training: Training) -> No
     guest.run("modprobe sentinel")
 
 
-@pytest.mark.long
 def test_the_losses_are_those_of_a_plain_run(training: Training) -> None:
     losses = training.losses()
     plain = training.guest.run(f"python3 {TRAINING} --steps {len(losses)}", timeout=900).stdout
     assert re.findall(r"loss (\S+)", plain)[: len(losses)] == losses
 
 
-@pytest.mark.long
 def test_a_killed_training_ends_its_session(daemon: Guest) -> None:
     started = Training(daemon)
     daemon.run(f"sentinelctl attach {started.pid} --fast 25%")
