@@ -27,8 +27,9 @@ from sentineld.tiers import Tiers
 
 log = logging.getLogger(__name__)
 
-REFRESH_STEPS = 16
-"""Residency is read from the kernel again after so many steps; between, it is followed."""
+REFRESH_STEPS_MAX = 16
+"""Residency is read from the kernel after 1, 2, 4 ... steps, then every so many: what a plan's
+first steps placed otherwise shows early. Between, it is followed."""
 
 IDLE_S = 0.25
 _LAST_BOUNDARY = 0xFFFFFFFF
@@ -82,7 +83,9 @@ class Mover:
             plan.moves, step.boundary_count, self._pages_of, self._give_up, useful_until, page_bytes
         )
         self._initial = plan.initial
-        self._settled = settled(plan.initial, plan.moves)
+        self._settled = settled(plan, page_bytes)
+        self._refresh_at_step = 0
+        self._refresh_steps = 1
         self._published = 0
         self._page_bytes = page_bytes
         self._batch_pages = batch_pages
@@ -219,6 +222,7 @@ class Mover:
         if restart or target - schedule.now > schedule.boundary_count:
             schedule.clear("superseded")
             schedule.now = target
+            self._refresh_steps = 1
             self.ledger.begin_step(target // schedule.boundary_count)
             self._read_residency()
         while schedule.now < target:
@@ -229,13 +233,16 @@ class Mover:
             self._charge.begin(boundary)
             if boundary == 0:
                 self.ledger.begin_step(step)
-                if self._refresh or step % REFRESH_STEPS == 0:
+                if self._refresh or step >= self._refresh_at_step:
                     self._read_residency()
         return True
 
     def _read_residency(self) -> None:
         """Take over the kernel's truth, and queue what no planned move will put right."""
         self._refresh = False
+        step = self._schedule.now // self._schedule.boundary_count
+        self._refresh_at_step = step + self._refresh_steps
+        self._refresh_steps = min(2 * self._refresh_steps, REFRESH_STEPS_MAX)
         changed = self._spaces.refresh(self.pid)
         log.debug("residency of %d read: %d pages were elsewhere", self.pid, changed)
         self._charge.begin(self._schedule.now % self._schedule.boundary_count)

@@ -96,10 +96,23 @@ def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
     return result
 
 
-def settled(initial: Table, moves: Table) -> Table:
-    """The initial rows that no planned move ever touches: they stay where they begin."""
-    kept = [not _overlapping(moves, row).any() for row in initial]
-    return initial[np.array(kept, dtype=np.bool_)]
+def settled(plan: Plan, page_bytes: int) -> Table:
+    """MOVE_DTYPE rows of what no planned move ever touches, with the tier where it stays.
+
+    These are initial rows, and slots of a region with a tier that the process never gives back
+    (the pool's): born once, perhaps where the kernel found room and not where they should be.
+    """
+    slots = plan.layout.slots
+    flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)
+    kept = slots[flags == SLOT_PLANNED]
+    standing = np.zeros(len(kept), MOVE_DTYPE)
+    standing["space"] = Space.ARENA
+    standing["offset"] = kept["offset"]
+    standing["bytes"] = _page_rounded(kept["bytes"], page_bytes)
+    standing["tier"] = _region_tiers(plan.layout, kept["offset"])
+    rows = np.concatenate([plan.initial, standing[standing["tier"] != UNKNOWN_TIER]])
+    untouched = [not _overlapping(plan.moves, row).any() for row in rows]
+    return _merged(rows[np.array(untouched, dtype=np.bool_)], ("space", "tier"))
 
 
 def _overlapping(ranges: Table, one: np.void) -> npt.NDArray[np.bool_]:

@@ -15,7 +15,7 @@ import pytest
 
 from sentineld.migrate.executor import Mover
 from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, ExpectedStep
-from sentineld.plan.model import MOVE_DTYPE, Layout, Plan, Prediction, Space
+from sentineld.plan.model import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
 from sentineld.tiers import Tier, Tiers
 
 PAGE = 4096
@@ -32,8 +32,9 @@ class Run:
         self.ended: list[str] = []
         self._news = threading.Condition()
         moves = np.array([(1, 2, 0, Space.HEAP, 1, 0, 4 * PAGE)], MOVE_DTYPE)
-        nothing = np.zeros(0, MOVE_DTYPE)
-        layout = Layout(nothing, np.zeros(0, np.uint32), (), np.full(4, -1, np.int32), 0)
+        layout = Layout(
+            np.zeros(0, SLOT_DTYPE), np.zeros(0, np.uint32), (), np.full(4, -1, np.int32), 0
+        )
         plan = Plan(
             "test", 1 << 20, layout, moves, np.zeros(0, np.uint8), (), Prediction(0, 0, 0, 0, 0.0)
         )

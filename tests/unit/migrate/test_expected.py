@@ -11,6 +11,8 @@ tensor  slot  bytes  born  dies    arena page
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -143,11 +145,17 @@ def test_uses_are_those_of_the_tensors_in_the_range() -> None:
     assert useful_until(profile(), plan(rows)).tolist() == [1, 0]
 
 
-def test_rows_that_no_move_touches_are_settled() -> None:
+def test_settled_is_what_no_move_touches_and_the_process_never_gives_back() -> None:
     initial = np.array(
         [(0, 0, 4, Space.HEAP, 0, 16 * PAGE, PAGE), (0, 0, 4, Space.HEAP, 0, 17 * PAGE, 9 * PAGE)],
         MOVE_DTYPE,
     )
-    moves = np.array([(1, 2, 4, Space.HEAP, 1, 20 * PAGE, PAGE)], MOVE_DTYPE)
-    assert settled(initial, moves)["offset"].tolist() == [16 * PAGE]
-    assert len(settled(initial[:0], moves)) == 0
+    moved = plan([(1, 2, 4, Space.HEAP, 1, 20 * PAGE, PAGE)])
+    # the pool's page 2 stands; pages 0, 1 and 8, 9 are dropped and born again
+    found = settled(replace(moved, initial=initial), PAGE)
+    assert found[["space", "tier", "offset", "bytes"]].tolist() == [
+        (Space.ARENA, 0, 2 * PAGE, PAGE),
+        (Space.HEAP, 0, 16 * PAGE, PAGE),
+    ]
+    pool_moved = plan([(1, 2, 1, Space.ARENA, 1, 2 * PAGE, PAGE)])
+    assert len(settled(pool_moved, PAGE)) == 0
