@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import statistics
 import time
 from dataclasses import dataclass, replace
 
@@ -15,8 +16,11 @@ from sentineld.migrate.capacity import Capacity
 from sentineld.migrate.syscalls import BATCH_PAGES, move_pages, page_addresses, prefer_node
 from sentineld.tiers import Tiers
 
-SCRATCH_BYTES = 32 << 20
-"""Moved once each way: half a second at 126 MiB/s, the rate of an emulated guest."""
+SCRATCH_BYTES = 16 << 20
+"""Moved there and back ROUNDS times: a second at 100 MiB/s, the rate of an emulated guest."""
+
+ROUNDS = 3
+"""The median of so many: one round is easily disturbed by what else starts with the daemon."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,11 @@ def measure(tiers: Tiers, scratch_bytes: int = SCRATCH_BYTES) -> Rates:
         try:
             prefer_node(start, size, fast)
             np.frombuffer(scratch, np.uint8)[:: mmap.PAGESIZE] = 1
-            demote = _rate(start, size, slow)
-            promote = _rate(start, size, fast)
+            rounds = [(_rate(start, size, slow), _rate(start, size, fast)) for _ in range(ROUNDS)]
         finally:
             del held  # an exported buffer keeps the mapping from closing
-    return Rates(demote, promote)
+    demote, promote = zip(*rounds, strict=True)
+    return Rates(statistics.median(demote), statistics.median(promote))
 
 
 def measure_bytes_per_s(tiers: Tiers) -> Tiers:
