@@ -27,7 +27,7 @@ from sentineld.plan.relax import (
     use,
 )
 
-BATCH = 96
+BATCH = 256
 """Chunks that look at the same capacities at once; those whose wishes collide look again."""
 
 PRICE_FACTORS = (2.0, 1.0, 0.5, 0.2, 0.02)
