@@ -58,6 +58,6 @@ def meter(pid: int, steps: int) -> list[dict[str, Any]]:
 
 
 def plan(pid: int) -> dict[str, Any]:
-    """The plan of a session, without its long parts."""
-    answer = ask("plan", pid=pid)
-    return {key: answer[key] for key in ("policy", "budget_bytes", "predicted") if key in answer}
+    """The plan of a session without its long parts, and what no plan can do better ("bound")."""
+    answer = ask("plan", pid=pid, bound=True)
+    return {key: answer[key] for key in ("policy", "budget_bytes", "predicted", "bound")}

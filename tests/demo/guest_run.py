@@ -36,10 +36,9 @@ SLOW_NODE = 1
 FAST_PARTS = 5
 """The budget is the peak divided by this: 20 %."""
 
-RESERVE_BYTES = 1 << 20
+RESERVE_BYTES = 2 << 20
 """Left free besides the budget for what is not tensors: page tables, the interpreter's heap."""
 
-UNMANAGED_STEPS = 20
 SENTINEL_METERED_STEPS = 4
 SETTLE_SECONDS = 90.0
 SETTLED_PART = 0.01
@@ -66,6 +65,19 @@ def ask(event: str, **values: Any) -> str:
     """Send one line and wait for the answer; one thread at a time."""
     tell(event, **values)
     return sys.stdin.readline().strip()
+
+
+@contextlib.contextmanager
+def started(policy: str, fast: str, prefix: tuple[str, ...] = ()) -> Iterator[Trainer]:
+    """A trainer after its imports, attached, with nothing built yet; killed in the end."""
+    trainer = Trainer(policy, prefix)
+    try:
+        trainer.wait_imported()
+        control.attach(trainer.pid, policy, fast)
+        say(f"{policy}: imported and attached")
+        yield trainer
+    finally:
+        trainer.kill()
 
 
 @contextlib.contextmanager
@@ -146,23 +158,9 @@ def wait_managed(policy: str, trainer: Trainer) -> dict[str, Any]:
     return session
 
 
-def start(policy: str, fast: str, prefix: tuple[str, ...] = ()) -> Trainer:
-    """A trainer after its imports, attached, with nothing built yet."""
-    trainer = Trainer(policy, prefix)
-    try:
-        trainer.wait_imported()
-        control.attach(trainer.pid, policy, fast)
-        say(f"{policy}: imported and attached")
-    except BaseException:
-        trainer.kill()
-        raise
-    return trainer
-
-
 def run_unlimited(name: str, policy: str, prefix: tuple[str, ...] = ()) -> int:
     """All-fast or all-slow: no balloon, no budget worth the name. Gives the peak in bytes."""
-    trainer = start(policy, "100%", prefix)
-    try:
+    with started(policy, "100%", prefix) as trainer:
         trainer.go()
         peak_bytes: int = wait_managed(policy, trainer)["peak_bytes"]
         seconds = trainer.wait_step().seconds
@@ -171,8 +169,6 @@ def run_unlimited(name: str, policy: str, prefix: tuple[str, ...] = ()) -> int:
         trainer.stop()
         result(name, trainer, metered, seconds)
         return peak_bytes
-    finally:
-        trainer.kill()
 
 
 def settle(trainer: Trainer, peak_bytes: int) -> dict[str, Any]:
@@ -196,77 +192,74 @@ def settle(trainer: Trainer, peak_bytes: int) -> dict[str, Any]:
     }
 
 
-def run_first_touch_and_kernel(budget_bytes: int, peak_bytes: int) -> None:
+@contextlib.contextmanager
+def limited(trainer: Trainer, budget_bytes: int) -> Iterator[dict[str, Any]]:
+    """Let the trainer build its model once node 0 has room for the budget and the reserve alone."""
+    memory.drop_caches()
+    warm_page_cache()
+    memory.clear_node(FAST_NODE, SLOW_NODE)
+    with balloon(budget_bytes + RESERVE_BYTES) as held:
+        say(f"{trainer.name}: {held['left_bytes'] / 2**20:.1f} MiB left on node {FAST_NODE}")
+        trainer.go()
+        yield held
+
+
+def run_first_touch_and_kernel(trainer: Trainer, budget_bytes: int, peak_bytes: int) -> None:
     """First-touch; then, in the same process from its placement, kernel tiering."""
-    trainer = start("first-touch", str(budget_bytes))
-    try:
-        memory.drop_caches()
-        warm_page_cache()
-        with balloon(budget_bytes + RESERVE_BYTES) as held:
-            say(f"first-touch: {held['left_bytes'] / 2**20:.1f} MiB left on node 0")
-            trainer.go()
-            wait_managed("first-touch", trainer)
-            seconds = trainer.wait_step().seconds
-            count_one_step("first-touch", trainer)
-            metered = control.meter(trainer.pid, 1)
-            result("first-touch", trainer, metered, seconds, balloon=held)
-            say("first-touch metered; the kernel's tiering takes over")
-            memory.set_kernel_tiering(True)
-            switches = memory.kernel_tiering()
+    with limited(trainer, budget_bytes) as held:
+        wait_managed("first-touch", trainer)
+        seconds = trainer.wait_step().seconds
+        count_one_step("first-touch", trainer)
+        metered = control.meter(trainer.pid, 1)
+        result("first-touch", trainer, metered, seconds, balloon=held)
+        say("first-touch metered; the kernel's tiering takes over")
+        memory.set_kernel_tiering(True)
+        switches = memory.kernel_tiering()
+        try:
             settling = settle(trainer, peak_bytes)
             before_freeze = memory.tensor_bytes_by_node(trainer.pid)
+        finally:
             memory.set_kernel_tiering(False)
-            seconds = trainer.steps[-1].seconds
-            # one step to touch what the kernel had armed for its own sampling
-            count_one_step("kernel tiering", trainer)
-            metered = control.meter(trainer.pid, 1)
-            trainer.stop()
-            for step in metered:
-                step["moved_bytes"] = settling["settle_moved_bytes"][-1]
-            result(
-                "kernel tiering",
-                trainer,
-                metered,
-                seconds,
-                balloon=held,
-                switches=switches,
-                tensor_bytes_by_node=before_freeze,
-                **settling,
-            )
-    finally:
-        memory.set_kernel_tiering(False)
-        trainer.kill()
+        seconds = trainer.steps[-1].seconds
+        # one step to touch what the kernel had armed for its own sampling
+        count_one_step("kernel tiering", trainer)
+        metered = control.meter(trainer.pid, 1)
+        trainer.stop()
+        for step in metered:
+            step["moved_bytes"] = settling["settle_moved_bytes"][-1]
+        result(
+            "kernel tiering",
+            trainer,
+            metered,
+            seconds,
+            balloon=held,
+            switches=switches,
+            tensor_bytes_by_node=before_freeze,
+            **settling,
+        )
 
 
-def run_sentinel(budget_bytes: int) -> None:
+def run_sentinel(trainer: Trainer, budget_bytes: int) -> None:
     """The planned policy, metered while its pages move."""
-    trainer = start("sentinel", str(budget_bytes))
-    try:
-        memory.drop_caches()
-        warm_page_cache()
-        with balloon(budget_bytes + RESERVE_BYTES) as held:
-            say(f"sentineld: {held['left_bytes'] / 2**20:.1f} MiB left on node 0")
-            trainer.go()
-            wait_managed("sentineld", trainer)
-            seconds = trainer.wait_step(2).seconds
-            metered = control.meter(trainer.pid, SENTINEL_METERED_STEPS)
-            count_one_step("sentineld", trainer)
-            plan = control.plan(trainer.pid)
-            session = control.session(trainer.pid)
-            by_node = memory.tensor_bytes_by_node(trainer.pid)
-            trainer.stop()
-            result(
-                "sentineld",
-                trainer,
-                metered,
-                seconds,
-                balloon=held,
-                plan=plan,
-                session=session,
-                tensor_bytes_by_node=by_node,
-            )
-    finally:
-        trainer.kill()
+    with limited(trainer, budget_bytes) as held:
+        wait_managed("sentineld", trainer)
+        seconds = trainer.wait_step(2).seconds
+        metered = control.meter(trainer.pid, SENTINEL_METERED_STEPS)
+        count_one_step("sentineld", trainer)
+        plan = control.plan(trainer.pid)
+        session = control.session(trainer.pid)
+        by_node = memory.tensor_bytes_by_node(trainer.pid)
+        trainer.stop()
+        result(
+            "sentineld",
+            trainer,
+            metered,
+            seconds,
+            balloon=held,
+            plan=plan,
+            session=session,
+            tensor_bytes_by_node=by_node,
+        )
 
 
 def run_both_unlimited() -> int:
@@ -278,8 +271,25 @@ def run_both_unlimited() -> int:
         return fast.result()
 
 
+def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
+    """First-touch, kernel tiering and sentineld. Gives the losses of a run without any of these.
+
+    What needs no CPU of its own runs beside another: that run, and sentineld's imports.
+    """
+    with contextlib.ExitStack() as stack:
+        first_touch = stack.enter_context(started("first-touch", str(budget_bytes)))
+        unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False)
+        stack.callback(unmanaged.kill)
+        unmanaged.go()
+        planned = stack.enter_context(started("sentinel", str(budget_bytes)))
+        run_first_touch_and_kernel(first_touch, budget_bytes, peak_bytes)
+        unmanaged.stop()
+        run_sentinel(planned, budget_bytes)
+        return unmanaged.losses
+
+
 def main() -> None:
-    """All runs; those that need no CPU of their own run side by side."""
+    """All runs."""
     subprocess.run(["swapoff", "-a"], check=True)
     memory.fix_reserve()
     memory.set_kernel_tiering(False)
@@ -288,22 +298,14 @@ def main() -> None:
     peak_bytes = run_both_unlimited()
     budget_bytes = peak_bytes // FAST_PARTS
     say(f"peak {peak_bytes} bytes, budget {budget_bytes} bytes")
-    say("first-touch, and beside it the unmanaged run on the slow node")
-    unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False, steps=UNMANAGED_STEPS)
-    try:
-        unmanaged.go()
-        run_first_touch_and_kernel(budget_bytes, peak_bytes)
-        unmanaged.join(timeout_s=300)
-    finally:
-        unmanaged.kill()
-    say("sentineld")
-    run_sentinel(budget_bytes)
+    say("first-touch; beside it the unmanaged run on the slow node, and sentineld's imports")
+    unmanaged_losses = run_limited(budget_bytes, peak_bytes)
     tell(
         "done",
         peak_bytes=peak_bytes,
         budget_bytes=budget_bytes,
         reserve_bytes=RESERVE_BYTES,
-        unmanaged_losses=unmanaged.losses,
+        unmanaged_losses=unmanaged_losses,
     )
 
 

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 PAGE_BYTES = 4096
+
+_SYS_MIGRATE_PAGES = 256  # x86-64
+_libc = ctypes.CDLL(None, use_errno=True)
 
 _VM = Path("/proc/sys/vm")
 _NUMA_BALANCING = Path("/proc/sys/kernel/numa_balancing")
@@ -86,6 +90,19 @@ def fix_reserve() -> None:
     """Set min_free_kbytes to the demo's value and the watermarks as near to it as they go."""
     _VM.joinpath("min_free_kbytes").write_text(str(MIN_FREE_BYTES >> 10))
     _VM.joinpath("watermark_boost_factor").write_text("0")
+
+
+def clear_node(node: int, to_node: int) -> None:
+    """Move what all processes have on a node elsewhere, as far as it can be moved.
+
+    Else a kernel that demotes their cold pages would free more of the node than a balloon has
+    left, and give the room to tensors.
+    """
+    masks = [ctypes.byref(ctypes.c_ulong(1 << bit)) for bit in (node, to_node)]
+    bits = ctypes.c_ulong(8 * ctypes.sizeof(ctypes.c_ulong))
+    for process in Path("/proc").glob("[0-9]*"):
+        # a kernel thread has no memory, and another may be gone: neither matters
+        _libc.syscall(_SYS_MIGRATE_PAGES, ctypes.c_int(int(process.name)), bits, *masks)
 
 
 def set_kernel_tiering(on: bool) -> None:

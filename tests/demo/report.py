@@ -41,8 +41,7 @@ def assemble(
     budget_pages = report["budget_bytes"] // PAGE_BYTES
     report["best_fixed_share"] = best_fixed_share(touches, budget_pages)
     report["touched_bytes"] = sum(touches[1:]) * PAGE_BYTES
-    predicted = sentineld["plan"].get("predicted", {}) if sentineld else {}
-    report["bound_fast_share"] = predicted.get("bound_fast_share")
+    report["bound_fast_share"] = sentineld["plan"]["bound"]["fast_share"] if sentineld else None
     report["notes"] = list(NOTES)
     return report
 

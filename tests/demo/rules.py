@@ -137,7 +137,7 @@ def _losses(report: Report) -> list[Verdict]:
             Verdict(
                 f"{run['policy']} trains as the unmanaged run, bit for bit",
                 same,
-                f"{common} steps compared",
+                f"{common} of {len(run['losses'])} steps compared",
             )
         )
     return verdicts

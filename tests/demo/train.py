@@ -19,7 +19,7 @@ from torch.nn import functional
 
 
 class PositionGate(nn.Module):
-    """x * weight + shift, cut to 0 .. 1: a gate learned for every position and channel."""
+    """sigmoid(x * weight + shift): a gate learned for every position and channel."""
 
     def __init__(self, positions: int, width: int) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class PositionGate(nn.Module):
 
     def forward(self, x: Tensor, shift: Tensor) -> Tensor:
         """x: [sequences, positions, width]; shift: [sequences, 1, width]."""
-        return functional.hardtanh(torch.addcmul(shift, x, self.weight), 0.0, 1.0, inplace=True)
+        return torch.addcmul(shift, x, self.weight).sigmoid_()
 
 
 class PositionValue(nn.Module):
@@ -121,7 +121,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20, help="0: until --stop-file exists")
-    parser.add_argument("--blocks", type=int, default=12)
+    parser.add_argument("--blocks", type=int, default=13)
     parser.add_argument("--sequences", type=int, default=2)
     parser.add_argument("--positions", type=int, default=256)
     parser.add_argument("--width", type=int, default=1024)

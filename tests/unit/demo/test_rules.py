@@ -46,7 +46,7 @@ def good() -> dict[str, Any]:
         run("all-slow", 0.0),
         run("first-touch", 0.2),
         run("kernel tiering", 0.3),
-        run("sentineld", 0.95, steps=4, plan={"predicted": {"bound_fast_share": 0.97}}),
+        run("sentineld", 0.95, steps=4, plan={"bound": {"fast_share": 0.97}}),
     ]
     done = {
         "peak_bytes": 215 * MIB,
