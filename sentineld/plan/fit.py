@@ -4,8 +4,7 @@
 Prices (relax.py) say what room and moves are worth; here chunks take them in
 the order of what they gain for a page, each the best life that still fits.
 Later rounds let each chunk trade its life for a better one at falling prices,
-so that what is left over is used, too; at last some neighbours in time are
-taken out and put in again in another order, for as long as that serves more.
+so that what is left over is used, too.
 """
 
 from __future__ import annotations
@@ -75,26 +74,8 @@ class Fitting:
         """Give every chunk a life."""
         self._offer(np.arange(len(self.items.pages)), PRICE_FACTORS)
 
-    def improve(self, turns: int, at_once: int = 48) -> None:
-        """Take out chunks with something to do in the same part of the step, put them in again."""
-        random = np.random.default_rng(0)
-        count = self.items.stretch_count
-        score = self.score()
-        for _ in range(turns):
-            begin, length = random.integers(count), random.integers(1, max(count // 3, 2))
-            near = (self.stretch - begin) % count < length
-            concerned = np.flatnonzero((near & (self.fast | (self.items.worth > 0))).any(axis=0))
-            some = random.permutation(concerned)[:at_once]
-            before = self._copy(some)
-            self._take_out(some)
-            self._offer(some, AGAIN_FACTORS, random)
-            if self.score() > score:
-                score = self.score()
-            else:
-                self._restore(some, before)
-
-    def advance(self, furthest: int = 3) -> None:
-        """Begin promotions a little earlier where room and moves are left: at least one stretch,
+    def advance(self, furthest: int) -> None:
+        """Begin promotions as early as room and moves that are left allow, at least one stretch,
         at most this many. What is early bears a late mover; nothing is served worse."""
         order = [
             (int(self.stretch[at, chunk]), int(at), int(chunk))
@@ -102,24 +83,22 @@ class Fitting:
         ]
         for _, at, chunk in sorted(order):
             place, size = self.stretch[:, chunk], int(self.items.pages[chunk])
-            for back in range(1, furthest + 1):
-                earlier = at - back
+            earliest = at
+            for earlier in range(at - 1, at - 1 - furthest, -1):
                 if earlier < 0 and not self.items.persistent[chunk]:
                     break
-                there = place[earlier]
-                idle = not (self.fast[earlier, chunk] or self.moving[earlier, chunk])
-                if not idle or self._room[there] < size:
+                busy = self.fast[earlier, chunk] or self.moving[earlier, chunk]
+                if busy or self._room[place[earlier]] < size:
                     break
-                if self._moves[there] < size:
-                    continue
-                between = [at - step for step in range(back)]
-                self._moves[place[at]] += size
-                self._moves[there] -= size
-                self._room[place[between[1:]]] -= size
-                self._room[there] -= size
-                self.moving[at, chunk], self.moving[earlier, chunk] = False, True
-                self.fast[between, chunk] = True
-                break
+                if self._moves[place[earlier]] >= size:
+                    earliest = earlier
+            if earliest == at:
+                continue
+            self._moves[place[at]] += size
+            self._moves[place[earliest]] -= size
+            self._room[place[np.arange(earliest, at)]] -= size
+            self.moving[at, chunk], self.moving[earliest, chunk] = False, True
+            self.fast[np.arange(earliest + 1, at + 1), chunk] = True
 
     def unify_births(self) -> None:
         """Have all chunks of a transient tensor born on one tier: it lies in one region.
@@ -178,14 +157,8 @@ class Fitting:
         self.fast[:, chunks], self.moving[:, chunks] = lives.fast, lives.moving
         return True
 
-    def _offer(
-        self,
-        chunks: Integers,
-        factors: tuple[float, ...],
-        random: np.random.Generator | None = None,
-    ) -> None:
-        """Let the chunks trade at falling prices, those that gain most for a page first; random:
-        shuffles them a little."""
+    def _offer(self, chunks: Integers, factors: tuple[float, ...]) -> None:
+        """Let the chunks trade at falling prices, those that gain most for a page first."""
         some = self.items.take(chunks)
         for factor in factors:
             scaled = Prices(
@@ -194,8 +167,6 @@ class Fitting:
             )
             costs = price_costs(some, scaled, self.stretch[:, chunks])
             gain = best_lives(some, costs).value / np.maximum(some.pages, 1)
-            if random is not None:
-                gain *= random.uniform(0.7, 1.3, len(gain))
             order = np.lexsort((some.first_page, some.tensor, -gain))
             while len(order):
                 batch, rest = order[:BATCH], order[BATCH:]

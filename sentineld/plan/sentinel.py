@@ -40,12 +40,11 @@ CHUNK_PAGES_MIN = 16
 INTERVALS_TRIED = 1
 """Beside the whole step; the longest of those that the constraints allow."""
 
-RELAX_ROUNDS = 80
-IMPROVE_TURNS = 12
-ADVANCES = 2
-"""How often promotions are pulled ahead into what room and moves are left."""
+RELAX_ROUNDS = 40
+ADVANCE_SHARE = 0.25
+"""Of a step's stretches: so far promotions are pulled ahead into what room and moves are left."""
 
-FLAT_PRICES = ((0.25, 0.003), (0.4, 0.015))
+FLAT_PRICES = (0.4, 0.015)
 """Of a page that is fast for a whole step, and of a moved page, in page accesses: where moves are
 plenty, schedules built by equal prices serve more than those built by relaxed ones."""
 
@@ -214,23 +213,21 @@ def _schedule(items: Items, capacities: Capacities, relaxed: Relaxed) -> tuple[I
     allowed = [one for one in judged if one.fits_space and one.fits_time] or judged
     tried = allowed[-INTERVALS_TRIED:]
     whole = interval(items, count, capacities.room, capacities.moves)
-    flat = [
-        Prices(np.full(count, room / count), np.full(count, move)) for room, move in FLAT_PRICES
-    ]
+    room_price, move_price = FLAT_PRICES
+    flat = Prices(np.full(count, room_price / count), np.full(count, move_price))
     best: tuple[Interval, Fitting] | None = None
     for one, prices, mask in [
-        *((whole, prices, None) for prices in (*flat, relaxed.guide)),
-        *((one, flat[-1], may_enter(items, one.stretches)) for one in tried),
+        (whole, flat, None),
+        (whole, relaxed.guide, None),
+        *((one, flat, may_enter(items, one.stretches)) for one in tried),
     ]:
         fitting = Fitting(items, capacities, prices, mask)
         fitting.fill()
         if best is None or fitting.score() > best[1].score():
             best = one, fitting
     assert best is not None
-    best[1].improve(IMPROVE_TURNS)
     best[1].unify_births()
-    for _ in range(ADVANCES):
-        best[1].advance()
+    best[1].advance(max(1, int(count * ADVANCE_SHARE)))
     return best
 
 

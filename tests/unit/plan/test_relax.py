@@ -134,10 +134,9 @@ def test_the_bound_holds_and_real_schedules_keep_to_the_capacities(
 
     fitting = Fitting(items, capacities, relaxed.guide)
     fitting.fill()
-    fitting.improve(4)
     fitting.unify_births()
     before = fitting.lives().served(items).sum()
-    fitting.advance()
+    fitting.advance(3)
     lives = fitting.lives()
     room, moves = use(items, lives, items.stretch_of())
     assert np.all(room <= capacities.room)
