@@ -57,7 +57,9 @@ def meter(pid: int, steps: int) -> list[dict[str, Any]]:
     return rows
 
 
-def plan(pid: int) -> dict[str, Any]:
-    """The plan of a session without its long parts, and what no plan can do better ("bound")."""
-    answer = ask("plan", pid=pid, bound=True)
-    return {key: answer[key] for key in ("policy", "budget_bytes", "predicted", "bound")}
+def plan(pid: int, bound: bool) -> dict[str, Any]:
+    """The plan of a session without its long parts; bound: with what no plan can do better, which
+    takes an emulated CPU minutes."""
+    answer = ask("plan", pid=pid, bound=bound)
+    keys = ("policy", "budget_bytes", "predicted", "notes", "bound")
+    return {key: answer[key] for key in keys if key in answer}

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.demo import control, memory
+from tests.demo.rules import SENTINELD_MIN
 from tests.demo.trainer import Trainer
 
 FAST_NODE = 0
@@ -68,16 +69,20 @@ def ask(event: str, **values: Any) -> str:
 
 
 @contextlib.contextmanager
-def started(policy: str, fast: str, prefix: tuple[str, ...] = ()) -> Iterator[Trainer]:
-    """A trainer after its imports, attached, with nothing built yet; killed in the end."""
+def importing(policy: str, prefix: tuple[str, ...] = ()) -> Iterator[Trainer]:
+    """A trainer that is about to import; killed in the end."""
     trainer = Trainer(policy, prefix)
     try:
-        trainer.wait_imported()
-        control.attach(trainer.pid, policy, fast)
-        say(f"{policy}: imported and attached")
         yield trainer
     finally:
         trainer.kill()
+
+
+def attach(trainer: Trainer, fast: str) -> None:
+    """Attach after its imports; it has built nothing yet. The policy is its name."""
+    trainer.wait_imported()
+    control.attach(trainer.pid, trainer.name, fast)
+    say(f"{trainer.name}: imported and attached")
 
 
 @contextlib.contextmanager
@@ -160,7 +165,8 @@ def wait_managed(policy: str, trainer: Trainer) -> dict[str, Any]:
 
 def run_unlimited(name: str, policy: str, prefix: tuple[str, ...] = ()) -> int:
     """All-fast or all-slow: no balloon, no budget worth the name. Gives the peak in bytes."""
-    with started(policy, "100%", prefix) as trainer:
+    with importing(policy, prefix) as trainer:
+        attach(trainer, "100%")
         trainer.go()
         peak_bytes: int = wait_managed(policy, trainer)["peak_bytes"]
         seconds = trainer.wait_step().seconds
@@ -204,62 +210,64 @@ def limited(trainer: Trainer, budget_bytes: int) -> Iterator[dict[str, Any]]:
         yield held
 
 
-def run_first_touch_and_kernel(trainer: Trainer, budget_bytes: int, peak_bytes: int) -> None:
-    """First-touch; then, in the same process from its placement, kernel tiering."""
-    with limited(trainer, budget_bytes) as held:
-        wait_managed("first-touch", trainer)
-        seconds = trainer.wait_step().seconds
-        count_one_step("first-touch", trainer)
-        metered = control.meter(trainer.pid, 1)
-        result("first-touch", trainer, metered, seconds, balloon=held)
-        say("first-touch metered; the kernel's tiering takes over")
-        memory.set_kernel_tiering(True)
-        switches = memory.kernel_tiering()
-        try:
-            settling = settle(trainer, peak_bytes)
-            before_freeze = memory.tensor_bytes_by_node(trainer.pid)
-        finally:
-            memory.set_kernel_tiering(False)
-        seconds = trainer.steps[-1].seconds
-        # one step to touch what the kernel had armed for its own sampling
-        count_one_step("kernel tiering", trainer)
-        metered = control.meter(trainer.pid, 1)
-        trainer.stop()
-        for step in metered:
-            step["moved_bytes"] = settling["settle_moved_bytes"][-1]
-        result(
-            "kernel tiering",
-            trainer,
-            metered,
-            seconds,
-            balloon=held,
-            switches=switches,
-            tensor_bytes_by_node=before_freeze,
-            **settling,
-        )
+def run_first_touch(trainer: Trainer, held: dict[str, Any]) -> None:
+    """The kernel places each page at its first touch, and nobody moves it."""
+    wait_managed("first-touch", trainer)
+    seconds = trainer.wait_step().seconds
+    count_one_step("first-touch", trainer)
+    metered = control.meter(trainer.pid, 1)
+    result("first-touch", trainer, metered, seconds, balloon=held)
 
 
-def run_sentinel(trainer: Trainer, budget_bytes: int) -> None:
+def run_kernel_tiering(trainer: Trainer, held: dict[str, Any], peak_bytes: int) -> None:
+    """In the same process, from first-touch's placement."""
+    memory.set_kernel_tiering(True)
+    switches = memory.kernel_tiering()
+    try:
+        settling = settle(trainer, peak_bytes)
+        before_freeze = memory.tensor_bytes_by_node(trainer.pid)
+    finally:
+        memory.set_kernel_tiering(False)
+    seconds = trainer.steps[-1].seconds
+    # one step to touch what the kernel had armed for its own sampling
+    count_one_step("kernel tiering", trainer)
+    metered = control.meter(trainer.pid, 1)
+    trainer.stop()
+    for step in metered:
+        step["moved_bytes"] = settling["settle_moved_bytes"][-1]
+    result(
+        "kernel tiering",
+        trainer,
+        metered,
+        seconds,
+        balloon=held,
+        switches=switches,
+        tensor_bytes_by_node=before_freeze,
+        **settling,
+    )
+
+
+def run_sentinel(trainer: Trainer, held: dict[str, Any]) -> None:
     """The planned policy, metered while its pages move."""
-    with limited(trainer, budget_bytes) as held:
-        wait_managed("sentineld", trainer)
-        seconds = trainer.wait_step(2).seconds
-        metered = control.meter(trainer.pid, SENTINEL_METERED_STEPS)
-        count_one_step("sentineld", trainer)
-        plan = control.plan(trainer.pid)
-        session = control.session(trainer.pid)
-        by_node = memory.tensor_bytes_by_node(trainer.pid)
-        trainer.stop()
-        result(
-            "sentineld",
-            trainer,
-            metered,
-            seconds,
-            balloon=held,
-            plan=plan,
-            session=session,
-            tensor_bytes_by_node=by_node,
-        )
+    wait_managed("sentineld", trainer)
+    seconds = trainer.wait_step(2).seconds
+    metered = control.meter(trainer.pid, SENTINEL_METERED_STEPS)
+    count_one_step("sentineld", trainer)
+    least = min(step["fast_share"] for step in metered)
+    plan = control.plan(trainer.pid, bound=least < SENTINELD_MIN)
+    session = control.session(trainer.pid)
+    by_node = memory.tensor_bytes_by_node(trainer.pid)
+    trainer.stop()
+    result(
+        "sentineld",
+        trainer,
+        metered,
+        seconds,
+        balloon=held,
+        plan=plan,
+        session=session,
+        tensor_bytes_by_node=by_node,
+    )
 
 
 def run_both_unlimited() -> int:
@@ -277,14 +285,20 @@ def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
     What needs no CPU of its own runs beside another: that run, and sentineld's imports.
     """
     with contextlib.ExitStack() as stack:
-        first_touch = stack.enter_context(started("first-touch", str(budget_bytes)))
+        first_touch = stack.enter_context(importing("first-touch"))
         unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False)
         stack.callback(unmanaged.kill)
-        unmanaged.go()
-        planned = stack.enter_context(started("sentinel", str(budget_bytes)))
-        run_first_touch_and_kernel(first_touch, budget_bytes, peak_bytes)
+        attach(first_touch, str(budget_bytes))
+        with limited(first_touch, budget_bytes) as held:
+            unmanaged.go()
+            run_first_touch(first_touch, held)
+            say("the kernel's tiering takes over")
+            planned = stack.enter_context(importing("sentinel"))
+            run_kernel_tiering(first_touch, held, peak_bytes)
         unmanaged.stop()
-        run_sentinel(planned, budget_bytes)
+        attach(planned, str(budget_bytes))
+        with limited(planned, budget_bytes) as held:
+            run_sentinel(planned, held)
         return unmanaged.losses
 
 
@@ -298,7 +312,7 @@ def main() -> None:
     peak_bytes = run_both_unlimited()
     budget_bytes = peak_bytes // FAST_PARTS
     say(f"peak {peak_bytes} bytes, budget {budget_bytes} bytes")
-    say("first-touch; beside it the unmanaged run on the slow node, and sentineld's imports")
+    say("first-touch, and beside it the unmanaged run on the slow node")
     unmanaged_losses = run_limited(budget_bytes, peak_bytes)
     tell(
         "done",

@@ -21,6 +21,11 @@ _DEMOTION = Path("/sys/kernel/mm/numa/demotion_enabled")
 MIN_FREE_BYTES = 4 << 20
 """Fixed for the demo, so that every run has the same watermarks."""
 
+CPU_LISTS_FRACTION = 1000
+"""Each zone's part that all CPUs' lists of free pages may hold. By default it is an eighth (kernel
+mm/page_alloc.c, MIN_PERCPU_PAGELIST_HIGH_FRACTION): more than what the balloon leaves, and whoever
+frees pages on one CPU would take them from a trainer on another."""
+
 TIERING_COUNTERS = (
     "pgpromote_success",
     "pgdemote_kswapd",
@@ -87,9 +92,10 @@ def drop_caches() -> None:
 
 
 def fix_reserve() -> None:
-    """Set min_free_kbytes to the demo's value and the watermarks as near to it as they go."""
+    """Fix the watermarks, and how many free pages a CPU may keep for itself."""
     _VM.joinpath("min_free_kbytes").write_text(str(MIN_FREE_BYTES >> 10))
     _VM.joinpath("watermark_boost_factor").write_text("0")
+    _VM.joinpath("percpu_pagelist_high_fraction").write_text(str(CPU_LISTS_FRACTION))
 
 
 def clear_node(node: int, to_node: int) -> None:

@@ -41,7 +41,8 @@ def assemble(
     budget_pages = report["budget_bytes"] // PAGE_BYTES
     report["best_fixed_share"] = best_fixed_share(touches, budget_pages)
     report["touched_bytes"] = sum(touches[1:]) * PAGE_BYTES
-    report["bound_fast_share"] = sentineld["plan"]["bound"]["fast_share"] if sentineld else None
+    bound = sentineld["plan"].get("bound") if sentineld else None
+    report["bound_fast_share"] = bound["fast_share"] if bound else None
     report["notes"] = list(NOTES)
     return report
 
@@ -71,14 +72,15 @@ def table(report: Report) -> str:
 
 def markdown(report: Report, verdicts: list[Verdict]) -> str:
     """The whole report for people."""
-    bound = percent(report["bound_fast_share"])
+    bound = report["bound_fast_share"]
+    best = "not computed, for the goal was met" if bound is None else percent(bound)
     parts = [
         "# sentineld's demo",
         f"Peak of live tensors {report['peak_bytes'] / 2**20:.1f} MiB, fast budget "
         f"{report['budget_bytes'] / 2**20:.1f} MiB (20 %), reserve beside it "
         f"{report['reserve_bytes'] / 2**20:.1f} MiB; machine: {report['machine']}. "
         f"Best fixed placement {percent(report['best_fixed_share'])}; best share of any plan at "
-        f"this machine's migration rate: {bound}.",
+        f"this machine's migration rate: {best}.",
         table(report),
         "![tier residency over a step, and fast shares](report.png)",
         "\n".join(

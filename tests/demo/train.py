@@ -121,7 +121,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20, help="0: until --stop-file exists")
-    parser.add_argument("--blocks", type=int, default=13)
+    parser.add_argument("--blocks", type=int, default=16)
     parser.add_argument("--sequences", type=int, default=2)
     parser.add_argument("--positions", type=int, default=256)
     parser.add_argument("--width", type=int, default=1024)
@@ -145,7 +145,7 @@ def main(arguments: list[str]) -> None:
     model = Network(
         options.symbols, options.positions, options.width, options.narrow, options.blocks
     )
-    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-4, momentum=0.9, foreach=False)
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-4, weight_decay=1e-4, foreach=False)
     step = 0
     while options.steps == 0 or step < options.steps:
         begin = time.monotonic()
