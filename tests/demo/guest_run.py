@@ -40,6 +40,7 @@ FAST_PARTS = 5
 RESERVE_BYTES = 2 << 20
 """Left free besides the budget for what is not tensors: page tables, the interpreter's heap."""
 
+UNMANAGED_STEPS = 24
 SENTINEL_METERED_STEPS = 4
 SETTLE_SECONDS = 90.0
 SETTLED_PART = 0.01
@@ -123,13 +124,12 @@ def warm_page_cache() -> None:
 
 
 def count_one_step(policy: str, trainer: Trainer) -> None:
-    """Have the host's plugin count from one step's end to the next one's.
+    """Have the host's plugin count from the trainer's last step's end, which is now, to the next.
 
     It knows tensors by virtual address alone: tensors of another process at the
     same addresses would count, too.
     """
     with _COUNTING:
-        trainer.wait_step()
         if ask("count", policy=policy, tensors=memory.tensor_ranges(trainer.pid)) == "ok":
             trainer.wait_step()
             ask("counted")
@@ -163,15 +163,21 @@ def wait_managed(policy: str, trainer: Trainer) -> dict[str, Any]:
     return session
 
 
-def run_unlimited(name: str, policy: str, prefix: tuple[str, ...] = ()) -> int:
+def run_unlimited(
+    name: str, policy: str, prefix: tuple[str, ...] = (), count_first: bool = True
+) -> int:
     """All-fast or all-slow: no balloon, no budget worth the name. Gives the peak in bytes."""
     with importing(policy, prefix) as trainer:
         attach(trainer, "100%")
         trainer.go()
         peak_bytes: int = wait_managed(policy, trainer)["peak_bytes"]
         seconds = trainer.wait_step().seconds
-        count_one_step(name, trainer)
+        if count_first:
+            count_one_step(name, trainer)
         metered = control.meter(trainer.pid, 1)
+        if not count_first:
+            trainer.wait_step()
+            count_one_step(name, trainer)
         trainer.stop()
         result(name, trainer, metered, seconds)
         return peak_bytes
@@ -229,7 +235,7 @@ def run_kernel_tiering(trainer: Trainer, held: dict[str, Any], peak_bytes: int) 
     finally:
         memory.set_kernel_tiering(False)
     seconds = trainer.steps[-1].seconds
-    # one step to touch what the kernel had armed for its own sampling
+    # this step touches what the kernel had armed for its own sampling, too
     count_one_step("kernel tiering", trainer)
     metered = control.meter(trainer.pid, 1)
     trainer.stop()
@@ -250,9 +256,9 @@ def run_kernel_tiering(trainer: Trainer, held: dict[str, Any], peak_bytes: int) 
 def run_sentinel(trainer: Trainer, held: dict[str, Any]) -> None:
     """The planned policy, metered while its pages move."""
     wait_managed("sentineld", trainer)
-    seconds = trainer.wait_step(2).seconds
-    metered = control.meter(trainer.pid, SENTINEL_METERED_STEPS)
+    seconds = trainer.wait_step().seconds
     count_one_step("sentineld", trainer)
+    metered = control.meter(trainer.pid, SENTINEL_METERED_STEPS)
     least = min(step["fast_share"] for step in metered)
     plan = control.plan(trainer.pid, bound=least < SENTINELD_MIN)
     session = control.session(trainer.pid)
@@ -274,7 +280,8 @@ def run_both_unlimited() -> int:
     """All-fast and all-slow side by side, a CPU each. Gives the peak in bytes."""
     with ThreadPoolExecutor(2) as pool:
         fast = pool.submit(run_unlimited, "all-fast", "fast-only")
-        slow = pool.submit(run_unlimited, "all-slow", "slow-only", ON_SLOW_NODE)
+        # there is one plugin: one counts while the other meters
+        slow = pool.submit(run_unlimited, "all-slow", "slow-only", ON_SLOW_NODE, False)
         slow.result()
         return fast.result()
 
@@ -286,7 +293,7 @@ def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
     """
     with contextlib.ExitStack() as stack:
         first_touch = stack.enter_context(importing("first-touch"))
-        unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False)
+        unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False, steps=UNMANAGED_STEPS)
         stack.callback(unmanaged.kill)
         attach(first_touch, str(budget_bytes))
         with limited(first_touch, budget_bytes) as held:
@@ -295,7 +302,7 @@ def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
             say("the kernel's tiering takes over")
             planned = stack.enter_context(importing("sentinel"))
             run_kernel_tiering(first_touch, held, peak_bytes)
-        unmanaged.stop()
+        unmanaged.join(timeout_s=300)
         attach(planned, str(budget_bytes))
         with limited(planned, budget_bytes) as held:
             run_sentinel(planned, held)

@@ -158,7 +158,6 @@ def test_the_module_stays_while_a_session_uses_it(training: Training) -> None:
     training.goes_on()
 
 
-@pytest.mark.long
 def test_detach_leaves_the_process_and_the_module_free(training: Training) -> None:
     guest = training.guest
     guest.run(f"sentinelctl detach {training.pid}")
