@@ -10,15 +10,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from sentineld.config import Config
 from sentineld.errors import SentinelError
 from sentineld.migrate.calibrate import measure_bytes_per_s
 from sentineld.observe.ebpf import EbpfProbes
-from sentineld.observe.ebpf_model import FAULT_DTYPE, EbpfCounters
+from sentineld.observe.ebpf_model import EbpfCounters
 from sentineld.observe.kmodule import PageSampler
-from sentineld.observe.model import Records
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
 from sentineld.tiers import Tiers, discover
 from sentineld.units import FastBudget, format_bytes
@@ -40,7 +37,7 @@ class Machine:
         self._problems = problems
         self._probes: EbpfProbes | None = None
         self._probes_lock = threading.Lock()
-        self._faults: dict[int, list[Records]] = {}
+        self._watched: set[int] = set()
         self._closed = False
         self._processes = ProcessWatcher(lambda event: self.on_process(event))
         self.on_process: Callable[[ProcessEvent], None] = lambda _: None
@@ -86,8 +83,8 @@ class Machine:
             if self._closed:
                 probes.close()
                 return
-            for pid in self._faults:
-                probes.watch(pid)
+            for pid in self._watched:
+                probes.watch(pid, record=False)
             self._probes = probes
         log.info("eBPF probes attached")
         for note in probes.notes:
@@ -97,28 +94,17 @@ class Machine:
         """Follow a process's tree, count its page faults and migrations (also once probes come)."""
         self._processes.track(pid)
         with self._probes_lock:
-            self._faults[pid] = []
+            self._watched.add(pid)
             if self._probes is not None:
-                self._probes.watch(pid)
+                self._probes.watch(pid, record=False)
 
     def unwatch(self, pid: int) -> None:
         """Forget a process."""
         self._processes.untrack(pid)
         with self._probes_lock:
-            if self._faults.pop(pid, None) is not None and self._probes is not None:
+            if pid in self._watched and self._probes is not None:
                 self._probes.unwatch(pid)
-
-    def faults(self, pid: int) -> Records:
-        """A watched process's page faults since the last call; FAULT_DTYPE."""
-        with self._probes_lock:
-            if self._probes is not None:
-                drained = self._probes.drain()
-                for watched, parts in self._faults.items():
-                    parts.append(drained[drained["pid"] == watched])
-            taken = self._faults.get(pid, [])
-            if pid in self._faults:
-                self._faults[pid] = []
-        return np.concatenate([np.empty(0, FAULT_DTYPE), *taken])
+            self._watched.discard(pid)
 
     def tree(self, pid: int) -> list[int]:
         """A watched process and its descendants, such as data-loader workers."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, ExpectedStep
-from sentineld.plan.model import MOVE_DTYPE, Layout, Plan, Prediction, Space
+from sentineld.plan.model import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
 
 PAGE = 4096
 MIB = 256  # pages
@@ -60,7 +60,7 @@ def make_plan() -> Plan:
         policy="drawn",
         budget_bytes=BUDGET_BYTES,
         layout=Layout(
-            np.zeros(0, [("x", "u1")]),
+            np.zeros(0, SLOT_DTYPE),
             np.zeros(0, np.uint32),
             (),
             np.full(STRETCHES, -1, np.int32),
