@@ -53,15 +53,14 @@ def _shares(axes: pyplot.Axes, report: Report) -> None:
     for place, policy in enumerate(POLICIES):
         run = run_of(report, policy)
         assert run is not None
-        for offset, share, colour in (
-            (width / 2, run["fast_share"], FAST),
-            (-width / 2, run["plugin_fast_share"], SECOND),
+        for offset, share, colour, meter in (
+            (width / 2, run["fast_share"], FAST, "kernel module: pages x stretches"),
+            (-width / 2, run["plugin_fast_share"], SECOND, "QEMU plugin: cache misses"),
         ):
             if share is not None:
-                axes.barh(-place + offset, 100 * share, width, color=colour)
+                label = meter if policy == POLICIES[0] else "_nolegend_"
+                axes.barh(-place + offset, 100 * share, width, color=colour, label=label)
                 axes.text(100 * share + 1, -place + offset, f"{100 * share:.1f}", va="center")
-    axes.barh([], [], color=FAST, label="kernel module: pages x stretches")
-    axes.barh([], [], color=SECOND, label="QEMU plugin: cache misses")
     axes.axvline(
         100 * report["best_fixed_share"],
         color="black",
@@ -70,5 +69,5 @@ def _shares(axes: pyplot.Axes, report: Report) -> None:
         label="best fixed placement",
     )
     axes.set_yticks([-place for place in range(len(POLICIES))], POLICIES)
-    axes.set(title="served by fast memory", xlabel="% of accesses to tensors", xlim=(0, 112))
+    axes.set(title="served by fast memory", xlabel="% of accesses to tensors", xlim=(0, 118))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=1, frameon=False)
