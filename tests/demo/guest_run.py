@@ -40,7 +40,7 @@ FAST_PARTS = 5
 RESERVE_BYTES = 2 << 20
 """Left free besides the budget for what is not tensors: page tables, the interpreter's heap."""
 
-UNMANAGED_STEPS = 24
+UNMANAGED_STEPS = 20
 SENTINEL_METERED_STEPS = 4
 SETTLE_SECONDS = 90.0
 SETTLED_PART = 0.01
@@ -178,7 +178,6 @@ def run_unlimited(
         if not count_first:
             trainer.wait_step()
             count_one_step(name, trainer)
-        trainer.stop()
         result(name, trainer, metered, seconds)
         return peak_bytes
 
@@ -238,7 +237,6 @@ def run_kernel_tiering(trainer: Trainer, held: dict[str, Any], peak_bytes: int) 
     # this step touches what the kernel had armed for its own sampling, too
     count_one_step("kernel tiering", trainer)
     metered = control.meter(trainer.pid, 1)
-    trainer.stop()
     for step in metered:
         step["moved_bytes"] = settling["settle_moved_bytes"][-1]
     result(
@@ -289,21 +287,23 @@ def run_both_unlimited() -> int:
 def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
     """First-touch, kernel tiering and sentineld. Gives the losses of a run without any of these.
 
-    What needs no CPU of its own runs beside another: that run, and sentineld's imports.
+    That run and sentineld's imports go on beside kernel tiering, which is given a time and not a
+    number of steps.
     """
     with contextlib.ExitStack() as stack:
-        first_touch = stack.enter_context(importing("first-touch"))
-        unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False, steps=UNMANAGED_STEPS)
-        stack.callback(unmanaged.kill)
-        attach(first_touch, str(budget_bytes))
-        with limited(first_touch, budget_bytes) as held:
+        trainer = stack.enter_context(importing("first-touch"))
+        attach(trainer, str(budget_bytes))
+        with limited(trainer, budget_bytes) as held:
+            run_first_touch(trainer, held)
+            say("the kernel's tiering takes over; beside it the unmanaged run on the slow node")
+            unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False, steps=UNMANAGED_STEPS)
+            stack.callback(unmanaged.kill)
             unmanaged.go()
-            run_first_touch(first_touch, held)
-            say("the kernel's tiering takes over")
             planned = stack.enter_context(importing("sentinel"))
-            run_kernel_tiering(first_touch, held, peak_bytes)
-        unmanaged.join(timeout_s=300)
+            run_kernel_tiering(trainer, held, peak_bytes)
+        trainer.kill()
         attach(planned, str(budget_bytes))
+        unmanaged.join(timeout_s=300)
         with limited(planned, budget_bytes) as held:
             run_sentinel(planned, held)
         return unmanaged.losses
@@ -319,7 +319,7 @@ def main() -> None:
     peak_bytes = run_both_unlimited()
     budget_bytes = peak_bytes // FAST_PARTS
     say(f"peak {peak_bytes} bytes, budget {budget_bytes} bytes")
-    say("first-touch, and beside it the unmanaged run on the slow node")
+    say("first-touch")
     unmanaged_losses = run_limited(budget_bytes, peak_bytes)
     tell(
         "done",
