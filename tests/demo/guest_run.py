@@ -37,7 +37,7 @@ SLOW_NODE = 1
 FAST_PARTS = 5
 """The budget is the peak divided by this: 20 %."""
 
-RESERVE_BYTES = 2 << 20
+RESERVE_BYTES = 1 << 20
 """Left free besides the budget for what is not tensors: page tables, the interpreter's heap."""
 
 UNMANAGED_STEPS = 20
@@ -287,23 +287,25 @@ def run_both_unlimited() -> int:
 def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
     """First-touch, kernel tiering and sentineld. Gives the losses of a run without any of these.
 
-    That run and sentineld's imports go on beside kernel tiering, which is given a time and not a
-    number of steps.
+    All of them import before a balloon is there: what a process imports while the kernel's tiering
+    is metered would take fast memory from it. The unmanaged run has the other CPU.
     """
     with contextlib.ExitStack() as stack:
-        trainer = stack.enter_context(importing("first-touch"))
-        attach(trainer, str(budget_bytes))
-        with limited(trainer, budget_bytes) as held:
-            run_first_touch(trainer, held)
-            say("the kernel's tiering takes over; beside it the unmanaged run on the slow node")
-            unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False, steps=UNMANAGED_STEPS)
-            stack.callback(unmanaged.kill)
+        first_touch = stack.enter_context(importing("first-touch"))
+        planned = stack.enter_context(importing("sentinel"))
+        unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False, steps=UNMANAGED_STEPS)
+        stack.callback(unmanaged.kill)
+        attach(first_touch, str(budget_bytes))
+        planned.wait_imported()
+        unmanaged.wait_imported()
+        with limited(first_touch, budget_bytes) as held:
             unmanaged.go()
-            planned = stack.enter_context(importing("sentinel"))
-            run_kernel_tiering(trainer, held, peak_bytes)
-        trainer.kill()
-        attach(planned, str(budget_bytes))
+            run_first_touch(first_touch, held)
+            say("the kernel's tiering takes over")
+            run_kernel_tiering(first_touch, held, peak_bytes)
+        first_touch.kill()
         unmanaged.join(timeout_s=300)
+        attach(planned, str(budget_bytes))
         with limited(planned, budget_bytes) as held:
             run_sentinel(planned, held)
         return unmanaged.losses
@@ -319,7 +321,7 @@ def main() -> None:
     peak_bytes = run_both_unlimited()
     budget_bytes = peak_bytes // FAST_PARTS
     say(f"peak {peak_bytes} bytes, budget {budget_bytes} bytes")
-    say("first-touch")
+    say("first-touch, and beside it the unmanaged run on the slow node")
     unmanaged_losses = run_limited(budget_bytes, peak_bytes)
     tell(
         "done",
