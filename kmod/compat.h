@@ -19,6 +19,9 @@
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "sentinel: needs Linux 6.1 or later"
 #endif
+#ifndef CONFIG_MMU_NOTIFIER
+#error "sentinel: needs CONFIG_MMU_NOTIFIER"
+#endif
 #ifndef CONFIG_DYNAMIC_FTRACE_WITH_REGS
 #error "sentinel: needs CONFIG_DYNAMIC_FTRACE_WITH_REGS"
 #endif
@@ -44,6 +47,16 @@ static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 	return pte_mkwrite(pte);
 #endif
 }
+
+/*
+ * The function that moves pages for mremap(), as long as it takes its arguments
+ * (vma, old_addr, new_vma, new_addr, len, ...) in registers; 6.15 made them a struct.
+ */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 15, 0)
+#define SENTINEL_MOVE_PAGE_TABLES "move_page_tables"
+#else
+#define SENTINEL_MOVE_PAGE_TABLES ""
+#endif
 
 #ifdef VM_SHADOW_STACK
 #define SENTINEL_VM_SHADOW_STACK VM_SHADOW_STACK

@@ -38,7 +38,11 @@ static long ioctl_attach(struct file *file, void __user *arg)
 
 	if (copy_from_user(&attach, arg, sizeof(attach)))
 		return -EFAULT;
-	if (attach.flags || !is_zero(attach.reserved, sizeof(attach.reserved)))
+	if ((attach.flags & ~SENTINEL_ATTACH_PRECISE_WRITE) || attach.reserved32 ||
+	    !is_zero(attach.reserved, sizeof(attach.reserved)))
+		return -EINVAL;
+	if (attach.rearm_us && (attach.rearm_us < SENTINEL_REARM_US_MIN ||
+				attach.rearm_us > SENTINEL_REARM_US_MAX))
 		return -EINVAL;
 	if (!capable(CAP_SYS_PTRACE))
 		return -EPERM;
@@ -125,6 +129,8 @@ static long ioctl_stats(struct sentinel_session *s, void __user *arg)
 	stats.births = s->births;
 	stats.lost = s->lost;
 	stats.passed_on = s->passed_on;
+	stats.unarmed = s->unarmed;
+	stats.rearms = s->rearms;
 	spin_unlock(&s->lock);
 	stats.armed_pages = atomic_long_read(&s->armed_pages);
 	return copy_to_user(arg, &stats, sizeof(stats)) ? -EFAULT : 0;

@@ -84,6 +84,22 @@ pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *ch
 	return pmd ? sentinel_pte_lock(s->mm, pmd, chunk->base, ptl) : NULL;
 }
 
+/* Whether one huge page maps the chunk; mmap_lock is held. */
+bool sentinel_chunk_huge(struct sentinel_session *s, struct sentinel_chunk *chunk)
+{
+	struct vm_area_struct *vma = find_vma(s->mm, chunk->base);
+	unsigned long end;
+	pmd_t *pmd, value;
+
+	if (!vma || vma->vm_start >= chunk->base + PMD_SIZE)
+		return false;
+	pmd = sentinel_pmd(s->mm, chunk->base, &end);
+	if (!pmd)
+		return false;
+	value = READ_ONCE(*pmd);
+	return pmd_present(value) && pmd_leaf(value);
+}
+
 /* The page of a present PTE in a VMA that is fit, NULL for the zero page and the like. */
 struct page *sentinel_pte_page(pte_t pte)
 {
@@ -121,10 +137,11 @@ static bool may_write(struct vm_area_struct *vma, pte_t pte, struct page *page)
 }
 
 /*
- * Gives an armed PTE the VMA's protection back; the page-table lock is held.
- * No TLB holds a non-present entry, so none need be flushed.
+ * Gives a PTE the VMA's protection back, without the right to write unless it
+ * may be writable; the page-table lock is held. No TLB need be flushed: none
+ * holds a non-present entry, and one with too few rights only faults again.
  */
-pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accessed)
+pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accessed, bool writable)
 {
 	pte_t old = READ_ONCE(*ptep);
 	pte_t new;
@@ -133,7 +150,7 @@ pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accesse
 		new = pte_modify(old, vma->vm_page_prot);
 		if (accessed)
 			new = pte_mkyoung(new);
-		if (may_write(vma, new, pte_page(old)))
+		if (writable && may_write(vma, new, pte_page(old)))
 			new = sentinel_pte_mkwrite(new);
 	} while (!try_cmpxchg(&ptep->pte, &old.pte, new.pte));
 	return new;

@@ -81,15 +81,25 @@ static int arm_table(struct sentinel_session *s, struct sentinel_area *area, pmd
 	if (!chunk)
 		return -ENOMEM;
 	ptep = sentinel_pte_lock(s->mm, pmd, start, &ptl);
-	if (!ptep)
+	if (!ptep) {
+		sentinel_note_unwatched(s, chunk, nr, nr + ((end - start) >> PAGE_SHIFT));
 		return 0;
+	}
 	for (; start < end; start += PAGE_SIZE, nr++, ptep++) {
-		if (test_bit(nr, chunk->touched))
+		pte_t pte = READ_ONCE(*ptep);
+
+		if (test_bit(nr, chunk->touched)) {
 			pages->settled++;
-		else if (sentinel_arm_page(s, chunk, nr, ptep))
+			continue;
+		}
+		if (test_bit(nr, chunk->armed) && !pte_protnone(pte))
+			sentinel_note_gap(s, chunk, nr);
+		if (sentinel_arm_page(s, chunk, nr, ptep))
 			pages->armed++;
-		else if (test_bit(nr, chunk->armed) && pte_protnone(READ_ONCE(*ptep)))
+		else if (test_bit(nr, chunk->armed))
 			pages->settled++;
+		else if (!pte_none(pte))
+			sentinel_note_unwatched(s, chunk, nr, nr + 1);
 	}
 	spin_unlock(ptl);
 	return 0;
@@ -141,7 +151,7 @@ static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 			vma = find_vma(s->mm, address);
 		if (!vma || address < vma->vm_start || !sentinel_vma_fit(vma))
 			continue; /* PROT_NONE for a reason of its own now */
-		sentinel_pte_restore(vma, &table[nr], false);
+		sentinel_pte_restore(vma, &table[nr], false, true);
 		done++;
 	}
 	if (table)

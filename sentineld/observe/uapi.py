@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import ctypes
 
-VERSION = 1
+VERSION = 2
 
 FEATURE_SKIP = 1 << 0
 FEATURE_BIRTHS = 1 << 1
+FEATURE_UNKNOWN = 1 << 2
+FEATURE_PRECISE_WRITE = 1 << 3
+FEATURE_REARM = 1 << 4
+
+ATTACH_PRECISE_WRITE = 1 << 0
+
+REARM_US_MIN = 1000
+REARM_US_MAX = 10_000_000
 
 EPOCH_RESIDENCY = 1 << 0
 
@@ -40,7 +48,9 @@ class Attach(ctypes.Structure):
         ("pid", ctypes.c_int32),
         ("flags", ctypes.c_uint32),
         ("log_records", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 4),
+        ("rearm_us", ctypes.c_uint32),
+        ("reserved32", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint64 * 3),
     )
 
 
@@ -76,7 +86,9 @@ class Stats(ctypes.Structure):
         ("lost", ctypes.c_uint64),
         ("armed_pages", ctypes.c_uint64),
         ("passed_on", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 11),
+        ("unarmed", ctypes.c_uint64),
+        ("rearms", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 9),
     )
 
 
