@@ -41,8 +41,8 @@ static long ioctl_attach(struct file *file, void __user *arg)
 	if ((attach.flags & ~SENTINEL_ATTACH_PRECISE_WRITE) || attach.reserved32 ||
 	    !is_zero(attach.reserved, sizeof(attach.reserved)))
 		return -EINVAL;
-	if (attach.rearm_us && (attach.rearm_us < SENTINEL_REARM_US_MIN ||
-				attach.rearm_us > SENTINEL_REARM_US_MAX))
+	if (attach.rearm_us &&
+	    (attach.rearm_us < SENTINEL_REARM_US_MIN || attach.rearm_us > SENTINEL_REARM_US_MAX))
 		return -EINVAL;
 	if (!capable(CAP_SYS_PTRACE))
 		return -EPERM;

@@ -30,6 +30,10 @@ PLAIN = [
     "close",
     "kill",
     "end",
+    "unknown",
+    "moved",
+    "writes",
+    "again",
     "stress",
 ]
 SPECIAL = ["swap", "tracepoint", "unhooked"]

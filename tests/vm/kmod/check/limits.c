@@ -21,10 +21,15 @@
 
 static int attach_raw(int fd, pid_t pid, uint64_t records, uint32_t flags, uint64_t reserved)
 {
-	struct sentinel_attach attach = {.pid = pid, .flags = flags, .log_records = records};
+	return attach_as(fd, (struct sentinel_attach){.pid = pid,
+						      .flags = flags,
+						      .log_records = records,
+						      .reserved = {0, 0, reserved}});
+}
 
-	attach.reserved[3] = reserved;
-	return ioctl(fd, SENTINEL_IOC_ATTACH, &attach) ? -errno : 0;
+static int attach_rearming(int fd, pid_t pid, uint32_t rearm_us)
+{
+	return attach_as(fd, (struct sentinel_attach){.pid = pid, .log_records = 4096, .rearm_us = rearm_us});
 }
 
 static int range_reserved(int fd, unsigned long command, uint64_t start)
@@ -72,8 +77,10 @@ static void check_attach(int fd, pid_t pid)
 	SAYS(EINVAL, attach_raw(fd, pid, 2048, 0, 0));
 	SAYS(EINVAL, attach_raw(fd, pid, 1 << 25, 0, 0));
 	SAYS(EINVAL, attach_raw(fd, pid, 6000, 0, 0));
-	SAYS(EINVAL, attach_raw(fd, pid, 4096, 1, 0));
+	SAYS(EINVAL, attach_raw(fd, pid, 4096, 2, 0));
 	SAYS(EINVAL, attach_raw(fd, pid, 4096, 0, 1));
+	SAYS(EINVAL, attach_rearming(fd, pid, SENTINEL_REARM_US_MIN - 1));
+	SAYS(EINVAL, attach_rearming(fd, pid, SENTINEL_REARM_US_MAX + 1));
 	SAYS(ESRCH, attach_raw(fd, ended, 4096, 0, 0));
 	SAYS(ESRCH, attach_raw(fd, 0, 4096, 0, 0));
 	SAYS(ESRCH, attach_raw(fd, -1, 4096, 0, 0));
