@@ -48,6 +48,16 @@ static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 #endif
 }
 
+/* The same for a PMD entry that maps a huge page. */
+static inline pmd_t sentinel_pmd_mkwrite(pmd_t pmd)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
+	return pmd_clear_saveddirty(pmd_mkwrite_novma(pmd));
+#else
+	return pmd_mkwrite(pmd);
+#endif
+}
+
 /*
  * The function that moves pages for mremap(), as long as it takes its arguments
  * (vma, old_addr, new_vma, new_addr, len, ...) in registers; 6.15 made them a struct.

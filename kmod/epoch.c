@@ -65,6 +65,12 @@ static void record_late(struct sentinel_session *s, unsigned long address, u32 e
 	trace_page_access(s->tgid, address, epoch, node, flags);
 }
 
+static u8 late_flags(const struct ended *ended, unsigned int nr)
+{
+	return (test_bit(nr, ended->born) ? SENTINEL_ACCESS_BIRTH : 0) |
+	       (test_bit(nr, ended->written) ? SENTINEL_ACCESS_WRITE : 0);
+}
+
 /* Records runs of pages in which an access, or with AGAIN a write, may have been missed. */
 static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   const unsigned long *pages, u32 epoch, u8 flags)
@@ -118,8 +124,7 @@ static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk
 		sentinel_clear_armed(s, chunk, nr);
 	if (test_bit(nr, ended->late))
 		record_late(s, address, ended->epoch, sentinel_pte_page(pte),
-			    (test_bit(nr, ended->born) ? SENTINEL_ACCESS_BIRTH : 0) |
-				    (test_bit(nr, ended->written) ? SENTINEL_ACCESS_WRITE : 0));
+			    late_flags(ended, nr));
 	if (!test_bit(nr, chunk->active))
 		return false;
 	if (!test_bit(nr, s->precise_writes ? ended->written : ended->touched) &&
@@ -144,18 +149,31 @@ static void settle_foreign(struct sentinel_session *s, struct sentinel_chunk *ch
 	sentinel_note_unwatched(s, chunk, nr, nr + 1);
 }
 
-/* A chunk that one huge page maps: nothing in it is armed. */
-static void settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
-			struct ended *ended)
+/* A chunk that one huge page maps, whose lock is held; pages armed. */
+static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
+		       struct ended *ended, pmd_t *pmd)
 {
+	bool writable = pmd_write(READ_ONCE(*pmd));
 	unsigned int nr;
+	bool armed;
 
+	/* before its bits go: a page that was born into the huge page */
+	for_each_set_bit(nr, ended->late, SENTINEL_CHUNK_PAGES)
+		record_late(s, chunk->base + ((unsigned long)nr << PAGE_SHIFT), ended->epoch,
+			    pmd_page(READ_ONCE(*pmd)), late_flags(ended, nr));
 	for_each_set_bit(nr, chunk->armed, SENTINEL_CHUNK_PAGES)
 		sentinel_clear_armed(s, chunk, nr);
-	bitmap_andnot(ended->unknown, chunk->active, ended->touched, SENTINEL_CHUNK_PAGES);
-	for_each_set_bit(nr, ended->late, SENTINEL_CHUNK_PAGES)
-		settle_page(s, chunk, ended, nr, NULL);
-	sentinel_note_unwatched(s, chunk, 0, SENTINEL_CHUNK_PAGES);
+	if (sentinel_huge_settle(s, chunk, pmd, &armed))
+		bitmap_andnot(ended->unknown, chunk->active, ended->touched, SENTINEL_CHUNK_PAGES);
+	else
+		bitmap_andnot(ended->unknown, ended->lost, ended->touched, SENTINEL_CHUNK_PAGES);
+	if (s->precise_writes && writable) {
+		bitmap_andnot(ended->look, ended->touched, ended->written, SENTINEL_CHUNK_PAGES);
+		bitmap_or(ended->unknown, ended->unknown, ended->look, SENTINEL_CHUNK_PAGES);
+	}
+	if (!chunk->huge_armed)
+		sentinel_note_unwatched(s, chunk, 0, SENTINEL_CHUNK_PAGES);
+	return armed ? SENTINEL_CHUNK_PAGES : 0;
 }
 
 static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk,
@@ -197,17 +215,22 @@ static u64 settle_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 	DECLARE_BITMAP(writes, SENTINEL_CHUNK_PAGES);
 	struct ended ended;
 	spinlock_t *ptl;
-	pte_t *table;
-	u64 armed = 0;
+	pmd_t *huge;
+	u64 armed;
 
 	take(s, chunk, &ended);
-	table = sentinel_chunk_lock(s, chunk, &ptl);
-	if (!table && sentinel_chunk_huge(s, chunk))
-		settle_huge(s, chunk, &ended);
-	else
-		armed = settle_table(s, chunk, &ended, table);
-	if (table)
+	huge = sentinel_chunk_huge_lock(s, chunk, &ptl);
+	if (huge) {
+		armed = settle_huge(s, chunk, &ended, huge);
 		spin_unlock(ptl);
+	} else {
+		pte_t *table = sentinel_chunk_lock(s, chunk, &ptl);
+
+		sentinel_huge_forget(s, chunk);
+		armed = settle_table(s, chunk, &ended, table);
+		if (table)
+			spin_unlock(ptl);
+	}
 	bitmap_and(writes, ended.unknown, ended.touched, SENTINEL_CHUNK_PAGES);
 	bitmap_andnot(ended.unknown, ended.unknown, ended.touched, SENTINEL_CHUNK_PAGES);
 	record_unknown(s, chunk, ended.unknown, ended.epoch, 0);

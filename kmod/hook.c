@@ -81,13 +81,21 @@ static bool session_fault(struct sentinel_session *s, struct vm_area_struct *vma
 			return false;
 		}
 	}
-	if (!test_bit(nr, chunk->active) && !test_bit(nr, chunk->armed))
+	if (!test_bit(nr, chunk->active) && !test_bit(nr, chunk->armed) &&
+	    !READ_ONCE(chunk->huge_armed))
 		return false;
 
 	pmd = sentinel_pmd(vma->vm_mm, address, &next);
 	if (pmd)
 		ptep = sentinel_pte_lock(vma->vm_mm, pmd, address, &ptl);
 	if (!ptep) {
+		pmd_t *huge = sentinel_huge_lock(vma->vm_mm, address, &ptl);
+
+		if (huge) {
+			resolved = sentinel_huge_fault(s, chunk, vma, huge, flags);
+			spin_unlock(ptl);
+			return resolved;
+		}
 		note_absent(s, chunk, nr, !pmd || pmd_none(READ_ONCE(*pmd)), write);
 		return false;
 	}

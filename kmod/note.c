@@ -76,6 +76,42 @@ out:
 	spin_unlock(&s->lock);
 }
 
+/* Notes an access to a huge page, which is one to all watched pages of the chunk. */
+void sentinel_note_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, bool was_armed,
+			u8 node, bool write)
+{
+	DECLARE_BITMAP(pages, SENTINEL_CHUNK_PAGES);
+	u8 flags = write ? SENTINEL_ACCESS_WRITE : 0;
+	unsigned int first, last;
+
+	spin_lock(&s->lock);
+	bitmap_andnot(pages, chunk->active, chunk->touched, SENTINEL_CHUNK_PAGES);
+	if (bitmap_empty(pages, SENTINEL_CHUNK_PAGES)) {
+		bitmap_andnot(pages, chunk->active, chunk->written, SENTINEL_CHUNK_PAGES);
+		if (was_armed)
+			bitmap_copy(pages, chunk->active, SENTINEL_CHUNK_PAGES);
+		else if (!write || !s->precise_writes)
+			bitmap_zero(pages, SENTINEL_CHUNK_PAGES);
+		flags |= SENTINEL_ACCESS_AGAIN;
+	}
+	bitmap_or(chunk->touched, chunk->touched, pages, SENTINEL_CHUNK_PAGES);
+	if (write)
+		bitmap_or(chunk->written, chunk->written, pages, SENTINEL_CHUNK_PAGES);
+	for_each_set_bitrange(first, last, pages, SENTINEL_CHUNK_PAGES)
+	{
+		sentinel_chunk_queue(s, chunk);
+		s->hits++;
+		sentinel_log_append(s, (struct sentinel_access){
+					       .page = (chunk->base >> PAGE_SHIFT) + first,
+					       .epoch = chunk->epoch,
+					       .node = node,
+					       .flags = flags,
+					       .more_pages = last - first - 1,
+				       });
+	}
+	spin_unlock(&s->lock);
+}
+
 void sentinel_note_passed_on(struct sentinel_session *s)
 {
 	spin_lock(&s->lock);

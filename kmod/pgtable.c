@@ -84,22 +84,6 @@ pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *ch
 	return pmd ? sentinel_pte_lock(s->mm, pmd, chunk->base, ptl) : NULL;
 }
 
-/* Whether one huge page maps the chunk; mmap_lock is held. */
-bool sentinel_chunk_huge(struct sentinel_session *s, struct sentinel_chunk *chunk)
-{
-	struct vm_area_struct *vma = find_vma(s->mm, chunk->base);
-	unsigned long end;
-	pmd_t *pmd, value;
-
-	if (!vma || vma->vm_start >= chunk->base + PMD_SIZE)
-		return false;
-	pmd = sentinel_pmd(s->mm, chunk->base, &end);
-	if (!pmd)
-		return false;
-	value = READ_ONCE(*pmd);
-	return pmd_present(value) && pmd_leaf(value);
-}
-
 /* The page of a present PTE in a VMA that is fit, NULL for the zero page and the like. */
 struct page *sentinel_pte_page(pte_t pte)
 {

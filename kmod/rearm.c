@@ -14,11 +14,19 @@ static u64 rearm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
 	unsigned int nr;
 	spinlock_t *ptl;
 	pte_t *table;
+	pmd_t *huge;
 	u64 armed = 0;
 
 	spin_lock(&s->lock);
 	bitmap_and(again, chunk->touched, chunk->active, SENTINEL_CHUNK_PAGES);
 	spin_unlock(&s->lock);
+	huge = sentinel_chunk_huge_lock(s, chunk, &ptl);
+	if (huge) {
+		armed = !bitmap_empty(again, SENTINEL_CHUNK_PAGES) &&
+			sentinel_huge_arm(s, chunk, huge);
+		spin_unlock(ptl);
+		return armed;
+	}
 	table = sentinel_chunk_lock(s, chunk, &ptl);
 	if (!table)
 		return 0;

@@ -44,6 +44,7 @@ struct sentinel_chunk {
 	struct list_head dirty; /* in session->dirty while queued */
 	u32 epoch; /* of the accesses noted since it was queued */
 	bool queued;
+	bool huge_armed; /* its one PMD entry is PROT_NONE, by us; under that entry's lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* to be watched, until disarmed */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE, by us */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
@@ -128,11 +129,22 @@ pmd_t *sentinel_pmd(struct mm_struct *mm, unsigned long address, unsigned long *
 pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address, spinlock_t **ptl);
 pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   spinlock_t **ptl);
-bool sentinel_chunk_huge(struct sentinel_session *s, struct sentinel_chunk *chunk);
 struct page *sentinel_pte_page(pte_t pte);
 bool sentinel_pte_arm(pte_t *ptep);
 pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accessed, bool writable);
 void sentinel_flush_tlb(struct mm_struct *mm);
+
+/* huge.c */
+pmd_t *sentinel_huge_lock(struct mm_struct *mm, unsigned long address, spinlock_t **ptl);
+pmd_t *sentinel_chunk_huge_lock(struct sentinel_session *s, struct sentinel_chunk *chunk,
+				spinlock_t **ptl);
+bool sentinel_huge_arm(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd);
+u64 sentinel_huge_disarm(struct sentinel_session *s, struct sentinel_chunk *chunk);
+bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			 struct vm_area_struct *vma, pmd_t *pmd, unsigned int flags);
+bool sentinel_huge_settle(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd,
+			  bool *armed);
+void sentinel_huge_forget(struct sentinel_session *s, struct sentinel_chunk *chunk);
 
 /* walk.c */
 bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
@@ -162,6 +174,8 @@ u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 		      bool was_armed, u8 node, u8 *flags);
 void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 			bool born, bool write);
+void sentinel_note_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, bool was_armed,
+			u8 node, bool write);
 void sentinel_note_passed_on(struct sentinel_session *s);
 void sentinel_note_unwatched(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			     unsigned int first, unsigned int last);

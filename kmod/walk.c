@@ -68,6 +68,31 @@ struct arm_count {
 	u64 settled; /* armed before, or accessed in this epoch and armed with the next */
 };
 
+static void arm_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned long start,
+		     unsigned long end, struct arm_count *pages)
+{
+	unsigned int nr = sentinel_page_nr(start);
+	unsigned int count = (end - start) >> PAGE_SHIFT;
+	spinlock_t *ptl;
+	pmd_t *pmd = sentinel_chunk_huge_lock(s, chunk, &ptl);
+	bool armed = false, done = false;
+
+	if (pmd) {
+		if (test_bit(nr, chunk->touched))
+			done = true;
+		else
+			armed = sentinel_huge_arm(s, chunk, pmd);
+		done |= chunk->huge_armed;
+		spin_unlock(ptl);
+	}
+	if (armed)
+		pages->armed += count;
+	else if (done)
+		pages->settled += count;
+	else
+		sentinel_note_unwatched(s, chunk, nr, nr + count);
+}
+
 static int arm_table(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
 		     unsigned long start, unsigned long end, u64 *count)
 {
@@ -82,7 +107,7 @@ static int arm_table(struct sentinel_session *s, struct sentinel_area *area, pmd
 		return -ENOMEM;
 	ptep = sentinel_pte_lock(s->mm, pmd, start, &ptl);
 	if (!ptep) {
-		sentinel_note_unwatched(s, chunk, nr, nr + ((end - start) >> PAGE_SHIFT));
+		arm_huge(s, chunk, start, end, pages);
 		return 0;
 	}
 	for (; start < end; start += PAGE_SIZE, nr++, ptep++) {
@@ -138,8 +163,9 @@ static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 	pte_t *table;
 	u64 done = 0;
 
+	done = sentinel_huge_disarm(s, chunk);
 	if (find_next_bit(chunk->armed, last, first) >= last)
-		return 0;
+		return done;
 	table = sentinel_chunk_lock(s, chunk, &ptl);
 	for (nr = first; (nr = find_next_bit(chunk->armed, last, nr)) < last; nr++) {
 		unsigned long address = chunk->base + ((unsigned long)nr << PAGE_SHIFT);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is refused and how; a full log; huge ranges; huge pages. */
+/* What is refused and how; a full log; huge ranges. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -250,36 +250,6 @@ void check_sparse(void)
 	CHECK(sampler_stats(&sampler).births == 300, "a birth in a disarmed part");
 	printf("sparse: 256 GiB with 1500 pages: ADD_RANGE %.4f s, ARM %.4f s (of this machine)\n",
 	       added - start, ended - armed);
-	sampler_close(&sampler);
-	target_stop(&target);
-}
-
-static uint64_t map_huge(uint64_t bytes, uint64_t unused)
-{
-	uint64_t address = reserve(bytes + (2 << 20), 0);
-
-	(void)unused;
-	address = (address + (2 << 20) - 1) >> 21 << 21;
-	madvise((void *)address, bytes, MADV_HUGEPAGE);
-	write_pages(address, bytes / PAGE);
-	return address;
-}
-
-/* Huge pages are left alone and reported as skipped. */
-void check_huge(void)
-{
-	struct target target = target_start();
-	uint64_t address = target_call(&target, map_huge, 4 << 20, 0);
-	struct sampler sampler = sampler_open(target.pid, 4096);
-	struct sentinel_range range;
-
-	sampler_add(&sampler, address, 1024);
-	range = sampler_arm(&sampler, address, 1024);
-	CHECK(range.pages_done == 0 && range.pages_skipped == 1024, "%llu armed: are huge pages off?",
-	      range.pages_done);
-	CHECK(!epoch_call(sampler.fd, SENTINEL_EPOCH_RESIDENCY, NULL), "EPOCH");
-	CHECK(target_call(&target, read_pages, address, 1024) == 1024 * 1023 / 2, "data");
-	CHECK(sampler_count(&sampler, address, 1024, ANY_NODE) == 0, "a huge page was logged");
 	sampler_close(&sampler);
 	target_stop(&target);
 }
