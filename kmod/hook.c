@@ -222,7 +222,7 @@ u32 sentinel_hook_features(void)
 	mutex_lock(&hook_mutex);
 	if (attached)
 		features = SENTINEL_FEATURE_BIRTHS | SENTINEL_FEATURE_PRECISE_WRITE |
-			   SENTINEL_FEATURE_REARM;
+			   SENTINEL_FEATURE_REARM | SENTINEL_FEATURE_AGE | SENTINEL_FEATURE_HUGE;
 	if (attached && sentinel_notify_hooked())
 		features |= SENTINEL_FEATURE_UNKNOWN;
 	if (attached == &skip_ops)

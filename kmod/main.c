@@ -62,7 +62,7 @@ static long ioctl_attach(struct file *file, void __user *arg)
 	return 0;
 }
 
-/* ARM, DISARM and REMOVE_RANGE as far as they walk; s->control and mmap_lock are held. */
+/* What a range ioctl does to page tables; s->control and mmap_lock are held. */
 static int walk_range(struct sentinel_session *s, struct sentinel_area *area, unsigned int cmd,
 		      struct sentinel_range *range)
 {
@@ -70,6 +70,8 @@ static int walk_range(struct sentinel_session *s, struct sentinel_area *area, un
 
 	if (cmd == SENTINEL_IOC_ARM)
 		return sentinel_arm(s, area, range);
+	if (cmd == SENTINEL_IOC_AGE)
+		return sentinel_age(s, area, range);
 	ret = sentinel_disarm(s, area, range);
 	if (!ret && cmd == SENTINEL_IOC_REMOVE_RANGE)
 		sentinel_epoch_settle(s, area);
@@ -172,6 +174,7 @@ static long sentinel_ioctl(struct file *file, unsigned int cmd, unsigned long ar
 	case SENTINEL_IOC_REMOVE_RANGE:
 	case SENTINEL_IOC_ARM:
 	case SENTINEL_IOC_DISARM:
+	case SENTINEL_IOC_AGE:
 		ret = ioctl_range(s, cmd, arg);
 		break;
 	case SENTINEL_IOC_EPOCH:

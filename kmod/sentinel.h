@@ -156,6 +156,20 @@ int sentinel_disarm(struct sentinel_session *s, struct sentinel_area *area,
 void sentinel_disarm_all(struct sentinel_session *s);
 void sentinel_count_resident(struct sentinel_session *s);
 
+/*
+ * Calls visit for each page table, and each huge page, that holds anything of
+ * [start, end) in fit VMAs; mmap_lock is held. count is the visitor's own.
+ */
+typedef int (*sentinel_visit_t)(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
+				unsigned long start, unsigned long end, u64 *count);
+int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area,
+			  unsigned long start, unsigned long end, sentinel_visit_t visit,
+			  u64 *count);
+
+/* age.c */
+int sentinel_age(struct sentinel_session *s, struct sentinel_area *area,
+		 struct sentinel_range *range);
+
 /* epoch.c */
 int sentinel_epoch_advance(struct sentinel_session *s, struct sentinel_epoch *epoch);
 void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *area);

@@ -33,6 +33,8 @@
 #define SENTINEL_FEATURE_UNKNOWN (1u << 2) /* pages that others un-armed are logged */
 #define SENTINEL_FEATURE_PRECISE_WRITE (1u << 3) /* SENTINEL_ATTACH_PRECISE_WRITE is known */
 #define SENTINEL_FEATURE_REARM (1u << 4) /* sentinel_attach.rearm_us is known */
+#define SENTINEL_FEATURE_AGE (1u << 5) /* SENTINEL_IOC_AGE is known */
+#define SENTINEL_FEATURE_HUGE (1u << 6) /* huge pages are armed, as a whole */
 
 struct sentinel_info {
 	__u32 version;
@@ -58,7 +60,7 @@ struct sentinel_attach {
 	__u64 reserved[3];
 };
 
-/* ADD_RANGE, REMOVE_RANGE, ARM, DISARM; ARM and DISARM take any part of the added ranges */
+/* ADD_RANGE, REMOVE_RANGE, ARM, DISARM, AGE; the last three take any part of the added ranges */
 struct sentinel_range {
 	__u64 start;
 	__u64 bytes;
@@ -68,7 +70,7 @@ struct sentinel_range {
 	 * arms it), counts as neither.
 	 */
 	__u64 pages_done; /* pages armed or disarmed by this call */
-	__u64 pages_skipped; /* absent, zero page, huge page, foreign or not armable */
+	__u64 pages_skipped; /* absent, zero page, part of a huge page, foreign or not armable */
 	__u64 reserved[2];
 };
 
@@ -109,6 +111,13 @@ struct sentinel_epoch_fd {
 #define SENTINEL_IOC_EPOCH _IOWR(SENTINEL_IOC_MAGIC, 0x06, struct sentinel_epoch)
 #define SENTINEL_IOC_EPOCH_FD _IOR(SENTINEL_IOC_MAGIC, 0x07, struct sentinel_epoch_fd)
 #define SENTINEL_IOC_STATS _IOR(SENTINEL_IOC_MAGIC, 0x08, struct sentinel_stats)
+/*
+ * Temperature without faults: logs as AGED which pages of a part of the added
+ * ranges have their accessed bit set, and clears it. pages_done of them are;
+ * pages_skipped are absent or were not accessed since the last AGE. The kernel's
+ * reclaim reads the same bits: to it the pages look colder than they are.
+ */
+#define SENTINEL_IOC_AGE _IOWR(SENTINEL_IOC_MAGIC, 0x09, struct sentinel_range)
 
 /*
  * The access log: mmap(NULL, SENTINEL_LOG_OFFSET + log_records * 16, READ|WRITE,
@@ -149,6 +158,7 @@ struct sentinel_log {
 #define SENTINEL_ACCESS_BIRTH (1u << 1) /* the page was absent (or the zero page, and written) */
 #define SENTINEL_ACCESS_UNKNOWN (1u << 2) /* no access seen, but one may have been missed */
 #define SENTINEL_ACCESS_AGAIN (1u << 3) /* not the page's first record in this epoch */
+#define SENTINEL_ACCESS_AGED (1u << 4) /* accessed since the last AGE, in whatever epoch */
 #define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* no access: page = number of resident pages on node */
 
 struct sentinel_access {

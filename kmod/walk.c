@@ -25,15 +25,10 @@ bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	return true;
 }
 
-/*
- * Calls visit for each page table that holds anything of [start, end) in fit
- * VMAs; mmap_lock is held. Empty upper levels are stepped over at once.
- */
-typedef int (*visit_t)(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
-		       unsigned long start, unsigned long end, u64 *count);
-
-static int visit_tables(struct sentinel_session *s, struct sentinel_area *area, unsigned long start,
-			unsigned long end, visit_t visit, u64 *count)
+/* Empty upper levels are stepped over at once. */
+int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area,
+			  unsigned long start, unsigned long end, sentinel_visit_t visit,
+			  u64 *count)
 {
 	struct vm_area_struct *vma;
 	unsigned long next;
@@ -142,7 +137,7 @@ int sentinel_arm(struct sentinel_session *s, struct sentinel_area *area,
 	if (ret)
 		return ret;
 	inc_tlb_flush_pending(s->mm);
-	ret = visit_tables(s, area, range->start, end, arm_table, &pages.armed);
+	ret = sentinel_visit_tables(s, area, range->start, end, arm_table, &pages.armed);
 	if (pages.armed)
 		sentinel_flush_tlb(s->mm);
 	dec_tlb_flush_pending(s->mm);
@@ -261,6 +256,6 @@ void sentinel_count_resident(struct sentinel_session *s)
 
 	memset(s->resident, 0, nr_node_ids * sizeof(*s->resident));
 	for (i = 0; table && i < table->count; i++)
-		visit_tables(s, table->area[i], table->area[i]->start, table->area[i]->end,
-			     count_table, s->resident);
+		sentinel_visit_tables(s, table->area[i], table->area[i]->start, table->area[i]->end,
+				      count_table, s->resident);
 }

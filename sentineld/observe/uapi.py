@@ -16,6 +16,8 @@ FEATURE_BIRTHS = 1 << 1
 FEATURE_UNKNOWN = 1 << 2
 FEATURE_PRECISE_WRITE = 1 << 3
 FEATURE_REARM = 1 << 4
+FEATURE_AGE = 1 << 5
+FEATURE_HUGE = 1 << 6
 
 ATTACH_PRECISE_WRITE = 1 << 0
 
@@ -128,3 +130,4 @@ IOC_DISARM = _ioc(_READ | _WRITE, 0x05, Range)
 IOC_EPOCH = _ioc(_READ | _WRITE, 0x06, Epoch)
 IOC_EPOCH_FD = _ioc(_READ, 0x07, EpochFd)
 IOC_STATS = _ioc(_READ, 0x08, Stats)
+IOC_AGE = _ioc(_READ | _WRITE, 0x09, Range)

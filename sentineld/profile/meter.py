@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.observe.model import ACCESS_AGAIN, ACCESS_RESIDENCY, ACCESS_UNKNOWN
+from sentineld.observe.model import ACCESS_AGAIN, ACCESS_RESIDENCY, ACCESS_UNKNOWN, NO_ACCESS
 from sentineld.tiers import Tiers
 
 
@@ -85,7 +85,7 @@ def meter_step(
     residency = (samples["flags"] & ACCESS_RESIDENCY) != 0
     unknown = inside & ((samples["flags"] & ACCESS_UNKNOWN) != 0)
     again = (samples["flags"] & ACCESS_AGAIN) != 0
-    accesses = inside & ~residency & ~unknown & ~again
+    accesses = inside & ((samples["flags"] & NO_ACCESS) == 0) & ~again
     resident = np.zeros((count, len(tiers.tiers)), np.int64)
     known = inside & residency & (tier >= 0)
     np.add.at(

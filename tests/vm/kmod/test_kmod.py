@@ -34,6 +34,7 @@ PLAIN = [
     "moved",
     "writes",
     "again",
+    "age",
     "stress",
 ]
 SPECIAL = ["swap", "tracepoint", "unhooked"]

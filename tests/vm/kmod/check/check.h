@@ -80,7 +80,7 @@ size_t sampler_drain(struct sampler *sampler, struct sentinel_access **out);
 /* Takes all records and counts those of pages in [address, address + pages), on NODE. */
 size_t sampler_count(struct sampler *sampler, uint64_t address, uint64_t pages, int node);
 /* Takes all records and counts pages with each combination of access flags: found[flags]. */
-void sampler_count_flags(struct sampler *sampler, uint64_t address, uint64_t pages, uint64_t found[16]);
+void sampler_count_flags(struct sampler *sampler, uint64_t address, uint64_t pages, uint64_t found[32]);
 
 uint32_t mix(uint32_t a, uint32_t b); /* a hash: what the target does is a function of it */
 void move_to(pid_t pid, uint64_t address, uint64_t pages, int node);
@@ -99,6 +99,7 @@ void check_unknown(void);
 void check_moved(void);
 void check_writes(void);
 void check_again(void);
+void check_age(void);
 void check_epoch_fd(void);
 void check_fork(void);
 void check_close(void);

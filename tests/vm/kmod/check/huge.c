@@ -32,7 +32,7 @@ static uint64_t drop_page(uint64_t address, uint64_t unused)
 static void found_is(struct sampler *sampler, uint64_t address, const char *what, uint64_t reads,
 		     uint64_t writes, uint64_t births, uint64_t unknown)
 {
-	uint64_t found[16];
+	uint64_t found[32];
 
 	sampler_count_flags(sampler, address, 2 * HUGE, found);
 	CHECK(found[0] == reads && found[SENTINEL_ACCESS_WRITE] == writes &&

@@ -35,6 +35,7 @@ static const struct {
 	{"moved", check_moved},
 	{"writes", check_writes},
 	{"again", check_again},
+	{"age", check_age},
 	{"stress", check_stress},
 	{"swap", check_swap},
 	{"tracepoint", check_tracepoint},

@@ -160,17 +160,17 @@ size_t sampler_count(struct sampler *sampler, uint64_t address, uint64_t pages, 
 	return count;
 }
 
-void sampler_count_flags(struct sampler *sampler, uint64_t address, uint64_t pages, uint64_t found[16])
+void sampler_count_flags(struct sampler *sampler, uint64_t address, uint64_t pages, uint64_t found[32])
 {
 	struct sentinel_access *records;
 	size_t total = sampler_drain(sampler, &records);
 
-	memset(found, 0, 16 * sizeof(*found));
+	memset(found, 0, 32 * sizeof(*found));
 	for (size_t i = 0; i < total; i++) {
 		for (uint64_t page = records[i].page; page <= records[i].page + records[i].more_pages;
 		     page++) {
 			if (page - address / PAGE < pages)
-				found[records[i].flags & 15]++;
+				found[records[i].flags & 31]++;
 		}
 	}
 	free(records);

@@ -73,13 +73,13 @@ static uint64_t map_file(uint64_t address, uint64_t pages)
 static void epoch_says(struct sampler *sampler, struct target *target, const char *what, target_call_t call,
 		       uint64_t address, uint64_t unknown, uint64_t accessed_next)
 {
-	uint64_t found[16];
+	uint64_t found[32];
 
 	target_call(target, call, address, PART);
 	sampler_epoch(sampler);
 	sampler_count_flags(sampler, address, PART, found);
 	CHECK(found[UNKNOWN] == unknown, "%s: %lu pages unknown, not %lu", what, found[UNKNOWN], unknown);
-	for (int flags = 0; flags < 16; flags++)
+	for (int flags = 0; flags < 32; flags++)
 		CHECK(flags == UNKNOWN || !found[flags], "%s: %lu records %d", what, found[flags], flags);
 	target_call(target, read_pages, address, PART);
 	sampler_epoch(sampler);
@@ -95,7 +95,7 @@ void check_unknown(void)
 	struct target target = target_start();
 	uint64_t address = target_call(&target, map_pages, PAGES, 1);
 	struct sampler sampler = sampler_open(target.pid, 1 << 14);
-	uint64_t found[16];
+	uint64_t found[32];
 
 	sampler_add(&sampler, address, PAGES);
 	CHECK(sampler_arm(&sampler, address, PAGES).pages_done == PAGES, "arm");
@@ -140,7 +140,7 @@ void check_moved(void)
 {
 	struct target target = target_start();
 	uint64_t address = target_call(&target, map_pages, PAGES, 0);
-	uint64_t found[16], unknown, moved = 0;
+	uint64_t found[32], unknown, moved = 0;
 	struct sampler sampler;
 
 	target_call(&target, bind_pages, address, PAGES << 8);

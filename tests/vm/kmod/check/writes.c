@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What attach can ask for besides: writes after reads, and how often a page is accessed. */
+/* What can be asked for besides: writes after reads, how often, and temperature without faults. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -20,7 +20,7 @@ static uint64_t read_and_write(uint64_t address, uint64_t pages)
 static void check_flags(struct sampler *sampler, uint64_t address, uint64_t reads, uint64_t writes,
 			uint64_t later_writes)
 {
-	uint64_t found[16];
+	uint64_t found[32];
 
 	sampler_count_flags(sampler, address, PAGES, found);
 	CHECK(found[0] == reads && found[WRITE] == writes && found[WRITE | AGAIN] == later_writes,
@@ -83,7 +83,7 @@ void check_again(void)
 		.log_records = 1 << 18,
 		.rearm_us = 2000,
 	});
-	uint64_t found[16], rounds;
+	uint64_t found[32], rounds;
 
 	sampler_add(&sampler, address, PAGES);
 	sampler_arm(&sampler, address, PAGES);
@@ -102,5 +102,41 @@ void check_again(void)
 	sampler_close(&sampler);
 	CHECK(target_call(&target, read_pages, address, PAGES) == PAGES * (PAGES - 1) / 2, "data");
 	printf("again: %lu rounds of re-arming in an epoch\n", rounds);
+	target_stop(&target);
+}
+
+void check_age(void)
+{
+	struct target target = target_start();
+	uint64_t address = target_call(&target, map_pages, PAGES, 1);
+	struct sampler sampler = sampler_open(target.pid, 4096);
+	struct sentinel_range range;
+	uint64_t found[32];
+
+	sampler_add(&sampler, address, PAGES);
+	CHECK(!range_call(sampler.fd, SENTINEL_IOC_AGE, address, PAGES * PAGE, &range), "AGE");
+	CHECK(range.pages_done == PAGES, "%llu pages were written", range.pages_done);
+	for (int round = 0; round < 20; round++) {
+		uint64_t hot = address + (round % 2 ? THIRD * PAGE : 0);
+
+		sampler_count(&sampler, address, PAGES, ANY_NODE);
+		target_call(&target, read_pages, hot, THIRD);
+		CHECK(!range_call(sampler.fd, SENTINEL_IOC_AGE, address, PAGES * PAGE, &range), "AGE");
+		CHECK(range.pages_done == THIRD && range.pages_skipped == PAGES - THIRD, "round %d: %llu hot",
+		      round, range.pages_done);
+		sampler_count_flags(&sampler, hot, THIRD, found);
+		CHECK(found[SENTINEL_ACCESS_AGED] == THIRD, "round %d: %lu logged", round,
+		      found[SENTINEL_ACCESS_AGED]);
+	}
+	/* armed pages are seen by their faults and age as others do */
+	sampler_arm(&sampler, address, PAGES);
+	target_call(&target, read_pages, address, THIRD);
+	CHECK(!range_call(sampler.fd, SENTINEL_IOC_AGE, address, PAGES * PAGE, &range), "AGE");
+	CHECK(range.pages_done == THIRD, "%llu armed pages were hot", range.pages_done);
+	sampler_count_flags(&sampler, address, PAGES, found);
+	CHECK(found[0] == THIRD && found[SENTINEL_ACCESS_AGED] == THIRD, "%lu hit, %lu aged", found[0],
+	      found[SENTINEL_ACCESS_AGED]);
+	printf("age: %lu hot pages of %lu found 20 times, without a fault\n", THIRD, PAGES);
+	sampler_close(&sampler);
 	target_stop(&target);
 }
