@@ -30,8 +30,8 @@ u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 		goto out;
 	first = !__test_and_set_bit(nr, chunk->touched);
 	first_write = (*flags & SENTINEL_ACCESS_WRITE) && !__test_and_set_bit(nr, chunk->written);
-	/* armed although it was touched: a round of re-arming within the epoch has passed */
-	if (!first && !was_armed && !(first_write && s->precise_writes))
+	/* armed although touched: by a round of re-arming, or it was hit while its epoch began */
+	if (!first && !(was_armed && s->rearm_period) && !(first_write && s->precise_writes))
 		goto out;
 	sentinel_chunk_queue(s, chunk);
 	epoch = chunk->epoch;
@@ -88,7 +88,7 @@ void sentinel_note_huge(struct sentinel_session *s, struct sentinel_chunk *chunk
 	bitmap_andnot(pages, chunk->active, chunk->touched, SENTINEL_CHUNK_PAGES);
 	if (bitmap_empty(pages, SENTINEL_CHUNK_PAGES)) {
 		bitmap_andnot(pages, chunk->active, chunk->written, SENTINEL_CHUNK_PAGES);
-		if (was_armed)
+		if (was_armed && s->rearm_period)
 			bitmap_copy(pages, chunk->active, SENTINEL_CHUNK_PAGES);
 		else if (!write || !s->precise_writes)
 			bitmap_zero(pages, SENTINEL_CHUNK_PAGES);

@@ -13,6 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#define FEATURES                                                                                             \
+	(SENTINEL_FEATURE_SKIP | SENTINEL_FEATURE_BIRTHS | SENTINEL_FEATURE_UNKNOWN |                        \
+	 SENTINEL_FEATURE_PRECISE_WRITE | SENTINEL_FEATURE_REARM | SENTINEL_FEATURE_AGE |                    \
+	 SENTINEL_FEATURE_HUGE)
+
 #define SAYS(expected, call)                                                                                 \
 	do {                                                                                                 \
 		int got = (call);                                                                            \
@@ -134,8 +139,7 @@ void check_arguments(void)
 
 	CHECK(!ioctl(fd, SENTINEL_IOC_INFO, &info), "INFO");
 	CHECK(info.version == SENTINEL_UAPI_VERSION && info.page_bytes == PAGE, "INFO");
-	CHECK(info.features == (SENTINEL_FEATURE_SKIP | SENTINEL_FEATURE_BIRTHS), "features %x",
-	      info.features);
+	CHECK(info.features == FEATURES, "features %x", info.features);
 	check_attach(fd, target.pid);
 	SAYS(0, attach(fd, target.pid, 4096));
 	SAYS(EBUSY, attach(fd, target.pid, 4096));
