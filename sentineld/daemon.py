@@ -54,6 +54,7 @@ async def run(config: Config) -> None:
             "attach": sessions.attach,
             "detach": sessions.detach,
             "meter": sessions.meter,
+            "record": sessions.record,
             "tensors": sessions.tensors,
             "plan": sessions.plan,
         }

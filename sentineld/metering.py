@@ -22,6 +22,8 @@ STEPS_WITHOUT_SUCCESS_MAX = 6
 class Metering:
     """One request to meter some steps. The session's thread feeds it; another one waits."""
 
+    doing = "metered"
+
     def __init__(
         self, link: ShimLink, managed: Managed, sampling: Sampling, tiers: Tiers, steps: int
     ) -> None:
@@ -68,12 +70,11 @@ class Metering:
         self._sampling.forget_before(end_epoch)
         return len(self._metered) >= self._wanted
 
-    def done(self) -> StepMeter | None:
-        """Disarm and let the waiting thread go; the last step's meter."""
+    def done(self) -> None:
+        """Disarm and let the waiting thread go."""
         self._managed.mover.set_backend(None)
         self._sampling.disarm()
         self._finished.set()
-        return self._metered[-1] if self._metered else None
 
     def fail(self, reason: str) -> None:
         """Let the waiting thread go with an error."""

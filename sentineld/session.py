@@ -8,28 +8,26 @@ look at the ring at a time; other threads only put commands into its queue.
 from __future__ import annotations
 
 import logging
-import os
-import queue
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from sentineld.commands import Commands
 from sentineld.control.frames import FrameError, Message
 from sentineld.errors import SentinelError
 from sentineld.lifecycle import Lifecycle, State
 from sentineld.machine import Machine
 from sentineld.managed import Managed
 from sentineld.metering import Metering
-from sentineld.observe.model import OP_ACCESS_DTYPE
 from sentineld.observe.pidfd import Pidfd
 from sentineld.observe.shimlink import ShimLink
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step, StepCutter
+from sentineld.profile.trace import Trace
 from sentineld.profiling import Goal, Planned, Profiling, send_layout
+from sentineld.recording import Recording
 from sentineld.sampling import Sampling
 from sentineld.shim import protocol
 from sentineld.state import Saved, StateFiles
@@ -40,7 +38,6 @@ from sentineld.units import FastBudget, format_bytes
 log = logging.getLogger(__name__)
 
 POLL_S = 0.05
-OP_ACCESSES_MAX = 1 << 22
 LAYOUT_ANSWER_WAIT_S = 120.0
 
 
@@ -54,7 +51,7 @@ class Session:
         self._states = states
         self._process = Pidfd(link.pid)
         self.name = f"{link.pid}-{self._process.start_ticks}"
-        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._commands = Commands()
         self._thread = threading.Thread(target=self._run, name=f"session-{link.pid}", daemon=True)
         self._closing = False
         self.goal: Goal | None = None
@@ -65,7 +62,7 @@ class Session:
         self.last_meter: StepMeter | None = None
         self.plan_duration_s: float | None = None
         self._past = PastTotals()
-        self._metering: Metering | None = None
+        self._errand: Metering | Recording | None = None
         self._layers: tuple[str, ...] = ()
         self._cutter = StepCutter()
         self._profiling: Profiling | None = None
@@ -105,7 +102,14 @@ class Session:
     def meter(self, steps: int) -> list[StepMeter]:
         """Meter whole managed steps; blocks. Raises SentinelError."""
         metering: Metering = self._call(lambda: self._meter(steps))
-        return metering.wait()
+        metered = metering.wait()
+        self.last_meter = metered[-1]
+        return metered
+
+    def record(self, steps: int) -> Trace:
+        """Record whole steps and one whose accesses are seen; blocks. Raises SentinelError."""
+        recording: Recording = self._call(lambda: self._record(steps))
+        return recording.wait()
 
     def end(self, reason: str) -> None:
         """Let go of the process."""
@@ -132,25 +136,10 @@ class Session:
         )
 
     def _call(self, function: Callable[[], Any]) -> Any:
-        done: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
-
-        def command() -> None:
-            try:
-                done.put((function(), None))
-            except Exception as error:
-                done.put((None, error))
-
-        self._commands.put(command)
-        while True:
-            try:
-                result, error = done.get(timeout=1.0)
-            except queue.Empty:
-                if self.lifecycle.state is State.ENDED:
-                    raise self.not_yet("can't be reached") from None
-                continue
-            if error is not None:
-                raise error
-            return result
+        try:
+            return self._commands.call(function, self._ended)
+        except EOFError:
+            raise self.not_yet("can't be reached") from None
 
     # The session's thread.
 
@@ -158,11 +147,7 @@ class Session:
         try:
             self._guarded(self._resume)
             while not self._ended():
-                try:
-                    command = self._commands.get(timeout=POLL_S)
-                except queue.Empty:
-                    command = self._turn
-                self._guarded(command)
+                self._guarded(self._commands.get(POLL_S) or self._turn)
         except Exception:
             log.exception("session %d ends: the daemon met an error of its own", self.link.pid)
             self._end("the daemon met an error of its own")
@@ -202,9 +187,9 @@ class Session:
             self._enter_plan()
 
     def _on_step(self, step: Step) -> None:
-        if self._metering is not None:
-            if self._metering.on_step(step):
-                self._end_metering()
+        if self._errand is not None:
+            if self._errand.on_step(step):
+                self._end_errand(self._errand)
         elif self._profiling is not None:
             self._profiling.on_step(step, self._sample, self._layers)
 
@@ -264,6 +249,7 @@ class Session:
                 f"process {self.link.pid} is attached already",
                 f"detach it first: sentinelctl detach {self.link.pid}",
             )
+        self._require_no_errand()
         self.machine.require(goal.fast)
         self.goal = goal
         self._begin_profiling(goal)
@@ -295,7 +281,7 @@ class Session:
 
     def _unmanage(self, reason: str) -> None:
         """Back to registered: nothing armed, nothing recorded, no moves."""
-        self._stop_managing()
+        self._stop_managing(reason)
         self.link.set_flags(off=protocol.Flag.RECORD)
         try:
             self.link.send({"type": "detach"})
@@ -307,17 +293,17 @@ class Session:
 
     def _profile_again(self, reason: str) -> None:
         log.info("process %d is profiled again: %s", self.link.pid, reason)
-        self._stop_managing()
+        self._stop_managing(reason)
         self._save(0)
         self.link.send({"type": "detach"})
         assert self.goal is not None
         self._begin_profiling(self.goal).skip_warm_up()
         self.lifecycle.enter(State.ALLOCATION, reason)
 
-    def _stop_managing(self) -> None:
-        if self._metering is not None:
-            self._metering.fail(f"process {self.link.pid} is not managed any more")
-            self._metering = None
+    def _stop_managing(self, reason: str) -> None:
+        if self._errand is not None:
+            self._errand.fail(f"process {self.link.pid}: {reason}")
+            self._errand = None
         self._profiling = None
         if self.managed is not None:
             self.managed.stop()
@@ -329,17 +315,38 @@ class Session:
     def _meter(self, steps: int) -> Metering:
         if self.managed is None or self.lifecycle.state is not State.MANAGED:
             raise self.not_yet("can't be metered")
-        if self._metering is not None:
-            raise SentinelError("wrong-state", "the process is being metered already", "wait")
-        self._metering = Metering(self.link, self.managed, self._sample(), self._tiers(), steps)
-        self._begin_recording()
-        return self._metering
+        self._require_no_errand()
+        metering = Metering(self.link, self.managed, self._sample(), self._tiers(), steps)
+        self._begin_errand(metering)
+        return metering
 
-    def _end_metering(self) -> None:
-        assert self._metering is not None
+    def _record(self, steps: int) -> Recording:
+        if self.lifecycle.state not in (State.REGISTERED, State.MANAGED):
+            raise self.not_yet("can't be recorded")
+        self._require_no_errand()
+        recording = Recording(
+            self.link, self.machine, self.managed, self._sample, lambda: self._layers, steps
+        )
+        if self.managed is None:
+            self.lifecycle.enter(State.REGISTERED, "it is being recorded")
+        self._begin_errand(recording)
+        return recording
+
+    def _require_no_errand(self) -> None:
+        if self._errand is not None:
+            what = f"process {self.link.pid} is being {self._errand.doing}"
+            raise SentinelError("wrong-state", what, "wait until that is done")
+
+    def _begin_errand(self, errand: Metering | Recording) -> None:
+        self._errand = errand
+        self._begin_recording()
+
+    def _end_errand(self, errand: Metering | Recording) -> None:
+        self._errand = None
         self.link.set_flags(off=protocol.Flag.RECORD)
-        self.last_meter = self._metering.done()
-        self._metering = None
+        errand.done()
+        if self.managed is None:
+            self._unmanage("recorded, and let go of")
 
     def _take(self, message: Message) -> None:
         kind = message.get("type")
@@ -360,18 +367,14 @@ class Session:
 
     def _take_accesses(self, message: Message) -> None:
         try:
-            (fd,) = self.link.connection.take_fds(1)
+            accesses = self.link.take_accesses(message)
         except FrameError as error:
             log.warning("process %d: %s", self.link.pid, error)
             return
-        with os.fdopen(fd, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            rows = min(size // OP_ACCESS_DTYPE.itemsize, OP_ACCESSES_MAX)
-            data = file.read(rows * OP_ACCESS_DTYPE.itemsize)
-        whole = len(data) // OP_ACCESS_DTYPE.itemsize * OP_ACCESS_DTYPE.itemsize
-        step = message.get("step")
-        if self._profiling is not None and type(step) is int:
-            self._profiling.on_op_accesses(step, np.frombuffer(data[:whole], OP_ACCESS_DTYPE))
+        if isinstance(self._errand, Recording):
+            self._errand.on_op_accesses(accesses)
+        elif self._profiling is not None:
+            self._profiling.on_op_accesses(accesses.step, accesses.rows)
 
     def _resume(self) -> None:
         """Take up what a dead daemon left: its plan if it is live, else its attach."""
@@ -406,7 +409,7 @@ class Session:
     def _end(self, reason: str) -> None:
         if self.lifecycle.state is State.ENDED:
             return
-        self._stop_managing()
+        self._stop_managing(reason)
         self.machine.unwatch(self.link.pid)
         if not self._closing and self._process.exited():
             self._states.forget(self.name)

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 from sentineld.control.frames import Message
+from sentineld.control.server import WithFile
 from sentineld.errors import SentinelError
 from sentineld.lifecycle import State
 from sentineld.machine import Machine
 from sentineld.observe.procs import ProcessEvent
 from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.registry import policy as find_policy
+from sentineld.profile.trace_file import write_trace
 from sentineld.profiling import Goal
 from sentineld.session import Session
 from sentineld.state import StateFiles
@@ -24,6 +26,8 @@ from sentineld.units import FastBudget
 from sentineld.views import describe, explain, tensors
 
 log = logging.getLogger(__name__)
+
+RECORDED_STEPS_MAX = 100
 
 
 class Sessions:
@@ -106,6 +110,23 @@ class Sessions:
         if type(steps) is not int or not 1 <= steps <= 1000:
             raise SentinelError("usage", f"steps = {steps!r}", "give 1 to 1000")
         return {"steps": [step.to_json() for step in session.meter(steps)]}
+
+    def record(self, uid: int, arguments: Message) -> WithFile:
+        """Record a trace; blocks until it is whole. The caller gets it as an open file, and so
+        writes it where the caller may write."""
+        session = self._of_caller(uid, arguments)
+        steps = arguments.get("steps")
+        if type(steps) is not int or not 1 <= steps <= RECORDED_STEPS_MAX:
+            raise SentinelError("usage", f"steps = {steps!r}", f"give 1 to {RECORDED_STEPS_MAX}")
+        trace = session.record(steps)
+        fd = os.memfd_create("sentineld-trace", os.MFD_CLOEXEC)
+        try:
+            with os.fdopen(fd, "wb", closefd=False) as file:
+                write_trace(trace, file, compressed=False)
+        except BaseException:
+            os.close(fd)
+            raise
+        return WithFile({"notes": trace.facts["notes"]}, fd)
 
     def tensors(self, uid: int, arguments: Message) -> Any:
         """The profile's tensors."""

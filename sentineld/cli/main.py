@@ -11,6 +11,8 @@ from sentineld import __version__
 from sentineld.cli.doctor import doctor
 from sentineld.cli.manage import attach, detach, meter
 from sentineld.cli.output import Daemon
+from sentineld.cli.record import record
+from sentineld.cli.report import report
 from sentineld.cli.show import plan, status, tensors
 from sentineld.config import Config
 from sentineld.entry import run_command
@@ -32,7 +34,7 @@ def sentinelctl(context: click.Context, socket: Path) -> None:
     context.obj = Daemon(socket)
 
 
-for command in (status, attach, detach, meter, tensors, plan, doctor):
+for command in (status, attach, detach, meter, tensors, plan, record, report, doctor):
     sentinelctl.add_command(command)
 
 

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 from typing import Any
 
-from sentineld.control.frames import FrameBuffer, FrameError, encode
+from sentineld.control.frames import FDS_MAX, FrameBuffer, FrameError, encode
 from sentineld.errors import EXIT_STATUS, SentinelError
 
 CONTROL_VERSION = 1
@@ -19,6 +20,28 @@ def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -
     Raises the daemon's own SentinelError, or daemon-unreachable, not-permitted
     and protocol-mismatch where no answer can be had.
     """
+    result, fds = _request(path, verb, timeout_s, arguments)
+    for fd in fds:
+        os.close(fd)
+    return result
+
+
+def request_file(
+    path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any
+) -> tuple[Any, int]:
+    """The daemon's answer to a verb that hands over a file, and the file's descriptor, which the
+    caller owns. Raises SentinelError."""
+    result, fds = _request(path, verb, timeout_s, arguments)
+    if len(fds) != 1:
+        for fd in fds:
+            os.close(fd)
+        raise SentinelError("protocol-mismatch", f"the daemon's answer to {verb} has no file")
+    return result, fds[0]
+
+
+def _request(
+    path: Path, verb: str, timeout_s: float, arguments: dict[str, Any]
+) -> tuple[Any, list[int]]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         try:
@@ -35,7 +58,7 @@ def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -
                 f"no daemon answers at {path}: {error.strerror or error}",
                 "start it: systemctl start sentineld",
             ) from None
-        answer = _exchange(connection, verb, arguments)
+        answer, fds = _exchange(connection, verb, arguments)
     if answer.get("version") != CONTROL_VERSION:
         raise SentinelError(
             "protocol-mismatch",
@@ -44,7 +67,7 @@ def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -
         )
     refusal = answer.get("error")
     if refusal is None:
-        return answer.get("result")
+        return answer.get("result"), fds
     code = refusal.get("code")
     raise SentinelError(
         code if code in EXIT_STATUS else "failed",
@@ -53,14 +76,18 @@ def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -
     )
 
 
-def _exchange(connection: socket.socket, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def _exchange(
+    connection: socket.socket, verb: str, arguments: dict[str, Any]
+) -> tuple[dict[str, Any], list[int]]:
     buffer = FrameBuffer()
+    fds: list[int] = []
     try:
         connection.sendall(
             encode({"version": CONTROL_VERSION, "verb": verb, "arguments": arguments})
         )
         while True:
-            data = connection.recv(1 << 16)
+            data, came, _, _ = socket.recv_fds(connection, 1 << 16, FDS_MAX)
+            fds += came
             if not data:
                 raise SentinelError(
                     "daemon-unreachable",
@@ -69,7 +96,7 @@ def _exchange(connection: socket.socket, verb: str, arguments: dict[str, Any]) -
                 )
             messages = buffer.feed(data)
             if messages:
-                return messages[0]
+                return messages[0], fds
     except TimeoutError:
         raise SentinelError(
             "daemon-unreachable", f"no answer to {verb} in time", "see journalctl -u sentineld"

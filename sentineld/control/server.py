@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,17 @@ from sentineld.observe.shimlink import ShimLink
 log = logging.getLogger(__name__)
 
 Verb = Callable[[int, Message], Any]
-"""A verb's handler: (uid of the caller, arguments) -> JSON-able result. Runs in a thread."""
+"""A verb's handler: (uid of the caller, arguments) -> JSON-able result, or WithFile. Runs in a
+thread."""
+
+
+@dataclass(frozen=True)
+class WithFile:
+    """A verb's result with a file for the caller, who gets the descriptor; ours is closed."""
+
+    result: Any
+    fd: int
+
 
 SOCKET_BACKLOG = 64
 
@@ -74,7 +85,13 @@ class ControlServer:
             message = await self._read(connection)
             if message is not None:
                 peer = answer.get_extra_info("socket")
-                answer.write(encode(await self._answer(_peer_uid(peer), message)))
+                described, fds = await self._answer(_peer_uid(peer), message)
+                try:
+                    frame = encode(described)
+                    answer.write(_send_with_fds(peer, frame, fds) if fds else frame)
+                finally:
+                    for fd in fds:
+                        os.close(fd)
                 await answer.drain()
         except (ConnectionError, FrameError, TimeoutError) as error:
             log.info("a control connection broke: %s", error)
@@ -89,7 +106,7 @@ class ControlServer:
                 return messages[0]
         return None
 
-    async def _answer(self, uid: int, message: Message) -> Message:
+    async def _answer(self, uid: int, message: Message) -> tuple[Message, list[int]]:
         try:
             if message.get("version") != CONTROL_VERSION:
                 raise SentinelError(
@@ -102,7 +119,10 @@ class ControlServer:
             if verb is None or not isinstance(arguments, dict):
                 raise SentinelError("usage", f"no verb {message.get('verb')!r}")
             result = await asyncio.to_thread(verb, uid, arguments)
-            return {"version": CONTROL_VERSION, "result": result}
+            fds = []
+            if isinstance(result, WithFile):
+                result, fds = result.result, [result.fd]
+            return {"version": CONTROL_VERSION, "result": result}, fds
         except SentinelError as error:
             described = {"code": error.code, "message": error.message, "hint": error.hint}
         except Exception:
@@ -112,7 +132,15 @@ class ControlServer:
                 "message": "the daemon met an error of its own",
                 "hint": "see journalctl -u sentineld",
             }
-        return {"version": CONTROL_VERSION, "error": described}
+        return {"version": CONTROL_VERSION, "error": described}, []
+
+
+def _send_with_fds(peer: Any, frame: bytes, fds: list[int]) -> bytes:
+    """Send the first byte of a connection's only frame, descriptors on it; what is left to send."""
+    # asyncio's transport sends none, but lends its socket, whose buffer is empty as yet.
+    with peer.dup() as connection:
+        socket.send_fds(connection, [frame[:1]], fds)
+    return frame[1:]
 
 
 def _peer_uid(peer: Any) -> int:

@@ -7,12 +7,18 @@ import os
 import time
 from collections.abc import Sequence
 
+import numpy as np
+
 from sentineld.control.frames import FrameError, FrameSocket, Message
 from sentineld.errors import SentinelError
+from sentineld.observe.model import OP_ACCESS_DTYPE, Named, OpAccesses
 from sentineld.observe.ring import ControlSegment
 from sentineld.shim import protocol
 
 HELLO_FDS = 2  # control memfd, eventfd
+OP_ACCESSES_MAX = 1 << 22
+NAMES_MAX = 1 << 17
+NAME_CHARACTERS_MAX = 256
 
 
 class ShimLink:
@@ -52,6 +58,21 @@ class ShimLink:
         self.connection.send(message, fds)
         self.set_flags(on=protocol.Flag.MESSAGE)
 
+    def take_accesses(self, message: Message) -> OpAccesses:
+        """What comes with a message "accesses", bounded. Raises FrameError without its file."""
+        (fd,) = self.connection.take_fds(1)
+        with os.fdopen(fd, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            rows = min(size // OP_ACCESS_DTYPE.itemsize, OP_ACCESSES_MAX)
+            data = file.read(rows * OP_ACCESS_DTYPE.itemsize)
+        whole = len(data) // OP_ACCESS_DTYPE.itemsize * OP_ACCESS_DTYPE.itemsize
+        step = message.get("step")
+        return OpAccesses(
+            step=step if type(step) is int else -1,
+            rows=np.frombuffer(data[:whole], OP_ACCESS_DTYPE),
+            names=_names(message.get("names")),
+        )
+
     def set_flags(self, on: int = 0, off: int = 0) -> None:
         """Change the flag word."""
         self._flags = (self._flags & ~off) | on
@@ -74,3 +95,14 @@ class ShimLink:
         self.segment.set_heartbeat(0)
         os.close(self.event_fd)
         self.connection.close()
+
+
+def _names(value: object) -> dict[int, Named]:
+    """Names by address out of [address, role, name] triples; what is none of these is left out."""
+    if not isinstance(value, list):
+        return {}
+    return {
+        entry[0]: Named(str(entry[1])[:NAME_CHARACTERS_MAX], str(entry[2])[:NAME_CHARACTERS_MAX])
+        for entry in value[:NAMES_MAX]
+        if isinstance(entry, list) and len(entry) == 3 and type(entry[0]) is int
+    }

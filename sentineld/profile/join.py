@@ -26,7 +26,7 @@ from sentineld.profile.times import stretch_times
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-_PAGE_BITS = 40
+PAGE_BITS = 40
 """Bits of the axis for the page: user addresses have at most 48 bits, pages 12 or more."""
 
 
@@ -78,7 +78,7 @@ def build_profile(
     found = circle(step, cuts)
     if timed is not None:
         found.stretches["time_ns"] = stretch_times(found.stretches, timed)
-    tenants = _tenants(found, page_bytes)
+    tenants = tenants_of(found, page_bytes)
     ops = _join_ops(found, tenants, step, op_accesses, page_bytes)
     pages, unattributed = _NOTHING, 0
     if len(samples):
@@ -127,15 +127,16 @@ class _Joined:
 _NOTHING = _Joined(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
-def _tenants(found: Circle, page_bytes: int) -> Tenants:
+def tenants_of(found: Circle, page_bytes: int) -> Tenants:
+    """The tensors of a step on the axis of pages, stretch after stretch."""
     instances = found.instances
     lives = instances["last_stretch"].astype(np.int64) - instances["first_stretch"] + 1
     instance = np.repeat(np.arange(len(instances)), lives)
     stretch = _ranges(instances["first_stretch"].astype(np.int64), lives)
     start = instances["address"].astype(np.int64)
-    begin = (start // page_bytes)[instance] + (stretch << _PAGE_BITS)
+    begin = (start // page_bytes)[instance] + (stretch << PAGE_BITS)
     past = -(-(start + instances["bytes"].astype(np.int64)) // page_bytes)
-    end = past[instance] + (stretch << _PAGE_BITS)
+    end = past[instance] + (stretch << PAGE_BITS)
     ends = np.unique(np.concatenate([begin, end]))
     low = np.searchsorted(ends, begin)
     parts = np.searchsorted(ends, end) - low
@@ -148,10 +149,9 @@ def _tenants(found: Circle, page_bytes: int) -> Tenants:
     )
 
 
-def _join_samples(
-    found: Circle, tenants: Tenants, step: Step, samples: Records, page_bytes: int
-) -> tuple[_Joined, int]:
-    """Access rows in pages, and how many page x stretch pairs met no tensor."""
+def sampled_pairs(step: Step, samples: Records) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """The step's sampled pairs of stretch and page as rising keys of the axis, and which of them
+    were seen written. Raises SentinelError if the step has no epochs."""
     epochs = boundary_records(step)["address"].astype(np.int64)
     if not np.all(epochs > 0):
         raise SentinelError(
@@ -164,11 +164,17 @@ def _join_samples(
     inside = (stretch >= 0) & (epoch < end)
     page = accessed["page"].astype(np.int64)[inside]
     wrote = (accessed["flags"][inside] & ACCESS_WRITE) != 0
-    keys, row = np.unique(page + (stretch[inside] << _PAGE_BITS), return_inverse=True)
-    written = np.bincount(row, wrote, minlength=len(keys)) > 0
+    keys, row = np.unique(page + (stretch[inside] << PAGE_BITS), return_inverse=True)
+    return keys, np.bincount(row, wrote, minlength=len(keys)) > 0
 
+
+def _join_samples(
+    found: Circle, tenants: Tenants, step: Step, samples: Records, page_bytes: int
+) -> tuple[_Joined, int]:
+    """Access rows in pages, and how many page x stretch pairs met no tensor."""
+    keys, written = sampled_pairs(step, samples)
     rows, instance = tenants.find(keys)
-    page_start = (keys & ((1 << _PAGE_BITS) - 1)) * page_bytes
+    page_start = (keys & ((1 << PAGE_BITS) - 1)) * page_bytes
     start = found.instances["address"].astype(np.int64)[instance]
     size = found.instances["bytes"].astype(np.int64)[instance]
     shared = np.minimum(start + size, page_start[rows] + page_bytes) - np.maximum(
@@ -176,7 +182,7 @@ def _join_samples(
     )
     total = np.bincount(rows, shared, minlength=len(keys))
     tensor = found.instances["tensor"].astype(np.int64)[instance]
-    key = (keys[rows] >> _PAGE_BITS) * len(found.tensors) + tensor
+    key = (keys[rows] >> PAGE_BITS) * len(found.tensors) + tensor
     joined = _Joined(key, written[rows].astype(np.int64), shared / total[rows])
     return joined, len(keys) - len(np.unique(rows))
 
@@ -192,7 +198,7 @@ def _join_ops(
     time = ops["time_ns"].astype(np.int64)
     stretch = np.searchsorted(begins, time, side="right") - 1
     address = ops["address"].astype(np.int64)
-    rows, instance = tenants.find(address // page_bytes + (stretch << _PAGE_BITS))
+    rows, instance = tenants.find(address // page_bytes + (stretch << PAGE_BITS))
     start = found.instances["address"].astype(np.int64)[instance]
     size = found.instances["bytes"].astype(np.int64)[instance]
     holds = (address[rows] >= start) & (address[rows] < start + size)

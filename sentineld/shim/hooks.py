@@ -17,6 +17,7 @@ import torch
 from torch.nn.modules import module as torch_module
 from torch.optim import optimizer as torch_optimizer
 
+from sentineld.shim.names import Names
 from sentineld.shim.native import Native
 from sentineld.shim.steps import StepEnds
 
@@ -31,7 +32,9 @@ class Layers:
     watched: whether anyone looks at boundaries; it changes between steps only.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tensors: Names) -> None:
+        """tensors: gets to know the outermost modules, too."""
+        self._tensors = tensors
         self.watched = False
         self.names = [""]
         self.by_module: dict[int, int] = {}
@@ -40,6 +43,7 @@ class Layers:
 
     def learn(self, root: torch.nn.Module) -> int:
         """Give ids to root and all modules below it; returns root's."""
+        self._tensors.add_module(root)
         for path, module in root.named_modules():
             if id(module) in self.by_module:
                 continue
@@ -94,7 +98,7 @@ def _grad_fn(output: Any) -> Any:
     return None
 
 
-def install(native: Native, layers: Layers, step_ended: Callable[[], None]) -> None:
+def install(native: Native, layers: Layers, tensors: Names, step_ended: Callable[[], None]) -> None:
     """Hook torch's modules and optimizers; step_ended is called when a training step has ended."""
     ids = layers.by_module
     forward, forward_end = native.forward, native.forward_end
@@ -128,6 +132,7 @@ def install(native: Native, layers: Layers, step_ended: Callable[[], None]) -> N
 
     def before_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
+            tensors.add_optimizer(optimizer)
             native.optimizer()
 
     def after_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:

@@ -12,6 +12,7 @@ from sentineld.shim.native import SHIM_VERSION, Native, ShimUnavailableError, li
 
 if TYPE_CHECKING:
     from sentineld.shim.hooks import Layers
+    from sentineld.shim.names import Names, Row
     from sentineld.shim.opaccess import AccessStep
 
 SMALL_BYTES_OFFSET = 0xD8  # struct sentinel_control, as the next two
@@ -27,10 +28,13 @@ def say(text: str) -> None:
 class Shim:
     """Ties the C object, torch's hooks and the daemon's socket together."""
 
-    def __init__(self, native: Native, client: Client, layers: Layers, torch_version: str) -> None:
+    def __init__(
+        self, native: Native, client: Client, layers: Layers, tensors: Names, torch_version: str
+    ) -> None:
         self._native = native
         self._client = client
         self._layers = layers
+        self._tensors = tensors
         self._torch_version = torch_version
         self._session = ""
         self._layers_told = 0
@@ -151,10 +155,22 @@ class Shim:
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(rows.tobytes())
             step = self._native.word(STEP_OFFSET)
-            message: dict[str, Any] = {"type": "accesses", "count": len(rows), "step": step}
+            message: dict[str, Any] = {
+                "type": "accesses",
+                "count": len(rows),
+                "step": step,
+                "names": self._tensor_names(),
+            }
             self._client.send(message, (descriptor,))
         finally:
             os.close(descriptor)
+
+    def _tensor_names(self) -> list[Row]:
+        try:
+            return self._tensors.rows()
+        except Exception as error:
+            self._note(f"this torch's tensors have no names: {type(error).__name__}: {error}")
+            return []
 
     def _note(self, text: str) -> None:
         say(text)
@@ -202,10 +218,12 @@ def start(socket_path: str | None = None) -> bool:
         say(f"running unmanaged: {reason}")
         return False
     from sentineld.shim.hooks import Layers, install
+    from sentineld.shim.names import Names
 
     native.enable(True)
-    layers = Layers()
-    shim = Shim(native, Client(socket_path), layers, str(torch.__version__))
-    install(native, layers, shim.step_ended)
+    tensors = Names()
+    layers = Layers(tensors)
+    shim = Shim(native, Client(socket_path), layers, tensors, str(torch.__version__))
+    install(native, layers, tensors, shim.step_ended)
     _started = True
     return True

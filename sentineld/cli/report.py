@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb report: what is in a recorded trace. Needs no daemon."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from sentineld.cli.output import json_option, print_json, print_table
+from sentineld.profile.model import Profile
+from sentineld.profile.trace import Trace, profile_of
+from sentineld.profile.trace_file import load_trace
+from sentineld.report.beside import write_events
+from sentineld.report.chrome import Exporter
+from sentineld.report.heatmap import Heatmap
+from sentineld.report.heatmap import heatmap as make_heatmap
+from sentineld.report.labels import KINDS, Labels, label
+from sentineld.report.pictures import draw_heatmap, draw_timeline, require_picture
+from sentineld.report.summary import summary_json, summary_lines
+from sentineld.report.tensors import COLUMNS, sort_rows, tensor_rows
+from sentineld.report.terminal import heatmap_lines, timeline_lines
+from sentineld.report.timeline import timeline as make_timeline
+from sentineld.units import format_bytes
+
+NAME_WIDTH_MAX = 44
+PICTURE_ROWS = 400
+TERMINAL_ROWS = 32
+LIVES_SHOWN = 500
+
+picture_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Draw a picture into this .png or .svg file instead (needs matplotlib).",
+)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A trace file that is being reported on."""
+
+    path: Path
+    trace: Trace
+
+    @cached_property
+    def profile(self) -> Profile:
+        """What the trace tells of a step. Raises SentinelError."""
+        return profile_of(self.trace)
+
+    @cached_property
+    def labels(self) -> Labels:
+        """The tensors' names and kinds."""
+        return label(self.trace, self.profile)
+
+    @property
+    def title(self) -> str:
+        """For pictures."""
+        return f"process {self.trace.facts.get('pid', '?')}, {self.path.name}"
+
+
+@click.group(invoke_without_command=True)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@json_option
+@click.pass_context
+def report(context: click.Context, file: Path, as_json: bool) -> None:
+    """Show what the trace FILE holds; without a command, a summary.
+
+    FILE is one that `sentinelctl record` wrote.
+    """
+    trace = load_trace(file)
+    context.obj = Recorded(file, trace)
+    if context.invoked_subcommand is not None:
+        return
+    if as_json:
+        print_json({"file": str(file), **summary_json(trace)})
+        return
+    for line in summary_lines(trace):
+        click.echo(line)
+
+
+@report.command()
+@click.option(
+    "--sort", type=click.Choice(COLUMNS), default="bytes", show_default=True, help="The column."
+)
+@click.option("--reverse", is_flag=True, help="Turn the order round.")
+@click.option("--top", type=click.IntRange(min=1), help="Show the first of them only.")
+@json_option
+@click.pass_obj
+def tensors(recorded: Recorded, sort: str, reverse: bool, top: int | None, as_json: bool) -> None:
+    """List the step's tensors: size, life, accesses.
+
+    Hotness is how many bytes are read and written in a step for each of the
+    tensor's own; LIFE counts stretches between boundaries, LAYERS the layers
+    among them; PAGES are sampled pages x stretches.
+    """
+    rows = sort_rows(tensor_rows(recorded.profile, recorded.labels), sort, reverse)
+    shown = rows[:top]
+    if as_json:
+        print_json({"count": len(rows), "tensors": [row.to_json() for row in shown]})
+        return
+    print_table(
+        ("NAME", "KIND", "BYTES", "LIFE", "LAYERS", "READ", "WRITTEN", "PAGES", "HOTNESS", "DIES"),
+        [
+            (
+                _shortened(row.name, NAME_WIDTH_MAX),
+                row.kind,
+                format_bytes(row.bytes),
+                row.boundaries,
+                row.layers,
+                format_bytes(row.bytes_read),
+                format_bytes(row.bytes_written),
+                row.page_accesses,
+                f"{row.hotness:.2f}",
+                _shortened(row.dies, NAME_WIDTH_MAX) or "-",
+            )
+            for row in shown
+        ],
+    )
+    if len(shown) < len(rows):
+        click.echo(f"and {len(rows) - len(shown)} more")
+
+
+@report.command()
+@click.option("--rows", type=click.IntRange(1, 4000), help="How finely to divide the addresses.")
+@picture_option
+@json_option
+@click.pass_obj
+def heatmap(recorded: Recorded, rows: int | None, output: Path | None, as_json: bool) -> None:
+    """Show which pages each layer accesses, address x layer."""
+    if output is not None:
+        require_picture(output)
+        heat = make_heatmap(recorded.trace, rows or PICTURE_ROWS)
+        draw_heatmap(heat, recorded.profile, recorded.title, output)
+        _say_written(output, as_json)
+        return
+    heat = make_heatmap(recorded.trace, rows or TERMINAL_ROWS)
+    if as_json:
+        print_json(_heatmap_json(heat))
+        return
+    width = shutil.get_terminal_size((100, 40)).columns
+    for line in heatmap_lines(heat, recorded.profile, width):
+        click.echo(line)
+
+
+@report.command()
+@picture_option
+@json_option
+@click.pass_obj
+def timeline(recorded: Recorded, output: Path | None, as_json: bool) -> None:
+    """Show the live bytes of each kind of tensor over one step."""
+    line = make_timeline(recorded.profile, recorded.labels)
+    if output is not None:
+        require_picture(output)
+        draw_timeline(line, recorded.profile, recorded.title, output)
+        _say_written(output, as_json)
+        return
+    if as_json:
+        print_json(
+            {
+                "times_ns": np.rint(line.times_ns).astype(np.int64).tolist(),
+                "live_bytes": {
+                    kind: line.live[index].tolist()
+                    for index, kind in enumerate(KINDS)
+                    if line.live[index].any()
+                },
+                "peak_bytes": int(line.total.max()),
+            }
+        )
+        return
+    width = shutil.get_terminal_size((100, 40)).columns
+    for text in timeline_lines(line, recorded.profile, width):
+        click.echo(text)
+
+
+@report.command("trace-export")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The .json or .json.gz file to write.",
+)
+@click.option(
+    "--beside",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file of torch.profiler's export_chrome_trace; its events are put in, too.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=LIVES_SHOWN,
+    show_default=True,
+    help="Of how many tensors, the largest, to show the lives.",
+)
+@json_option
+@click.pass_obj
+def trace_export(
+    recorded: Recorded, output: Path, beside: Path | None, top: int, as_json: bool
+) -> None:
+    """Write Chrome trace events, for Perfetto (ui.perfetto.dev) or chrome://tracing.
+
+    Layers are slices, live bytes by kind a counter, lives of tensors lanes.
+    Times are those of a torch.profiler in the same process; a profile from
+    another time is laid beside, both beginning together.
+    """
+    rows = sort_rows(tensor_rows(recorded.profile, recorded.labels), "bytes")[:top]
+    exporter = Exporter(recorded.trace, recorded.profile, recorded.labels, rows)
+    written = write_events(exporter, output, beside)
+    if as_json:
+        print_json({"file": str(output), **vars(written)})
+        return
+    click.echo(f"wrote {output}: {written.events} events, {written.beside} beside them")
+    if written.shifted_us:
+        click.echo(
+            f"the other file is of another time: moved by {written.shifted_us / 1e6:.3f} s to it"
+        )
+
+
+def _heatmap_json(heat: Heatmap) -> dict[str, Any]:
+    return {
+        "source": heat.source,
+        "addresses": [heat.address(row) for row in range(len(heat.live))],
+        "pages": np.diff(heat.edges).tolist(),
+        "live": np.round(heat.live, 4).tolist(),
+        "accessed": np.round(heat.accessed, 4).tolist(),
+    }
+
+
+def _say_written(path: Path, as_json: bool) -> None:
+    if as_json:
+        print_json({"file": str(path)})
+    else:
+        click.echo(f"wrote {path}")
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]

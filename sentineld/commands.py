@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands for a thread: other threads put them in, one of them may wait for its result."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import Any
+
+Command = Callable[[], None]
+
+ALIVE_CHECK_S = 1.0
+
+
+class Commands:
+    """A queue of commands. get() is the owning thread's, put() and call() everybody else's."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Command] = queue.SimpleQueue()
+
+    def put(self, command: Command) -> None:
+        """Have the command run by the owning thread, some time."""
+        self._queue.put(command)
+
+    def get(self, timeout_s: float) -> Command | None:
+        """The next command; None if none came in time."""
+        try:
+            return self._queue.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def call(self, function: Callable[[], Any], ended: Callable[[], bool]) -> Any:
+        """What the function gives, run by the owning thread; its errors are raised here.
+
+        ended: whether that thread takes no commands any more; then raises EOFError.
+        """
+        done: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
+
+        def command() -> None:
+            try:
+                done.put((function(), None))
+            except Exception as error:
+                done.put((None, error))
+
+        self.put(command)
+        while True:
+            try:
+                result, error = done.get(timeout=ALIVE_CHECK_S)
+            except queue.Empty:
+                if ended():
+                    raise EOFError from None
+                continue
+            if error is not None:
+                raise error
+            return result

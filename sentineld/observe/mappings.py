@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mappings of a process, from /proc/PID/maps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sentineld.observe.model import Mapped
+
+MAPPINGS_MAX = 65_536
+"""The kernel's own default limit (vm.max_map_count) is a little less."""
+
+
+def read_mappings(pid: int, proc: Path = Path("/proc")) -> tuple[Mapped, ...]:
+    """The process's mappings by address; those without a name are called "anonymous".
+
+    Raises OSError where the process is gone or may not be looked at.
+    """
+    found = []
+    with (proc / str(pid) / "maps").open(errors="replace") as lines:
+        for line in lines:
+            # start-end permissions offset device inode path
+            parts = line.rstrip("\n").split(maxsplit=5)
+            start, _, end = parts[0].partition("-")
+            name = parts[5] if len(parts) > 5 else "anonymous"
+            found.append(Mapped(int(start, 16), int(end, 16), name))
+            if len(found) == MAPPINGS_MAX:
+                break
+    return tuple(found)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accesses that met no live tensor: in which mapping, and what lay there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.observe.model import Mapped, Records
+from sentineld.profile.circle import circle
+from sentineld.profile.join import PAGE_BITS, sampled_pairs, tenants_of
+from sentineld.profile.trace import Trace
+from sentineld.shim.protocol import Alloc, Event
+
+OTHER_THREAD = "a tensor of another thread"
+NOT_ALIVE = "a tensor's memory while it is not alive"
+NO_TENSOR = "no tensor of this step"
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Strays:
+    """Sampled page x stretch pairs of one mapping and one reason, and their distinct pages."""
+
+    mapping: str
+    what: str
+    pairs: int
+    pages: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+def strays(trace: Trace) -> tuple[Strays, ...]:
+    """The unattributed accesses, those with most pairs first. Raises SentinelError."""
+    if not len(trace.samples):
+        return ()
+    step, page_bytes = trace.access_step, trace.page_bytes
+    found = circle(step, trace.cuts)
+    keys, _ = sampled_pairs(step, trace.samples)
+    rows, _ = tenants_of(found, page_bytes).find(keys)
+    lonely = np.ones(len(keys), np.bool_)
+    lonely[rows] = False
+    pages = keys[lonely] & ((1 << PAGE_BITS) - 1)
+    names = [*sorted({mapped.name for mapped in trace.mappings}), "unknown"]
+    mapping = _mapping_of(pages * page_bytes, trace.mappings, names)
+    records = step.records
+    other = (records["event"] == Event.ALLOC) & (records["detail"] == Alloc.OTHER)
+    what = np.where(_on(pages, found.instances, page_bytes), 1, 2)
+    what[_on(pages, records[other], page_bytes)] = 0
+    reasons = (OTHER_THREAD, NOT_ALIVE, NO_TENSOR)
+    groups, group = np.unique(mapping * len(reasons) + what, return_inverse=True)
+    counted = [
+        Strays(
+            mapping=names[key // len(reasons)],
+            what=reasons[key % len(reasons)],
+            pairs=int(np.count_nonzero(group == index)),
+            pages=len(np.unique(pages[group == index])),
+        )
+        for index, key in enumerate(groups.tolist())
+    ]
+    return tuple(sorted(counted, key=lambda one: -one.pairs))
+
+
+def _mapping_of(addresses: Integers, mappings: tuple[Mapped, ...], names: list[str]) -> Integers:
+    """Index in names of each address's mapping."""
+    known = sorted(mappings)
+    unknown = len(names) - 1
+    if not known:
+        return np.full(len(addresses), unknown)
+    starts = np.array([mapped.start for mapped in known], np.uint64).astype(np.int64)
+    ends = np.array([mapped.end for mapped in known], np.uint64).astype(np.int64)
+    index = np.array([names.index(mapped.name) for mapped in known])
+    at = np.searchsorted(starts, addresses, side="right") - 1
+    inside = (at >= 0) & (addresses < ends[at])
+    return np.where(inside, index[at], unknown)
+
+
+def _on(pages: Integers, tensors: Records, page_bytes: int) -> npt.NDArray[np.bool_]:
+    """Which pages hold a byte of any of the tensors."""
+    first = tensors["address"].astype(np.int64) // page_bytes
+    past = -(-(tensors["address"] + tensors["bytes"]).astype(np.int64) // page_bytes)
+    begun = np.searchsorted(np.sort(first), pages, side="right")
+    ended = np.searchsorted(np.sort(past), pages, side="right")
+    on: npt.NDArray[np.bool_] = begun > ended
+    return on

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces as versioned .npz files.
+
+A zip archive of .npy tables without pickles. The reader believes nothing: it
+checks each table's type, shape and length before it reads it, and then what
+the tables say of each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.errors import SentinelError
+from sentineld.observe.model import (
+    OP_ACCESS_DTYPE,
+    RECORD_DTYPE,
+    SAMPLE_DTYPE,
+    Mapped,
+    Named,
+    Records,
+)
+from sentineld.profile.steps import Live, Step
+from sentineld.profile.trace import Trace
+from sentineld.profile.trace_check import problem_of
+from sentineld.tiers import Tier, Tiers
+
+TRACE_FORMAT = "sentineld trace"
+TRACE_VERSION = 1
+
+STEP_DTYPE = np.dtype(
+    [
+        ("records", "<u8"),  # of this step; they follow each other in the table of records
+        ("live", "<u8"),  # rows of this step in the table of live tensors
+        ("number", "<u8"),
+        ("end_ns", "<u8"),
+        ("end_epoch", "<u8"),
+    ]
+)
+LIVE_DTYPE = np.dtype(
+    [("address", "<u8"), ("bytes", "<u8"), ("cursor", "<i8"), ("age", "<u4")]  # cursor -1: unknown
+)
+
+_TABLES: dict[str, np.dtype[Any]] = {
+    "texts": np.dtype("u1"),
+    "steps": STEP_DTYPE,
+    "records": RECORD_DTYPE,
+    "live": LIVE_DTYPE,
+    "samples": SAMPLE_DTYPE,
+    "op_accesses": OP_ACCESS_DTYPE,
+    "cuts": np.dtype("<u4"),
+}
+_VERSION_BYTES_MAX = 256
+
+Table = npt.NDArray[Any]
+
+
+def write_trace(trace: Trace, file: IO[bytes], compressed: bool = True) -> None:
+    """Write a trace into an open file. Raises OSError."""
+    live = [
+        (address, size, -1 if cursor is None else cursor, age)
+        for step in trace.steps
+        for address, (size, cursor, age) in step.live.items()
+    ]
+    steps = [
+        (len(step.records), len(step.live), step.number, step.end_ns, step.end_epoch)
+        for step in trace.steps
+    ]
+    texts = {
+        "format": TRACE_FORMAT,
+        "page_bytes": trace.page_bytes,
+        "heap_base": trace.heap_base,
+        "layers": list(trace.layers),
+        "names": [[address, *named] for address, named in trace.names.items()],
+        "mappings": [list(mapped) for mapped in trace.mappings],
+        "tiers": None if trace.tiers is None else asdict(trace.tiers),
+        "facts": dict(trace.facts),
+    }
+    save = np.savez_compressed if compressed else np.savez
+    save(
+        file,
+        version=np.array(TRACE_VERSION, "<i8"),
+        texts=np.frombuffer(json.dumps(texts).encode(), np.uint8),
+        steps=np.array(steps, STEP_DTYPE),
+        records=np.concatenate([np.empty(0, RECORD_DTYPE), *(s.records for s in trace.steps)]),
+        live=np.array(live, LIVE_DTYPE),
+        samples=np.asarray(trace.samples, SAMPLE_DTYPE),
+        op_accesses=np.asarray(trace.op_accesses, OP_ACCESS_DTYPE),
+        cuts=np.asarray(trace.cuts, "<u4"),
+    )
+
+
+def save_trace(trace: Trace, path: Path) -> None:
+    """Write a trace; a file of that name is replaced as a whole. Raises SentinelError."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            raise SentinelError("failed", f"{path} is no ordinary file", "name another")
+        try:
+            with part.open("xb") as file:
+                write_trace(trace, file)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise SentinelError(
+            "failed", f"can't write {path}: {error.strerror or error}", "name another file"
+        ) from None
+
+
+def load_trace(path: Path) -> Trace:
+    """Read a trace that save_trace() wrote. Raises SentinelError that names file and problem."""
+    try:
+        with path.open("rb") as file:
+            return read_trace(file, str(path))
+    except OSError as error:
+        raise SentinelError(
+            "failed", f"can't read {path}: {error.strerror or error}", "name a recorded trace"
+        ) from None
+
+
+def read_trace(file: IO[bytes], name: str) -> Trace:
+    """Read a trace from an open file that errors call by this name. Raises SentinelError."""
+    with _trouble_named(name), zipfile.ZipFile(file) as archive:
+        version = int(_table(archive, name, "version", np.dtype("<i8"), 0))
+        if version > TRACE_VERSION:
+            raise SentinelError(
+                "failed",
+                f"{name} is a trace of format {version}, this sentineld reads {TRACE_VERSION}",
+                "use the sentineld that recorded it, or a later one",
+            )
+        if version != TRACE_VERSION:
+            raise _no_trace(name, f"there is no format {version}")
+        tables = {member: _table(archive, name, member, _TABLES[member]) for member in _TABLES}
+        trace = _trace(name, tables)
+        problem = problem_of(trace)
+        if problem:
+            raise _no_trace(name, problem)
+        return trace
+
+
+@contextmanager
+def _trouble_named(name: str) -> Iterator[None]:
+    """Whatever the libraries say of damaged bytes, as one error."""
+    try:
+        yield
+    except SentinelError:
+        raise
+    except zipfile.BadZipFile as error:
+        raise _no_trace(name, f"it is damaged or no .npz file ({error})") from None
+    except MemoryError:
+        raise _no_trace(name, "it claims more than there is memory") from None
+    except (
+        EOFError,
+        KeyError,
+        NotImplementedError,  # a compression that zipfile does not know
+        OSError,
+        RecursionError,
+        RuntimeError,  # an encrypted archive
+        SyntaxError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        struct.error,
+        zlib.error,
+    ) as error:
+        raise _no_trace(name, f"{type(error).__name__}: {error}") from None
+
+
+def _table(
+    archive: zipfile.ZipFile, name: str, member: str, dtype: np.dtype[Any], dimensions: int = 1
+) -> Table:
+    """A table whose type and length are as they should be."""
+    try:
+        info = archive.getinfo(f"{member}.npy")
+    except KeyError:
+        raise _no_trace(name, f"it has no table {member}") from None
+    with archive.open(info) as file:
+        version = np.lib.format.read_magic(file)
+        read_header = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read_header is None:
+            raise _no_trace(name, f"{member} is of the unknown .npy version {version}")
+        shape, fortran, found = read_header(file)
+        if found != dtype or len(shape) != dimensions or fortran or found.hasobject:
+            raise _no_trace(name, f"{member} is not the table that it should be")
+        count = int(np.prod(shape, dtype=object))
+        # Before memory is taken for it: what the header claims must be there.
+        if count < 0 or file.tell() + count * dtype.itemsize != info.file_size:
+            raise _no_trace(name, f"{member} has another length than it says")
+        data = file.read()
+    if len(data) != count * dtype.itemsize:
+        raise _no_trace(name, f"{member} is cut short")
+    table: Table = np.frombuffer(data, dtype).reshape(shape)
+    return table
+
+
+def _trace(name: str, tables: dict[str, Table]) -> Trace:
+    texts = json.loads(tables["texts"].tobytes().decode())
+    if not isinstance(texts, dict) or texts.get("format") != TRACE_FORMAT:
+        raise _no_trace(name, "its texts are another program's")
+    facts = _of_type(name, texts, "facts", dict)
+    layers = _of_type(name, texts, "layers", list)
+    return Trace(
+        steps=tuple(_steps(name, tables)),
+        samples=tables["samples"],
+        op_accesses=tables["op_accesses"],
+        cuts=tables["cuts"],
+        layers=tuple(str(layer) for layer in layers),
+        names={
+            int(address): Named(str(role), str(text))
+            for address, role, text in _of_type(name, texts, "names", list)
+        },
+        mappings=tuple(
+            Mapped(int(start), int(end), str(text))
+            for start, end, text in _of_type(name, texts, "mappings", list)
+        ),
+        tiers=_tiers(texts["tiers"]),
+        page_bytes=_of_type(name, texts, "page_bytes", int),
+        heap_base=_of_type(name, texts, "heap_base", int),
+        facts=facts,
+    )
+
+
+def _of_type(name: str, texts: dict[str, Any], key: str, kind: type) -> Any:
+    value = texts.get(key)
+    if type(value) is not kind:
+        raise _no_trace(name, f"its {key} is no {kind.__name__}")
+    return value
+
+
+def _tiers(value: Any) -> Tiers | None:
+    if value is None:
+        return None
+    tiers = tuple(Tier(**{**tier, "nodes": tuple(tier["nodes"])}) for tier in value["tiers"])
+    return Tiers(tiers, float(value["migration_bytes_per_s"]), str(value["source"]))
+
+
+def _steps(name: str, tables: dict[str, Table]) -> Iterator[Step]:
+    counts = tables["steps"]
+    for column in ("records", "live"):
+        if sum(counts[column].tolist()) != len(tables[column]):
+            raise _no_trace(name, f"its steps do not add up to its {column}")
+    record = live = 0
+    for row in counts.tolist():
+        records, lives, number, end_ns, end_epoch = row
+        yield Step(
+            records=tables["records"][record : record + records],
+            number=number,
+            end_ns=end_ns,
+            end_epoch=end_epoch,
+            live=_live(tables["live"][live : live + lives]),
+        )
+        record, live = record + records, live + lives
+
+
+def _live(rows: Records) -> dict[int, Live]:
+    return {
+        address: Live(size, None if cursor < 0 else cursor, age)
+        for address, size, cursor, age in rows.tolist()
+    }
+
+
+def _no_trace(name: str, what: str) -> SentinelError:
+    return SentinelError(
+        "failed", f"{name} is no usable trace: {what}", "record one with: sentinelctl record PID"
+    )

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recording a trace: some steps of a process as they are, then one whose accesses are seen.
+
+A process that nobody manages gets the cuts that a plan would have, in a layout
+that plans nothing, and is let go of afterwards. A managed one is recorded
+inside its plan: it keeps its cuts and its places, and pages go on moving.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld import __version__
+from sentineld.errors import SentinelError
+from sentineld.machine import Machine
+from sentineld.managed import Managed
+from sentineld.observe.mappings import read_mappings
+from sentineld.observe.model import (
+    OP_ACCESS_DTYPE,
+    SAMPLE_DTYPE,
+    Mapped,
+    OpAccesses,
+    Records,
+)
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.cuts import choose_cuts, provisional_layout
+from sentineld.plan.model import Space
+from sentineld.profile.circle import allocation_profile
+from sentineld.profile.steps import Step, boundary_records, identical
+from sentineld.profile.trace import Trace
+from sentineld.profiling import send_layout
+from sentineld.sampling import Sampling
+from sentineld.shim import protocol
+from sentineld.tiers import Tiers
+from sentineld.units import FastBudget
+
+STEPS_WITHOUT_REPEAT_MAX = 40
+"""Steps that may pass, beyond those asked for, until enough of them in a row are alike."""
+ACCESS_STEPS_MAX = 6
+"""Steps to wait for one that was seen whole, and then for what the framework says of it."""
+
+_NO_TIERS = Tiers((), 0.0, "none")
+
+
+class Recording:
+    """One request to record. The session's thread feeds it; another one waits."""
+
+    doing = "recorded"
+
+    def __init__(
+        self,
+        link: ShimLink,
+        machine: Machine,
+        managed: Managed | None,
+        sample: Callable[[], Sampling],
+        layers: Callable[[], tuple[str, ...]],
+        steps: int,
+    ) -> None:
+        """sample: the session's sampling, attached at its first use; raises SentinelError where
+        no backend works. layers: their names as known by then. steps: whole steps to record."""
+        self._link = link
+        self._machine = machine
+        self._managed = managed
+        self._sample = sample
+        self._layers = layers
+        self._wanted = steps
+        self._alike: deque[Step] = deque(maxlen=max(steps, 2))
+        self._seen = 0
+        self._ring_lost = link.segment.words().ring_lost
+        self._cuts: npt.NDArray[np.uint32] | None = None
+        self._sampling: Sampling | None = None
+        self._candidates: deque[Step] = deque(maxlen=ACCESS_STEPS_MAX)
+        self._access: tuple[Step, Records] | None = None
+        self._ops: OpAccesses | None = None
+        self._notes: list[str] = []
+        self._finished = threading.Event()
+        self._failure = ""
+        self._trace: Trace | None = None
+
+    def on_step(self, step: Step) -> bool:
+        """A whole step has passed; True once the recording is over."""
+        self._seen += 1
+        if self._cuts is None:
+            return self._gather(step)
+        return self._observe(step)
+
+    def on_op_accesses(self, accesses: OpAccesses) -> None:
+        """The shim saw which tensors the operators of a step read and write."""
+        self._ops = accesses
+
+    def done(self) -> None:
+        """Disarm and let the waiting thread go."""
+        self._stop_sampling()
+        self._finished.set()
+
+    def fail(self, reason: str) -> None:
+        """Let the waiting thread go with an error."""
+        self._failure = reason
+        self._finished.set()
+
+    def wait(self) -> Trace:
+        """The trace. Raises SentinelError."""
+        self._finished.wait()
+        if self._trace is None:
+            raise SentinelError("failed", self._failure, "see sentinelctl status")
+        return self._trace
+
+    def _gather(self, step: Step) -> bool:
+        """Wait for enough steps in a row that allocate alike."""
+        if self._alike and not identical(self._alike[-1], step):
+            self._alike.clear()
+        self._alike.append(step)
+        if len(self._alike) == self._alike.maxlen:
+            self._begin_access(step)
+        elif self._seen > self._wanted + STEPS_WITHOUT_REPEAT_MAX:
+            self.fail(f"process {self._link.pid} allocates differently from step to step")
+            return True
+        return False
+
+    def _begin_access(self, step: Step) -> None:
+        """Have the next step seen: by page sampling if there is any, and by torch.profiler."""
+        self._seen = 0
+        segment = self._link.segment
+        if self._managed is not None:
+            self._cuts = self._managed.plan.layout.cuts
+            ranges = [space for space in self._managed.spaces.values() if space[1]]
+        else:
+            fast = FastBudget.parse(self._machine.config.fast)
+            rough = allocation_profile(step, self._layers())
+            self._cuts = choose_cuts(step, fast.resolve(rough.peak_bytes))
+            ranges = [(segment.heap_base, segment.words().heap_used)]
+        try:
+            self._sampling = self._sample()
+        except SentinelError as error:
+            self._notes.append(f"no pages were sampled: {error}")
+        if self._sampling is not None:
+            if self._managed is not None:
+                # From here on a batch of pages is disarmed before it moves.
+                self._managed.mover.set_backend(self._sampling.sampler)
+            self._sampling.arm(ranges, residency=False)
+        if self._managed is None:
+            tiers = self._machine.tiers or _NO_TIERS
+            send_layout(self._link, provisional_layout(step, self._cuts), tiers)
+        self._link.send({"type": "profile_ops"})
+
+    def _observe(self, step: Step) -> bool:
+        """Find the step that was seen whole; then wait for what the framework says of it."""
+        if self._access is None:
+            self._candidates.append(step)
+            self._access = self._find_access()
+        if self._access is None:
+            if self._seen > ACCESS_STEPS_MAX:
+                self.fail("; ".join(["no step could be observed whole", *self._notes]))
+                return True
+            return False
+        self._stop_sampling()
+        told = self._ops is not None and self._ops.step == self._access[0].number
+        if not told and self._seen <= ACCESS_STEPS_MAX:
+            return False
+        self._finish(*self._access)
+        return True
+
+    def _find_access(self) -> tuple[Step, Records] | None:
+        assert self._cuts is not None
+        for step in self._candidates:
+            boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
+            cuts = np.count_nonzero(boundaries["detail"] == protocol.Boundary.CUT)
+            if cuts != len(self._cuts):
+                continue
+            if self._sampling is not None:
+                epochs = boundary_records(step)["address"]
+                if np.all(epochs):
+                    self._sampling.collect()
+                    samples = self._sampling.samples()
+                    inside = (samples["epoch"] >= epochs[0]) & (samples["epoch"] < step.end_epoch)
+                    return step, samples[inside]
+            elif self._ops is not None and self._ops.step == step.number:
+                return step, np.empty(0, SAMPLE_DTYPE)
+        return None
+
+    def _stop_sampling(self) -> None:
+        if self._managed is not None:
+            self._managed.mover.set_backend(None)
+        if self._sampling is not None:
+            self._sampling.disarm()
+            self._sampling = None
+
+    def _finish(self, step: Step, samples: Records) -> None:
+        lost = self._link.segment.words().ring_lost - self._ring_lost
+        if lost:
+            self.fail(f"{lost} records were lost: the ring is too small for these steps")
+            return
+        assert self._cuts is not None
+        before = list(self._alike)[-self._wanted :]
+        if not np.array_equal(_births(step), _births(before[-1])):
+            self.fail("the step that was observed allocated differently from those before")
+            return
+        ops = self._ops
+        if ops is None or ops.step != step.number:
+            self._notes.append("the framework did not tell what its operators access")
+            ops = None
+        segment = self._link.segment
+        self._trace = Trace(
+            steps=(*before, step),
+            samples=samples,
+            op_accesses=np.empty(0, OP_ACCESS_DTYPE) if ops is None else ops.rows,
+            cuts=self._cuts,
+            layers=self._layers(),
+            names={} if ops is None else ops.names,
+            mappings=self._mappings(samples),
+            tiers=self._machine.tiers,
+            heap_base=segment.heap_base,
+            facts=self._facts(),
+        )
+
+    def _mappings(self, samples: Records) -> tuple[Mapped, ...]:
+        """The mappings in which sampled pages lie, the shim's own by what they are."""
+        try:
+            mappings = read_mappings(self._link.pid)
+        except OSError as error:
+            self._notes.append(f"the process's mappings can't be read: {error.strerror}")
+            return ()
+        words = self._link.segment.words()
+        heap = (self._link.segment.heap_base, self._link.segment.heap_bytes)
+        spaces = {Space.HEAP: heap, Space.ARENA: (words.arena_base, words.arena_bytes)}
+        starts = np.unique(samples["page"]) * np.uint64(4096)
+        found = []
+        for mapped in mappings:
+            first, past = np.searchsorted(starts, np.array(mapped[:2], np.uint64))
+            if first == past:
+                continue
+            name = mapped.name
+            for space, (start, size) in spaces.items():
+                if start <= mapped.start < start + size:
+                    name = f"the shim's {space.name.lower()}"
+            found.append(mapped._replace(name=name))
+        return tuple(found)
+
+    def _facts(self) -> dict[str, Any]:
+        hello, system = self._link.hello, os.uname()
+        return {
+            "sentineld": __version__,
+            "pid": self._link.pid,
+            "torch": str(hello.get("torch", ""))[:64],
+            "threads": str(hello.get("threads", ""))[:16],
+            "managed": self._managed is not None,
+            "policy": self._managed.plan.policy if self._managed is not None else "",
+            "kernel": system.release,
+            "machine": system.machine,
+            "cpus": os.cpu_count() or 0,
+            "recorded_unix_ns": time.time_ns(),
+            # What to add to a record's time to have the time of day; other tracers use that.
+            "unix_minus_monotonic_ns": time.time_ns() - time.monotonic_ns(),
+            "notes": list(self._notes),
+        }
+
+
+def _births(step: Step) -> npt.NDArray[np.uint64]:
+    """Sizes of the step's own allocations, in order."""
+    records = step.records
+    own = (records["event"] == protocol.Event.ALLOC) & (records["detail"] == protocol.Alloc.STEP)
+    sizes: npt.NDArray[np.uint64] = records["bytes"][own]
+    return sizes

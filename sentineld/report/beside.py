@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of Chrome trace events: writing one, alone or with a torch.profiler's events in it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sentineld.errors import SentinelError
+from sentineld.report.chrome import Event, Exporter
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written. shifted_us: by how much the trace's events were moved to lie beside the
+    other file's; 0 where both were recorded at the same time."""
+
+    events: int
+    beside: int
+    shifted_us: float
+
+
+def write_events(exporter: Exporter, path: Path, beside: Path | None) -> Written:
+    """Write a trace's events, gzipped if the file's name ends so. beside: what torch.profiler's
+    export_chrome_trace wrote; its events are put in. Raises SentinelError."""
+    document: dict[str, Any] = {}
+    others: list[Any] = []
+    if beside is not None:
+        document, others = _read(beside)
+    base_ns = document.get("baseTimeNanoseconds", 0 if beside else exporter.base_ns)
+    if type(base_ns) is not int:
+        raise _no_events(beside, "its baseTimeNanoseconds is no number")
+    shift_us = (exporter.base_ns - base_ns) / 1000
+    moved_us = 0.0
+    spans = [(e["ts"], e["ts"] + e.get("dur", 0)) for e in others if _is_slice(e)]
+    if spans:
+        first, last = exporter.span_us()
+        begin, end = min(s[0] for s in spans), max(s[1] for s in spans)
+        if last + shift_us < begin or first + shift_us > end:
+            moved_us = begin - (first + shift_us)
+    own = [_shifted(event, shift_us + moved_us) for event in exporter.events()]
+    document = {
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": base_ns,
+        **document,
+        "traceEvents": [*others, *own],
+    }
+    _write(document, path)
+    return Written(len(own), len(others), moved_us)
+
+
+def _shifted(event: Event, by_us: float) -> Event:
+    return {**event, "ts": round(event["ts"] + by_us, 3)} if "ts" in event else event
+
+
+def _is_slice(event: Any) -> bool:
+    return (
+        isinstance(event, dict)
+        and event.get("ph") == "X"
+        and all(isinstance(event.get(key, 0), int | float) for key in ("ts", "dur"))
+        and "ts" in event
+    )
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
+    try:
+        data = path.read_bytes()
+        if data.startswith(GZIP_MAGIC):
+            data = gzip.decompress(data)
+        document = json.loads(data)
+    except (OSError, EOFError, ValueError, RecursionError) as error:
+        raise _no_events(path, str(error)) from None
+    if isinstance(document, list):
+        document = {"traceEvents": document}
+    events = document.pop("traceEvents", None) if isinstance(document, dict) else None
+    if not isinstance(events, list):
+        raise _no_events(path, "it has no traceEvents")
+    return document, events
+
+
+def _write(document: dict[str, Any], path: Path) -> None:
+    # In pieces: a large trace as one string would need its size twice.
+    pieces: Iterable[str] = json.JSONEncoder(separators=(",", ":")).iterencode(document)
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path, "wt", encoding="utf-8") as file:
+                file.writelines(pieces)
+        else:
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(pieces)
+    except OSError as error:
+        raise SentinelError(
+            "failed", f"can't write {path}: {error.strerror or error}", "name another file"
+        ) from None
+
+
+def _no_events(path: Path | None, what: str) -> SentinelError:
+    return SentinelError(
+        "failed",
+        f"{path} is no file of trace events: {what}",
+        "give what torch.profiler's export_chrome_trace wrote",
+    )

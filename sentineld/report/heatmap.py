@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Page address x stretch: how much of each piece of memory is alive and how much is accessed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.profile.circle import circle
+from sentineld.profile.join import PAGE_BITS, sampled_pairs
+from sentineld.profile.steps import boundary_records
+from sentineld.profile.trace import Trace
+
+GAP_PAGES = 512
+"""Memory in which nothing is for longer than this (2 MiB of small pages) is left out."""
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Pages of several pieces of the address space, one behind the other.
+
+    first, past: page numbers of each piece, rising, past exclusive.
+    """
+
+    first: Integers
+    past: Integers
+
+    @property
+    def begins(self) -> Integers:
+        """Where each piece begins on the axis."""
+        return np.concatenate([[0], np.cumsum(self.past - self.first)[:-1]]).astype(np.int64)
+
+    @property
+    def pages(self) -> int:
+        """Length."""
+        return int((self.past - self.first).sum())
+
+    def place(self, pages: Integers) -> Integers:
+        """Where pages lie on the axis; they are all on it, or just past a piece's end."""
+        piece = np.maximum(np.searchsorted(self.first, pages, side="right") - 1, 0)
+        return self.begins[piece] + np.minimum(pages, self.past[piece]) - self.first[piece]
+
+    def page(self, place: int) -> int:
+        """The page at a place."""
+        piece = int(np.searchsorted(self.begins, place, side="right")) - 1
+        return int(self.first[piece] + place - self.begins[piece])
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """live, accessed: [row, stretch], shares 0..1 of the row's pages. Row r holds the axis from
+    edges[r] to edges[r + 1]. source: "module" where pages were sampled, else "shim"."""
+
+    axis: Axis
+    edges: Integers
+    live: Floats
+    accessed: Floats
+    source: str
+    page_bytes: int
+
+    def address(self, row: int) -> int:
+        """Of the first page of a row; rows that begin where another ends begin with its next."""
+        return self.axis.page(int(self.edges[row])) * self.page_bytes
+
+    def columns(self, count: int) -> tuple[Floats, Floats]:
+        """live and accessed in at most so many columns: the largest of the stretches of each."""
+        stretches = self.live.shape[1]
+        first = np.unique(np.arange(min(count, stretches)) * stretches // min(count, stretches))
+        return (
+            np.maximum.reduceat(self.live, first, axis=1),
+            np.maximum.reduceat(self.accessed, first, axis=1),
+        )
+
+
+def heatmap(trace: Trace, rows: int) -> Heatmap:
+    """The access step in at most so many rows. Raises SentinelError."""
+    step, page_bytes = trace.access_step, trace.page_bytes
+    found = circle(step, trace.cuts)
+    instances = found.instances
+    first = instances["address"].astype(np.int64) // page_bytes
+    past = -(-(instances["address"] + instances["bytes"]).astype(np.int64) // page_bytes)
+    count = found.stretch_count
+    keys = np.empty(0, np.int64)
+    if len(trace.samples):
+        keys, _ = sampled_pairs(step, trace.samples)
+    pages, stretch = keys & ((1 << PAGE_BITS) - 1), keys >> PAGE_BITS
+    axis = _axis(np.concatenate([first, pages]), np.concatenate([past, pages + 1]))
+    rows = max(min(rows, axis.pages), 1)
+    edges = np.arange(rows + 1) * axis.pages // rows
+    sizes = np.maximum(np.diff(edges), 1)
+
+    live = np.zeros((rows, count))
+    begin, end = axis.place(first), axis.place(past)
+    for at in range(count):
+        here = (instances["first_stretch"] <= at) & (instances["last_stretch"] >= at)
+        live[:, at] = _covered(begin[here], end[here], edges) / sizes
+    accessed = np.zeros((rows, count))
+    if len(trace.samples):
+        row = np.searchsorted(edges, axis.place(pages), side="right") - 1
+        np.add.at(accessed, (row, stretch), 1.0)
+        accessed /= sizes[:, None]
+    else:
+        _add_op_accesses(trace, axis, edges, accessed)
+        accessed /= sizes[:, None]
+    source = "module" if len(trace.samples) else "shim"
+    return Heatmap(axis, edges, live, np.minimum(accessed, 1.0), source, page_bytes)
+
+
+def _add_op_accesses(trace: Trace, axis: Axis, edges: Integers, accessed: Floats) -> None:
+    """Add the pages that operators access, stretch by stretch."""
+    step, page_bytes, ops = trace.access_step, trace.page_bytes, trace.op_accesses
+    begins = boundary_records(step)["time_ns"].astype(np.int64)
+    time = ops["time_ns"].astype(np.int64)
+    stretch = np.searchsorted(begins, time, side="right") - 1
+    stretch[time >= step.end_ns] = -1
+    first = ops["address"].astype(np.int64) // page_bytes
+    past = -(-(ops["address"] + ops["bytes"]).astype(np.int64) // page_bytes)
+    piece = np.searchsorted(axis.first, first, side="right") - 1
+    known = (piece >= 0) & (first < axis.past[np.maximum(piece, 0)])
+    for at in range(accessed.shape[1]):
+        here = known & (stretch == at)
+        accessed[:, at] = _covered(axis.place(first[here]), axis.place(past[here]), edges)
+
+
+def _axis(first: Integers, past: Integers) -> Axis:
+    """The pieces that intervals of pages make, small gaps bridged."""
+    if not len(first):
+        return Axis(np.zeros(1, np.int64), np.ones(1, np.int64))
+    order = np.argsort(first, kind="stable")
+    first, reach = first[order], np.maximum.accumulate(past[order])
+    begins = np.append(True, first[1:] > reach[:-1] + GAP_PAGES)
+    where = np.flatnonzero(begins)
+    return Axis(first[where], np.append(reach[where[1:] - 1], reach[-1]))
+
+
+def _covered(begin: Integers, end: Integers, edges: Integers) -> Floats:
+    """How much of each row intervals of the axis cover together."""
+    if not len(begin):
+        return np.zeros(len(edges) - 1)
+    order = np.argsort(begin, kind="stable")
+    begin, reach = begin[order], np.maximum.accumulate(end[order])
+    new = np.flatnonzero(np.append(True, begin[1:] > reach[:-1]))
+    first, past = begin[new], np.append(reach[new[1:] - 1], reach[-1])
+    covered = np.cumsum(past - first)
+    places = np.stack([first, past], axis=1).ravel()
+    sums = np.stack([covered - (past - first), covered], axis=1).ravel()
+    return np.diff(np.interp(edges, places, sums))

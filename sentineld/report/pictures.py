@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Heatmap and timeline as .png or .svg, by matplotlib."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sentineld.errors import SentinelError
+from sentineld.profile.model import Profile
+from sentineld.report.heatmap import Heatmap
+from sentineld.report.labels import KINDS, Phase, layer_label, phases, stretch_places
+from sentineld.report.terminal import address_label
+from sentineld.report.timeline import Timeline
+from sentineld.units import format_bytes
+
+SUFFIXES = (".png", ".svg")
+DPI = 120
+LAYER_TICKS_MAX = 48
+ADDRESS_TICKS = 10
+TIMELINE_POINTS = 1500
+
+_DEAD, _IDLE = (1.0, 1.0, 1.0), (0.88, 0.91, 0.94)
+_ACCESSED_FROM = 0.3
+"""Where the colour map begins: one accessed page must differ from idle memory."""
+_COLOURS = {
+    "parameter": "#4e79a7",
+    "optimizer": "#76b7b2",
+    "buffer": "#9c9ede",
+    "persistent": "#4e79a7",
+    "gradient": "#e15759",
+    "activation": "#f28e2b",
+    "scratch": "#bab0ac",
+}
+
+
+def require_picture(path: Path) -> None:
+    """Check that a picture of this name can be drawn here. Raises SentinelError."""
+    if path.suffix not in SUFFIXES:
+        raise SentinelError("usage", f"{path} is neither .png nor .svg", "name it so")
+    _pyplot()
+
+
+def draw_heatmap(heat: Heatmap, profile: Profile, title: str, path: Path) -> None:
+    """Addresses downward, stretches from left to right. Raises SentinelError."""
+    pyplot = _pyplot()
+    from matplotlib import cm, colors, patches
+
+    rows, count = heat.live.shape
+    scale = colors.LinearSegmentedColormap.from_list(
+        "accessed", pyplot.get_cmap("OrRd")(np.linspace(_ACCESSED_FROM, 1.0, 256))
+    )
+    image = np.where(heat.live[..., None] > 0, np.array(_IDLE), np.array(_DEAD))
+    touched = heat.accessed > 0
+    image[touched] = scale(heat.accessed[touched])[:, :3]
+
+    figure, axes = pyplot.subplots(figsize=(13, 7.5), layout="constrained")
+    axes.imshow(
+        image, aspect="auto", interpolation="nearest", extent=(0, count, rows, 0), origin="upper"
+    )
+    for border in heat.axis.begins[1:].tolist():
+        axes.axhline(np.searchsorted(heat.edges, border), color="black", linewidth=0.8)
+    ticks = _address_ticks(heat, profile)
+    axes.set_yticks(list(ticks), list(ticks.values()))
+    places = _layer_ticks(profile)
+    axes.set_xticks(list(places), list(places.values()), rotation=90, fontsize=7)
+    _mark_phases(axes, [(phase, phase.first, phase.past) for phase in phases(profile)], count)
+    seen = "sampled pages" if heat.source == "module" else "pages that operators access"
+    axes.set_ylabel("page address")
+    axes.set_xlabel("layer, in the step's order")
+    figure.suptitle(f"{title}: {seen}, address x layer")
+    axes.legend(
+        handles=[
+            patches.Patch(facecolor=_IDLE, edgecolor="grey", label="alive, not accessed"),
+            patches.Patch(facecolor=_DEAD, edgecolor="grey", label="no live tensor"),
+        ],
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1.0),
+        frameon=False,
+        fontsize=8,
+    )
+    bar = figure.colorbar(
+        cm.ScalarMappable(colors.Normalize(0, 100), scale), ax=axes, shrink=0.6, pad=0.01
+    )
+    bar.set_label("accessed, % of the pages of a field")
+    _save(figure, path)
+
+
+def draw_timeline(line: Timeline, profile: Profile, title: str, path: Path) -> None:
+    """Live bytes by kind, stacked, over the step's time. Raises SentinelError."""
+    pyplot = _pyplot()
+    binned = line.binned(TIMELINE_POINTS) if len(line.times_ns) > TIMELINE_POINTS else line
+    end_ns = float(line.times_ns[-1])
+    unit, unit_ns = ("s", 1e9) if end_ns >= 2e9 else ("ms", 1e6)
+    size, size_bytes = ("GiB", 1 << 30) if line.total.max() >= 8 << 30 else ("MiB", 1 << 20)
+    there = [index for index in range(len(KINDS)) if line.live[index].any()]
+
+    figure, axes = pyplot.subplots(figsize=(12, 6), layout="constrained")
+    times = np.append(binned.times_ns, end_ns) / unit_ns
+    base = np.zeros(len(times))
+    for index in there:
+        values = np.append(binned.live[index], binned.live[index, -1]) / size_bytes
+        name = f"{KINDS[index]}, up to {format_bytes(int(line.live[index].max()))}"
+        axes.fill_between(
+            times,
+            base,
+            base + values,
+            step="post",
+            color=_COLOURS[KINDS[index]],
+            linewidth=0,
+            label=name,
+        )
+        base = base + values
+    peak_bytes = int(line.total.max())
+    peak_at = float(line.times_ns[line.peak]) / unit_ns
+    stretch_ends = np.cumsum(profile.stretches["time_ns"].astype(np.float64))
+    stretch = min(
+        int(np.searchsorted(stretch_ends, line.times_ns[line.peak], side="right")),
+        profile.stretch_count - 1,
+    )
+    axes.axhline(peak_bytes / size_bytes, color="black", linewidth=0.8, linestyle=":")
+    axes.annotate(
+        f"peak {format_bytes(peak_bytes)}, in: {stretch_places(profile)[stretch]}",
+        (peak_at, peak_bytes / size_bytes),
+        xytext=(0, 5),
+        textcoords="offset points",
+        ha=_side(peak_at / max(end_ns / unit_ns, 1e-9)),
+        fontsize=9,
+    )
+    begins = np.concatenate([[0.0], stretch_ends]) / unit_ns
+    spans = [
+        (phase, float(begins[phase.first]), float(begins[phase.past])) for phase in phases(profile)
+    ]
+    axes.set_xlim(0, max(end_ns / unit_ns, 1e-9))
+    axes.set_ylim(0, max(peak_bytes / size_bytes, 1e-9) * 1.1)
+    _mark_phases(axes, spans, end_ns / unit_ns)
+    axes.set_xlabel(f"time since the step's begin, {unit}")
+    axes.set_ylabel(f"live tensors, {size}")
+    figure.suptitle(f"{title}: live bytes by kind over one step")
+    handles, names = axes.get_legend_handles_labels()
+    # From top to bottom as they are stacked.
+    axes.legend(
+        handles[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False
+    )
+    _save(figure, path)
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise SentinelError(
+            "failed",
+            "pictures need matplotlib, which is not installed",
+            "apt-get install python3-matplotlib, or pip install 'sentineld[plot]'",
+        ) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _save(figure: Any, path: Path) -> None:
+    try:
+        figure.savefig(path, dpi=DPI)
+    except OSError as error:
+        raise SentinelError(
+            "failed", f"can't write {path}: {error.strerror or error}", "name another file"
+        ) from None
+    finally:
+        _pyplot().close(figure)
+
+
+def _mark_phases(axes: Any, spans: list[tuple[Phase, float, float]], whole: float) -> None:
+    """Lines where phases begin, names above those that have room for one."""
+    for phase, begin, end in spans:
+        if begin > 0:
+            axes.axvline(begin, color="black", linewidth=0.7, linestyle="--")
+        if end - begin >= 0.07 * whole:
+            axes.annotate(
+                phase.name,
+                ((begin + end) / 2, 1.0),
+                xytext=(0, 4),
+                xycoords=("data", "axes fraction"),
+                textcoords="offset points",
+                ha="center",
+                fontsize=9,
+            )
+
+
+def _layer_ticks(profile: Profile) -> dict[float, str]:
+    """Labels by place on the axis of stretches: one a run of stretches of the same layer and phase;
+    where there is not room for all, every second, third, ... run."""
+    runs: list[tuple[int, int, str]] = []
+    for phase in phases(profile):
+        for stretch in range(phase.first, phase.past):
+            name = layer_label(profile, stretch)
+            if runs and runs[-1][2] == name and runs[-1][0] >= phase.first:
+                runs[-1] = (runs[-1][0], stretch + 1, name)
+            else:
+                runs.append((stretch, stretch + 1, name))
+    named = [run for run in runs if run[2]]
+    every = -(-len(named) // LAYER_TICKS_MAX)
+    return {(first + past) / 2: name for first, past, name in named[:: max(every, 1)]}
+
+
+def _address_ticks(heat: Heatmap, profile: Profile) -> dict[int, str]:
+    rows = len(heat.live)
+    places = sorted({row * rows // ADDRESS_TICKS for row in range(ADDRESS_TICKS)})
+    return {row: address_label(heat.address(row), profile.heap_base) for row in places}
+
+
+def _side(share: float) -> str:
+    """Which end of a text is at its place, so that it stays in the picture."""
+    if share < 0.3:
+        return "left"
+    return "right" if share > 0.7 else "center"

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A trace in a few lines: what was recorded, how big, how much of it is explained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sentineld.profile.coverage import coverage
+from sentineld.profile.strays import strays
+from sentineld.profile.trace import Trace, profile_of
+from sentineld.report.labels import KINDS, label
+from sentineld.units import format_bytes
+
+
+def summary_json(trace: Trace) -> dict[str, Any]:
+    """The summary as plain values. Raises SentinelError."""
+    profile = profile_of(trace)
+    labels = label(trace, profile)
+    sizes = profile.tensors["bytes"].astype(np.int64)
+    return {
+        "facts": dict(trace.facts),
+        "steps": len(trace.steps) - 1,
+        "step_ns": int(profile.stretches["time_ns"].sum()),
+        "access_step_ns": trace.access_step.end_ns - int(trace.access_step.records["time_ns"][0]),
+        "stretches": profile.stretch_count,
+        "cuts": len(trace.cuts),
+        "layers": max(len(trace.layers) - 1, 0),
+        "tensors": {
+            kind: {
+                "count": int(np.count_nonzero(labels.kinds == index)),
+                "bytes": int(sizes[labels.kinds == index].sum()),
+            }
+            for index, kind in enumerate(KINDS)
+        },
+        "peak_bytes": profile.peak_bytes,
+        "coverage": coverage(profile).to_json(),
+        "unattributed": [one.to_json() for one in strays(trace)],
+    }
+
+
+def summary_lines(trace: Trace) -> list[str]:
+    """The summary for people. Raises SentinelError."""
+    values = summary_json(trace)
+    facts, seen = values["facts"], values["coverage"]
+    state = f"managed by policy {facts.get('policy')}" if facts.get("managed") else "not managed"
+    kinds = ", ".join(
+        f"{entry['count']} {kind} ({format_bytes(entry['bytes'])})"
+        for kind, entry in values["tensors"].items()
+        if entry["count"]
+    )
+    lines = [
+        f"process {facts.get('pid', '?')}, {state}; torch {facts.get('torch', '?')}, "
+        f"kernel {facts.get('kernel', '?')}",
+        f"{values['steps']} steps of {values['step_ns'] / 1e9:.3f} s and an access step of "
+        f"{values['access_step_ns'] / 1e9:.3f} s; {values['stretches']} stretches "
+        f"({values['cuts']} of them by cuts), {values['layers']} layers",
+        f"tensors: {kinds}",
+        f"peak {format_bytes(values['peak_bytes'])} of live tensors",
+        f"accesses seen by {seen['source']}; {seen['untouched_tensors']} tensors "
+        f"({format_bytes(seen['untouched_bytes'])}) not accessed in the step",
+    ]
+    sampled = seen["attributed_pages"] + seen["unattributed_pages"]
+    if sampled:
+        lines.append(
+            f"{sampled} sampled page accesses, {seen['attributed_share']:.2%} of them explained by "
+            "a live tensor"
+        )
+    lines += [
+        f"  {one['pairs']} on {one['pages']} pages of {one['mapping']}: {one['what']}"
+        for one in values["unattributed"]
+    ]
+    lines += [f"note: {note}" for note in facts.get("notes", [])]
+    return lines

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Heatmap and timeline in lines of text."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.profile.model import Profile
+from sentineld.report.heatmap import Heatmap
+from sentineld.report.labels import KINDS, Phase, phases, stretch_places
+from sentineld.report.timeline import Timeline
+from sentineld.units import format_bytes
+
+DEAD, IDLE, SHADES, BARS = " ", "·", "░▒▓█", "▁▂▃▄▅▆▇█"
+HEATMAP_LEGEND = (
+    "░ up to a quarter of a field's pages accessed, ▒ half, ▓ three quarters, █ all",
+    "· alive, not accessed; blank: no live tensor",
+)
+COLUMNS_MIN = 20
+_LABEL_WIDTH = 14
+
+
+def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
+    """Addresses downward, stretches from left to right, in lines of at most this width."""
+    live, accessed = heat.columns(max(width - _LABEL_WIDTH - 3, COLUMNS_MIN))
+    columns = live.shape[1]
+    starts = np.arange(columns + 1) * profile.stretch_count // columns
+    lines = [
+        f"{'address':>{_LABEL_WIDTH}} ┌{_header(phases(profile), starts)}",
+    ]
+    for row in range(len(live)):
+        cells = "".join(
+            _cell(a, b) for a, b in zip(live[row].tolist(), accessed[row].tolist(), strict=True)
+        )
+        place = address_label(heat.address(row), profile.heap_base)
+        lines.append(f"{place:>{_LABEL_WIDTH}} │{cells}".rstrip())
+    seen = "accesses are sampled pages" if heat.source == "module" else "accesses are operators'"
+    return [*lines, HEATMAP_LEGEND[0], f"{HEATMAP_LEGEND[1]}; {seen}"]
+
+
+def timeline_lines(line: Timeline, profile: Profile, width: int) -> list[str]:
+    """A bar chart for each kind, each to its own scale, in lines of at most this width."""
+    columns = max(width - 26, COLUMNS_MIN)
+    binned = line.binned(columns)
+    times = np.cumsum(np.append(0, profile.stretches["time_ns"].astype(np.float64)))
+    starts = np.searchsorted(times, binned.times_ns, side="right") - 1
+    starts = np.append(np.minimum(starts, profile.stretch_count - 1), profile.stretch_count)
+    lines = [
+        f"{'live bytes':11} {'at most':>11} ┌{_header(phases(profile), starts)}",
+        *(
+            _bars(kind, line.live[index], binned.live[index])
+            for index, kind in enumerate(KINDS)
+            if line.live[index].any()
+        ),
+        _bars("all", line.total, binned.total),
+    ]
+    at_ns = float(line.times_ns[line.peak])
+    stretch = min(int(np.searchsorted(times, at_ns, side="right")) - 1, profile.stretch_count - 1)
+    lines.append(
+        f"peak {format_bytes(int(line.total.max()))} after {at_ns / 1e6:.1f} ms of "
+        f"{float(line.times_ns[-1]) / 1e6:.1f} ms, in: {stretch_places(profile)[stretch]}"
+    )
+    return lines
+
+
+def address_label(address: int, heap_base: int) -> str:
+    """An address for people: from the heap's begin if it is in it, else as it is."""
+    offset = address - heap_base
+    return f"heap+{format_bytes(offset)}" if 0 <= offset < 1 << 44 else f"{address:#x}"
+
+
+def _header(found: tuple[Phase, ...], starts: npt.NDArray[np.int64]) -> str:
+    """Names of phases where they begin. starts: the first stretch of each column, and the end."""
+    columns = len(starts) - 1
+    header = ["─"] * columns
+    for phase in found:
+        begin = int(np.searchsorted(starts[:-1], phase.first))
+        end = int(np.searchsorted(starts[:-1], phase.past))
+        if begin >= columns:
+            continue
+        text = f"┬{phase.name}" if begin else phase.name
+        if len(text) > end - begin:
+            text = text[: min(end - begin, 1)] if begin else ""
+        header[begin : begin + len(text)] = text
+    return "".join(header[:columns])
+
+
+def _cell(live: float, accessed: float) -> str:
+    if accessed > 0:
+        return SHADES[min(int(np.ceil(accessed * len(SHADES))), len(SHADES)) - 1]
+    return IDLE if live > 0 else DEAD
+
+
+def _bars(name: str, values: npt.NDArray[np.int64], binned: npt.NDArray[np.int64]) -> str:
+    most = int(values.max())
+    heights = np.ceil(binned / max(most, 1) * len(BARS)).astype(np.int64)
+    drawn = "".join(BARS[height - 1] if height else " " for height in heights.tolist())
+    return f"{name:11} {format_bytes(most):>11} │{drawn}".rstrip()

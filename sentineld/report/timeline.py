@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live bytes by kind over a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.profile.model import Kind, Profile
+from sentineld.report.labels import KINDS, Labels
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Live page-rounded bytes. times_ns: since the step's begin, one entry an event and the step's
+    end; live: [kind of KINDS, entry], what is live from that time on."""
+
+    times_ns: Floats
+    live: Integers
+
+    @property
+    def total(self) -> Integers:
+        """Of all kinds."""
+        summed: Integers = self.live.sum(axis=0)
+        return summed
+
+    @property
+    def peak(self) -> int:
+        """The entry with most live bytes; the first of them."""
+        return int(np.argmax(self.total))
+
+    def binned(self, count: int) -> Timeline:
+        """At most so many entries, equally far apart; each as it was at its bin's largest total,
+        so that no peak is lost and kinds still add up."""
+        span = max(float(self.times_ns[-1]), 1.0)
+        edges = np.linspace(0.0, span, count + 1)
+        total = self.total
+        first = np.searchsorted(self.times_ns, edges[:-1], side="right") - 1
+        past = np.maximum(np.searchsorted(self.times_ns, edges[1:], side="left"), first + 1)
+        best = [
+            int(begin + np.argmax(total[begin:end]))
+            for begin, end in zip(np.maximum(first, 0).tolist(), past.tolist(), strict=True)
+        ]
+        return Timeline(edges[:-1], self.live[:, best])
+
+
+def timeline(profile: Profile, labels: Labels) -> Timeline:
+    """The step that the profile describes, at its own speed."""
+    return Timeline(event_times(profile), live_bytes(profile, labels.kinds))
+
+
+def live_bytes(profile: Profile, kinds: Integers) -> Integers:
+    """[kind of KINDS, event]: live page-rounded bytes after each event, and at the step's end.
+    kinds: indices of KINDS, one a tensor."""
+    tensors, events = profile.tensors, profile.event_count
+    sizes = -(-tensors["bytes"].astype(np.int64) // profile.page_bytes) * profile.page_bytes
+    always = tensors["kind"] == Kind.PERSISTENT
+    birth = np.where(always, 0, tensors["birth_event"]).astype(np.int64)
+    death = np.where(always, events, tensors["death_event"]).astype(np.int64)
+    change = np.zeros((len(KINDS), events + 1), np.int64)
+    np.add.at(change, (kinds, birth), sizes)
+    np.add.at(change, (kinds, death), -sizes)
+    over_the_end = ~always & (death <= birth)
+    np.add.at(change, (kinds[over_the_end], 0), sizes[over_the_end])
+    live: Integers = np.cumsum(change, axis=1)
+    live[:, events] = live[:, max(events - 1, 0)]
+    return live
+
+
+def event_times(profile: Profile) -> Floats:
+    """Time of each event since the step's begin in ns, and the step's end: events are spread
+    evenly over the stretch that they are in."""
+    begins = profile.stretches["event"].astype(np.int64)
+    durations = profile.stretches["time_ns"].astype(np.float64)
+    ends = np.cumsum(durations)
+    at = np.arange(profile.event_count)
+    stretch = np.searchsorted(begins, at, side="right") - 1
+    inside = at - begins[stretch]
+    counts = np.append(begins[1:], profile.event_count)[stretch] - begins[stretch]
+    times = ends[stretch] - durations[stretch] * (1 - inside / np.maximum(counts, 1))
+    return np.append(times, ends[-1] if len(ends) else 0.0)

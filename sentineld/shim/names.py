@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the training calls its lasting tensors: parameters, buffers, gradients, optimizer state.
+
+Asked for once, after an access step. Modules and optimizers are only borrowed:
+a model that the script drops is not kept alive.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from sentineld.shim.protocol import TENSOR_BYTES_MIN
+
+NAMES_MAX = 20_000
+"""They travel in one frame, of which the daemon takes no more than 8 MiB."""
+NAME_CHARACTERS_MAX = 200
+
+Row = tuple[int, str, str]
+"""(address of the storage, role, name); sentineld.observe.model.Named says what roles there are."""
+
+
+class Names:
+    """The outermost modules and the optimizers that have been seen at work."""
+
+    def __init__(self) -> None:
+        self._roots: list[weakref.ref[torch.nn.Module]] = []
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def add_module(self, root: torch.nn.Module) -> None:
+        """An outermost module was called for the first time."""
+        self._roots.append(weakref.ref(root))
+
+    def add_optimizer(self, optimizer: Any) -> None:
+        """An optimizer takes a step."""
+        self._optimizers.add(optimizer)
+
+    def rows(self) -> list[Row]:
+        """Names of the tensors that the shim sees, one for each address."""
+        found: dict[int, Row] = {}
+        for tensor, role, name in self._tensors():
+            storage = tensor.untyped_storage()
+            address = int(storage.data_ptr())
+            if address and storage.nbytes() >= TENSOR_BYTES_MIN:
+                found.setdefault(address, (address, role, name[-NAME_CHARACTERS_MAX:]))
+            if len(found) == NAMES_MAX:
+                break
+        return list(found.values())
+
+    def _tensors(self) -> Iterator[tuple[torch.Tensor, str, str]]:
+        """Parameters first: a name given twice stays with the first."""
+        names: dict[int, str] = {}
+        taken: set[str] = set()
+        gradients: list[tuple[torch.Tensor, str, str]] = []
+        for reference in self._roots:
+            root = reference()
+            if root is None:
+                continue
+            for role, tensors in (
+                ("parameter", root.named_parameters()),
+                ("buffer", root.named_buffers()),
+            ):
+                for path, tensor in tensors:
+                    if id(tensor) in names:
+                        continue
+                    name = path if path not in taken else f"{type(root).__name__}.{path}"
+                    taken.add(name)
+                    names[id(tensor)] = name
+                    yield tensor, role, name
+                    if role == "parameter" and tensor.grad is not None:
+                        gradients.append((tensor.grad, "gradient", name))
+        yield from gradients
+        for optimizer in list(self._optimizers):
+            for parameter, state in list(optimizer.state.items()):
+                if not isinstance(state, dict):
+                    continue
+                for key, value in state.items():
+                    if isinstance(value, torch.Tensor):
+                        name = names.get(id(parameter), "a parameter outside of the modules")
+                        yield value, "optimizer", f"{name} {key}"
