@@ -66,7 +66,8 @@ def _step_problems(step: Step) -> Iterator[str]:
         return
     if np.count_nonzero(records["event"] == Event.STEP) != 1:
         yield f"step {step.number} is more than one step"
-    times = np.append(boundary_records(step)["time_ns"], np.uint64(step.end_ns))
+    boundaries = boundary_records(step)["time_ns"]
+    times = np.concatenate([records["time_ns"][:1], boundaries, np.array([step.end_ns], np.uint64)])
     if int(times.max()) > _I64_MAX or step.end_epoch > _I64_MAX:
         yield f"step {step.number} has impossible times or epochs"
     if np.any(times[1:] < times[:-1]):

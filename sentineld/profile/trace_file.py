@@ -12,6 +12,7 @@ import json
 import os
 import stat
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -174,6 +175,7 @@ def _trouble_named(name: str) -> Iterator[None]:
         ValueError,
         OverflowError,
         struct.error,
+        tokenize.TokenError,  # numpy reads the headers of damaged tables as Python's
         zlib.error,
     ) as error:
         raise _no_trace(name, f"{type(error).__name__}: {error}") from None

@@ -76,8 +76,9 @@ def draw_heatmap(heat: Heatmap, profile: Profile, title: str, path: Path) -> Non
             patches.Patch(facecolor=_IDLE, edgecolor="grey", label="alive, not accessed"),
             patches.Patch(facecolor=_DEAD, edgecolor="grey", label="no live tensor"),
         ],
-        loc="upper left",
-        bbox_to_anchor=(1.01, 1.0),
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.025),
+        ncols=2,
         frameon=False,
         fontsize=8,
     )

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Traces as the toy trainer makes them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.observe.model import Mapped, Named
+from sentineld.profile.steps import StepCutter
+from sentineld.profile.trace import Trace
+from sentineld.tiers import Tier, Tiers
+from tests.unit.trainer import HEAP, PAGE
+from tests.unit.workloads import Network, train
+
+SMALL = Network(blocks=3, weight_bytes=8 * PAGE, activation_bytes=16 * PAGE)
+WEIGHTS = 3 * 3
+"""Parameters of SMALL; they lie at the heap's begin, one behind the other."""
+
+
+def two_tiers() -> Tiers:
+    fast, slow = Tier((0,), 1 << 30, 2e10, 1e10, 80.0, 90.0), Tier((1, 2), 1 << 34)
+    return Tiers((fast, slow), 1e8, "config")
+
+
+def recorded(network: Network = SMALL, steps: int = 2, cuts: tuple[int, ...] = (20, 30)) -> Trace:
+    """Whole steps and an access step of a network in training."""
+    trainer = train(network, steps + 3, cuts)
+    names = {
+        HEAP + number * network.weight_bytes: Named(
+            "parameter", f"{number // 3}.weight{number % 3}"
+        )
+        for number in range(network.blocks * network.weights)
+    }
+    return Trace(
+        steps=tuple(StepCutter().feed(trainer.take_records())[-steps - 1 :]),
+        samples=trainer.take_samples(),
+        op_accesses=trainer.take_ops(),
+        cuts=np.array(cuts, np.uint32),
+        layers=tuple(trainer.layers),
+        names=names,
+        mappings=(Mapped(HEAP, HEAP + (1 << 36), "the shim's heap"),),
+        tiers=two_tiers(),
+        heap_base=HEAP,
+        facts={
+            "pid": 4242,
+            "torch": "2.6.0",
+            "kernel": "6.12",
+            "managed": False,
+            "policy": "",
+            "unix_minus_monotonic_ns": 1_700_000_000_000_000_000,
+            "notes": ["a note"],
+        },
+    )
