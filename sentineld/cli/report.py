@@ -46,7 +46,11 @@ class Recorded:
     """A trace file that is being reported on."""
 
     path: Path
-    trace: Trace
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The file's contents. Raises SentinelError."""
+        return load_trace(self.path)
 
     @cached_property
     def profile(self) -> Profile:
@@ -66,21 +70,26 @@ class Recorded:
 
 @click.group(invoke_without_command=True)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@json_option
 @click.pass_context
-def report(context: click.Context, file: Path, as_json: bool) -> None:
-    """Show what the trace FILE holds; without a command, a summary.
+def report(context: click.Context, file: Path) -> None:
+    """Show what the trace FILE holds; without a command, its summary.
 
     FILE is one that `sentinelctl record` wrote.
     """
-    trace = load_trace(file)
-    context.obj = Recorded(file, trace)
-    if context.invoked_subcommand is not None:
-        return
+    context.obj = Recorded(file)
+    if context.invoked_subcommand is None:
+        context.invoke(summary)
+
+
+@report.command()
+@json_option
+@click.pass_obj
+def summary(recorded: Recorded, as_json: bool) -> None:
+    """Say what was recorded, and how much of it is explained."""
     if as_json:
-        print_json({"file": str(file), **summary_json(trace)})
+        print_json({"file": str(recorded.path), **summary_json(recorded.trace)})
         return
-    for line in summary_lines(trace):
+    for line in summary_lines(recorded.trace):
         click.echo(line)
 
 

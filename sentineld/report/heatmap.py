@@ -67,13 +67,19 @@ class Heatmap:
         """Of the first page of a row; rows that begin where another ends begin with its next."""
         return self.axis.page(int(self.edges[row])) * self.page_bytes
 
-    def columns(self, count: int) -> tuple[Floats, Floats]:
-        """live and accessed in at most so many columns: the largest of the stretches of each."""
+    def columns(self, count: int) -> tuple[Floats, Floats, Integers]:
+        """live and accessed in at most so many columns, and each column's first stretch: several
+        columns a stretch, or the largest of the stretches of a column."""
         stretches = self.live.shape[1]
+        wide = count // stretches
+        if wide > 1:
+            first = np.repeat(np.arange(stretches), wide)
+            return self.live[:, first], self.accessed[:, first], first
         first = np.unique(np.arange(min(count, stretches)) * stretches // min(count, stretches))
         return (
             np.maximum.reduceat(self.live, first, axis=1),
             np.maximum.reduceat(self.accessed, first, axis=1),
+            first,
         )
 
 

@@ -23,9 +23,8 @@ _LABEL_WIDTH = 14
 
 def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
     """Addresses downward, stretches from left to right, in lines of at most this width."""
-    live, accessed = heat.columns(max(width - _LABEL_WIDTH - 3, COLUMNS_MIN))
-    columns = live.shape[1]
-    starts = np.arange(columns + 1) * profile.stretch_count // columns
+    live, accessed, first = heat.columns(max(width - _LABEL_WIDTH - 3, COLUMNS_MIN))
+    starts = np.append(first, profile.stretch_count)
     lines = [
         f"{'address':>{_LABEL_WIDTH}} ┌{_header(phases(profile), starts)}",
     ]

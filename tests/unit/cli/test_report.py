@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sentinelctl report` on a trace file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sentineld.cli.main import sentinelctl
+from sentineld.errors import SentinelError
+from sentineld.profile.trace import profile_of
+from sentineld.profile.trace_file import save_trace
+from tests.unit.traces import recorded
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trace") / "it.npz"
+    save_trace(recorded(), path)
+    return path
+
+
+def run(*arguments: str | Path) -> Result:
+    # A socket that is not there: nothing here asks a daemon.
+    command = ["--socket", "/nonexistent", "report", *map(str, arguments)]
+    return CliRunner().invoke(sentinelctl, command, env={"COLUMNS": "100"})
+
+
+def output(*arguments: str | Path) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def values(*arguments: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(output(*arguments))
+    assert found["schema"] == 1
+    return found
+
+
+def test_without_a_command_a_summary(trace: Path) -> None:
+    assert "process 4242" in output(trace)
+    assert values(trace, "summary", "--json")["coverage"]["source"] == "module+shim"
+
+
+def test_tensors(trace: Path) -> None:
+    lines = output(trace, "tensors", "--top", "5").splitlines()
+    assert lines[0].split()[:3] == ["NAME", "KIND", "BYTES"]
+    assert len(lines) == 7
+    assert lines[-1].startswith("and ")
+    found = values(trace, "tensors", "--sort", "hotness", "--top", "2", "--json")
+    assert found["count"] == len(profile_of(recorded()).tensors)
+    hottest, second = found["tensors"]
+    assert hottest["hotness"] >= second["hotness"] > 0
+    assert "0.weight0" in output(trace, "tensors", "--sort", "name")
+
+
+def test_heatmap(trace: Path) -> None:
+    text = output(trace, "heatmap", "--rows", "7")
+    assert text.count("│") == 7
+    assert "█" in text
+    found = values(trace, "heatmap", "--rows", "7", "--json")
+    assert len(found["accessed"]) == len(found["addresses"]) == 7
+
+
+def test_timeline(trace: Path) -> None:
+    assert "parameter" in output(trace, "timeline")
+    found = values(trace, "timeline", "--json")
+    totals = [sum(column) for column in zip(*found["live_bytes"].values(), strict=True)]
+    assert max(totals) == found["peak_bytes"]
+    assert len(totals) == len(found["times_ns"])
+
+
+def test_pictures(trace: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for verb in ("heatmap", "timeline"):
+        path = tmp_path / f"{verb}.svg"
+        assert output(trace, verb, "-o", path) == f"wrote {path}\n"
+        assert "layer" in path.read_text() or verb == "timeline"
+
+
+def test_trace_export(trace: Path, tmp_path: Path) -> None:
+    written = values(trace, "trace-export", "-o", tmp_path / "it.json", "--json")
+    assert len(json.loads((tmp_path / "it.json").read_text())["traceEvents"]) == written["events"]
+    beside = output(
+        trace, "trace-export", "-o", tmp_path / "both.json", "--beside", tmp_path / "it.json"
+    )
+    assert f"{written['events']} beside them" in beside
+
+
+@pytest.mark.parametrize("verb", [[], ["tensors"], ["heatmap"], ["timeline"]])
+def test_what_is_no_trace_is_one_error(tmp_path: Path, verb: list[str]) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("buy milk")
+    error = run(file, *verb).exception
+    assert isinstance(error, SentinelError)
+    assert "notes.txt is no usable trace" in error.message

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers of the control socket, with and without a file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sentineld.control.client import request, request_file
+from sentineld.control.frames import Message
+from sentineld.control.server import ControlServer, Verb, WithFile
+from sentineld.errors import SentinelError
+
+LARGE = "x" * (3 << 20)
+"""More than a socket's buffer takes at once."""
+
+
+def a_file(text: str) -> int:
+    fd = os.memfd_create("test", os.MFD_CLOEXEC)
+    os.write(fd, text.encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def refuse(uid: int, arguments: Message) -> object:
+    raise SentinelError("wrong-state", "not now", "wait")
+
+
+VERBS: dict[str, Verb] = {
+    "echo": lambda uid, arguments: [uid, arguments],
+    "file": lambda uid, arguments: WithFile(arguments, a_file("hello")),
+    "large": lambda uid, arguments: WithFile(LARGE, a_file("hello")),
+    "refuse": refuse,
+}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "control.sock"
+    loop = asyncio.new_event_loop()
+    control = ControlServer(VERBS)
+    listening = loop.run_until_complete(asyncio.start_unix_server(control.serve, str(path)))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield path
+    loop.call_soon_threadsafe(listening.close)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def files_open() -> int:
+    links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+    return sum("memfd:test" in os.readlink(link) for link in links if link.is_symlink())
+
+
+def test_values_come_back(server: Path) -> None:
+    assert request(server, "echo", a=1) == [os.getuid(), {"a": 1}]
+
+
+@pytest.mark.parametrize(("verb", "result"), [("file", {"a": 1}), ("large", LARGE)])
+def test_a_file_comes_with_its_answer(server: Path, verb: str, result: object) -> None:
+    answer, fd = request_file(server, verb, a=1)
+    assert answer == result
+    with os.fdopen(fd) as file:
+        assert file.read() == "hello"
+
+
+def test_files_that_nobody_asked_for_are_closed(server: Path) -> None:
+    assert request(server, "file", a=1) == {"a": 1}
+    # The server, a thread of this process, closes its own just after it has answered.
+    deadline_s = time.monotonic() + 30
+    while files_open():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def test_an_answer_without_its_file_is_an_error(server: Path) -> None:
+    with pytest.raises(SentinelError, match="has no file") as error:
+        request_file(server, "echo")
+    assert error.value.code == "protocol-mismatch"
+
+
+def test_refusals_come_back_whole(server: Path) -> None:
+    with pytest.raises(SentinelError, match=r"not now \(wait\)") as error:
+        request_file(server, "refuse")
+    assert error.value.code == "wrong-state"

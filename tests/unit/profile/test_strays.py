@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accesses without a tensor: where they were and what lay there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sentineld.observe.model import SAMPLE_DTYPE, Mapped
+from sentineld.profile.steps import StepCutter
+from sentineld.profile.strays import NO_TENSOR, NOT_ALIVE, OTHER_THREAD, strays
+from sentineld.profile.trace import Trace, profile_of
+from sentineld.shim.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
+from tests.unit.traces import recorded
+from tests.unit.trainer import HEAP, PAGE, Trainer
+
+
+def a_trace() -> Trace:
+    # page of the heap   0   1   2   3      100
+    # stretch 0         [A   A]
+    # stretch 1                 [B]  [thread's]
+    trainer = Trainer()
+    trainer.begin_step()
+    first = trainer.alloc(2 * PAGE)
+    trainer.free(first)
+    trainer.boundary(Boundary.FORWARD, "a")
+    second = trainer.alloc(3 * PAGE)
+    trainer.free(second)
+    trainer.record(HEAP + 3 * PAGE, PAGE, NOT_IN_SEQUENCE, Event.ALLOC, Alloc.OTHER)
+    epoch = trainer.epoch
+    trainer.finish()
+    heap = HEAP // PAGE
+    samples = [
+        (heap, epoch - 1, 0, 0, 0),  # A's
+        (heap, epoch, 0, 0, 0),  # B's: it lies where A lay
+        (heap + 2, epoch - 1, 0, 0, 0),  # B's memory, before its birth
+        (heap + 2, epoch, 0, 0, 0),  # B's
+        (heap + 3, epoch - 1, 0, 0, 0),  # the thread's
+        (heap + 3, epoch, 0, 0, 0),  # the thread's
+        (heap + 100, epoch, 0, 0, 0),  # nobody's
+        (5, epoch, 0, 0, 0),  # nobody's, in another mapping
+        (7, epoch, 0, 0, 0),  # in no known mapping
+    ]
+    return Trace(
+        steps=tuple(StepCutter().feed(trainer.take_records())),
+        samples=np.array(samples, SAMPLE_DTYPE),
+        op_accesses=recorded().op_accesses[:0],
+        cuts=np.empty(0, np.uint32),
+        layers=("", "a"),
+        mappings=(
+            Mapped(HEAP, HEAP + 200 * PAGE, "the shim's heap"),
+            Mapped(5 * PAGE, 6 * PAGE, "libfoo.so"),
+        ),
+    )
+
+
+def test_each_has_its_mapping_and_a_reason() -> None:
+    found = {(one.mapping, one.what): (one.pairs, one.pages) for one in strays(a_trace())}
+    assert found == {
+        ("the shim's heap", OTHER_THREAD): (2, 1),
+        ("the shim's heap", NOT_ALIVE): (1, 1),
+        ("the shim's heap", NO_TENSOR): (1, 1),
+        ("libfoo.so", NO_TENSOR): (1, 1),
+        ("unknown", NO_TENSOR): (1, 1),
+    }
+
+
+def test_they_are_the_profile_s_unattributed_ones() -> None:
+    trace = a_trace()
+    assert sum(one.pairs for one in strays(trace)) == profile_of(trace).unattributed_pages == 6
+
+
+@pytest.mark.parametrize("mappings", [(), a_trace().mappings[1:]])
+def test_without_mappings_the_reason_stays(mappings: tuple[Mapped, ...]) -> None:
+    found = strays(replace(a_trace(), mappings=mappings))
+    assert sum(one.pairs for one in found if one.mapping == "unknown") >= 5
+
+
+def test_a_trace_without_strays_or_samples_has_none() -> None:
+    assert strays(recorded()) == ()
+    assert strays(replace(a_trace(), samples=np.empty(0, SAMPLE_DTYPE))) == ()
