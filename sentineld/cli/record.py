@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from sentineld.cli.output import Daemon, json_option, print_json
-from sentineld.profile.trace_file import read_trace, save_trace
+from sentineld.profile.trace_file import read_trace, require_writable, save_trace
 from sentineld.report.summary import summary_json, summary_lines
 from sentineld.units import format_bytes
 
@@ -42,6 +42,7 @@ def record(daemon: Daemon, pid: int, output: Path, steps: int, as_json: bool) ->
 
     `sentinelctl report FILE` shows what is in the file.
     """
+    require_writable(output)
     answer, fd = daemon.ask_file("record", pid=pid, steps=steps)
     with os.fdopen(fd, "rb") as file:
         trace = read_trace(file, "the daemon's trace")

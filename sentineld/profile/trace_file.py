@@ -121,6 +121,15 @@ def save_trace(trace: Trace, path: Path) -> None:
         ) from None
 
 
+def require_writable(path: Path) -> None:
+    """Check that a file can be written there, before work is done for it. Raises SentinelError."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise SentinelError("failed", f"there is no folder {folder}", "make it, or name another")
+    if not os.access(folder, os.W_OK):
+        raise SentinelError("not-permitted", f"no permission to write in {folder}", "name another")
+
+
 def load_trace(path: Path) -> Trace:
     """Read a trace that save_trace() wrote. Raises SentinelError that names file and problem."""
     try:

@@ -108,7 +108,14 @@ def test_no_such_process(daemon: Daemon) -> None:
 
 
 def test_not_a_shim_process(daemon: Daemon) -> None:
-    for verb in (["attach"], ["detach"], ["tensors"], ["plan", "show"], ["meter"]):
+    for verb in (
+        ["attach"],
+        ["detach"],
+        ["tensors"],
+        ["plan", "show"],
+        ["meter"],
+        ["record", "-o", "/tmp/none.npz"],
+    ):
         line = refused(daemon.ctl(*verb, str(os.getpid())), "not-a-shim-process")
         assert "python -m sentineld.shim" in line
 

@@ -23,7 +23,13 @@ from sentineld.profile.join import build_profile
 from sentineld.profile.model import Profile
 from sentineld.profile.steps import StepCutter
 from sentineld.profile.trace import Trace, profile_of
-from sentineld.profile.trace_file import load_trace, read_trace, save_trace, write_trace
+from sentineld.profile.trace_file import (
+    load_trace,
+    read_trace,
+    require_writable,
+    save_trace,
+    write_trace,
+)
 from sentineld.shim.protocol import Boundary, Event
 from tests.unit.traces import recorded, two_tiers
 from tests.unit.trainer import HEAP, PAGE, Trainer
@@ -326,6 +332,9 @@ def test_whatever_the_tables_say_there_is_one_clear_error(data: st.DataObject) -
 def test_an_output_that_can_t_be_written_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(SentinelError, match=r"can't write .*No such file"):
         save_trace(recorded(), tmp_path / "none" / "it.npz")
+    with pytest.raises(SentinelError, match="there is no folder"):
+        require_writable(tmp_path / "none" / "it.npz")
+    require_writable(tmp_path / "it.npz")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SentinelError, match="no ordinary file"):
         save_trace(recorded(), tmp_path / "pipe")
