@@ -106,6 +106,11 @@ class Recording:
         self._failure = reason
         self._finished.set()
 
+    @property
+    def outcome(self) -> str:
+        """How it ended, as a reason for a session's state."""
+        return f"not recorded: {self._failure}" if self._failure else "recorded, and let go of"
+
     def wait(self) -> Trace:
         """The trace. Raises SentinelError."""
         self._finished.wait()

@@ -345,8 +345,8 @@ class Session:
         self._errand = None
         self.link.set_flags(off=protocol.Flag.RECORD)
         errand.done()
-        if self.managed is None:
-            self._unmanage("recorded, and let go of")
+        if isinstance(errand, Recording) and self.managed is None:
+            self._unmanage(errand.outcome)
 
     def _take(self, message: Message) -> None:
         kind = message.get("type")

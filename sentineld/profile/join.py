@@ -29,6 +29,10 @@ Floats = npt.NDArray[np.float64]
 PAGE_BITS = 40
 """Bits of the axis for the page: user addresses have at most 48 bits, pages 12 or more."""
 
+LIVES_MAX = 1 << 20
+"""Intervals on the axis at one time: a tensor is one for each stretch that it lives in, and a
+hundred thousand lasting tensors over a thousand stretches would not fit in memory."""
+
 
 @dataclass(frozen=True)
 class Tenants:
@@ -78,11 +82,10 @@ def build_profile(
     found = circle(step, cuts)
     if timed is not None:
         found.stretches["time_ns"] = stretch_times(found.stretches, timed)
-    tenants = tenants_of(found, page_bytes)
-    ops = _join_ops(found, tenants, step, op_accesses, page_bytes)
+    ops = _join_ops(found, step, op_accesses, page_bytes)
     pages, unattributed = _NOTHING, 0
     if len(samples):
-        pages, unattributed = _join_samples(found, tenants, step, samples, page_bytes)
+        pages, unattributed = _join_samples(found, step, samples, page_bytes)
     keys = np.unique(np.concatenate([ops.key, pages.key]))
     amounts = np.zeros((3, len(keys)))  # read, written, pages
     op_rows, page_rows = np.searchsorted(keys, ops.key), np.searchsorted(keys, pages.key)
@@ -127,12 +130,47 @@ class _Joined:
 _NOTHING = _Joined(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
-def tenants_of(found: Circle, page_bytes: int) -> Tenants:
-    """The tensors of a step on the axis of pages, stretch after stretch."""
+def find_tenants(found: Circle, keys: Integers, page_bytes: int) -> tuple[Integers, Integers]:
+    """(row in keys, instance) for each tensor of each key. keys: page + (stretch << PAGE_BITS)."""
+    first = found.instances["first_stretch"].astype(np.int64)
+    last = found.instances["last_stretch"].astype(np.int64)
+    stretch = keys >> PAGE_BITS
+    # Whoever lives all the time needs one interval of pages only, in stretch 0.
+    always = (first == 0) & (last == found.stretch_count - 1)
+    tenants = _tenants(found, np.where(always, 0, 1), np.zeros_like(last), page_bytes)
+    row, instance = tenants.find(keys & ((1 << PAGE_BITS) - 1))
+    rows, instances = [row], [instance]
+    first[always] = found.stretch_count
+    for begin, end in _pieces(first, last, found.stretch_count):
+        inside = np.flatnonzero((stretch >= begin) & (stretch < end))
+        if len(inside):
+            tenants = _tenants(
+                found, np.maximum(first, begin), np.minimum(last, end - 1), page_bytes
+            )
+            row, instance = tenants.find(keys[inside])
+            rows.append(inside[row])
+            instances.append(instance)
+    return np.concatenate(rows), np.concatenate(instances)
+
+
+def _pieces(first: Integers, last: Integers, count: int) -> list[tuple[int, int]]:
+    """Ranges of stretches, end exclusive, in each of which few enough tensors live from first to
+    last (none where first > last)."""
+    lives = first <= last
+    change = np.bincount(first[lives], minlength=count + 1)
+    change -= np.bincount(last[lives] + 1, minlength=count + 1)
+    piece = np.cumsum(np.cumsum(change[:count])) // LIVES_MAX
+    begins = np.flatnonzero(np.diff(piece, prepend=-1)).tolist()
+    return list(zip(begins, [*begins[1:], count], strict=True))
+
+
+def _tenants(found: Circle, first: Integers, last: Integers, page_bytes: int) -> Tenants:
+    """Instances on the axis of pages, in the stretches first to last of each (none where first is
+    greater than last)."""
     instances = found.instances
-    lives = instances["last_stretch"].astype(np.int64) - instances["first_stretch"] + 1
+    lives = np.maximum(last - first + 1, 0)
     instance = np.repeat(np.arange(len(instances)), lives)
-    stretch = _ranges(instances["first_stretch"].astype(np.int64), lives)
+    stretch = _ranges(first, lives)
     start = instances["address"].astype(np.int64)
     begin = (start // page_bytes)[instance] + (stretch << PAGE_BITS)
     past = -(-(start + instances["bytes"].astype(np.int64)) // page_bytes)
@@ -144,7 +182,7 @@ def tenants_of(found: Circle, page_bytes: int) -> Tenants:
     order = np.argsort(part, kind="stable")
     return Tenants(
         ends=ends,
-        first=np.searchsorted(part[order], np.arange(max(len(ends), 1))),
+        first=np.searchsorted(part[order], np.arange(max(len(ends), 2))),
         instance=np.repeat(instance, parts)[order],
     )
 
@@ -169,11 +207,11 @@ def sampled_pairs(step: Step, samples: Records) -> tuple[Integers, npt.NDArray[n
 
 
 def _join_samples(
-    found: Circle, tenants: Tenants, step: Step, samples: Records, page_bytes: int
+    found: Circle, step: Step, samples: Records, page_bytes: int
 ) -> tuple[_Joined, int]:
     """Access rows in pages, and how many page x stretch pairs met no tensor."""
     keys, written = sampled_pairs(step, samples)
-    rows, instance = tenants.find(keys)
+    rows, instance = find_tenants(found, keys, page_bytes)
     page_start = (keys & ((1 << PAGE_BITS) - 1)) * page_bytes
     start = found.instances["address"].astype(np.int64)[instance]
     size = found.instances["bytes"].astype(np.int64)[instance]
@@ -187,9 +225,7 @@ def _join_samples(
     return joined, len(keys) - len(np.unique(rows))
 
 
-def _join_ops(
-    found: Circle, tenants: Tenants, step: Step, op_accesses: Records, page_bytes: int
-) -> _Joined:
+def _join_ops(found: Circle, step: Step, op_accesses: Records, page_bytes: int) -> _Joined:
     """Access rows in bytes. An operator's tensor is the one alive at its address at its time;
     where times disagree (an output is born within its operator), the youngest of the stretch."""
     begins = boundary_records(step)["time_ns"].astype(np.int64)
@@ -198,7 +234,8 @@ def _join_ops(
     time = ops["time_ns"].astype(np.int64)
     stretch = np.searchsorted(begins, time, side="right") - 1
     address = ops["address"].astype(np.int64)
-    rows, instance = tenants.find(address // page_bytes + (stretch << PAGE_BITS))
+    keys = address // page_bytes + (stretch << PAGE_BITS)
+    rows, instance = find_tenants(found, keys, page_bytes)
     start = found.instances["address"].astype(np.int64)[instance]
     size = found.instances["bytes"].astype(np.int64)[instance]
     holds = (address[rows] >= start) & (address[rows] < start + size)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from sentineld.observe.model import Mapped, Records
 from sentineld.profile.circle import circle
-from sentineld.profile.join import PAGE_BITS, sampled_pairs, tenants_of
+from sentineld.profile.join import PAGE_BITS, find_tenants, sampled_pairs
 from sentineld.profile.trace import Trace
 from sentineld.shim.protocol import Alloc, Event
 
@@ -43,7 +43,7 @@ def strays(trace: Trace) -> tuple[Strays, ...]:
     step, page_bytes = trace.access_step, trace.page_bytes
     found = circle(step, trace.cuts)
     keys, _ = sampled_pairs(step, trace.samples)
-    rows, _ = tenants_of(found, page_bytes).find(keys)
+    rows, _ = find_tenants(found, keys, page_bytes)
     lonely = np.ones(len(keys), np.bool_)
     lonely[rows] = False
     pages = keys[lonely] & ((1 << PAGE_BITS) - 1)

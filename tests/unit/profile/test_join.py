@@ -20,6 +20,7 @@ from sentineld.observe.model import (
     SAMPLE_DTYPE,
     Records,
 )
+from sentineld.profile import join
 from sentineld.profile.coverage import coverage
 from sentineld.profile.join import build_profile
 from sentineld.profile.model import Profile
@@ -234,6 +235,19 @@ def test_join_agrees_with_counting(
             expected[stretch, slot] += 1
     assert {(r[0], r[1]): r[4] for r in rows(profile)} == dict(expected)
     assert profile.unattributed_pages == nobody
+
+
+@pytest.mark.parametrize("lives", [1, 7, 100])
+def test_a_join_in_pieces_is_the_same(lives: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = train(Network(blocks=3, weight_bytes=8 * PAGE, activation_bytes=16 * PAGE), 4)
+    step = StepCutter().feed(trainer.take_records())[-1]
+    seen, ops = trainer.take_samples(), trainer.take_ops()
+    seen["page"][::7] += 1000
+    whole = build_profile(step, seen, ops, trainer.layers)
+    monkeypatch.setattr(join, "LIVES_MAX", lives)
+    pieces = build_profile(step, seen, ops, trainer.layers)
+    assert np.array_equal(whole.accesses, pieces.accesses)
+    assert whole.unattributed_pages == pieces.unattributed_pages > 0
 
 
 def test_half_a_million_samples_join_in_numpy() -> None:
