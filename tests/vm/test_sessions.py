@@ -100,6 +100,46 @@ def test_another_user_s_process_is_not_touched(training: Training) -> None:
     assert training.in_state("registered")
 
 
+def recorded(training: Training, file: str) -> dict[str, Any]:
+    """The summary of a trace recorded now, most of which must be explained by the model."""
+    guest = training.guest
+    guest.run(f"sentinelctl record {training.pid} -o {file} --steps 2", timeout=900)
+    summary: dict[str, Any] = json.loads(
+        guest.run(f"sentinelctl report {file} summary --json").stdout
+    )
+    assert summary["facts"]["notes"] == []
+    assert summary["coverage"]["source"] == "module+shim"
+    assert summary["coverage"]["attributed_share"] >= 0.99, summary["unattributed"]
+    assert summary["tensors"]["parameter"]["count"] >= 9  # three in each of three blocks
+    assert summary["tensors"]["optimizer"]["count"] >= 9
+    return summary
+
+
+def test_a_registered_process_is_recorded_and_let_go_of(training: Training) -> None:
+    summary = recorded(training, "/tmp/plain.npz")
+    assert not summary["facts"]["managed"]
+    assert summary["cuts"] > 0
+    session = training.session()
+    assert session is not None
+    assert (session["state"], session["reason"]) == ("registered", "recorded, and let go of")
+    training.goes_on()
+
+
+def test_a_recorded_trace_is_reported_on(training: Training) -> None:
+    def report(what: str) -> str:
+        return training.guest.run(f"COLUMNS=120 sentinelctl report /tmp/plain.npz {what}").stdout
+
+    tensors = {row["name"]: row for row in json.loads(report("tensors --json"))["tensors"]}
+    gate = tensors["blocks.1.gate.weight"]
+    assert gate["kind"] == "parameter"
+    assert gate["page_accesses"] >= 3 * gate["bytes"] // 4096  # forward, backward, optimizer
+    assert gate["bytes_read"] >= 3 * gate["bytes"]
+    assert "█" in report("heatmap")
+    assert "parameter" in report("timeline")
+    assert "wrote" in report("trace-export -o /tmp/plain.json")
+    refused(training.guest, "sentinelctl report /tmp/plain.json tensors", "failed")
+
+
 def test_attach_leads_to_managed(training: Training) -> None:
     training.guest.run(f"sentinelctl attach {training.pid} --fast 25%")
     wait("managed", lambda: training.in_state("managed"), 600)
@@ -126,6 +166,20 @@ def test_metered_steps_keep_the_budget_while_pages_move(training: Training) -> N
         assert step["accesses"] == sum(one["accesses"] for one in step["stretches"])
     # Every step touches the same pages in the same stretches; those in flight go unseen.
     assert max(s["accesses"] for s in steps) <= 1.1 * min(s["accesses"] for s in steps)
+
+
+def test_a_managed_process_is_recorded_inside_its_plan(training: Training) -> None:
+    before = training.session()
+    summary = recorded(training, "/tmp/managed.npz")
+    assert summary["facts"]["managed"]
+    after = training.session()
+    assert before is not None
+    assert after is not None
+    assert after["state"] == "managed"
+    for word in ("layout_id", "diverged_steps", "budget_bytes"):
+        assert after[word] == before[word]
+    assert after["charged_bytes"] <= after["budget_bytes"]
+    training.goes_on()
 
 
 def test_plan_and_tensors_are_shown(training: Training) -> None:
