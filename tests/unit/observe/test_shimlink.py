@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a shim says of its operators' accesses: bounded, and never believed to be well-formed."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from sentineld.control.frames import FrameError, FrameSocket, Message
+from sentineld.observe.model import OP_ACCESS_DTYPE, Named
+from sentineld.observe.shimlink import ShimLink
+from sentineld.shim import protocol
+from tests.unit.observe.test_ring import Writer
+
+ROWS = np.array([(5, 4096, 100, True, False), (6, 8192, 50, False, True)], OP_ACCESS_DTYPE)
+
+
+class Peer:
+    """A shim's end of a link that has said hello."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self.shim = FrameSocket(ours)
+        self._daemon = FrameSocket(theirs)
+        event = os.eventfd(0)
+        self.shim.send({}, [Writer().fd, event])
+        os.close(event)
+        self._daemon.receive()
+        self.link = ShimLink(self._daemon, {"version": protocol.SHIM_VERSION})
+
+    def say(self, data: bytes | None, message: Message) -> Message:
+        fds = []
+        if data is not None:
+            fds.append(os.memfd_create("accesses"))
+            os.write(fds[0], data)
+            os.lseek(fds[0], 0, os.SEEK_SET)
+        self.shim.send(message, fds)
+        for fd in fds:
+            os.close(fd)
+        (received,) = self._daemon.receive()
+        return received
+
+    def close(self) -> None:
+        self.link.close()
+        self.shim.close()
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    made = Peer()
+    yield made
+    made.close()
+
+
+def test_rows_and_names(peer: Peer) -> None:
+    names = [[4096, "parameter", "a.weight"], [8192, "optimizer", "a.weight exp_avg"]]
+    accesses = peer.link.take_accesses(peer.say(ROWS.tobytes(), {"step": 7, "names": names}))
+    assert accesses.step == 7
+    assert np.array_equal(accesses.rows, ROWS)
+    assert accesses.names == {
+        4096: Named("parameter", "a.weight"),
+        8192: Named("optimizer", "a.weight exp_avg"),
+    }
+
+
+@pytest.mark.parametrize(
+    "names",
+    [None, 3, {"a": 1}, [3], [[1, 2]], [["4096", "parameter", "a"]], [[[], "parameter", "a"]]],
+)
+def test_names_that_are_none(peer: Peer, names: object) -> None:
+    accesses = peer.link.take_accesses(peer.say(ROWS.tobytes(), {"step": 7, "names": names}))
+    assert accesses.names == {}
+    assert len(accesses.rows) == 2
+
+
+def test_long_names_are_cut(peer: Peer) -> None:
+    message = {"step": 7, "names": [[1, "x" * 9999, "y" * 9999]]}
+    (named,) = peer.link.take_accesses(peer.say(b"", message)).names.values()
+    assert len(named.role) == len(named.name) == 256
+
+
+@pytest.mark.parametrize("step", [None, "7", 7.0, True])
+def test_steps_that_are_none_fit_no_step(peer: Peer, step: object) -> None:
+    assert peer.link.take_accesses(peer.say(ROWS.tobytes(), {"step": step})).step == -1
+
+
+def test_half_a_row_is_left_out(peer: Peer) -> None:
+    assert len(peer.link.take_accesses(peer.say(ROWS.tobytes()[:-3], {"step": 7})).rows) == 1
+
+
+def test_a_message_without_its_file(peer: Peer) -> None:
+    with pytest.raises(FrameError):
+        peer.link.take_accesses(peer.say(None, {"step": 7}))
