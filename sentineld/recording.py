@@ -223,6 +223,7 @@ class Recording:
             mappings=self._mappings(samples),
             tiers=self._machine.tiers,
             heap_base=segment.heap_base,
+            arena=self._managed.spaces[Space.ARENA] if self._managed is not None else (0, 0),
             facts=self._facts(),
         )
 

@@ -65,7 +65,8 @@ class Recorded:
     @property
     def title(self) -> str:
         """For pictures."""
-        return f"process {self.trace.facts.get('pid', '?')}, {self.path.name}"
+        name = _shortened(self.path.name, NAME_WIDTH_MAX)
+        return f"process {self.trace.facts.get('pid', '?')}, {name}"
 
 
 @click.group(invoke_without_command=True)

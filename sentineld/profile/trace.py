@@ -27,7 +27,8 @@ class Trace:
     cuts: allocation cursors, rising, that were boundaries in the access step.
     layers: module path by layer id. names: by address, tensors that the framework has names for.
     mappings: those in which accessed pages lie. tiers: the machine's; None: it has one tier.
-    heap_base: address of the shim's heap. facts: pid, torch, kernel and the like, JSON-able.
+    heap_base: address of the shim's heap; arena: (address, bytes) of its arena, (0, 0) if there is
+    none. facts: pid, torch, kernel and the like, JSON-able.
     """
 
     steps: tuple[Step, ...]
@@ -40,6 +41,7 @@ class Trace:
     tiers: Tiers | None = None
     page_bytes: int = 4096
     heap_base: int = 0
+    arena: tuple[int, int] = (0, 0)
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property

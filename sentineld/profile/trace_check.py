@@ -33,6 +33,8 @@ def _problems(trace: Trace) -> Iterator[str]:
         return
     if not 0 <= trace.heap_base < ADDRESS_MAX:
         yield "its heap lies outside of the address space"
+    if not 0 <= trace.arena[0] <= trace.arena[0] + trace.arena[1] < ADDRESS_MAX:
+        yield "its arena lies outside of the address space"
     for step in trace.steps:
         yield from _step_problems(step)
     epochs = boundary_records(trace.access_step)["address"]

@@ -83,6 +83,7 @@ def write_trace(trace: Trace, file: IO[bytes], compressed: bool = True) -> None:
         "format": TRACE_FORMAT,
         "page_bytes": trace.page_bytes,
         "heap_base": trace.heap_base,
+        "arena": list(trace.arena),
         "layers": list(trace.layers),
         "names": [[address, *named] for address, named in trace.names.items()],
         "mappings": [list(mapped) for mapped in trace.mappings],
@@ -243,6 +244,7 @@ def _trace(name: str, tables: dict[str, Table]) -> Trace:
         tiers=_tiers(texts["tiers"]),
         page_bytes=_of_type(name, texts, "page_bytes", int),
         heap_base=_of_type(name, texts, "heap_base", int),
+        arena=_arena(_of_type(name, texts, "arena", list)),
         facts=facts,
     )
 
@@ -252,6 +254,11 @@ def _of_type(name: str, texts: dict[str, Any], key: str, kind: type) -> Any:
     if type(value) is not kind:
         raise _no_trace(name, f"its {key} is no {kind.__name__}")
     return value
+
+
+def _arena(value: list[Any]) -> tuple[int, int]:
+    address, size = value
+    return int(address), int(size)
 
 
 def _tiers(value: Any) -> Tiers | None:

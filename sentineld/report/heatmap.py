@@ -12,9 +12,13 @@ from sentineld.profile.circle import circle
 from sentineld.profile.join import PAGE_BITS, sampled_pairs
 from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace
+from sentineld.units import format_bytes
 
 GAP_PAGES = 512
 """Memory in which nothing is for longer than this (2 MiB of small pages) is left out."""
+
+HEAP_BYTES_MAX = 1 << 44
+"""The shim reserves less than this for its heap."""
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -62,10 +66,21 @@ class Heatmap:
     accessed: Floats
     source: str
     page_bytes: int
+    heap_base: int
+    arena: tuple[int, int]
 
     def address(self, row: int) -> int:
         """Of the first page of a row; rows that begin where another ends begin with its next."""
         return self.axis.page(int(self.edges[row])) * self.page_bytes
+
+    def place(self, row: int) -> str:
+        """Where a row begins, for people: from the begin of the shim's heap or arena."""
+        address = self.address(row)
+        if 0 <= address - self.arena[0] < self.arena[1]:
+            return f"arena+{format_bytes(address - self.arena[0])}"
+        if self.heap_base and 0 <= address - self.heap_base < HEAP_BYTES_MAX:
+            return f"heap+{format_bytes(address - self.heap_base)}"
+        return f"{address:#x}"
 
     def columns(self, count: int) -> tuple[Floats, Floats, Integers]:
         """live and accessed in at most so many columns, and each column's first stretch: several
@@ -114,7 +129,16 @@ def heatmap(trace: Trace, rows: int) -> Heatmap:
         _add_op_accesses(trace, axis, edges, accessed)
         accessed /= sizes[:, None]
     source = "module" if len(trace.samples) else "shim"
-    return Heatmap(axis, edges, live, np.minimum(accessed, 1.0), source, page_bytes)
+    return Heatmap(
+        axis=axis,
+        edges=edges,
+        live=live,
+        accessed=np.minimum(accessed, 1.0),
+        source=source,
+        page_bytes=page_bytes,
+        heap_base=trace.heap_base,
+        arena=trace.arena,
+    )
 
 
 def _add_op_accesses(trace: Trace, axis: Axis, edges: Integers, accessed: Floats) -> None:

@@ -12,7 +12,6 @@ from sentineld.errors import SentinelError
 from sentineld.profile.model import Profile
 from sentineld.report.heatmap import Heatmap
 from sentineld.report.labels import KINDS, Phase, layer_label, phases, stretch_places
-from sentineld.report.terminal import address_label
 from sentineld.report.timeline import Timeline
 from sentineld.units import format_bytes
 
@@ -62,7 +61,7 @@ def draw_heatmap(heat: Heatmap, profile: Profile, title: str, path: Path) -> Non
     )
     for border in heat.axis.begins[1:].tolist():
         axes.axhline(np.searchsorted(heat.edges, border), color="black", linewidth=0.8)
-    ticks = _address_ticks(heat, profile)
+    ticks = _address_ticks(heat)
     axes.set_yticks(list(ticks), list(ticks.values()))
     places = _layer_ticks(profile)
     axes.set_xticks(list(places), list(places.values()), rotation=90, fontsize=7)
@@ -129,6 +128,7 @@ def draw_timeline(line: Timeline, profile: Profile, title: str, path: Path) -> N
         textcoords="offset points",
         ha=_side(peak_at / max(end_ns / unit_ns, 1e-9)),
         fontsize=9,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
     )
     begins = np.concatenate([[0.0], stretch_ends]) / unit_ns
     spans = [
@@ -207,10 +207,15 @@ def _layer_ticks(profile: Profile) -> dict[float, str]:
     return {(first + past) / 2: name for first, past, name in named[:: max(every, 1)]}
 
 
-def _address_ticks(heat: Heatmap, profile: Profile) -> dict[int, str]:
+def _address_ticks(heat: Heatmap) -> dict[int, str]:
+    """Labels by row: where pieces of the axis begin, and evenly between; none too near another."""
     rows = len(heat.live)
-    places = sorted({row * rows // ADDRESS_TICKS for row in range(ADDRESS_TICKS)})
-    return {row: address_label(heat.address(row), profile.heap_base) for row in places}
+    borders = np.searchsorted(heat.edges, heat.axis.begins).tolist()
+    ticks: dict[int, str] = {}
+    for row in [*borders, *range(0, rows, -(-rows // ADDRESS_TICKS))]:
+        if row < rows and all(abs(row - other) > rows / (3 * ADDRESS_TICKS) for other in ticks):
+            ticks[row] = heat.place(row)
+    return ticks
 
 
 def _side(share: float) -> str:

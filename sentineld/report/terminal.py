@@ -18,7 +18,7 @@ HEATMAP_LEGEND = (
     "· alive, not accessed; blank: no live tensor",
 )
 COLUMNS_MIN = 20
-_LABEL_WIDTH = 14
+_LABEL_WIDTH = 16
 
 
 def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
@@ -32,8 +32,7 @@ def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
         cells = "".join(
             _cell(a, b) for a, b in zip(live[row].tolist(), accessed[row].tolist(), strict=True)
         )
-        place = address_label(heat.address(row), profile.heap_base)
-        lines.append(f"{place:>{_LABEL_WIDTH}} │{cells}".rstrip())
+        lines.append(f"{heat.place(row):>{_LABEL_WIDTH}} │{cells}".rstrip())
     seen = "accesses are sampled pages" if heat.source == "module" else "accesses are operators'"
     return [*lines, HEATMAP_LEGEND[0], f"{HEATMAP_LEGEND[1]}; {seen}"]
 
@@ -61,12 +60,6 @@ def timeline_lines(line: Timeline, profile: Profile, width: int) -> list[str]:
         f"{float(line.times_ns[-1]) / 1e6:.1f} ms, in: {stretch_places(profile)[stretch]}"
     )
     return lines
-
-
-def address_label(address: int, heap_base: int) -> str:
-    """An address for people: from the heap's begin if it is in it, else as it is."""
-    offset = address - heap_base
-    return f"heap+{format_bytes(offset)}" if 0 <= offset < 1 << 44 else f"{address:#x}"
 
 
 def _header(found: tuple[Phase, ...], starts: npt.NDArray[np.int64]) -> str:

@@ -41,6 +41,7 @@ def recorded(network: Network = SMALL, steps: int = 2, cuts: tuple[int, ...] = (
         mappings=(Mapped(HEAP, HEAP + (1 << 36), "the shim's heap"),),
         tiers=two_tiers(),
         heap_base=HEAP,
+        arena=(HEAP + (1 << 37), 64 * PAGE),
         facts={
             "pid": 4242,
             "torch": "2.6.0",

@@ -93,7 +93,16 @@ def test_the_profile_of_a_saved_trace_is_the_one_made_live(tmp_path: Path) -> No
 
 def test_all_else_comes_back_too() -> None:
     trace, found = recorded(), read(DATA)
-    for name in ("layers", "names", "mappings", "tiers", "page_bytes", "heap_base", "facts"):
+    for name in (
+        "layers",
+        "names",
+        "mappings",
+        "tiers",
+        "page_bytes",
+        "heap_base",
+        "arena",
+        "facts",
+    ):
         assert getattr(found, name) == getattr(trace, name), name
     for name in ("samples", "op_accesses", "cuts"):
         assert np.array_equal(getattr(found, name), getattr(trace, name)), name
@@ -280,6 +289,8 @@ def table(name: str, value: Any) -> Callable[[Parts], None]:
         (text("page_bytes", 4097), "pages of 4097 bytes"),
         (text("page_bytes", "4096"), "page_bytes is no int"),
         (text("heap_base", -1), "heap lies outside"),
+        (text("arena", [-1, 5]), "arena lies outside"),
+        (text("arena", [1, 2, 3]), "unpack"),
         (text("names", [[1, 2]]), "unpack"),
         (text("tiers", {"tiers": [{"nodes": [0]}]}), "capacity_bytes"),
         (text("facts", []), "facts is no dict"),

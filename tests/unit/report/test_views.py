@@ -105,6 +105,16 @@ def test_memory_far_away_is_another_piece_of_the_axis() -> None:
     assert heat.axis.page(0) == 7
     assert heat.axis.pages < 3 * GAP_PAGES + 1000
     assert heat.accessed.sum() > 0
+    assert heat.place(0) == "0x7000"
+
+
+def test_places_are_told_from_the_begin_of_heap_and_arena() -> None:
+    samples = TRACE.samples.copy()
+    samples["page"][-1] = TRACE.arena[0] // PAGE + 3
+    heat = heatmap(replace(TRACE, samples=samples), 10_000)
+    places = [heat.place(row) for row in range(len(heat.live))]
+    assert places[:2] == ["heap+0 B", "heap+4.0 KiB"]
+    assert places[-1] == "arena+12.0 KiB"
 
 
 def test_a_trace_without_any_access_has_an_empty_heatmap() -> None:
