@@ -61,10 +61,14 @@ class ShimLink:
     def take_accesses(self, message: Message) -> OpAccesses:
         """What comes with a message "accesses", bounded. Raises FrameError without its file."""
         (fd,) = self.connection.take_fds(1)
-        with os.fdopen(fd, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            rows = min(size // OP_ACCESS_DTYPE.itemsize, OP_ACCESSES_MAX)
-            data = file.read(rows * OP_ACCESS_DTYPE.itemsize)
+        try:
+            rows = min(os.fstat(fd).st_size // OP_ACCESS_DTYPE.itemsize, OP_ACCESSES_MAX)
+            # From its begin: the shim, with which the file's position is shared, wrote to its end.
+            data = os.pread(fd, rows * OP_ACCESS_DTYPE.itemsize, 0) if rows else b""
+        except OSError as error:
+            raise FrameError(f"its file can't be read: {error.strerror}") from None
+        finally:
+            os.close(fd)
         whole = len(data) // OP_ACCESS_DTYPE.itemsize * OP_ACCESS_DTYPE.itemsize
         step = message.get("step")
         return OpAccesses(

@@ -37,7 +37,6 @@ class Peer:
         if data is not None:
             fds.append(os.memfd_create("accesses"))
             os.write(fds[0], data)
-            os.lseek(fds[0], 0, os.SEEK_SET)
         self.shim.send(message, fds)
         for fd in fds:
             os.close(fd)
