@@ -69,9 +69,9 @@ def tensors(daemon: Daemon, pid: int, as_json: bool) -> None:
                 format_bytes(tensor["bytes_read"]),
                 format_bytes(tensor["bytes_written"]),
                 tensor["page_accesses"],
-                tensor["reason"],
+                tensor.get("reason", "not planned yet"),
             )
-            for tensor in answer["tensors"]
+            for tensor in sorted(answer["tensors"], key=lambda tensor: -tensor["bytes"])
         ],
     )
 

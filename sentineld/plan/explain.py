@@ -74,10 +74,13 @@ def plan_text(plan: Plan, profile: Profile) -> str:
 
 def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
     """The profile's tensors, with their place and reason if there is a plan."""
-    accessed = np.bincount(
-        profile.accesses["tensor"], access_pages(profile), minlength=len(profile.tensors)
+    count, accesses = len(profile.tensors), profile.accesses
+    accessed = np.bincount(accesses["tensor"], access_pages(profile), minlength=count)
+    stretches = np.bincount(accesses["tensor"], minlength=count)
+    read, written = (
+        np.bincount(accesses["tensor"], accesses[name].astype(np.float64), minlength=count)
+        for name in ("bytes_read", "bytes_written")
     )
-    stretches = np.bincount(profile.accesses["tensor"], minlength=len(profile.tensors))
     rows = []
     for index, tensor in enumerate(profile.tensors):
         slot = int(tensor["slot"])
@@ -92,6 +95,8 @@ def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
             "birth_stretch": birth,
             "death_stretch": int(tensor["death_stretch"]),
             "wraps": bool(tensor["wraps"]),
+            "bytes_read": int(read[index]),
+            "bytes_written": int(written[index]),
             "page_accesses": round(float(accessed[index])),
             "stretches_accessed": int(stretches[index]),
         }

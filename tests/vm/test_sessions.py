@@ -189,6 +189,8 @@ def test_plan_and_tensors_are_shown(training: Training) -> None:
     assert "boundaries" in guest.run(f"sentinelctl plan show {pid}").stdout
     tensors = json.loads(guest.run(f"sentinelctl tensors {pid} --json").stdout)["tensors"]
     assert sum(tensor["page_accesses"] for tensor in tensors) > 0
+    assert sum(tensor["bytes_read"] for tensor in tensors) > 0
+    assert "persistent" in guest.run(f"sentinelctl tensors {pid}").stdout
 
 
 def test_a_killed_daemon_leaves_the_training_and_resumes_it(training: Training) -> None:

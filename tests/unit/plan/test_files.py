@@ -131,5 +131,8 @@ def test_plan_and_tensors_are_json() -> None:
         "persistent",
     ]
     assert rows[2]["page_accesses"] == 4
+    accesses = profile.accesses
+    for name in ("bytes_read", "bytes_written"):
+        assert sum(row[name] for row in rows) == int(accesses[name].sum())
     assert rows[3]["initial_tier"] == 1
     assert "reason" not in tensors_json(None, profile)[0]
