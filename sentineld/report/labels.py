@@ -85,7 +85,8 @@ def label(trace: Trace, profile: Profile) -> Labels:
 def phases(profile: Profile) -> tuple[Phase, ...]:
     """Forward, backward and optimizer as they follow each other; what comes before them (loading
     data, setting gradients to zero) is called "begin"."""
-    current, found = "begin", []
+    current = "begin"
+    found: list[Phase] = []
     for stretch, kind in enumerate(profile.stretches["kind"].tolist()):
         name = _PHASES.get(kind, current)
         if not found or name != current:
