@@ -28,7 +28,7 @@ _COLOURS = {
     "parameter": "#4e79a7",
     "optimizer": "#76b7b2",
     "buffer": "#9c9ede",
-    "persistent": "#4e79a7",
+    "persistent": "#2f4b7c",
     "gradient": "#e15759",
     "activation": "#f28e2b",
     "scratch": "#bab0ac",
