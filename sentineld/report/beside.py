@@ -44,7 +44,12 @@ def write_events(exporter: Exporter, path: Path, beside: Path | None) -> Written
         begin, end = min(s[0] for s in spans), max(s[1] for s in spans)
         if last + shift_us < begin or first + shift_us > end:
             moved_us = begin - (first + shift_us)
-    own = [_shifted(event, shift_us + moved_us) for event in exporter.events()]
+    named = [event.get("pid") for event in others if _names_process(event)]
+    own = [
+        _shifted(event, shift_us + moved_us)
+        for event in exporter.events()
+        if not (_names_process(event) and event["pid"] in named)
+    ]
     document = {
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": base_ns,
@@ -57,6 +62,12 @@ def write_events(exporter: Exporter, path: Path, beside: Path | None) -> Written
 
 def _shifted(event: Event, by_us: float) -> Event:
     return {**event, "ts": round(event["ts"] + by_us, 3)} if "ts" in event else event
+
+
+def _names_process(event: Any) -> bool:
+    return (
+        isinstance(event, dict) and event.get("ph") == "M" and event.get("name") == "process_name"
+    )
 
 
 def _is_slice(event: Any) -> bool:

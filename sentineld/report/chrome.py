@@ -100,6 +100,7 @@ class Exporter:
 
     def _names(self) -> Iterator[Event]:
         tensors = self._pid + TENSORS_PID_OFFSET
+        yield _meta("process_name", self._pid, 0, name=f"process {self._pid}")
         yield _meta("process_name", tensors, 0, name=f"sentineld: tensors of {self._pid}")
         yield _meta("process_sort_index", tensors, 0, sort_index=TENSORS_PID_OFFSET)
         yield _meta("thread_name", self._pid, STEP_TID, name="sentineld: steps")

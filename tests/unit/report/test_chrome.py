@@ -136,6 +136,9 @@ def test_a_profile_of_the_same_time_is_not_moved(tmp_path: Path, name: str) -> N
     assert document["schemaVersion"] == 1
     assert document["traceEvents"][: len(torch)] == torch
     own = document["traceEvents"][len(torch) :]
+    # The process keeps the name that it has there.
+    named = [event["pid"] for event in own if event["name"] == "process_name"]
+    assert named == [PID + TENSORS_PID_OFFSET]
     first = min(event["ts"] for event in own if "ts" in event)
     assert first == pytest.approx(begin_us + 1e9 - 3.0, abs=0.01)
 
