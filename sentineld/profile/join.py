@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.errors import SentinelError
-from sentineld.observe.model import ACCESS_WRITE, NO_ACCESS, Records
+from sentineld.observe.model import ACCESS_UNKNOWN, ACCESS_WRITE, NO_ACCESS, Records
 from sentineld.profile.circle import Circle, circle, peak_bytes
 from sentineld.profile.model import ACCESS_DTYPE, Profile
 from sentineld.profile.steps import Step, boundary_records
@@ -196,14 +196,40 @@ def sampled_pairs(step: Step, samples: Records) -> tuple[Integers, npt.NDArray[n
             "failed", f"step {step.number} passed boundaries without an epoch", "sample another"
         )
     accessed = samples[(samples["flags"] & NO_ACCESS) == 0]
-    epoch = accessed["epoch"].astype(np.int64)
-    stretch = np.searchsorted(epochs, epoch, side="right") - 1
-    end = step.end_epoch or np.iinfo(np.int64).max
-    inside = (stretch >= 0) & (epoch < end)
-    page = accessed["page"].astype(np.int64)[inside]
+    first, inside = _first_keys(epochs, step.end_epoch, accessed)
     wrote = (accessed["flags"][inside] & ACCESS_WRITE) != 0
-    keys, row = np.unique(page + (stretch[inside] << PAGE_BITS), return_inverse=True)
-    return keys, np.bincount(row, wrote, minlength=len(keys)) > 0
+    # One record of a huge page stands for all its pages.
+    pages = accessed["more_pages"][inside].astype(np.int64) + 1
+    keys, row = np.unique(_ranges(first, pages), return_inverse=True)
+    return keys, np.bincount(row, np.repeat(wrote, pages), minlength=len(keys)) > 0
+
+
+def unknown_pairs(step: Step, samples: Records) -> int:
+    """How many pairs of stretch and page may have been accessed without having been seen: pages
+    that somebody else un-armed, or that can't be armed. Raises SentinelError as sampled_pairs()."""
+    seen, _ = sampled_pairs(step, samples)
+    epochs = boundary_records(step)["address"].astype(np.int64)
+    unknown = samples[(samples["flags"] & ACCESS_UNKNOWN) != 0]
+    first, inside = _first_keys(epochs, step.end_epoch, unknown)
+    if not len(first):
+        return 0
+    order = np.argsort(first, kind="stable")
+    first = first[order]
+    # Overlapping ones count once: each only from where those before it end.
+    past = np.maximum.accumulate(first + unknown["more_pages"][inside][order].astype(np.int64) + 1)
+    begin = np.maximum(first, np.append(first[0], past[:-1]))
+    counts = past - begin - (np.searchsorted(seen, past) - np.searchsorted(seen, begin))
+    return int(counts.sum())
+
+
+def _first_keys(
+    epochs: Integers, end_epoch: int, samples: Records
+) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """The key of each sample's first page, for those in the step's epochs; and which are."""
+    epoch = samples["epoch"].astype(np.int64)
+    stretch = np.searchsorted(epochs, epoch, side="right") - 1
+    inside = (stretch >= 0) & (epoch < (end_epoch or np.iinfo(np.int64).max))
+    return samples["page"].astype(np.int64)[inside] + (stretch[inside] << PAGE_BITS), inside
 
 
 def _join_samples(

@@ -44,7 +44,8 @@ def _problems(trace: Trace) -> Iterator[str]:
         yield "its access step has impossible epochs"
     if np.any(np.diff(trace.cuts.astype(np.int64)) <= 0):
         yield "its cuts do not rise"
-    if np.any(trace.samples["page"] >= ADDRESS_MAX // page):
+    samples = trace.samples
+    if np.any(samples["page"] >= np.uint64(ADDRESS_MAX // page) - samples["more_pages"]):
         yield "a sampled page lies outside of the address space"
     ops = trace.op_accesses
     if len(ops) and _outside(ops):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sentineld.profile.coverage import coverage
+from sentineld.profile.join import unknown_pairs
 from sentineld.profile.strays import strays
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.report.labels import KINDS, label
@@ -18,6 +19,7 @@ def summary_json(trace: Trace) -> dict[str, Any]:
     """The summary as plain values. Raises SentinelError."""
     profile = profile_of(trace)
     labels = label(trace, profile)
+    sampled = len(trace.samples) > 0
     sizes = profile.tensors["bytes"].astype(np.int64)
     return {
         "facts": dict(trace.facts),
@@ -36,6 +38,7 @@ def summary_json(trace: Trace) -> dict[str, Any]:
         },
         "peak_bytes": profile.peak_bytes,
         "coverage": coverage(profile).to_json(),
+        "unknown_pages": unknown_pairs(trace.access_step, trace.samples) if sampled else 0,
         "unattributed": [one.to_json() for one in strays(trace)],
     }
 
@@ -66,6 +69,11 @@ def summary_lines(trace: Trace) -> list[str]:
         lines.append(
             f"{sampled} sampled page accesses, {seen['attributed_share']:.2%} of them explained by "
             "a live tensor"
+        )
+    if values["unknown_pages"]:
+        lines.append(
+            f"  {values['unknown_pages']} more pages x stretches may have been accessed unseen: "
+            "somebody else un-armed the pages, or they can't be armed"
         )
     lines += [
         f"  {one['pairs']} on {one['pages']} pages of {one['mapping']}: {one['what']}"

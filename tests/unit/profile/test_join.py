@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sentineld.errors import SentinelError
 from sentineld.observe.model import (
     ACCESS_RESIDENCY,
+    ACCESS_UNKNOWN,
     ACCESS_WRITE,
     OP_ACCESS_DTYPE,
     RECORD_DTYPE,
@@ -95,6 +96,36 @@ def test_samples_of_other_epochs_and_residency_are_passed_over() -> None:
     profile = build_profile(two_stretches(), seen, NO_OPS, [""])
     assert rows(profile) == []
     assert profile.unattributed_pages == 0
+
+
+def test_a_huge_page_s_record_stands_for_all_its_pages() -> None:
+    seen = samples((16, 5, ACCESS_WRITE), (18, 6, 0))
+    seen["more_pages"] = [3, 1]  # pages 16 to 19 in stretch 0, 18 and 19 in stretch 1
+    profile = build_profile(two_stretches(), seen, NO_OPS, [""])
+    assert rows(profile) == [
+        (0, 0, 0, 2 * PAGE, 2),
+        (0, 1, 0, 2 * PAGE, 2),
+        (1, 1, 2 * PAGE, 0, 2),
+    ]
+    assert profile.unattributed_pages == 0
+
+
+def test_unknown_pages_are_counted_apart() -> None:
+    seen = samples(
+        (16, 5, 0),
+        (18, 5, ACCESS_UNKNOWN),
+        (15, 5, ACCESS_UNKNOWN),
+        (17, 6, ACCESS_UNKNOWN),
+        (17, 6, ACCESS_UNKNOWN),
+        (18, 6, 0),
+        (40, 9, ACCESS_UNKNOWN),  # of another step
+    )
+    seen["more_pages"] = [0, 0, 2, 2, 1, 0, 5]
+    profile = build_profile(two_stretches(), seen, NO_OPS, [""])
+    assert [row[:2] for row in rows(profile)] == [(0, 0), (1, 1)]
+    # Stretch 0: 15 and 17 (16 was seen), 18. Stretch 1: 17 and 19 (18 was seen).
+    assert join.unknown_pairs(two_stretches(), seen) == 5
+    assert join.unknown_pairs(two_stretches(), seen[:1]) == 0
 
 
 def test_two_tenants_of_a_stretch_share_by_bytes() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sentineld.observe.model import Named
+from sentineld.observe.model import ACCESS_UNKNOWN, Named
 from sentineld.profile.model import Kind
 from sentineld.profile.trace import profile_of
 from sentineld.report.labels import KINDS, label, layer_label, phases, stretch_places
@@ -132,6 +132,17 @@ def test_the_summary_says_what_there_is() -> None:
     assert "9 parameter (288.0 KiB)" in text
     assert "100.00% of them explained" in text
     assert "note: a note" in text
+
+
+def test_the_summary_says_what_may_have_been_missed() -> None:
+    samples = TRACE.samples[:2].copy()
+    samples["flags"] = ACCESS_UNKNOWN
+    samples["more_pages"] = 9
+    samples["page"] = HEAP // PAGE + np.array([0, 5])
+    samples["epoch"] = TRACE.access_step.end_epoch - 1
+    trace = replace(TRACE, samples=np.concatenate([TRACE.samples[:50], samples]))
+    assert summary_json(trace)["unknown_pages"] == 15
+    assert "15 more pages x stretches may have been" in "\n".join(summary_lines(trace))
 
 
 def test_the_summary_names_what_is_not_explained() -> None:
