@@ -77,6 +77,7 @@ class Recording:
         self._ring_lost = link.segment.words().ring_lost
         self._cuts: npt.NDArray[np.uint32] | None = None
         self._sampling: Sampling | None = None
+        self._log_lost = 0
         self._candidates: deque[Step] = deque(maxlen=ACCESS_STEPS_MAX)
         self._access: tuple[Step, Records] | None = None
         self._ops: OpAccesses | None = None
@@ -150,6 +151,7 @@ class Recording:
             if self._managed is not None:
                 # From here on a batch of pages is disarmed before it moves.
                 self._managed.mover.set_backend(self._sampling.sampler)
+            self._log_lost = self._sampling.lost
             self._sampling.arm(ranges, residency=False)
         if self._managed is None:
             tiers = self._machine.tiers or _NO_TIERS
@@ -184,6 +186,9 @@ class Recording:
                 epochs = boundary_records(step)["address"]
                 if np.all(epochs):
                     self._sampling.collect()
+                    lost = self._sampling.lost - self._log_lost
+                    if lost:
+                        self._notes.append(f"{lost} page accesses were lost: raise log_records")
                     samples = self._sampling.samples()
                     inside = (samples["epoch"] >= epochs[0]) & (samples["epoch"] < step.end_epoch)
                     return step, samples[inside]

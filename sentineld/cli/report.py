@@ -239,6 +239,7 @@ def _heatmap_json(heat: Heatmap) -> dict[str, Any]:
         "pages": np.diff(heat.edges).tolist(),
         "live": np.round(heat.live, 4).tolist(),
         "accessed": np.round(heat.accessed, 4).tolist(),
+        "unknown": np.round(heat.unknown, 4).tolist(),
     }
 
 

@@ -208,18 +208,24 @@ def unknown_pairs(step: Step, samples: Records) -> int:
     """How many pairs of stretch and page may have been accessed without having been seen: pages
     that somebody else un-armed, or that can't be armed. Raises SentinelError as sampled_pairs()."""
     seen, _ = sampled_pairs(step, samples)
-    epochs = boundary_records(step)["address"].astype(np.int64)
-    unknown = samples[(samples["flags"] & ACCESS_UNKNOWN) != 0]
-    first, inside = _first_keys(epochs, step.end_epoch, unknown)
+    first, past = unknown_ranges(step, samples)
     if not len(first):
         return 0
-    order = np.argsort(first, kind="stable")
-    first = first[order]
     # Overlapping ones count once: each only from where those before it end.
-    past = np.maximum.accumulate(first + unknown["more_pages"][inside][order].astype(np.int64) + 1)
+    order = np.argsort(first, kind="stable")
+    first, past = first[order], np.maximum.accumulate(past[order])
     begin = np.maximum(first, np.append(first[0], past[:-1]))
     counts = past - begin - (np.searchsorted(seen, past) - np.searchsorted(seen, begin))
     return int(counts.sum())
+
+
+def unknown_ranges(step: Step, samples: Records) -> tuple[Integers, Integers]:
+    """Keys, first and past (exclusive), of the pages in the step's stretches of which it is not
+    known whether they were accessed; they may overlap, and pages of them may have been seen."""
+    epochs = boundary_records(step)["address"].astype(np.int64)
+    unknown = samples[(samples["flags"] & ACCESS_UNKNOWN) != 0]
+    first, inside = _first_keys(epochs, step.end_epoch, unknown)
+    return first, first + unknown["more_pages"][inside].astype(np.int64) + 1
 
 
 def _first_keys(

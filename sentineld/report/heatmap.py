@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.profile.circle import circle
-from sentineld.profile.join import PAGE_BITS, sampled_pairs
+from sentineld.profile.join import PAGE_BITS, sampled_pairs, unknown_ranges
 from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace
 from sentineld.units import format_bytes
@@ -45,9 +45,11 @@ class Axis:
         return int((self.past - self.first).sum())
 
     def place(self, pages: Integers) -> Integers:
-        """Where pages lie on the axis; they are all on it, or just past a piece's end."""
+        """Where pages lie on the axis; for those that are not on it, where the last piece before
+        them ends."""
         piece = np.maximum(np.searchsorted(self.first, pages, side="right") - 1, 0)
-        return self.begins[piece] + np.minimum(pages, self.past[piece]) - self.first[piece]
+        first = self.first[piece]
+        return self.begins[piece] + np.clip(pages, first, self.past[piece]) - first
 
     def page(self, place: int) -> int:
         """The page at a place."""
@@ -57,13 +59,15 @@ class Axis:
 
 @dataclass(frozen=True)
 class Heatmap:
-    """live, accessed: [row, stretch], shares 0..1 of the row's pages. Row r holds the axis from
-    edges[r] to edges[r + 1]. source: "module" where pages were sampled, else "shim"."""
+    """live, accessed, unknown: [row, stretch], shares 0..1 of the row's pages; unknown ones may
+    have been accessed unseen. Row r holds the axis from edges[r] to edges[r + 1]. source: "module"
+    where pages were sampled, else "shim"."""
 
     axis: Axis
     edges: Integers
     live: Floats
     accessed: Floats
+    unknown: Floats
     source: str
     page_bytes: int
     heap_base: int
@@ -82,20 +86,21 @@ class Heatmap:
             return f"heap+{format_bytes(address - self.heap_base)}"
         return f"{address:#x}"
 
-    def columns(self, count: int) -> tuple[Floats, Floats, Integers]:
-        """live and accessed in at most so many columns, and each column's first stretch: several
-        columns a stretch, or the largest of the stretches of a column."""
+    def columns(self, count: int) -> tuple[Floats, Floats, Floats, Integers]:
+        """live, accessed and unknown in at most so many columns, and each column's first stretch:
+        several columns a stretch, or the largest of the stretches of a column."""
+        shares = (self.live, self.accessed, self.unknown)
         stretches = self.live.shape[1]
         wide = count // stretches
         if wide > 1:
             first = np.repeat(np.arange(stretches), wide)
-            return self.live[:, first], self.accessed[:, first], first
-        first = np.unique(np.arange(min(count, stretches)) * stretches // min(count, stretches))
-        return (
-            np.maximum.reduceat(self.live, first, axis=1),
-            np.maximum.reduceat(self.accessed, first, axis=1),
-            first,
-        )
+            live, accessed, unknown = (share[:, first] for share in shares)
+        else:
+            first = np.unique(np.arange(min(count, stretches)) * stretches // min(count, stretches))
+            live, accessed, unknown = (
+                np.maximum.reduceat(share, first, axis=1) for share in shares
+            )
+        return live, accessed, unknown, first
 
 
 def heatmap(trace: Trace, rows: int) -> Heatmap:
@@ -128,12 +133,17 @@ def heatmap(trace: Trace, rows: int) -> Heatmap:
     else:
         _add_op_accesses(trace, axis, edges, accessed)
         accessed /= sizes[:, None]
+    unknown = np.zeros((rows, count))
+    if len(trace.samples):
+        _add_unknown(trace, axis, edges, unknown)
+        unknown /= sizes[:, None]
     source = "module" if len(trace.samples) else "shim"
     return Heatmap(
         axis=axis,
         edges=edges,
         live=live,
         accessed=np.minimum(accessed, 1.0),
+        unknown=unknown,
         source=source,
         page_bytes=page_bytes,
         heap_base=trace.heap_base,
@@ -155,6 +165,16 @@ def _add_op_accesses(trace: Trace, axis: Axis, edges: Integers, accessed: Floats
     for at in range(accessed.shape[1]):
         here = known & (stretch == at)
         accessed[:, at] = _covered(axis.place(first[here]), axis.place(past[here]), edges)
+
+
+def _add_unknown(trace: Trace, axis: Axis, edges: Integers, unknown: Floats) -> None:
+    """Add the pages whose accesses may have been missed, stretch by stretch."""
+    first, past = unknown_ranges(trace.access_step, trace.samples)
+    stretch, mask = first >> PAGE_BITS, (1 << PAGE_BITS) - 1
+    for at in np.unique(stretch).tolist():
+        here = stretch == at
+        begin = axis.place(first[here] & mask)
+        unknown[:, at] = _covered(begin, axis.place(((past[here] - 1) & mask) + 1), edges)
 
 
 def _axis(first: Integers, past: Integers) -> Axis:

@@ -21,7 +21,7 @@ LAYER_TICKS_MAX = 48
 ADDRESS_TICKS = 10
 TIMELINE_POINTS = 1500
 
-_DEAD, _IDLE = (1.0, 1.0, 1.0), (0.88, 0.91, 0.94)
+_DEAD, _IDLE, _UNKNOWN = (1.0, 1.0, 1.0), (0.88, 0.91, 0.94), (0.80, 0.74, 0.90)
 _ACCESSED_FROM = 0.3
 """Where the colour map begins: one accessed page must differ from idle memory."""
 _COLOURS = {
@@ -52,6 +52,7 @@ def draw_heatmap(heat: Heatmap, profile: Profile, title: str, path: Path) -> Non
         "accessed", pyplot.get_cmap("OrRd")(np.linspace(_ACCESSED_FROM, 1.0, 256))
     )
     image = np.where(heat.live[..., None] > 0, np.array(_IDLE), np.array(_DEAD))
+    image[(heat.live > 0) & (heat.unknown > 0)] = _UNKNOWN
     touched = heat.accessed > 0
     image[touched] = scale(heat.accessed[touched])[:, :3]
 
@@ -70,14 +71,14 @@ def draw_heatmap(heat: Heatmap, profile: Profile, title: str, path: Path) -> Non
     axes.set_ylabel("page address")
     axes.set_xlabel("layer, in the step's order")
     figure.suptitle(f"{title}: {seen}, address x layer")
+    keys = [(_IDLE, "alive, not accessed"), (_DEAD, "no live tensor")]
+    if heat.unknown.any():
+        keys.insert(1, (_UNKNOWN, "perhaps accessed, unseen"))
     axes.legend(
-        handles=[
-            patches.Patch(facecolor=_IDLE, edgecolor="grey", label="alive, not accessed"),
-            patches.Patch(facecolor=_DEAD, edgecolor="grey", label="no live tensor"),
-        ],
+        handles=[patches.Patch(facecolor=c, edgecolor="grey", label=text) for c, text in keys],
         loc="lower right",
         bbox_to_anchor=(1.0, 1.025),
-        ncols=2,
+        ncols=len(keys),
         frameon=False,
         fontsize=8,
     )

@@ -12,10 +12,10 @@ from sentineld.report.labels import KINDS, Phase, phases, stretch_places
 from sentineld.report.timeline import Timeline
 from sentineld.units import format_bytes
 
-DEAD, IDLE, SHADES, BARS = " ", "·", "░▒▓█", "▁▂▃▄▅▆▇█"
+DEAD, IDLE, UNKNOWN, SHADES, BARS = " ", "·", "?", "░▒▓█", "▁▂▃▄▅▆▇█"
 HEATMAP_LEGEND = (
     "░ up to a quarter of a field's pages accessed, ▒ half, ▓ three quarters, █ all",
-    "· alive, not accessed; blank: no live tensor",
+    "· alive, not accessed; ? perhaps, unseen; blank: no live tensor",
 )
 COLUMNS_MIN = 20
 _LABEL_WIDTH = 16
@@ -23,15 +23,14 @@ _LABEL_WIDTH = 16
 
 def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
     """Addresses downward, stretches from left to right, in lines of at most this width."""
-    live, accessed, first = heat.columns(max(width - _LABEL_WIDTH - 3, COLUMNS_MIN))
+    live, accessed, unknown, first = heat.columns(max(width - _LABEL_WIDTH - 3, COLUMNS_MIN))
     starts = np.append(first, profile.stretch_count)
     lines = [
         f"{'address':>{_LABEL_WIDTH}} ┌{_header(phases(profile), starts)}",
     ]
     for row in range(len(live)):
-        cells = "".join(
-            _cell(a, b) for a, b in zip(live[row].tolist(), accessed[row].tolist(), strict=True)
-        )
+        shares = zip(live[row].tolist(), accessed[row].tolist(), unknown[row].tolist(), strict=True)
+        cells = "".join(_cell(*share) for share in shares)
         lines.append(f"{heat.place(row):>{_LABEL_WIDTH}} │{cells}".rstrip())
     seen = "accesses are sampled pages" if heat.source == "module" else "accesses are operators'"
     return [*lines, HEATMAP_LEGEND[0], f"{HEATMAP_LEGEND[1]}; {seen}"]
@@ -78,9 +77,11 @@ def _header(found: tuple[Phase, ...], starts: npt.NDArray[np.int64]) -> str:
     return "".join(header[:columns])
 
 
-def _cell(live: float, accessed: float) -> str:
+def _cell(live: float, accessed: float, unknown: float) -> str:
     if accessed > 0:
         return SHADES[min(int(np.ceil(accessed * len(SHADES))), len(SHADES)) - 1]
+    if live > 0 and unknown > 0:
+        return UNKNOWN
     return IDLE if live > 0 else DEAD
 
 

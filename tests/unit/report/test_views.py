@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.errors import SentinelError
-from sentineld.observe.model import OP_ACCESS_DTYPE, SAMPLE_DTYPE
+from sentineld.observe.model import ACCESS_UNKNOWN, OP_ACCESS_DTYPE, SAMPLE_DTYPE
 from sentineld.profile.circle import circle
 from sentineld.profile.join import PAGE_BITS, sampled_pairs
 from sentineld.profile.trace import Trace, profile_of
@@ -115,6 +115,27 @@ def test_places_are_told_from_the_begin_of_heap_and_arena() -> None:
     places = [heat.place(row) for row in range(len(heat.live))]
     assert places[:2] == ["heap+0 B", "heap+4.0 KiB"]
     assert places[-1] == "arena+12.0 KiB"
+
+
+def test_unknown_pages_are_never_shown_as_idle(tmp_path: Path) -> None:
+    last = TRACE.samples["epoch"] == TRACE.access_step.end_epoch - 1
+    samples = TRACE.samples[~last]
+    unknown = samples[:1].copy()
+    unknown["flags"] = ACCESS_UNKNOWN
+    unknown["epoch"] = TRACE.access_step.end_epoch - 1
+    unknown["page"] = HEAP // PAGE - 100
+    unknown["more_pages"] = 60_000
+    trace = replace(TRACE, samples=np.concatenate([samples, unknown]))
+    heat = heatmap(trace, 20)
+    assert (heat.unknown[:, -1] == 1).all()
+    assert (heat.unknown[:, :-1] == 0).all()
+    lines = [line for line in heatmap_lines(heat, PROFILE, 400) if "│" in line]
+    alive = np.flatnonzero(heat.live[:, -1])
+    assert len(alive) > 10
+    assert all(lines[row].endswith("?") for row in alive.tolist())
+    pytest.importorskip("matplotlib")
+    draw_heatmap(heat, PROFILE, "a trace", tmp_path / "it.svg")
+    assert "perhaps accessed" in (tmp_path / "it.svg").read_text()
 
 
 def test_a_trace_without_any_access_has_an_empty_heatmap() -> None:
