@@ -33,7 +33,7 @@ def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
         cells = "".join(_cell(*share) for share in shares)
         lines.append(f"{heat.place(row):>{_LABEL_WIDTH}} │{cells}".rstrip())
     seen = "accesses are sampled pages" if heat.source == "module" else "accesses are operators'"
-    return [*lines, HEATMAP_LEGEND[0], f"{HEATMAP_LEGEND[1]}; {seen}"]
+    return [*lines, *HEATMAP_LEGEND, seen]
 
 
 def timeline_lines(line: Timeline, profile: Profile, width: int) -> list[str]:

@@ -149,7 +149,7 @@ def test_the_terminal_shows_the_whole_step(width: int) -> None:
     lines = heatmap_lines(heatmap(TRACE, 12), PROFILE, width)
     fields = [line.split("│")[1] for line in lines if "│" in line]
     assert len(fields) == 12
-    assert all(len(line) <= max(width, 40) for line in lines[:-2])
+    assert all(len(line) <= max(width, 40) for line in lines[:-3])
     assert lines[1].split("│")[0].strip() == "heap+0 B"
     shown = set("".join(fields))
     assert shown <= set(" ·░▒▓█")
