@@ -16,6 +16,7 @@ from sentineld.cli.output import json_option, print_json, print_table
 from sentineld.profile.model import Profile
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import load_trace
+from sentineld.report.agreement import PAGES_MIN, Why, agreement
 from sentineld.report.beside import write_events
 from sentineld.report.chrome import Exporter
 from sentineld.report.heatmap import Heatmap
@@ -32,6 +33,7 @@ NAME_WIDTH_MAX = 44
 PICTURE_ROWS = 400
 TERMINAL_ROWS = 32
 LIVES_SHOWN = 500
+NAMES_SHOWN = 4
 
 picture_option = click.option(
     "-o",
@@ -156,6 +158,28 @@ def heatmap(recorded: Recorded, rows: int | None, output: Path | None, as_json: 
     width = shutil.get_terminal_size((100, 40)).columns
     for line in heatmap_lines(heat, recorded.profile, width):
         click.echo(line)
+
+
+@report.command("agreement")
+@json_option
+@click.pass_obj
+def show_agreement(recorded: Recorded, as_json: bool) -> None:
+    """Compare what the module saw with what the framework says, by tensor and layer."""
+    found = agreement(recorded.trace)
+    if as_json:
+        print_json(found.to_json())
+        return
+    click.echo(
+        f"{found.pairs} pairs of tensor (of {PAGES_MIN} pages or more) and layer by the framework, "
+        f"{found.seen_share:.2%} of them seen by the module"
+    )
+    for why in Why:
+        missed = [one for one in found.differences if one.why is why]
+        if missed:
+            names = sorted({recorded.labels.names[one.tensor] for one in missed})
+            shown = ", ".join(_shortened(name, NAME_WIDTH_MAX) for name in names[:NAMES_SHOWN])
+            more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+            click.echo(f"  {len(missed)} not: {why}: {shown}{more}")
 
 
 @report.command()
