@@ -110,6 +110,9 @@ def recorded(training: Training, file: str) -> dict[str, Any]:
     assert summary["facts"]["notes"] == []
     assert summary["coverage"]["source"] == "module+shim"
     assert summary["coverage"]["attributed_share"] >= 0.99, summary["unattributed"]
+    agreement = json.loads(guest.run(f"sentinelctl report {file} agreement --json").stdout)
+    assert agreement["pairs"] >= 100
+    assert agreement["seen_share"] >= 0.99, agreement["differences"]
     assert summary["tensors"]["parameter"]["count"] >= 9  # three in each of three blocks
     assert summary["tensors"]["optimizer"]["count"] >= 9
     return summary
