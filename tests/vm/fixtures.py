@@ -108,7 +108,8 @@ def _shared_guest(config: pytest.Config, recipe: Recipe) -> Guest:
 
 def _close_others(config: pytest.Config, kept: str) -> None:
     """Close the shared guests of all suites but KEPT."""
-    for name in list(config.stash.get(_SHARED, {})):
+    shared = config.stash.setdefault(_SHARED, {})
+    for name in list(shared):
         if name != kept:
             _close_shared(config, name)
 

@@ -16,6 +16,7 @@ struct shared *shared;
 
 static struct target target;
 static struct sampler sampler;
+static bool running; /* the target's threads */
 static bool watched[ARENA_PAGES];
 static struct sentinel_access *records;
 static size_t record_count;
@@ -63,7 +64,8 @@ static void arm_again(uint64_t address, uint32_t start, uint32_t count)
 
 static void pause_watch(uint64_t address, uint32_t start, uint32_t count)
 {
-	mark(start, count, MARK_PAUSED);
+	if (running)
+		mark(start, count, MARK_PAUSED);
 	sampler_disarm(&sampler, address, count);
 }
 
@@ -171,9 +173,11 @@ static void run_epoch(void)
 	for (uint32_t page = 0; page < ARENA_PAGES; page++)
 		mark(page, 1, watched[page] ? MARK_WATCHED : 0);
 	target_call(&target, target_look, shared->epoch, 0);
+	running = true;
 	target_begin(&target, target_run, shared->epoch, 0);
 	control_items(DURING);
 	target_end(&target);
+	running = false;
 	next = target_call(&target, epoch_by_fd, 0, 0);
 	CHECK(next == shared->epoch + 1, "epoch %lu after %u", next, shared->epoch);
 	drain();
@@ -214,8 +218,8 @@ static void print_all(void)
 	for (uint32_t epoch = 1; epoch <= program.epochs; epoch++)
 		print_truth(epoch);
 	for (size_t i = 0; i < record_count; i++)
-		printf("a %u %lld %u %u\n", records[i].epoch, records[i].page - shared->arena / PAGE,
-		       records[i].node, records[i].flags);
+		printf("a %u %lld %u %u %u\n", records[i].epoch, records[i].page - shared->arena / PAGE,
+		       records[i].node, records[i].flags, records[i].more_pages);
 	printf("lost %llu\n", stats.lost);
 }
 
@@ -229,7 +233,12 @@ void control_run(void)
 	shared->epoch = 1;
 	target = target_start();
 	target_call(&target, target_map, 0, 0);
-	sampler = sampler_open(target.pid, LOG_RECORDS);
+	sampler = sampler_open_as((struct sentinel_attach){
+		.pid = target.pid,
+		.flags = program.precise ? SENTINEL_ATTACH_PRECISE_WRITE : 0,
+		.log_records = LOG_RECORDS,
+		.rearm_us = program.rearm_us,
+	});
 	CHECK(!ioctl(sampler.fd, SENTINEL_IOC_INFO, &info), "INFO");
 	printf("features %u\n", info.features);
 	for (long i = 0; i < program.ranges; i++)

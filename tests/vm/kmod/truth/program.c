@@ -55,7 +55,11 @@ static const struct verb *find_verb(const char *name)
 
 static void structure(const char *word, const long *arg, unsigned int count)
 {
-	if (!strcmp(word, "threads")) {
+	if (!strcmp(word, "mode")) {
+		CHECK(count == 3, "mode");
+		program.precise = arg[0];
+		program.rearm_us = arg[1];
+	} else if (!strcmp(word, "threads")) {
 		CHECK(count == 1 && arg[0] >= 1 && arg[0] <= THREADS, "threads");
 		program.threads = arg[0];
 	} else if (!strcmp(word, "region")) {
@@ -99,7 +103,9 @@ static void add_step(void)
 
 static void read_line(char *line)
 {
+	static const char *const words[] = {"mode", "threads", "region", "range", "epoch"};
 	enum when when = THREAD;
+	bool of_structure = false;
 	long arg[ARGUMENTS + 1] = {0};
 	unsigned int count = 0;
 	char *save;
@@ -117,10 +123,11 @@ static void read_line(char *line)
 		CHECK(count <= ARGUMENTS, "%s: too many numbers", word);
 		arg[count++] = strtol(number, NULL, 10);
 	}
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		of_structure |= !strcmp(word, words[i]);
 	if (!strcmp(word, "step"))
 		add_step();
-	else if (!strcmp(word, "threads") || !strcmp(word, "region") || !strcmp(word, "range") ||
-		 !strcmp(word, "epoch"))
+	else if (of_structure)
 		structure(word, arg, count);
 	else
 		add_item(when, word, arg, count);

@@ -9,6 +9,7 @@
  * One line is a verb and its numbers, all in pages of the arena unless said:
  *
  *     program NAME
+ *     mode PRECISE REARM_US RESTLESS      how to attach; the last is for who reads the results
  *     threads COUNT
  *     region START COUNT NODE FILL HUGE   NODE -1: no memory policy. FILL 0: no page is there,
  *                                         1: all are, 2: every other one. HUGE: may be huge pages
@@ -89,6 +90,8 @@ struct verb {
 
 struct program {
 	char name[64];
+	bool precise;
+	uint32_t rearm_us;
 	uint32_t threads, regions, ranges, epochs, items;
 	struct region region[REGIONS];
 	struct range range[REGIONS];
