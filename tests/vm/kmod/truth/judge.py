@@ -49,7 +49,7 @@ class Score:
     false: int = 0
     """Of these, those that were not accessed."""
     unknown: int = 0
-    """Pairs marked unknown, but for those of the zero page."""
+    """Pairs marked unknown, but for those that were paused and those of the zero page."""
     zero: int = 0
     """Pairs of the zero page marked unknown."""
     written: int = 0
@@ -137,6 +137,7 @@ def judge(outcome: Outcome, program: Program) -> Verdict:
     possible = np.where(maybe_huge, _whole_huge_pages(accessed), accessed)
     possible_writes = np.where(maybe_huge, _whole_huge_pages(did("WRITE")), did("WRITE"))
     zero = marked("ZERO")
+    paused = marked("PAUSED")
     changed = np.logical_or.accumulate(marked("CHANGED"))
     if program.restless:
         changed |= watched
@@ -149,11 +150,11 @@ def judge(outcome: Outcome, program: Program) -> Verdict:
     complain("a record and unknown", logged.unknown & (logged.first > 0))
     complain("recorded, but not accessed", (logged.first > 0) & ~possible)
     complain("WRITE, but not written", logged.write & ~possible_writes)
-    due = accessed & watched & ~marked("PAUSED")
+    due = accessed & watched & ~paused
     complain(
         "accessed, but neither recorded nor unknown", due & (logged.first == 0) & ~logged.unknown
     )
-    complain("unknown for no reason", logged.unknown & ~changed & ~zero & ~maybe_huge)
+    complain("unknown for no reason", logged.unknown & ~changed & ~paused & ~zero & ~maybe_huge)
     calm = due & ~changed & ~maybe_huge & (logged.first > 0)
     complain("written first, recorded as a read", calm & did("WRITE_FIRST") & ~logged.first_write)
     complain(
@@ -180,7 +181,7 @@ def judge(outcome: Outcome, program: Program) -> Verdict:
             seen=int((judged & (logged.first > 0)).sum()),
             recorded=int((logged.first > 0).sum()),
             false=int(((logged.first > 0) & ~possible).sum()),
-            unknown=int((logged.unknown & ~zero).sum()),
+            unknown=int((logged.unknown & ~zero & ~paused).sum()),
             zero=int((logged.unknown & zero).sum()),
             written=int(written.sum()),
             seen_written=int((written & logged.write).sum()),
