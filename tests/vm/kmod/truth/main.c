@@ -28,6 +28,7 @@ int main(void)
 		CHECK(pid > 0 && waitpid(pid, &status, 0) == pid, "fork");
 		kill(-pid, SIGKILL);
 		printf("end %d\n", status);
+		fflush(stdout);
 	}
 	return 0;
 }

@@ -9,6 +9,7 @@ one thread's own, which may then take its pages away and put others there.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
@@ -48,8 +49,9 @@ class Program:
         mode = f"mode {int(self.precise)} {self.rearm_us} {int(self.restless)}"
         return "\n".join(("program random", mode, *self.lines, "end", ""))
 
-    def __repr__(self) -> str:
-        return f"\n{self.text}"
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """As hypothesis shows it: a text that can be saved and run."""
+        printer.text(f"\n{self.text}")
 
 
 def from_text(text: str) -> Program:
