@@ -67,7 +67,7 @@ DPKG_OPTIONS = (
 )
 """No documentation and no translations: a third of the small files."""
 
-INITRD_MODULES = ("virtio_blk", "crc32c_generic", "ext4", "virtio_net")
+INITRD_MODULES = ("virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "virtio_net")
 """The initrd loads these and what they depend on: the root disk and the network."""
 
 UNITS_OFF = (
