@@ -87,8 +87,8 @@ def check(runner: Runner, program: Program) -> Score:
     return verdict.score
 
 
-def explore(runner: Runner, kind: Kind) -> Score:
-    """Run as many programs of a kind as the profile says and add their scores up."""
+def explore(runner: Runner, kind: Kind, say: list[str]) -> Score:
+    """Run as many programs of a kind as the profile says; the sum of their scores, said too."""
     total = Score()
 
     @settings(
@@ -101,7 +101,10 @@ def explore(runner: Runner, kind: Kind) -> Score:
         nonlocal total
         total += check(runner, program)
 
-    one()
+    try:
+        one()
+    finally:
+        say.append(f"{kind}: {total}")
     return total
 
 
@@ -112,7 +115,7 @@ def say(capsys: pytest.CaptureFixture[str], suite: str) -> Iterator[list[str]]:
     yield lines
     with capsys.disabled():
         for line in lines:
-            print(f"\ntruth {suite} {line}", end="")
+            print(f"\ntruth, {suite}, {line}", end="")
 
 
 @pytest.mark.parametrize("path", KEPT, ids=[path.stem for path in KEPT])
@@ -121,36 +124,31 @@ def test_kept_program(runner: Runner, path: Path) -> None:
 
 
 def test_calm_programs(runner: Runner, say: list[str]) -> None:
-    score = explore(runner, CALM)
-    say.append(f"calm: {score}")
+    score = explore(runner, CALM, say)
     assert score.unknown == 0
     check_rates(score)
 
 
 def test_disturbed_programs(runner: Runner, say: list[str]) -> None:
-    score = explore(runner, DISTURBED)
-    say.append(f"disturbed: {score}")
+    score = explore(runner, DISTURBED, say)
     assert score.unknown > 0
     check_rates(score)
 
 
 def test_programs_with_huge_pages(runner: Runner, say: list[str]) -> None:
-    score = explore(runner, HUGE)
-    say.append(f"huge: {score}")
+    score = explore(runner, HUGE, say)
     check_rates(score)
 
 
 def test_precise_writes(runner: Runner, say: list[str]) -> None:
-    score = explore(runner, PRECISE)
-    say.append(f"precise: {score}")
+    score = explore(runner, PRECISE, say)
     assert score.again > 0
     assert score.write_recall >= WRITE_RATE
     check_rates(score)
 
 
 def test_arming_again_within_epochs(runner: Runner, say: list[str]) -> None:
-    score = explore(runner, AGAIN)
-    say.append(f"again: {score}")
+    score = explore(runner, AGAIN, say)
     assert score.again > 0
     assert score.write_recall >= WRITE_RATE
     check_rates(score)
@@ -160,7 +158,7 @@ def test_numa_balancing(runner: Runner, kernel_guest: Guest, say: list[str]) -> 
     kernel_guest.run(BALANCING)
     before = vmstat(kernel_guest)
     try:
-        score = explore(runner, BALANCED)
+        score = explore(runner, BALANCED, say)
     finally:
         kernel_guest.run(NO_BALANCING)
     after = vmstat(kernel_guest)
@@ -168,7 +166,7 @@ def test_numa_balancing(runner: Runner, kernel_guest: Guest, say: list[str]) -> 
         name: after[name] - before[name]
         for name in ("numa_pte_updates", "numa_hint_faults", "numa_pages_migrated")
     }
-    say.append(f"balanced: {score}; {changed}")
+    say.append(f"of the kernel meanwhile: {changed}")
     assert changed["numa_pte_updates"] > 0
     assert score.unknown_share <= UNKNOWN_SHARE
     check_rates(score)

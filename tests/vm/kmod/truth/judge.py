@@ -7,8 +7,8 @@ The rules, for pairs of a page and an epoch in which the page was watched:
   page the controller disarmed for a while, may have neither);
 - a record is of a pair that was accessed, and its WRITE of one that was written;
 - a pair has one first record, and never both a record and an unknown mark;
-- a pair is unknown only where something un-armed the page, in this epoch or
-  one before, or where no page can be armed (the zero page, huge pages);
+- a pair is unknown only where something un-armed the page in this epoch, or
+  where no page can be armed (the zero page, huge pages);
 - with precise writes a written pair has a WRITE record or is marked.
 
 Huge pages are judged by the 2 MiB that they cover.
@@ -138,9 +138,7 @@ def judge(outcome: Outcome, program: Program) -> Verdict:
     possible_writes = np.where(maybe_huge, _whole_huge_pages(did("WRITE")), did("WRITE"))
     zero = marked("ZERO")
     paused = marked("PAUSED")
-    changed = np.logical_or.accumulate(marked("CHANGED"))
-    if program.restless:
-        changed |= watched
+    changed = watched if program.restless else marked("CHANGED")
 
     if logged.foreign:
         mistakes.append(f"{logged.foreign} records of pages outside the arena or of no epoch")

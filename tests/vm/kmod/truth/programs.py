@@ -83,6 +83,10 @@ class Kind:
     rearm: bool = False
     restless: bool = False
 
+    def __str__(self) -> str:
+        fields = dataclasses.fields(self)
+        return ", ".join(field.name for field in fields if getattr(self, field.name)) or "calm"
+
 
 def programs(kind: Kind) -> SearchStrategy[Program]:
     """Programs of one kind."""
