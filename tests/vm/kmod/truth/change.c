@@ -200,7 +200,7 @@ static void be_child(const long *arg, uint32_t thread, int released)
 	char byte;
 
 	/* main() ends it if the target does not: the thread that forked it lives for an epoch only */
-	if (arg[2] && read(released, &byte, 1) != 1)
+	if (read(released, &byte, 1) != 1)
 		_exit(2);
 	_exit(own_copies(arg[0], arg[1], thread) ? 0 : 1);
 }
