@@ -100,7 +100,7 @@ def _programs(draw: DrawFn, kind: Kind) -> Program:
     lines = [f"threads {threads}", *lines]
     ranges = draw(_ranges(regions))
     lines += [f"range {start} {count}" for start, count in ranges]
-    for _ in range(draw(st.integers(2, 6))):
+    for _ in range(draw(st.sampled_from((3, 5, 7)))):
         lines.append("epoch")
         if draw(st.integers(0, 2)) == 0:
             lines.append(f"before {draw(_rest(regions, len(ranges)))}")
@@ -108,7 +108,7 @@ def _programs(draw: DrawFn, kind: Kind) -> Program:
             f"{draw(st.sampled_from(('before', 'during', 'during')))} {move}"
             for move in draw(st.lists(_move(kind, regions), max_size=2))
         ]
-        for number in range(draw(st.integers(1, 3))):
+        for number in range(draw(st.sampled_from((1, 2, 3, 4)))):
             lines += ["step"] if number else []
             lines += draw(_step(kind, regions, threads))
     return Program(
@@ -125,8 +125,8 @@ def _layout(draw: DrawFn, kind: Kind) -> tuple[list[Region], list[str]]:
     regions: list[Region] = []
     lines: list[str] = []
     page = draw(st.sampled_from((0, 3, HUGE_PAGES - 20)))
-    for _ in range(draw(st.integers(1, 4))):
-        region = Region(page, draw(st.one_of(st.integers(1, 12), st.integers(8, 100))))
+    for _ in range(draw(st.sampled_from((1, 2, 3, 4)))):
+        region = Region(page, draw(st.sampled_from((1, 3, 10, 24, 50, 80, 120))))
         regions.append(region)
         node = -1 if kind.restless else draw(st.integers(0, 1))
         fill = draw(st.sampled_from((1, 1, 0, 2)))
@@ -156,7 +156,7 @@ def _ranges(draw: DrawFn, regions: list[Region]) -> list[tuple[int, int]]:
 @st.composite
 def _part(draw: DrawFn, region: Region) -> tuple[int, int]:
     """First page and number of pages of a part of a region, often all of it."""
-    if draw(st.integers(0, 2)) == 0:
+    if draw(st.booleans()):
         return region.start, region.count
     first = draw(st.integers(0, region.count - 1))
     return region.start + first, draw(st.integers(1, region.count - first))
@@ -193,7 +193,7 @@ def _step(draw: DrawFn, kind: Kind, regions: list[Region], threads: int) -> list
         shared = [region for region, owner in zip(regions, owners, strict=True) if owner < 0]
         own = [region for region, owner in zip(regions, owners, strict=True) if owner == thread]
         if shared or own:
-            verbs = draw(st.lists(_verb(kind, shared, own), max_size=4))
+            verbs = draw(st.lists(_verb(kind, shared, own), min_size=1, max_size=5))
             lines += [verb.replace("@", str(thread)) for verb in verbs]
     return lines
 
