@@ -52,7 +52,7 @@ test-long: lint $(VENV)/.torch vm shim ## All tests, the long ones too, with ful
 ##@ The two-tier machine
 
 .PHONY: vm
-vm: $(VENV)/.dev vm-tools ## Build the guest's image (kept in build/, by its recipe's hash)
+vm: $(VENV)/.dev vm-tools ## Build the guests' images (kept in build/, by their recipes' hash)
 	$(PY) -m tests.vm build
 
 .PHONY: vm-shell

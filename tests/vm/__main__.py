@@ -12,6 +12,7 @@ from .guest import TREE, Guest
 from .host import MachineError, install_tools, require_ready, say
 from .image import ensure_image, find_image
 from .qemu import VARIANTS
+from .recipe import MAIN, RECIPES
 
 
 def main(argv: list[str]) -> int:
@@ -33,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
 
     tools = verbs.add_parser("tools", help="install the Debian packages that this needs")
     tools.set_defaults(verb=_tools)
-    build = verbs.add_parser("build", help="build the image unless it is cached")
+    build = verbs.add_parser("build", help="build the images that are not cached")
     build.set_defaults(verb=_build)
     for name, verb, text in (
         ("shell", _shell, "a root shell in a fresh guest, the tree in " + TREE),
@@ -42,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         sub = verbs.add_parser(name, help=text)
         sub.set_defaults(verb=verb)
+        sub.add_argument("--suite", choices=list(RECIPES), default=MAIN.suite, help="of Debian")
         sub.add_argument("--variant", choices=VARIANTS, default="two-tier")
         sub.add_argument("--fast-mib", type=int, default=2048, help="size of node 0")
         sub.add_argument("--slow-mib", type=int, default=1024, help="size of node 1")
@@ -53,7 +55,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _guest(arguments: argparse.Namespace) -> Guest:
-    return Guest(arguments.variant, fast_mib=arguments.fast_mib, slow_mib=arguments.slow_mib)
+    return Guest(
+        arguments.variant,
+        fast_mib=arguments.fast_mib,
+        slow_mib=arguments.slow_mib,
+        image=ensure_image(RECIPES[arguments.suite]),
+    )
 
 
 def _put_all(guest: Guest, arguments: argparse.Namespace) -> None:
@@ -69,10 +76,11 @@ def _tools(arguments: argparse.Namespace) -> int:
 
 def _build(arguments: argparse.Namespace) -> int:
     require_ready()
-    cached = find_image()
-    image = ensure_image()
-    if cached:
-        say(f"image cached in {image.directory}")
+    for recipe in RECIPES.values():
+        cached = find_image(recipe)
+        image = ensure_image(recipe)
+        if cached:
+            say(f"image cached in {image.directory}")
     return 0
 
 

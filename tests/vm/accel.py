@@ -19,23 +19,22 @@ USERLAND_MARK = "as init process"
 
 
 def choose_accelerator(image: Image) -> tuple[Accelerator, str]:
-    """The accelerator to use and why, in words. Probes at most once a host boot."""
+    """The accelerator to use and why, in words. Probes each image at most once a host boot."""
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "tcg", "no usable /dev/kvm"
     remembered = CACHE / "accelerator.json"
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    key = {"boot_id": boot_id, "image": image.directory.name}
     try:
         known = json.loads(remembered.read_text())
     except (OSError, ValueError):
         known = {}
-    if known.get("key") != key:
-        works = _kvm_boots(image)
-        known = {"key": key, "kvm": works}
+    boots = known.get("boots", {}) if known.get("boot_id") == boot_id else {}
+    if image.directory.name not in boots:
+        boots[image.directory.name] = _kvm_boots(image)
         scratch = remembered.with_suffix(f".{os.getpid()}")
-        scratch.write_text(json.dumps(known))
+        scratch.write_text(json.dumps({"boot_id": boot_id, "boots": boots}))
         scratch.replace(remembered)
-    if known["kvm"]:
+    if boots[image.directory.name]:
         return "kvm", "the guest boots under KVM here"
     return "tcg", f"/dev/kvm is there, but no guest boots with it in {PROBE_SECONDS} s"
 

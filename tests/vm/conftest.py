@@ -3,7 +3,16 @@
 
 from __future__ import annotations
 
-from .fixtures import _clean_kernel_log, fresh_guest, guest
+from .fixtures import _clean_kernel_log, fresh_guest, guest, image, kernel_guest, suite
 from .installed import daemon, installed
 
-__all__ = ["_clean_kernel_log", "daemon", "fresh_guest", "guest", "installed"]
+__all__ = [
+    "_clean_kernel_log",
+    "daemon",
+    "fresh_guest",
+    "guest",
+    "image",
+    "installed",
+    "kernel_guest",
+    "suite",
+]

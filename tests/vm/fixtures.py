@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """pytest fixtures for tests that need a guest; conftest.py files import them.
 
-The shared guest lives as long as the pytest session, whichever folder's test
-asks for it first, so that a run of all tests boots it once.
+A shared guest lives until the pytest session ends, whichever folder's test asks
+for it first, so that a run of all tests boots it once. The one of the other
+kernel gives way to any other second guest: no more than two run at a time.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from typing import Any
 import pytest
 
 from .guest import TREE, Guest
-from .rootfs import MODULE
+from .image import Image, ensure_image
+from .recipe import MAIN, RECIPES, Recipe
+from .rootfs import MODULE, build_module
 
 FreshGuest = Callable[..., Guest]
 
-_SHARED: pytest.StashKey[Guest] = pytest.StashKey()
+_SHARED: pytest.StashKey[dict[str, Guest]] = pytest.StashKey()
+"""The guests that tests share, by their images' suite."""
 
 
 @pytest.fixture(scope="session")
@@ -28,28 +32,43 @@ def guest(request: pytest.FixtureRequest) -> Guest:
     Tests share it, so each leaves no process and no loaded balloon behind. A
     kernel problem fails the test in which its log line came.
     """
-    stash = request.config.stash
-    if _SHARED not in stash:
-        shared = Guest()
-        shared.boot()
-        request.config.add_cleanup(shared.close)
-        shared.put_tree()
-        shared.put_artifacts()
-        shared.run(f"insmod {TREE}/{MODULE}")
-        stash[_SHARED] = shared
-    return stash[_SHARED]
+    return _shared_guest(request.config, MAIN)
+
+
+@pytest.fixture(scope="session", params=list(RECIPES))
+def suite(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each suite with an image in turn: what asks for it runs on every kernel."""
+    yield request.param
+    if request.param != MAIN.suite:
+        _close_shared(request.config, request.param)
+
+
+@pytest.fixture(scope="session")
+def image(suite: str) -> Image:
+    """The suite's image, built where it is not cached."""
+    return ensure_image(RECIPES[suite])
+
+
+@pytest.fixture
+def kernel_guest(request: pytest.FixtureRequest, suite: str) -> Guest:
+    """A shared guest of the suite with the module loaded; on the main one the same as `guest`."""
+    return _shared_guest(request.config, RECIPES[suite])
 
 
 @pytest.fixture(autouse=True)
 def _clean_kernel_log(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that used the shared guest and made its kernel complain."""
+    """Fail a test that used a shared guest and made its kernel complain."""
     yield
-    if _SHARED in request.config.stash and "guest" in request.fixturenames:
-        request.config.stash[_SHARED].check_kernel_log()
+    used = {MAIN.suite} if "guest" in request.fixturenames else set()
+    if "kernel_guest" in request.fixturenames:
+        used.add(request.node.callspec.params["suite"])
+    shared = request.config.stash.get(_SHARED, {})
+    for name in used & shared.keys():
+        shared[name].check_kernel_log()
 
 
 @pytest.fixture
-def fresh_guest() -> Iterator[FreshGuest]:
+def fresh_guest(request: pytest.FixtureRequest) -> Iterator[FreshGuest]:
     """A function that boots a guest of one's own: it takes what Guest takes.
 
     Every guest ends with the test, which fails if its kernel complained.
@@ -58,6 +77,7 @@ def fresh_guest() -> Iterator[FreshGuest]:
         guests: list[Guest] = []
 
         def boot(*arguments: Any, **options: Any) -> Guest:
+            _close_others(request.config, MAIN.suite)
             fresh = stack.enter_context(Guest(*arguments, **options))
             guests.append(fresh)
             return fresh
@@ -65,3 +85,35 @@ def fresh_guest() -> Iterator[FreshGuest]:
         yield boot
         for fresh in guests:
             fresh.check_kernel_log()
+
+
+def _shared_guest(config: pytest.Config, recipe: Recipe) -> Guest:
+    """The shared guest of a recipe, booted where it is not up."""
+    shared = config.stash.setdefault(_SHARED, {})
+    if recipe.suite not in shared:
+        image = ensure_image(recipe)
+        _close_others(config, MAIN.suite)
+        fresh = Guest(image=image)
+        fresh.boot()
+        config.add_cleanup(fresh.close)
+        fresh.put_tree()
+        if recipe is MAIN:
+            fresh.put_artifacts()
+        else:
+            fresh.put(build_module(image=image), f"{TREE}/{MODULE}")
+        fresh.run(f"insmod {TREE}/{MODULE}")
+        shared[recipe.suite] = fresh
+    return shared[recipe.suite]
+
+
+def _close_others(config: pytest.Config, kept: str) -> None:
+    """Close the shared guests of all suites but KEPT."""
+    shared = config.stash.setdefault(_SHARED, {})
+    for name in list(shared):
+        if name != kept:
+            _close_shared(config, name)
+
+
+def _close_shared(config: pytest.Config, suite: str) -> None:
+    if shared := config.stash.get(_SHARED, {}).pop(suite, None):
+        shared.close()

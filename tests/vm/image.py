@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the guest image once for each recipe and finds it again.
+"""Builds one guest image for each recipe and finds it again.
 
-An image is the folder build/vm/<hash of the recipe>/:
+An image is the folder build/vm/<suite>-<hash of the recipe>/:
 
     root/         the root tree, in which rootfs.in_root builds at native speed
     disk.ext4     the same tree as a file system (sparse)
@@ -26,9 +26,11 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from . import initrd, recipe
+from . import initrd
+from . import recipe as recipes
 from .host import CACHE, MachineError, find_tool, phase, require_ready, say
 from .initrd import make_initrd
+from .recipe import MAIN, RECIPES, Recipe
 
 PARTIAL_SUFFIX = ".partial"
 
@@ -69,31 +71,31 @@ class Image:
         return kernel_release(self.root)
 
 
-def recipe_hash() -> str:
-    """The cache key: 16 hex digits over the recipe and the code that applies it."""
-    digest = hashlib.sha256()
-    for source in (Path(recipe.__file__), Path(__file__), Path(initrd.__file__)):
+def image_name(recipe: Recipe) -> str:
+    """The cache key: the suite, and 16 hex digits over the recipes and what applies them."""
+    digest = hashlib.sha256(recipe.suite.encode())
+    for source in (Path(recipes.__file__), Path(__file__), Path(initrd.__file__)):
         digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
+    return f"{recipe.suite}-{digest.hexdigest()[:16]}"
 
 
-def find_image() -> Image | None:
-    """The cached image of the present recipe, or None. Takes no lock."""
-    directory = CACHE / recipe_hash()
+def find_image(recipe: Recipe = MAIN) -> Image | None:
+    """The cached image of a recipe, or None. Takes no lock."""
+    directory = CACHE / image_name(recipe)
     return Image(directory) if directory.is_dir() else None
 
 
-def ensure_image() -> Image:
-    """The image of the present recipe, built first where it is not there yet."""
-    if image := find_image():
+def ensure_image(recipe: Recipe = MAIN) -> Image:
+    """The image of a recipe, built first where it is not there yet."""
+    if image := find_image(recipe):
         return image
     require_ready()
     with _build_lock() as lock:
         # Another build may have finished while this one waited for the lock.
-        if image := find_image():
+        if image := find_image(recipe):
             return image
-        _remove_all_but(recipe_hash())
-        return _build(lock)
+        _remove_all_but({image_name(other) for other in RECIPES.values()})
+        return _build(recipe, lock)
 
 
 def kernel_release(root: Path) -> str:
@@ -117,10 +119,10 @@ def _build_lock() -> Iterator[int]:
         yield lock.fileno()
 
 
-def _remove_all_but(key: str) -> None:
-    """Remove images of other recipes and what broken builds left. Lock held."""
+def _remove_all_but(names: set[str]) -> None:
+    """Remove images of former recipes and what broken builds left. Lock held."""
     for entry in CACHE.iterdir():
-        if entry.is_dir() and entry.name != key and (entry / "root").is_dir():
+        if entry.is_dir() and entry.name not in names and (entry / "root").is_dir():
             remove_tree(entry)
 
 
@@ -129,18 +131,18 @@ def remove_tree(tree: Path) -> None:
     subprocess.run(["rm", "-rf", "--one-file-system", "--", str(tree)], check=True)
 
 
-def _build(lock: int) -> Image:
-    final = CACHE / recipe_hash()
+def _build(recipe: Recipe, lock: int) -> Image:
+    final = CACHE / image_name(recipe)
     partial = CACHE / (final.name + PARTIAL_SUFFIX)
     partial.mkdir()
     image = Image(partial)
     try:
-        with phase(f"packages of Debian {recipe.SUITE} (mmdebstrap)"):
-            _install_packages(image, lock)
+        with phase(f"packages of Debian {recipe.suite} (mmdebstrap)"):
+            _install_packages(recipe, image, lock)
         with phase("configuration, keys and units"):
-            _configure(image)
+            _configure(recipe, image)
         with phase("file system (mke2fs)"):
-            _make_disk(image)
+            _make_disk(image, recipe.free_bytes)
     except BaseException:
         log = partial / "mmdebstrap.log"
         if log.exists():
@@ -152,9 +154,9 @@ def _build(lock: int) -> Image:
     return Image(final)
 
 
-def _install_packages(image: Image, lock: int) -> None:
+def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
     early = image.directory / "early"
-    recipe.write_files(early, recipe.EARLY_FILES)
+    recipes.write_files(early, recipes.EARLY_FILES)
     command = [
         # It stops when this process ends, however that ends, and what it has
         # mounted in the tree goes with it.
@@ -164,10 +166,10 @@ def _install_packages(image: Image, lock: int) -> None:
         "--mode=root",
         "--variant=minbase",
         "--format=directory",
-        f"--include={','.join(recipe.PACKAGES)}",
-        *(f"--dpkgopt={option}" for option in recipe.DPKG_OPTIONS),
+        f"--include={','.join(recipe.packages)}",
+        *(f"--dpkgopt={option}" for option in recipes.DPKG_OPTIONS),
         f'--essential-hook=cp -rT "{early}" "$1"',
-        recipe.SUITE,
+        recipe.suite,
         str(image.root),
     ]
     log = image.directory / "mmdebstrap.log"
@@ -182,15 +184,15 @@ def _install_packages(image: Image, lock: int) -> None:
     shutil.rmtree(early)
 
 
-def _configure(image: Image) -> None:
+def _configure(recipe: Recipe, image: Image) -> None:
     root = image.root
-    recipe.write_files(root, recipe.FILES)
+    recipes.write_files(root, recipe.files)
     # An empty machine id would make each boot a first boot, with all presets applied.
     (root / "etc/machine-id").write_text(f"{uuid.uuid4().hex}\n")
     _make_keys(image)
-    present = [unit for unit in recipe.UNITS_OFF if _has_unit(root, unit)]
+    present = [unit for unit in recipes.UNITS_OFF if _has_unit(root, unit)]
     _systemctl(root, "disable", present)
-    _systemctl(root, "mask", recipe.UNITS_MASKED)
+    _systemctl(root, "mask", recipes.UNITS_MASKED)
     _systemctl(root, "enable", ["ssh.service"])
     _systemctl(root, "set-default", ["multi-user.target"])
     # Newer than /usr: or else each boot counts as the first one after an upgrade.
@@ -222,7 +224,7 @@ def _make_keys(image: Image) -> None:
     host_key = image.root / "etc/ssh/ssh_host_ed25519_key"
     for old in host_key.parent.glob("ssh_host_*"):
         old.unlink()
-    for path, comment in ((image.key, "driver"), (host_key, recipe.HOSTNAME)):
+    for path, comment in ((image.key, "driver"), (host_key, recipes.HOSTNAME)):
         command = [keygen, "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
         subprocess.run(command, check=True)
     authorized = image.root / "root/.ssh/authorized_keys"
@@ -230,17 +232,17 @@ def _make_keys(image: Image) -> None:
     authorized.write_text(image.key.with_suffix(".pub").read_text())
     authorized.chmod(0o600)
     public = host_key.with_suffix(".pub").read_text().split()
-    image.known_hosts.write_text(f"{recipe.HOSTNAME} {public[0]} {public[1]}\n")
+    image.known_hosts.write_text(f"{recipes.HOSTNAME} {public[0]} {public[1]}\n")
 
 
-def _make_disk(image: Image) -> None:
+def _make_disk(image: Image, free_bytes: int) -> None:
     used = subprocess.run(
         ["du", "-sx", "--block-size=1", str(image.root)],
         check=True,
         capture_output=True,
         text=True,
     )
-    size_bytes = int(used.stdout.split()[0]) * 11 // 10 + recipe.FREE_BYTES
+    size_bytes = int(used.stdout.split()[0]) * 11 // 10 + free_bytes
     size_bytes -= size_bytes % 4096
     with image.disk.open("wb") as disk:
         disk.truncate(size_bytes)

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the guest image holds. The image cache is keyed by this file's bytes."""
+"""What the guest images hold: one recipe each. An image's cache is keyed by its recipe."""
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-
-SUITE = "trixie"
-"""Debian 13. mmdebstrap finds the mirror of a named suite itself."""
 
 HOSTNAME = "sentinel-vm"
 
@@ -15,28 +13,33 @@ GUEST_GATEWAY = "10.0.2.2"
 GUEST_NAMESERVER = "10.0.2.3"
 """QEMU's user-mode network has the same addresses in every guest."""
 
-PACKAGES = (
+MACHINE_PACKAGES = (
     # the machine
     "systemd-sysv",
     "systemd",
     "udev",
-    "dbus",
     "kmod",
     "procps",
     "iproute2",
-    "curl",
     "openssh-server",
     "linux-image-amd64",
     "linux-headers-amd64",
     "busybox-static",
-    # the tiers
     "numactl",
-    "ndctl",
-    "daxctl",
-    # building the module and the shim's C object
+    # building and checking the module
     "gcc",
     "libc6-dev",
     "make",
+    "sparse",
+)
+"""What every image has: enough to build, load and check the kernel module."""
+
+PRODUCT_PACKAGES = (
+    "dbus",
+    "curl",
+    # the third tier
+    "ndctl",
+    "daxctl",
     "dkms",
     # what the daemon, the CLI and the trainers import
     "python3",
@@ -51,6 +54,7 @@ PACKAGES = (
     # what scrapes it
     "prometheus",
 )
+"""What the daemon, its trainers and its monitoring need beside that."""
 
 DPKG_OPTIONS = (
     "force-unsafe-io",
@@ -63,11 +67,8 @@ DPKG_OPTIONS = (
 )
 """No documentation and no translations: a third of the small files."""
 
-INITRD_MODULES = ("virtio_blk", "crc32c_generic", "ext4", "virtio_net")
+INITRD_MODULES = ("virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "virtio_net")
 """The initrd loads these and what they depend on: the root disk and the network."""
-
-FREE_BYTES = 3 << 30
-"""Room left in the root file system, sparse on the build machine's disk."""
 
 UNITS_OFF = (
     "prometheus.service",
@@ -136,8 +137,6 @@ KbdInteractiveAuthentication no
 # A PAM session would start a login session through dbus for every command.
 UsePAM no
 UseDNS no
-# The driver looks for the server before it logs in, which counts as an offence.
-PerSourcePenalties no
 X11Forwarding no
 PrintMotd no
 PrintLastLog no
@@ -146,6 +145,13 @@ MaxSessions 256
 AcceptEnv LANG LC_* SENTINEL*
 Subsystem sftp internal-sftp
 """
+
+SSHD_CONFIG_9_8 = f"""\
+{SSHD_CONFIG}\
+# The driver looks for the server before it logs in, which counts as an offence.
+PerSourcePenalties no
+"""
+"""From OpenSSH 9.8 on; earlier ones refuse a word that they do not know."""
 
 INIT_SCRIPT = f"""\
 #!/bin/sh
@@ -168,16 +174,52 @@ FILES: dict[str, str] = {
     "etc/systemd/journald.conf.d/vm.conf": "[Journal]\nStorage=volatile\nForwardToSyslog=no\n",
     "etc/systemd/system.conf.d/vm.conf": "[Manager]\nDefaultTimeoutStartSec=300s\nShowStatus=no\n",
     "etc/systemd/system/ssh.service.d/vm.conf": "[Service]\nExecStartPre=\n",
-    "etc/ssh/sshd_config": SSHD_CONFIG,
     "etc/apt/apt.conf.d/90vm": 'APT::Periodic::Enable "0";\n',
 }
-"""Plain files written into the root tree after the packages are in."""
+"""Plain files written into every root tree after the packages are in."""
 
 EARLY_FILES: dict[str, str] = {
     "etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=zstd\n",
 }
 """Written before the kernel package is configured: that makes an initrd, which
 nobody boots and which should therefore be quick to make."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """One image: a Debian suite, its packages and what is special to it."""
+
+    suite: str
+    """As mmdebstrap knows it, which finds the mirror of a named suite itself."""
+    packages: tuple[str, ...]
+    sshd_config: str
+    free_bytes: int
+    """Room left in the root file system, sparse on the build machine's disk."""
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The plain files of this image: path below root -> text."""
+        return {**FILES, "etc/ssh/sshd_config": self.sshd_config}
+
+
+MAIN = Recipe(
+    suite="trixie",
+    packages=MACHINE_PACKAGES + PRODUCT_PACKAGES,
+    sshd_config=SSHD_CONFIG_9_8,
+    free_bytes=3 << 30,
+)
+"""Debian 13, kernel 6.12: where sentineld as a whole runs."""
+
+BOOKWORM = Recipe(
+    suite="bookworm",
+    packages=MACHINE_PACKAGES,
+    sshd_config=SSHD_CONFIG,
+    free_bytes=1 << 30,
+)
+"""Debian 12, kernel 6.1: where the kernel module alone is checked once more."""
+
+RECIPES = {recipe.suite: recipe for recipe in (MAIN, BOOKWORM)}
+"""All images, by suite. The cache keeps one of each."""
 
 
 def write_files(root: Path, files: dict[str, str]) -> None:

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares what the module logged with what the program truly did.
+
+The rules, for pairs of a page and an epoch in which the page was watched:
+
+- an accessed pair has a record of it or is marked unknown (paused pairs, whose
+  page the controller disarmed for a while, may have neither);
+- a record is of a pair that was accessed, and its WRITE of one that was written;
+- a pair has one first record, and never both a record and an unknown mark;
+- a pair is unknown only where something un-armed the page in this epoch, or
+  where no page can be armed (the zero page, huge pages);
+- with precise writes a written pair has a WRITE record or is marked.
+
+Huge pages are judged by the 2 MiB that they cover.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from .outcome import ARENA_PAGES, HUGE_PAGES, C, Outcome
+from .programs import Program
+
+Pairs = npt.NDArray[np.bool_]
+"""One flag for each epoch and page."""
+
+SHOWN = 12
+"""Mistakes that a verdict names."""
+
+
+@dataclasses.dataclass
+class Score:
+    """Counts of pairs, over one program or many."""
+
+    programs: int = 0
+    watched: int = 0
+    """Pairs whose page was watched."""
+    accessed: int = 0
+    """Watched pairs, not paused, that were accessed."""
+    judged: int = 0
+    """Of these, those whose record recall asks for: they are not marked unknown."""
+    seen: int = 0
+    """Of these, those with a record."""
+    recorded: int = 0
+    """Pairs with a record of an access."""
+    false: int = 0
+    """Of these, those that were not accessed."""
+    unknown: int = 0
+    """Pairs marked unknown, but for those that were paused and those of the zero page."""
+    zero: int = 0
+    """Pairs of the zero page marked unknown."""
+    written: int = 0
+    """Judged pairs that were written, and are not marked for writes."""
+    seen_written: int = 0
+    """Of these, those with a WRITE record."""
+    again: int = 0
+    """Records with AGAIN."""
+    births: int = 0
+
+    def __iadd__(self, other: Score) -> Score:
+        for field in dataclasses.fields(self):
+            total = getattr(self, field.name) + getattr(other, field.name)
+            setattr(self, field.name, total)
+        return self
+
+    @property
+    def recall(self) -> float:
+        """Judged pairs with a record, of all judged pairs."""
+        return self.seen / max(self.judged, 1)
+
+    @property
+    def precision(self) -> float:
+        """Recorded pairs that were accessed, of all recorded pairs."""
+        return 1 - self.false / max(self.recorded, 1)
+
+    @property
+    def write_recall(self) -> float:
+        """Written pairs with a WRITE record, of all written pairs that were judged."""
+        return self.seen_written / max(self.written, 1)
+
+    @property
+    def unknown_share(self) -> float:
+        """Unknown pairs, of all pairs that were accessed or are unknown."""
+        return self.unknown / max(self.judged + self.unknown, 1)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.programs} programs, {self.watched} pairs watched, {self.accessed} accessed "
+            f"({self.births} births): recall {self.recall:.6f}, precision {self.precision:.6f}, "
+            f"{self.unknown} unknown ({self.unknown_share:.2%}) and {self.zero} of the zero page, "
+            f"write recall {self.write_recall:.6f} of {self.written}, {self.again} again"
+        )
+
+
+@dataclasses.dataclass
+class Verdict:
+    """One program's score and what was wrong, in words."""
+
+    score: Score
+    mistakes: list[str]
+
+
+def judge(outcome: Outcome, program: Program) -> Verdict:
+    """Compare one program's log with its truth."""
+    mistakes = list(outcome.complaints)
+    if outcome.lost:
+        mistakes.append(f"{outcome.lost} records lost: the log is too small for this program")
+    if outcome.wrong:
+        mistakes.append(f"{outcome.wrong} words were wrong")
+
+    def complain(what: str, pairs: Pairs) -> None:
+        found = np.argwhere(pairs)
+        mistakes.extend(
+            f"{what}: epoch {epoch} page {page}: did {_names('TRUTH', outcome.truth[epoch, page])},"
+            f" marks {_names('MARK', outcome.marks[epoch, page])},"
+            f" records {_records(outcome, epoch, page)}"
+            for epoch, page in found[:SHOWN]
+        )
+        if len(found) > SHOWN:
+            mistakes.append(f"{what}: {len(found)} pairs in all")
+
+    def marked(name: str) -> Pairs:
+        pairs: Pairs = outcome.marks & C[f"MARK_{name}"] != 0
+        return pairs
+
+    def did(name: str) -> Pairs:
+        pairs: Pairs = outcome.truth & C[f"TRUTH_{name}"] != 0
+        return pairs
+
+    logged = Log.of(outcome)
+    accessed = outcome.truth != 0
+    watched = marked("WATCHED")
+    maybe_huge = marked("MAYBE_HUGE")
+    possible = np.where(maybe_huge, _whole_huge_pages(accessed), accessed)
+    possible_writes = np.where(maybe_huge, _whole_huge_pages(did("WRITE")), did("WRITE"))
+    zero = marked("ZERO")
+    paused = marked("PAUSED")
+    changed = watched if program.restless else marked("CHANGED")
+
+    if logged.foreign:
+        mistakes.append(f"{logged.foreign} records of pages outside the arena or of no epoch")
+    complain("a record of a page that is not watched", (logged.count > 0) & ~watched)
+    complain("two first records", logged.first > 1)
+    complain("AGAIN without a first record", logged.again & (logged.first == 0))
+    complain("a record and unknown", logged.unknown & (logged.first > 0))
+    complain("recorded, but not accessed", (logged.first > 0) & ~possible)
+    complain("WRITE, but not written", logged.write & ~possible_writes)
+    due = accessed & watched & ~paused
+    complain(
+        "accessed, but neither recorded nor unknown", due & (logged.first == 0) & ~logged.unknown
+    )
+    complain("unknown for no reason", logged.unknown & ~changed & ~paused & ~zero & ~maybe_huge)
+    calm = due & ~changed & ~maybe_huge & (logged.first > 0)
+    complain("written first, recorded as a read", calm & did("WRITE_FIRST") & ~logged.first_write)
+    complain(
+        "read first, recorded as a write",
+        calm & did("READ_FIRST") & logged.first_write & ~logged.birth,
+    )
+    born = ~marked("PRESENT") | marked("DROPPED")
+    complain("a birth where a page was", logged.birth & ~born & ~maybe_huge)
+    complain("a first touch that is no birth", calm & ~zero & ~marked("PRESENT") & ~logged.birth)
+    if not program.rearm_us:
+        asked = logged.again_write if program.precise else np.zeros_like(watched)
+        complain("AGAIN where nothing asks for it", logged.again & ~asked)
+    judged = due & ~logged.unknown
+    written = judged & did("WRITE") & ~logged.unknown_write
+    if program.precise:
+        complain("written, but no WRITE", written & ~logged.write)
+
+    return Verdict(
+        Score(
+            programs=1,
+            watched=int(watched.sum()),
+            accessed=int(due.sum()),
+            judged=int(judged.sum()),
+            seen=int((judged & (logged.first > 0)).sum()),
+            recorded=int((logged.first > 0).sum()),
+            false=int(((logged.first > 0) & ~possible).sum()),
+            unknown=int((logged.unknown & ~zero & ~paused).sum()),
+            zero=int((logged.unknown & zero).sum()),
+            written=int(written.sum()),
+            seen_written=int((written & logged.write).sum()),
+            again=int(logged.again.sum()),
+            births=int(logged.birth.sum()),
+        ),
+        mistakes,
+    )
+
+
+@dataclasses.dataclass
+class Log:
+    """The log's records by epoch and page."""
+
+    count: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+    """Records of a first access."""
+    again: Pairs
+    again_write: Pairs
+    unknown: Pairs
+    unknown_write: Pairs
+    write: Pairs
+    """WRITE in any record."""
+    first_write: Pairs
+    birth: Pairs
+    foreign: int
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> Log:
+        """Sort an outcome's records."""
+        records = outcome.records
+        inside = (records["page"] >= 0) & (records["page"] < ARENA_PAGES)
+        inside &= (records["epoch"] >= 1) & (records["epoch"] <= C["EPOCHS"])
+        foreign = int((~inside).sum())
+        records = records[inside]
+        flags = records["flags"]
+        unknown = (flags & C["SENTINEL_ACCESS_UNKNOWN"]) != 0
+        again = (flags & C["SENTINEL_ACCESS_AGAIN"]) != 0
+        write = (flags & C["SENTINEL_ACCESS_WRITE"]) != 0
+        birth = (flags & C["SENTINEL_ACCESS_BIRTH"]) != 0
+
+        def count(chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+            pairs = np.zeros(outcome.truth.shape, np.int64)
+            np.add.at(pairs, (records["epoch"][chosen], records["page"][chosen]), 1)
+            return pairs
+
+        first = ~unknown & ~again
+        return cls(
+            count=count(np.ones(len(records), np.bool_)),
+            first=count(first),
+            again=count(again & ~unknown) > 0,
+            again_write=count(again & write & ~unknown) > 0,
+            unknown=count(unknown & ~again) > 0,
+            unknown_write=count(unknown & again) > 0,
+            write=count(write & ~unknown) > 0,
+            first_write=count(write & first) > 0,
+            birth=count(birth) > 0,
+            foreign=foreign,
+        )
+
+
+def _whole_huge_pages(pairs: Pairs) -> Pairs:
+    """Set all pairs of each 2 MiB in which any one is set."""
+    blocks = pairs.reshape(len(pairs), -1, HUGE_PAGES).any(axis=2)
+    return np.repeat(blocks, HUGE_PAGES, axis=1)
+
+
+def _names(prefix: str, value: int) -> str:
+    bits = {
+        name.removeprefix(f"{prefix}_"): bit
+        for name, bit in C.items()
+        if name.startswith(f"{prefix}_")
+    }
+    return "|".join(name for name, bit in bits.items() if value & bit) or "nothing"
+
+
+def _records(outcome: Outcome, epoch: int, page: int) -> str:
+    chosen = outcome.records[
+        (outcome.records["epoch"] == epoch) & (outcome.records["page"] == page)
+    ]
+    return ", ".join(f"flags {flags} node {node}" for _, _, node, flags in chosen) or "none"

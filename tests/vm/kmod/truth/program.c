@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The text of a program, and all verbs. */
+#define _GNU_SOURCE
+#include "truth.h"
+
+#include <string.h>
+
+static const struct verb verbs[] = {
+	/* accesses: START COUNT STRIDE */
+	{"read", THREAD, 3, run_read, NULL},
+	{"write", THREAD, 3, run_write, NULL},
+	{"read-write", THREAD, 3, run_read_write, NULL},
+	{"write-read", THREAD, 3, run_write_read, NULL},
+	{"exchange", THREAD, 3, run_exchange, NULL}, /* atomic: one access that reads and writes */
+	{"kernel-read", THREAD, 3, run_kernel_read, NULL}, /* write(2) of what is in the page */
+	{"kernel-write", THREAD, 3, run_kernel_write, NULL}, /* read(2) into the page */
+	{"straddle", THREAD, 3, run_straddle, NULL}, /* a word half in the page, half in the next one */
+	/* changes: START COUNT */
+	{"drop", THREAD, 2, run_drop, NULL}, /* MADV_DONTNEED */
+	{"remap", THREAD, 2, run_remap, NULL}, /* munmap and mmap */
+	{"mremap", THREAD, 3, run_mremap, NULL}, /* to page ARG3; new pages take the old place */
+	{"protect-none", THREAD, 2, run_protect_none, NULL}, /* and back */
+	{"protect-read", THREAD, 2, run_protect_read, NULL}, /* reads all pages, and back */
+	{"executable", THREAD, 2, run_executable, NULL},
+	{"not-executable", THREAD, 2, run_not_executable, NULL},
+	{"huge", THREAD, 2, run_huge, NULL}, /* MADV_HUGEPAGE */
+	{"not-huge", THREAD, 2, run_not_huge, NULL},
+	{"collapse", THREAD, 2, run_collapse, NULL},
+	{"cold", THREAD, 2, run_cold, NULL}, /* MADV_COLD */
+	{"clear-refs", THREAD, 1, run_clear_refs, NULL}, /* what to write to /proc/self/clear_refs */
+	{"spin", THREAD, 1, run_spin, NULL}, /* milliseconds of a CPU */
+	/* a child checks the pages and writes its own copies, now (LATE 0) or LATE - 1 epochs on */
+	{"fork", THREAD, 3, run_fork, NULL},
+	/* the controller's */
+	{"arm", BEFORE, 2, NULL, control_arm},
+	{"disarm", BEFORE, 2, NULL, control_disarm},
+	{"add", BEFORE, 1, NULL, control_add}, /* the range of this number */
+	{"remove", BEFORE, 1, NULL, control_remove},
+	{"rearm", DURING, 2, NULL, control_rearm}, /* what is watched and should be armed */
+	{"move", DURING, 3, NULL, control_move}, /* DISARM, move to node ARG3, ARM */
+	{"move-bare", DURING, 3, NULL, control_move_bare}, /* without DISARM */
+	{"wait", DURING, 1, NULL, control_wait}, /* microseconds */
+};
+
+struct program program;
+
+static const struct verb *find_verb(const char *name)
+{
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(*verbs); i++) {
+		if (!strcmp(verbs[i].name, name))
+			return &verbs[i];
+	}
+	CHECK(false, "no verb %s", name);
+}
+
+static void structure(const char *word, const long *arg, unsigned int count)
+{
+	if (!strcmp(word, "mode")) {
+		CHECK(count == 3, "mode");
+		program.precise = arg[0];
+		program.rearm_us = arg[1];
+	} else if (!strcmp(word, "threads")) {
+		CHECK(count == 1 && arg[0] >= 1 && arg[0] <= THREADS, "threads");
+		program.threads = arg[0];
+	} else if (!strcmp(word, "region")) {
+		CHECK(count == 5 && program.regions < REGIONS, "region");
+		CHECK(arg[0] >= 0 && arg[1] > 0 && arg[0] + arg[1] <= ARENA_PAGES, "region");
+		program.region[program.regions++] = (struct region){arg[0], arg[1], arg[2], arg[3], arg[4]};
+	} else if (!strcmp(word, "range")) {
+		CHECK(count == 2 && program.ranges < REGIONS, "range");
+		CHECK(arg[0] >= 0 && arg[1] > 0 && arg[0] + arg[1] <= ARENA_PAGES, "range");
+		program.range[program.ranges++] = (struct range){arg[0], arg[1], false};
+	} else {
+		CHECK(!strcmp(word, "epoch") && program.epochs < EPOCHS, "%s", word);
+		program.epoch_item[++program.epochs] = program.items;
+	}
+}
+
+static void add_item(enum when when, const char *word, const long *arg, unsigned int count)
+{
+	struct item *item = &program.item[program.items];
+	const struct verb *verb = find_verb(word);
+	bool of_thread = verb->when == THREAD;
+
+	CHECK(program.items < ITEMS && program.epochs, "items");
+	CHECK(of_thread == (when == THREAD), "%s: whose?", word);
+	CHECK(verb->when != BEFORE || when == BEFORE, "%s while the target runs", word);
+	CHECK(count == verb->args + of_thread, "%s: %u numbers", word, count);
+	*item = (struct item){.when = when, .verb = verb};
+	if (of_thread) {
+		CHECK(arg[0] >= 0 && arg[0] < (long)program.threads, "thread %ld", arg[0]);
+		item->thread = arg[0];
+	}
+	memcpy(item->arg, arg + of_thread, verb->args * sizeof(*arg));
+	program.items++;
+}
+
+static void add_step(void)
+{
+	CHECK(program.items < ITEMS && program.epochs, "items");
+	program.item[program.items++] = (struct item){.when = STRUCTURE};
+}
+
+static void read_line(char *line)
+{
+	static const char *const words[] = {"mode", "threads", "region", "range", "epoch"};
+	enum when when = THREAD;
+	bool of_structure = false;
+	long arg[ARGUMENTS + 1] = {0};
+	unsigned int count = 0;
+	char *save;
+	char *word = strtok_r(line, " \n", &save);
+	char *number;
+
+	if (!word || *word == '#')
+		return;
+	if (!strcmp(word, "before") || !strcmp(word, "during")) {
+		when = *word == 'b' ? BEFORE : DURING;
+		word = strtok_r(NULL, " \n", &save);
+		CHECK(word, "no verb");
+	}
+	while ((number = strtok_r(NULL, " \n", &save))) {
+		CHECK(count <= ARGUMENTS, "%s: too many numbers", word);
+		arg[count++] = strtol(number, NULL, 10);
+	}
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		of_structure |= !strcmp(word, words[i]);
+	if (!strcmp(word, "step"))
+		add_step();
+	else if (of_structure)
+		structure(word, arg, count);
+	else
+		add_item(when, word, arg, count);
+}
+
+/* Reads the next program into `program`; false at the end of the input. */
+bool program_read(FILE *from)
+{
+	static char *line;
+	static size_t size;
+
+	program = (struct program){.threads = 1};
+	while (getline(&line, &size, from) > 0) {
+		if (sscanf(line, "program %63s", program.name) == 1)
+			continue;
+		if (!strcmp(line, "end\n")) {
+			program.epoch_item[program.epochs + 1] = program.items;
+			return true;
+		}
+		read_line(line);
+	}
+	return false;
+}

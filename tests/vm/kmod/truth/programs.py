@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random programs of page accesses: hypothesis strategies for the language of truth.h.
+
+Programs are drawn so that they are right whatever the scheduler does: in a
+step a region is either shared, for what any thread may do beside any other, or
+one thread's own, which may then take its pages away and put others there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from .outcome import ARENA_PAGES, HUGE_PAGES
+
+ACCESSES = (
+    "read",
+    "write",
+    "read-write",
+    "write-read",
+    "exchange",
+    "kernel-read",
+    "kernel-write",
+)
+CALM_SHARED = ("cold", "clear-refs", "fork")
+"""Neither takes data away nor un-arms."""
+CALM_OWN = ("drop", "remap")
+UNARMING_SHARED = ("executable", "not-executable")
+UNARMING_OWN = ("protect-none", "protect-read", "mremap")
+HUGE_SHARED = ("huge", "not-huge", "collapse")
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """One program as text, without its first and last line."""
+
+    lines: tuple[str, ...]
+    precise: bool = False
+    rearm_us: int = 0
+    restless: bool = False
+    """The kernel un-arms pages by itself meanwhile, as NUMA balancing does."""
+
+    @property
+    def text(self) -> str:
+        """As the guest reads it."""
+        mode = f"mode {int(self.precise)} {self.rearm_us} {int(self.restless)}"
+        return "\n".join(("program random", mode, *self.lines, "end", ""))
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """As hypothesis shows it: a text that can be saved and run."""
+        printer.text(f"\n{self.text}")
+
+
+def from_text(text: str) -> Program:
+    """A program that was printed or kept."""
+    lines = [line.strip() for line in text.splitlines()]
+    mode = next((line.split()[1:] for line in lines if line.startswith("mode ")), ["0", "0", "0"])
+    body = tuple(
+        line for line in lines if line and line.split()[0] not in ("program", "mode", "end", "#")
+    )
+    return Program(body, mode[0] != "0", int(mode[1]), mode[2] != "0")
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """A mapping of the arena, in pages."""
+
+    start: int
+    count: int
+    huge: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What the programs of one test may do."""
+
+    unarming: bool = False
+    huge: bool = False
+    precise: bool = False
+    rearm: bool = False
+    restless: bool = False
+
+    def __str__(self) -> str:
+        fields = dataclasses.fields(self)
+        return ", ".join(field.name for field in fields if getattr(self, field.name)) or "calm"
+
+
+def programs(kind: Kind) -> SearchStrategy[Program]:
+    """Programs of one kind."""
+    return _programs(kind)
+
+
+@st.composite
+def _programs(draw: DrawFn, kind: Kind) -> Program:
+    threads = draw(st.integers(1, 3))
+    regions, lines = draw(_layout(kind))
+    lines = [f"threads {threads}", *lines]
+    ranges = draw(_ranges(regions))
+    lines += [f"range {start} {count}" for start, count in ranges]
+    for _ in range(draw(st.sampled_from((3, 5, 7)))):
+        lines.append("epoch")
+        if draw(st.integers(0, 2)) == 0:
+            lines.append(f"before {draw(_rest(regions, len(ranges)))}")
+        lines += [
+            f"{draw(st.sampled_from(('before', 'during', 'during')))} {move}"
+            for move in draw(st.lists(_move(kind, regions), max_size=2))
+        ]
+        for number in range(draw(st.sampled_from((1, 2, 3, 4)))):
+            lines += ["step"] if number else []
+            lines += draw(_step(kind, regions, threads))
+    return Program(
+        tuple(lines),
+        precise=kind.precise,
+        rearm_us=draw(st.sampled_from((1000, 3000))) if kind.rearm else 0,
+        restless=kind.restless,
+    )
+
+
+@st.composite
+def _layout(draw: DrawFn, kind: Kind) -> tuple[list[Region], list[str]]:
+    """Regions, some next to each other and some across a border of 2 MiB; their lines."""
+    regions: list[Region] = []
+    lines: list[str] = []
+    page = draw(st.sampled_from((0, 3, HUGE_PAGES - 20)))
+    for _ in range(draw(st.sampled_from((1, 2, 3, 4)))):
+        region = Region(page, draw(st.sampled_from((1, 3, 10, 24, 50, 80, 120))))
+        regions.append(region)
+        node = -1 if kind.restless else draw(st.integers(0, 1))
+        fill = draw(st.sampled_from((1, 1, 0, 2)))
+        lines.append(f"region {region.start} {region.count} {node} {fill} 0")
+        page += region.count + draw(st.sampled_from((0, 0, 1, 30)))
+    if kind.huge:
+        start = (page + HUGE_PAGES - 1) // HUGE_PAGES * HUGE_PAGES
+        region = Region(start, HUGE_PAGES, huge=True)
+        regions.append(region)
+        fill = draw(st.sampled_from((1, 0, 3)))
+        lines.append(f"region {start} {HUGE_PAGES} {draw(st.integers(0, 1))} {fill} 1")
+    assert regions[-1].start + regions[-1].count <= ARENA_PAGES
+    return regions, lines
+
+
+@st.composite
+def _ranges(draw: DrawFn, regions: list[Region]) -> list[tuple[int, int]]:
+    """What is watched: all in one, each region, or a part of each."""
+    how = draw(st.sampled_from(("all", "regions", "parts")))
+    if how == "all":
+        return [(0, ARENA_PAGES)]
+    if how == "regions":
+        return [(region.start, region.count) for region in regions]
+    return [draw(_part(region)) for region in regions]
+
+
+@st.composite
+def _part(draw: DrawFn, region: Region) -> tuple[int, int]:
+    """First page and number of pages of a part of a region, often all of it."""
+    if draw(st.booleans()):
+        return region.start, region.count
+    first = draw(st.integers(0, region.count - 1))
+    return region.start + first, draw(st.integers(1, region.count - first))
+
+
+@st.composite
+def _rest(draw: DrawFn, regions: list[Region], ranges: int) -> str:
+    """A change of what is watched."""
+    verb = draw(st.sampled_from(("arm", "disarm", "add", "remove")))
+    if verb in ("add", "remove"):
+        return f"{verb} {draw(st.integers(0, ranges - 1))}"
+    start, count = draw(_part(draw(st.sampled_from(regions))))
+    return f"{verb} {start} {count}"
+
+
+@st.composite
+def _move(draw: DrawFn, kind: Kind, regions: list[Region]) -> str:
+    """What the controller may do at any time: move pages, arm again, wait."""
+    verbs = ("move", "rearm", "wait") + (("move-bare",) if kind.unarming else ())
+    verb = draw(st.sampled_from(verbs))
+    if verb == "wait":
+        return f"wait {draw(st.integers(100, 3000))}"
+    start, count = draw(_part(draw(st.sampled_from(regions))))
+    node = "" if verb == "rearm" else f" {draw(st.integers(0, 1))}"
+    return f"{verb} {start} {count}{node}"
+
+
+@st.composite
+def _step(draw: DrawFn, kind: Kind, regions: list[Region], threads: int) -> list[str]:
+    """The lines of one step: a list for each thread."""
+    owners = [draw(st.integers(-1, threads - 1)) for _ in regions]
+    lines = []
+    for thread in range(threads):
+        shared = [region for region, owner in zip(regions, owners, strict=True) if owner < 0]
+        own = [region for region, owner in zip(regions, owners, strict=True) if owner == thread]
+        if shared or own:
+            verbs = draw(st.lists(_verb(kind, shared, own), min_size=1, max_size=5))
+            lines += [verb.replace("@", str(thread)) for verb in verbs]
+    return lines
+
+
+@st.composite
+def _verb(draw: DrawFn, kind: Kind, shared: list[Region], own: list[Region]) -> str:
+    """One line of a thread, whose number @ stands for."""
+    region = draw(st.sampled_from(shared + own))
+    names: tuple[str, ...] = ACCESSES * 2 + CALM_SHARED
+    if region.count > 1:
+        names += ("straddle",)
+    if kind.unarming:
+        names += UNARMING_SHARED
+    if region.huge:
+        names += HUGE_SHARED
+    if region in own:
+        names += CALM_OWN + (UNARMING_OWN if kind.unarming else ())
+    if kind.restless:
+        names += ("spin",)
+    name = draw(st.sampled_from(names))
+    start, count = draw(_part(region))
+    if name in HUGE_SHARED:
+        return f"{name} @ {region.start} {region.count}"
+    if name == "mremap":
+        return draw(_mremap(region, own, start, count))
+    if name == "clear-refs":
+        return f"clear-refs @ {draw(st.sampled_from((1, 4)))}"
+    if name == "spin":
+        return f"spin @ {draw(st.integers(1, 20))}"
+    if name == "fork":
+        return f"fork @ {start} {count} {draw(st.integers(0, 3))}"
+    if name in ACCESSES or name == "straddle":
+        return draw(_access(name, region, start, count))
+    return f"{name} @ {start} {count}"
+
+
+@st.composite
+def _access(draw: DrawFn, name: str, region: Region, start: int, count: int) -> str:
+    if name == "straddle":
+        # the last page's word would reach into the next region
+        last = region.start + region.count - 1
+        start, count = min(start, last - 1), min(count, last - min(start, last - 1))
+    stride = draw(st.sampled_from((1, 1, 1, 2, 3, 7)))
+    return f"{name} @ {start} {max(count // stride, 1)} {stride}"
+
+
+@st.composite
+def _mremap(draw: DrawFn, region: Region, own: list[Region], start: int, count: int) -> str:
+    """To another place that the thread owns, or a plain drop where there is none."""
+    places = [
+        (other.start, other.count)
+        for other in own
+        if other.huge == region.huge and other is not region
+    ]
+    places += [(region.start, start - region.start)]
+    end = start + count
+    places += [(end, region.start + region.count - end)]
+    fitting = [(first, room) for first, room in places if room >= 1]
+    if not fitting:
+        return f"drop @ {start} {count}"
+    first, room = draw(st.sampled_from(fitting))
+    count = min(count, room)
+    to = first + draw(st.integers(0, room - count))
+    return f"mremap @ {start} {count} {to}"
