@@ -111,15 +111,17 @@ def _alternative(observer: Json) -> Json:
     if "missing" in observer:
         return {"available": False, "why": observer["missing"]}
     extra = observer["observed"] - observer["plain"]
+    seen = observer["seen_pages"]
     return {
         "available": True,
+        "instructions_per_seen_page": round(extra / seen, 1) if seen else None,
         "instructions_per_touched_page": round(extra / observer["touched_pages"], 1),
         "instructions_per_epoch": round(extra / observer["epochs"]),
         "program_slowdown": round(observer["observed"] / observer["plain"], 4),
         "read_recall": observer["read_recall"],
         "write_recall": observer["write_recall"],
         "writes_seen_as_reads": observer["writes_seen_as_reads"],
-        "untouched_seen": observer["untouched_seen"],
+        "wrongly_seen": observer["wrongly_seen"],
     }
 
 
@@ -209,16 +211,27 @@ def _alternative_table(alternatives: Json) -> str:
         (
             name.replace("_", " "),
             f"{one['instructions_per_touched_page']:.0f}",
+            f"{one['instructions_per_seen_page']:.0f}"
+            if one["instructions_per_seen_page"]
+            else "-",
             f"{one['program_slowdown']:.3f}",
             f"{one['read_recall']:.3f}",
             f"{one['write_recall']:.3f}",
-            f"{one['untouched_seen']}",
+            f"{one['wrongly_seen']}",
         )
         if one["available"]
-        else (f"{name.replace('_', ' ')}: {one['why']}", "", "", "", "", "")
+        else (f"{name.replace('_', ' ')}: {one['why']}", "", "", "", "", "", "")
         for name, one in alternatives.items()
     ]
-    head = ("observer", "a touched page", "slowdown", "reads seen", "writes seen", "wrongly seen")
+    head = (
+        "instructions",
+        "a touched page",
+        "a page seen",
+        "slowdown",
+        "reads seen",
+        "writes seen",
+        "wrongly seen",
+    )
     return table(head, rows)
 
 

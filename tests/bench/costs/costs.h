@@ -39,6 +39,9 @@ void unmap(char *memory, uint64_t pages);
 void read_each(char *memory, uint32_t *cost, uint64_t pages);
 void write_each(char *memory, uint32_t *cost, uint64_t pages);
 
+/* Ages pages of the sampler's range; how many had been accessed. */
+uint64_t sampler_age(struct sampler *sampler, uint64_t start, uint64_t count);
+
 void cost_plain(void);
 void cost_armed(void);
 void cost_observers(void);

@@ -56,6 +56,15 @@ static struct sampler watch(char *memory, uint32_t flags)
 	return sampler;
 }
 
+uint64_t sampler_age(struct sampler *sampler, uint64_t start, uint64_t count)
+{
+	struct sentinel_range range;
+	int ret = range_call(sampler->fd, SENTINEL_IOC_AGE, start, count * PAGE, &range);
+
+	CHECK(!ret, "AGE: %s", strerror(-ret));
+	return range.pages_done;
+}
+
 /* Takes the records, which must be as many as expected, and adds what taking one cost. */
 static void drain(struct sampler *sampler, uint64_t expected, struct series *series)
 {
@@ -167,11 +176,40 @@ static void births(void)
 	series_print(&write);
 }
 
+/* Temperature by accessed bits: nothing is armed, nothing faults. */
+static void ages(void)
+{
+	struct series young = series_new("age_page_accessed");
+	struct series old = series_new("age_page_not_accessed");
+	char *memory = map_fresh(pages);
+	struct sampler sampler = watch(memory, 0);
+	struct sentinel_access *records;
+
+	write_pages((uint64_t)memory, pages);
+	for (unsigned int round = 0; round < rounds; round++) {
+		uint64_t begin = instructions();
+
+		CHECK(sampler_age(&sampler, (uint64_t)memory, pages) == pages, "not all were accessed");
+		series_call(&young, instructions() - begin, pages);
+		begin = instructions();
+		CHECK(sampler_age(&sampler, (uint64_t)memory, pages) == 0, "some were accessed");
+		series_call(&old, instructions() - begin, pages);
+		sampler_drain(&sampler, &records);
+		free(records);
+		read_pages((uint64_t)memory, pages);
+	}
+	sampler_close(&sampler);
+	unmap(memory, pages);
+	series_print(&young);
+	series_print(&old);
+}
+
 void cost_armed(void)
 {
 	armed();
 	precise();
 	births();
+	ages();
 }
 
 /* Somebody else's session. */

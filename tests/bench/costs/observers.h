@@ -19,7 +19,7 @@ struct observer {
 	void (*end)(char *memory);
 };
 
-extern const struct observer observer_module, observer_module_precise;
+extern const struct observer observer_module, observer_module_precise, observer_module_age;
 extern const struct observer observer_soft_dirty, observer_wp_async, observer_mprotect;
 extern const struct observer observer_damon, observer_perf_faults, observer_perf_memory;
 

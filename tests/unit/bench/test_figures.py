@@ -43,11 +43,12 @@ def raw(armed_read: float = 1400, elsewhere: float = 1600) -> dict[str, Any]:
                     "plain": 1000,
                     "observed": 1500,
                     "touched_pages": 100,
+                    "seen_pages": 50,
                     "epochs": 5,
                     "read_recall": 0.0,
                     "write_recall": 1.0,
                     "writes_seen_as_reads": 0.0,
-                    "untouched_seen": 0,
+                    "wrongly_seen": 0,
                 },
                 {"name": "perf_mem", "missing": "no counters"},
             ],
@@ -88,6 +89,7 @@ def test_every_figure_is_the_median_of_rounds_over_the_minor_fault() -> None:
     assert found["drain_100k_ms"] == 2.0
     assert found["daemon_rss_mib"] == 41.0
     assert found["alternatives"]["soft_dirty"]["instructions_per_touched_page"] == 5.0
+    assert found["alternatives"]["soft_dirty"]["instructions_per_seen_page"] == 10.0
     assert found["alternatives"]["perf_mem"] == {"available": False, "why": "no counters"}
 
 
