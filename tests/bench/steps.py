@@ -12,7 +12,7 @@ from tests.demo import machines
 from tests.vm.guest import TREE, Guest
 from tests.vm.host import MachineError, phase, say
 
-ROUNDS = 3
+ROUNDS = 2
 FAST_MIB = 1024
 SLOW_MIB = 1536
 

@@ -23,7 +23,7 @@ from tests.demo import control
 from tests.demo.trainer import Trainer
 
 PLAIN_STEPS = 3
-MANAGED_STEPS = 4
+MANAGED_STEPS = 3
 METERED_STEPS = 2
 FAST = "20%"
 POLICY = "sentinel"
@@ -80,14 +80,6 @@ def say(text: str) -> None:
     print(json.dumps({"say": text}), flush=True)
 
 
-def plain_steps(trainer: Trainer, count: int) -> list[float]:
-    """The next steps' seconds, the one that is under way left out."""
-    trainer.wait_step()
-    first = trainer.wait_step().number
-    trainer.wait_step(count - 1)
-    return [line.seconds for line in trainer.steps if first <= line.number < first + count]
-
-
 def step_offset(trainer: Trainer) -> int:
     """The shim's number of a step less the workload's, asked for as a step begins."""
     line = trainer.wait_step()
@@ -112,10 +104,11 @@ def wait_profiled(pid: int) -> int:
     return sampled
 
 
-def one_round(trainer: Trainer, daemon: int) -> dict[str, Any]:
+def one_round(trainer: Trainer, daemon: int, offset: int) -> dict[str, Any]:
     """Plain steps, a profiled one, managed ones, metered ones, and detached again."""
-    plain = plain_steps(trainer, PLAIN_STEPS)
-    offset = step_offset(trainer)
+    # the step that is under way may have begun otherwise
+    trainer.wait_step()
+    plain = [trainer.wait_step().seconds for _ in range(PLAIN_STEPS)]
     before = usage(daemon)
     control.attach(trainer.pid, POLICY, FAST)
     sampled = wait_profiled(trainer.pid) - offset
@@ -161,11 +154,11 @@ def main(arguments: list[str]) -> None:
         trainer.wait_imported()
         trainer.go()
         say("the workload has imported torch")
-        trainer.wait_step()
+        offset = step_offset(trainer)
         done = []
         for number in range(1, rounds + 1):
-            done.append(one_round(trainer, daemon))
-            say(f"round {number} of {rounds}: step {done[-1]['profiled']} s while profiled")
+            done.append(one_round(trainer, daemon, offset))
+            say(f"round {number} of {rounds}: {json.dumps(done[-1])}")
     finally:
         trainer.kill()
     print(json.dumps({"rounds": done, "daemon_idle": asdict(idle)}), flush=True)
