@@ -49,6 +49,12 @@ test: lint $(VENV)/.torch vm shim ## All of them; the command for continuous int
 test-long: lint $(VENV)/.torch vm shim ## All tests, the long ones too, with full counts
 	SENTINELD_HYPOTHESIS=long $(PYTEST) --timeout 7200 $(PYTEST_ARGS)
 
+##@ Benchmarks
+
+.PHONY: bench-profile
+bench-profile: $(VENV)/.dev vm-tools ## What profiling costs; build/bench/profile.json
+	$(PY) -m tests.bench.profile
+
 ##@ The two-tier machine
 
 .PHONY: vm

@@ -103,7 +103,7 @@ def _guest(folder: Path) -> Iterator[Machine]:
         fast_mib=GUEST_FAST_MIB, slow_mib=GUEST_SLOW_MIB, plugin=f"{plugin},counts={shared}"
     ) as guest:
         with phase("install in the guest"):
-            _install(guest, folder)
+            install(guest, folder)
         yield Machine(
             f"QEMU guest ({guest.accelerator}), {GUEST_FAST_MIB} MiB fast and "
             f"{GUEST_SLOW_MIB} MiB slow",
@@ -125,7 +125,8 @@ def stage(folder: Path) -> None:
     in_root(f"make -s -C /root/sentineld install {target}", work)
 
 
-def _install(guest: Guest, folder: Path) -> None:
+def install(guest: Guest, folder: Path) -> None:
+    """Install sentineld in the guest and start it; FOLDER takes what is built for it."""
     staged = folder / "stage"
     staged.mkdir()
     stage(staged)

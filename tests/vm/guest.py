@@ -68,7 +68,8 @@ class Guest:
     slowest, persistent memory). Sizes are in MiB. PLUGIN is what QEMU's
     -plugin takes (PATH[,NAME=VALUE...]) and forces TCG; its output is in
     `plugin_log`. TCG_THREAD "single" gives up parallel CPUs for exact
-    emulation of code patched at run time. EXTRA goes to QEMU as it is.
+    emulation of code patched at run time. ICOUNT does so, too, and makes the
+    guest's time the count of its instructions. EXTRA goes to QEMU as it is.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Guest:
         cpus: int = 2,
         plugin: str | Path | None = None,
         tcg_thread: str = "multi",
+        icount: bool = False,
         extra: tuple[str, ...] = (),
         boot_seconds: float = 240.0,
         image: Image | None = None,
@@ -93,7 +95,8 @@ class Guest:
             slow_mib=slow_mib,
             slowest_mib=slowest_mib,
             cpus=cpus,
-            tcg_thread="single" if tcg_thread == "single" else "multi",
+            tcg_thread="single" if icount or tcg_thread == "single" else "multi",
+            icount=icount,
             plugin=None if plugin is None else str(plugin),
             extra=extra,
         )
@@ -161,6 +164,8 @@ class Guest:
     def _choose_accelerator(self, image: Image) -> None:
         if self._hardware.plugin:
             accelerator, reason = "tcg", "a QEMU plugin needs it"
+        elif self._hardware.icount:
+            accelerator, reason = "tcg", "it counts instructions"
         else:
             accelerator, reason = choose_accelerator(image)
         say(f"accelerator: {accelerator} ({reason})")

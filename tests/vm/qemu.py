@@ -60,6 +60,7 @@ class Hardware:
     cpus: int = 2
     accelerator: Accelerator = "tcg"
     tcg_thread: Literal["multi", "single"] = "multi"
+    icount: bool = False
     plugin: str | None = None
     extra: tuple[str, ...] = ()
 
@@ -86,6 +87,9 @@ def command_line(
         machine += ",nvdimm=on"
     command = ["qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none"]
     command += ["-machine", machine, "-accel", accelerator_option]
+    if hardware.icount:
+        # One instruction is one nanosecond, of the time stamp counter, too.
+        command += ["-icount", "shift=0,sleep=on"]
     # QEMU 7.2 emulates AVX2 wrongly: numpy's vectorised sorts crash now and then.
     command += ["-cpu", "max,-avx2" if accelerator_option.startswith("tcg") else "max"]
     command += ["-smp", f"{hardware.cpus},sockets=1", "-m", memory]

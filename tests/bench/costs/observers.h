@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An observer of page accesses, as the program under it (observers.c) calls it. */
+#ifndef OBSERVERS_H
+#define OBSERVERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What was seen of a page in an epoch. */
+#define SEEN 1 /* an access */
+#define SEEN_WRITTEN 2 /* a write */
+
+struct observer {
+	const char *name;
+	const char *(*missing)(void); /* why this machine has none of it; NULL if it has */
+	void (*begin)(char *memory);
+	void (*epoch_begin)(char *memory);
+	void (*epoch_end)(char *memory, uint8_t *seen); /* fills seen, one byte a page */
+	void (*end)(char *memory);
+};
+
+extern const struct observer observer_module, observer_module_precise, observer_module_age;
+extern const struct observer observer_soft_dirty, observer_wp_async, observer_mprotect;
+extern const struct observer observer_damon, observer_perf_faults, observer_perf_memory;
+
+#endif

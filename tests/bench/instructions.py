@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts instructions of page faults and page observers, in a guest under -icount.
+
+The guest has one CPU, whose time stamp counter counts what it executes: no
+noise by the build machine, and nothing of caches, TLBs or exception latency.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.vm.guest import Guest
+from tests.vm.host import REPOSITORY, MachineError, phase
+from tests.vm.rootfs import BUILD_PLACE, build_module, in_root
+
+ROUNDS = 7
+PAGES = 8192
+OBSERVER_ROUNDS = 3
+OBSERVER_PAGES = 4096
+
+FAST_MIB = 1024
+SLOW_MIB = 512
+BOOT_SECONDS = 600.0
+"""Under -icount an emulated CPU has a fraction of its usual speed."""
+
+PROGRAM = "/root/costs"
+MODULE = "/root/sentinel.ko"
+
+
+def build(folder: Path) -> Path:
+    """Compile the program with the guest's compiler."""
+    source = "/root/sentineld/tests/bench/costs"
+    in_root(f"make -s -C {source} OUT={BUILD_PLACE}/costs", {folder: BUILD_PLACE})
+    return folder / "costs"
+
+
+def run(guest: Guest, verb: str, rounds: int, pages: int) -> list[dict[str, Any]]:
+    """The program's lines."""
+    with phase(f"costs {verb}"):
+        output = guest.run([PROGRAM, str(rounds), str(pages), verb], timeout=900).stdout
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def faults(guest: Guest, verb: str) -> dict[str, Any]:
+    """Instructions a page, by what was done: {name: {"mean": [...], "median": [...]}} by round."""
+    lines = run(guest, verb, ROUNDS, PAGES)
+    return {line["name"]: {key: line[key] for key in ("mean", "median")} for line in lines}
+
+
+def with_session_elsewhere(guest: Guest) -> dict[str, Any]:
+    """Faults of a process while another one is watched."""
+    fifo = "/run/bench-hold"
+    guest.run(f"mkfifo {fifo}")
+    holder = guest.start(f"exec {PROGRAM} 1 {PAGES} hold 3<>{fifo} <&3")
+    assert holder.stdout is not None
+    if "holding" not in (said := holder.stdout.readline()):
+        raise MachineError(f"no session is held: {said}{holder.stdout.read()}")
+    try:
+        return faults(guest, "plain")
+    finally:
+        holder.send_remote("KILL")
+        holder.wait(timeout=60)
+
+
+def measure() -> dict[str, Any]:
+    """The raw figures."""
+    with (
+        tempfile.TemporaryDirectory(prefix="sentineld-bench-") as folder,
+        Guest(
+            fast_mib=FAST_MIB, slow_mib=SLOW_MIB, cpus=1, icount=True, boot_seconds=BOOT_SECONDS
+        ) as guest,
+    ):
+        guest.put(build(Path(folder)), PROGRAM)
+        guest.put(build_module(REPOSITORY / "build" / "bench"), MODULE)
+        found: dict[str, Any] = {
+            "kernel_release": guest.run("uname -r").stdout.strip(),
+            "pages": PAGES,
+            "module_absent": faults(guest, "plain"),
+        }
+        guest.run(f"insmod {MODULE}")
+        found["module_loaded"] = faults(guest, "plain")
+        found["armed"] = faults(guest, "armed")
+        found["module_idle"] = faults(guest, "plain")
+        found["session_elsewhere"] = with_session_elsewhere(guest)
+        found["observers"] = run(guest, "observers", OBSERVER_ROUNDS, OBSERVER_PAGES)
+        guest.check_kernel_log()
+        return found

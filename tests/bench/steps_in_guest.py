@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has the demo's model profiled again and again, and meters the daemon meanwhile.
+
+    python3 -m tests.bench.steps_in_guest ROUNDS
+
+Needs root and a running sentineld. Prints JSON objects, a line each: progress
+({"say": text}), and at the end the result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.demo import control
+from tests.demo.trainer import Trainer
+
+PLAIN_STEPS = 3
+MANAGED_STEPS = 3
+METERED_STEPS = 2
+FAST = "20%"
+POLICY = "sentinel"
+POLL_SECONDS = 0.25
+PROFILE_SECONDS = 600.0
+
+_SAMPLED = re.compile(r"step (\d+) was sampled")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """A process so far: CPU seconds of its own and of its ended children, resident KiB by kind."""
+
+    cpu_seconds: float
+    children_cpu_seconds: float
+    resident_kib: int
+    anonymous_kib: int
+    peak_kib: int
+
+
+def usage(pid: int) -> Usage:
+    """What /proc says of a process."""
+    # the name in brackets may hold spaces
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    tick = os.sysconf("SC_CLK_TCK")
+    status = dict(
+        line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
+    resident, anonymous, peak = (
+        int(status[name].split()[0]) for name in ("VmRSS", "RssAnon", "VmHWM")
+    )
+    return Usage(
+        cpu_seconds=(int(fields[11]) + int(fields[12])) / tick,
+        children_cpu_seconds=(int(fields[13]) + int(fields[14])) / tick,
+        resident_kib=resident,
+        anonymous_kib=anonymous,
+        peak_kib=peak,
+    )
+
+
+def daemon_pid() -> int:
+    """The running daemon's."""
+    answer = subprocess.run(
+        ["systemctl", "show", "--property=MainPID", "--value", "sentineld"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return int(answer.stdout)
+
+
+def say(text: str) -> None:
+    """One line of progress."""
+    print(json.dumps({"say": text}), flush=True)
+
+
+def step_offset(trainer: Trainer) -> int:
+    """The shim's number of a step less the workload's, asked for as a step begins."""
+    line = trainer.wait_step()
+    return int(control.session(trainer.pid)["step"]) - (line.number + 1)
+
+
+def wait_profiled(pid: int) -> int:
+    """Until the session is managed; the shim's number of the step that was sampled."""
+    deadline = time.monotonic() + PROFILE_SECONDS
+    sampled = None
+    while True:
+        row = control.session(pid)
+        if match := _SAMPLED.match(row["reason"]):
+            sampled = int(match[1])
+        if row["state"] == "managed":
+            break
+        if row["state"] in ("registered", "ended") or time.monotonic() > deadline:
+            raise control.ControlError(f"not managed: {row['state']}, {row['reason']}")
+        time.sleep(POLL_SECONDS)
+    if sampled is None:
+        raise control.ControlError("managed, but no step was seen sampled")
+    return sampled
+
+
+def one_round(trainer: Trainer, daemon: int, offset: int) -> dict[str, Any]:
+    """Plain steps, a profiled one, managed ones, metered ones, and detached again."""
+    # the step that is under way may have begun otherwise
+    trainer.wait_step()
+    plain = [trainer.wait_step().seconds for _ in range(PLAIN_STEPS)]
+    before = usage(daemon)
+    control.attach(trainer.pid, POLICY, FAST)
+    sampled = wait_profiled(trainer.pid) - offset
+    managed_from = usage(daemon)
+    managed, resident = [], []
+    trainer.wait_step()
+    begin, begin_s = usage(daemon), time.monotonic()
+    for _ in range(MANAGED_STEPS):
+        managed.append(trainer.wait_step().seconds)
+        resident.append(usage(daemon).resident_kib)
+    end, end_s = usage(daemon), time.monotonic()
+    first = len(trainer.steps)
+    control.meter(trainer.pid, METERED_STEPS)
+    # the first line after the request is of a step that began before it
+    metered = [line.seconds for line in trainer.steps[first + 1 : first + 1 + METERED_STEPS]]
+    control.ask("detach", pid=trainer.pid)
+    seconds = {line.number: line.seconds for line in trainer.steps}
+    return {
+        "plain": plain,
+        "profiled": seconds[sampled],
+        "around": {str(n - sampled): seconds[n] for n in range(sampled - 3, sampled + 4)},
+        "managed": managed,
+        "metered": metered,
+        "daemon": {
+            "profiling_cpu_seconds": managed_from.cpu_seconds - before.cpu_seconds,
+            "planning_children_cpu_seconds": managed_from.children_cpu_seconds
+            - before.children_cpu_seconds,
+            "managed_cpu_share": (end.cpu_seconds - begin.cpu_seconds) / (end_s - begin_s),
+            "managed_cpu_seconds_a_step": (end.cpu_seconds - begin.cpu_seconds) / MANAGED_STEPS,
+            "managed_resident_kib": resident,
+            "end": asdict(end),
+        },
+    }
+
+
+def main(arguments: list[str]) -> None:
+    """All rounds in one training."""
+    rounds = int(arguments[0])
+    daemon = daemon_pid()
+    idle = usage(daemon)
+    trainer = Trainer("bench")
+    try:
+        trainer.wait_imported()
+        trainer.go()
+        say("the workload has imported torch")
+        offset = step_offset(trainer)
+        done = []
+        for number in range(1, rounds + 1):
+            done.append(one_round(trainer, daemon, offset))
+            say(f"round {number} of {rounds}: {json.dumps(done[-1])}")
+    finally:
+        trainer.kill()
+    print(json.dumps({"rounds": done, "daemon_idle": asdict(idle)}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
