@@ -30,7 +30,7 @@ from sentineld.profile.meter import StepMeter
 from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step, StepCutter
 from sentineld.profiling import Goal, Planned, Profiling, send_layout
-from sentineld.sampling import Sampling
+from sentineld.sampling import Observing, Sampling
 from sentineld.shim import protocol
 from sentineld.state import Saved, StateFiles
 from sentineld.tiers import Tiers
@@ -53,6 +53,7 @@ class Session:
         self.machine = machine
         self._states = states
         self._process = Pidfd(link.pid)
+        self._observing = Observing(link, machine.config.log_records)
         self.name = f"{link.pid}-{self._process.start_ticks}"
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"session-{link.pid}", daemon=True)
@@ -209,9 +210,9 @@ class Session:
             self._profiling.on_step(step, self._sample, self._layers)
 
     def _sample(self) -> Sampling:
-        """The session's sampling, attached to the process at its first use."""
+        """The session's sampling by the best backend, attached to the process at its first use."""
         if self.sampling is None:
-            self.sampling = Sampling(self.link, self.machine.config.log_records)
+            self.sampling = self._observing.open()
         return self.sampling
 
     def _plan(self) -> None:
@@ -221,6 +222,10 @@ class Session:
         if planned is None:
             return
         self._profiling, self._planned = None, planned
+        if self.sampling is not None and not self.sampling.exact:
+            # It holds what only a profile needs, such as write protection; metering it can't.
+            self.sampling.close()
+            self.sampling = None
         self.profile, self.budget_bytes = planned.profile, planned.budget_bytes
         self.plan_duration_s = planned.plan_duration_s
         self._layout_answered = False
@@ -277,6 +282,7 @@ class Session:
         self._profiling = Profiling(
             self.link, self.machine, self._tiers(), goal, self.lifecycle.enter
         )
+        self._observing.prepare()
         self._begin_recording()
         return self._profiling
 
@@ -331,7 +337,9 @@ class Session:
             raise self.not_yet("can't be metered")
         if self._metering is not None:
             raise SentinelError("wrong-state", "the process is being metered already", "wait")
-        self._metering = Metering(self.link, self.managed, self._sample(), self._tiers(), steps)
+        if self.sampling is None:
+            self.sampling = self._observing.open_exact()
+        self._metering = Metering(self.link, self.managed, self.sampling, self._tiers(), steps)
         self._begin_recording()
         return self._metering
 
@@ -355,6 +363,8 @@ class Session:
                 self._layout_answered = True
         elif kind == "accesses":
             self._take_accesses(message)
+        elif kind == "writes":
+            self._observing.take(message)
         elif kind == "note":
             log.info("process %d says: %s", self.link.pid, str(message.get("text"))[:500])
 
@@ -410,6 +420,7 @@ class Session:
         self.machine.unwatch(self.link.pid)
         if not self._closing and self._process.exited():
             self._states.forget(self.name)
+        self._observing.close()
         self.link.close()
         self.lifecycle.enter(State.ENDED, reason)
         log.info("session %d ends: %s", self.link.pid, reason)
