@@ -30,6 +30,7 @@ from sentineld.observe.backend import (
     Target,
 )
 from sentineld.observe.model import ACCESS_WRITE
+from sentineld.observe.softdirty import read_pagemap
 from sentineld.observe.writefds import WriteFds
 from sentineld.shim.writes import SCAN as WAY
 from sentineld.shim.writes import protect_writes
@@ -90,6 +91,8 @@ class ScanWatch:
         found = [np.zeros(0, AREA_DTYPE)]
         regions = np.zeros(_REGIONS, REGION_DTYPE)
         for start, size in self._ranges:
+            # A scan of a process that has ended finds nothing; this read says that it has.
+            read_pagemap(self._writes.pagemap_fd, start, PAGE_BYTES)
             at = start
             while at < start + size:
                 argument = self._argument(at, start + size)
