@@ -145,7 +145,7 @@ class Profiling:
             timed=self._before,
             heap_base=self._link.segment.heap_base,
         )
-        if len(seen.areas):
+        if seen.areas is not None:
             profile = checked(profile, seen.backend.name, seen.backend.capabilities, seen.areas)
         words = self._link.segment.words()
         budget_bytes = self._goal.fast.resolve(profile.peak_bytes)

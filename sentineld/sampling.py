@@ -21,6 +21,7 @@ from sentineld.observe.kmodule import PageSampler
 from sentineld.observe.model import SAMPLE_DTYPE
 from sentineld.observe.module import MODULE, ModuleWatch
 from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shimonly import SHIM_ONLY
 from sentineld.observe.writefds import WriteFds
 from sentineld.shim import protocol
 
@@ -31,7 +32,7 @@ class Seen:
 
     backend: Backend
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
-    areas: Areas
+    areas: Areas | None  # None: the module, or no page backend at all
 
 
 class Sampling:
@@ -44,6 +45,7 @@ class Sampling:
         self._watch = watch
         self._module = watch if isinstance(watch, ModuleWatch) else None
         self._samples: list[npt.NDArray[np.void]] = []
+        self._armed = False
         self.total = 0
         self.lost = 0
         if self._module is not None:
@@ -67,6 +69,7 @@ class Sampling:
     def arm(self, ranges: list[tuple[int, int]], residency: bool) -> None:
         """Watch (start, bytes) ranges; with the module epoch by epoch from the next step on."""
         self._watch.begin(ranges)
+        self._armed = True
         self._samples.clear()
         if self._module is not None:
             on = protocol.Flag.EPOCHS | (protocol.Flag.RESIDENCY if residency else 0)
@@ -75,6 +78,8 @@ class Sampling:
     def collect(self) -> None:
         """Take what is there; to be called often enough that the module's log doesn't fill."""
         if self._module is None:
+            if self._armed:
+                self._watch.poll()
             return
         samples = self._module.sampler.drain()
         if len(samples):
@@ -94,8 +99,9 @@ class Sampling:
         """What was seen since arm(), and disarm; a backend may take some seconds to be sure."""
         self.collect()
         samples = self.samples()
-        self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
-        self._samples.clear()
+        self.disarm()
+        if self.exact or self.backend is SHIM_ONLY:
+            return Seen(self.backend, samples, None)
         return Seen(self.backend, samples, self._watch.end())
 
     def disarm(self) -> None:
@@ -103,6 +109,7 @@ class Sampling:
         self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
         if self._module is not None:
             self._module.disarm()
+        self._armed = False
         self._samples.clear()
 
     def close(self) -> None:
@@ -124,10 +131,11 @@ class Observing:
         self._writes = WriteFds()
 
     def prepare(self) -> None:
-        """Without the module, ask the process for what its writes are watched by; no waiting.
-        Raises EOFError."""
+        """Without the module, ask the process for what its writes are watched by; no waiting."""
         if MODULE.probe() is not None:
-            self._link.send({"type": "watch_writes"})
+            # A process that does not read its socket is about to be found out elsewhere.
+            with contextlib.suppress(EOFError):
+                self._link.send({"type": "watch_writes"})
 
     def take(self, message: Message) -> None:
         """The process's answer to prepare()."""
