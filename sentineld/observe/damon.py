@@ -100,6 +100,7 @@ class DamonWatch:
         self._kdamonds = kdamonds
         self._ranges: Ranges = ()
         self._snapshots: list[Snapshot] = []
+        self._broken = False
         if not _in_use.acquire(blocking=False):
             raise SentinelError("failed", "DAMON watches another session now", "wait for its plan")
         self._open = True
@@ -121,9 +122,52 @@ class DamonWatch:
             ) from None
 
     def begin(self, ranges: Ranges) -> None:
-        """Start sampling the ranges."""
+        """Start sampling the ranges. Raises SentinelError if DAMON does not take them."""
+        self._ranges, self._snapshots, self._broken = sorted(ranges), [], False
+        try:
+            self._stop()
+            self._set_up()
+            self._write("0/state", "on")
+        except OSError as error:
+            self._check_process()
+            raise SentinelError(
+                "failed",
+                f"DAMON does not start: {error.strerror}",
+                "end other programs that use DAMON",
+            ) from None
+
+    def poll(self) -> None:
+        """Take a snapshot; waits for the end of an aggregation. Raises ProcessLookupError."""
+        try:
+            self._write("0/state", "update_schemes_tried_regions")
+        except OSError:
+            self._check_process()
+            self._broken = True  # somebody else has stopped it: what was seen so far is all
+            return
+        tried = self._kdamonds / "0/contexts/0/schemes/0/tried_regions"
+        self._snapshots.append(parse_snapshot(tried))
+
+    def end(self) -> Areas:
+        """What was accessed, once there are snapshots enough; blocks for up to some seconds."""
+        while len(self._snapshots) < SNAPSHOTS_MIN and not self._broken:
+            before_s = time.monotonic()
+            self.poll()
+            time.sleep(max(0.0, AGGREGATION_US / 1e6 - (time.monotonic() - before_s)))
+        self._check_process()
         self._stop()
-        self._ranges, self._snapshots = sorted(ranges), []
+        return merge_snapshots(self._snapshots[len(self._snapshots) // 2 :], self._ranges)
+
+    def close(self) -> None:
+        """Stop the kdamond and give DAMON's files back."""
+        if self._open:
+            self._remove()
+            self._release()
+
+    def _release(self) -> None:
+        self._open = False
+        _in_use.release()
+
+    def _set_up(self) -> None:
         for name, value in (
             ("intervals/sample_us", SAMPLE_US),
             ("intervals/aggr_us", AGGREGATION_US),
@@ -145,38 +189,11 @@ class DamonWatch:
             self._context(f"schemes/0/access_pattern/{name}/max", most)
             self._context(f"schemes/0/access_pattern/{name}/min", least)
         self._context("schemes/0/access_pattern/age/max", _EVERYTHING)
-        self._write("0/state", "on")
 
-    def poll(self) -> None:
-        """Take a snapshot; waits for the end of an aggregation. Raises ProcessLookupError."""
-        try:
-            self._write("0/state", "update_schemes_tried_regions")
-        except OSError:
-            # kdamond stops by itself when its process is gone.
-            if not self._runs():
-                raise ProcessLookupError(f"DAMON has lost process {self._pid}") from None
-            raise
-        tried = self._kdamonds / "0/contexts/0/schemes/0/tried_regions"
-        self._snapshots.append(parse_snapshot(tried))
-
-    def end(self) -> Areas:
-        """What was accessed, once there are snapshots enough; blocks for up to some seconds."""
-        while len(self._snapshots) < SNAPSHOTS_MIN:
-            before_s = time.monotonic()
-            self.poll()
-            time.sleep(max(0.0, AGGREGATION_US / 1e6 - (time.monotonic() - before_s)))
-        self._stop()
-        return merge_snapshots(self._snapshots[len(self._snapshots) // 2 :], self._ranges)
-
-    def close(self) -> None:
-        """Stop the kdamond and give DAMON's files back."""
-        if self._open:
-            self._remove()
-            self._release()
-
-    def _release(self) -> None:
-        self._open = False
-        _in_use.release()
+    def _check_process(self) -> None:
+        """A kdamond stops by itself once its process is gone. Raises ProcessLookupError."""
+        if not os.path.exists(f"/proc/{self._pid}"):
+            raise ProcessLookupError(f"DAMON has lost process {self._pid}")
 
     def _runs(self) -> bool:
         return read_text(self._kdamonds / "0/state") == "on"
