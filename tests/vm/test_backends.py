@@ -17,7 +17,7 @@ from .inside.chunks import CHUNK_PAGES, Chunk
 pytestmark = pytest.mark.guest
 
 PAGED = [one for one in BACKENDS if one.capabilities.resolution is not Resolution.TENSOR]
-"""What the shim alone tells is tested with a training; see test_sessions_without_module.py."""
+"""The shim's word on tensors is held to its claims by tests/integration/shim/test_training.py."""
 
 READ_ONLY = (Chunk.READ, Chunk.SLOW)
 WRITTEN = (Chunk.WRITTEN, Chunk.BORN, Chunk.WRITTEN_THEN_READ)

@@ -138,6 +138,7 @@ def test_detach_leaves_the_process_as_it_was(training: Training) -> None:
 
 def test_soft_dirty_bits_where_the_process_may_not_have_a_userfaultfd(training: Training) -> None:
     guest = training.guest
+    training.process.send_remote("STOP")  # two at a time are slow
     guest.run(TAKE_DAMON)
     guest.run(["python3", "-c", MAKE_FILTER])
     confined = Training(guest, f"setpriv --no-new-privs --seccomp-filter {FILTER}")

@@ -302,4 +302,5 @@ def test_writes_are_watched_by_what_the_process_hands_out(daemon: Daemon, tmp_pa
     for address, size in zip(head["address"].tolist(), head["bytes"].tolist(), strict=True):
         inside = np.minimum(end, address + size) - np.maximum(begin, address)
         assert inside[inside > 0].sum() == size
+    daemon.wait_steps(5)
     check_losses(training)
