@@ -151,10 +151,13 @@ static void chunk_activate(struct sentinel_chunk *chunk, unsigned long start, un
 	start = max(start, chunk->base);
 	end = min(end, last);
 	nr = sentinel_page_nr(start);
-	if (active)
+	if (active) {
 		bitmap_set(chunk->active, nr, (end - start) >> PAGE_SHIFT);
-	else
+	} else {
 		bitmap_clear(chunk->active, nr, (end - start) >> PAGE_SHIFT);
+		bitmap_clear(chunk->shaken, nr, (end - start) >> PAGE_SHIFT);
+		bitmap_clear(chunk->lost, nr, (end - start) >> PAGE_SHIFT);
+	}
 }
 
 /* The chunk, made if need be; NULL when there is no memory for it. */

@@ -19,6 +19,9 @@
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "sentinel: needs Linux 6.1 or later"
 #endif
+#ifndef CONFIG_MMU_NOTIFIER
+#error "sentinel: needs CONFIG_MMU_NOTIFIER"
+#endif
 #ifndef CONFIG_DYNAMIC_FTRACE_WITH_REGS
 #error "sentinel: needs CONFIG_DYNAMIC_FTRACE_WITH_REGS"
 #endif
@@ -44,6 +47,26 @@ static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 	return pte_mkwrite(pte);
 #endif
 }
+
+/* The same for a PMD entry that maps a huge page. */
+static inline pmd_t sentinel_pmd_mkwrite(pmd_t pmd)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
+	return pmd_clear_saveddirty(pmd_mkwrite_novma(pmd));
+#else
+	return pmd_mkwrite(pmd);
+#endif
+}
+
+/*
+ * The function that moves pages for mremap(), as long as it takes its arguments
+ * (vma, old_addr, new_vma, new_addr, len, ...) in registers; 6.15 made them a struct.
+ */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 15, 0)
+#define SENTINEL_MOVE_PAGE_TABLES "move_page_tables"
+#else
+#define SENTINEL_MOVE_PAGE_TABLES ""
+#endif
 
 #ifdef VM_SHADOW_STACK
 #define SENTINEL_VM_SHADOW_STACK VM_SHADOW_STACK

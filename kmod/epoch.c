@@ -10,6 +10,44 @@
 
 #include "sentinel_trace.h"
 
+/* A chunk's bits of the epoch that has ended. */
+struct ended {
+	u32 epoch;
+	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES);
+	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES);
+	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES);
+	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES);
+	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES);
+	DECLARE_BITMAP(look, SENTINEL_CHUNK_PAGES); /* whose PTEs are looked at */
+	DECLARE_BITMAP(unknown, SENTINEL_CHUNK_PAGES); /* found: an access may have been missed */
+};
+
+static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struct ended *ended)
+{
+	spin_lock(&s->lock);
+	bitmap_copy(ended->touched, chunk->touched, SENTINEL_CHUNK_PAGES);
+	bitmap_copy(ended->late, chunk->late, SENTINEL_CHUNK_PAGES);
+	bitmap_copy(ended->born, chunk->born, SENTINEL_CHUNK_PAGES);
+	bitmap_copy(ended->written, chunk->written, SENTINEL_CHUNK_PAGES);
+	bitmap_copy(ended->lost, chunk->lost, SENTINEL_CHUNK_PAGES);
+	bitmap_or(ended->look, chunk->touched, chunk->shaken, SENTINEL_CHUNK_PAGES);
+	bitmap_zero(ended->unknown, SENTINEL_CHUNK_PAGES);
+	bitmap_zero(chunk->touched, SENTINEL_CHUNK_PAGES);
+	bitmap_zero(chunk->late, SENTINEL_CHUNK_PAGES);
+	bitmap_zero(chunk->born, SENTINEL_CHUNK_PAGES);
+	bitmap_zero(chunk->written, SENTINEL_CHUNK_PAGES);
+	bitmap_zero(chunk->lost, SENTINEL_CHUNK_PAGES);
+	/* an event that is under way may un-arm pages after this look at them */
+	if (!atomic_read(&s->invalidations))
+		bitmap_zero(chunk->shaken, SENTINEL_CHUNK_PAGES);
+	ended->epoch = chunk->epoch;
+	chunk->queued = false;
+	list_del_init(&chunk->dirty);
+	if (!bitmap_empty(chunk->shaken, SENTINEL_CHUNK_PAGES))
+		sentinel_chunk_queue(s, chunk);
+	spin_unlock(&s->lock);
+}
+
 /* The record of an access that waited for the epoch's end; the page-table lock is held. */
 static void record_late(struct sentinel_session *s, unsigned long address, u32 epoch,
 			struct page *page, u8 flags)
@@ -17,64 +55,186 @@ static void record_late(struct sentinel_session *s, unsigned long address, u32 e
 	u8 node = page ? sentinel_node(page) : SENTINEL_NODE_UNKNOWN;
 
 	spin_lock(&s->lock);
-	sentinel_log_append(s, address >> PAGE_SHIFT, epoch, node, flags);
+	sentinel_log_append(s, (struct sentinel_access){
+				       .page = address >> PAGE_SHIFT,
+				       .epoch = epoch,
+				       .node = node,
+				       .flags = flags,
+			       });
 	spin_unlock(&s->lock);
 	trace_page_access(s->tgid, address, epoch, node, flags);
 }
 
-/*
- * Ends a chunk's epoch: records its late accesses, arms again what was touched
- * and what others un-armed, and drops armed bits that no PTE bears out.
- */
-static u64 settle_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
+static u8 late_flags(const struct ended *ended, unsigned int nr)
 {
-	DECLARE_BITMAP(look, SENTINEL_CHUNK_PAGES);
-	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES);
-	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES);
-	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES);
-	struct vm_area_struct *vma = NULL;
-	pte_t *table;
-	unsigned int nr;
-	spinlock_t *ptl;
-	u64 armed = 0;
-	u32 epoch;
+	return (test_bit(nr, ended->born) ? SENTINEL_ACCESS_BIRTH : 0) |
+	       (test_bit(nr, ended->written) ? SENTINEL_ACCESS_WRITE : 0);
+}
+
+/* Records runs of pages in which an access, or with AGAIN a write, may have been missed. */
+static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			   const unsigned long *pages, u32 epoch, u8 flags)
+{
+	unsigned int first, last;
 
 	spin_lock(&s->lock);
-	bitmap_copy(look, chunk->touched, SENTINEL_CHUNK_PAGES);
-	bitmap_copy(late, chunk->late, SENTINEL_CHUNK_PAGES);
-	bitmap_copy(born, chunk->born, SENTINEL_CHUNK_PAGES);
-	bitmap_copy(written, chunk->written, SENTINEL_CHUNK_PAGES);
-	bitmap_zero(chunk->touched, SENTINEL_CHUNK_PAGES);
-	bitmap_zero(chunk->late, SENTINEL_CHUNK_PAGES);
-	bitmap_zero(chunk->born, SENTINEL_CHUNK_PAGES);
-	bitmap_zero(chunk->written, SENTINEL_CHUNK_PAGES);
-	epoch = chunk->epoch;
-	chunk->queued = false;
-	list_del_init(&chunk->dirty);
+	for_each_set_bitrange(first, last, pages, SENTINEL_CHUNK_PAGES)
+	{
+		s->unarmed += last - first;
+		sentinel_log_append(s, (struct sentinel_access){
+					       .page = (chunk->base >> PAGE_SHIFT) + first,
+					       .epoch = epoch,
+					       .node = SENTINEL_NODE_UNKNOWN,
+					       .flags = SENTINEL_ACCESS_UNKNOWN | flags,
+					       .more_pages = last - first - 1,
+				       });
+	}
 	spin_unlock(&s->lock);
+}
 
-	bitmap_or(look, look, chunk->armed, SENTINEL_CHUNK_PAGES);
-	table = sentinel_chunk_lock(s, chunk, &ptl);
-	for_each_set_bit(nr, look, SENTINEL_CHUNK_PAGES) {
+/*
+ * Whether an access to a page may have been missed: the PTE let it pass, or it
+ * was shaken so often that it tells nothing. For a page that was read, with
+ * precise writes, the same of a write.
+ */
+static bool missed(struct sentinel_session *s, struct sentinel_chunk *chunk,
+		   const struct ended *ended, unsigned int nr, pte_t pte)
+{
+	if (test_bit(nr, ended->lost))
+		return true;
+	if (!pte_present(pte))
+		return false;
+	if (test_bit(nr, ended->touched))
+		return pte_write(pte);
+	return !test_bit(nr, chunk->armed);
+}
+
+/*
+ * Looks at one page of an ended epoch and arms it; the page-table lock is held,
+ * ptep is NULL where no PTE is or none that may be armed. True when it was armed.
+ */
+static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			struct ended *ended, unsigned int nr, pte_t *ptep)
+{
+	unsigned long address = chunk->base + ((unsigned long)nr << PAGE_SHIFT);
+	pte_t pte = ptep ? READ_ONCE(*ptep) : __pte(0);
+	bool armed;
+
+	if (!pte_protnone(pte))
+		sentinel_clear_armed(s, chunk, nr);
+	if (test_bit(nr, ended->late))
+		record_late(s, address, ended->epoch, sentinel_pte_page(pte),
+			    late_flags(ended, nr));
+	if (!test_bit(nr, chunk->active))
+		return false;
+	if (!test_bit(nr, s->precise_writes ? ended->written : ended->touched) &&
+	    missed(s, chunk, ended, nr, pte))
+		__set_bit(nr, ended->unknown);
+	armed = ptep && sentinel_arm_page(s, chunk, nr, ptep);
+	/* in swap, under migration or not to be armed: it may come back unseen */
+	if (!pte_none(pte) && !test_bit(nr, chunk->armed))
+		sentinel_note_unwatched(s, chunk, nr, nr + 1);
+	return armed;
+}
+
+/* As settle_page() for memory that is no business of ours, but may be accessed. */
+static void settle_foreign(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			   struct ended *ended, unsigned int nr)
+{
+	settle_page(s, chunk, ended, nr, NULL);
+	if (!test_bit(nr, chunk->active))
+		return;
+	if (!test_bit(nr, ended->touched))
+		__set_bit(nr, ended->unknown);
+	sentinel_note_unwatched(s, chunk, nr, nr + 1);
+}
+
+/* A chunk that one huge page maps, whose lock is held; pages armed. */
+static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
+		       struct ended *ended, pmd_t *pmd)
+{
+	bool writable = pmd_write(READ_ONCE(*pmd));
+	unsigned int nr;
+	bool armed;
+
+	/* before its bits go: a page that was born into the huge page */
+	for_each_set_bit(nr, ended->late, SENTINEL_CHUNK_PAGES)
+		record_late(s, chunk->base + ((unsigned long)nr << PAGE_SHIFT), ended->epoch,
+			    pmd_page(READ_ONCE(*pmd)), late_flags(ended, nr));
+	for_each_set_bit(nr, chunk->armed, SENTINEL_CHUNK_PAGES)
+		sentinel_clear_armed(s, chunk, nr);
+	if (sentinel_huge_settle(s, chunk, pmd, &armed))
+		bitmap_andnot(ended->unknown, chunk->active, ended->touched, SENTINEL_CHUNK_PAGES);
+	else
+		bitmap_andnot(ended->unknown, ended->lost, ended->touched, SENTINEL_CHUNK_PAGES);
+	if (s->precise_writes && writable) {
+		bitmap_andnot(ended->look, ended->touched, ended->written, SENTINEL_CHUNK_PAGES);
+		bitmap_or(ended->unknown, ended->unknown, ended->look, SENTINEL_CHUNK_PAGES);
+	}
+	if (!chunk->huge_armed)
+		sentinel_note_unwatched(s, chunk, 0, SENTINEL_CHUNK_PAGES);
+	return armed ? SENTINEL_CHUNK_PAGES : 0;
+}
+
+static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			struct ended *ended, pte_t *table)
+{
+	DECLARE_BITMAP(unarmed, SENTINEL_CHUNK_PAGES);
+	struct vm_area_struct *vma = NULL;
+	unsigned int nr;
+	u64 armed = 0;
+
+	/* one fault may have populated more than its own page */
+	if (!bitmap_empty(ended->late, SENTINEL_CHUNK_PAGES)) {
+		bitmap_complement(unarmed, chunk->armed, SENTINEL_CHUNK_PAGES);
+		bitmap_or(ended->look, ended->look, unarmed, SENTINEL_CHUNK_PAGES);
+	}
+	for_each_set_bit(nr, ended->look, SENTINEL_CHUNK_PAGES) {
 		unsigned long address = chunk->base + ((unsigned long)nr << PAGE_SHIFT);
-		pte_t *ptep = NULL;
+		bool mapped;
 
 		if (!vma || address >= vma->vm_end)
 			vma = find_vma(s->mm, address);
-		if (table && vma && address >= vma->vm_start && sentinel_vma_fit(vma))
-			ptep = &table[nr];
-		if (!ptep || !pte_protnone(READ_ONCE(*ptep)))
-			sentinel_clear_armed(s, chunk, nr);
-		if (test_bit(nr, late))
-			record_late(s, address, epoch,
-				    ptep ? sentinel_pte_page(READ_ONCE(*ptep)) : NULL,
-				    (test_bit(nr, born) ? SENTINEL_ACCESS_BIRTH : 0) |
-					    (test_bit(nr, written) ? SENTINEL_ACCESS_WRITE : 0));
-		if (ptep && test_bit(nr, chunk->active))
-			armed += sentinel_arm_page(s, chunk, nr, ptep);
+		mapped = vma && address >= vma->vm_start;
+		if (mapped && !sentinel_vma_fit(vma) && vma_is_accessible(vma))
+			settle_foreign(s, chunk, ended, nr);
+		else if (mapped && sentinel_vma_fit(vma) && table)
+			armed += settle_page(s, chunk, ended, nr, &table[nr]);
+		else
+			settle_page(s, chunk, ended, nr, NULL);
 	}
-	if (table)
+	return armed;
+}
+
+/*
+ * Ends a chunk's epoch: records its late accesses and what may have been missed,
+ * arms again what was touched and what others un-armed.
+ */
+static u64 settle_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
+{
+	DECLARE_BITMAP(writes, SENTINEL_CHUNK_PAGES);
+	struct ended ended;
+	spinlock_t *ptl;
+	pmd_t *huge;
+	u64 armed;
+
+	take(s, chunk, &ended);
+	huge = sentinel_chunk_huge_lock(s, chunk, &ptl);
+	if (huge) {
+		armed = settle_huge(s, chunk, &ended, huge);
 		spin_unlock(ptl);
+	} else {
+		pte_t *table = sentinel_chunk_lock(s, chunk, &ptl);
+
+		sentinel_huge_forget(s, chunk);
+		armed = settle_table(s, chunk, &ended, table);
+		if (table)
+			spin_unlock(ptl);
+	}
+	bitmap_and(writes, ended.unknown, ended.touched, SENTINEL_CHUNK_PAGES);
+	bitmap_andnot(ended.unknown, ended.unknown, ended.touched, SENTINEL_CHUNK_PAGES);
+	record_unknown(s, chunk, ended.unknown, ended.epoch, 0);
+	record_unknown(s, chunk, writes, ended.epoch, SENTINEL_ACCESS_AGAIN);
 	return armed;
 }
 
@@ -85,8 +245,12 @@ static void record_resident(struct sentinel_session *s)
 	sentinel_count_resident(s);
 	spin_lock(&s->lock);
 	for_each_node_state(node, N_MEMORY)
-		sentinel_log_append(s, s->resident[node], s->epoch,
-				    min(node, SENTINEL_NODE_UNKNOWN), SENTINEL_ACCESS_RESIDENCY);
+		sentinel_log_append(s, (struct sentinel_access){
+					       .page = s->resident[node],
+					       .epoch = s->epoch,
+					       .node = min(node, SENTINEL_NODE_UNKNOWN),
+					       .flags = SENTINEL_ACCESS_RESIDENCY,
+				       });
 	spin_unlock(&s->lock);
 }
 

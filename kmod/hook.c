@@ -28,23 +28,24 @@ static void note_absent(struct sentinel_session *s, struct sentinel_chunk *chunk
 		sentinel_note_passed_on(s);
 }
 
-/* A fault at a present PTE; the page-table lock is held. True when it is resolved. */
-static bool present_fault(struct sentinel_session *s, struct sentinel_chunk *chunk,
-			  struct vm_area_struct *vma, unsigned int nr, pte_t *ptep,
-			  unsigned int flags)
+/* A fault at a present PTE; its lock is held and its armed bit cleared. True when resolved. */
+static bool present_fault(struct sentinel_session *s, struct vm_area_struct *vma, pte_t *ptep,
+			  bool was_armed, unsigned int flags)
 {
+	bool write = flags & FAULT_FLAG_WRITE;
 	pte_t entry = READ_ONCE(*ptep);
 
 	if (pte_protnone(entry)) {
-		if (!sentinel_clear_armed(s, chunk, nr))
+		if (!was_armed)
 			return false; /* NUMA balancing's own */
-		entry = sentinel_pte_restore(vma, ptep, true);
-	} else {
-		sentinel_clear_armed(s, chunk, nr);
+		entry = sentinel_pte_restore(vma, ptep, true, write || !s->precise_writes);
+	} else if (write && s->precise_writes) {
+		/* read-only perhaps because a read came first */
+		entry = sentinel_pte_restore(vma, ptep, true, true);
 	}
 	if (flags & FAULT_FLAG_UNSHARE)
 		return false;
-	return !(flags & FAULT_FLAG_WRITE) || pte_write(entry);
+	return !write || pte_write(entry);
 }
 
 static bool session_fault(struct sentinel_session *s, struct vm_area_struct *vma,
@@ -53,10 +54,12 @@ static bool session_fault(struct sentinel_session *s, struct vm_area_struct *vma
 	struct sentinel_area *area = sentinel_area_find(s, address);
 	unsigned int nr = sentinel_page_nr(address);
 	bool write = flags & FAULT_FLAG_WRITE;
+	u8 noted = write ? SENTINEL_ACCESS_WRITE : 0;
 	struct sentinel_chunk *chunk;
 	struct page *page = NULL;
 	bool resolved = false;
 	pte_t *ptep = NULL;
+	bool was_armed;
 	unsigned long index;
 	unsigned long next;
 	spinlock_t *ptl;
@@ -78,17 +81,22 @@ static bool session_fault(struct sentinel_session *s, struct vm_area_struct *vma
 			return false;
 		}
 	}
-	if (!test_bit(nr, chunk->active) && !test_bit(nr, chunk->armed))
+	if (!test_bit(nr, chunk->active) && !test_bit(nr, chunk->armed) &&
+	    !READ_ONCE(chunk->huge_armed))
 		return false;
 
 	pmd = sentinel_pmd(vma->vm_mm, address, &next);
 	if (pmd)
 		ptep = sentinel_pte_lock(vma->vm_mm, pmd, address, &ptl);
 	if (!ptep) {
-		if (!pmd || pmd_none(READ_ONCE(*pmd)))
-			note_absent(s, chunk, nr, true, write);
-		else
-			sentinel_note_passed_on(s); /* a huge page, or one in the making */
+		pmd_t *huge = sentinel_huge_lock(vma->vm_mm, address, &ptl);
+
+		if (huge) {
+			resolved = sentinel_huge_fault(s, chunk, vma, huge, flags);
+			spin_unlock(ptl);
+			return resolved;
+		}
+		note_absent(s, chunk, nr, !pmd || pmd_none(READ_ONCE(*pmd)), write);
 		return false;
 	}
 	entry = READ_ONCE(*ptep);
@@ -100,13 +108,14 @@ static bool session_fault(struct sentinel_session *s, struct vm_area_struct *vma
 		spin_unlock(ptl);
 		return false;
 	}
-	resolved = present_fault(s, chunk, vma, nr, ptep, flags);
+	was_armed = sentinel_clear_armed(s, chunk, nr);
+	resolved = present_fault(s, vma, ptep, was_armed, flags);
 	node = sentinel_node(page);
-	epoch = sentinel_note_hit(s, chunk, nr, node, write ? SENTINEL_ACCESS_WRITE : 0);
+	epoch = sentinel_note_hit(s, chunk, nr, was_armed, node, &noted);
 	spin_unlock(ptl);
 
 	if (epoch)
-		trace_page_access(s->tgid, address, epoch, node, write ? SENTINEL_ACCESS_WRITE : 0);
+		trace_page_access(s->tgid, address, epoch, node, noted);
 	if (!resolved)
 		sentinel_note_passed_on(s);
 	return resolved;
@@ -181,6 +190,7 @@ int sentinel_hook_attach(void)
 
 	mutex_lock(&hook_mutex);
 	if (!attached) {
+		sentinel_notify_hook_attach();
 		ret = attach_ops(&skip_ops);
 		if (ret == -EBUSY) {
 			ret = attach_ops(&plain_ops);
@@ -198,6 +208,7 @@ void sentinel_hook_detach(void)
 {
 	if (attached)
 		unregister_ftrace_function(attached);
+	sentinel_notify_hook_detach();
 	/* only now: a freed filter stays referred to, and the next attempt would read it */
 	ftrace_free_filter(&skip_ops);
 	ftrace_free_filter(&plain_ops);
@@ -210,7 +221,10 @@ u32 sentinel_hook_features(void)
 
 	mutex_lock(&hook_mutex);
 	if (attached)
-		features = SENTINEL_FEATURE_BIRTHS;
+		features = SENTINEL_FEATURE_BIRTHS | SENTINEL_FEATURE_PRECISE_WRITE |
+			   SENTINEL_FEATURE_REARM | SENTINEL_FEATURE_AGE | SENTINEL_FEATURE_HUGE;
+	if (attached && sentinel_notify_hooked())
+		features |= SENTINEL_FEATURE_UNKNOWN;
 	if (attached == &skip_ops)
 		features |= SENTINEL_FEATURE_SKIP;
 	mutex_unlock(&hook_mutex);

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The access log that user space maps, and the rules by which an access becomes a record. */
+/* The access log that user space maps. */
 #include "sentinel.h"
 
 #include <linux/log2.h>
 #include <linux/vmalloc.h>
-
-#include "sentinel_trace.h"
 
 #define LOG_RECORDS_MIN 4096
 #define LOG_RECORDS_MAX (1 << 24)
@@ -53,90 +51,20 @@ int sentinel_log_mmap(struct sentinel_session *s, struct vm_area_struct *vma)
  * whatever it says, at most record_count records are outstanding, and a value
  * out of bounds only makes the log look full.
  */
-void sentinel_log_append(struct sentinel_session *s, u64 page, u32 epoch, u8 node, u8 flags)
+void sentinel_log_append(struct sentinel_session *s, struct sentinel_access record)
 {
 	lockdep_assert_held(&s->lock);
 	if (s->head - READ_ONCE(s->log->tail) >= s->record_count) {
 		WRITE_ONCE(s->log->lost, ++s->lost);
 		return;
 	}
-	s->records[s->head & (s->record_count - 1)] = (struct sentinel_access){
-		.page = page,
-		.epoch = epoch,
-		.node = node,
-		.flags = flags,
-	};
+	s->records[s->head & (s->record_count - 1)] = record;
 	smp_store_release(&s->log->head, ++s->head);
-}
-
-/* Has the next epoch advance look at the chunk; s->lock is held. */
-static void queue_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
-{
-	if (chunk->queued)
-		return;
-	chunk->queued = true;
-	chunk->epoch = s->epoch;
-	list_add_tail(&chunk->dirty, &s->dirty);
-}
-
-/*
- * Notes an access to a present page. The epoch is the chunk's, not the
- * session's: an access that comes between the start of an epoch and the chunk's
- * turn in re-arming still belongs to the ended one, so that no page is recorded
- * twice in one. Returns the record's epoch, 0 when nothing was to be recorded.
- */
-u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
-		      u8 node, u8 flags)
-{
-	u32 epoch = 0;
-
-	spin_lock(&s->lock);
-	if (test_bit(nr, chunk->active) && !__test_and_set_bit(nr, chunk->touched)) {
-		queue_chunk(s, chunk);
-		epoch = chunk->epoch;
-		s->hits++;
-		sentinel_log_append(s, (chunk->base >> PAGE_SHIFT) + nr, epoch, node, flags);
-	}
-	spin_unlock(&s->lock);
-	return epoch;
-}
-
-/*
- * Notes an access that the kernel is about to resolve (a first touch, a page
- * in swap or under migration): its node is not known before the epoch ends.
- */
-void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
-			bool born, bool write)
-{
-	spin_lock(&s->lock);
-	if (!test_bit(nr, chunk->active))
-		goto out;
-	if (!__test_and_set_bit(nr, chunk->touched)) {
-		queue_chunk(s, chunk);
-		__set_bit(nr, chunk->late);
-		if (born) {
-			__set_bit(nr, chunk->born);
-			s->births++;
-		} else {
-			s->hits++;
-		}
-	}
-	if (write)
-		__set_bit(nr, chunk->written);
-out:
-	spin_unlock(&s->lock);
 }
 
 void sentinel_note_lost(struct sentinel_session *s)
 {
 	spin_lock(&s->lock);
 	WRITE_ONCE(s->log->lost, ++s->lost);
-	spin_unlock(&s->lock);
-}
-
-void sentinel_note_passed_on(struct sentinel_session *s)
-{
-	spin_lock(&s->lock);
-	s->passed_on++;
 	spin_unlock(&s->lock);
 }

@@ -38,7 +38,11 @@ static long ioctl_attach(struct file *file, void __user *arg)
 
 	if (copy_from_user(&attach, arg, sizeof(attach)))
 		return -EFAULT;
-	if (attach.flags || !is_zero(attach.reserved, sizeof(attach.reserved)))
+	if ((attach.flags & ~SENTINEL_ATTACH_PRECISE_WRITE) || attach.reserved32 ||
+	    !is_zero(attach.reserved, sizeof(attach.reserved)))
+		return -EINVAL;
+	if (attach.rearm_us &&
+	    (attach.rearm_us < SENTINEL_REARM_US_MIN || attach.rearm_us > SENTINEL_REARM_US_MAX))
 		return -EINVAL;
 	if (!capable(CAP_SYS_PTRACE))
 		return -EPERM;
@@ -58,7 +62,7 @@ static long ioctl_attach(struct file *file, void __user *arg)
 	return 0;
 }
 
-/* ARM, DISARM and REMOVE_RANGE as far as they walk; s->control and mmap_lock are held. */
+/* What a range ioctl does to page tables; s->control and mmap_lock are held. */
 static int walk_range(struct sentinel_session *s, struct sentinel_area *area, unsigned int cmd,
 		      struct sentinel_range *range)
 {
@@ -66,6 +70,8 @@ static int walk_range(struct sentinel_session *s, struct sentinel_area *area, un
 
 	if (cmd == SENTINEL_IOC_ARM)
 		return sentinel_arm(s, area, range);
+	if (cmd == SENTINEL_IOC_AGE)
+		return sentinel_age(s, area, range);
 	ret = sentinel_disarm(s, area, range);
 	if (!ret && cmd == SENTINEL_IOC_REMOVE_RANGE)
 		sentinel_epoch_settle(s, area);
@@ -125,6 +131,8 @@ static long ioctl_stats(struct sentinel_session *s, void __user *arg)
 	stats.births = s->births;
 	stats.lost = s->lost;
 	stats.passed_on = s->passed_on;
+	stats.unarmed = s->unarmed;
+	stats.rearms = s->rearms;
 	spin_unlock(&s->lock);
 	stats.armed_pages = atomic_long_read(&s->armed_pages);
 	return copy_to_user(arg, &stats, sizeof(stats)) ? -EFAULT : 0;
@@ -166,6 +174,7 @@ static long sentinel_ioctl(struct file *file, unsigned int cmd, unsigned long ar
 	case SENTINEL_IOC_REMOVE_RANGE:
 	case SENTINEL_IOC_ARM:
 	case SENTINEL_IOC_DISARM:
+	case SENTINEL_IOC_AGE:
 		ret = ioctl_range(s, cmd, arg);
 		break;
 	case SENTINEL_IOC_EPOCH:

@@ -121,10 +121,11 @@ static bool may_write(struct vm_area_struct *vma, pte_t pte, struct page *page)
 }
 
 /*
- * Gives an armed PTE the VMA's protection back; the page-table lock is held.
- * No TLB holds a non-present entry, so none need be flushed.
+ * Gives a PTE the VMA's protection back, without the right to write unless it
+ * may be writable; the page-table lock is held. No TLB need be flushed: none
+ * holds a non-present entry, and one with too few rights only faults again.
  */
-pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accessed)
+pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accessed, bool writable)
 {
 	pte_t old = READ_ONCE(*ptep);
 	pte_t new;
@@ -133,7 +134,7 @@ pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accesse
 		new = pte_modify(old, vma->vm_page_prot);
 		if (accessed)
 			new = pte_mkyoung(new);
-		if (may_write(vma, new, pte_page(old)))
+		if (writable && may_write(vma, new, pte_page(old)))
 			new = sentinel_pte_mkwrite(new);
 	} while (!try_cmpxchg(&ptep->pte, &old.pte, new.pte));
 	return new;

@@ -23,10 +23,13 @@
 
 #include <linux/bitmap.h>
 #include <linux/kref.h>
+#include <linux/hrtimer.h>
 #include <linux/list.h>
+#include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
 #include <linux/sched.h>
 #include <linux/spinlock.h>
+#include <linux/workqueue.h>
 
 #include "sentinel_uapi.h"
 
@@ -41,13 +44,15 @@ struct sentinel_chunk {
 	struct list_head dirty; /* in session->dirty while queued */
 	u32 epoch; /* of the accesses noted since it was queued */
 	bool queued;
+	bool huge_armed; /* its one PMD entry is PROT_NONE, by us; under that entry's lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* to be watched, until disarmed */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE, by us */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
-	DECLARE_BITMAP(late,
-		       SENTINEL_CHUNK_PAGES); /* touched, to be recorded when the epoch ends */
+	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched, recorded when the epoch ends */
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late, because it was absent */
-	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* late, and the access was a write */
+	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched, and a write was among it */
+	DECLARE_BITMAP(shaken, SENTINEL_CHUNK_PAGES); /* somebody else may have un-armed it */
+	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* shaken twice: its PTE tells nothing now */
 };
 
 struct sentinel_area {
@@ -76,6 +81,12 @@ struct sentinel_session {
 	struct sentinel_areas __rcu *areas; /* written under control */
 	u64 *resident; /* scratch for residency counts, a word a node; under control */
 	atomic_long_t armed_pages;
+	bool precise_writes; /* a read leaves an armed page read-only */
+	struct mmu_notifier notifier;
+	atomic_t invalidations; /* by others, under way */
+	ktime_t rearm_period; /* 0: touched pages are armed with the next epoch only */
+	struct hrtimer rearm_timer;
+	struct work_struct rearm_work;
 
 	spinlock_t lock;
 	u32 epoch;
@@ -83,6 +94,8 @@ struct sentinel_session {
 	u64 hits;
 	u64 births;
 	u64 passed_on;
+	u64 unarmed;
+	u64 rearms;
 	struct sentinel_log *log; /* shared with user space: written, never trusted */
 	struct sentinel_access *records;
 	u64 record_count;
@@ -118,8 +131,20 @@ pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *ch
 			   spinlock_t **ptl);
 struct page *sentinel_pte_page(pte_t pte);
 bool sentinel_pte_arm(pte_t *ptep);
-pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accessed);
+pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accessed, bool writable);
 void sentinel_flush_tlb(struct mm_struct *mm);
+
+/* huge.c */
+pmd_t *sentinel_huge_lock(struct mm_struct *mm, unsigned long address, spinlock_t **ptl);
+pmd_t *sentinel_chunk_huge_lock(struct sentinel_session *s, struct sentinel_chunk *chunk,
+				spinlock_t **ptl);
+bool sentinel_huge_arm(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd);
+u64 sentinel_huge_disarm(struct sentinel_session *s, struct sentinel_chunk *chunk);
+bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			 struct vm_area_struct *vma, pmd_t *pmd, unsigned int flags);
+bool sentinel_huge_settle(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd,
+			  bool *armed);
+void sentinel_huge_forget(struct sentinel_session *s, struct sentinel_chunk *chunk);
 
 /* walk.c */
 bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
@@ -131,6 +156,20 @@ int sentinel_disarm(struct sentinel_session *s, struct sentinel_area *area,
 void sentinel_disarm_all(struct sentinel_session *s);
 void sentinel_count_resident(struct sentinel_session *s);
 
+/*
+ * Calls visit for each page table, and each huge page, that holds anything of
+ * [start, end) in fit VMAs; mmap_lock is held. count is the visitor's own.
+ */
+typedef int (*sentinel_visit_t)(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
+				unsigned long start, unsigned long end, u64 *count);
+int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area,
+			  unsigned long start, unsigned long end, sentinel_visit_t visit,
+			  u64 *count);
+
+/* age.c */
+int sentinel_age(struct sentinel_session *s, struct sentinel_area *area,
+		 struct sentinel_range *range);
+
 /* epoch.c */
 int sentinel_epoch_advance(struct sentinel_session *s, struct sentinel_epoch *epoch);
 void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *area);
@@ -141,13 +180,34 @@ long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg);
 int sentinel_log_create(struct sentinel_session *s, u64 records);
 int sentinel_log_mmap(struct sentinel_session *s, struct vm_area_struct *vma);
 void sentinel_log_free(struct sentinel_session *s);
-void sentinel_log_append(struct sentinel_session *s, u64 page, u32 epoch, u8 node, u8 flags);
+void sentinel_log_append(struct sentinel_session *s, struct sentinel_access record);
+void sentinel_note_lost(struct sentinel_session *s);
+
+/* note.c */
 u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
-		      u8 node, u8 flags);
+		      bool was_armed, u8 node, u8 *flags);
 void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 			bool born, bool write);
-void sentinel_note_lost(struct sentinel_session *s);
+void sentinel_note_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, bool was_armed,
+			u8 node, bool write);
 void sentinel_note_passed_on(struct sentinel_session *s);
+void sentinel_note_unwatched(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			     unsigned int first, unsigned int last);
+void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr);
+void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chunk);
+void sentinel_note_shaken(struct sentinel_session *s, unsigned long start, unsigned long end,
+			  bool lost);
+
+/* notify.c */
+int sentinel_notify_register(struct sentinel_session *s);
+void sentinel_notify_unregister(struct sentinel_session *s);
+void sentinel_notify_hook_attach(void);
+void sentinel_notify_hook_detach(void);
+bool sentinel_notify_hooked(void);
+
+/* rearm.c */
+void sentinel_rearm_start(struct sentinel_session *s, u32 period_us);
+void sentinel_rearm_stop(struct sentinel_session *s);
 
 /* hook.c */
 int sentinel_hook_attach(void);

@@ -25,11 +25,16 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define SENTINEL_UAPI_VERSION 1
+#define SENTINEL_UAPI_VERSION 2
 
 /* sentinel_info.features */
 #define SENTINEL_FEATURE_SKIP (1u << 0) /* faults are resolved by the module itself */
 #define SENTINEL_FEATURE_BIRTHS (1u << 1) /* first touches are logged, too */
+#define SENTINEL_FEATURE_UNKNOWN (1u << 2) /* pages that others un-armed are logged */
+#define SENTINEL_FEATURE_PRECISE_WRITE (1u << 3) /* SENTINEL_ATTACH_PRECISE_WRITE is known */
+#define SENTINEL_FEATURE_REARM (1u << 4) /* sentinel_attach.rearm_us is known */
+#define SENTINEL_FEATURE_AGE (1u << 5) /* SENTINEL_IOC_AGE is known */
+#define SENTINEL_FEATURE_HUGE (1u << 6) /* huge pages are armed, as a whole */
 
 struct sentinel_info {
 	__u32 version;
@@ -39,14 +44,23 @@ struct sentinel_info {
 	__u64 reserved[4];
 };
 
+/* sentinel_attach.flags */
+/* a write that follows a read in the same epoch is logged, too: a second fault for such pages */
+#define SENTINEL_ATTACH_PRECISE_WRITE (1u << 0)
+
+#define SENTINEL_REARM_US_MIN 1000
+#define SENTINEL_REARM_US_MAX 10000000
+
 struct sentinel_attach {
 	__s32 pid; /* as the caller sees it; the caller holds a pidfd and checks it after */
-	__u32 flags; /* 0 */
+	__u32 flags;
 	__u64 log_records; /* a power of two, 4096 .. 2^24 */
-	__u64 reserved[4];
+	__u32 rearm_us; /* arm touched pages again so often within an epoch; 0: only with the next */
+	__u32 reserved32;
+	__u64 reserved[3];
 };
 
-/* ADD_RANGE, REMOVE_RANGE, ARM, DISARM; ARM and DISARM take any part of the added ranges */
+/* ADD_RANGE, REMOVE_RANGE, ARM, DISARM, AGE; the last three take any part of the added ranges */
 struct sentinel_range {
 	__u64 start;
 	__u64 bytes;
@@ -56,7 +70,7 @@ struct sentinel_range {
 	 * arms it), counts as neither.
 	 */
 	__u64 pages_done; /* pages armed or disarmed by this call */
-	__u64 pages_skipped; /* absent, zero page, huge page, foreign or not armable */
+	__u64 pages_skipped; /* absent, zero page, part of a huge page, foreign or not armable */
 	__u64 reserved[2];
 };
 
@@ -76,7 +90,9 @@ struct sentinel_stats {
 	__u64 lost; /* log records that found no room, or the fault handler no memory */
 	__u64 armed_pages; /* now */
 	__u64 passed_on; /* faults in ranges that were left to the kernel */
-	__u64 reserved[11];
+	__u64 unarmed; /* pages that others un-armed while they were armed and not yet accessed */
+	__u64 rearms; /* rounds of re-arming within epochs */
+	__u64 reserved[9];
 };
 
 struct sentinel_epoch_fd {
@@ -95,6 +111,13 @@ struct sentinel_epoch_fd {
 #define SENTINEL_IOC_EPOCH _IOWR(SENTINEL_IOC_MAGIC, 0x06, struct sentinel_epoch)
 #define SENTINEL_IOC_EPOCH_FD _IOR(SENTINEL_IOC_MAGIC, 0x07, struct sentinel_epoch_fd)
 #define SENTINEL_IOC_STATS _IOR(SENTINEL_IOC_MAGIC, 0x08, struct sentinel_stats)
+/*
+ * Temperature without faults: logs as AGED which pages of a part of the added
+ * ranges have their accessed bit set, and clears it. pages_done of them are;
+ * pages_skipped are absent or were not accessed since the last AGE. The kernel's
+ * reclaim reads the same bits: to it the pages look colder than they are.
+ */
+#define SENTINEL_IOC_AGE _IOWR(SENTINEL_IOC_MAGIC, 0x09, struct sentinel_range)
 
 /*
  * The access log: mmap(NULL, SENTINEL_LOG_OFFSET + log_records * 16, READ|WRITE,
@@ -102,11 +125,21 @@ struct sentinel_epoch_fd {
  * moves tail; both only grow, position = counter & (records - 1). A full log
  * drops the record and counts it in lost.
  *
- * A page has at most one record an epoch, of the first access in it. A present
- * page's is appended at the access, with the node that served it. The record of
+ * A page has one record an epoch, of the first access in it, and more only where
+ * they were asked for: with precise writes a second one, with WRITE and AGAIN,
+ * when a read was first; with rearm_us one with AGAIN for each round in which
+ * it was accessed again. A present page's record is appended at the access, with the node that served it. The record of
  * an access that the kernel had to resolve (a birth; a page in swap or under
  * migration) follows when the epoch ends, with the node the page has then, 255
  * when it is gone or the zero page. So the log is not ordered by epoch.
+ * A page of an armed range that has no record was not accessed in the epoch. A
+ * page that somebody else un-armed (mprotect, migration, a collapse, mremap) or
+ * that cannot be armed (the zero page, pages that are not anonymous) is logged
+ * as UNKNOWN when the epoch ends, unless an access was seen; UNKNOWN and AGAIN,
+ * with precise writes only: an access was seen, but a later write may have been
+ * missed. It is armed again for the next epoch, or logged as UNKNOWN once more.
+ * Excepted are accesses by others than the CPU in user mode or in copies to and
+ * from user space: direct I/O and process_vm_readv() reach a page without a fault.
  * Residency records carry the epoch that begins, one for each node with memory.
  */
 #define SENTINEL_LOG_OFFSET 4096
@@ -123,6 +156,9 @@ struct sentinel_log {
 /* sentinel_access.flags */
 #define SENTINEL_ACCESS_WRITE (1u << 0)
 #define SENTINEL_ACCESS_BIRTH (1u << 1) /* the page was absent (or the zero page, and written) */
+#define SENTINEL_ACCESS_UNKNOWN (1u << 2) /* no access seen, but one may have been missed */
+#define SENTINEL_ACCESS_AGAIN (1u << 3) /* not the page's first record in this epoch */
+#define SENTINEL_ACCESS_AGED (1u << 4) /* accessed since the last AGE, in whatever epoch */
 #define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* no access: page = number of resident pages on node */
 
 struct sentinel_access {
@@ -130,7 +166,7 @@ struct sentinel_access {
 	__u32 epoch;
 	__u8 node; /* of the page; 255: not known */
 	__u8 flags;
-	__u16 reserved;
+	__u16 more_pages; /* the record stands for so many pages after this one, too */
 };
 
 #endif

@@ -33,26 +33,29 @@ unsigned int sentinel_session_count(void)
 	return READ_ONCE(session_count);
 }
 
-/* The address space of a process, pinned; ERR_PTR(-ESRCH) when there is none. */
-static struct mm_struct *grab_mm(pid_t pid, pid_t *tgid)
+/* Pins the address space of a process and registers with its MMU notifiers. */
+static int watch_mm(struct sentinel_session *s, pid_t pid)
 {
 	struct mm_struct *mm = NULL;
 	struct task_struct *task;
 	struct pid *ref;
+	int ret;
 
 	ref = find_get_pid(pid);
 	task = get_pid_task(ref, PIDTYPE_PID);
 	put_pid(ref);
 	if (task) {
-		*tgid = task_tgid_nr(task);
+		s->tgid = task_tgid_nr(task);
 		mm = get_task_mm(task);
 		put_task_struct(task);
 	}
 	if (!mm)
-		return ERR_PTR(-ESRCH);
+		return -ESRCH;
 	mmgrab(mm);
+	s->mm = mm;
+	ret = sentinel_notify_register(s);
 	mmput_async(mm);
-	return mm;
+	return ret;
 }
 
 static int publish(struct sentinel_session *s)
@@ -103,15 +106,16 @@ struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *a
 	ret = sentinel_log_create(s, attach->log_records);
 	if (ret)
 		goto fail;
-	s->mm = grab_mm(attach->pid, &s->tgid);
-	if (IS_ERR(s->mm)) {
-		ret = PTR_ERR(s->mm);
-		s->mm = NULL;
-		goto fail;
-	}
-	ret = publish(s);
+	s->precise_writes = attach->flags & SENTINEL_ATTACH_PRECISE_WRITE;
+	ret = watch_mm(s, attach->pid);
 	if (ret)
 		goto fail;
+	ret = publish(s);
+	if (ret) {
+		sentinel_notify_unregister(s);
+		goto fail;
+	}
+	sentinel_rearm_start(s, attach->rearm_us);
 	return s;
 fail:
 	destroy(s);
@@ -146,6 +150,7 @@ void sentinel_session_leave(struct sentinel_session *s)
  */
 void sentinel_session_end(struct sentinel_session *s)
 {
+	sentinel_rearm_stop(s);
 	mutex_lock(&s->control);
 	if (s->ended)
 		goto out;
@@ -161,6 +166,7 @@ void sentinel_session_end(struct sentinel_session *s)
 	WRITE_ONCE(session_count, session_count - 1);
 	mutex_unlock(&sessions_mutex);
 	synchronize_rcu();
+	sentinel_notify_unregister(s);
 
 	INIT_LIST_HEAD(&s->dirty);
 	sentinel_area_drop_all(s);

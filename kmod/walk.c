@@ -25,15 +25,10 @@ bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	return true;
 }
 
-/*
- * Calls visit for each page table that holds anything of [start, end) in fit
- * VMAs; mmap_lock is held. Empty upper levels are stepped over at once.
- */
-typedef int (*visit_t)(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
-		       unsigned long start, unsigned long end, u64 *count);
-
-static int visit_tables(struct sentinel_session *s, struct sentinel_area *area, unsigned long start,
-			unsigned long end, visit_t visit, u64 *count)
+/* Empty upper levels are stepped over at once. */
+int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area,
+			  unsigned long start, unsigned long end, sentinel_visit_t visit,
+			  u64 *count)
 {
 	struct vm_area_struct *vma;
 	unsigned long next;
@@ -68,6 +63,31 @@ struct arm_count {
 	u64 settled; /* armed before, or accessed in this epoch and armed with the next */
 };
 
+static void arm_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned long start,
+		     unsigned long end, struct arm_count *pages)
+{
+	unsigned int nr = sentinel_page_nr(start);
+	unsigned int count = (end - start) >> PAGE_SHIFT;
+	spinlock_t *ptl;
+	pmd_t *pmd = sentinel_chunk_huge_lock(s, chunk, &ptl);
+	bool armed = false, done = false;
+
+	if (pmd) {
+		if (test_bit(nr, chunk->touched))
+			done = true;
+		else
+			armed = sentinel_huge_arm(s, chunk, pmd);
+		done |= chunk->huge_armed;
+		spin_unlock(ptl);
+	}
+	if (armed)
+		pages->armed += count;
+	else if (done)
+		pages->settled += count;
+	else
+		sentinel_note_unwatched(s, chunk, nr, nr + count);
+}
+
 static int arm_table(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
 		     unsigned long start, unsigned long end, u64 *count)
 {
@@ -81,15 +101,25 @@ static int arm_table(struct sentinel_session *s, struct sentinel_area *area, pmd
 	if (!chunk)
 		return -ENOMEM;
 	ptep = sentinel_pte_lock(s->mm, pmd, start, &ptl);
-	if (!ptep)
+	if (!ptep) {
+		arm_huge(s, chunk, start, end, pages);
 		return 0;
+	}
 	for (; start < end; start += PAGE_SIZE, nr++, ptep++) {
-		if (test_bit(nr, chunk->touched))
+		pte_t pte = READ_ONCE(*ptep);
+
+		if (test_bit(nr, chunk->touched)) {
 			pages->settled++;
-		else if (sentinel_arm_page(s, chunk, nr, ptep))
+			continue;
+		}
+		if (test_bit(nr, chunk->armed) && !pte_protnone(pte))
+			sentinel_note_gap(s, chunk, nr);
+		if (sentinel_arm_page(s, chunk, nr, ptep))
 			pages->armed++;
-		else if (test_bit(nr, chunk->armed) && pte_protnone(READ_ONCE(*ptep)))
+		else if (test_bit(nr, chunk->armed))
 			pages->settled++;
+		else if (!pte_none(pte))
+			sentinel_note_unwatched(s, chunk, nr, nr + 1);
 	}
 	spin_unlock(ptl);
 	return 0;
@@ -107,7 +137,7 @@ int sentinel_arm(struct sentinel_session *s, struct sentinel_area *area,
 	if (ret)
 		return ret;
 	inc_tlb_flush_pending(s->mm);
-	ret = visit_tables(s, area, range->start, end, arm_table, &pages.armed);
+	ret = sentinel_visit_tables(s, area, range->start, end, arm_table, &pages.armed);
 	if (pages.armed)
 		sentinel_flush_tlb(s->mm);
 	dec_tlb_flush_pending(s->mm);
@@ -128,8 +158,9 @@ static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 	pte_t *table;
 	u64 done = 0;
 
+	done = sentinel_huge_disarm(s, chunk);
 	if (find_next_bit(chunk->armed, last, first) >= last)
-		return 0;
+		return done;
 	table = sentinel_chunk_lock(s, chunk, &ptl);
 	for (nr = first; (nr = find_next_bit(chunk->armed, last, nr)) < last; nr++) {
 		unsigned long address = chunk->base + ((unsigned long)nr << PAGE_SHIFT);
@@ -141,7 +172,7 @@ static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 			vma = find_vma(s->mm, address);
 		if (!vma || address < vma->vm_start || !sentinel_vma_fit(vma))
 			continue; /* PROT_NONE for a reason of its own now */
-		sentinel_pte_restore(vma, &table[nr], false);
+		sentinel_pte_restore(vma, &table[nr], false, true);
 		done++;
 	}
 	if (table)
@@ -225,6 +256,6 @@ void sentinel_count_resident(struct sentinel_session *s)
 
 	memset(s->resident, 0, nr_node_ids * sizeof(*s->resident));
 	for (i = 0; table && i < table->count; i++)
-		visit_tables(s, table->area[i], table->area[i]->start, table->area[i]->end,
-			     count_table, s->resident);
+		sentinel_visit_tables(s, table->area[i], table->area[i]->start, table->area[i]->end,
+				      count_table, s->resident);
 }

@@ -44,6 +44,8 @@ class SamplerStats:
     lost: int
     armed_pages: int
     passed_on: int
+    unarmed: int
+    rearms: int
 
 
 class PageSampler:
@@ -76,13 +78,26 @@ class PageSampler:
             self.close()
             raise
 
-    def attach(self, pid: int, log_records: int = 1 << 20) -> None:
+    def attach(
+        self,
+        pid: int,
+        log_records: int = 1 << 20,
+        precise_writes: bool = False,
+        rearm_us: int = 0,
+    ) -> None:
         """Bind the session to a process and map its log of log_records (a power of two).
 
+        precise_writes: log a write that follows a read in its epoch, at the price of a second
+        fault. rearm_us: log up to one access in so many microseconds (>= 1000), not one an epoch.
         The caller holds a pidfd and checks it afterwards. SentinelError:
         no-such-process, not-permitted, wrong-state (attached already), failed.
         """
-        attach = uapi.Attach(pid=pid, log_records=log_records)
+        attach = uapi.Attach(
+            pid=pid,
+            log_records=log_records,
+            flags=uapi.ATTACH_PRECISE_WRITE if precise_writes else 0,
+            rearm_us=rearm_us,
+        )
         try:
             fcntl.ioctl(self._fd, uapi.IOC_ATTACH, attach)
         except OSError as error:
@@ -108,6 +123,13 @@ class PageSampler:
     def disarm(self, start: int, length_bytes: int) -> RangeResult:
         """Make pages ordinary; epochs leave them alone until they are armed again."""
         return self._range(uapi.IOC_DISARM, start, length_bytes)
+
+    def age(self, start: int, length_bytes: int) -> RangeResult:
+        """Log as AGED the pages accessed since the last call, by the CPU's accessed bits.
+
+        It costs no faults but tells no epoch, and makes pages look colder to the kernel's reclaim.
+        """
+        return self._range(uapi.IOC_AGE, start, length_bytes)
 
     def epoch_fd(self) -> int:
         """A new descriptor with which the process itself, and only it, begins epochs."""
@@ -139,6 +161,8 @@ class PageSampler:
             lost=answer.lost,
             armed_pages=answer.armed_pages,
             passed_on=answer.passed_on,
+            unarmed=answer.unarmed,
+            rearms=answer.rearms,
         )
 
     def drain(self) -> npt.NDArray[np.void]:

@@ -31,13 +31,21 @@ RECORD_DTYPE = np.dtype(
 """One ring record of the shim; 32 bytes."""
 
 SAMPLE_DTYPE = np.dtype(
-    [("page", "<u8"), ("epoch", "<u4"), ("node", "u1"), ("flags", "u1"), ("reserved", "<u2")]
+    [("page", "<u8"), ("epoch", "<u4"), ("node", "u1"), ("flags", "u1"), ("more_pages", "<u2")]
 )
 """One record of the module's access log; 16 bytes."""
 
 ACCESS_WRITE = 1
 ACCESS_BIRTH = 2
+ACCESS_UNKNOWN = 4
+"""No access was seen, but one may have been missed, in this page and more_pages after it."""
+ACCESS_AGAIN = 8
+"""Not the page's first record in its epoch."""
+ACCESS_AGED = 16
+"""The CPU has marked the page, and more_pages after it, as accessed since the last age()."""
 ACCESS_RESIDENCY = 128
+NO_ACCESS = ACCESS_UNKNOWN | ACCESS_AGED | ACCESS_RESIDENCY
+"""Records with any of these flags are no access of an epoch."""
 
 OP_ACCESS_DTYPE = np.dtype(
     [("time_ns", "<u8"), ("address", "<u8"), ("bytes", "<u8"), ("write", "?"), ("estimated", "?")]

@@ -9,10 +9,20 @@ from __future__ import annotations
 
 import ctypes
 
-VERSION = 1
+VERSION = 2
 
 FEATURE_SKIP = 1 << 0
 FEATURE_BIRTHS = 1 << 1
+FEATURE_UNKNOWN = 1 << 2
+FEATURE_PRECISE_WRITE = 1 << 3
+FEATURE_REARM = 1 << 4
+FEATURE_AGE = 1 << 5
+FEATURE_HUGE = 1 << 6
+
+ATTACH_PRECISE_WRITE = 1 << 0
+
+REARM_US_MIN = 1000
+REARM_US_MAX = 10_000_000
 
 EPOCH_RESIDENCY = 1 << 0
 
@@ -40,7 +50,9 @@ class Attach(ctypes.Structure):
         ("pid", ctypes.c_int32),
         ("flags", ctypes.c_uint32),
         ("log_records", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 4),
+        ("rearm_us", ctypes.c_uint32),
+        ("reserved32", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint64 * 3),
     )
 
 
@@ -76,7 +88,9 @@ class Stats(ctypes.Structure):
         ("lost", ctypes.c_uint64),
         ("armed_pages", ctypes.c_uint64),
         ("passed_on", ctypes.c_uint64),
-        ("reserved", ctypes.c_uint64 * 11),
+        ("unarmed", ctypes.c_uint64),
+        ("rearms", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 9),
     )
 
 
@@ -116,3 +130,4 @@ IOC_DISARM = _ioc(_READ | _WRITE, 0x05, Range)
 IOC_EPOCH = _ioc(_READ | _WRITE, 0x06, Epoch)
 IOC_EPOCH_FD = _ioc(_READ, 0x07, EpochFd)
 IOC_STATS = _ioc(_READ, 0x08, Stats)
+IOC_AGE = _ioc(_READ | _WRITE, 0x09, Range)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.errors import SentinelError
-from sentineld.observe.model import ACCESS_RESIDENCY, ACCESS_WRITE, Records
+from sentineld.observe.model import ACCESS_WRITE, NO_ACCESS, Records
 from sentineld.profile.circle import Circle, circle, peak_bytes
 from sentineld.profile.model import ACCESS_DTYPE, Profile
 from sentineld.profile.steps import Step, boundary_records
@@ -157,7 +157,7 @@ def _join_samples(
         raise SentinelError(
             "failed", f"step {step.number} passed boundaries without an epoch", "sample another"
         )
-    accessed = samples[(samples["flags"] & ACCESS_RESIDENCY) == 0]
+    accessed = samples[(samples["flags"] & NO_ACCESS) == 0]
     epoch = accessed["epoch"].astype(np.int64)
     stretch = np.searchsorted(epochs, epoch, side="right") - 1
     end = step.end_epoch or np.iinfo(np.int64).max

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.observe.model import ACCESS_RESIDENCY
+from sentineld.observe.model import ACCESS_AGAIN, ACCESS_RESIDENCY, ACCESS_UNKNOWN, NO_ACCESS
 from sentineld.tiers import Tiers
 
 
@@ -30,14 +30,17 @@ class StretchMeter:
 
 @dataclass(frozen=True)
 class StepMeter:
-    """One step of the meter. page_touches[k]: how many pages were touched in exactly k stretches;
-    from it follows what the best fixed placement of so many pages would have served."""
+    """One step of the meter. unknown_node: accesses of which the node is not known; unknown_pages:
+    page x stretch pairs outside accesses, of which it is not known whether they were one.
+    page_touches[k]: how many pages were touched in exactly k stretches; from it follows what the
+    best fixed placement of so many pages would have served."""
 
     step: int
     time_ns: int
     accesses: int
     fast_accesses: int
     unknown_node: int
+    unknown_pages: int
     charged_bytes_max: int
     moved_bytes: int
     late_moves: int
@@ -80,7 +83,9 @@ def meter_step(
     tier = tier_of_node[samples["node"]]
 
     residency = (samples["flags"] & ACCESS_RESIDENCY) != 0
-    accesses = inside & ~residency
+    unknown = inside & ((samples["flags"] & ACCESS_UNKNOWN) != 0)
+    again = (samples["flags"] & ACCESS_AGAIN) != 0
+    accesses = inside & ((samples["flags"] & NO_ACCESS) == 0) & ~again
     resident = np.zeros((count, len(tiers.tiers)), np.int64)
     known = inside & residency & (tier >= 0)
     np.add.at(
@@ -98,6 +103,7 @@ def meter_step(
         accesses=int(total.sum()),
         fast_accesses=int(fast.sum()),
         unknown_node=int(np.count_nonzero(accesses & (tier < 0))),
+        unknown_pages=int((samples["more_pages"][unknown & ~again].astype(np.int64) + 1).sum()),
         charged_bytes_max=int(resident[:, 0].max(initial=0)) + unmanaged_fast_bytes,
         moved_bytes=moved_bytes,
         late_moves=late_moves,

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Occupies a node's memory until only so much is left for a training process.
 
-    python3 -m tests.demo.balloon --node 0 --leave BYTES
+    python3 -m tests.demo.balloon --node 0
 
-It takes locked memory bound to the node until the node's free memory above the
-high watermarks is what --leave says, prints one JSON line about what it reached
-and holds it until its standard input ends.
+For each line of its standard input, a number of bytes, it takes locked memory bound
+to the node (or gives some back) until the node's free memory above the high watermarks
+is so much, and prints one JSON line about what it reached. It holds the memory until
+its standard input ends.
 """
 
 from __future__ import annotations
@@ -54,17 +55,16 @@ def _check(status: int, what: str) -> None:
         raise OSError(error, f"{what}: {os.strerror(error)}")
 
 
-def inflate(node: int, leave_bytes: int) -> list[mmap.mmap]:
-    """Occupy memory until leave_bytes are free above the node's high watermarks.
+def inflate(held: list[mmap.mmap], node: int, leave_bytes: int) -> None:
+    """Change what is held until leave_bytes are free above the node's high watermarks.
 
-    Steps grow smaller towards the goal; the last one may be given back. Raises
+    Steps grow smaller towards the goal; the last ones may be given back. Raises
     RuntimeError where the goal is not reached within the tolerance.
     """
-    held: list[mmap.mmap] = []
     for _ in range(ROUNDS_MAX):
         excess = free_above_high_bytes(node) - leave_bytes
         if abs(excess) <= TOLERANCE_BYTES:
-            return held
+            return
         if excess < 0:
             if not held:
                 break
@@ -79,21 +79,20 @@ def inflate(node: int, leave_bytes: int) -> list[mmap.mmap]:
 
 
 def main() -> None:
-    """Inflate, say so, hold."""
+    """Inflate as told, say so, hold."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--node", type=int, required=True)
-    parser.add_argument("--leave", type=int, required=True, metavar="BYTES")
     options = parser.parse_args()
-    begin = time.monotonic()
-    held = inflate(options.node, options.leave)
-    left = free_above_high_bytes(options.node)
-    told = {
-        "held_bytes": sum(len(memory) for memory in held),
-        "left_bytes": left,
-        "seconds": round(time.monotonic() - begin, 2),
-    }
-    print(json.dumps(told), flush=True)
-    sys.stdin.read()
+    held: list[mmap.mmap] = []
+    for line in sys.stdin:
+        begin = time.monotonic()
+        inflate(held, options.node, int(line))
+        told = {
+            "held_bytes": sum(len(memory) for memory in held),
+            "left_bytes": free_above_high_bytes(options.node),
+            "seconds": round(time.monotonic() - begin, 2),
+        }
+        print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

@@ -71,9 +71,13 @@ def ask(event: str, **values: Any) -> str:
 
 @contextlib.contextmanager
 def importing(policy: str, prefix: tuple[str, ...] = ()) -> Iterator[Trainer]:
-    """A trainer that is about to import; killed in the end."""
+    """A trainer that is about to import; killed in the end.
+
+    It imports on the slow node, so that it takes no fast memory from a trainer that runs beside it.
+    """
     trainer = Trainer(policy, prefix)
     try:
+        memory.confine(trainer.pid, SLOW_NODE)
         yield trainer
     finally:
         trainer.kill()
@@ -82,27 +86,46 @@ def importing(policy: str, prefix: tuple[str, ...] = ()) -> Iterator[Trainer]:
 def attach(trainer: Trainer, fast: str) -> None:
     """Attach after its imports; it has built nothing yet. The policy is its name."""
     trainer.wait_imported()
+    memory.free_to_choose(trainer.pid)
     control.attach(trainer.pid, trainer.name, fast)
     say(f"{trainer.name}: imported and attached")
 
 
-@contextlib.contextmanager
-def balloon(leave_bytes: int) -> Iterator[dict[str, Any]]:
-    """Node 0 occupied but for so many bytes; gives what was reached."""
-    command = [*ON_SLOW_NODE, sys.executable, "-m", "tests.demo.balloon"]
-    command += ["--node", str(FAST_NODE), "--leave", str(leave_bytes)]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
+class Balloon:
+    """Occupies node 0 but for so many bytes; a program of its own, that it may be killed."""
+
+    def __init__(self) -> None:
+        command = [*ON_SLOW_NODE, sys.executable, "-m", "tests.demo.balloon"]
+        self._process = subprocess.Popen(
+            [*command, "--node", str(FAST_NODE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """Of the program."""
+        return self._process.pid
+
+    def leave(self, leave_bytes: int) -> dict[str, Any]:
+        """Inflate or deflate; what was reached."""
+        process = self._process
+        assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
+        print(leave_bytes, file=process.stdin, flush=True)
         line = process.stdout.readline()
         if not line:
             raise RuntimeError(f"balloon: {process.stderr.read()}")
-        yield json.loads(line)
-    finally:
-        process.communicate()
+        told: dict[str, Any] = json.loads(line)
+        say(f"{told['left_bytes'] / 2**20:.1f} MiB left on node {FAST_NODE}")
+        return told
+
+    def end(self) -> None:
+        """Give all back."""
+        self._process.communicate()
 
 
 def warm_page_cache() -> None:
@@ -204,15 +227,18 @@ def settle(trainer: Trainer, peak_bytes: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def limited(trainer: Trainer, budget_bytes: int) -> Iterator[dict[str, Any]]:
+def limited(trainer: Trainer, budget_bytes: int) -> Iterator[tuple[Balloon, dict[str, Any]]]:
     """Let the trainer build its model once node 0 has room for the budget and the reserve alone."""
     memory.drop_caches()
     warm_page_cache()
     memory.clear_node(FAST_NODE, SLOW_NODE)
-    with balloon(budget_bytes + RESERVE_BYTES) as held:
-        say(f"{trainer.name}: {held['left_bytes'] / 2**20:.1f} MiB left on node {FAST_NODE}")
+    balloon = Balloon()
+    try:
+        held = balloon.leave(budget_bytes + RESERVE_BYTES)
         trainer.go()
-        yield held
+        yield balloon, held
+    finally:
+        balloon.end()
 
 
 def run_first_touch(trainer: Trainer, held: dict[str, Any]) -> None:
@@ -224,8 +250,14 @@ def run_first_touch(trainer: Trainer, held: dict[str, Any]) -> None:
     result("first-touch", trainer, metered, seconds, balloon=held)
 
 
-def run_kernel_tiering(trainer: Trainer, held: dict[str, Any], peak_bytes: int) -> None:
+def run_kernel_tiering(
+    trainer: Trainer, balloon: Balloon, budget_bytes: int, peak_bytes: int
+) -> None:
     """In the same process, from first-touch's placement."""
+    # The kernel demotes what is not tensors, too: without this it would have more than the budget.
+    memory.clear_node(FAST_NODE, SLOW_NODE, but_pids=(trainer.pid, balloon.pid))
+    taken_bytes = memory.bytes_on_node(trainer.pid, FAST_NODE)
+    held = balloon.leave(max(0, budget_bytes - taken_bytes))
     memory.set_kernel_tiering(True)
     switches = memory.kernel_tiering()
     try:
@@ -287,26 +319,24 @@ def run_both_unlimited() -> int:
 def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
     """First-touch, kernel tiering and sentineld. Gives the losses of a run without any of these.
 
-    All of them import before a balloon is there: what a process imports while the kernel's tiering
-    is metered would take fast memory from it. The unmanaged run has the other CPU.
+    What can run on the other CPU does: that run beside first-touch, and then sentineld's imports.
     """
     with contextlib.ExitStack() as stack:
         first_touch = stack.enter_context(importing("first-touch"))
-        planned = stack.enter_context(importing("sentinel"))
         unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False, steps=UNMANAGED_STEPS)
         stack.callback(unmanaged.kill)
         attach(first_touch, str(budget_bytes))
-        planned.wait_imported()
         unmanaged.wait_imported()
-        with limited(first_touch, budget_bytes) as held:
+        with limited(first_touch, budget_bytes) as (balloon, held):
             unmanaged.go()
             run_first_touch(first_touch, held)
             say("the kernel's tiering takes over")
-            run_kernel_tiering(first_touch, held, peak_bytes)
+            planned = stack.enter_context(importing("sentinel"))
+            run_kernel_tiering(first_touch, balloon, budget_bytes, peak_bytes)
         first_touch.kill()
         unmanaged.join(timeout_s=300)
         attach(planned, str(budget_bytes))
-        with limited(planned, budget_bytes) as held:
+        with limited(planned, budget_bytes) as (_, held):
             run_sentinel(planned, held)
         return unmanaged.losses
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ PAGE_BYTES = 4096
 _SYS_MIGRATE_PAGES = 256  # x86-64
 _libc = ctypes.CDLL(None, use_errno=True)
 
+_CGROUPS = Path("/sys/fs/cgroup")
 _VM = Path("/proc/sys/vm")
 _NUMA_BALANCING = Path("/proc/sys/kernel/numa_balancing")
 _DEMOTION = Path("/sys/kernel/mm/numa/demotion_enabled")
@@ -98,8 +100,22 @@ def fix_reserve() -> None:
     _VM.joinpath("percpu_pagelist_high_fraction").write_text(str(CPU_LISTS_FRACTION))
 
 
-def clear_node(node: int, to_node: int) -> None:
-    """Move what all processes have on a node elsewhere, as far as it can be moved.
+def confine(pid: int, node: int) -> None:
+    """Let a process take memory from one node alone, by a cpuset, until free_to_choose()."""
+    group = _CGROUPS / "sentineld-demo"
+    (_CGROUPS / "cgroup.subtree_control").write_text("+cpuset")
+    group.mkdir(exist_ok=True)
+    (group / "cpuset.mems").write_text(str(node))
+    (group / "cgroup.procs").write_text(str(pid))
+
+
+def free_to_choose(pid: int) -> None:
+    """Let a process take memory from all nodes again; what it has stays where it is."""
+    (_CGROUPS / "cgroup.procs").write_text(str(pid))
+
+
+def clear_node(node: int, to_node: int, but_pids: tuple[int, ...] = ()) -> None:
+    """Move what all processes but a few have on a node elsewhere, as far as it can be moved.
 
     Else a kernel that demotes their cold pages would free more of the node than a balloon has
     left, and give the room to tensors.
@@ -107,6 +123,8 @@ def clear_node(node: int, to_node: int) -> None:
     masks = [ctypes.byref(ctypes.c_ulong(1 << bit)) for bit in (node, to_node)]
     bits = ctypes.c_ulong(8 * ctypes.sizeof(ctypes.c_ulong))
     for process in Path("/proc").glob("[0-9]*"):
+        if int(process.name) in but_pids:
+            continue
         # a kernel thread has no memory, and another may be gone: neither matters
         _libc.syscall(_SYS_MIGRATE_PAGES, ctypes.c_int(int(process.name)), bits, *masks)
 
@@ -161,14 +179,22 @@ def _told_nohuge(smaps: str) -> Iterator[tuple[int, int]]:
 def tensor_bytes_by_node(pid: int) -> dict[int, int]:
     """Resident bytes of a process's tensor memory by node, as the kernel counts them."""
     ranges = tensor_ranges(pid)
-    by_node: dict[int, int] = {}
+    by_node: Counter[int] = Counter()
+    for start, node, size_bytes in _mapped(pid):
+        if any(begin <= start < end for begin, end in ranges):
+            by_node[node] += size_bytes
+    return dict(by_node)
+
+
+def bytes_on_node(pid: int, node: int) -> int:
+    """Resident bytes of a process on a node, tensors or not."""
+    return sum(size_bytes for _, on, size_bytes in _mapped(pid) if on == node)
+
+
+def _mapped(pid: int) -> Iterator[tuple[int, int, int]]:
+    """Start, node and resident bytes of each mapping on each node (/proc/PID/numa_maps)."""
     for line in Path(f"/proc/{pid}/numa_maps").read_text().splitlines():
         words = line.split()
-        start = int(words[0], 16)
-        if not any(begin <= start < end for begin, end in ranges):
-            continue
         for word in words[2:]:
             if match := re.fullmatch(r"N(\d+)=(\d+)", word):
-                node = int(match[1])
-                by_node[node] = by_node.get(node, 0) + int(match[2]) * PAGE_BYTES
-    return by_node
+                yield int(words[0], 16), int(match[1]), int(match[2]) * PAGE_BYTES

@@ -12,7 +12,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.observe.model import ACCESS_RESIDENCY, ACCESS_WRITE, RECORD_DTYPE, SAMPLE_DTYPE
+from sentineld.observe.model import (
+    ACCESS_AGAIN,
+    ACCESS_RESIDENCY,
+    ACCESS_UNKNOWN,
+    ACCESS_WRITE,
+    RECORD_DTYPE,
+    SAMPLE_DTYPE,
+)
 from sentineld.profile.meter import meter_step
 from sentineld.tiers import Tier, Tiers
 
@@ -34,7 +41,10 @@ def step() -> tuple[np.ndarray, np.ndarray]:
             (1, 11, 0, 0, 0),
             (1, 11, 0, ACCESS_RESIDENCY, 0),
             (2, 11, 1, ACCESS_RESIDENCY, 0),
+            (5, 11, 255, ACCESS_UNKNOWN, 3),  # un-armed by others, and three pages after it
             (1, 12, 1, 0, 0),
+            (1, 12, 0, ACCESS_WRITE | ACCESS_AGAIN, 0),  # the same page's later write
+            (1, 12, 255, ACCESS_UNKNOWN | ACCESS_AGAIN, 0),
             (2, 12, 255, 0, 0),  # the module could not tell
             (1, 12, 0, ACCESS_RESIDENCY, 0),
             (2, 12, 1, ACCESS_RESIDENCY, 0),
@@ -49,6 +59,7 @@ def test_the_meter_counts_pages_by_stretch_and_tier() -> None:
     boundaries, samples = step()
     metered = meter_step(5, boundaries, samples, TIERS, 4096, 1000, 8192, 1)
     assert (metered.accesses, metered.fast_accesses, metered.unknown_node) == (5, 2, 1)
+    assert metered.unknown_pages == 4
     assert metered.fast_share == 0.4
     assert metered.charged_bytes_max == 2 * 4096 + 1000
     assert [s.accesses for s in metered.stretches] == [2, 1, 2]

@@ -30,6 +30,11 @@ PLAIN = [
     "close",
     "kill",
     "end",
+    "unknown",
+    "moved",
+    "writes",
+    "again",
+    "age",
     "stress",
 ]
 SPECIAL = ["swap", "tracepoint", "unhooked"]

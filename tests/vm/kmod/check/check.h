@@ -62,10 +62,12 @@ struct sampler {
 };
 
 int device_open(void);
-int attach(int fd, pid_t pid, uint64_t records); /* 0 or -errno, as the next two */
+int attach(int fd, pid_t pid, uint64_t records); /* 0 or -errno, as the next three */
+int attach_as(int fd, struct sentinel_attach how);
 int range_call(int fd, unsigned long command, uint64_t start, uint64_t bytes, struct sentinel_range *out);
 int epoch_call(int fd, uint32_t flags, struct sentinel_epoch *out);
 struct sampler sampler_open(pid_t pid, uint64_t records);
+struct sampler sampler_open_as(struct sentinel_attach how);
 void sampler_close(struct sampler *sampler);
 void sampler_add(struct sampler *sampler, uint64_t start, uint64_t pages);
 struct sentinel_range sampler_arm(struct sampler *sampler, uint64_t start, uint64_t pages);
@@ -77,6 +79,8 @@ struct sentinel_stats sampler_stats(struct sampler *sampler);
 size_t sampler_drain(struct sampler *sampler, struct sentinel_access **out);
 /* Takes all records and counts those of pages in [address, address + pages), on NODE. */
 size_t sampler_count(struct sampler *sampler, uint64_t address, uint64_t pages, int node);
+/* Takes all records and counts pages with each combination of access flags: found[flags]. */
+void sampler_count_flags(struct sampler *sampler, uint64_t address, uint64_t pages, uint64_t found[32]);
 
 uint32_t mix(uint32_t a, uint32_t b); /* a hash: what the target does is a function of it */
 void move_to(pid_t pid, uint64_t address, uint64_t pages, int node);
@@ -91,6 +95,11 @@ void check_arguments(void);
 void check_log(void);
 void check_sparse(void);
 void check_huge(void);
+void check_unknown(void);
+void check_moved(void);
+void check_writes(void);
+void check_again(void);
+void check_age(void);
 void check_epoch_fd(void);
 void check_fork(void);
 void check_close(void);

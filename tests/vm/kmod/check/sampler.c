@@ -23,9 +23,12 @@ int device_open(void)
 
 int attach(int fd, pid_t pid, uint64_t records)
 {
-	struct sentinel_attach attach = {.pid = pid, .log_records = records};
+	return attach_as(fd, (struct sentinel_attach){.pid = pid, .log_records = records});
+}
 
-	return ioctl(fd, SENTINEL_IOC_ATTACH, &attach) ? -errno : 0;
+int attach_as(int fd, struct sentinel_attach how)
+{
+	return ioctl(fd, SENTINEL_IOC_ATTACH, &how) ? -errno : 0;
 }
 
 int range_call(int fd, unsigned long command, uint64_t start, uint64_t bytes, struct sentinel_range *out)
@@ -50,8 +53,14 @@ int epoch_call(int fd, uint32_t flags, struct sentinel_epoch *out)
 
 struct sampler sampler_open(pid_t pid, uint64_t records)
 {
-	struct sampler sampler = {.fd = device_open(), .records = records};
-	int ret = attach(sampler.fd, pid, records);
+	return sampler_open_as((struct sentinel_attach){.pid = pid, .log_records = records});
+}
+
+struct sampler sampler_open_as(struct sentinel_attach how)
+{
+	struct sampler sampler = {.fd = device_open(), .records = how.log_records};
+	uint64_t records = how.log_records;
+	int ret = attach_as(sampler.fd, how);
 
 	CHECK(!ret, "ATTACH: %s", strerror(-ret));
 	sampler.log = mmap(NULL, SENTINEL_LOG_OFFSET + records * sizeof(*sampler.ring),
@@ -149,6 +158,22 @@ size_t sampler_count(struct sampler *sampler, uint64_t address, uint64_t pages, 
 	}
 	free(records);
 	return count;
+}
+
+void sampler_count_flags(struct sampler *sampler, uint64_t address, uint64_t pages, uint64_t found[32])
+{
+	struct sentinel_access *records;
+	size_t total = sampler_drain(sampler, &records);
+
+	memset(found, 0, 32 * sizeof(*found));
+	for (size_t i = 0; i < total; i++) {
+		for (uint64_t page = records[i].page; page <= records[i].page + records[i].more_pages;
+		     page++) {
+			if (page - address / PAGE < pages)
+				found[records[i].flags & 31]++;
+		}
+	}
+	free(records);
 }
 
 uint32_t mix(uint32_t a, uint32_t b)

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What an epoch is told of a page: it was accessed, or its arming may have been taken. */
+#include "sentinel.h"
+
+/* Has the next epoch advance look at the chunk; s->lock is held. */
+void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chunk)
+{
+	if (chunk->queued)
+		return;
+	chunk->queued = true;
+	chunk->epoch = s->epoch;
+	list_add_tail(&chunk->dirty, &s->dirty);
+}
+
+/*
+ * Notes an access to a present page and completes its flags. The epoch is the
+ * chunk's, not the session's: an access that comes between the start of an epoch
+ * and the chunk's turn in re-arming still belongs to the ended one, so that no
+ * page is recorded twice in one. Returns the record's epoch, 0 when nothing was
+ * to be recorded.
+ */
+u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
+		      bool was_armed, u8 node, u8 *flags)
+{
+	bool first, first_write;
+	u32 epoch = 0;
+
+	spin_lock(&s->lock);
+	if (!test_bit(nr, chunk->active))
+		goto out;
+	first = !__test_and_set_bit(nr, chunk->touched);
+	first_write = (*flags & SENTINEL_ACCESS_WRITE) && !__test_and_set_bit(nr, chunk->written);
+	/* armed although touched: by a round of re-arming, or it was hit while its epoch began */
+	if (!first && !(was_armed && s->rearm_period) && !(first_write && s->precise_writes))
+		goto out;
+	sentinel_chunk_queue(s, chunk);
+	epoch = chunk->epoch;
+	if (first)
+		s->hits++;
+	else
+		*flags |= SENTINEL_ACCESS_AGAIN;
+	sentinel_log_append(s, (struct sentinel_access){
+				       .page = (chunk->base >> PAGE_SHIFT) + nr,
+				       .epoch = epoch,
+				       .node = node,
+				       .flags = *flags,
+			       });
+out:
+	spin_unlock(&s->lock);
+	return epoch;
+}
+
+/*
+ * Notes an access that the kernel is about to resolve (a first touch, a page
+ * in swap or under migration): its node is not known before the epoch ends.
+ */
+void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
+			bool born, bool write)
+{
+	spin_lock(&s->lock);
+	if (!test_bit(nr, chunk->active))
+		goto out;
+	if (!__test_and_set_bit(nr, chunk->touched)) {
+		sentinel_chunk_queue(s, chunk);
+		__set_bit(nr, chunk->late);
+		if (born) {
+			__set_bit(nr, chunk->born);
+			s->births++;
+		} else {
+			s->hits++;
+		}
+	}
+	if (write)
+		__set_bit(nr, chunk->written);
+out:
+	spin_unlock(&s->lock);
+}
+
+/* Notes an access to a huge page, which is one to all watched pages of the chunk. */
+void sentinel_note_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, bool was_armed,
+			u8 node, bool write)
+{
+	DECLARE_BITMAP(pages, SENTINEL_CHUNK_PAGES);
+	u8 flags = write ? SENTINEL_ACCESS_WRITE : 0;
+	unsigned int first, last;
+
+	spin_lock(&s->lock);
+	bitmap_andnot(pages, chunk->active, chunk->touched, SENTINEL_CHUNK_PAGES);
+	if (bitmap_empty(pages, SENTINEL_CHUNK_PAGES)) {
+		bitmap_andnot(pages, chunk->active, chunk->written, SENTINEL_CHUNK_PAGES);
+		if (was_armed && s->rearm_period)
+			bitmap_copy(pages, chunk->active, SENTINEL_CHUNK_PAGES);
+		else if (!write || !s->precise_writes)
+			bitmap_zero(pages, SENTINEL_CHUNK_PAGES);
+		flags |= SENTINEL_ACCESS_AGAIN;
+	}
+	bitmap_or(chunk->touched, chunk->touched, pages, SENTINEL_CHUNK_PAGES);
+	if (write)
+		bitmap_or(chunk->written, chunk->written, pages, SENTINEL_CHUNK_PAGES);
+	for_each_set_bitrange(first, last, pages, SENTINEL_CHUNK_PAGES)
+	{
+		sentinel_chunk_queue(s, chunk);
+		s->hits++;
+		sentinel_log_append(s, (struct sentinel_access){
+					       .page = (chunk->base >> PAGE_SHIFT) + first,
+					       .epoch = chunk->epoch,
+					       .node = node,
+					       .flags = flags,
+					       .more_pages = last - first - 1,
+				       });
+	}
+	spin_unlock(&s->lock);
+}
+
+void sentinel_note_passed_on(struct sentinel_session *s)
+{
+	spin_lock(&s->lock);
+	s->passed_on++;
+	spin_unlock(&s->lock);
+}
+
+/* Pages first .. last - 1, where watched, are not absent and not armed: the next epoch looks. */
+void sentinel_note_unwatched(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			     unsigned int first, unsigned int last)
+{
+	DECLARE_BITMAP(pages, SENTINEL_CHUNK_PAGES) = {};
+
+	spin_lock(&s->lock);
+	bitmap_set(pages, first, last - first);
+	if (bitmap_and(pages, pages, chunk->active, SENTINEL_CHUNK_PAGES)) {
+		bitmap_or(chunk->shaken, chunk->shaken, pages, SENTINEL_CHUNK_PAGES);
+		sentinel_chunk_queue(s, chunk);
+	}
+	spin_unlock(&s->lock);
+}
+
+/* A page is being armed that was armed before: in between an access may have been missed. */
+void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr)
+{
+	spin_lock(&s->lock);
+	__set_bit(nr, chunk->shaken);
+	__set_bit(nr, chunk->lost);
+	sentinel_chunk_queue(s, chunk);
+	spin_unlock(&s->lock);
+}
+
+/*
+ * One event may have un-armed pages first .. last - 1. After one event a page's
+ * PTE tells whether it was un-armed; after a second it may have been un-armed,
+ * accessed and then, say, unmapped.
+ */
+static void shake_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			unsigned int first, unsigned int last, bool lost)
+{
+	DECLARE_BITMAP(pages, SENTINEL_CHUNK_PAGES);
+	DECLARE_BITMAP(twice, SENTINEL_CHUNK_PAGES);
+
+	spin_lock(&s->lock);
+	bitmap_copy(pages, chunk->touched, SENTINEL_CHUNK_PAGES);
+	if (s->precise_writes)
+		bitmap_and(pages, pages, chunk->written, SENTINEL_CHUNK_PAGES);
+	bitmap_andnot(pages, chunk->active, pages, SENTINEL_CHUNK_PAGES);
+	bitmap_clear(pages, 0, first);
+	bitmap_clear(pages, last, SENTINEL_CHUNK_PAGES - last);
+	if (!bitmap_empty(pages, SENTINEL_CHUNK_PAGES)) {
+		if (lost)
+			bitmap_copy(twice, pages, SENTINEL_CHUNK_PAGES);
+		else
+			bitmap_and(twice, pages, chunk->shaken, SENTINEL_CHUNK_PAGES);
+		bitmap_or(chunk->lost, chunk->lost, twice, SENTINEL_CHUNK_PAGES);
+		bitmap_or(chunk->shaken, chunk->shaken, pages, SENTINEL_CHUNK_PAGES);
+		sentinel_chunk_queue(s, chunk);
+	}
+	spin_unlock(&s->lock);
+}
+
+static void shake_area(struct sentinel_session *s, struct sentinel_area *area, unsigned long start,
+		       unsigned long end, bool lost)
+{
+	unsigned long last = sentinel_chunk_index(area, end - 1);
+	unsigned long i;
+
+	for (i = sentinel_chunk_index(area, start); i <= last; i++) {
+		struct sentinel_chunk *chunk = smp_load_acquire(&area->chunk[i]);
+		unsigned long base;
+
+		/* where no chunk is, no page is; pages that come without a fault need one now */
+		if (!chunk && lost && test_bit(i, area->active)) {
+			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);
+			if (!chunk)
+				sentinel_note_lost(s);
+		}
+		if (!chunk)
+			continue;
+		base = chunk->base;
+		shake_chunk(s, chunk, start > base ? sentinel_page_nr(start) : 0,
+			    min((end - base) >> PAGE_SHIFT, SENTINEL_CHUNK_PAGES + 0UL), lost);
+	}
+}
+
+/*
+ * Somebody else is about to change the mapping of [start, end). lost: pages may
+ * come to be there that nobody armed.
+ */
+void sentinel_note_shaken(struct sentinel_session *s, unsigned long start, unsigned long end,
+			  bool lost)
+{
+	struct sentinel_areas *table;
+	unsigned int i;
+
+	rcu_read_lock();
+	table = rcu_dereference(s->areas);
+	for (i = 0; table && i < table->count && table->area[i]->start < end; i++) {
+		struct sentinel_area *area = table->area[i];
+
+		if (start < area->end)
+			shake_area(s, area, max(start, area->start), min(end, area->end), lost);
+	}
+	rcu_read_unlock();
+}

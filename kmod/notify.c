@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Who else changes the target's mappings. All that un-arms a page without a
+ * fault tells the MMU notifiers first, but for mremap(): of the place to which
+ * it moves pages it tells nobody, so its worker function is hooked.
+ */
+#include "sentinel.h"
+
+#include <linux/ftrace.h>
+#include <linux/sched/mm.h>
+
+static bool hooked; /* changed under the fault hook's mutex */
+
+static int range_start(struct mmu_notifier *notifier, const struct mmu_notifier_range *range)
+{
+	struct sentinel_session *s = container_of(notifier, struct sentinel_session, notifier);
+
+	atomic_inc(&s->invalidations);
+	switch (range->event) {
+	case MMU_NOTIFY_PROTECTION_PAGE: /* fork() write-protects, armed pages stay armed */
+	case MMU_NOTIFY_SOFT_DIRTY: /* so does clear_refs */
+		break;
+	default:
+		sentinel_note_shaken(s, range->start, range->end, false);
+	}
+	return 0;
+}
+
+static void range_end(struct mmu_notifier *notifier, const struct mmu_notifier_range *range)
+{
+	struct sentinel_session *s = container_of(notifier, struct sentinel_session, notifier);
+
+	atomic_dec(&s->invalidations);
+}
+
+static const struct mmu_notifier_ops notifier_ops = {
+	.invalidate_range_start = range_start,
+	.invalidate_range_end = range_end,
+};
+
+/* Takes mmap_lock for writing, so call it with no lock held; s->mm is alive. */
+int sentinel_notify_register(struct sentinel_session *s)
+{
+	s->notifier.ops = &notifier_ops;
+	return mmu_notifier_register(&s->notifier, s->mm);
+}
+
+/* Waits until no callback runs; also after the process's exit. */
+void sentinel_notify_unregister(struct sentinel_session *s)
+{
+	mmu_notifier_unregister(&s->notifier, s->mm);
+}
+
+/* Pages arrive at [new_addr, new_addr + len) with whatever protection they had. */
+static void pages_move(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
+		       struct ftrace_regs *fregs)
+{
+	struct pt_regs *regs = ftrace_get_regs(fregs);
+	struct sentinel_session *s;
+
+	if (!regs)
+		return;
+	rcu_read_lock();
+	s = sentinel_session_find(((struct vm_area_struct *)regs->dx)->vm_mm);
+	if (s)
+		sentinel_note_shaken(s, regs->cx, regs->cx + regs->r8, true);
+	rcu_read_unlock();
+}
+
+static struct ftrace_ops move_ops = {
+	.func = pages_move,
+	.flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_PERMANENT,
+};
+
+/* Without it all works but for pages that mremap() brings into an armed range. */
+void sentinel_notify_hook_attach(void)
+{
+	char function[] = SENTINEL_MOVE_PAGE_TABLES;
+
+	if (hooked || !*function || ftrace_set_filter(&move_ops, function, strlen(function), 1))
+		return;
+	hooked = !register_ftrace_function(&move_ops);
+}
+
+void sentinel_notify_hook_detach(void)
+{
+	if (hooked)
+		unregister_ftrace_function(&move_ops);
+	ftrace_free_filter(&move_ops);
+}
+
+bool sentinel_notify_hooked(void)
+{
+	return hooked;
+}

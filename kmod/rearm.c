@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * In-epoch frequency: what was touched is armed again every period, and each
+ * round's first access to a page is one more record.
+ */
+#include "sentinel.h"
+
+#include <linux/mm_inline.h>
+
+static u64 rearm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
+{
+	DECLARE_BITMAP(again, SENTINEL_CHUNK_PAGES);
+	struct vm_area_struct *vma = NULL;
+	unsigned int nr;
+	spinlock_t *ptl;
+	pte_t *table;
+	pmd_t *huge;
+	u64 armed = 0;
+
+	spin_lock(&s->lock);
+	bitmap_and(again, chunk->touched, chunk->active, SENTINEL_CHUNK_PAGES);
+	spin_unlock(&s->lock);
+	huge = sentinel_chunk_huge_lock(s, chunk, &ptl);
+	if (huge) {
+		armed = !bitmap_empty(again, SENTINEL_CHUNK_PAGES) &&
+			sentinel_huge_arm(s, chunk, huge);
+		spin_unlock(ptl);
+		return armed;
+	}
+	table = sentinel_chunk_lock(s, chunk, &ptl);
+	if (!table)
+		return 0;
+	for_each_set_bit(nr, again, SENTINEL_CHUNK_PAGES) {
+		unsigned long address = chunk->base + ((unsigned long)nr << PAGE_SHIFT);
+
+		if (!vma || address >= vma->vm_end)
+			vma = find_vma(s->mm, address);
+		if (vma && address >= vma->vm_start && sentinel_vma_fit(vma))
+			armed += sentinel_arm_page(s, chunk, nr, &table[nr]);
+	}
+	spin_unlock(ptl);
+	return armed;
+}
+
+/* Arms what was touched in this epoch once more; s->control and mmap_lock are held. */
+static void rearm_touched(struct sentinel_session *s)
+{
+	struct sentinel_chunk *chunk;
+	u64 armed = 0;
+	LIST_HEAD(touched);
+
+	/* a queued chunk leaves the list by control operations only, and those wait */
+	spin_lock(&s->lock);
+	list_splice_init(&s->dirty, &touched);
+	s->rearms++;
+	spin_unlock(&s->lock);
+	inc_tlb_flush_pending(s->mm);
+	list_for_each_entry(chunk, &touched, dirty)
+	{
+		armed += rearm_chunk(s, chunk);
+		cond_resched();
+	}
+	if (armed)
+		sentinel_flush_tlb(s->mm);
+	dec_tlb_flush_pending(s->mm);
+	spin_lock(&s->lock);
+	list_splice(&touched, &s->dirty);
+	spin_unlock(&s->lock);
+}
+
+static void rearm(struct work_struct *work)
+{
+	struct sentinel_session *s = container_of(work, struct sentinel_session, rearm_work);
+
+	mutex_lock(&s->control);
+	if (!s->ended && mmget_not_zero(s->mm)) {
+		mmap_read_lock(s->mm);
+		rearm_touched(s);
+		sentinel_session_leave(s);
+	}
+	mutex_unlock(&s->control);
+}
+
+static enum hrtimer_restart period_over(struct hrtimer *timer)
+{
+	struct sentinel_session *s = container_of(timer, struct sentinel_session, rearm_timer);
+
+	queue_work(system_unbound_wq, &s->rearm_work);
+	hrtimer_forward_now(timer, s->rearm_period);
+	return HRTIMER_RESTART;
+}
+
+void sentinel_rearm_start(struct sentinel_session *s, u32 period_us)
+{
+	INIT_WORK(&s->rearm_work, rearm);
+	hrtimer_init(&s->rearm_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
+	s->rearm_timer.function = period_over;
+	s->rearm_period = ns_to_ktime((u64)period_us * NSEC_PER_USEC);
+	if (period_us)
+		hrtimer_start(&s->rearm_timer, s->rearm_period, HRTIMER_MODE_REL);
+}
+
+/* Without s->control, for which a round may be waiting. */
+void sentinel_rearm_stop(struct sentinel_session *s)
+{
+	hrtimer_cancel(&s->rearm_timer);
+	cancel_work_sync(&s->rearm_work);
+}

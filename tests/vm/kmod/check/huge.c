@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Huge pages: armed, hit and counted as a whole, until something splits them. */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE 512ul
+
+static uint64_t map_huge(uint64_t bytes, uint64_t unused)
+{
+	char *map = mmap(NULL, bytes + HUGE * PAGE, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint64_t address = ((uint64_t)map + HUGE * PAGE - 1) / (HUGE * PAGE) * (HUGE * PAGE);
+
+	(void)unused;
+	CHECK(map != MAP_FAILED, "%s", strerror(errno));
+	madvise((void *)address, bytes, MADV_HUGEPAGE);
+	write_pages(address, bytes / PAGE);
+	return address;
+}
+
+static uint64_t drop_page(uint64_t address, uint64_t unused)
+{
+	(void)unused;
+	CHECK(!madvise((void *)address, PAGE, MADV_DONTNEED), "%s", strerror(errno));
+	return 0;
+}
+
+static void found_is(struct sampler *sampler, uint64_t address, const char *what, uint64_t reads,
+		     uint64_t writes, uint64_t births, uint64_t unknown)
+{
+	uint64_t found[32];
+
+	sampler_count_flags(sampler, address, 2 * HUGE, found);
+	CHECK(found[0] == reads && found[SENTINEL_ACCESS_WRITE] == writes &&
+		      found[SENTINEL_ACCESS_BIRTH] == births && found[SENTINEL_ACCESS_UNKNOWN] == unknown,
+	      "%s: %lu read, %lu written, %lu born, %lu unknown", what, found[0],
+	      found[SENTINEL_ACCESS_WRITE], found[SENTINEL_ACCESS_BIRTH], found[SENTINEL_ACCESS_UNKNOWN]);
+}
+
+void check_huge(void)
+{
+	struct target target = target_start();
+	uint64_t address = target_call(&target, map_huge, 2 * HUGE * PAGE, 0);
+	uint64_t second = address + HUGE * PAGE;
+	struct sampler sampler = sampler_open(target.pid, 4096);
+	struct sentinel_range range;
+
+	sampler_add(&sampler, address, 2 * HUGE);
+	range = sampler_arm(&sampler, address, 2 * HUGE);
+	CHECK(range.pages_done == 2 * HUGE && !range.pages_skipped, "%llu armed: are huge pages off?",
+	      range.pages_done);
+	target_call(&target, read_pages, address + 7 * PAGE, 3);
+	found_is(&sampler, address, "a read", HUGE, 0, 0, 0);
+	sampler_epoch(&sampler);
+	found_is(&sampler, address, "the rest of the epoch", 0, 0, 0, 0);
+	target_call(&target, read_pages, second, 1);
+	target_call(&target, write_pages, address, 1);
+	found_is(&sampler, address, "a read and a write", HUGE, HUGE, 0, 0);
+	sampler_epoch(&sampler);
+
+	/*
+	 * A split un-arms what is left of the page, and then its pages are armed one by one. To the
+	 * dropped page two things happened: who knows what was in between.
+	 */
+	target_call(&target, drop_page, second + 5 * PAGE, 0);
+	sampler_epoch(&sampler);
+	found_is(&sampler, address, "a split", 0, 0, 0, HUGE);
+	target_call(&target, read_pages, second, HUGE);
+	sampler_epoch(&sampler);
+	found_is(&sampler, address, "small pages", HUGE - 1, 0, 1, 0);
+
+	/* a part of a huge page cannot be armed alone; nor can the dropped page, now the zero page */
+	sampler_disarm(&sampler, address, 10);
+	target_call(&target, read_pages, address, HUGE);
+	sampler_epoch(&sampler);
+	found_is(&sampler, address, "a disarmed part", 0, 0, 0, HUGE - 10 + 1);
+	range = sampler_arm(&sampler, address, HUGE);
+	target_call(&target, read_pages, address + 100 * PAGE, 1);
+	CHECK(!epoch_call(sampler.fd, SENTINEL_EPOCH_RESIDENCY, NULL), "EPOCH");
+	printf("huge: pages of 2 MiB are armed, hit and disarmed as a whole; a split one page by page\n");
+	sampler_close(&sampler);
+	CHECK(target_call(&target, read_pages, address, HUGE) == HUGE * (HUGE - 1) / 2, "data");
+	target_stop(&target);
+}

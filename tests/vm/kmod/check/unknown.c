@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Pages that somebody else un-arms are unknown, neither accessed nor untouched. */
+#define _GNU_SOURCE
+#include "check.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGES 1000ul
+#define PART 100ul
+#define UNKNOWN SENTINEL_ACCESS_UNKNOWN
+
+static uint64_t protect_and_back(uint64_t address, uint64_t pages)
+{
+	CHECK(!mprotect((void *)address, pages * PAGE, PROT_READ), "%s", strerror(errno));
+	CHECK(!mprotect((void *)address, pages * PAGE, PROT_READ | PROT_WRITE), "%s", strerror(errno));
+	return 0;
+}
+
+static uint64_t protect_to_none_and_back(uint64_t address, uint64_t pages)
+{
+	CHECK(!mprotect((void *)address, pages * PAGE, PROT_NONE), "%s", strerror(errno));
+	CHECK(!mprotect((void *)address, pages * PAGE, PROT_READ | PROT_WRITE), "%s", strerror(errno));
+	return 0;
+}
+
+static uint64_t drop(uint64_t address, uint64_t pages)
+{
+	CHECK(!madvise((void *)address, pages * PAGE, MADV_DONTNEED), "%s", strerror(errno));
+	return 0;
+}
+
+static uint64_t fork_and_wait(uint64_t address, uint64_t pages)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(read_pages(address, pages) == 0);
+	CHECK(pid > 0 && waitpid(pid, NULL, 0) == pid, "%s", strerror(errno));
+	return 0;
+}
+
+/* Moves pages from outside all ranges to the address, which was armed with others. */
+static uint64_t bring(uint64_t address, uint64_t pages)
+{
+	char *from = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	CHECK(from != MAP_FAILED, "%s", strerror(errno));
+	write_pages((uint64_t)from, pages);
+	CHECK(mremap(from, pages * PAGE, pages * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)address) ==
+		      (void *)address,
+	      "%s", strerror(errno));
+	return 0;
+}
+
+/* Puts file pages at the address: they are nobody's to arm. */
+static uint64_t map_file(uint64_t address, uint64_t pages)
+{
+	int fd = memfd_create("check", MFD_CLOEXEC);
+
+	CHECK(fd >= 0 && !ftruncate(fd, pages * PAGE), "%s", strerror(errno));
+	CHECK(mmap((void *)address, pages * PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) ==
+		      (void *)address,
+	      "%s", strerror(errno));
+	close(fd);
+	return 0;
+}
+
+/* What an epoch says of PART pages after the target did something to them. */
+static void epoch_says(struct sampler *sampler, struct target *target, const char *what, target_call_t call,
+		       uint64_t address, uint64_t unknown, uint64_t accessed_next)
+{
+	uint64_t found[32];
+
+	target_call(target, call, address, PART);
+	sampler_epoch(sampler);
+	sampler_count_flags(sampler, address, PART, found);
+	CHECK(found[UNKNOWN] == unknown, "%s: %lu pages unknown, not %lu", what, found[UNKNOWN], unknown);
+	for (int flags = 0; flags < 32; flags++)
+		CHECK(flags == UNKNOWN || !found[flags], "%s: %lu records %d", what, found[flags], flags);
+	target_call(target, read_pages, address, PART);
+	sampler_epoch(sampler);
+	sampler_count_flags(sampler, address, PART, found);
+	CHECK(found[0] + found[SENTINEL_ACCESS_BIRTH] == accessed_next,
+	      "%s: %lu and %lu accesses in the next epoch", what, found[0], found[SENTINEL_ACCESS_BIRTH]);
+	CHECK(found[UNKNOWN] == (accessed_next ? 0 : PART), "%s: %lu unknown in the next epoch", what,
+	      found[UNKNOWN]);
+}
+
+void check_unknown(void)
+{
+	struct target target = target_start();
+	uint64_t address = target_call(&target, map_pages, PAGES, 1);
+	struct sampler sampler = sampler_open(target.pid, 1 << 14);
+	uint64_t found[32];
+
+	sampler_add(&sampler, address, PAGES);
+	CHECK(sampler_arm(&sampler, address, PAGES).pages_done == PAGES, "arm");
+	epoch_says(&sampler, &target, "mprotect", protect_and_back, address, PART, PART);
+	epoch_says(&sampler, &target, "PROT_NONE", protect_to_none_and_back, address + PART * PAGE, PART,
+		   PART);
+	epoch_says(&sampler, &target, "fork", fork_and_wait, address + 2 * PART * PAGE, 0, PART);
+	epoch_says(&sampler, &target, "MADV_DONTNEED", drop, address + 3 * PART * PAGE, 0, PART);
+	/* those pages are the zero page now: accesses to it are not seen, nor denied */
+	target_call(&target, read_pages, address + 3 * PART * PAGE, PART);
+	sampler_epoch(&sampler);
+	sampler_count_flags(&sampler, address + 3 * PART * PAGE, PART, found);
+	CHECK(found[UNKNOWN] == PART, "%lu zero pages unknown", found[UNKNOWN]);
+	epoch_says(&sampler, &target, "mremap", bring, address + 4 * PART * PAGE, PART, PART);
+	epoch_says(&sampler, &target, "a file", map_file, address + 5 * PART * PAGE, PART, 0);
+
+	/* an access that was seen stands, whatever follows */
+	target_call(&target, read_pages, address + 6 * PART * PAGE, PART);
+	target_call(&target, protect_and_back, address + 6 * PART * PAGE, PART);
+	sampler_epoch(&sampler);
+	sampler_count_flags(&sampler, address + 6 * PART * PAGE, PART, found);
+	CHECK(found[0] == PART && !found[UNKNOWN], "%lu accesses, %lu unknown", found[0], found[UNKNOWN]);
+
+	/* what was disarmed is nobody's concern */
+	sampler_disarm(&sampler, address, PAGES);
+	target_call(&target, protect_and_back, address, PART);
+	sampler_epoch(&sampler);
+	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == 0, "records of disarmed pages");
+	CHECK(sampler_stats(&sampler).unarmed >= 5 * PART, "%llu", sampler_stats(&sampler).unarmed);
+	printf("unknown: mprotect, mremap, the zero page and a file make pages unknown; fork and "
+	       "MADV_DONTNEED do not; each is seen again in the next epoch\n");
+	sampler_close(&sampler);
+	target_stop(&target);
+}
+
+/*
+ * move_pages() of armed pages: 6.12 moves and un-arms them, 6.1 leaves both be.
+ * Either way nothing is reported as untouched that may not be. Disarmed first,
+ * they move on both, also while epochs heal all that they can.
+ */
+void check_moved(void)
+{
+	struct target target = target_start();
+	uint64_t address = target_call(&target, map_pages, PAGES, 0);
+	uint64_t found[32], unknown, moved = 0;
+	struct sampler sampler;
+
+	target_call(&target, bind_pages, address, PAGES << 8);
+	target_call(&target, write_pages, address, PAGES);
+	sampler = sampler_open(target.pid, 1 << 14);
+	sampler_add(&sampler, address, PAGES);
+	sampler_arm(&sampler, address, PAGES);
+	move_to(target.pid, address, PAGES, 1);
+	sampler_epoch(&sampler);
+	sampler_count_flags(&sampler, address, PAGES, found);
+	unknown = found[UNKNOWN];
+	CHECK(unknown == 0 || unknown == PAGES, "%lu pages unknown", unknown);
+	target_call(&target, read_pages, address, PAGES);
+	moved = sampler_count(&sampler, address, PAGES, 1);
+	CHECK(moved == unknown, "%lu pages moved, but %lu unknown", moved, unknown);
+	sampler_epoch(&sampler);
+
+	for (int round = 0; round < 20; round++) {
+		int node = round % 2;
+
+		sampler_disarm(&sampler, address, PAGES);
+		sampler_epoch(&sampler);
+		move_to(target.pid, address, PAGES / 2, node);
+		sampler_epoch(&sampler);
+		move_to(target.pid, address + PAGES / 2 * PAGE, PAGES - PAGES / 2, node);
+		sampler_epoch(&sampler);
+		sampler_arm(&sampler, address, PAGES);
+		target_call(&target, read_pages, address, PAGES);
+		CHECK(sampler_count(&sampler, address, PAGES, node) == PAGES, "round %d", round);
+		sampler_epoch(&sampler);
+	}
+	printf("moved: armed pages %s; disarmed ones moved 20 times under epochs, all arrived\n",
+	       unknown ? "moved and were unknown" : "stayed where they were");
+	sampler_close(&sampler);
+	target_stop(&target);
+}
