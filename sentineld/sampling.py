@@ -68,10 +68,12 @@ class Sampling:
 
     def arm(self, ranges: list[tuple[int, int]], residency: bool) -> None:
         """Watch (start, bytes) ranges; with the module epoch by epoch from the next step on."""
-        self._watch.begin(ranges)
         self._armed = True
         self._samples.clear()
-        if self._module is not None:
+        if self._module is None:
+            self._watch.begin(ranges)
+        else:
+            self._module.arm(ranges)
             on = protocol.Flag.EPOCHS | (protocol.Flag.RESIDENCY if residency else 0)
             self._link.set_flags(on=on)
 

@@ -16,7 +16,7 @@ from sentineld.observe.backend import (
     merge_pages,
 )
 from sentineld.observe.kmodule import PageSampler
-from sentineld.observe.model import ACCESS_BIRTH, ACCESS_WRITE
+from sentineld.observe.model import ACCESS_BIRTH, ACCESS_WRITE, NO_ACCESS
 
 
 class ModuleWatch:
@@ -33,7 +33,13 @@ class ModuleWatch:
         self._added: dict[int, int] = {}
 
     def begin(self, ranges: Ranges) -> None:
-        """Arm the ranges; what the log holds so far is dropped."""
+        """Arm the ranges and begin an epoch from here."""
+        self.arm(ranges)
+        self.sampler.begin_epoch()
+        self.sampler.drain()
+
+    def arm(self, ranges: Ranges) -> None:
+        """Arm the ranges from the next epoch on, for whoever begins epochs."""
         for start, size in ranges:
             if self._added.get(start, 0) < size:
                 if start in self._added:
@@ -41,15 +47,17 @@ class ModuleWatch:
                 self.sampler.add_range(start, size)
                 self._added[start] = size
             self.sampler.arm(start, size)
-        self.sampler.drain()
 
     def poll(self) -> None:
         """The log is drained by whoever wants epochs; a window's is long enough."""
 
     def end(self) -> Areas:
-        """What was accessed since the log was last drained; pages are ordinary again."""
+        """What was seen accessed; pages are ordinary again. First touches come with the epoch's
+        end, and pages that something else un-armed are left out as unknown."""
+        self.sampler.begin_epoch()
         samples = self.sampler.drain()
         self.disarm()
+        samples = samples[samples["flags"] & NO_ACCESS == 0]
         pages, first, which = np.unique(samples["page"], return_index=True, return_inverse=True)
         flags = np.zeros(len(pages), np.uint8)
         np.bitwise_or.at(flags, which, samples["flags"] & (ACCESS_WRITE | ACCESS_BIRTH))
