@@ -122,7 +122,7 @@ class ScanWatch:
 def _probe() -> SentinelError | None:
     """Watch a page of this very process."""
     try:
-        memory = mmap.mmap(-1, 2 * PAGE_BYTES)
+        memory = mmap.mmap(-1, 2 * PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         start = int(np.frombuffer(memory, np.uint8).ctypes.data)
         memory[0] = memory[PAGE_BYTES] = 1
         control_fd = protect_writes(start, 2 * PAGE_BYTES)

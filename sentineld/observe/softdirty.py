@@ -99,7 +99,7 @@ class SoftDirtyWatch:
 def _probe() -> SentinelError | None:
     """Watch a page of this very process."""
     try:
-        with mmap.mmap(-1, 2 * PAGE_BYTES) as memory:
+        with mmap.mmap(-1, 2 * PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
             memory[0] = memory[PAGE_BYTES] = 1
             start = _address(memory)
             pagemap_fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)

@@ -24,7 +24,10 @@ from sentineld.shim import writes
 WARM_EVERY_S = 0.5
 
 # Python's own memory is elsewhere, so nothing but what is written here touches these pages.
-memory = mmap.mmap(-1, (CHUNKS + 1) * CHUNK_BYTES + (2 << 20))
+# Anonymous and private, as tensors are.
+memory = mmap.mmap(
+    -1, (CHUNKS + 1) * CHUNK_BYTES + (2 << 20), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+)
 memory.madvise(mmap.MADV_NOHUGEPAGE)
 cells = np.frombuffer(memory, np.uint8)
 # What is watched begins at a boundary of 2 MiB, as a tensor's heap does.
