@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,9 +12,9 @@ from typing import Any
 from sentineld.config import Config
 from sentineld.errors import SentinelError
 from sentineld.migrate.calibrate import measure_bytes_per_s
+from sentineld.observe.backends import Verdict, survey
 from sentineld.observe.ebpf import EbpfProbes
 from sentineld.observe.ebpf_model import EbpfCounters
-from sentineld.observe.kmodule import PageSampler
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
 from sentineld.tiers import Tiers, discover
 from sentineld.units import FastBudget, format_bytes
@@ -56,6 +55,7 @@ class Machine:
             problems.append(error)
             log.warning("%s", error)
         machine = cls(config, tiers, problems)
+        log.info("pages are observed by: %s", machine.backend().backend.name)
         # Both take seconds in an emulated guest, and sessions can begin without them.
         threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
         if config.ebpf == "required":
@@ -121,7 +121,6 @@ class Machine:
             raise next(p for p in self._problems if p.code in ("no-second-tier", "bad-config"))
         if fast.bytes is not None:
             self.require_capacity(fast.bytes)
-        PageSampler().close()
 
     def require_capacity(self, budget_bytes: int) -> None:
         """Check that the fast tier can hold the budget. Raises SentinelError."""
@@ -142,14 +141,19 @@ class Machine:
             "migration_bytes_per_s": self.tiers.migration_bytes_per_s if self.tiers else 0,
             "problems": [str(problem) for problem in self._problems],
             "features": self.features(),
+            "backends": [verdict.to_json() for verdict in survey()],
         }
+
+    def backend(self) -> Verdict:
+        """The best way of observing pages that works here now; a session may need another."""
+        return next(verdict for verdict in survey() if verdict.problem is None)
 
     def features(self) -> dict[str, bool]:
         """Which ways of observing work here."""
         return {
             "tiers": self.tiers is not None,
-            "module": os.path.exists("/dev/sentinel"),
             "ebpf": self._probes is not None,
+            **{verdict.backend.name: verdict.problem is None for verdict in survey()},
         }
 
     def close(self) -> None:

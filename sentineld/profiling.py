@@ -2,7 +2,7 @@
 """From the first recorded step of a session to a verified plan.
 
 Warm-up, then steps until two allocate identically, then one step under page
-sampling (and torch.profiler) with the cuts that a plan will have, then the
+observation (and torch.profiler) with the cuts that a plan will have, then the
 policy in a child process. Called from the session's thread alone.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sentineld.errors import SentinelError
 from sentineld.lifecycle import State
 from sentineld.machine import Machine
 from sentineld.observe.model import OP_ACCESS_DTYPE, Records
@@ -27,7 +28,8 @@ from sentineld.profile.circle import allocation_profile
 from sentineld.profile.join import build_profile
 from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step, identical
-from sentineld.sampling import Sampling
+from sentineld.profile.window import checked
+from sentineld.sampling import Sampling, Seen
 from sentineld.shim import protocol
 from sentineld.tiers import Tiers
 from sentineld.units import FastBudget
@@ -87,7 +89,7 @@ class Profiling:
         self._warm_up_left = WARM_UP_STEPS
         self._before: Step | None = None
         self._layout: Layout | None = None
-        self._access: tuple[Step, Records] | None = None
+        self._access: tuple[Step, Seen] | None = None
         self._access_steps = 0
         self._deadline_s = 0.0
         self._op_accesses: tuple[int, Records] | None = None
@@ -121,22 +123,30 @@ class Profiling:
         """Plan once everything is known; blocks while the child plans. Raises SentinelError."""
         if self._access is None:
             return None
-        step, samples = self._access
+        step, seen = self._access
         ops = np.empty(0, OP_ACCESS_DTYPE)
         if self._op_accesses is not None and self._op_accesses[0] == step.number:
             ops = self._op_accesses[1]
         elif time.monotonic() < self._deadline_s:
             return None
         assert self._layout is not None
+        if not len(seen.samples) and not len(ops):
+            raise SentinelError(
+                "module-not-loaded",
+                "neither the module nor this torch's profiler tells accesses",
+                "modprobe sentinel, or use a torch whose profiler has an event tree",
+            )
         profile = build_profile(
             step,
-            samples,
+            seen.samples,
             ops,
             layers,
             cuts=self._layout.cuts,
             timed=self._before,
             heap_base=self._link.segment.heap_base,
         )
+        if seen.areas is not None:
+            profile = checked(profile, seen.backend.name, seen.backend.capabilities, seen.areas)
         words = self._link.segment.words()
         budget_bytes = self._goal.fast.resolve(profile.peak_bytes)
         self._machine.require_capacity(budget_bytes)
@@ -168,12 +178,11 @@ class Profiling:
         assert self._layout is not None
         boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
         cuts = np.count_nonzero(boundaries["detail"] == protocol.Boundary.CUT)
-        if np.all(boundaries["address"] != 0) and cuts == len(self._layout.cuts):
-            sampling.collect()
-            self._access = (step, sampling.samples())
-            sampling.disarm()
+        whole = not sampling.exact or np.all(boundaries["address"] != 0)
+        if whole and cuts == len(self._layout.cuts):
+            self._access = (step, sampling.finish())
             self._deadline_s = time.monotonic() + OP_ACCESSES_WAIT_S
-            self._go(State.PLANNING, f"step {step.number} was sampled")
+            self._go(State.PLANNING, f"step {step.number} was observed by {sampling.backend.name}")
             return
         self._access_steps += 1
         if self._access_steps > ACCESS_STEPS_MAX:

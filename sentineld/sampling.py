@@ -1,62 +1,93 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Page sampling of one session: which memory is armed, and the samples so far."""
+"""Page observation of one session: which backend, what is armed, what it saw so far.
+
+With the module, epochs begin at the training's own boundaries and samples name
+them. Every other backend sees a window of whole steps.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.control.frames import FrameError, Message
+from sentineld.observe.backend import Areas, Backend, Target, Watch
+from sentineld.observe.backends import open_best
 from sentineld.observe.kmodule import PageSampler
 from sentineld.observe.model import SAMPLE_DTYPE
+from sentineld.observe.module import MODULE, ModuleWatch
 from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shimonly import SHIM_ONLY
+from sentineld.observe.writefds import WriteFds
 from sentineld.shim import protocol
 
 
-class Sampling:
-    """Owns the session's device fd. Arms whole spaces and collects samples while armed."""
+@dataclass(frozen=True)
+class Seen:
+    """What a backend saw of a step: samples with epochs from the module, areas from others."""
 
-    def __init__(self, link: ShimLink, log_records: int) -> None:
-        """Attach the module and hand the epoch fd to the shim. Raises SentinelError."""
+    backend: Backend
+    samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
+    areas: Areas | None  # None: the module, or no page backend at all
+
+
+class Sampling:
+    """Owns a watch of the session's process. Arms whole spaces and collects while armed."""
+
+    def __init__(self, link: ShimLink, backend: Backend, watch: Watch) -> None:
+        """Take the watch over; the module's epoch fd goes to the shim. Raises EOFError."""
+        self.backend = backend
         self._link = link
-        self.sampler = PageSampler()
-        try:
-            self.sampler.attach(link.pid, log_records)
-            epoch_fd = self.sampler.epoch_fd()
-            try:
-                link.send({"type": "epoch_fd"}, [epoch_fd])
-            finally:
-                os.close(epoch_fd)
-        except BaseException:
-            self.sampler.close()
-            raise
-        self._added: dict[int, int] = {}
+        self._watch = watch
+        self._module = watch if isinstance(watch, ModuleWatch) else None
         self._samples: list[npt.NDArray[np.void]] = []
+        self._armed = False
         self.total = 0
         self.lost = 0
+        if self._module is not None:
+            try:
+                _send_epoch_fd(link, self._module.sampler)
+            except BaseException:
+                watch.close()
+                raise
+
+    @property
+    def exact(self) -> bool:
+        """Whether epochs begin at boundaries: samples tell stretches, and pages can be metered."""
+        return self._module is not None
+
+    @property
+    def sampler(self) -> PageSampler:
+        """The module's sampler, of an exact sampling only."""
+        assert self._module is not None, "only the module samples pages"
+        return self._module.sampler
 
     def arm(self, ranges: list[tuple[int, int]], residency: bool) -> None:
-        """Watch (start, bytes) ranges from the next step's begin on, epoch by epoch."""
-        for start, size in ranges:
-            if self._added.get(start, 0) < size:
-                if start in self._added:
-                    self.sampler.remove_range(start, self._added[start])
-                self.sampler.add_range(start, size)
-                self._added[start] = size
-            self.sampler.arm(start, size)
+        """Watch (start, bytes) ranges; with the module epoch by epoch from the next step on."""
+        self._armed = True
         self._samples.clear()
-        on = protocol.Flag.EPOCHS | (protocol.Flag.RESIDENCY if residency else 0)
-        self._link.set_flags(on=on)
+        if self._module is None:
+            self._watch.begin(ranges)
+        else:
+            self._module.arm(ranges)
+            on = protocol.Flag.EPOCHS | (protocol.Flag.RESIDENCY if residency else 0)
+            self._link.set_flags(on=on)
 
     def collect(self) -> None:
-        """Take what the module logged; to be called often enough that its log doesn't fill."""
-        samples = self.sampler.drain()
+        """Take what is there; to be called often enough that the module's log doesn't fill."""
+        if self._module is None:
+            if self._armed:
+                self._watch.poll()
+            return
+        samples = self._module.sampler.drain()
         if len(samples):
             self.total += len(samples)
             self._samples.append(samples)
-            self.lost = self.sampler.stats().lost
+            self.lost = self._module.sampler.stats().lost
 
     def samples(self) -> npt.NDArray[np.void]:
         """All samples since arm(); SAMPLE_DTYPE."""
@@ -66,17 +97,84 @@ class Sampling:
         """Drop samples of epochs that nobody will ask for."""
         self._samples = [part[part["epoch"] >= epoch] for part in self._samples]
 
+    def finish(self) -> Seen:
+        """What was seen since arm(), and disarm; a backend may take some seconds to be sure."""
+        self.collect()
+        samples = self.samples()
+        self.disarm()
+        if self.exact or self.backend is SHIM_ONLY:
+            return Seen(self.backend, samples, None)
+        return Seen(self.backend, samples, self._watch.end())
+
     def disarm(self) -> None:
-        """Stop sampling; the attachment stays."""
+        """Stop sampling; the module's attachment stays."""
         self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
-        for start, size in self._added.items():
-            self.sampler.disarm(start, size)
+        if self._module is not None:
+            self._module.disarm()
+        self._armed = False
         self._samples.clear()
 
     def close(self) -> None:
-        """Detach from the process; the kernel disarms what is armed."""
+        """Let go of the process; the kernel disarms what is armed."""
         self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
-        self.sampler.close()
-        # An epoch fd in the process, inert as it is now, would keep the module from unloading.
-        with contextlib.suppress(EOFError):
-            self._link.send({"type": "epoch_fd_close"})
+        self._watch.close()
+        if self._module is not None:
+            # An epoch fd in the process, inert as it is now, would keep the module from unloading.
+            with contextlib.suppress(EOFError):
+                self._link.send({"type": "epoch_fd_close"})
+
+
+class Observing:
+    """Opens the best backend for one session, again for each profile."""
+
+    def __init__(self, link: ShimLink, log_records: int) -> None:
+        self._link = link
+        self._log_records = log_records
+        self._writes = WriteFds()
+
+    def prepare(self) -> None:
+        """Without the module, ask the process for what its writes are watched by; no waiting."""
+        if MODULE.probe() is not None:
+            # A process that does not read its socket is about to be found out elsewhere.
+            with contextlib.suppress(EOFError):
+                self._link.send({"type": "watch_writes"})
+
+    def take(self, message: Message) -> None:
+        """The process's answer to prepare()."""
+        self._writes.close()
+        way = str(message.get("way", ""))
+        if not way:
+            self._writes = WriteFds(refusal=str(message.get("error", ""))[:200])
+            return
+        try:
+            fds = self._link.connection.take_fds(2)
+        except FrameError as error:
+            self._writes = WriteFds(refusal=str(error))
+            return
+        self._writes = WriteFds.received(self._link.pid, way, fds)
+
+    def open(self) -> Sampling:
+        """Watch the process by the best backend that can."""
+        writes, self._writes = self._writes, WriteFds()
+        target = Target(self._link.pid, self._log_records, writes)
+        backend, watch = open_best(target)
+        if backend.name != writes.way:
+            writes.close()
+        return Sampling(self._link, backend, watch)
+
+    def open_exact(self) -> Sampling:
+        """Watch the process by the module. Raises SentinelError without it."""
+        watch = MODULE.open(Target(self._link.pid, self._log_records))
+        return Sampling(self._link, MODULE, watch)
+
+    def close(self) -> None:
+        """Close what the process handed out and nobody used."""
+        self._writes.close()
+
+
+def _send_epoch_fd(link: ShimLink, sampler: PageSampler) -> None:
+    epoch_fd = sampler.epoch_fd()
+    try:
+        link.send({"type": "epoch_fd"}, [epoch_fd])
+    finally:
+        os.close(epoch_fd)

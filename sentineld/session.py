@@ -28,7 +28,7 @@ from sentineld.profile.steps import Step, StepCutter
 from sentineld.profile.trace import Trace
 from sentineld.profiling import Goal, Planned, Profiling, send_layout
 from sentineld.recording import Recording
-from sentineld.sampling import Sampling
+from sentineld.sampling import Observing, Sampling
 from sentineld.shim import protocol
 from sentineld.state import Saved, StateFiles
 from sentineld.tiers import Tiers
@@ -50,6 +50,7 @@ class Session:
         self.machine = machine
         self._states = states
         self._process = Pidfd(link.pid)
+        self._observing = Observing(link, machine.config.log_records)
         self.name = f"{link.pid}-{self._process.start_ticks}"
         self._commands = Commands()
         self._thread = threading.Thread(target=self._run, name=f"session-{link.pid}", daemon=True)
@@ -194,9 +195,15 @@ class Session:
             self._profiling.on_step(step, self._sample, self._layers)
 
     def _sample(self) -> Sampling:
-        """The session's sampling, attached to the process at its first use."""
+        """The session's sampling by the best backend, attached to the process at its first use."""
         if self.sampling is None:
-            self.sampling = Sampling(self.link, self.machine.config.log_records)
+            self.sampling = self._observing.open()
+        return self.sampling
+
+    def _sample_exactly(self) -> Sampling:
+        """The same, but by a backend that tells stretches apart. Raises SentinelError."""
+        if self.sampling is None:
+            self.sampling = self._observing.open_exact()
         return self.sampling
 
     def _plan(self) -> None:
@@ -206,6 +213,10 @@ class Session:
         if planned is None:
             return
         self._profiling, self._planned = None, planned
+        if self.sampling is not None and not self.sampling.exact:
+            # It holds what only a profile needs, such as write protection; metering it can't.
+            self.sampling.close()
+            self.sampling = None
         self.profile, self.budget_bytes = planned.profile, planned.budget_bytes
         self.plan_duration_s = planned.plan_duration_s
         self._layout_answered = False
@@ -263,6 +274,7 @@ class Session:
         self._profiling = Profiling(
             self.link, self.machine, self._tiers(), goal, self.lifecycle.enter
         )
+        self._observing.prepare()
         self._begin_recording()
         return self._profiling
 
@@ -316,7 +328,7 @@ class Session:
         if self.managed is None or self.lifecycle.state is not State.MANAGED:
             raise self.not_yet("can't be metered")
         self._require_no_errand()
-        metering = Metering(self.link, self.managed, self._sample(), self._tiers(), steps)
+        metering = Metering(self.link, self.managed, self._sample_exactly(), self._tiers(), steps)
         self._begin_errand(metering)
         return metering
 
@@ -325,7 +337,12 @@ class Session:
             raise self.not_yet("can't be recorded")
         self._require_no_errand()
         recording = Recording(
-            self.link, self.machine, self.managed, self._sample, lambda: self._layers, steps
+            self.link,
+            self.machine,
+            self.managed,
+            self._sample_exactly,
+            lambda: self._layers,
+            steps,
         )
         if self.managed is None:
             self.lifecycle.enter(State.REGISTERED, "it is being recorded")
@@ -362,6 +379,8 @@ class Session:
                 self._layout_answered = True
         elif kind == "accesses":
             self._take_accesses(message)
+        elif kind == "writes":
+            self._observing.take(message)
         elif kind == "note":
             log.info("process %d says: %s", self.link.pid, str(message.get("text"))[:500])
 
@@ -413,6 +432,7 @@ class Session:
         self.machine.unwatch(self.link.pid)
         if not self._closing and self._process.exited():
             self._states.forget(self.name)
+        self._observing.close()
         self.link.close()
         self.lifecycle.enter(State.ENDED, reason)
         log.info("session %d ends: %s", self.link.pid, reason)

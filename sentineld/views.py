@@ -24,6 +24,8 @@ def describe(session: Session) -> dict[str, Any]:
         "budget_bytes": session.budget_bytes,
         "charged_bytes": managed.fast_bytes() if managed else 0,
         "peak_bytes": session.profile.peak_bytes if session.profile else 0,
+        "source": session.profile.source if session.profile else "",
+        "untold_pages": session.profile.untold_pages if session.profile else 0,
         "step": words.step,
         "processes": session.machine.tree(session.link.pid),
         "layout_id": words.layout_id,

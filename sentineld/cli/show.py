@@ -24,13 +24,15 @@ def status(daemon: Daemon, as_json: bool) -> None:
         for index, tier in enumerate(answer["tiers"])
     )
     click.echo(f"sentineld {answer['version']}, pid {answer['pid']}; {tiers or 'no tiers'}")
+    backend = next(one for one in answer["backends"] if one["usable"])
+    click.echo(f"pages are observed by: {backend['name']} ({backend['tells']})")
     for problem in answer["problems"]:
         click.echo(f"warning: {problem}")
     if not answer["sessions"]:
         click.echo("no sessions; start a training with: python -m sentineld.shim train.py")
         return
     print_table(
-        ("PID", "STATE", "POLICY", "BUDGET", "CHARGED", "PEAK", "STEP", "REASON"),
+        ("PID", "STATE", "POLICY", "BUDGET", "CHARGED", "PEAK", "STEP", "SOURCE", "REASON"),
         [
             (
                 session["pid"],
@@ -40,6 +42,7 @@ def status(daemon: Daemon, as_json: bool) -> None:
                 format_bytes(session["charged_bytes"]),
                 format_bytes(session["peak_bytes"]),
                 session["step"],
+                session["source"] or "-",
                 session["reason"],
             )
             for session in answer["sessions"]

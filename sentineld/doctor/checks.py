@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sentineld.doctor import kernel, memory, service, tracing
+from sentineld.doctor import backends, kernel, limits, memory, service, tracing
 from sentineld.doctor.model import Finding, Status, System
 
 CHECKS: tuple[Callable[[System], Finding], ...] = (
@@ -14,6 +14,7 @@ CHECKS: tuple[Callable[[System], Finding], ...] = (
     kernel.module,
     kernel.device,
     kernel.ftrace,
+    backends.backend,
     tracing.headers,
     tracing.bcc,
     tracing.btf,
@@ -25,6 +26,9 @@ CHECKS: tuple[Callable[[System], Finding], ...] = (
     memory.huge_pages,
     memory.max_map_count,
     memory.swap,
+    limits.cpuset,
+    limits.memory_limit,
+    limits.mappings,
     service.shim_library,
     service.daemon,
 )

@@ -3,12 +3,20 @@
 
 from __future__ import annotations
 
+import re
+
 from sentineld.doctor.model import Finding, Status, System
 from sentineld.errors import SentinelError
+from sentineld.sysfs import read_text
 from sentineld.tiers import discover
 from sentineld.units import format_bytes
 
 DEFAULT_MAX_MAP_COUNT = 65530
+SYSCTL_FOLDERS = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d")
+"""The first hides files of the same name in the others; sysctl.d(5)."""
+TUNED_FOLDERS = ("etc/tuned", "etc/tuned/profiles", "usr/lib/tuned", "usr/lib/tuned/profiles")
+
+_NUMA_BALANCING = re.compile(r"^\s*-?kernel[./]numa_balancing\s*=", re.MULTILINE)
 
 
 def tiers(system: System) -> Finding:
@@ -30,12 +38,36 @@ def numa_balancing(system: System) -> Finding:
     if value in (None, "0"):
         return Finding("numa_balancing", Status.OK, "kernel.numa_balancing is off")
     kind = "tiering" if value == "2" else "balancing"
+    cause = f"kernel.numa_balancing is {value}: NUMA {kind} moves pages and takes faults of its own"
+    writer = _writer(system)
+    if writer is None:
+        return Finding("numa_balancing", Status.WARN, cause, "sysctl kernel.numa_balancing=0")
     return Finding(
         "numa_balancing",
         Status.WARN,
-        f"kernel.numa_balancing is {value}: NUMA {kind} moves pages and takes faults of its own",
-        "sysctl kernel.numa_balancing=0",
+        f"{cause}; {writer} sets it",
+        "sysctl kernel.numa_balancing=0, and change it there, too",
     )
+
+
+def _writer(system: System) -> str | None:
+    """Who sets kernel.numa_balancing: tuned's active profile, else a sysctl file; else None
+    (the kernel's own default, or somebody by hand)."""
+    profile = system.text("etc/tuned/active_profile")
+    for name in (profile or "").split():
+        for folder in TUNED_FOLDERS:
+            if _NUMA_BALANCING.search(system.text(f"{folder}/{name}/tuned.conf") or ""):
+                return f"tuned's profile {name}"
+    # The file that comes last by name wins, and /etc hides a file of the same name elsewhere.
+    files = {
+        path.name: path
+        for folder in reversed(SYSCTL_FOLDERS)
+        for path in (system.root / folder).glob("*.conf")
+    }
+    setting = [
+        path for _, path in sorted(files.items()) if _NUMA_BALANCING.search(read_text(path) or "")
+    ]
+    return f"/{setting[-1].relative_to(system.root)}" if setting else None
 
 
 def demotion(system: System) -> Finding:

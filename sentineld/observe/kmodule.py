@@ -62,7 +62,10 @@ class PageSampler:
             ) from None
         except PermissionError:
             raise SentinelError(
-                "not-permitted", f"no permission to open {device}", "run the daemon as root"
+                "not-permitted",
+                f"no permission to open {device}",
+                "run the daemon as root, "
+                "and start it after the module was loaded: systemctl restart sentineld",
             ) from None
         except OSError as error:
             # ENXIO and ENODEV: a node that outlived its module.

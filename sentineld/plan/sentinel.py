@@ -21,7 +21,7 @@ from sentineld.plan.intervals import (
     pooled_moves,
     short_lived,
 )
-from sentineld.plan.items import Floats, Integers, Items, chunks, tensor_pages
+from sentineld.plan.items import Floats, Integers, Items, access_pages, chunks, tensor_pages
 from sentineld.plan.layout import Area, area_offsets, build_layout
 from sentineld.plan.model import MOVE_DTYPE, Layout, Plan
 from sentineld.plan.packing import circular_peak
@@ -162,7 +162,7 @@ def _split(profile: Profile, limit: int, moves: Floats) -> tuple[_Split, Relaxed
         relaxed = relax(items, capacities, RELAX_ROUNDS)
         served = relaxed.bound - float(items.worth.sum())
         found.append((served, split, relaxed))
-    everything = max(float(profile.accesses["pages"].sum()), 1.0)
+    everything = max(float(access_pages(profile).sum()), 1.0)
     best = found[0]
     for candidate in found[1:]:
         if candidate[0] - best[0] > POOL_GAIN * everything:

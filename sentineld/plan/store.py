@@ -51,6 +51,7 @@ def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
         "source": profile.source,
         "unattributed_pages": profile.unattributed_pages,
         "heap_base": profile.heap_base,
+        "untold_pages": profile.untold_pages,
     }
     part = path.with_name(path.name + ".writing")
     with part.open("wb") as file:
@@ -129,6 +130,7 @@ def _profile(texts: dict[str, Any], tables: dict[str, npt.NDArray[Any]]) -> Prof
         source=texts["source"],
         unattributed_pages=texts["unattributed_pages"],
         heap_base=texts["heap_base"],
+        untold_pages=texts["untold_pages"],
     )
 
 

@@ -21,6 +21,7 @@ class Coverage:
     by_kind: dict[str, int]
     untouched_tensors: int  # without any access in the step
     untouched_bytes: int
+    untold_pages: int  # accessed all the same, as a backend beside the framework saw
 
     @property
     def attributed_share(self) -> float:
@@ -46,4 +47,5 @@ def coverage(profile: Profile) -> Coverage:
         by_kind={kind.name.lower(): int(pages[kinds == kind].sum()) for kind in Kind},
         untouched_tensors=int(np.count_nonzero(~touched)),
         untouched_bytes=int(profile.tensors["bytes"][~touched].sum()),
+        untold_pages=profile.untold_pages,
     )

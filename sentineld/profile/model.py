@@ -74,9 +74,10 @@ class Profile:
     event_count: int
     page_bytes: int
     peak_bytes: int  # largest sum of live page-rounded tensor bytes, persistent ones included
-    source: str  # where the accesses come from: "module", "shim", "module+shim"
-    unattributed_pages: int  # sampled page x stretch pairs that met no live tensor
+    source: str  # where the accesses come from: "module", "shim", "module+shim"; others check them
+    unattributed_pages: int  # sampled page x stretch pairs (pages) that met no live tensor
     heap_base: int = 0  # address of the shim's heap; persistent tensors lie at offsets from it
+    untold_pages: int = 0  # seen accessed where the framework told of no access; see window.py
 
     @property
     def stretch_count(self) -> int:

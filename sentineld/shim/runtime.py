@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from sentineld.shim.names import Names, Row
     from sentineld.shim.opaccess import AccessStep
 
-SMALL_BYTES_OFFSET = 0xD8  # struct sentinel_control, as the next two
+SMALL_BYTES_OFFSET = 0xD8  # struct sentinel_control, as the next four
+HEAP_BASE_OFFSET = 0x20
+HEAP_BYTES_OFFSET = 0x28
 LAYOUT_ID_OFFSET = 0xD0
 STEP_OFFSET = 0x90
 
@@ -114,6 +116,8 @@ class Shim:
                 self._native.epoch_fd(-1)
             elif kind == "layout":
                 self._apply_layout(message)
+            elif kind == "watch_writes":
+                self._offer_writes()
             elif kind == "profile_ops":
                 self._access_asked = True
             elif kind == "detach":
@@ -131,6 +135,21 @@ class Shim:
             os.close(descriptor)
         answer = {"type": "layout", "layout_id": message.get("layout_id"), "ok": not problem}
         self._client.send(answer | {"error": problem})
+
+    def _offer_writes(self) -> None:
+        """Hand out what this process's writes to the heap can be watched by."""
+        from sentineld.shim.writes import open_write_watch
+
+        heap = (self._native.word(HEAP_BASE_OFFSET), self._native.word(HEAP_BYTES_OFFSET))
+        try:
+            way, fds = open_write_watch(*heap)
+        except OSError as error:
+            self._client.send({"type": "writes", "way": "", "error": str(error)})
+            return
+        self._client.send({"type": "writes", "way": way}, fds)
+        # The daemon's copies alone keep the protection alive, so that it ends with the daemon.
+        for fd in fds:
+            os.close(fd)
 
     def _begin_access_step(self) -> None:
         from sentineld.shim.opaccess import AccessStep

@@ -1,29 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sentinelctl doctor in the guest, where all it looks for is real."""
+"""sentinelctl doctor in the guest, where all it looks for is real, and can really be missing."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from sentineld.errors import EXIT_STATUS
 
+from .fixtures import FreshGuest
 from .guest import TREE, Guest
+from .rootfs import MODULE
 
 pytestmark = pytest.mark.guest
 
-SENTINELCTL = (
-    f"cd {TREE} && PYTHONPATH={TREE} python3 -c 'from sentineld.cli.main import main; main()'"
-    " --socket /run/none.sock doctor"
-)
+MAIN = "from sentineld.cli.main import main; main()"
+SENTINELCTL = f"env PYTHONPATH={TREE} python3 -c '{MAIN}' --socket /run/none.sock doctor"
+
+Checks = dict[str, dict[str, Any]]
 
 
-def doctor(guest: Guest) -> tuple[int, dict[str, dict[str, Any]]]:
-    result = guest.run(f"{SENTINELCTL} --json", check=False)
+def doctor(guest: Guest, wrapper: str = "") -> tuple[int, Checks]:
+    """Exit status and checks by name. wrapper: a command that runs it."""
+    result = guest.run(f"cd {TREE} && {wrapper} {SENTINELCTL} --json", check=False)
     checks = json.loads(result.stdout)["checks"]
     return result.returncode, {check["check"]: check for check in checks}
+
+
+@contextlib.contextmanager
+def changed(guest: Guest, do: str, undo: str) -> Iterator[Checks]:
+    """The checks while the machine lacks something."""
+    guest.run(do)
+    try:
+        yield doctor(guest)[1]
+    finally:
+        guest.run(undo)
 
 
 def test_all_but_the_daemon_is_well(guest: Guest) -> None:
@@ -33,16 +48,124 @@ def test_all_but_the_daemon_is_well(guest: Guest) -> None:
     assert status == EXIT_STATUS["daemon-unreachable"]
     assert checks["tiers"]["cause"].endswith("from sysfs:memory_tiering")
     assert checks["module"]["cause"] == "sentinel is loaded"
-    assert checks["device"]["status"] == checks["headers"]["status"] == "ok"
-    assert checks["bcc"]["status"] == "ok"
+    assert checks["backend"]["cause"].startswith("module runs: reads and writes, by page")
+    for name in ("backend", "device", "headers", "bcc", "cpuset", "memory_limit"):
+        assert checks[name]["status"] == "ok", checks[name]
 
 
-def test_the_kernels_own_tiering_is_warned_of(guest: Guest) -> None:
-    before = guest.run("sysctl -n kernel.numa_balancing").stdout.strip()
-    guest.run("sysctl -q kernel.numa_balancing=2")
+def test_the_module_is_absent(guest: Guest) -> None:
+    with changed(guest, "rmmod sentinel", f"insmod {TREE}/{MODULE}") as checks:
+        assert checks["module"]["status"] == checks["backend"]["status"] == "warn"
+        assert checks["module"]["fix"].startswith(("make install", "modprobe sentinel"))
+        cause = checks["backend"]["cause"]
+        assert cause.startswith("damon runs: accesses, reads not told from writes, by region")
+        assert cause.endswith("not module: /dev/sentinel does not exist")
+        assert checks["backend"]["fix"].startswith("modprobe sentinel")
+
+
+def test_an_unsigned_module_under_lockdown(fresh_guest: FreshGuest) -> None:
+    # Lockdown can't be lifted before the next boot.
+    guest = fresh_guest(fast_mib=1024, slow_mib=512)
+    guest.put_tree()
+    guest.put_artifacts()
+    guest.run("echo integrity > /sys/kernel/security/lockdown")
+    folder = "/lib/modules/$(uname -r)/updates/dkms"
+    guest.run(f"mkdir -p {folder} && cp {TREE}/{MODULE} {folder}")
+    assert "not permitted" in guest.run(f"insmod {TREE}/{MODULE}", check=False).stderr
+    _, checks = doctor(guest)
+    assert checks["module"]["status"] == "warn"
+    assert "lockdown refuses the module, which is not signed" in checks["module"]["cause"]
+    assert "mokutil --import" in checks["module"]["fix"]
+
+
+def test_the_headers_are_absent(guest: Guest) -> None:
+    build = "/lib/modules/$(uname -r)/build"
+    with changed(guest, f"mv {build} {build}.away", f"mv {build}.away {build}") as checks:
+        assert checks["headers"]["status"] == "fail"
+        assert checks["headers"]["code"] == "no-kernel-headers"
+        assert checks["headers"]["fix"].startswith("apt install linux-headers-6")
+
+
+def test_ftrace_is_switched_off(guest: Guest) -> None:
+    guest.run("rmmod sentinel")  # while it is loaded the kernel refuses
     try:
-        _, checks = doctor(guest)
+        off, on = (f"sysctl -q kernel.ftrace_enabled={value}" for value in (0, 1))
+        with changed(guest, off, on) as checks:
+            assert checks["ftrace"]["fix"] == "sysctl kernel.ftrace_enabled=1"
     finally:
-        guest.run(f"sysctl -q kernel.numa_balancing={before}")
-    assert checks["numa_balancing"]["status"] == "warn"
-    assert checks["numa_balancing"]["fix"] == "sysctl kernel.numa_balancing=0"
+        guest.run(f"insmod {TREE}/{MODULE}")
+
+
+@pytest.mark.parametrize("file", ["", "/etc/sysctl.d/60-tiering.conf"])
+def test_the_kernels_own_tiering_is_warned_of(guest: Guest, file: str) -> None:
+    before = guest.run("sysctl -n kernel.numa_balancing").stdout.strip()
+    write = f"echo kernel.numa_balancing=2 > {file} && sysctl -q -p {file}"
+    do = write if file else "sysctl -q kernel.numa_balancing=2"
+    undo = f"sysctl -q kernel.numa_balancing={before}; rm -f {file}"
+    with changed(guest, do, undo) as checks:
+        found = checks["numa_balancing"]
+        assert found["status"] == "warn"
+        assert "kernel.numa_balancing is 2: NUMA tiering moves pages" in found["cause"]
+        assert found["fix"].startswith("sysctl kernel.numa_balancing=0")
+        assert found["cause"].endswith(f"; {file} sets it" if file else "of its own")
+
+
+@pytest.mark.parametrize("mode", ["always", "madvise", "never"])
+def test_the_mode_of_huge_pages_is_named(guest: Guest, mode: str) -> None:
+    file = "/sys/kernel/mm/transparent_hugepage/enabled"
+    before = guest.run(f"cat {file}").stdout.partition("[")[2].partition("]")[0]
+    with changed(guest, f"echo {mode} > {file}", f"echo {before} > {file}") as checks:
+        assert checks["huge_pages"]["cause"].startswith(f"{mode}; tensor memory is kept in small")
+
+
+def test_few_mappings(guest: Guest) -> None:
+    do, undo = (f"sysctl -q vm.max_map_count={count}" for count in (9000, 65530))
+    with changed(guest, do, undo) as checks:
+        assert checks["max_map_count"]["cause"].startswith("vm.max_map_count is 9000")
+        assert checks["max_map_count"]["fix"] == "sysctl vm.max_map_count=65530"
+
+
+def test_perf_events_for_root_only(guest: Guest) -> None:
+    before = guest.run("sysctl -n kernel.perf_event_paranoid").stdout.strip()
+    do, undo = (f"sysctl -q kernel.perf_event_paranoid={value}" for value in (3, before))
+    with changed(guest, do, undo) as checks:
+        assert "is 3: only raw tracepoints attach, which suffice" in checks["perf"]["cause"]
+
+
+def test_a_memory_limit(guest: Guest) -> None:
+    _, checks = doctor(guest, "systemd-run --quiet --scope -p MemoryMax=700M")
+    found = checks["memory_limit"]
+    assert found["status"] == "warn"
+    assert "memory.max = 700.0 MiB, less than the tiers'" in found["cause"]
+    assert "MemoryMax=infinity" in found["fix"]
+
+
+def test_a_cpuset_without_the_slow_node(guest: Guest) -> None:
+    _, checks = doctor(guest, "systemd-run --quiet --scope -p AllowedMemoryNodes=0")
+    found = checks["cpuset"]
+    assert found["status"] == "warn"
+    assert found["cause"] == "a process started here may use node 0 only, not 1"
+    assert ".scope, or AllowedMemoryNodes= of its unit" in found["fix"]
+
+
+def test_capabilities_that_a_container_lacks(guest: Guest) -> None:
+    _, checks = doctor(guest, "setpriv --bounding-set=-bpf,-sys_ptrace")
+    assert checks["capabilities"]["code"] == "not-permitted"
+    assert "CAP_SYS_PTRACE, CAP_BPF" in checks["capabilities"]["cause"]
+
+
+def test_each_lesser_backend_in_turn(guest: Guest) -> None:
+    """Without the module; without DAMON too (read-only /sys); without userfaultfd as well."""
+    with changed(guest, "rmmod sentinel", f"insmod {TREE}/{MODULE}"):
+        no_damon = "unshare --mount bash -c 'mount -o remount,bind,ro /sys && exec \"$@\"' doctor"
+        cause = doctor(guest, no_damon)[1]["backend"]["cause"]
+        assert cause.startswith("pagemap-scan runs: writes only, by page")
+        assert cause.endswith("not damon: /sys/kernel/mm/damon/admin/kdamonds can't be written")
+        no_call = "systemd-run --quiet --pipe --wait -p SystemCallFilter=~userfaultfd "
+        no_call += (
+            f"-p SystemCallErrorNumber=EPERM -p ReadOnlyPaths=/sys -p WorkingDirectory={TREE}"
+        )
+        cause = doctor(guest, no_call)[1]["backend"]["cause"]
+        assert cause.startswith("soft-dirty runs: writes only, by page")
+        assert "not pagemap-scan: the kernel offers no PAGEMAP_SCAN" in cause
+        assert "userfaultfd: Operation not permitted" in cause

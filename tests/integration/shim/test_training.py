@@ -11,7 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sentineld.observe.backend import Target
+from sentineld.observe.backends import BACKENDS
 from sentineld.observe.model import OP_ACCESS_DTYPE
+from sentineld.observe.writefds import WriteFds
 from sentineld.shim.protocol import Boundary, Event, Mode
 from tests.integration.shim import daemon_side as side
 from tests.integration.shim.daemon_side import Daemon, Training
@@ -270,4 +273,34 @@ def test_the_access_step_tells_reads_and_writes(daemon: Daemon, tmp_path: Path, 
     print(f"{model}: {len(rows)} rows, {strays} outside a live tensor, {untouched} never touched")
     assert strays == 0
     assert untouched == 0
+    check_losses(training)
+
+
+def test_writes_are_watched_by_what_the_process_hands_out(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn")
+    daemon.send({"type": "watch_writes"})
+    way = daemon.receive("writes")["way"]
+    fds = [daemon.take_descriptor(), daemon.take_descriptor()]
+    pid = training.process.pid
+    writes = WriteFds.received(pid, way, fds)
+    assert writes.way == way, writes.refusal
+    backend = next(one for one in BACKENDS if one.name == way)
+    watch = backend.open(Target(pid, writes=writes))
+    heap = (daemon.word("heap_base"), daemon.word("heap_used"))
+    watch.begin([heap])
+    (step,) = daemon.record(1)
+    areas = watch.end()
+    watch.close()
+    begin = areas["start"].astype(np.int64)
+    end = begin + areas["bytes"].astype(np.int64)
+    assert np.all(begin >= heap[0])
+    assert np.all(end <= heap[0] + heap[1])
+    # The optimizer writes each parameter and its moments whole; the batches are only read.
+    live = step[(step["event"] == Event.ALLOC) & (step["detail"] == side.Alloc.LIVE)]
+    head = live[live["bytes"] == 16 * 16 * 16 * 10 * 4]
+    assert len(head) >= 3
+    for address, size in zip(head["address"].tolist(), head["bytes"].tolist(), strict=True):
+        inside = np.minimum(end, address + size) - np.maximum(begin, address)
+        assert inside[inside > 0].sum() == size
+    daemon.wait_steps(5)
     check_losses(training)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check of backends: by which one pages are observed, and what would enable a better one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sentineld.control.client import request
+from sentineld.doctor.model import Finding, Status, System
+from sentineld.errors import SentinelError
+from sentineld.observe.backends import survey
+
+ANSWER_TIMEOUT_S = 10.0
+
+
+def backend(system: System) -> Finding:
+    """The best backend that works; where the daemon answers, for the daemon's rights."""
+    try:
+        found = request(system.socket, "status", ANSWER_TIMEOUT_S)["backends"]
+    except SentinelError:
+        found = [verdict.to_json() for verdict in survey()]
+    return finding(found)
+
+
+def finding(backends: list[dict[str, Any]]) -> Finding:
+    """What the verdicts (Verdict.to_json(), best first) come to."""
+    at = next(index for index, one in enumerate(backends) if one["usable"])
+    cause = f"{backends[at]['name']} runs: {backends[at]['tells']}"
+    better = backends[:at]
+    if not better:
+        return Finding("backend", Status.OK, cause)
+    reasons = "; ".join(f"not {one['name']}: {one['problem']}" for one in better)
+    return Finding("backend", Status.WARN, f"{cause}; {reasons}", better[0]["fix"])

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of limits on single processes: nodes, memory, mappings.
+
+Looked at are this very process (a training started from here inherits its
+limits), the daemon, and the sessions that the caller may see.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sentineld.control.client import request
+from sentineld.doctor.memory import DEFAULT_MAX_MAP_COUNT
+from sentineld.doctor.model import Finding, Status, System
+from sentineld.errors import SentinelError
+from sentineld.sysfs import parse_list
+from sentineld.tiers import discover
+from sentineld.units import format_bytes
+
+HERE = "here"
+DAEMON = "the daemon"
+MAPPINGS_SHARE_MAX = 0.8
+ANSWER_TIMEOUT_S = 10.0
+
+
+def cpuset(system: System) -> Finding:
+    """Nodes that a process may not use: a move there fails as if the node were full."""
+    nodes = _tier_nodes(system)
+    for name, process in _processes(system).items():
+        found = re.search(
+            r"^Mems_allowed_list:\s*(\S+)$", system.text(f"proc/{process}/status") or "", re.M
+        )
+        missing = [str(node) for node in nodes if found and node not in parse_list(found[1])]
+        if found and missing:
+            return Finding(
+                "cpuset",
+                Status.WARN,
+                f"{_subject(name)} may use node {found[1]} only, not {','.join(missing)}",
+                f"widen cpuset.mems of cgroup {_cgroup(system, process) or '/'}, "
+                "or AllowedMemoryNodes= of its unit",
+            )
+    return Finding("cpuset", Status.OK, "all tiers' nodes are allowed")
+
+
+def memory_limit(system: System) -> Finding:
+    """A cgroup's memory limit counts all tiers alike, so memory may be full while a tier is not."""
+    capacity = _tier_bytes(system)
+    for name, process in _processes(system).items():
+        if name == DAEMON:
+            continue  # it holds no tensors
+        limit = _limit(system, _cgroup(system, process))
+        if limit is not None and limit[0] < capacity:
+            return Finding(
+                "memory_limit",
+                Status.WARN,
+                f"{_subject(name)} has {limit[1]} = {format_bytes(limit[0])}, less than the tiers' "
+                f"{format_bytes(capacity)}: beyond it memory is reclaimed, whatever tier has room",
+                f"raise {limit[1]}, such as by: systemctl set-property UNIT MemoryMax=infinity",
+            )
+    return Finding("memory_limit", Status.OK, "no cgroup limits memory below the tiers' size")
+
+
+def mappings(system: System) -> Finding:
+    """Room for mappings in managed processes: each range with a memory policy is one."""
+    most = int(system.text("proc/sys/vm/max_map_count") or DEFAULT_MAX_MAP_COUNT)
+    counts = {
+        name: len((system.text(f"proc/{process}/maps") or "").splitlines())
+        for name, process in _processes(system).items()
+        if name not in (HERE, DAEMON)
+    }
+    for name, count in counts.items():
+        if count > most * MAPPINGS_SHARE_MAX:
+            return Finding(
+                "mappings",
+                Status.WARN,
+                f"{name} has {count} of {most} mappings; plans need more",
+                f"sysctl vm.max_map_count={max(4 * most, DEFAULT_MAX_MAP_COUNT)}",
+            )
+    if not counts:
+        return Finding("mappings", Status.SKIP, "no session to count mappings of")
+    return Finding("mappings", Status.OK, f"at most {max(counts.values())} of {most} are used")
+
+
+def _subject(name: str) -> str:
+    return "a process started here" if name == HERE else name
+
+
+def _processes(system: System) -> dict[str, str]:
+    """Name for people -> folder below /proc."""
+    found = {HERE: "self"}
+    try:
+        answer: dict[str, Any] = request(system.socket, "status", ANSWER_TIMEOUT_S)
+    except SentinelError:
+        return found  # the check of the daemon says so
+    found[DAEMON] = str(answer["pid"])
+    for session in answer["sessions"]:
+        found[f"process {session['pid']}"] = str(session["pid"])
+    return found
+
+
+def _tier_nodes(system: System) -> list[int]:
+    try:
+        tiers = discover(system.root / "sys", system.tiers).tiers
+    except SentinelError:
+        return []
+    return sorted(node for tier in tiers for node in tier.nodes)
+
+
+def _tier_bytes(system: System) -> int:
+    try:
+        tiers = discover(system.root / "sys", system.tiers).tiers
+    except SentinelError:
+        return 0
+    return sum(tier.capacity_bytes for tier in tiers)
+
+
+def _cgroup(system: System, process: str) -> str | None:
+    """The path of a process's cgroup (version 2), "" for the root."""
+    found = re.search(r"^0::/?(.*)$", system.text(f"proc/{process}/cgroup") or "", re.M)
+    return found[1] if found else None
+
+
+def _limit(system: System, cgroup: str | None) -> tuple[int, str] | None:
+    """The tightest of memory.max and memory.high on the way up, and its file."""
+    if cgroup is None:
+        return None
+    limits = []
+    parts = cgroup.split("/") if cgroup else []
+    for depth in range(len(parts), 0, -1):
+        folder = "sys/fs/cgroup/" + "/".join(parts[:depth])
+        for name in ("memory.max", "memory.high"):
+            text = system.text(f"{folder}/{name}")
+            if text and text.isdigit():
+                limits.append((int(text), f"/{folder}/{name}"))
+    return min(limits, default=None)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backends, best first, and the choice among them."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from sentineld.errors import SentinelError
+from sentineld.observe.backend import Backend, Target, Watch
+from sentineld.observe.damon import DAMON
+from sentineld.observe.module import MODULE
+from sentineld.observe.pagemap_scan import PAGEMAP_SCAN
+from sentineld.observe.shimonly import SHIM_ONLY
+from sentineld.observe.softdirty import SOFT_DIRTY
+
+log = logging.getLogger(__name__)
+
+BACKENDS: tuple[Backend, ...] = (MODULE, DAMON, PAGEMAP_SCAN, SOFT_DIRTY, SHIM_ONLY)
+
+_KERNEL_FEATURES = (PAGEMAP_SCAN, SOFT_DIRTY)
+"""Their probes try the kernel on this very process, and it won't change its mind."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a backend works on this machine; problem: why not, with the way out."""
+
+    backend: Backend
+    problem: SentinelError | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for the control protocol."""
+        return {
+            "name": self.backend.name,
+            "tells": self.backend.capabilities.summary(),
+            "usable": self.problem is None,
+            "problem": self.problem.message if self.problem else "",
+            "fix": self.problem.hint if self.problem else "",
+        }
+
+
+def survey() -> list[Verdict]:
+    """Every backend's verdict, best first."""
+    return [
+        Verdict(each, _feature(each) if each in _KERNEL_FEATURES else each.probe())
+        for each in BACKENDS
+    ]
+
+
+def open_best(target: Target) -> tuple[Backend, Watch]:
+    """The best backend that can watch this process. Of the rest the log says why not."""
+    for backend in BACKENDS[:-1]:
+        try:
+            return backend, backend.open(target)
+        except SentinelError as error:
+            log.info("process %d is not observed by %s: %s", target.pid, backend.name, error)
+    return BACKENDS[-1], BACKENDS[-1].open(target)
+
+
+@functools.cache
+def _feature(backend: Backend) -> SentinelError | None:
+    return backend.probe()

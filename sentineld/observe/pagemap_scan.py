@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PAGEMAP_SCAN with asynchronous write protection: which pages were written, of these ranges only.
+
+The process registers its memory with a userfaultfd and hands that out with its
+pagemap (sentineld.shim.writes); from here, one ioctl protects a range and one
+asks what was written since. Closing the userfaultfd, also by this process's
+death, takes the protection away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+
+import numpy as np
+
+from sentineld.errors import SentinelError
+from sentineld.observe.backend import (
+    AREA_DTYPE,
+    NO_NODE,
+    PAGE_BYTES,
+    Areas,
+    Backend,
+    Capabilities,
+    Ranges,
+    Resolution,
+    Target,
+)
+from sentineld.observe.model import ACCESS_WRITE
+from sentineld.observe.softdirty import read_pagemap
+from sentineld.observe.writefds import WriteFds
+from sentineld.shim.writes import SCAN as WAY
+from sentineld.shim.writes import protect_writes
+
+REGION_DTYPE = np.dtype([("start", "<u8"), ("end", "<u8"), ("categories", "<u8")])
+"""struct page_region of linux/fs.h."""
+
+_REGIONS = 4096
+_WP_MATCHING, _CHECK_WPASYNC = 1, 2
+_IS_WRITTEN, _IS_PRESENT, _IS_SWAPPED, _IS_ZERO_PAGE = 1 << 1, 1 << 3, 1 << 4, 1 << 5
+
+
+class _ScanArgument(ctypes.Structure):
+    """struct pm_scan_arg of linux/fs.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in (
+            *("size", "flags", "start", "end", "walk_end", "vec", "vec_len", "max_pages"),
+            *("category_inverted", "category_mask", "category_anyof_mask", "return_mask"),
+        )
+    )
+
+
+_IOC_SCAN = 3 << 30 | ctypes.sizeof(_ScanArgument) << 16 | ord("f") << 8 | 16
+
+
+class ScanWatch:
+    """Protects ranges and scans them at the window's end."""
+
+    def __init__(self, target: Target) -> None:
+        """Take the target's descriptors over. Raises SentinelError if it handed out others."""
+        writes = target.writes or WriteFds()
+        if writes.way != WAY:
+            raise SentinelError(
+                "failed",
+                f"process {target.pid} can't be watched by PAGEMAP_SCAN: {writes.without(WAY)}",
+                "use Linux 6.7 or later; let a container's seccomp filter pass userfaultfd",
+            )
+        self._writes = writes
+        self._ranges: list[tuple[int, int]] = []
+
+    def begin(self, ranges: Ranges) -> None:
+        """Protect all pages, those not there yet included."""
+        self._ranges = sorted(ranges)
+        for start, size in self._ranges:
+            argument = self._argument(start, start + size)
+            argument.flags = _WP_MATCHING | _CHECK_WPASYNC
+            argument.category_mask = _IS_WRITTEN
+            argument.return_mask = _IS_WRITTEN
+            fcntl.ioctl(self._writes.pagemap_fd, _IOC_SCAN, argument)
+
+    def poll(self) -> None:
+        """The marks stay; nothing is missed in between."""
+
+    def end(self) -> Areas:
+        """The pages written since begin(); those not written since stay protected."""
+        found = [np.zeros(0, AREA_DTYPE)]
+        regions = np.zeros(_REGIONS, REGION_DTYPE)
+        for start, size in self._ranges:
+            # A scan of a process that has ended finds nothing; this read says that it has.
+            read_pagemap(self._writes.pagemap_fd, start, PAGE_BYTES)
+            at = start
+            while at < start + size:
+                argument = self._argument(at, start + size)
+                argument.vec, argument.vec_len = regions.ctypes.data, len(regions)
+                # A page that was only read may be the zero page, which nobody wrote.
+                argument.category_inverted = _IS_ZERO_PAGE
+                argument.category_mask = _IS_WRITTEN | _IS_ZERO_PAGE
+                argument.category_anyof_mask = _IS_PRESENT | _IS_SWAPPED
+                argument.return_mask = _IS_WRITTEN
+                count = fcntl.ioctl(self._writes.pagemap_fd, _IOC_SCAN, argument)
+                at = int(argument.walk_end)
+                areas = np.zeros(count, AREA_DTYPE)
+                areas["start"] = regions["start"][:count]
+                areas["bytes"] = regions["end"][:count] - regions["start"][:count]
+                areas["flags"], areas["node"], areas["heat"] = ACCESS_WRITE, NO_NODE, 1
+                found.append(areas)
+        return np.concatenate(found)
+
+    def close(self) -> None:
+        """Close the descriptors; nothing is protected any more."""
+        self._writes.close()
+
+    def _argument(self, start: int, end: int) -> _ScanArgument:
+        return _ScanArgument(size=ctypes.sizeof(_ScanArgument), start=start, end=end)
+
+
+def _probe() -> SentinelError | None:
+    """Watch a page of this very process."""
+    try:
+        memory = mmap.mmap(-1, 2 * PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        start = int(np.frombuffer(memory, np.uint8).ctypes.data)
+        memory[0] = memory[PAGE_BYTES] = 1
+        control_fd = protect_writes(start, 2 * PAGE_BYTES)
+        pagemap_fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        watch = ScanWatch(Target(os.getpid(), writes=WriteFds(WAY, pagemap_fd, control_fd)))
+        with contextlib.closing(watch):
+            watch.begin([(start, 2 * PAGE_BYTES)])
+            memory[0] = 2
+            seen = watch.end()
+    except OSError as error:
+        return SentinelError(
+            "failed",
+            f"the kernel offers no PAGEMAP_SCAN with asynchronous write protection: {error}",
+            "use Linux 6.7 or later; let a container's seccomp filter pass userfaultfd",
+        )
+    if seen["start"].tolist() != [start] or seen["bytes"].tolist() != [PAGE_BYTES]:
+        return SentinelError("failed", "PAGEMAP_SCAN answers wrongly", "use another kernel")
+    return None
+
+
+PAGEMAP_SCAN = Backend(
+    name=WAY,
+    capabilities=Capabilities(
+        reads=False,
+        writes=True,
+        tells_writes=True,
+        births=False,
+        nodes=False,
+        frequency=False,
+        exact=True,
+        epochs=False,
+        resolution=Resolution.PAGE,
+        needs="userfaultfd and PAGEMAP_SCAN; the process's own consent",
+    ),
+    probe=_probe,
+    open=ScanWatch,
+)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process hands out for its writes to be watched; see sentineld.shim.writes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from sentineld.shim.writes import SCAN, SOFT_DIRTY
+
+
+@dataclass
+class WriteFds:
+    """Descriptors of one process, owned by this object.
+
+    way: SCAN (control is a userfaultfd, protecting as long as it is open), SOFT_DIRTY
+    (control is /proc/PID/clear_refs) or "" (neither; refusal says why).
+    """
+
+    way: str = ""
+    pagemap_fd: int = -1
+    control_fd: int = -1
+    refusal: str = "it has handed out nothing to watch its writes by"
+
+    @classmethod
+    def received(cls, pid: int, way: str, fds: list[int]) -> WriteFds:
+        """What a process sent, believed only as far as the kernel vouches for it: a root daemon
+        that reads or writes any descriptor would lend its rights to whoever sent it."""
+        found = cls(way, fds[0], fds[1])
+        control = {SCAN: "anon_inode:[userfaultfd]", SOFT_DIRTY: f"/proc/{pid}/clear_refs"}
+        true = (
+            _is_proc_file(found.pagemap_fd, f"/proc/{pid}/pagemap")
+            and os.readlink(f"/proc/self/fd/{found.control_fd}") == control.get(way)
+            and (way != SOFT_DIRTY or _is_proc_file(found.control_fd, control[way]))
+        )
+        if true:
+            return found
+        found.close()
+        return cls(refusal="what it handed out is not its own, or of another /proc")
+
+    def close(self) -> None:
+        """Close the descriptors, where there are any."""
+        for fd in (self.pagemap_fd, self.control_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.pagemap_fd = self.control_fd = -1
+
+    def without(self, way: str) -> str:
+        """Why the process can't be watched this way."""
+        return f"it offers {self.way}" if self.way and self.way != way else self.refusal
+
+
+def _is_proc_file(fd: int, path: str) -> bool:
+    """Whether the descriptor is this file of our own /proc, whatever is mounted elsewhere."""
+    same_proc = os.fstat(fd).st_dev == os.stat("/proc/self").st_dev
+    return same_proc and os.readlink(f"/proc/self/fd/{fd}") == path

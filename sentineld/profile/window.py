@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A window of whole steps beside a profile: does the framework tell all that pages show?
+
+A backend without epochs can't say in which stretch a page was accessed, so its
+areas make no access rows. They check the framework's: memory that only tensors
+without any told access (or write) occupy in the step, and that was accessed
+(or written) all the same, is untold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.observe.backend import Areas, Capabilities
+from sentineld.profile.model import Profile
+
+Intervals = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""(begins, ends), rising and disjoint, in pages."""
+
+
+def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Areas) -> Profile:
+    """The profile with the window's source, its untold pages and those that met no tensor.
+
+    Areas of a backend that tells regions only count with their heat, as so many pages.
+    """
+    told = profile.accesses
+    if not capabilities.reads:
+        told = told[told["bytes_written"] > 0]
+    tensors = profile.tensors
+    spoken = np.zeros(len(tensors), np.bool_)
+    spoken[told["tensor"]] = True
+    all_tensors = _union(*_pages_of(tensors, profile.page_bytes))
+    told_tensors = _union(*_pages_of(tensors[spoken], profile.page_bytes))
+    begin = areas["start"].astype(np.int64) // profile.page_bytes
+    end = begin + areas["bytes"].astype(np.int64) // profile.page_bytes
+    heat = areas["heat"].astype(np.float64)
+    seen = float(((end - begin) * heat).sum())
+    with_tensor = float((_covered(begin, end, all_tensors) * heat).sum())
+    explained = float((_covered(begin, end, told_tensors) * heat).sum())
+    return replace(
+        profile,
+        source=f"{profile.source}+{source}",
+        unattributed_pages=round(seen - with_tensor),
+        untold_pages=round(with_tensor - explained),
+    )
+
+
+def _pages_of(
+    tensors: npt.NDArray[np.void], page_bytes: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    start = tensors["address"].astype(np.int64)
+    end = start + tensors["bytes"].astype(np.int64)
+    return start // page_bytes, -(-end // page_bytes)
+
+
+def _union(begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Intervals:
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    if not len(begins):
+        return begins, ends
+    fresh = np.append(True, begins[1:] > ends[:-1])
+    last = np.append(np.flatnonzero(fresh)[1:] - 1, len(begins) - 1)
+    return begins[fresh], ends[last]
+
+
+def _covered(
+    begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], intervals: Intervals
+) -> npt.NDArray[np.int64]:
+    """Pages of each area that lie in the intervals."""
+    begins, ends = intervals
+    before = np.concatenate([[0], np.cumsum(ends - begins)])
+
+    def up_to(page: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        index = np.searchsorted(begins, page, side="right")
+        whole = before[index]
+        if not len(begins):
+            return whole
+        inside = np.maximum(ends[np.maximum(index - 1, 0)] - page, 0)
+        return whole - np.where(index > 0, inside, 0)
+
+    covered: npt.NDArray[np.int64] = up_to(end) - up_to(begin)
+    return covered

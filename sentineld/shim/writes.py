@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a process must do itself for its writes to be watched from outside.
+
+It opens its own pagemap and, the better way, a userfaultfd that write-protects
+asynchronously: the kernel lets each write through and marks the page. Whoever
+holds that descriptor holds the protection; once all copies are closed, memory
+is as it was. Where the kernel or a seccomp filter refuses, /proc/self/clear_refs
+is handed out for soft-dirty bits instead.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import platform
+import struct
+
+SCAN = "pagemap-scan"
+SOFT_DIRTY = "soft-dirty"
+
+_USERFAULTFD_NUMBERS = {"x86_64": 323, "aarch64": 282}
+_USER_MODE_ONLY = 1  # what unprivileged processes may have; asynchronous faults are resolved anyway
+_API = 0xAA
+_FEATURES = 1 << 13 | 1 << 15  # UFFD_FEATURE_WP_UNPOPULATED, UFFD_FEATURE_WP_ASYNC
+_REGISTER_MODE_WP = 2
+_IOC_API = 0xC018AA3F  # _IOWR(0xAA, 0x3F, struct uffdio_api)
+_IOC_REGISTER = 0xC020AA00  # _IOWR(0xAA, 0x00, struct uffdio_register)
+
+
+def protect_writes(start: int, length_bytes: int) -> int:
+    """A userfaultfd with the range registered for asynchronous write protection.
+
+    No page is protected yet: a PAGEMAP_SCAN with PM_SCAN_WP_MATCHING does that. Raises
+    OSError where the kernel has no such thing or refuses.
+    """
+    number = _USERFAULTFD_NUMBERS.get(platform.machine())
+    if number is None:
+        raise OSError(f"userfaultfd is not known on {platform.machine()}")
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = os.O_CLOEXEC | os.O_NONBLOCK | _USER_MODE_ONLY
+    fd = int(libc.syscall(ctypes.c_long(number), ctypes.c_long(flags)))
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"userfaultfd: {os.strerror(code)}")
+    try:
+        fcntl.ioctl(fd, _IOC_API, struct.pack("3Q", _API, _FEATURES, 0))
+        fcntl.ioctl(fd, _IOC_REGISTER, struct.pack("4Q", start, length_bytes, _REGISTER_MODE_WP, 0))
+    except OSError as error:
+        os.close(fd)
+        raise OSError(error.errno, f"asynchronous write protection: {error.strerror}") from None
+    return fd
+
+
+def open_write_watch(start: int, length_bytes: int) -> tuple[str, tuple[int, int]]:
+    """(SCAN or SOFT_DIRTY, (pagemap, userfaultfd or clear_refs)); the caller closes both.
+
+    Raises OSError where the process may not even open its own files of /proc.
+    """
+    pagemap_fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            return SCAN, (pagemap_fd, protect_writes(start, length_bytes))
+        except OSError:
+            clear_refs_fd = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+            return SOFT_DIRTY, (pagemap_fd, clear_refs_fd)
+    except BaseException:
+        os.close(pagemap_fd)
+        raise

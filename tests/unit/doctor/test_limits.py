@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits on processes, and which backend runs, on made-up root folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sentineld.doctor import backends, limits, memory
+from sentineld.doctor.model import Status, System
+from sentineld.errors import SentinelError
+
+GIB = 1 << 30
+
+
+def write(root: Path, path: str, text: str) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> System:
+    """Two nodes of 2 and 1 GiB; this process is in the cgroup /user.slice/shell.scope."""
+    write(tmp_path, "sys/devices/system/node/has_memory", "0-1\n")
+    write(tmp_path, "sys/devices/system/node/online", "0-1\n")
+    write(tmp_path, "sys/devices/system/node/has_cpu", "0\n")
+    write(tmp_path, "sys/devices/system/node/node0/meminfo", f"Node 0 MemTotal: {2 << 20} kB\n")
+    write(tmp_path, "sys/devices/system/node/node1/meminfo", f"Node 1 MemTotal: {1 << 20} kB\n")
+    write(tmp_path, "sys/devices/system/node/node1/distance", "20 10\n")
+    write(tmp_path, "proc/self/status", "Name:\tdoctor\nMems_allowed_list:\t0-1\n")
+    write(tmp_path, "proc/self/cgroup", "0::/user.slice/shell.scope\n")
+    return System(tmp_path, tmp_path / "none.sock")
+
+
+def with_session(monkeypatch: pytest.MonkeyPatch, system: System) -> None:
+    """A daemon, pid 7, that manages process 417."""
+
+    def request(socket: Path, verb: str, timeout: float) -> dict[str, Any]:
+        assert (socket, verb) == (system.socket, "status")
+        return {"pid": 7, "sessions": [{"pid": 417}]}
+
+    monkeypatch.setattr(limits, "request", request)
+
+
+def test_nothing_is_limited(system: System) -> None:
+    assert limits.cpuset(system).status is Status.OK
+    assert limits.memory_limit(system).status is Status.OK
+    assert limits.mappings(system).status is Status.SKIP
+
+
+def test_a_cpuset_without_the_slow_node(system: System) -> None:
+    write(system.root, "proc/self/status", "Mems_allowed_list:\t0\n")
+    found = limits.cpuset(system)
+    assert found.status is Status.WARN
+    assert found.cause == "a process started here may use node 0 only, not 1"
+    assert "cpuset.mems of cgroup user.slice/shell.scope" in found.fix
+
+
+def test_the_daemon_s_and_a_session_s_cpuset(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_session(monkeypatch, system)
+    write(system.root, "proc/417/status", "Mems_allowed_list:\t1\n")
+    assert limits.cpuset(system).cause.startswith("process 417 may use node 1 only")
+    write(system.root, "proc/7/status", "Mems_allowed_list:\t0\n")
+    assert limits.cpuset(system).cause.startswith("the daemon may use node 0 only")
+
+
+@pytest.mark.parametrize("name", ["memory.max", "memory.high"])
+@pytest.mark.parametrize("folder", ["user.slice/shell.scope", "user.slice"])
+def test_a_memory_limit_on_the_way_up(system: System, name: str, folder: str) -> None:
+    write(system.root, f"sys/fs/cgroup/{folder}/{name}", f"{GIB}\n")
+    found = limits.memory_limit(system)
+    assert found.status is Status.WARN
+    assert f"/sys/fs/cgroup/{folder}/{name} = 1.0 GiB" in found.cause
+    assert "3.0 GiB" in found.cause
+    write(system.root, f"sys/fs/cgroup/{folder}/{name}", f"{4 * GIB}\n")
+    assert limits.memory_limit(system).status is Status.OK
+    write(system.root, f"sys/fs/cgroup/{folder}/{name}", "max\n")
+    assert limits.memory_limit(system).status is Status.OK
+
+
+def test_a_session_that_has_few_mappings_left(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_session(monkeypatch, system)
+    write(system.root, "proc/sys/vm/max_map_count", "100\n")
+    write(system.root, "proc/417/maps", "a mapping\n" * 81)
+    found = limits.mappings(system)
+    assert found.status is Status.WARN
+    assert found.cause == "process 417 has 81 of 100 mappings; plans need more"
+    assert found.fix == "sysctl vm.max_map_count=65530"
+    write(system.root, "proc/417/maps", "a mapping\n" * 80)
+    assert limits.mappings(system).status is Status.OK
+
+
+def test_who_sets_numa_balancing(system: System) -> None:
+    write(system.root, "proc/sys/kernel/numa_balancing", "1\n")
+    assert memory.numa_balancing(system).fix == "sysctl kernel.numa_balancing=0"
+    write(system.root, "usr/lib/sysctl.d/50-tiering.conf", "# x\nkernel.numa_balancing = 1\n")
+    assert "/usr/lib/sysctl.d/50-tiering.conf sets it" in memory.numa_balancing(system).cause
+    write(system.root, "etc/sysctl.d/60-mine.conf", "-kernel/numa_balancing=1\n")
+    assert "/etc/sysctl.d/60-mine.conf sets it" in memory.numa_balancing(system).cause
+    # /etc's file of the same name hides the other, whatever it says.
+    write(system.root, "etc/sysctl.d/50-tiering.conf", "vm.swappiness = 1\n")
+    (system.root / "etc/sysctl.d/60-mine.conf").unlink()
+    assert "sets it" not in memory.numa_balancing(system).cause
+    write(system.root, "etc/tuned/active_profile", "throughput\n")
+    write(system.root, "usr/lib/tuned/throughput/tuned.conf", "[sysctl]\nkernel.numa_balancing=1\n")
+    found = memory.numa_balancing(system)
+    assert "tuned's profile throughput sets it" in found.cause
+    assert "change it there" in found.fix
+
+
+def verdict(name: str, problem: str = "", fix: str = "") -> dict[str, Any]:
+    return {
+        "name": name,
+        "tells": "everything",
+        "usable": not problem,
+        "problem": problem,
+        "fix": fix,
+    }
+
+
+def test_the_best_backend_is_well() -> None:
+    found = backends.finding([verdict("module"), verdict("shim")])
+    assert (found.status, found.cause) == (Status.OK, "module runs: everything")
+
+
+def test_a_lesser_backend_says_why_not_each_better_one() -> None:
+    found = backends.finding(
+        [verdict("module", "not loaded", "load it"), verdict("damon", "taken"), verdict("shim")]
+    )
+    assert found.status is Status.WARN
+    assert found.cause == "shim runs: everything; not module: not loaded; not damon: taken"
+    assert found.fix == "load it"
+
+
+def test_the_daemon_s_word_counts_where_it_answers(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"backends": [verdict("module", "another version"), verdict("damon")]}
+    monkeypatch.setattr(backends, "request", lambda *_: answer)
+    assert backends.backend(system).cause.startswith("damon runs")
+
+    def unreachable(*_: object) -> None:
+        raise SentinelError("daemon-unreachable", "nobody there")
+
+    monkeypatch.setattr(backends, "request", unreachable)
+    assert backends.backend(system).status in (Status.OK, Status.WARN)

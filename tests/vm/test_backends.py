@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each backend is held to what it claims, against a program whose accesses are known."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sentineld.observe.backend import NO_NODE, Backend, Resolution
+from sentineld.observe.backends import BACKENDS
+
+from .guest import TREE, Guest
+from .inside.chunks import CHUNK_PAGES, Chunk
+
+pytestmark = pytest.mark.guest
+
+PAGED = [one for one in BACKENDS if one.capabilities.resolution is not Resolution.TENSOR]
+"""The shim's word on tensors is held to its claims by tests/integration/shim/test_training.py."""
+
+READ_ONLY = (Chunk.READ, Chunk.SLOW)
+WRITTEN = (Chunk.WRITTEN, Chunk.BORN, Chunk.WRITTEN_THEN_READ)
+IDLE = (Chunk.UNTOUCHED, Chunk.NEVER)
+
+_results: dict[str, dict[str, Any]] = {}
+
+
+@pytest.fixture(params=PAGED, ids=lambda one: one.name)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    chosen: Backend = request.param
+    return chosen
+
+
+@pytest.fixture
+def seen(guest: Guest, backend: Backend) -> dict[str, Any]:
+    """What observe.py found by this backend; it runs once."""
+    if backend.name not in _results:
+        place = f"cd {TREE}/tests/vm/inside && PYTHONPATH={TREE}"
+        answer = guest.run(f"{place} python3 observe.py {backend.name}", timeout=600)
+        _results[backend.name] = json.loads(answer.stdout)
+    return _results[backend.name]
+
+
+def chunks(seen: dict[str, Any], *which: Chunk) -> list[dict[str, Any]]:
+    """These chunks in all windows."""
+    return [window[chunk.name] for window in seen["windows"] for chunk in which]
+
+
+def births(seen: dict[str, Any]) -> list[dict[str, Any]]:
+    return [window[Chunk.BORN.name] for window in seen["windows"]]
+
+
+def test_memory_outside_the_ranges_is_not_told(seen: dict[str, Any]) -> None:
+    assert [window["elsewhere"] for window in seen["windows"]] == [0, 0]
+
+
+def test_the_program_computes_what_it_should(seen: dict[str, Any]) -> None:
+    written = [chunk not in IDLE or chunk is Chunk.UNTOUCHED for chunk in Chunk]
+    assert seen["sums"] == [3 * CHUNK_PAGES * there for there in [*written, True]]
+
+
+def test_the_end_of_the_process_is_told(seen: dict[str, Any]) -> None:
+    assert seen["gone"] == "ProcessLookupError"
+
+
+def test_reads(seen: dict[str, Any], backend: Backend) -> None:
+    can = backend.capabilities
+    if not can.exact:
+        return
+    expected = CHUNK_PAGES if can.reads else 0
+    assert [chunk["pages"] for chunk in chunks(seen, *READ_ONLY)] == [expected] * 4
+
+
+def test_writes(seen: dict[str, Any], backend: Backend) -> None:
+    can = backend.capabilities
+    assert can.writes
+    if not can.exact:
+        return
+    assert [chunk["pages"] for chunk in chunks(seen, *WRITTEN)] == [CHUNK_PAGES] * 6
+
+
+def test_writes_are_told_from_reads(seen: dict[str, Any], backend: Backend) -> None:
+    expected = CHUNK_PAGES if backend.capabilities.tells_writes else 0
+    assert [chunk["written"] for chunk in chunks(seen, *WRITTEN)] == [expected] * 6
+    assert [chunk["written"] for chunk in chunks(seen, *READ_ONLY)] == [0] * 4
+
+
+def test_births_are_marked(seen: dict[str, Any], backend: Backend) -> None:
+    expected = CHUNK_PAGES if backend.capabilities.births else 0
+    # The chunk is born in the first window alone.
+    assert [chunk["born"] for chunk in births(seen)] == [expected, 0]
+    others = [chunk for chunk in Chunk if chunk is not Chunk.BORN]
+    assert {chunk["born"] for chunk in chunks(seen, *others)} == {0}
+
+
+def test_nodes(seen: dict[str, Any], backend: Backend) -> None:
+    assert seen["moved"] == CHUNK_PAGES
+    if backend.capabilities.nodes:
+        assert [chunk["nodes"] for chunk in chunks(seen, Chunk.SLOW)] == [[1], [1]]
+        assert [chunk["nodes"] for chunk in chunks(seen, Chunk.READ)] == [[0], [0]]
+    else:
+        told = {node for chunk in chunks(seen, *Chunk) for node in chunk["nodes"]}
+        assert told <= {NO_NODE}
+
+
+def test_what_is_not_accessed_is_not_told(seen: dict[str, Any], backend: Backend) -> None:
+    idle = chunks(seen, *IDLE) + [seen["idle"][chunk.name] for chunk in Chunk]
+    if backend.capabilities.exact:
+        assert {chunk["pages"] for chunk in idle} == {0}
+    else:
+        assert max(chunk["heat"] for chunk in idle) < 0.1
+
+
+def test_hot_memory_is_found_and_ranked(seen: dict[str, Any], backend: Backend) -> None:
+    if not backend.capabilities.frequency:
+        assert {chunk["heat"] for chunk in chunks(seen, Chunk.WRITTEN)} == {1.0}
+        return
+    for window in seen["windows"]:
+        for hot in (window[Chunk.READ.name], window[Chunk.WRITTEN.name]):
+            assert hot["pages"] >= 0.9 * CHUNK_PAGES
+            assert hot["heat"] > 3 * window[Chunk.SLOW.name]["heat"]
+            assert hot["heat"] > 5 * window[Chunk.UNTOUCHED.name]["heat"]

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training on a machine without the module: its operators tell, what else is there checks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from .guest import Guest
+from .test_sessions import TRAINING, Training, refused, wait
+
+pytestmark = pytest.mark.guest
+
+KDAMONDS = "/sys/kernel/mm/damon/admin/kdamonds"
+
+TAKE_DAMON = f"""
+set -e
+cd {KDAMONDS}
+echo 1 > nr_kdamonds
+echo 1 > 0/contexts/nr_contexts
+echo vaddr > 0/contexts/0/operations
+echo 1 > 0/contexts/0/targets/nr_targets
+echo 1 > 0/contexts/0/targets/0/pid_target
+echo on > 0/state
+"""
+"""Another program's monitoring, of process 1."""
+FILTER = "/run/no-userfaultfd.bpf"
+MAKE_FILTER = f"""
+import struct
+# Load the call's number; userfaultfd (323) fails with EPERM, all else is allowed.
+program = [(0x20, 0, 0, 0), (0x15, 0, 1, 323), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]
+with open({FILTER!r}, "wb") as file:
+    file.writelines(struct.pack("<HBBI", *line) for line in program)
+"""
+"""A seccomp filter such as containers have."""
+
+SCRIPT = "/var/tmp/train.py"
+OWN = " ".join([SCRIPT, *TRAINING.split()[1:]])
+"""The training, where users may read it."""
+
+FREE_DAMON = f"echo off > {KDAMONDS}/0/state; echo 0 > {KDAMONDS}/nr_kdamonds"
+
+
+@pytest.fixture(scope="module")
+def training(installed: Guest) -> Iterator[Training]:
+    """A user's training under a daemon that was started without the module."""
+    guest = installed
+    guest.run("systemctl stop sentineld; rmmod sentinel; id trainer 2>/dev/null || useradd trainer")
+    # The unit would load it again.
+    guest.run("echo 'install sentinel /bin/false' > /etc/modprobe.d/no-sentinel.conf")
+    guest.run("systemctl start sentineld", timeout=180)
+    guest.run(f"cp {TRAINING.split()[0]} {SCRIPT}")
+    started = Training(guest, "runuser -u trainer --", OWN)
+    yield started
+    started.process.send_remote("KILL")
+    started.process.wait(timeout=60)
+    guest.run("rm /etc/modprobe.d/no-sentinel.conf; systemctl stop sentineld; modprobe sentinel")
+
+
+def managed(training: Training) -> dict[str, Any]:
+    """Attach, and wait until the plan is live."""
+    training.guest.run(f"sentinelctl attach {training.pid} --fast 25%")
+    wait("managed", lambda: training.in_state("managed"), 600)
+    session = training.session()
+    assert session is not None
+    return session
+
+
+def status(guest: Guest) -> dict[str, dict[str, Any]]:
+    answer = json.loads(guest.run("sentinelctl status --json").stdout)
+    return {one["name"]: one for one in answer["backends"]}
+
+
+def test_status_says_what_runs_and_why_nothing_better(training: Training) -> None:
+    found = status(training.guest)
+    usable = [name for name, one in found.items() if one["usable"]]
+    assert usable == ["damon", "pagemap-scan", "soft-dirty", "shim"]
+    assert found["module"]["problem"] == "/dev/sentinel does not exist"
+    assert "pages are observed by: damon" in training.guest.run("sentinelctl status").stdout
+
+
+def test_damon_checks_what_the_operators_tell(training: Training) -> None:
+    session = managed(training)
+    assert session["source"] == "shim+damon"
+    assert training.guest.run(f"cat {KDAMONDS}/nr_kdamonds").stdout.strip() == "0"
+    tensors = json.loads(training.guest.run(f"sentinelctl tensors {training.pid} --json").stdout)
+    assert sum(one["bytes_read"] for one in tensors["tensors"]) > 0
+    assert sum(one["bytes_written"] for one in tensors["tensors"]) > 0
+    training.goes_on()
+
+
+def test_metering_is_refused(training: Training) -> None:
+    line = refused(training.guest, f"sentinelctl meter {training.pid}", "module-not-loaded")
+    assert "modprobe sentinel" in line
+    assert training.in_state("managed")
+
+
+def test_pages_move_all_the_same(training: Training) -> None:
+    metrics = "curl -s http://127.0.0.1:9464/metrics | grep sentineld_migrated_bytes_total"
+    lines = training.guest.run(metrics).stdout.splitlines()
+    moved = [line for line in lines if 'result="moved"' in line]
+    assert sum(float(line.split()[-1]) for line in moved) > 0
+
+
+def test_another_program_s_damon_is_left_alone(training: Training) -> None:
+    guest = training.guest
+    guest.run(f"sentinelctl detach {training.pid}")
+    guest.run(TAKE_DAMON)
+    try:
+        problem = status(guest)["damon"]["problem"]
+        assert problem == "DAMON watches process 1 for another program"
+        session = managed(training)
+        assert guest.run(f"cat {KDAMONDS}/0/state").stdout.strip() == "on"
+        # Written pages of the heap, by a user's own consent; the operators told of nearly all.
+        assert session["source"] == "shim+pagemap-scan"
+        assert session["untold_pages"] * 4096 < 0.02 * session["peak_bytes"]
+        # Nothing of the protection is left behind.
+        assert "uw" not in vm_flags(training)
+    finally:
+        guest.run(FREE_DAMON)
+    training.goes_on()
+
+
+def vm_flags(training: Training) -> set[str]:
+    """All flags of the process's mappings."""
+    lines = training.guest.run(f"grep VmFlags /proc/{training.pid}/smaps").stdout.splitlines()
+    return {flag for line in lines for flag in line.split()[1:]}
+
+
+def test_detach_leaves_the_process_as_it_was(training: Training) -> None:
+    training.guest.run(f"sentinelctl detach {training.pid}")
+    assert training.in_state("registered")
+    training.goes_on()
+
+
+def test_soft_dirty_bits_where_the_process_may_not_have_a_userfaultfd(training: Training) -> None:
+    guest = training.guest
+    training.process.send_remote("STOP")  # two at a time are slow
+    guest.run(TAKE_DAMON)
+    guest.run(["python3", "-c", MAKE_FILTER])
+    confined = Training(guest, f"setpriv --no-new-privs --seccomp-filter {FILTER}")
+    try:
+        guest.run(f"sentinelctl attach {confined.pid} --fast 25%")
+        wait("managed", lambda: confined.in_state("managed"), 600)
+        session = confined.session()
+        assert session is not None
+        assert session["source"] == "shim+soft-dirty"
+        assert session["untold_pages"] * 4096 < 0.02 * session["peak_bytes"]
+    finally:
+        guest.run(FREE_DAMON)
+        confined.process.send_remote("KILL")
+        confined.process.wait(timeout=60)
