@@ -40,8 +40,6 @@ LOOKS = AGGREGATION_US // SAMPLE_US
 REGIONS_MIN, REGIONS_MAX = 100, 1000
 SNAPSHOTS_MIN = 20
 """Regions need about as many aggregations to settle around what is hot."""
-HEAT_MIN = 0.05
-"""Of a window's heat, for an area to be told: what one stray look in a large region leaves."""
 
 _EVERYTHING = str((1 << 64) - 1)
 _OPERATIONS = "fvaddr"  # the ranges given, of one process; vaddr would choose its own
@@ -67,7 +65,8 @@ def parse_snapshot(tried_regions: Path) -> Snapshot:
 
 
 def merge_snapshots(snapshots: list[Snapshot], ranges: Ranges) -> Areas:
-    """Mean heat over all snapshots, cut to the ranges, where it is at least HEAT_MIN."""
+    """Mean heat over all snapshots, cut to the ranges. What a step of a second touches once is
+    found by one look in 200, so any heat counts."""
     bounds = [(start, start + size) for start, size in ranges]
     bounds += [(start, end) for one in snapshots for start, end, _ in one.regions]
     edges = np.unique(np.array(bounds, np.uint64))
@@ -83,7 +82,7 @@ def merge_snapshots(snapshots: list[Snapshot], ranges: Ranges) -> Areas:
     for start, size in ranges:
         first, last = np.searchsorted(edges, np.array([start, start + size], np.uint64))
         inside[first:last] = True
-    kept = np.flatnonzero(inside & (heat >= HEAT_MIN))
+    kept = np.flatnonzero(inside & (heat > 0))
     areas = np.zeros(len(kept), AREA_DTYPE)
     areas["start"] = edges[kept]
     areas["bytes"] = edges[kept + 1] - edges[kept]

@@ -22,10 +22,7 @@ Intervals = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Areas) -> Profile:
-    """The profile with the window's source, its untold pages and those that met no tensor.
-
-    Areas of a backend that tells regions only count with their heat, as so many pages.
-    """
+    """The profile with the window's source, its untold pages and those that met no tensor."""
     told = profile.accesses
     if not capabilities.reads:
         told = told[told["bytes_written"] > 0]
@@ -36,15 +33,13 @@ def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Ar
     told_tensors = _union(*_pages_of(tensors[spoken], profile.page_bytes))
     begin = areas["start"].astype(np.int64) // profile.page_bytes
     end = begin + areas["bytes"].astype(np.int64) // profile.page_bytes
-    heat = areas["heat"].astype(np.float64)
-    seen = float(((end - begin) * heat).sum())
-    with_tensor = float((_covered(begin, end, all_tensors) * heat).sum())
-    explained = float((_covered(begin, end, told_tensors) * heat).sum())
+    with_tensor = int(_covered(begin, end, all_tensors).sum())
+    explained = int(_covered(begin, end, told_tensors).sum())
     return replace(
         profile,
         source=f"{profile.source}+{source}",
-        unattributed_pages=round(seen - with_tensor),
-        untold_pages=round(with_tensor - explained),
+        unattributed_pages=int((end - begin).sum()) - with_tensor,
+        untold_pages=with_tensor - explained,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sentineld.errors import SentinelError
@@ -96,14 +95,14 @@ def test_heat_is_the_mean_over_the_snapshots() -> None:
     assert areas["heat"].tolist() == pytest.approx([1.0, 0.25])
 
 
-def test_areas_are_cut_to_the_ranges_and_stray_looks_are_left_out() -> None:
+def test_areas_are_cut_to_the_ranges() -> None:
     areas = merge_snapshots(
         [Snapshot(((0, 10 * MIB, LOOKS), (20 * MIB, 30 * MIB, 1)))] + [Snapshot(())] * 9,
-        [(2 * MIB, 2 * MIB), (6 * MIB, MIB), (20 * MIB, 5 * MIB)],
+        [(2 * MIB, 2 * MIB), (6 * MIB, MIB), (20 * MIB, 5 * MIB), (40 * MIB, MIB)],
     )
-    assert areas["start"].tolist() == [2 * MIB, 6 * MIB]
-    assert areas["bytes"].tolist() == [2 * MIB, MIB]
-    assert np.allclose(areas["heat"], 0.1)
+    assert areas["start"].tolist() == [2 * MIB, 6 * MIB, 20 * MIB]
+    assert areas["bytes"].tolist() == [2 * MIB, MIB, 5 * MIB]
+    assert areas["heat"].tolist() == pytest.approx([0.1, 0.1, 1 / LOOKS / 10])
 
 
 def test_no_snapshot_is_no_area() -> None:

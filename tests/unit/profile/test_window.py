@@ -70,11 +70,6 @@ def test_a_page_that_any_told_tensor_occupies_is_told() -> None:
     assert checked(known, "soft-dirty", WRITES, areas((10, 8, 1))).untold_pages == 2
 
 
-def test_heat_counts_in_part() -> None:
-    known = profile([(10, 10)], [])
-    assert checked(known, "damon", ACCESSES, areas((10, 10, 0.5))).untold_pages == 5
-
-
 def test_nothing_seen_and_nothing_there() -> None:
     known = profile([], [])
     assert checked(known, "soft-dirty", WRITES, areas()).untold_pages == 0

@@ -21,7 +21,7 @@ from chunks import CHUNK_BYTES, CHUNKS, PAGE, Chunk
 
 from sentineld.shim import writes
 
-WARM_EVERY_S = 0.5
+WARM_EVERY_S = 0.2
 
 # Python's own memory is elsewhere, so nothing but what is written here touches these pages.
 # Anonymous and private, as tensors are.
