@@ -38,6 +38,8 @@ class Score:
     programs: int = 0
     watched: int = 0
     """Pairs whose page was watched."""
+    armed: int = 0
+    """Of these, those whose page was there when the epoch began, and that were not paused."""
     accessed: int = 0
     """Watched pairs, not paused, that were accessed."""
     judged: int = 0
@@ -83,12 +85,12 @@ class Score:
 
     @property
     def unknown_share(self) -> float:
-        """Unknown pairs, of all pairs that were accessed or are unknown."""
-        return self.unknown / max(self.judged + self.unknown, 1)
+        """Unknown pairs, as a part of those whose page was armed when the epoch began."""
+        return self.unknown / max(self.armed, 1)
 
     def __str__(self) -> str:
         return (
-            f"{self.programs} programs, {self.watched} pairs watched, {self.accessed} accessed "
+            f"{self.programs} programs, {self.armed} pairs armed, {self.accessed} accessed "
             f"({self.births} births): recall {self.recall:.6f}, precision {self.precision:.6f}, "
             f"{self.unknown} unknown ({self.unknown_share:.2%}) and {self.zero} of the zero page, "
             f"write recall {self.write_recall:.6f} of {self.written}, {self.again} again"
@@ -174,6 +176,7 @@ def judge(outcome: Outcome, program: Program) -> Verdict:
         Score(
             programs=1,
             watched=int(watched.sum()),
+            armed=int((watched & ~paused & (marked("PRESENT") | marked("HUGE"))).sum()),
             accessed=int(due.sum()),
             judged=int(judged.sum()),
             seen=int((judged & (logged.first > 0)).sum()),
