@@ -53,7 +53,7 @@ def training(installed: Guest) -> Iterator[Training]:
     guest.run("echo 'install sentinel /bin/false' > /etc/modprobe.d/no-sentinel.conf")
     guest.run("systemctl start sentineld", timeout=180)
     guest.run(f"cp {TRAINING.split()[0]} {SCRIPT}")
-    started = Training(guest, "runuser -u trainer --", OWN)
+    started = Training(guest, "setpriv --reuid trainer --regid trainer --clear-groups", OWN)
     yield started
     started.process.send_remote("KILL")
     started.process.wait(timeout=60)
