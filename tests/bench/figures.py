@@ -132,14 +132,17 @@ def _of_steps(raw: Json) -> Json:
         statistics.median(one["metered"]) / statistics.median(one["managed"]) for one in rounds
     ]
     resident = [kib for one in rounds for kib in one["daemon"]["managed_resident_kib"]]
-    shares = [one["daemon"]["managed_cpu_share"] for one in rounds]
-    a_step = [one["daemon"]["managed_cpu_seconds_a_step"] for one in rounds]
+    daemon = [one["daemon"] for one in rounds]
+    user, system = (
+        statistics.median(one[f"managed_{kind}_seconds"] / one["managed_seconds"] for one in daemon)
+        for kind in ("user", "system")
+    )
     return {
         "profiled_over_plain_step": round(statistics.median(by_round), 3),
         "metered_over_managed_step": round(statistics.median(metered), 3),
         "daemon_rss_mib": round(max(resident) / 1024, 1),
-        "daemon_cpu_share_while_managing": round(statistics.median(shares), 4),
-        "daemon_cpu_seconds_a_managed_step": round(statistics.median(a_step), 3),
+        "daemon_user_share_while_managing": round(user, 4),
+        "daemon_system_share_while_managing": round(system, 4),
     }
 
 
@@ -246,8 +249,9 @@ def _step_table(raw: Json, profile: Json) -> str:
         seconds = spread(values)
         span = f"{seconds.least:.2f}..{seconds.most:.2f}"
         rows.append((f"{kind} step, s", f"{seconds.median:.2f}", span, str(seconds.count)))
-    share = profile["daemon_cpu_share_while_managing"]
-    rows.append(("daemon while managing, share of a CPU", f"{share:.3f}", "", ""))
+    for kind in ("user", "system"):
+        share = profile[f"daemon_{kind}_share_while_managing"]
+        rows.append((f"daemon while managing, {kind} time, share of a CPU", f"{share:.3f}", "", ""))
     return table(("in the guest", "median", "spread", "count"), rows)
 
 

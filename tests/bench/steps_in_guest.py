@@ -35,9 +35,12 @@ _SAMPLED = re.compile(r"step (\d+) was sampled")
 
 @dataclass(frozen=True)
 class Usage:
-    """A process so far: CPU seconds of its own and of its ended children, resident KiB by kind."""
+    """A process so far: CPU seconds of its own and of its ended children, resident KiB by kind.
 
-    cpu_seconds: float
+    The daemon's system time is that of move_pages, for the greater part."""
+
+    user_seconds: float
+    system_seconds: float
     children_cpu_seconds: float
     resident_kib: int
     anonymous_kib: int
@@ -56,7 +59,8 @@ def usage(pid: int) -> Usage:
         int(status[name].split()[0]) for name in ("VmRSS", "RssAnon", "VmHWM")
     )
     return Usage(
-        cpu_seconds=(int(fields[11]) + int(fields[12])) / tick,
+        user_seconds=int(fields[11]) / tick,
+        system_seconds=int(fields[12]) / tick,
         children_cpu_seconds=(int(fields[13]) + int(fields[14])) / tick,
         resident_kib=resident,
         anonymous_kib=anonymous,
@@ -133,11 +137,13 @@ def one_round(trainer: Trainer, daemon: int, offset: int) -> dict[str, Any]:
         "managed": managed,
         "metered": metered,
         "daemon": {
-            "profiling_cpu_seconds": managed_from.cpu_seconds - before.cpu_seconds,
+            "profiling_user_seconds": managed_from.user_seconds - before.user_seconds,
+            "profiling_system_seconds": managed_from.system_seconds - before.system_seconds,
             "planning_children_cpu_seconds": managed_from.children_cpu_seconds
             - before.children_cpu_seconds,
-            "managed_cpu_share": (end.cpu_seconds - begin.cpu_seconds) / (end_s - begin_s),
-            "managed_cpu_seconds_a_step": (end.cpu_seconds - begin.cpu_seconds) / MANAGED_STEPS,
+            "managed_seconds": end_s - begin_s,
+            "managed_user_seconds": end.user_seconds - begin.user_seconds,
+            "managed_system_seconds": end.system_seconds - begin.system_seconds,
             "managed_resident_kib": resident,
             "end": asdict(end),
         },

@@ -27,8 +27,9 @@ def raw(armed_read: float = 1400, elsewhere: float = 1600) -> dict[str, Any]:
 
     daemon = {
         "managed_resident_kib": [40 * 1024, 41 * 1024],
-        "managed_cpu_share": 0.02,
-        "managed_cpu_seconds_a_step": 0.1,
+        "managed_seconds": 8.0,
+        "managed_user_seconds": 0.2,
+        "managed_system_seconds": 4.0,
     }
     return {
         "instructions": {
@@ -88,6 +89,8 @@ def test_every_figure_is_the_median_of_rounds_over_the_minor_fault() -> None:
     assert found["metered_over_managed_step"] == 1.25
     assert found["drain_100k_ms"] == 2.0
     assert found["daemon_rss_mib"] == 41.0
+    assert found["daemon_user_share_while_managing"] == 0.025
+    assert found["daemon_system_share_while_managing"] == 0.5
     assert found["alternatives"]["soft_dirty"]["instructions_per_touched_page"] == 5.0
     assert found["alternatives"]["soft_dirty"]["instructions_per_seen_page"] == 10.0
     assert found["alternatives"]["perf_mem"] == {"available": False, "why": "no counters"}
