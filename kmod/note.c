@@ -70,8 +70,17 @@ void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk
 			s->hits++;
 		}
 	}
-	if (write)
-		__set_bit(nr, chunk->written);
+	if (!write || __test_and_set_bit(nr, chunk->written))
+		goto out;
+	/* read and recorded, then unmapped: no record to come will tell of the write */
+	if (s->precise_writes && !test_bit(nr, chunk->late))
+		sentinel_log_append(s,
+				    (struct sentinel_access){
+					    .page = (chunk->base >> PAGE_SHIFT) + nr,
+					    .epoch = chunk->epoch,
+					    .node = SENTINEL_NODE_UNKNOWN,
+					    .flags = SENTINEL_ACCESS_WRITE | SENTINEL_ACCESS_AGAIN,
+				    });
 out:
 	spin_unlock(&s->lock);
 }
