@@ -25,7 +25,9 @@ manage their own processes, root manages all.
 def _commands(
     command: click.Command, path: str, parent: click.Context | None = None
 ) -> Iterator[str]:
-    context = click.Context(command, info_name=path, parent=parent, terminal_width=78)
+    # A command keeps the help option of its first context: it must be that of a real call.
+    settings = command.context_settings
+    context = click.Context(command, info_name=path, parent=parent, terminal_width=78, **settings)
     context.max_content_width = 78
     yield f"## {context.command_path}\n\n```\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):
