@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import click
@@ -25,7 +26,9 @@ manage their own processes, root manages all.
 def _commands(
     command: click.Command, path: str, parent: click.Context | None = None
 ) -> Iterator[str]:
-    # A command keeps the help option of its first context: it must be that of a real call.
+    # A command keeps the help option of its first context, whichever that was in this process.
+    command = copy.copy(command)
+    vars(command)["_help_option"] = None
     settings = command.context_settings
     context = click.Context(command, info_name=path, parent=parent, terminal_width=78, **settings)
     context.max_content_width = 78
