@@ -9,11 +9,8 @@ death, takes the protection away.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import fcntl
-import mmap
-import os
 
 import numpy as np
 
@@ -32,6 +29,7 @@ from sentineld.observe.backend import (
 from sentineld.observe.model import ACCESS_WRITE
 from sentineld.observe.softdirty import read_pagemap
 from sentineld.observe.writefds import WriteFds
+from sentineld.observe.writeprobe import tells_written
 from sentineld.shim.writes import SCAN as WAY
 from sentineld.shim.writes import protect_writes
 
@@ -120,25 +118,15 @@ class ScanWatch:
 
 
 def _probe() -> SentinelError | None:
-    """Watch a page of this very process."""
     try:
-        memory = mmap.mmap(-1, 2 * PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        start = int(np.frombuffer(memory, np.uint8).ctypes.data)
-        memory[0] = memory[PAGE_BYTES] = 1
-        control_fd = protect_writes(start, 2 * PAGE_BYTES)
-        pagemap_fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-        watch = ScanWatch(Target(os.getpid(), writes=WriteFds(WAY, pagemap_fd, control_fd)))
-        with contextlib.closing(watch):
-            watch.begin([(start, 2 * PAGE_BYTES)])
-            memory[0] = 2
-            seen = watch.end()
+        told = tells_written(WAY, ScanWatch, protect_writes)
     except OSError as error:
         return SentinelError(
             "failed",
             f"the kernel offers no PAGEMAP_SCAN with asynchronous write protection: {error}",
             "use Linux 6.7 or later; let a container's seccomp filter pass userfaultfd",
         )
-    if seen["start"].tolist() != [start] or seen["bytes"].tolist() != [PAGE_BYTES]:
+    if not told:
         return SentinelError("failed", "PAGEMAP_SCAN answers wrongly", "use another kernel")
     return None
 

@@ -8,9 +8,7 @@ out: they belong to its user, and the daemon may not open them.
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import mmap
 import os
 
 import numpy as np
@@ -30,6 +28,7 @@ from sentineld.observe.backend import (
 )
 from sentineld.observe.model import ACCESS_WRITE
 from sentineld.observe.writefds import WriteFds
+from sentineld.observe.writeprobe import tells_written
 from sentineld.shim.writes import SOFT_DIRTY as WAY
 
 _SOFT_DIRTY_BIT = np.uint64(1 << 55)
@@ -97,34 +96,22 @@ class SoftDirtyWatch:
 
 
 def _probe() -> SentinelError | None:
-    """Watch a page of this very process."""
+    def open_control(_start: int, _size: int) -> int:
+        return os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+
     try:
-        with mmap.mmap(-1, 2 * PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-            memory[0] = memory[PAGE_BYTES] = 1
-            start = _address(memory)
-            pagemap_fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-            clear_fd = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
-            watch = SoftDirtyWatch(Target(os.getpid(), writes=WriteFds(WAY, pagemap_fd, clear_fd)))
-            with contextlib.closing(watch):
-                watch.begin([(start, 2 * PAGE_BYTES)])
-                memory[0] = 2
-                seen = watch.end()
+        told = tells_written(WAY, SoftDirtyWatch, open_control)
     except OSError as error:
         return SentinelError(
             "failed", f"/proc/self/clear_refs: {error.strerror}", "allow it in the container"
         )
-    if seen["start"].tolist() != [start] or seen["bytes"].tolist() != [PAGE_BYTES]:
+    if not told:
         return SentinelError(
             "failed",
             "the kernel keeps no soft-dirty bits",
             "use a kernel with CONFIG_MEM_SOFT_DIRTY=y",
         )
     return None
-
-
-def _address(memory: mmap.mmap) -> int:
-    view = np.frombuffer(memory, np.uint8)
-    return int(view.ctypes.data)
 
 
 SOFT_DIRTY = Backend(

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a way of watching writes works here: tried on two pages of this very process."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from sentineld.observe.backend import PAGE_BYTES, Target, Watch
+from sentineld.observe.writefds import WriteFds
+
+
+def tells_written(
+    way: str, open_watch: Callable[[Target], Watch], open_control: Callable[[int, int], int]
+) -> bool:
+    """Write to one page of two, and say whether the watch tells just that page. Raises OSError.
+
+    open_control: the way's control descriptor for (start, bytes) of memory.
+    """
+    size = 2 * PAGE_BYTES
+    with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory[0] = memory[PAGE_BYTES] = 1
+        start = _address(memory)
+        control_fd = open_control(start, size)
+        pagemap_fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        watch = open_watch(Target(os.getpid(), writes=WriteFds(way, pagemap_fd, control_fd)))
+        with contextlib.closing(watch):
+            watch.begin([(start, size)])
+            memory[0] = 2
+            seen = watch.end()
+    told: bool = seen["start"].tolist() == [start] and seen["bytes"].tolist() == [PAGE_BYTES]
+    return told
+
+
+def _address(memory: mmap.mmap) -> int:
+    """Where it is mapped. The view must not outlive the call: it keeps memory from closing."""
+    return int(np.frombuffer(memory, np.uint8).ctypes.data)
