@@ -254,7 +254,7 @@ def _join_samples(
     tensor = found.instances["tensor"].astype(np.int64)[instance]
     key = (keys[rows] >> PAGE_BITS) * len(found.tensors) + tensor
     joined = _Joined(key, written[rows].astype(np.int64), shared / total[rows])
-    return joined, len(keys) - len(np.unique(rows))
+    return joined, int(np.count_nonzero(np.bincount(rows, minlength=len(keys)) == 0))
 
 
 def _join_ops(found: Circle, step: Step, op_accesses: Records, page_bytes: int) -> _Joined:
