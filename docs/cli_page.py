@@ -35,7 +35,9 @@ def _commands(
     yield f"## {context.command_path}\n\n```\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
-            yield from _commands(command.commands[name], name, context)
+            found = command.get_command(context, name)
+            assert found is not None
+            yield from _commands(found, name, context)
 
 
 def cli_page() -> str:

@@ -3,22 +3,47 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import click
 
 from sentineld import __version__
-from sentineld.cli.doctor import doctor
-from sentineld.cli.manage import attach, detach, meter
 from sentineld.cli.output import Daemon
-from sentineld.cli.record import record
-from sentineld.cli.report import report
-from sentineld.cli.show import plan, status, tensors
 from sentineld.config import Config
 from sentineld.entry import run_command
 
+VERBS = {
+    "status": "show",
+    "attach": "manage",
+    "detach": "manage",
+    "meter": "manage",
+    "tensors": "show",
+    "plan": "show",
+    "record": "record",
+    "report": "report",
+    "doctor": "doctor",
+}
+"""In which file of this folder each verb is."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Verbs(click.Group):
+    """Imports a verb when it is asked for: most need nothing of numpy, which takes longest."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All verbs."""
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb, or None."""
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"sentineld.cli.{VERBS[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sentinelctl")
 @click.option(
     "--socket",
@@ -32,10 +57,6 @@ from sentineld.entry import run_command
 def sentinelctl(context: click.Context, socket: Path) -> None:
     """Manage tiered memory for training processes."""
     context.obj = Daemon(socket)
-
-
-for command in (status, attach, detach, meter, tensors, plan, record, report, doctor):
-    sentinelctl.add_command(command)
 
 
 def main() -> None:
