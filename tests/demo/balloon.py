@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Occupies a node's memory until only so much is left for a training process.
+"""Keeps a node's memory occupied but for so much, whatever else comes and goes there.
 
     python3 -m tests.demo.balloon --node 0
 
-For each line of its standard input, a number of bytes, it takes locked memory bound
-to the node (or gives some back) until the node's free memory above the high watermarks
-is so much, and prints one JSON line about what it reached. It holds the memory until
-its standard input ends.
+For each line of its standard input, a number of bytes, it takes locked memory bound to
+the node (or gives some back) until so much is left: the node's free memory above the
+high watermarks and the anonymous memory that others have on it. It prints one JSON line
+about what it reached, and from then on follows: what is neither free nor anonymous
+memory, such as page cache, comes and goes at the balloon's cost and not at the trainers'.
+It holds the memory until its standard input ends.
 """
 
 from __future__ import annotations
@@ -16,37 +18,23 @@ import ctypes
 import json
 import mmap
 import os
+import select
 import sys
 import time
 
-from tests.demo.memory import free_above_high_bytes
+from tests.demo.memory import anonymous_bytes, free_above_high_bytes
 
 _SYS_MBIND = 237  # x86-64
 _MPOL_BIND = 2
 
 TOLERANCE_BYTES = 128 << 10
-COARSE_BYTES = 4 << 20
-"""Above this distance huge pages may be used, below it single ones."""
+FINE_BYTES = 128 << 20
+"""Of the balloon, taken and given back by single pages; the rest may be huge pages."""
 
 ROUNDS_MAX = 200
+FOLLOW_SECONDS = 0.3
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def occupy(node: int, size_bytes: int) -> mmap.mmap:
-    """Map, bind to the node and lock whole pages; raises OSError."""
-    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if size_bytes < COARSE_BYTES:
-        memory.madvise(mmap.MADV_NOHUGEPAGE)
-    address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
-    size = ctypes.c_size_t(size_bytes)
-    mask = ctypes.c_ulong(1 << node)
-    bits = ctypes.c_ulong(8 * ctypes.sizeof(mask))
-    _check(
-        _libc.syscall(_SYS_MBIND, address, size, _MPOL_BIND, ctypes.byref(mask), bits, 0), "mbind"
-    )
-    _check(_libc.mlock(address, size), "mlock")
-    return memory
 
 
 def _check(status: int, what: str) -> None:
@@ -55,44 +43,118 @@ def _check(status: int, what: str) -> None:
         raise OSError(error, f"{what}: {os.strerror(error)}")
 
 
-def inflate(held: list[mmap.mmap], node: int, leave_bytes: int) -> None:
-    """Change what is held until leave_bytes are free above the node's high watermarks.
+class Block:
+    """Memory bound to a node, of which a growing or shrinking beginning is locked."""
 
-    Steps grow smaller towards the goal; the last ones may be given back. Raises
-    RuntimeError where the goal is not reached within the tolerance.
-    """
-    for _ in range(ROUNDS_MAX):
-        excess = free_above_high_bytes(node) - leave_bytes
+    def __init__(self, node: int, size_bytes: int, huge: bool) -> None:
+        self._memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._memory.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
+        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        self.locked_bytes = 0
+        mask = ctypes.c_ulong(1 << node)
+        bits = ctypes.c_ulong(8 * ctypes.sizeof(mask))
+        start, size = ctypes.c_void_p(self._address), ctypes.c_size_t(size_bytes)
+        _check(
+            _libc.syscall(_SYS_MBIND, start, size, _MPOL_BIND, ctypes.byref(mask), bits, 0), "mbind"
+        )
+
+    def grow(self, more_bytes: int) -> None:
+        """Lock more, as far as there is more; raises OSError."""
+        more_bytes = min(more_bytes, len(self._memory) - self.locked_bytes)
+        _check(_libc.mlock(*self._span(more_bytes)), "mlock")
+        self.locked_bytes += more_bytes
+
+    def shrink(self, less_bytes: int) -> None:
+        """Give back from the end of what is locked."""
+        less_bytes = min(less_bytes, self.locked_bytes)
+        self.locked_bytes -= less_bytes
+        _check(_libc.munlock(*self._span(less_bytes)), "munlock")
+        self._memory.madvise(mmap.MADV_DONTNEED, self.locked_bytes, less_bytes)
+
+    def _span(self, size_bytes: int) -> tuple[ctypes.c_void_p, ctypes.c_size_t]:
+        return ctypes.c_void_p(self._address + self.locked_bytes), ctypes.c_size_t(size_bytes)
+
+
+class Balloon:
+    """All that is held of one node."""
+
+    def __init__(self, node: int) -> None:
+        self._node = node
+        self._coarse: list[Block] = []
+        self._fine = Block(node, FINE_BYTES, huge=False)
+
+    @property
+    def held_bytes(self) -> int:
+        """Locked on the node."""
+        return sum(block.locked_bytes for block in [*self._coarse, self._fine])
+
+    @property
+    def others_bytes(self) -> int:
+        """Anonymous memory that others have on the node."""
+        return anonymous_bytes(self._node) - self.held_bytes
+
+    @property
+    def left_bytes(self) -> int:
+        """What others have, and what they can still take."""
+        return free_above_high_bytes(self._node) + self.others_bytes
+
+    def step_towards(self, leave_bytes: int) -> bool:
+        """Take or give back most of what is too much or too little; True if that was nothing."""
+        excess = self.left_bytes - leave_bytes
         if abs(excess) <= TOLERANCE_BYTES:
-            return
+            return True
         if excess < 0:
-            if not held:
-                break
-            held.pop().close()
-            continue
-        share = excess * 7 // 8 if excess > COARSE_BYTES else excess // 2
-        held.append(occupy(node, max(mmap.PAGESIZE, share // mmap.PAGESIZE * mmap.PAGESIZE)))
-    raise RuntimeError(
-        f"node {node} has {free_above_high_bytes(node)} bytes above its high watermarks, "
-        f"wanted are {leave_bytes}"
-    )
+            self._fine.shrink(_pages(-excess))
+        elif excess > FINE_BYTES:
+            block = Block(self._node, _pages(excess - FINE_BYTES // 2), huge=True)
+            block.grow(excess)
+            self._coarse.append(block)
+        else:
+            # Never more than is free: the kernel would reclaim for it what is to be measured.
+            self._fine.grow(_pages(min(excess, free_above_high_bytes(self._node)) * 7 // 8))
+        return False
+
+    def inflate(self, leave_bytes: int) -> None:
+        """Leave so much, at once. Raises RuntimeError where that is not reached."""
+        for _ in range(ROUNDS_MAX):
+            if self.step_towards(leave_bytes):
+                return
+        raise RuntimeError(
+            f"node {self._node} has {self.left_bytes} bytes left, wanted are {leave_bytes}"
+        )
+
+
+def _pages(size_bytes: int) -> int:
+    return max(mmap.PAGESIZE, size_bytes // mmap.PAGESIZE * mmap.PAGESIZE)
 
 
 def main() -> None:
-    """Inflate as told, say so, hold."""
+    """Inflate as told, say so, follow."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--node", type=int, required=True)
     options = parser.parse_args()
-    held: list[mmap.mmap] = []
-    for line in sys.stdin:
+    balloon = Balloon(options.node)
+    leave_bytes: int | None = None
+    while True:
+        # lines come one by one, each after the answer to the last: none hides in a buffer
+        told, _, _ = select.select([sys.stdin], [], [], FOLLOW_SECONDS)
+        if not told:
+            if leave_bytes is not None:
+                balloon.step_towards(leave_bytes)
+            continue
+        line = sys.stdin.readline()
+        if not line:
+            return
         begin = time.monotonic()
-        inflate(held, options.node, int(line))
-        told = {
-            "held_bytes": sum(len(memory) for memory in held),
-            "left_bytes": free_above_high_bytes(options.node),
+        leave_bytes = int(line)
+        balloon.inflate(leave_bytes)
+        answer = {
+            "held_bytes": balloon.held_bytes,
+            "left_bytes": balloon.left_bytes,
+            "others_bytes": balloon.others_bytes,
             "seconds": round(time.monotonic() - begin, 2),
         }
-        print(json.dumps(told), flush=True)
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ SLOW_NODE = 1
 FAST_PARTS = 5
 """The budget is the peak divided by this: 20 %."""
 
-RESERVE_BYTES = 1 << 20
-"""Left free besides the budget for what is not tensors: page tables, the interpreter's heap."""
+RESERVE_BYTES = 512 << 10
+"""Left besides the budget for what is not tensors: the interpreter's heap."""
 
 UNMANAGED_STEPS = 20
 SENTINEL_METERED_STEPS = 4
@@ -92,7 +92,7 @@ def attach(trainer: Trainer, fast: str) -> None:
 
 
 class Balloon:
-    """Occupies node 0 but for so many bytes; a program of its own, that it may be killed."""
+    """Occupies node 0 but for so many bytes, as tests/demo/balloon.py tells."""
 
     def __init__(self) -> None:
         command = [*ON_SLOW_NODE, sys.executable, "-m", "tests.demo.balloon"]
@@ -110,7 +110,7 @@ class Balloon:
         return self._process.pid
 
     def leave(self, leave_bytes: int) -> dict[str, Any]:
-        """Inflate or deflate; what was reached."""
+        """Inflate or deflate, and keep it so; what was reached."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -120,7 +120,8 @@ class Balloon:
         if not line:
             raise RuntimeError(f"balloon: {process.stderr.read()}")
         told: dict[str, Any] = json.loads(line)
-        say(f"{told['left_bytes'] / 2**20:.1f} MiB left on node {FAST_NODE}")
+        left, others = (told[key] / 2**20 for key in ("left_bytes", "others_bytes"))
+        say(f"{left:.1f} MiB left on node {FAST_NODE}, {others:.1f} of them taken")
         return told
 
     def end(self) -> None:
@@ -152,10 +153,23 @@ def count_one_step(policy: str, trainer: Trainer) -> None:
     It knows tensors by virtual address alone: tensors of another process at the
     same addresses would count, too.
     """
-    with _COUNTING:
+    if not _COUNTING.acquire(blocking=False):
+        _COUNTING.acquire()
+        trainer.wait_step()
+    try:
         if ask("count", policy=policy, tensors=memory.tensor_ranges(trainer.pid)) == "ok":
             trainer.wait_step()
             ask("counted")
+    finally:
+        _COUNTING.release()
+
+
+def meter_and_count(policy: str, trainer: Trainer, steps: int = 1) -> list[dict[str, Any]]:
+    """What was metered; the step before it is counted, while its pages are made ready for that."""
+    with ThreadPoolExecutor(1) as pool:
+        metering = pool.submit(control.meter, trainer.pid, steps)
+        count_one_step(policy, trainer)
+        return metering.result()
 
 
 def result(
@@ -186,22 +200,14 @@ def wait_managed(policy: str, trainer: Trainer) -> dict[str, Any]:
     return session
 
 
-def run_unlimited(
-    name: str, policy: str, prefix: tuple[str, ...] = (), count_first: bool = True
-) -> int:
+def run_unlimited(name: str, policy: str, prefix: tuple[str, ...] = ()) -> int:
     """All-fast or all-slow: no balloon, no budget worth the name. Gives the peak in bytes."""
     with importing(policy, prefix) as trainer:
         attach(trainer, "100%")
         trainer.go()
         peak_bytes: int = wait_managed(policy, trainer)["peak_bytes"]
         seconds = trainer.wait_step().seconds
-        if count_first:
-            count_one_step(name, trainer)
-        metered = control.meter(trainer.pid, 1)
-        if not count_first:
-            trainer.wait_step()
-            count_one_step(name, trainer)
-        result(name, trainer, metered, seconds)
+        result(name, trainer, meter_and_count(name, trainer), seconds)
         return peak_bytes
 
 
@@ -226,38 +232,24 @@ def settle(trainer: Trainer, peak_bytes: int) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def limited(trainer: Trainer, budget_bytes: int) -> Iterator[tuple[Balloon, dict[str, Any]]]:
-    """Let the trainer build its model once node 0 has room for the budget and the reserve alone."""
-    memory.drop_caches()
-    warm_page_cache()
-    memory.clear_node(FAST_NODE, SLOW_NODE)
-    balloon = Balloon()
-    try:
-        held = balloon.leave(budget_bytes + RESERVE_BYTES)
-        trainer.go()
-        yield balloon, held
-    finally:
-        balloon.end()
+def make_room(balloon: Balloon, budget_bytes: int) -> dict[str, Any]:
+    """Leave the budget and the reserve alone of node 0, before the model exists."""
+    memory.clear_node(FAST_NODE, SLOW_NODE, but_pids=(balloon.pid,))
+    return balloon.leave(budget_bytes + RESERVE_BYTES)
 
 
 def run_first_touch(trainer: Trainer, held: dict[str, Any]) -> None:
     """The kernel places each page at its first touch, and nobody moves it."""
     wait_managed("first-touch", trainer)
     seconds = trainer.wait_step().seconds
-    count_one_step("first-touch", trainer)
-    metered = control.meter(trainer.pid, 1)
+    metered = meter_and_count("first-touch", trainer)
     result("first-touch", trainer, metered, seconds, balloon=held)
 
 
-def run_kernel_tiering(
-    trainer: Trainer, balloon: Balloon, budget_bytes: int, peak_bytes: int
-) -> None:
+def run_kernel_tiering(trainer: Trainer, balloon: Balloon, peak_bytes: int) -> None:
     """In the same process, from first-touch's placement."""
     # The kernel demotes what is not tensors, too: without this it would have more than the budget.
     memory.clear_node(FAST_NODE, SLOW_NODE, but_pids=(trainer.pid, balloon.pid))
-    taken_bytes = memory.bytes_on_node(trainer.pid, FAST_NODE)
-    held = balloon.leave(max(0, budget_bytes - taken_bytes))
     memory.set_kernel_tiering(True)
     switches = memory.kernel_tiering()
     try:
@@ -267,8 +259,7 @@ def run_kernel_tiering(
         memory.set_kernel_tiering(False)
     seconds = trainer.steps[-1].seconds
     # this step touches what the kernel had armed for its own sampling, too
-    count_one_step("kernel tiering", trainer)
-    metered = control.meter(trainer.pid, 1)
+    metered = meter_and_count("kernel tiering", trainer)
     for step in metered:
         step["moved_bytes"] = settling["settle_moved_bytes"][-1]
     result(
@@ -276,7 +267,6 @@ def run_kernel_tiering(
         trainer,
         metered,
         seconds,
-        balloon=held,
         switches=switches,
         tensor_bytes_by_node=before_freeze,
         **settling,
@@ -287,13 +277,11 @@ def run_sentinel(trainer: Trainer, held: dict[str, Any]) -> None:
     """The planned policy, metered while its pages move."""
     wait_managed("sentineld", trainer)
     seconds = trainer.wait_step().seconds
-    count_one_step("sentineld", trainer)
-    metered = control.meter(trainer.pid, SENTINEL_METERED_STEPS)
+    metered = meter_and_count("sentineld", trainer, SENTINEL_METERED_STEPS)
     least = min(step["fast_share"] for step in metered)
     plan = control.plan(trainer.pid, bound=least < SENTINELD_MIN)
     session = control.session(trainer.pid)
     by_node = memory.tensor_bytes_by_node(trainer.pid)
-    trainer.stop()
     result(
         "sentineld",
         trainer,
@@ -310,8 +298,7 @@ def run_both_unlimited() -> int:
     """All-fast and all-slow side by side, a CPU each. Gives the peak in bytes."""
     with ThreadPoolExecutor(2) as pool:
         fast = pool.submit(run_unlimited, "all-fast", "fast-only")
-        # there is one plugin: one counts while the other meters
-        slow = pool.submit(run_unlimited, "all-slow", "slow-only", ON_SLOW_NODE, False)
+        slow = pool.submit(run_unlimited, "all-slow", "slow-only", ON_SLOW_NODE)
         slow.result()
         return fast.result()
 
@@ -325,19 +312,23 @@ def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
         first_touch = stack.enter_context(importing("first-touch"))
         unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False, steps=UNMANAGED_STEPS)
         stack.callback(unmanaged.kill)
+        balloon = Balloon()
+        stack.callback(balloon.end)
         attach(first_touch, str(budget_bytes))
         unmanaged.wait_imported()
-        with limited(first_touch, budget_bytes) as (balloon, held):
-            unmanaged.go()
-            run_first_touch(first_touch, held)
-            say("the kernel's tiering takes over")
-            planned = stack.enter_context(importing("sentinel"))
-            run_kernel_tiering(first_touch, balloon, budget_bytes, peak_bytes)
+        held = make_room(balloon, budget_bytes)
+        first_touch.go()
+        unmanaged.go()
+        run_first_touch(first_touch, held)
+        say("the kernel's tiering takes over")
+        planned = stack.enter_context(importing("sentinel"))
+        run_kernel_tiering(first_touch, balloon, peak_bytes)
         first_touch.kill()
         unmanaged.join(timeout_s=300)
         attach(planned, str(budget_bytes))
-        with limited(planned, budget_bytes) as (_, held):
-            run_sentinel(planned, held)
+        held = make_room(balloon, budget_bytes)
+        planned.go()
+        run_sentinel(planned, held)
         return unmanaged.losses
 
 
@@ -346,6 +337,7 @@ def main() -> None:
     subprocess.run(["swapoff", "-a"], check=True)
     memory.fix_reserve()
     memory.set_kernel_tiering(False)
+    memory.drop_caches()
     warm_page_cache()
     say("all-fast and all-slow")
     peak_bytes = run_both_unlimited()

@@ -87,6 +87,13 @@ def free_above_high_bytes(node: int) -> int:
     return pages * PAGE_BYTES
 
 
+def anonymous_bytes(node: int) -> int:
+    """Bytes of processes' anonymous memory on a node; locked memory is part of it."""
+    text = Path(f"/sys/devices/system/node/node{node}/meminfo").read_text()
+    match = re.search(r"AnonPages:\s+(\d+) kB", text)
+    return int(match[1]) << 10 if match else 0
+
+
 def drop_caches() -> None:
     """Drop clean page cache and slab, and give the CPUs' lists of free pages back."""
     _VM.joinpath("drop_caches").write_text("3")
@@ -184,11 +191,6 @@ def tensor_bytes_by_node(pid: int) -> dict[int, int]:
         if any(begin <= start < end for begin, end in ranges):
             by_node[node] += size_bytes
     return dict(by_node)
-
-
-def bytes_on_node(pid: int, node: int) -> int:
-    """Resident bytes of a process on a node, tensors or not."""
-    return sum(size_bytes for _, on, size_bytes in _mapped(pid) if on == node)
 
 
 def _mapped(pid: int) -> Iterator[tuple[int, int, int]]:

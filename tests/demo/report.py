@@ -15,9 +15,12 @@ NOTES = (
     "and bytes are not weighed.",
     "Plugin: the same share among accesses to tensor memory that miss a modelled cache of 1 MiB a "
     "CPU, counted by a QEMU plugin over one step; it sees the whole machine, and `machine` is the "
-    "share of everything it saw, the kernel's own copying included.",
+    "share of everything it saw, the kernel's copying and the module's arming included.",
     "Step times are the emulator's: it serves both nodes at one speed, so they tell what managing "
     "costs, not what fast memory gains.",
+    "The balloon keeps the budget and the reserve, and no more, for the sum of node 0's free "
+    "memory above its high watermarks and anonymous memory, while page cache and the like come and "
+    "go.",
     "Kernel tiering continues from first-touch's placement in the same process; it is metered "
     "with its migration frozen, since armed pages would blind it.",
 )

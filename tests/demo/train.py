@@ -120,7 +120,7 @@ def wait_for(path: Path) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20, help="0: until --stop-file exists")
+    parser.add_argument("--steps", type=int, default=20, help="0: without an end")
     parser.add_argument("--blocks", type=int, default=16)
     parser.add_argument("--sequences", type=int, default=2)
     parser.add_argument("--positions", type=int, default=256)
@@ -129,7 +129,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--symbols", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--wait-file", type=Path, help="build the model once this file exists")
-    parser.add_argument("--stop-file", type=Path, help="end after the step in which it appears")
     return parser.parse_args(arguments)
 
 
@@ -158,8 +157,6 @@ def main(arguments: list[str]) -> None:
         seconds = time.monotonic() - begin
         print(f"step {step} loss {loss.item().hex()} seconds {seconds:.3f}", flush=True)
         step += 1
-        if options.stop_file is not None and options.stop_file.exists():
-            break
 
 
 if __name__ == "__main__":

@@ -38,18 +38,17 @@ class Trainer:
     """One training process."""
 
     def __init__(self, name: str, prefix: tuple[str, ...] = (), shim: bool = True, steps: int = 0):
-        """prefix: a command that runs it (numactl ...). steps: 0 means until stop()."""
+        """prefix: a command that runs it (numactl ...). steps: 0 means until kill()."""
         self.name = name
         self._folder = tempfile.TemporaryDirectory(prefix="sentineld-demo-")
         self._go = Path(self._folder.name) / "go"
-        self._enough = Path(self._folder.name) / "enough"
         self._lines: list[StepLine] = []
         self._output: list[str] = []
         self._changed = threading.Condition()
         self._imported = False
         command = [*prefix, sys.executable, *(SHIM if shim else ()), str(SCRIPT)]
         command += ["--steps", str(steps)]
-        command += ["--wait-file", str(self._go), "--stop-file", str(self._enough)]
+        command += ["--wait-file", str(self._go)]
         self.process = subprocess.Popen(
             command,
             cwd="/",
@@ -91,12 +90,6 @@ class Trainer:
             goal = len(self._lines) + more
         self._wait(lambda: len(self._lines) >= goal, timeout_s, f"did not reach step {goal - 1}")
         return self._lines[goal - 1]
-
-    def stop(self, timeout_s: float = 240.0) -> None:
-        """Let it end by itself after the step it is in, and check that it ended well."""
-        self._enough.touch()
-        self._go.touch()
-        self.join(timeout_s)
 
     def join(self, timeout_s: float) -> None:
         """Wait for its end; raises TrainerError unless it ended with status 0."""
