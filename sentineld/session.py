@@ -24,20 +24,24 @@ from sentineld.observe.pidfd import Pidfd
 from sentineld.observe.shimlink import ShimLink
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.model import Profile
-from sentineld.profile.steps import Step, StepCutter
+from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
 from sentineld.profiling import Goal, Planned, Profiling, send_layout
 from sentineld.recording import Recording
 from sentineld.sampling import Observing, Sampling
 from sentineld.shim import protocol
 from sentineld.state import Saved, StateFiles
+from sentineld.stepfeed import StepFeed, require_plausible
 from sentineld.tiers import Tiers
 from sentineld.totals import PastTotals
 from sentineld.units import FastBudget, format_bytes
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.05
+POLL_S = 0.25
+RECORDING_POLL_S = 0.05
+"""A ring holds what a training records in this time many times over."""
+
 LAYOUT_ANSWER_WAIT_S = 120.0
 
 
@@ -65,7 +69,7 @@ class Session:
         self._past = PastTotals()
         self._errand: Metering | Recording | None = None
         self._layers: tuple[str, ...] = ()
-        self._cutter = StepCutter()
+        self._feed = StepFeed(link.segment)
         self._profiling: Profiling | None = None
         self._planned: Planned | None = None
         self._layout_id = 0
@@ -148,7 +152,9 @@ class Session:
         try:
             self._guarded(self._resume)
             while not self._ended():
-                self._guarded(self._commands.get(POLL_S) or self._turn)
+                recording = self._errand is not None or self._profiling is not None
+                wait_s = RECORDING_POLL_S if recording else POLL_S
+                self._guarded(self._commands.get(wait_s) or self._turn)
         except Exception:
             log.exception("session %d ends: the daemon met an error of its own", self.link.pid)
             self._end("the daemon met an error of its own")
@@ -180,7 +186,7 @@ class Session:
         if managed is not None and not managed.follow(words):
             self._profile_again("its steps changed")
             return
-        for step in self._cutter.feed(self.link.segment.drain()):
+        for step in self._feed.steps():
             self._on_step(step)
         if self.lifecycle.state is State.PLANNING:
             self._plan()
@@ -279,8 +285,7 @@ class Session:
         return self._profiling
 
     def _begin_recording(self) -> None:
-        self.link.segment.drain()
-        self._cutter = StepCutter()
+        self._feed.begin()
         self.link.set_flags(on=protocol.Flag.RECORD)
 
     def _detach(self) -> None:
@@ -390,6 +395,7 @@ class Session:
         except FrameError as error:
             log.warning("process %d: %s", self.link.pid, error)
             return
+        require_plausible(accesses.rows)
         if isinstance(self._errand, Recording):
             self._errand.on_op_accesses(accesses)
         elif self._profiling is not None:

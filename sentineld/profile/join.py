@@ -33,6 +33,10 @@ LIVES_MAX = 1 << 20
 """Intervals on the axis at one time: a tensor is one for each stretch that it lives in, and a
 hundred thousand lasting tensors over a thousand stretches would not fit in memory."""
 
+PARTS_MAX = 1 << 23
+"""Parts of the axis that those intervals may be cut into by each other's ends: tensors share no
+more than a page at a time, or a place one after the other."""
+
 
 @dataclass(frozen=True)
 class Tenants:
@@ -178,6 +182,10 @@ def _tenants(found: Circle, first: Integers, last: Integers, page_bytes: int) ->
     ends = np.unique(np.concatenate([begin, end]))
     low = np.searchsorted(ends, begin)
     parts = np.searchsorted(ends, end) - low
+    if int(parts.sum()) > PARTS_MAX:
+        raise SentinelError(
+            "failed", "tensors of the step lie upon each other", "its records can't be true"
+        )
     part = _ranges(low, parts)
     order = np.argsort(part, kind="stable")
     return Tenants(

@@ -10,8 +10,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.errors import SentinelError
 from sentineld.observe.model import RECORD_DTYPE, Records
 from sentineld.shim.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
+
+STEP_RECORDS_MAX = 1 << 21
+"""Of one step; a hundred thousand tensors are born and freed in a tenth of that."""
+
+LIVE_MAX = 1 << 20
+"""Tensors at one time."""
 
 
 class Live(NamedTuple):
@@ -47,7 +54,10 @@ class LiveTable:
         self._entries = aged
 
     def fold(self, records: Records) -> None:
-        """Follow the allocations and frees of a step; lists of live tensors are passed over."""
+        """Follow the allocations and frees of a step; lists of live tensors are passed over.
+
+        Raises SentinelError for more live tensors than there can be.
+        """
         changes = records[
             ((records["event"] == Event.ALLOC) & ~_is_live(records))
             | (records["event"] == Event.FREE)
@@ -63,6 +73,12 @@ class LiveTable:
                 self._entries.pop(address, None)
             elif address:
                 self._entries[address] = Live(size, None if value == NOT_IN_SEQUENCE else value, 0)
+        if len(self._entries) > LIVE_MAX:
+            raise SentinelError(
+                "failed",
+                f"it says that more than {LIVE_MAX} tensors are live",
+                "see docs/how-to.md, When something is wrong",
+            )
 
 
 @dataclass(frozen=True)
@@ -89,8 +105,17 @@ class StepCutter:
         self._rest: Records = np.zeros(0, RECORD_DTYPE)
 
     def feed(self, records: Records) -> list[Step]:
-        """The steps that these records bring to an end, oldest first."""
+        """The steps that these records bring to an end, oldest first.
+
+        Raises SentinelError for a step, or a table of live tensors, without an end.
+        """
         gathered = np.concatenate([self._rest, records])
+        if len(gathered) > STEP_RECORDS_MAX:
+            raise SentinelError(
+                "failed",
+                f"a step of it has more than {STEP_RECORDS_MAX} records",
+                "see docs/how-to.md, When something is wrong",
+            )
         begins = np.flatnonzero(gathered["event"] == Event.STEP)
         if not len(begins):
             # What comes before the first STEP is the tail of a step whose begin was not seen.
