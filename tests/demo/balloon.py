@@ -31,8 +31,12 @@ TOLERANCE_BYTES = 128 << 10
 FINE_BYTES = 128 << 20
 """Of the balloon, taken and given back by single pages; the rest may be huge pages."""
 
+PIECE_BYTES = 128 << 10
+"""Taken at once where little is free: others take pages meanwhile, and what lies between the high
+and the lowest watermark must be enough for both."""
+
 ROUNDS_MAX = 200
-FOLLOW_SECONDS = 0.3
+FOLLOW_SECONDS = 0.5
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -110,9 +114,16 @@ class Balloon:
             block.grow(excess)
             self._coarse.append(block)
         else:
-            # Never more than is free: the kernel would reclaim for it what is to be measured.
-            self._fine.grow(_pages(min(excess, free_above_high_bytes(self._node)) * 7 // 8))
+            self._grow(excess)
         return False
+
+    def _grow(self, more_bytes: int) -> None:
+        """Take single pages, no more than are free: the kernel would reclaim others' for them, or
+        kill whom it finds."""
+        while more_bytes > 0 and (free := free_above_high_bytes(self._node)) >= PIECE_BYTES:
+            piece = _pages(min(more_bytes, max(free // 8, PIECE_BYTES)))
+            self._fine.grow(piece)
+            more_bytes -= piece
 
     def inflate(self, leave_bytes: int) -> None:
         """Leave so much, at once. Raises RuntimeError where that is not reached."""

@@ -336,6 +336,7 @@ def main() -> None:
     """All runs."""
     subprocess.run(["swapoff", "-a"], check=True)
     memory.fix_reserve()
+    memory.only_asked_for_huge_pages()
     memory.set_kernel_tiering(False)
     memory.drop_caches()
     warm_page_cache()

@@ -18,6 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _CGROUPS = Path("/sys/fs/cgroup")
 _VM = Path("/proc/sys/vm")
 _NUMA_BALANCING = Path("/proc/sys/kernel/numa_balancing")
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _DEMOTION = Path("/sys/kernel/mm/numa/demotion_enabled")
 
 MIN_FREE_BYTES = 4 << 20
@@ -105,6 +106,12 @@ def fix_reserve() -> None:
     _VM.joinpath("min_free_kbytes").write_text(str(MIN_FREE_BYTES >> 10))
     _VM.joinpath("watermark_boost_factor").write_text("0")
     _VM.joinpath("percpu_pagelist_high_fraction").write_text(str(CPU_LISTS_FRACTION))
+
+
+def only_asked_for_huge_pages() -> None:
+    """Have huge pages where a program asks for them: khugepaged takes a third of an emulated CPU,
+    and huge pages of what is not tensors come and go on node 0 by two MiB."""
+    _HUGE_PAGES.write_text("madvise")
 
 
 def confine(pid: int, node: int) -> None:
