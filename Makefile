@@ -29,25 +29,33 @@ lint: $(VENV)/.dev $(BUILD)/.apt-lint ## Style and types of all code, the unit's
 	$(VENV)/bin/mypy --strict sentineld
 	@bash tests/lint-files.sh
 
+SELECT ?= -m "not long"
+
 .PHONY: unit
 unit: $(VENV)/.torch shim ## Tests of single parts, seconds each
-	$(PYTEST) tests/unit -m "not long" $(PYTEST_ARGS)
+	$(PYTEST) tests/unit $(SELECT) $(PYTEST_ARGS)
 
 .PHONY: integration
 integration: $(VENV)/.torch shim ## Tests of parts together, on this machine
-	$(PYTEST) tests/integration -m "not long" $(PYTEST_ARGS)
+	$(PYTEST) tests/integration $(SELECT) $(PYTEST_ARGS)
 
 .PHONY: guest
 guest: $(VENV)/.torch vm shim ## Tests in the two-tier guest
-	$(PYTEST) tests/vm -m "not long" $(PYTEST_ARGS)
+	$(PYTEST) tests/vm $(SELECT) $(PYTEST_ARGS)
 
+# The guests' images and tests take longest and seldom use more than one CPU.
 .PHONY: test
-test: lint $(VENV)/.torch vm shim ## All of them; the command for continuous integration
-	$(PYTEST) -m "not long" $(PYTEST_ARGS)
+test: lint $(VENV)/.torch vm-tools shim ## All of them; the command for continuous integration
+	@echo "unit and integration tests run meanwhile; what they say comes last"
+	@$(MAKE) --no-print-directory unit integration >$(BUILD)/test-host.log 2>&1 & host=$$!; \
+	status=0; $(MAKE) --no-print-directory guest || status=$$?; \
+	wait $$host || status=$$?; \
+	cat $(BUILD)/test-host.log; \
+	exit $$status
 
 .PHONY: test-long
-test-long: lint $(VENV)/.torch vm shim ## All tests, the long ones too, with full counts
-	SENTINELD_HYPOTHESIS=long $(PYTEST) --timeout 7200 $(PYTEST_ARGS)
+test-long: ## All tests, the long ones too, with full counts
+	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT= PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)"
 
 ##@ Benchmarks
 

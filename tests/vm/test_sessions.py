@@ -171,6 +171,7 @@ def test_metered_steps_keep_the_budget_while_pages_move(training: Training) -> N
     assert max(s["accesses"] for s in steps) <= 1.1 * min(s["accesses"] for s in steps)
 
 
+@pytest.mark.long
 def test_a_managed_process_is_recorded_inside_its_plan(training: Training) -> None:
     before = training.session()
     summary = recorded(training, "/tmp/managed.npz")

@@ -105,6 +105,7 @@ def test_pages_move_all_the_same(training: Training) -> None:
     assert sum(float(line.split()[-1]) for line in moved) > 0
 
 
+@pytest.mark.long
 def test_another_program_s_damon_is_left_alone(training: Training) -> None:
     guest = training.guest
     guest.run(f"sentinelctl detach {training.pid}")
@@ -136,6 +137,7 @@ def test_detach_leaves_the_process_as_it_was(training: Training) -> None:
     training.goes_on()
 
 
+@pytest.mark.long
 def test_soft_dirty_bits_where_the_process_may_not_have_a_userfaultfd(training: Training) -> None:
     guest = training.guest
     training.process.send_remote("STOP")  # two at a time are slow

@@ -40,7 +40,7 @@ AGAIN = Kind(unarming=True, precise=True, rearm=True)
 BALANCED = Kind(restless=True)
 
 COUNTS = {
-    "ci": {CALM: 12, DISTURBED: 16, HUGE: 8, PRECISE: 8, AGAIN: 6, BALANCED: 4},
+    "ci": {CALM: 6, DISTURBED: 8, HUGE: 4, PRECISE: 4, AGAIN: 3, BALANCED: 2},
     "long": {CALM: 60, DISTURBED: 80, HUGE: 40, PRECISE: 40, AGAIN: 30, BALANCED: 20},
 }[PROFILE]
 """Programs of each kind, on each kernel."""
