@@ -181,9 +181,8 @@ class Session:
             return
         if self.sampling is not None:
             self.sampling.collect()
-        words = self.link.segment.words()
         managed = self.managed
-        if managed is not None and not managed.follow(words):
+        if managed is not None and not managed.follow(self.link.segment.words()):
             self._profile_again("its steps changed")
             return
         for step in self._feed.steps():

@@ -24,19 +24,21 @@ class StepFeed:
 
     def begin(self) -> None:
         """Forget what is in the ring: what is recorded from now on counts."""
-        self._lost = self._segment.words().ring_lost
+        self._lost = self._segment.ring_lost()
         self._segment.drain()
         self._cutter = StepCutter()
 
     def steps(self) -> list[Step]:
         """The steps that ended since the last call. Raises SentinelError for what can't be true."""
-        lost = self._segment.words().ring_lost
+        lost = self._segment.ring_lost()
         records = self._segment.drain()
         if lost != self._lost:
             # Some are missing among these, or before them: no step over the gap is whole.
             log.warning("a full ring lost %d records", lost - self._lost)
             self._lost = lost
             self._cutter.gap()
+            return []
+        if not len(records):
             return []
         steps = self._cutter.feed(records)
         for step in steps:

@@ -65,6 +65,7 @@ class ControlSegment:
             raise _mismatch("its ring lies outside")
         self.heap_base = int(fixed["heap_base"])
         self.heap_bytes = int(fixed["heap_bytes"])
+        self._words = self._header[list(ShimWords.__dataclass_fields__)]
         self._ring = np.frombuffer(self._map, RECORD_DTYPE, records, offset)
         self._tail = int(self._header["ring_head"][0])
         self._publish_tail()
@@ -72,12 +73,15 @@ class ControlSegment:
 
     def words(self) -> ShimWords:
         """A reading of all words at once; each is whole, they may be of different moments."""
-        row = self._header[0].copy()
-        return ShimWords(**{name: int(row[name]) for name in ShimWords.__dataclass_fields__})
+        return ShimWords(*self._words.item())
 
     def position(self) -> int:
         """step << 32 | boundary."""
         return int(self._header["position"][0])
+
+    def ring_lost(self) -> int:
+        """Records that found no room in the ring, ever."""
+        return int(self._header["ring_lost"][0])
 
     def drain(self) -> npt.NDArray[np.void]:
         """Records written since the last call, copied; RECORD_DTYPE."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.errors import SentinelError
-from sentineld.observe.model import RECORD_DTYPE, Records
+from sentineld.observe.model import Records
 from sentineld.shim.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
 
 STEP_RECORDS_MAX = 1 << 21
@@ -102,38 +103,53 @@ class StepCutter:
     def __init__(self, live: Iterable[tuple[int, int]] = ()) -> None:
         """live: (address, bytes) of tensors allocated before the ring began, if known."""
         self._table = LiveTable(live)
-        self._rest: Records = np.zeros(0, RECORD_DTYPE)
+        self._parts: list[Records] = []
+        """Of the step being gathered, from its STEP on; empty: its begin was not seen."""
+        self._gathered = 0
 
     def feed(self, records: Records) -> list[Step]:
         """The steps that these records bring to an end, oldest first.
 
         Raises SentinelError for a step, or a table of live tensors, without an end.
         """
-        gathered = np.concatenate([self._rest, records])
-        if len(gathered) > STEP_RECORDS_MAX:
+        begins = np.flatnonzero(records["event"] == Event.STEP).tolist()
+        if not begins:
+            self._gather(records)
+            return []
+        self._gather(records[: begins[0]])
+        whole = [np.concatenate(self._parts)] if self._parts else []
+        whole += [records[a:b] for a, b in itertools.pairwise(begins)]
+        afters = begins if self._parts else begins[1:]
+        steps = [self._cut(step, records[at]) for step, at in zip(whole, afters, strict=True)]
+        self._forget()
+        self._add(records[begins[-1] :])
+        return steps
+
+    def gap(self) -> None:
+        """Records were lost: forget the step being gathered and what is thought to be live."""
+        self._forget()
+        self._table = LiveTable()
+
+    def _gather(self, records: Records) -> None:
+        if not self._parts:
+            # The tail of a step whose begin was not seen.
+            self._table.fold(records)
+        elif len(records):
+            self._add(records)
+
+    def _add(self, records: Records) -> None:
+        self._gathered += len(records)
+        if self._gathered > STEP_RECORDS_MAX:
             raise SentinelError(
                 "failed",
                 f"a step of it has more than {STEP_RECORDS_MAX} records",
                 "see docs/how-to.md, When something is wrong",
             )
-        begins = np.flatnonzero(gathered["event"] == Event.STEP)
-        if not len(begins):
-            # What comes before the first STEP is the tail of a step whose begin was not seen.
-            self._table.fold(gathered)
-            self._rest = gathered[:0]
-            return []
-        self._table.fold(gathered[: begins[0]])
-        steps = [
-            self._cut(gathered[begin:end], gathered[end])
-            for begin, end in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True)
-        ]
-        self._rest = gathered[begins[-1] :].copy()
-        return steps
+        self._parts.append(records.copy())
 
-    def gap(self) -> None:
-        """Records were lost: forget the step being gathered and what is thought to be live."""
-        self._rest = self._rest[:0]
-        self._table = LiveTable()
+    def _forget(self) -> None:
+        self._parts.clear()
+        self._gathered = 0
 
     def _cut(self, records: Records, after: np.void) -> Step:
         live = records[(records["event"] == Event.ALLOC) & _is_live(records)]
