@@ -335,8 +335,8 @@ def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
 def main() -> None:
     """All runs."""
     subprocess.run(["swapoff", "-a"], check=True)
-    memory.fix_reserve()
     memory.only_asked_for_huge_pages()
+    memory.fix_reserve()
     memory.set_kernel_tiering(False)
     memory.drop_caches()
     warm_page_cache()

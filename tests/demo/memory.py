@@ -102,7 +102,10 @@ def drop_caches() -> None:
 
 
 def fix_reserve() -> None:
-    """Fix the watermarks, and how many free pages a CPU may keep for itself."""
+    """Fix the watermarks, and how many free pages a CPU may keep for itself.
+
+    After the switch of huge pages: the kernel raises min_free_kbytes with it (mm/khugepaged.c).
+    """
     _VM.joinpath("min_free_kbytes").write_text(str(MIN_FREE_BYTES >> 10))
     _VM.joinpath("watermark_boost_factor").write_text("0")
     _VM.joinpath("percpu_pagelist_high_fraction").write_text(str(CPU_LISTS_FRACTION))
