@@ -4,49 +4,17 @@
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.errors import SentinelError
-from sentineld.observe.model import RECORD_DTYPE
 from sentineld.observe.ring import ControlSegment
 from sentineld.shim import protocol
-
-RECORDS = 64
-BYTES = 4096 + RECORDS * RECORD_DTYPE.itemsize
-
-
-class Writer:
-    """A segment as a shim makes it, with any word changed."""
-
-    def __init__(self, seals: int = fcntl.F_SEAL_SHRINK, **words: int) -> None:
-        self.fd = os.memfd_create("control", os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.fd, max(BYTES, 8192))
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
-        self.map = mmap.mmap(self.fd, max(BYTES, 8192))
-        self.header = np.frombuffer(self.map, protocol.CONTROL_DTYPE, 1)
-        self.ring = np.frombuffer(self.map, RECORD_DTYPE, RECORDS, 4096)
-        fixed = {
-            "magic": protocol.CONTROL_MAGIC,
-            "version": protocol.SHIM_VERSION,
-            "ring_offset": 4096,
-            "ring_records": RECORDS,
-            **words,
-        }
-        for name, value in fixed.items():
-            self.header[name] = value
-
-    def write(self, count: int) -> None:
-        head = int(self.header["ring_head"][0])
-        for number in range(head, head + count):
-            self.ring[number % RECORDS]["time_ns"] = number
-        self.header["ring_head"] = head + count
+from tests.unit.segment import RECORDS, Writer
 
 
 @pytest.fixture
