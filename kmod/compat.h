@@ -22,8 +22,8 @@
 #ifndef CONFIG_MMU_NOTIFIER
 #error "sentinel: needs CONFIG_MMU_NOTIFIER"
 #endif
-#ifndef CONFIG_DYNAMIC_FTRACE_WITH_REGS
-#error "sentinel: needs CONFIG_DYNAMIC_FTRACE_WITH_REGS"
+#ifndef CONFIG_DYNAMIC_FTRACE_WITH_ARGS
+#error "sentinel: needs CONFIG_DYNAMIC_FTRACE_WITH_ARGS"
 #endif
 
 /*
@@ -35,6 +35,7 @@
 #undef _PAGE_CC
 #define _PAGE_CC (_AT(pteval_t, sme_me_mask))
 
+#include <linux/ftrace.h>
 #include <linux/mm.h>
 #include <linux/pgtable.h>
 
@@ -55,6 +56,30 @@ static inline pmd_t sentinel_pmd_mkwrite(pmd_t pmd)
 	return pmd_clear_saveddirty(pmd_mkwrite_novma(pmd));
 #else
 	return pmd_mkwrite(pmd);
+#endif
+}
+
+/*
+ * The n-th argument (from 0) of a traced function. What every ftrace callback is
+ * given holds the arguments; FTRACE_OPS_FL_SAVE_REGS would have all registers
+ * saved and restored at each page fault of the system.
+ */
+static inline unsigned long sentinel_ftrace_argument(struct ftrace_regs *fregs, unsigned int n)
+{
+#ifdef ftrace_regs_get_argument
+	return ftrace_regs_get_argument(fregs, n);
+#else
+	return regs_get_kernel_argument(&fregs->regs, n);
+#endif
+}
+
+/* Has another function run in place of the traced one. */
+static inline void sentinel_ftrace_replace(struct ftrace_regs *fregs, unsigned long function)
+{
+#ifdef ftrace_regs_set_instruction_pointer
+	ftrace_regs_set_instruction_pointer(fregs, function);
+#else
+	ftrace_instruction_pointer_set(fregs, function);
 #endif
 }
 

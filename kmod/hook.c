@@ -140,32 +140,33 @@ static noinline vm_fault_t fault_resolved(void)
 	return 0;
 }
 
+static bool traced_fault(struct ftrace_regs *fregs)
+{
+	return fault((struct vm_area_struct *)sentinel_ftrace_argument(fregs, 0),
+		     sentinel_ftrace_argument(fregs, 1), sentinel_ftrace_argument(fregs, 2));
+}
+
 static void hook_and_skip(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
 			  struct ftrace_regs *fregs)
 {
-	struct pt_regs *regs = ftrace_get_regs(fregs);
-
-	if (regs && fault((void *)regs->di, regs->si, regs->dx))
-		regs->ip = (unsigned long)fault_resolved;
+	if (traced_fault(fregs))
+		sentinel_ftrace_replace(fregs, (unsigned long)fault_resolved);
 }
 
 static void hook_only(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
 		      struct ftrace_regs *fregs)
 {
-	struct pt_regs *regs = ftrace_get_regs(fregs);
-
-	if (regs)
-		fault((void *)regs->di, regs->si, regs->dx);
+	traced_fault(fregs);
 }
 
 static struct ftrace_ops skip_ops = {
 	.func = hook_and_skip,
-	.flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,
+	.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_PERMANENT,
 };
 
 static struct ftrace_ops plain_ops = {
 	.func = hook_only,
-	.flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_PERMANENT,
+	.flags = FTRACE_OPS_FL_PERMANENT,
 };
 
 static int attach_ops(struct ftrace_ops *ops)

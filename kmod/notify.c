@@ -51,25 +51,27 @@ void sentinel_notify_unregister(struct sentinel_session *s)
 	mmu_notifier_unregister(&s->notifier, s->mm);
 }
 
-/* Pages arrive at [new_addr, new_addr + len) with whatever protection they had. */
+/*
+ * Pages arrive at [new_addr, new_addr + len) with whatever protection they had:
+ * arguments 2 (their VMA), 3 and 4 of the function.
+ */
 static void pages_move(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
 		       struct ftrace_regs *fregs)
 {
-	struct pt_regs *regs = ftrace_get_regs(fregs);
+	struct vm_area_struct *vma = (struct vm_area_struct *)sentinel_ftrace_argument(fregs, 2);
+	unsigned long start = sentinel_ftrace_argument(fregs, 3);
 	struct sentinel_session *s;
 
-	if (!regs)
-		return;
 	rcu_read_lock();
-	s = sentinel_session_find(((struct vm_area_struct *)regs->dx)->vm_mm);
+	s = sentinel_session_find(vma->vm_mm);
 	if (s)
-		sentinel_note_shaken(s, regs->cx, regs->cx + regs->r8, true);
+		sentinel_note_shaken(s, start, start + sentinel_ftrace_argument(fregs, 4), true);
 	rcu_read_unlock();
 }
 
 static struct ftrace_ops move_ops = {
 	.func = pages_move,
-	.flags = FTRACE_OPS_FL_SAVE_REGS | FTRACE_OPS_FL_PERMANENT,
+	.flags = FTRACE_OPS_FL_PERMANENT,
 };
 
 /* Without it all works but for pages that mremap() brings into an armed range. */
