@@ -37,8 +37,8 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	bitmap_zero(chunk->born, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->written, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->lost, SENTINEL_CHUNK_PAGES);
-	/* an event that is under way may un-arm pages after this look at them */
-	if (!atomic_read(&s->invalidations))
+	/* a change that is under way may un-arm pages after this look at them */
+	if (!sentinel_changes(s, chunk->base, chunk->base + (1UL << SENTINEL_CHUNK_SHIFT)))
 		bitmap_zero(chunk->shaken, SENTINEL_CHUNK_PAGES);
 	ended->epoch = chunk->epoch;
 	chunk->queued = false;
@@ -94,8 +94,8 @@ static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *ch
 
 /*
  * Whether an access to a page may have been missed: the PTE let it pass, or it
- * was shaken so often that it tells nothing. For a page that was read, with
- * precise writes, the same of a write.
+ * was changed since it did. For a page that was read, with precise writes, the
+ * same of a write.
  */
 static bool missed(struct sentinel_session *s, struct sentinel_chunk *chunk,
 		   const struct ended *ended, unsigned int nr, pte_t pte)

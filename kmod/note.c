@@ -154,15 +154,65 @@ void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk,
 }
 
 /*
- * One event may have un-armed pages first .. last - 1. After one event a page's
- * PTE tells whether it was un-armed; after a second it may have been un-armed,
- * accessed and then, say, unmapped.
+ * Whether an access (to a page that was read, a write) passes an entry without a
+ * fault, or will: an entry in swap or under migration may come back by itself.
+ * The page-table lock is held.
+ */
+static bool lets_pass(const struct sentinel_chunk *chunk, unsigned int nr, pte_t pte)
+{
+	if (pte_none(pte))
+		return false;
+	if (test_bit(nr, chunk->touched))
+		return !pte_present(pte) || pte_write(pte);
+	return !pte_protnone(pte) || !test_bit(nr, chunk->armed);
+}
+
+/*
+ * Pages are about to be changed: notes those that may have been accessed without
+ * a fault, as the change may hide that. A page's entry shows whether the change
+ * before this one un-armed it; not so while two are under way at once (crowded).
+ * table is NULL where no page table is: nothing is there, or a huge page.
+ * s->lock and the page table's lock are held.
+ */
+static void look_before_change(struct sentinel_chunk *chunk, const unsigned long *pages,
+			       const pte_t *table, bool huge, bool crowded)
+{
+	/* one fault may have populated more than its own page: nobody armed those */
+	bool births = !bitmap_empty(chunk->late, SENTINEL_CHUNK_PAGES);
+	unsigned int nr;
+
+	for_each_set_bit(nr, pages, SENTINEL_CHUNK_PAGES) {
+		bool shaken = test_bit(nr, chunk->shaken);
+
+		if (!shaken && !births)
+			continue;
+		if ((shaken && crowded) || huge ||
+		    (table && lets_pass(chunk, nr, READ_ONCE(table[nr]))))
+			__set_bit(nr, chunk->lost);
+	}
+}
+
+/*
+ * Somebody else is about to change the mapping of pages first .. last - 1, and
+ * keeps their page table from going away.
  */
 static void shake_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			unsigned int first, unsigned int last, bool lost)
 {
+	unsigned long start = chunk->base + ((unsigned long)first << PAGE_SHIFT);
+	unsigned long end = chunk->base + ((unsigned long)last << PAGE_SHIFT);
 	DECLARE_BITMAP(pages, SENTINEL_CHUNK_PAGES);
-	DECLARE_BITMAP(twice, SENTINEL_CHUNK_PAGES);
+	pte_t *table = NULL;
+	unsigned long next;
+	spinlock_t *ptl;
+	bool crowded;
+	pmd_t *pmd;
+	bool huge;
+
+	pmd = sentinel_pmd(s->mm, start, &next);
+	if (pmd)
+		table = sentinel_pte_lock(s->mm, pmd, chunk->base, &ptl);
+	huge = !table && pmd && !pmd_none(READ_ONCE(*pmd));
 
 	spin_lock(&s->lock);
 	bitmap_copy(pages, chunk->touched, SENTINEL_CHUNK_PAGES);
@@ -173,14 +223,15 @@ static void shake_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 	bitmap_clear(pages, last, SENTINEL_CHUNK_PAGES - last);
 	if (!bitmap_empty(pages, SENTINEL_CHUNK_PAGES)) {
 		if (lost)
-			bitmap_copy(twice, pages, SENTINEL_CHUNK_PAGES);
-		else
-			bitmap_and(twice, pages, chunk->shaken, SENTINEL_CHUNK_PAGES);
-		bitmap_or(chunk->lost, chunk->lost, twice, SENTINEL_CHUNK_PAGES);
+			bitmap_or(chunk->lost, chunk->lost, pages, SENTINEL_CHUNK_PAGES);
+		crowded = sentinel_changes(s, start, end) > 1;
+		look_before_change(chunk, pages, table, huge, crowded);
 		bitmap_or(chunk->shaken, chunk->shaken, pages, SENTINEL_CHUNK_PAGES);
 		sentinel_chunk_queue(s, chunk);
 	}
 	spin_unlock(&s->lock);
+	if (table)
+		spin_unlock(ptl);
 }
 
 static void shake_area(struct sentinel_session *s, struct sentinel_area *area, unsigned long start,

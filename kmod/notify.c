@@ -11,26 +11,73 @@
 
 static bool hooked; /* changed under the fault hook's mutex */
 
+static void change_begins(struct sentinel_session *s, const struct mmu_notifier_range *range)
+{
+	const struct sentinel_change change = {
+		.start = range->start,
+		.end = range->end,
+	};
+
+	spin_lock(&s->lock);
+	if (s->changes < SENTINEL_CHANGES_KEPT)
+		s->change[s->changes++] = change;
+	else
+		s->more_changes++;
+	spin_unlock(&s->lock);
+}
+
+static void change_ends(struct sentinel_session *s, const struct mmu_notifier_range *range)
+{
+	unsigned int i = 0;
+
+	spin_lock(&s->lock);
+	while (i < s->changes &&
+	       (s->change[i].start != range->start || s->change[i].end != range->end))
+		i++;
+	if (i < s->changes)
+		s->change[i] = s->change[--s->changes];
+	else
+		s->more_changes--;
+	spin_unlock(&s->lock);
+}
+
+/* How many changes of [start, end) may be under way; s->lock is held. */
+unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, unsigned long end)
+{
+	unsigned int i, count = s->more_changes;
+
+	lockdep_assert_held(&s->lock);
+	for (i = 0; i < s->changes; i++)
+		count += s->change[i].start < end && start < s->change[i].end;
+	return count;
+}
+
+static bool un_arms(const struct mmu_notifier_range *range)
+{
+	switch (range->event) {
+	case MMU_NOTIFY_PROTECTION_PAGE: /* fork() write-protects, armed pages stay armed */
+	case MMU_NOTIFY_SOFT_DIRTY: /* so does clear_refs */
+		return false;
+	default:
+		return true;
+	}
+}
+
 static int range_start(struct mmu_notifier *notifier, const struct mmu_notifier_range *range)
 {
 	struct sentinel_session *s = container_of(notifier, struct sentinel_session, notifier);
 
-	atomic_inc(&s->invalidations);
-	switch (range->event) {
-	case MMU_NOTIFY_PROTECTION_PAGE: /* fork() write-protects, armed pages stay armed */
-	case MMU_NOTIFY_SOFT_DIRTY: /* so does clear_refs */
-		break;
-	default:
-		sentinel_note_shaken(s, range->start, range->end, false);
-	}
+	if (!un_arms(range))
+		return 0;
+	change_begins(s, range);
+	sentinel_note_shaken(s, range->start, range->end, false);
 	return 0;
 }
 
 static void range_end(struct mmu_notifier *notifier, const struct mmu_notifier_range *range)
 {
-	struct sentinel_session *s = container_of(notifier, struct sentinel_session, notifier);
-
-	atomic_dec(&s->invalidations);
+	if (un_arms(range))
+		change_ends(container_of(notifier, struct sentinel_session, notifier), range);
 }
 
 static const struct mmu_notifier_ops notifier_ops = {

@@ -52,7 +52,7 @@ struct sentinel_chunk {
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late, because it was absent */
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched, and a write was among it */
 	DECLARE_BITMAP(shaken, SENTINEL_CHUNK_PAGES); /* somebody else may have un-armed it */
-	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* shaken twice: its PTE tells nothing now */
+	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* and then hidden an access to it */
 };
 
 struct sentinel_area {
@@ -70,6 +70,14 @@ struct sentinel_areas {
 	struct sentinel_area *area[];
 };
 
+#define SENTINEL_CHANGES_KEPT 8
+
+/* A change of the target's mapping by somebody else that is under way. */
+struct sentinel_change {
+	unsigned long start;
+	unsigned long end;
+};
+
 struct sentinel_session {
 	struct hlist_node hash;
 	struct kref refs;
@@ -83,7 +91,6 @@ struct sentinel_session {
 	atomic_long_t armed_pages;
 	bool precise_writes; /* a read leaves an armed page read-only */
 	struct mmu_notifier notifier;
-	atomic_t invalidations; /* by others, under way */
 	ktime_t rearm_period; /* 0: touched pages are armed with the next epoch only */
 	struct hrtimer rearm_timer;
 	struct work_struct rearm_work;
@@ -91,6 +98,9 @@ struct sentinel_session {
 	spinlock_t lock;
 	u32 epoch;
 	struct list_head dirty;
+	struct sentinel_change change[SENTINEL_CHANGES_KEPT];
+	unsigned int changes; /* in change[] */
+	unsigned int more_changes; /* that found no room there */
 	u64 hits;
 	u64 births;
 	u64 passed_on;
@@ -201,6 +211,7 @@ void sentinel_note_shaken(struct sentinel_session *s, unsigned long start, unsig
 /* notify.c */
 int sentinel_notify_register(struct sentinel_session *s);
 void sentinel_notify_unregister(struct sentinel_session *s);
+unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, unsigned long end);
 void sentinel_notify_hook_attach(void);
 void sentinel_notify_hook_detach(void);
 bool sentinel_notify_hooked(void);

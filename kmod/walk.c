@@ -112,7 +112,7 @@ static int arm_table(struct sentinel_session *s, struct sentinel_area *area, pmd
 			pages->settled++;
 			continue;
 		}
-		if (test_bit(nr, chunk->armed) && !pte_protnone(pte))
+		if (test_bit(nr, chunk->armed) && !pte_protnone(pte) && !pte_none(pte))
 			sentinel_note_gap(s, chunk, nr);
 		if (sentinel_arm_page(s, chunk, nr, ptep))
 			pages->armed++;

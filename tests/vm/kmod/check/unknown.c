@@ -33,6 +33,19 @@ static uint64_t drop(uint64_t address, uint64_t pages)
 	return 0;
 }
 
+static uint64_t drop_twice(uint64_t address, uint64_t pages)
+{
+	return drop(address, pages) + drop(address, pages);
+}
+
+/* An access in between that nobody can have seen. */
+static uint64_t protect_read_and_drop(uint64_t address, uint64_t pages)
+{
+	protect_and_back(address, pages);
+	read_pages(address, pages);
+	return drop(address, pages);
+}
+
 static uint64_t fork_and_wait(uint64_t address, uint64_t pages)
 {
 	pid_t pid = fork();
@@ -109,6 +122,9 @@ void check_unknown(void)
 	sampler_epoch(&sampler);
 	sampler_count_flags(&sampler, address + 3 * PART * PAGE, PART, found);
 	CHECK(found[UNKNOWN] == PART, "%lu zero pages unknown", found[UNKNOWN]);
+	epoch_says(&sampler, &target, "MADV_DONTNEED twice", drop_twice, address + 7 * PART * PAGE, 0, PART);
+	epoch_says(&sampler, &target, "mprotect and MADV_DONTNEED", protect_read_and_drop,
+		   address + 8 * PART * PAGE, PART, PART);
 	epoch_says(&sampler, &target, "mremap", bring, address + 4 * PART * PAGE, PART, PART);
 	epoch_says(&sampler, &target, "a file", map_file, address + 5 * PART * PAGE, PART, 0);
 
@@ -118,6 +134,13 @@ void check_unknown(void)
 	sampler_epoch(&sampler);
 	sampler_count_flags(&sampler, address + 6 * PART * PAGE, PART, found);
 	CHECK(found[0] == PART && !found[UNKNOWN], "%lu accesses, %lu unknown", found[0], found[UNKNOWN]);
+
+	/* nor does arming again what was given back */
+	target_call(&target, drop, address + 9 * PART * PAGE, PART);
+	sampler_arm(&sampler, address + 9 * PART * PAGE, PART);
+	sampler_epoch(&sampler);
+	sampler_count_flags(&sampler, address + 9 * PART * PAGE, PART, found);
+	CHECK(!found[UNKNOWN], "%lu pages given back and armed are unknown", found[UNKNOWN]);
 
 	/* what was disarmed is nobody's concern */
 	sampler_disarm(&sampler, address, PAGES);

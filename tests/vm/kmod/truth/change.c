@@ -64,20 +64,10 @@ static void forget(uint32_t start, uint32_t count)
 		memset(&shadow[thread][start], 0, count * sizeof(shadow[0][0]));
 }
 
-/* A page that is given back a second time counts as changed: its entry tells no more what was before. */
-static void mark_dropped(uint32_t start, uint32_t count)
-{
-	for (uint32_t page = start; page < start + count; page++) {
-		if (shared->marks[shared->epoch][page] & MARK_DROPPED)
-			mark(page, 1, MARK_CHANGED);
-	}
-	mark_changed(start, count, MARK_DROPPED);
-}
-
 void run_drop(struct worker *worker, const long *arg)
 {
 	(void)worker;
-	mark_dropped(arg[0], arg[1]);
+	mark_changed(arg[0], arg[1], MARK_DROPPED);
 	advise(arg[0], arg[1], MADV_DONTNEED);
 	forget(arg[0], arg[1]);
 }
@@ -85,7 +75,7 @@ void run_drop(struct worker *worker, const long *arg)
 void run_remap(struct worker *worker, const long *arg)
 {
 	(void)worker;
-	mark_dropped(arg[0], arg[1]);
+	mark_changed(arg[0], arg[1], MARK_DROPPED);
 	CHECK(!munmap(at(arg[0]), arg[1] * PAGE), "munmap: %s", strerror(errno));
 	map_part(arg[0], arg[1]);
 	forget(arg[0], arg[1]);
