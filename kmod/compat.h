@@ -49,16 +49,6 @@ static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 #endif
 }
 
-/* The same for a PMD entry that maps a huge page. */
-static inline pmd_t sentinel_pmd_mkwrite(pmd_t pmd)
-{
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
-	return pmd_clear_saveddirty(pmd_mkwrite_novma(pmd));
-#else
-	return pmd_mkwrite(pmd);
-#endif
-}
-
 /*
  * The n-th argument (from 0) of a traced function. What every ftrace callback is
  * given holds the arguments; FTRACE_OPS_FL_SAVE_REGS would have all registers

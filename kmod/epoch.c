@@ -226,7 +226,7 @@ static u64 settle_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 	} else {
 		pte_t *table = sentinel_chunk_lock(s, chunk, &ptl);
 
-		sentinel_huge_forget(s, chunk);
+		sentinel_huge_clear_armed(s, chunk);
 		armed = settle_table(s, chunk, &ended, table);
 		if (table)
 			spin_unlock(ptl);

@@ -38,10 +38,11 @@ static bool present_fault(struct sentinel_session *s, struct vm_area_struct *vma
 	if (pte_protnone(entry)) {
 		if (!was_armed)
 			return false; /* NUMA balancing's own */
-		entry = sentinel_pte_restore(vma, ptep, true, write || !s->precise_writes);
+		entry = sentinel_entry_restore(vma, &ptep->pte, false, true,
+					       write || !s->precise_writes);
 	} else if (write && s->precise_writes) {
 		/* read-only perhaps because a read came first */
-		entry = sentinel_pte_restore(vma, ptep, true, true);
+		entry = sentinel_entry_restore(vma, &ptep->pte, false, true, true);
 	}
 	if (flags & FAULT_FLAG_UNSHARE)
 		return false;

@@ -40,7 +40,8 @@ pmd_t *sentinel_chunk_huge_lock(struct sentinel_session *s, struct sentinel_chun
 	return sentinel_huge_lock(s->mm, chunk->base, ptl);
 }
 
-static bool clear_armed(struct sentinel_session *s, struct sentinel_chunk *chunk)
+/* Takes back what sentinel_huge_arm() noted, also where no huge page is any more; true if it had. */
+bool sentinel_huge_clear_armed(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
 	if (!chunk->huge_armed)
 		return false;
@@ -52,47 +53,16 @@ static bool clear_armed(struct sentinel_session *s, struct sentinel_chunk *chunk
 /* Arms the chunk's huge page, whose lock is held; true when it is armed only now. */
 bool sentinel_huge_arm(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd)
 {
-	pmd_t old = READ_ONCE(*pmd);
-	bool changed = false;
+	bool changed;
 
 	if (!bitmap_full(chunk->active, SENTINEL_CHUNK_PAGES))
 		return false;
-	while (!pmd_protnone(old)) {
-		changed = try_cmpxchg(&pmd->pmd, &old.pmd, pmd_modify(old, PAGE_NONE).pmd);
-		if (changed)
-			break;
-	}
+	changed = sentinel_entry_arm(&pmd->pmd, true);
 	if (chunk->huge_armed)
 		return changed;
 	chunk->huge_armed = true;
 	atomic_long_add(SENTINEL_CHUNK_PAGES, &s->armed_pages);
 	return true;
-}
-
-/* As may_write() of pgtable.c. */
-static bool may_write(struct vm_area_struct *vma, pmd_t pmd)
-{
-	if (!(vma->vm_flags & VM_WRITE) || (vma->vm_flags & VM_SHARED) || pmd_uffd_wp(pmd))
-		return false;
-	if (IS_ENABLED(CONFIG_MEM_SOFT_DIRTY) && !(vma->vm_flags & VM_SOFTDIRTY) &&
-	    !pmd_soft_dirty(pmd))
-		return false;
-	return PageAnonExclusive(pmd_page(pmd));
-}
-
-static pmd_t restore(struct vm_area_struct *vma, pmd_t *pmd, bool accessed, bool writable)
-{
-	pmd_t old = READ_ONCE(*pmd);
-	pmd_t new;
-
-	do {
-		new = pmd_modify(old, vma->vm_page_prot);
-		if (accessed)
-			new = pmd_mkyoung(new);
-		if (writable && may_write(vma, new))
-			new = sentinel_pmd_mkwrite(new);
-	} while (!try_cmpxchg(&pmd->pmd, &old.pmd, new.pmd));
-	return new;
 }
 
 /* Gives the chunk's huge page back where it is armed; mmap_lock is held. Pages disarmed. */
@@ -107,8 +77,8 @@ u64 sentinel_huge_disarm(struct sentinel_session *s, struct sentinel_chunk *chun
 	pmd = sentinel_chunk_huge_lock(s, chunk, &ptl);
 	if (!pmd)
 		return 0;
-	if (clear_armed(s, chunk) && pmd_protnone(READ_ONCE(*pmd))) {
-		restore(find_vma(s->mm, chunk->base), pmd, false, true);
+	if (sentinel_huge_clear_armed(s, chunk) && pmd_protnone(READ_ONCE(*pmd))) {
+		sentinel_entry_restore(find_vma(s->mm, chunk->base), &pmd->pmd, true, false, true);
 		done = SENTINEL_CHUNK_PAGES;
 	}
 	spin_unlock(ptl);
@@ -122,20 +92,21 @@ bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chun
 			 struct vm_area_struct *vma, pmd_t *pmd, unsigned int flags)
 {
 	bool write = flags & FAULT_FLAG_WRITE;
-	bool was_armed = clear_armed(s, chunk);
-	pmd_t entry = READ_ONCE(*pmd);
+	bool was_armed = sentinel_huge_clear_armed(s, chunk);
+	pte_t entry = __pte(pmd_val(READ_ONCE(*pmd))); /* its bits mean what they do in a PTE */
 
-	sentinel_note_huge(s, chunk, was_armed, sentinel_node(pmd_page(entry)), write);
-	if (pmd_protnone(entry)) {
+	sentinel_note_huge(s, chunk, was_armed, sentinel_node(pmd_page(READ_ONCE(*pmd))), write);
+	if (pte_protnone(entry)) {
 		if (!was_armed)
 			return false; /* NUMA balancing's own */
-		entry = restore(vma, pmd, true, write || !s->precise_writes);
+		entry = sentinel_entry_restore(vma, &pmd->pmd, true, true,
+					       write || !s->precise_writes);
 	} else if (write && s->precise_writes) {
-		entry = restore(vma, pmd, true, true);
+		entry = sentinel_entry_restore(vma, &pmd->pmd, true, true, true);
 	}
 	if (flags & FAULT_FLAG_UNSHARE)
 		return false;
-	return !write || pmd_write(entry);
+	return !write || pte_write(entry);
 }
 
 /*
@@ -148,13 +119,7 @@ bool sentinel_huge_settle(struct sentinel_session *s, struct sentinel_chunk *chu
 	bool missed = !pmd_protnone(READ_ONCE(*pmd)) || !chunk->huge_armed;
 
 	if (missed)
-		clear_armed(s, chunk);
+		sentinel_huge_clear_armed(s, chunk);
 	*armed = sentinel_huge_arm(s, chunk, pmd);
 	return missed;
-}
-
-/* The chunk is in small pages (again), or nothing is there. */
-void sentinel_huge_forget(struct sentinel_session *s, struct sentinel_chunk *chunk)
-{
-	clear_armed(s, chunk);
 }

@@ -92,51 +92,59 @@ struct page *sentinel_pte_page(pte_t pte)
 	return pte_page(pte);
 }
 
-/* Arms a present PTE; the page-table lock is held. False when it is PROT_NONE already. */
-bool sentinel_pte_arm(pte_t *ptep)
+/* The entry, of a huge page or of any other, with another protection. */
+static pte_t modified(pteval_t entry, bool huge, pgprot_t protection)
 {
-	pte_t old = READ_ONCE(*ptep);
-	pte_t new;
+	if (huge) /* from here on its bits mean what they mean in a PTE */
+		return __pte(pmd_val(pmd_modify(__pmd(entry), protection)));
+	return pte_modify(__pte(entry), protection);
+}
+
+/* Arms a present entry; the page-table lock is held. False when it is PROT_NONE already. */
+bool sentinel_entry_arm(pteval_t *entry, bool huge)
+{
+	pteval_t old = READ_ONCE(*entry);
 
 	do {
-		if (pte_protnone(old))
+		if (pte_protnone(__pte(old)))
 			return false;
-		new = pte_modify(old, PAGE_NONE);
 		/* the CPU sets accessed and dirty bits at any moment: none may be lost */
-	} while (!try_cmpxchg(&ptep->pte, &old.pte, new.pte));
+	} while (!try_cmpxchg(entry, &old, pte_val(modified(old, huge, PAGE_NONE))));
 	return true;
 }
 
 /* As can_change_pte_writable() of the kernel, which is not exported. */
-static bool may_write(struct vm_area_struct *vma, pte_t pte, struct page *page)
+static bool may_write(struct vm_area_struct *vma, pte_t entry, struct page *page)
 {
 	if (!(vma->vm_flags & VM_WRITE) || (vma->vm_flags & VM_SHARED))
 		return false;
 	if (IS_ENABLED(CONFIG_MEM_SOFT_DIRTY) && !(vma->vm_flags & VM_SOFTDIRTY) &&
-	    !pte_soft_dirty(pte))
+	    !pte_soft_dirty(entry))
 		return false;
-	if (pte_uffd_wp(pte))
+	if (pte_uffd_wp(entry))
 		return false;
 	return PageAnon(page) && PageAnonExclusive(page);
 }
 
 /*
- * Gives a PTE the VMA's protection back, without the right to write unless it
+ * Gives an entry the VMA's protection back, without the right to write unless it
  * may be writable; the page-table lock is held. No TLB need be flushed: none
  * holds a non-present entry, and one with too few rights only faults again.
  */
-pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accessed, bool writable)
+pte_t sentinel_entry_restore(struct vm_area_struct *vma, pteval_t *entry, bool huge, bool accessed,
+			     bool writable)
 {
-	pte_t old = READ_ONCE(*ptep);
+	pteval_t old = READ_ONCE(*entry);
+	struct page *page = huge ? pmd_page(__pmd(old)) : pte_page(__pte(old));
 	pte_t new;
 
 	do {
-		new = pte_modify(old, vma->vm_page_prot);
+		new = modified(old, huge, vma->vm_page_prot);
 		if (accessed)
 			new = pte_mkyoung(new);
-		if (writable && may_write(vma, new, pte_page(old)))
+		if (writable && may_write(vma, new, page))
 			new = sentinel_pte_mkwrite(new);
-	} while (!try_cmpxchg(&ptep->pte, &old.pte, new.pte));
+	} while (!try_cmpxchg(entry, &old, pte_val(new)));
 	return new;
 }
 

@@ -140,8 +140,9 @@ pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address
 pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   spinlock_t **ptl);
 struct page *sentinel_pte_page(pte_t pte);
-bool sentinel_pte_arm(pte_t *ptep);
-pte_t sentinel_pte_restore(struct vm_area_struct *vma, pte_t *ptep, bool accessed, bool writable);
+bool sentinel_entry_arm(pteval_t *entry, bool huge);
+pte_t sentinel_entry_restore(struct vm_area_struct *vma, pteval_t *entry, bool huge, bool accessed,
+			     bool writable);
 void sentinel_flush_tlb(struct mm_struct *mm);
 
 /* huge.c */
@@ -154,7 +155,7 @@ bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chun
 			 struct vm_area_struct *vma, pmd_t *pmd, unsigned int flags);
 bool sentinel_huge_settle(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd,
 			  bool *armed);
-void sentinel_huge_forget(struct sentinel_session *s, struct sentinel_chunk *chunk);
+bool sentinel_huge_clear_armed(struct sentinel_session *s, struct sentinel_chunk *chunk);
 
 /* walk.c */
 bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,

@@ -18,7 +18,7 @@ bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk,
 
 	if (!page || !PageAnon(page))
 		return false;
-	changed = sentinel_pte_arm(ptep);
+	changed = sentinel_entry_arm(&ptep->pte, false);
 	if (test_and_set_bit(nr, chunk->armed))
 		return changed;
 	atomic_long_inc(&s->armed_pages);
@@ -172,7 +172,7 @@ static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 			vma = find_vma(s->mm, address);
 		if (!vma || address < vma->vm_start || !sentinel_vma_fit(vma))
 			continue; /* PROT_NONE for a reason of its own now */
-		sentinel_pte_restore(vma, &table[nr], false, true);
+		sentinel_entry_restore(vma, &table[nr].pte, false, false, true);
 		done++;
 	}
 	if (table)
