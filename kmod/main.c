@@ -2,6 +2,7 @@
 /* /dev/sentinel: checks what user space asks for and hands it on. */
 #include "sentinel.h"
 
+#include <linux/fdtable.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
@@ -206,15 +207,24 @@ static int sentinel_open(struct inode *inode, struct file *file)
 	return 0;
 }
 
+static int is_file(const void *file, struct file *other, unsigned int fd)
+{
+	return file == other;
+}
+
 /*
- * Called at every close(). The attaching process's own ends the session even
- * where a mapping of the log, a dup or a forked child keeps the file open.
+ * Called at every close(), after the descriptor is gone. The attaching process's
+ * last one ends the session even where a mapping of the log or a forked child
+ * keeps the file open. So does its exit, which closes a table that is no more its
+ * own, and in which closed files may still be found.
  */
 static int sentinel_flush(struct file *file, fl_owner_t owner)
 {
 	struct sentinel_session *s = session_of(file);
 
-	if (s && s->owner == owner)
+	if (!s || s->owner != owner)
+		return 0;
+	if (current->files != owner || !iterate_fd(current->files, 0, is_file, file))
 		sentinel_session_end(s);
 	return 0;
 }

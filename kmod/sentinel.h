@@ -83,7 +83,7 @@ struct sentinel_session {
 	struct kref refs;
 	struct mm_struct *mm; /* pinned by mmgrab until the session ends */
 	pid_t tgid;
-	void *owner; /* files_struct of the attaching process: its close ends the session */
+	void *owner; /* files_struct of the attaching process: its last close ends the session */
 	struct mutex control;
 	bool ended; /* under control */
 	struct sentinel_areas __rcu *areas; /* written under control */

@@ -4,10 +4,10 @@
  *
  * One open file of /dev/sentinel is one session: the daemon attaches it to one
  * process, adds page ranges, arms and disarms them and maps the access log.
- * A close() by the process that attached disarms everything, even where a
- * forked child or a mapping still holds the file; its death is a close(). The
- * traced process holds only an epoch fd, which can do nothing but start the
- * next epoch.
+ * When the process that attached closes its last descriptor of the file, or
+ * dies, everything is disarmed, even where a forked child or a mapping still
+ * holds the file. The traced process holds only an epoch fd, which can do nothing
+ * but start the next epoch.
  *
  * All addresses and lengths are in bytes and page-aligned. Structures grow only
  * in their reserved words, which must be zero.

@@ -174,30 +174,45 @@ void check_fork(void)
 	target_stop(&target);
 }
 
-/* close() ends the session though a mapping, a dup and a child hold the file. */
+/* What a forked child of the controller's finds when it is told that the session has ended. */
+static void find_ended(int told, int fd, pid_t pid, uint64_t address)
+{
+	char byte;
+
+	CHECK(read(told, &byte, 1) == 1, "pipe");
+	CHECK(epoch_call(fd, 0, NULL) == -ESRCH, "the session goes on");
+	CHECK(range_call(fd, SENTINEL_IOC_ARM, address, PAGE, NULL) == -ESRCH, "ARM");
+	CHECK(range_call(fd, SENTINEL_IOC_ADD_RANGE, PAGE, PAGE, NULL) == -ESRCH, "ADD_RANGE");
+	CHECK(attach(fd, pid, 4096) == -EBUSY, "a file has one session");
+	_exit(0);
+}
+
+/* Its owner's last close() ends the session though a mapping and a child hold the file; no other does. */
 void check_close(void)
 {
 	struct sampler sampler;
 	struct target target;
 	uint64_t address = start_armed(&target, &sampler);
-	pid_t child = fork();
-	int copy;
+	int copy = dup(sampler.fd);
+	int tell[2], status;
+	pid_t child;
 
+	CHECK(!pipe(tell), "pipe");
+	child = fork();
 	if (child == 0) {
-		pause();
-		_exit(0);
+		close(sampler.fd);
+		find_ended(tell[0], copy, target.pid, address);
 	}
-	copy = dup(sampler.fd);
 	close(sampler.fd);
-	CHECK(epoch_call(copy, 0, NULL) == -ESRCH, "the session goes on");
-	CHECK(range_call(copy, SENTINEL_IOC_ARM, address, PAGE, NULL) == -ESRCH, "ARM");
-	CHECK(range_call(copy, SENTINEL_IOC_ADD_RANGE, PAGE, PAGE, NULL) == -ESRCH, "ADD_RANGE");
-	CHECK(attach(copy, target.pid, 4096) == -EBUSY, "a file has one session");
-	CHECK(sampler.log->head == 0, "the log is still mapped");
-	check_disarmed(&target, address);
-	kill(child, SIGKILL);
-	waitpid(child, NULL, 0);
 	sampler.fd = copy;
+	sampler_epoch(&sampler);
+	target_call(&target, read_pages, address, PAGES / 2);
+	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES / 2, "the session has ended");
+	CHECK(dup2(tell[0], copy) == copy, "dup2");
+	CHECK(sampler.log->head == PAGES / 2, "the log is still mapped");
+	check_disarmed(&target, address);
+	CHECK(write(tell[1], "x", 1) == 1, "pipe");
+	CHECK(waitpid(child, &status, 0) == child && status == 0, "the child");
 	sampler_close(&sampler);
 	target_stop(&target);
 }
@@ -217,6 +232,7 @@ void check_kill(void)
 		struct sampler sampler = sampler_open(target.pid, 4096);
 		pid_t child;
 
+		CHECK(dup(sampler.fd) > 0 && dup(sampler.fd) > 0, "dup");
 		sampler_add(&sampler, address, PAGES);
 		sampler_arm(&sampler, address, PAGES);
 		sampler_epoch_fd(&sampler, &target);
