@@ -79,9 +79,10 @@ class Sampling:
 
     def collect(self) -> None:
         """Take what is there; to be called often enough that the module's log doesn't fill."""
+        if not self._armed:
+            return
         if self._module is None:
-            if self._armed:
-                self._watch.poll()
+            self._watch.poll()
             return
         samples = self._module.sampler.drain()
         if len(samples):

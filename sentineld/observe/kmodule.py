@@ -54,6 +54,7 @@ class PageSampler:
     def __init__(self, device: Path = DEVICE) -> None:
         """Open the device. SentinelError: module-not-loaded, not-permitted, protocol-mismatch."""
         self._map: mmap.mmap | None = None
+        self._mask = 0  # of the log's records, once attached
         try:
             self._fd = os.open(device, os.O_RDWR | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
@@ -102,11 +103,8 @@ class PageSampler:
             fcntl.ioctl(self._fd, uapi.IOC_ATTACH, attach)
         except OSError as error:
             raise _attach_error(pid, error) from None
-        length = uapi.LOG_OFFSET + log_records * SAMPLE_DTYPE.itemsize
-        self._map = mmap.mmap(
-            self._fd, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE
-        )
         self._mask = log_records - 1
+        self._mapped()
 
     def add_range(self, start: int, length_bytes: int) -> RangeResult:
         """Watch an address range; its pages are ordinary until armed."""
@@ -171,13 +169,11 @@ class PageSampler:
         Records are read after head and before tail is stored: x86-64, the
         module's only architecture, keeps the three in this order.
         """
-        if self._map is None:
-            raise SentinelError("wrong-state", "the sampler is not attached", "call attach first")
         log = self._log()
         head, tail = int(log.head), int(log.tail)
         if head == tail:
             return np.empty(0, SAMPLE_DTYPE)
-        ring = np.frombuffer(self._map, SAMPLE_DTYPE, self._mask + 1, uapi.LOG_OFFSET)
+        ring = np.frombuffer(self._mapped(), SAMPLE_DTYPE, self._mask + 1, uapi.LOG_OFFSET)
         first, last = tail & self._mask, head & self._mask
         if first < last:
             records = ring[first:last].copy()
@@ -186,11 +182,18 @@ class PageSampler:
         log.tail = head
         return records
 
+    def unmap(self) -> None:
+        """Give the log's memory back until it is next read; what it holds stays.
+
+        A mapped log counts as resident from end to end, whether anything is in it or not.
+        """
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+
     def close(self) -> None:
         """Disarm everything and end the session; twice is no error."""
-        if self._map is not None:
-            self._map.close()  # first: it holds a duplicate of the descriptor
-            self._map = None
+        self.unmap()  # first: it holds a duplicate of the descriptor
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -228,10 +231,20 @@ class PageSampler:
         fcntl.ioctl(self._fd, number, argument)
         return RangeResult(argument.pages_done, argument.pages_skipped)
 
-    def _log(self) -> uapi.Log:
+    def _mapped(self) -> mmap.mmap:
         if self._map is None:
-            raise SentinelError("wrong-state", "the sampler is not attached", "call attach first")
-        return uapi.Log.from_buffer(self._map)
+            if not self._mask:
+                raise SentinelError(
+                    "wrong-state", "the sampler is not attached", "call attach first"
+                )
+            length = uapi.LOG_OFFSET + (self._mask + 1) * SAMPLE_DTYPE.itemsize
+            self._map = mmap.mmap(
+                self._fd, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ | mmap.PROT_WRITE
+            )
+        return self._map
+
+    def _log(self) -> uapi.Log:
+        return uapi.Log.from_buffer(self._mapped())
 
 
 def _attach_error(pid: int, error: OSError) -> SentinelError:

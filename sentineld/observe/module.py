@@ -64,9 +64,11 @@ class ModuleWatch:
         return merge_pages(pages, flags, samples["node"][first])
 
     def disarm(self) -> None:
-        """Make all pages ordinary; the attachment stays."""
+        """Make all pages ordinary and the log empty; the attachment stays."""
         for start, size in self._added.items():
             self.sampler.disarm(start, size)
+        self.sampler.drain()  # what came since the last poll is asked for by nobody
+        self.sampler.unmap()
 
     def close(self) -> None:
         """Detach."""
