@@ -34,6 +34,12 @@ MACHINE_PACKAGES = (
 )
 """What every image has: enough to build, load and check the kernel module."""
 
+BACKEND_PACKAGES = (
+    "python3",
+    "python3-numpy",
+)
+"""What the observing backends need beside that."""
+
 PRODUCT_PACKAGES = (
     "dbus",
     "curl",
@@ -42,10 +48,8 @@ PRODUCT_PACKAGES = (
     "daxctl",
     "dkms",
     # what the daemon, the CLI and the trainers import
-    "python3",
     "python3-bpfcc",
     "python3-click",
-    "python3-numpy",
     "python3-prometheus-client",
     "python3-pyroute2",
     "python3-pytest",
@@ -204,7 +208,7 @@ class Recipe:
 
 MAIN = Recipe(
     suite="trixie",
-    packages=MACHINE_PACKAGES + PRODUCT_PACKAGES,
+    packages=MACHINE_PACKAGES + BACKEND_PACKAGES + PRODUCT_PACKAGES,
     sshd_config=SSHD_CONFIG_9_8,
     free_bytes=3 << 30,
 )
@@ -212,11 +216,11 @@ MAIN = Recipe(
 
 BOOKWORM = Recipe(
     suite="bookworm",
-    packages=MACHINE_PACKAGES,
+    packages=MACHINE_PACKAGES + BACKEND_PACKAGES,
     sshd_config=SSHD_CONFIG,
     free_bytes=1 << 30,
 )
-"""Debian 12, kernel 6.1: where the kernel module alone is checked once more."""
+"""Debian 12, kernel 6.1: where the module and the backends beside it are checked once more."""
 
 RECIPES = {recipe.suite: recipe for recipe in (MAIN, BOOKWORM)}
 """All images, by suite. The cache keeps one of each."""

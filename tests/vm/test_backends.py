@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each backend is held to what it claims, against a program whose accesses are known."""
+"""Each backend is held to what it claims, against a program whose accesses are known.
+
+On each kernel, as far as it has what the backend needs; where not, the probe must say so.
+"""
 
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
@@ -19,27 +23,42 @@ pytestmark = pytest.mark.guest
 PAGED = [one for one in BACKENDS if one.capabilities.resolution is not Resolution.TENSOR]
 """The shim's word on tensors is held to its claims by tests/integration/shim/test_training.py."""
 
+MISSING = {
+    "trixie": {},
+    "bookworm": {"damon": "no DAMON", "pagemap-scan": "PAGEMAP_SCAN"},
+}
+"""Backends that a suite's kernel has not, and what the cause must name."""
+
+SURVEY = """
+import json
+from sentineld.observe.backends import survey
+print(json.dumps([verdict.to_json() for verdict in survey()]))
+"""
+
 READ_ONLY = (Chunk.READ, Chunk.SLOW)
 WRITTEN = (Chunk.WRITTEN, Chunk.BORN, Chunk.WRITTEN_THEN_READ)
 IDLE = (Chunk.UNTOUCHED, Chunk.NEVER)
 
-_results: dict[str, dict[str, Any]] = {}
+_results: dict[tuple[str, str], dict[str, Any]] = {}
 
 
 @pytest.fixture(params=PAGED, ids=lambda one: one.name)
-def backend(request: pytest.FixtureRequest) -> Backend:
+def backend(request: pytest.FixtureRequest, suite: str) -> Backend:
     chosen: Backend = request.param
+    if chosen.name in MISSING[suite]:
+        pytest.skip(f"the kernel of {suite} has no {chosen.name}")
     return chosen
 
 
 @pytest.fixture
-def seen(guest: Guest, backend: Backend) -> dict[str, Any]:
-    """What observe.py found by this backend; it runs once."""
-    if backend.name not in _results:
+def seen(backend: Backend, suite: str, kernel_guest: Guest) -> dict[str, Any]:
+    """What observe.py found by this backend; it runs once on each kernel."""
+    key = suite, backend.name
+    if key not in _results:
         place = f"cd {TREE}/tests/vm/inside && PYTHONPATH={TREE}"
-        answer = guest.run(f"{place} python3 observe.py {backend.name}", timeout=600)
-        _results[backend.name] = json.loads(answer.stdout)
-    return _results[backend.name]
+        answer = kernel_guest.run(f"{place} python3 observe.py {backend.name}", timeout=600)
+        _results[key] = json.loads(answer.stdout)
+    return _results[key]
 
 
 def chunks(seen: dict[str, Any], *which: Chunk) -> list[dict[str, Any]]:
@@ -49,6 +68,15 @@ def chunks(seen: dict[str, Any], *which: Chunk) -> list[dict[str, Any]]:
 
 def births(seen: dict[str, Any]) -> list[dict[str, Any]]:
     return [window[Chunk.BORN.name] for window in seen["windows"]]
+
+
+def test_a_kernel_that_lacks_a_backend_says_so(kernel_guest: Guest, suite: str) -> None:
+    script = f"cd {TREE} && python3 -c {shlex.quote(SURVEY)}"
+    verdicts = json.loads(kernel_guest.run(script).stdout)
+    problems = {one["name"]: one["problem"] for one in verdicts if not one["usable"]}
+    assert problems.keys() == MISSING[suite].keys()
+    for name, cause in MISSING[suite].items():
+        assert cause in problems[name]
 
 
 def test_memory_outside_the_ranges_is_not_told(seen: dict[str, Any]) -> None:
