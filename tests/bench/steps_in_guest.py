@@ -30,7 +30,7 @@ POLICY = "sentinel"
 POLL_SECONDS = 0.25
 PROFILE_SECONDS = 600.0
 
-_SAMPLED = re.compile(r"step (\d+) was sampled")
+_OBSERVED = re.compile(r"step (\d+) was observed by (\S+)")
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,14 @@ def step_offset(trainer: Trainer) -> int:
 
 
 def wait_profiled(pid: int) -> int:
-    """Until the session is managed; the shim's number of the step that was sampled."""
+    """Until the session is managed; the shim's number of the step that the module observed."""
     deadline = time.monotonic() + PROFILE_SECONDS
     sampled = None
     while True:
         row = control.session(pid)
-        if match := _SAMPLED.match(row["reason"]):
+        if match := _OBSERVED.match(row["reason"]):
+            if match[2] != "module":
+                raise control.ControlError(f"not profiled by the module: {row['reason']}")
             sampled = int(match[1])
         if row["state"] == "managed":
             break
@@ -104,7 +106,7 @@ def wait_profiled(pid: int) -> int:
             raise control.ControlError(f"not managed: {row['state']}, {row['reason']}")
         time.sleep(POLL_SECONDS)
     if sampled is None:
-        raise control.ControlError("managed, but no step was seen sampled")
+        raise control.ControlError("managed, but no step was seen observed")
     return sampled
 
 
