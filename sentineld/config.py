@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
@@ -23,6 +24,10 @@ class TierOverrides:
     fast: tuple[int, ...] = ()  # node ids; empty: as discovered
     slow: tuple[int, ...] = ()
     migration_bytes_per_s: float = 0.0  # 0: measured at start
+    fast_read_bytes_per_s: float = 0.0  # this and those below: 0: as the firmware's tables say
+    fast_write_bytes_per_s: float = 0.0
+    slow_read_bytes_per_s: float = 0.0
+    slow_write_bytes_per_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -117,8 +122,9 @@ def _check(config: Config) -> None:
         raise SentinelError(
             "bad-config", f"log_records = {records}", "use a power of two, 4096 to 16777216"
         )
-    if config.tiers.migration_bytes_per_s < 0 or config.barrier_timeout_ms < 0:
-        raise SentinelError("bad-config", "a negative rate or time", "use 0 or more")
+    rates = [value for key, value in vars(config.tiers).items() if key.endswith("_per_s")]
+    if config.barrier_timeout_ms < 0 or not all(0 <= rate < math.inf for rate in rates):
+        raise SentinelError("bad-config", "a negative or endless rate or time", "use 0 or more")
     try:
         FastBudget.parse(config.fast)
     except SentinelError as error:

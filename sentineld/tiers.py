@@ -9,7 +9,7 @@ HMAT attributes of single nodes, and at last CPU-less nodes and distances.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sentineld import sysfs
@@ -59,9 +59,9 @@ def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | No
 
     overrides is the config's [tiers] table: `fast` and `slow` are lists of node
     ids (one alone leaves the other nodes to the other tier, an empty one says
-    nothing), `migration_bytes_per_s` a number, 0 for the default. Raises
-    SentinelError "no-second-tier" where only one tier can be told, "bad-config"
-    for nodes that have no memory.
+    nothing), `migration_bytes_per_s` a number, 0 for the default, and the others
+    those of with_figures(). Raises SentinelError "no-second-tier" where only one
+    tier can be told, "bad-config" for nodes that have no memory.
     """
     config = dict(overrides or {})
     rate = _rate(config.get("migration_bytes_per_s"))
@@ -78,7 +78,28 @@ def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | No
             f"this machine shows one memory tier only (nodes with memory: {listed})",
             _NO_SECOND_TIER_HINT,
         )
-    return Tiers(tuple(_tier(sys_root, group) for group in order), rate, source)
+    return with_figures(
+        Tiers(tuple(_tier(sys_root, group) for group in order), rate, source), config
+    )
+
+
+def with_figures(tiers: Tiers, config: Mapping[str, object]) -> Tiers:
+    """The tiers with a user's own bandwidths of the first two: `fast_read_bytes_per_s`,
+    `fast_write_bytes_per_s`, and the same of slow; what is 0 or not there stays."""
+    found = list(tiers.tiers)
+    for at, name in enumerate(("fast", "slow")):
+        tier = found[at]
+        found[at] = replace(
+            tier,
+            read_bytes_per_s=_own(config, f"{name}_read_bytes_per_s", tier.read_bytes_per_s),
+            write_bytes_per_s=_own(config, f"{name}_write_bytes_per_s", tier.write_bytes_per_s),
+        )
+    return replace(tiers, tiers=tuple(found))
+
+
+def _own(config: Mapping[str, object], key: str, found: float) -> float:
+    value = config.get(key)
+    return float(value) if isinstance(value, int | float) and value > 0 else found
 
 
 def _rate(value: object) -> float:

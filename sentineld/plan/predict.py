@@ -8,9 +8,10 @@ import numpy.typing as npt
 
 from sentineld.plan.items import tensor_pages
 from sentineld.plan.model import Plan, Prediction
-from sentineld.plan.residency import charged_pages, residency, served_pages
+from sentineld.plan.residency import charged_pages, fast_shares, residency, served_pages
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
+from sentineld.timing import timing_of
 
 
 def unpredicted() -> Prediction:
@@ -19,20 +20,18 @@ def unpredicted() -> Prediction:
 
 
 def predicted(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
-    """The plan's prediction.
+    """The plan's prediction, by the timing model (sentineld/timing.py), with all moves in time.
 
-    fast_share counts attributed page accesses. step_ns is the profiled step's
-    time plus what the bytes served slow cost beyond fast ones, by the tiers'
-    bandwidths; without these, the profiled time.
+    fast_share counts attributed page accesses.
     """
     found = residency(plan, profile)
     worth, served = served_pages(profile, found)
+    slow = 1 - fast_shares(profile, found)
     sizes = plan.moves["bytes"].astype(np.int64)
     up = plan.moves["tier"] == 0
     total = float(worth.sum())
-    slow = np.where(worth > 0, 1 - served / np.maximum(worth, 1e-9), 0.0)
     return Prediction(
-        step_ns=int(profile.stretches["time_ns"].sum() + _slow_ns(profile, tiers, slow)),
+        step_ns=int(timing_of(tiers).stretch_ns(profile, slow).sum()),
         promoted_bytes=int(sizes[up].sum()),
         demoted_bytes=int(sizes[~up].sum()),
         peak_fast_bytes=int(charged_pages(plan, profile, found).max(initial=0))
@@ -58,19 +57,3 @@ def initial_tiers(plan: Plan, profile: Profile) -> npt.NDArray[np.uint8]:
             most = np.bincount(plan.initial["tier"][inside], shared[inside])
             tiers[row] = int(np.argmax(most))
     return tiers
-
-
-def _slow_ns(profile: Profile, tiers: Tiers, slow: npt.NDArray[np.float64]) -> float:
-    """slow: the part of each access row that the second tier serves."""
-    if len(tiers.tiers) < 2:
-        return 0.0
-    fast_tier, slow_tier = tiers.tiers[:2]
-    total = 0.0
-    for name, fast_rate, slow_rate in (
-        ("bytes_read", fast_tier.read_bytes_per_s, slow_tier.read_bytes_per_s),
-        ("bytes_written", fast_tier.write_bytes_per_s, slow_tier.write_bytes_per_s),
-    ):
-        if fast_rate > 0 and slow_rate > 0:
-            late = float((profile.accesses[name] * slow).sum())
-            total += max(0.0, late / slow_rate - late / fast_rate) * 1e9
-    return total

@@ -121,19 +121,24 @@ def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     return charged
 
 
-def served_pages(profile: Profile, found: Residency) -> tuple[Floats, Floats]:
-    """(page accesses, those of them served fast) of each access row. A page serves from where it
-    is when the stretch begins; while being moved it counts as slow."""
+def fast_shares(profile: Profile, found: Residency) -> Floats:
+    """For each access row the share of its tensor's pages that serve it fast: those that are on the
+    fast tier when the stretch begins, or at birth. In flight, a page is still at its source."""
     rows = profile.accesses
-    worth = access_pages(profile)
-    fast = (found.tier == 0) & ~found.moving
     share = np.zeros((profile.stretch_count, len(profile.tensors)))
     for stretch in range(profile.stretch_count):
         share[stretch] = np.bincount(
-            found.tensor, found.pages * fast[stretch], minlength=len(profile.tensors)
+            found.tensor, found.pages * (found.tier[stretch] == 0), minlength=len(profile.tensors)
         )
     pages = np.maximum(tensor_pages(profile), 1)
-    return worth, worth * (share[rows["stretch"], rows["tensor"]] / pages[rows["tensor"]])
+    shares: Floats = share[rows["stretch"], rows["tensor"]] / pages[rows["tensor"]]
+    return shares
+
+
+def served_pages(profile: Profile, found: Residency) -> tuple[Floats, Floats]:
+    """(page accesses, those of them served fast) of each access row."""
+    worth = access_pages(profile)
+    return worth, worth * fast_shares(profile, found)
 
 
 def _undropped(plan: Plan, offset: int, size: int) -> Mask:

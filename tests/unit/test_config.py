@@ -34,6 +34,9 @@ def test_later_files_win(tmp_path: Path) -> None:
         ('fast = "120%"', "up to 100%"),
         ("fast = ", "config.toml"),
         ("tiers = 3", "write [tiers]"),
+        ("[tiers]\nslow_read_bytes_per_s = -1", "negative"),
+        ("[tiers]\nslow_read_bytes_per_s = inf", "endless"),
+        ("[tiers]\nslow_read_bytes_per_s = nan", "endless"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, named: str) -> None:

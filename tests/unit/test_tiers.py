@@ -165,3 +165,17 @@ def test_lists_and_watermarks(tmp_path: Path) -> None:
     )
     assert sysfs.high_watermark_bytes(tmp_path, 0) == 100 * 4096
     assert sysfs.high_watermark_bytes(tmp_path, 1) == 1000 * 4096
+
+
+def test_own_bandwidths_go_before_the_firmware_s(tmp_path: Path) -> None:
+    nodes = {
+        0: Node(2048, True, "10 20", (30000, 30000, 100, 100)),
+        1: Node(1024, False, "20 10", (9000, 8000, 300, 300)),
+    }
+    tiers = discover(
+        make_sysfs(tmp_path, nodes), {"slow_read_bytes_per_s": 7e9, "fast_write_bytes_per_s": 0.0}
+    )
+    fast, slow = tiers.tiers
+    assert slow.read_bytes_per_s == 7e9
+    assert slow.write_bytes_per_s == 8000 * (1 << 20)
+    assert fast.write_bytes_per_s == 30000 * (1 << 20)

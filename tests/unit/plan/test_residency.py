@@ -52,9 +52,8 @@ def test_served_pages_of_the_toy() -> None:
     assert expected.fast_share == pytest.approx(13 / 19)
     assert expected.peak_fast_bytes == 7 * 4096
     assert (expected.promoted_bytes, expected.demoted_bytes) == (2 * 4096, 2 * 4096)
-    # 6 of 19 pages are read slow: at 4 instead of 8 GB/s.
-    extra = expected.step_ns - 4_000_000_000
-    assert extra == pytest.approx(6 * 4096 * (1 / 4 - 1 / 8), abs=1)
+    # 6 of 19 pages are read slow, but of tensors so small that they count as cached.
+    assert expected.step_ns == 4_000_000_000
 
 
 def test_initial_tier_is_that_of_most_pages() -> None:
