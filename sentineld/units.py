@@ -48,8 +48,11 @@ class FastBudget:
 
     @classmethod
     def parse(cls, text: str) -> FastBudget:
-        """From "20%" or a size. Raises SentinelError("usage")."""
+        """From "20%", "0.2" (a number up to 1 is a share) or a size. Raises
+        SentinelError("usage")."""
         stripped = text.strip()
+        if re.fullmatch(r"0?\.\d+|1(\.0*)?", stripped):
+            stripped = f"{100 * float(stripped)}%"
         if stripped.endswith("%"):
             try:
                 fraction = float(stripped[:-1]) / 100

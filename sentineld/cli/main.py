@@ -22,6 +22,7 @@ VERBS = {
     "plan": "show",
     "record": "record",
     "report": "report",
+    "simulate": "simulate",
     "doctor": "doctor",
 }
 """In which file of this folder each verb is."""

@@ -21,6 +21,7 @@ from sentineld.plan.registry import register
 from sentineld.plan.schedule import coalesce
 from sentineld.profile.model import Kind, Profile
 from sentineld.tiers import Tiers
+from sentineld.timing import timing_of
 
 
 @register("fast-only", 0, "on the fast tier, whatever it takes")
@@ -58,7 +59,7 @@ class Baseline:
             predicted=unpredicted(),
         )
         if self.tier is None:
-            return replace(plan, predicted=_first_touch(profile, budget_bytes))
+            return replace(plan, predicted=_first_touch(profile, tiers, budget_bytes))
         plan = replace(plan, initial=_all_on(profile, self.tier))
         plan = replace(plan, initial_tier=initial_tiers(plan, profile))
         return replace(plan, predicted=predicted(plan, profile, tiers))
@@ -78,7 +79,7 @@ def _all_on(profile: Profile, tier: int) -> npt.NDArray[np.void]:
     return coalesce(ranges)
 
 
-def _first_touch(profile: Profile, budget_bytes: int) -> Prediction:
+def _first_touch(profile: Profile, tiers: Tiers, budget_bytes: int) -> Prediction:
     """If the fast tier has the budget free when the process begins: persistent tensors come
     first, then the step's own in order of birth, until it is full."""
     pages = tensor_pages(profile)
@@ -87,11 +88,12 @@ def _first_touch(profile: Profile, budget_bytes: int) -> Prediction:
     left = budget_bytes // profile.page_bytes - (np.cumsum(pages[order]) - pages[order])
     share = np.zeros(len(pages))
     share[order] = np.clip(left / np.maximum(pages[order], 1), 0.0, 1.0)
+    slow = 1 - share[profile.accesses["tensor"]]
     worth = access_pages(profile)
     total = float(worth.sum())
     served = float((worth * share[profile.accesses["tensor"]]).sum())
     return Prediction(
-        step_ns=int(profile.stretches["time_ns"].sum()),
+        step_ns=int(timing_of(tiers).stretch_ns(profile, slow).sum()),
         promoted_bytes=0,
         demoted_bytes=0,
         peak_fast_bytes=min(budget_bytes, int(pages.sum()) * profile.page_bytes),

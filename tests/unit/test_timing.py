@@ -15,28 +15,15 @@ from sentineld.errors import SentinelError
 from sentineld.plan.predict import predicted
 from sentineld.plan.registry import policy
 from sentineld.presets import PRESETS, own_tiers, preset_tiers
-from sentineld.profile.model import Profile
 from sentineld.tiers import Tier, Tiers
 from sentineld.timing import CACHED_BYTES, timing_of
-from tests.unit.plan.toys import toy_profile
+from tests.unit.plan.toys import large_profile
 
 GB = 1e9
 
 
 def tiers(read: float, write: float, slow_read: float, slow_write: float) -> Tiers:
     return Tiers((Tier((0,), 0, read, write), Tier((1,), 0, slow_read, slow_write)), 1e9, "test")
-
-
-def large_profile() -> Profile:
-    """The toy with its tensors 64 times as large, read as before and half of it written."""
-    profile = toy_profile()
-    tensors, rows = profile.tensors.copy(), profile.accesses.copy()
-    tensors["bytes"] *= 64
-    tensors["address"] = profile.heap_base + (tensors["address"] - profile.heap_base) * 64
-    rows["bytes_read"] *= 64
-    rows["bytes_written"] = rows["bytes_read"] // 2
-    rows["pages"] *= 64
-    return replace(profile, tensors=tensors, accesses=rows)
 
 
 def test_a_stretch_by_hand() -> None:

@@ -96,6 +96,22 @@ def toy_profile() -> Profile:
     )
 
 
+LARGE = 64
+"""How many pages of the large toy are one of the toy's."""
+
+
+def large_profile() -> Profile:
+    """The toy with its tensors 64 times as large, read as before and half of it written."""
+    profile = toy_profile()
+    tensors, rows = profile.tensors.copy(), profile.accesses.copy()
+    tensors["bytes"] *= LARGE
+    tensors["address"] = profile.heap_base + (tensors["address"] - profile.heap_base) * LARGE
+    rows["bytes_read"] *= LARGE
+    rows["bytes_written"] = rows["bytes_read"] // 2
+    rows["pages"] *= LARGE
+    return replace(profile, tensors=tensors, accesses=rows, peak_bytes=LARGE * profile.peak_bytes)
+
+
 def move(
     boundary: int, deadline: int, tensor: int, space: Space, tier: int, page: int, pages: int
 ) -> tuple[int, ...]:
@@ -154,3 +170,24 @@ def toy_plan() -> Plan:
 
 def with_layout(plan: Plan, **changes: object) -> Plan:
     return replace(plan, layout=replace(plan.layout, **changes))  # type: ignore[arg-type]
+
+
+def large_plan() -> Plan:
+    """The plan by hand for the large toy, and a budget of 7 * 64 pages."""
+    plan = toy_plan()
+    slots, tables = plan.layout.slots.copy(), (plan.moves.copy(), plan.initial.copy())
+    slots["offset"] *= LARGE
+    slots["bytes"] *= LARGE
+    for table in tables:
+        table["offset"] *= LARGE
+        table["bytes"] *= LARGE
+    regions = tuple(
+        replace(region, offset=region.offset * LARGE, bytes=region.bytes * LARGE)
+        for region in plan.layout.regions
+    )
+    layout = replace(
+        plan.layout, slots=slots, regions=regions, arena_bytes=LARGE * plan.layout.arena_bytes
+    )
+    return replace(
+        plan, layout=layout, moves=tables[0], initial=tables[1], budget_bytes=LARGE * 7 * PAGE
+    )

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb simulate: a recorded step under any policy, in virtual time. Needs no daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sentineld.cli.output import json_option, print_json
+from sentineld.config import load
+from sentineld.errors import SentinelError
+from sentineld.plan.fluid import bound_seconds
+from sentineld.plan.registry import policy as policy_by_name
+from sentineld.presets import PRESETS, own_tiers, preset_tiers
+from sentineld.profile.trace import Trace, profile_of
+from sentineld.profile.trace_file import load_trace
+from sentineld.simulate.simulate import STEPS_MAX, Disturbance
+from sentineld.simulate.simulate import simulate as run_simulation
+from sentineld.tiers import Tiers
+from sentineld.units import FastBudget, format_bytes
+
+
+@click.command()
+@click.argument("trace", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--policy", default="sentinel", show_default=True, help="Who plans.")
+@click.option(
+    "--tiers",
+    "tiers_name",
+    default="cxl",
+    show_default=True,
+    metavar="PRESET|FILE",
+    help=f"One of {', '.join(PRESETS)}, or a .toml file whose [tiers] gives the bandwidths.",
+)
+@click.option(
+    "--fast",
+    default="20%",
+    show_default=True,
+    help="Fast memory: a share of the step's peak such as 20% or 0.2, or a size.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Of the training, which scale a preset; as recorded if not given.",
+)
+@click.option("--noise", default=0.0, help="Standard deviation of layer times, as a part of them.")
+@click.option(
+    "--interference", default=0.0, help="Part of the migration bandwidth that others take."
+)
+@click.option("--seed", default=1, help="Of the noise.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    default=STEPS_MAX,
+    show_default=True,
+    help="Under the plan, unless they repeat themselves before.",
+)
+@click.option("--bound/--no-bound", default=True, help="Say what no policy can beat (needs scipy).")
+@json_option
+def simulate(
+    trace: Path,
+    policy: str,
+    tiers_name: str,
+    fast: str,
+    threads: int | None,
+    noise: float,
+    interference: float,
+    seed: int,
+    steps: int,
+    bound: bool,
+    as_json: bool,
+) -> None:
+    """Replay the step of TRACE under a policy, in virtual time.
+
+    TRACE is a file that `sentinelctl record` wrote. The training begins without
+    a plan, is profiled, gets its plan, and goes on until its steps repeat
+    themselves; all figures are of such a step. docs/reference/timing.md says what
+    a step is taken to cost.
+    """
+    chosen, budget = policy_by_name(policy), FastBudget.parse(fast)
+    disturbance = Disturbance(noise, interference, seed)
+    recorded = load_trace(trace)
+    tiers = _tiers(tiers_name, threads or _threads(recorded))
+    profile = profile_of(recorded)
+    budget_bytes = budget.resolve(profile.peak_bytes)
+    outcome = run_simulation(profile, chosen, tiers, budget_bytes, disturbance, steps)
+    notes = list(outcome.notes)
+    least: float | None = None
+    if bound:
+        try:
+            least = bound_seconds(profile, tiers, budget_bytes)
+        except SentinelError as error:
+            notes.append(str(error))
+    answer = {
+        "trace": str(trace),
+        "tiers": tiers.source.removeprefix("preset:"),
+        "threads": threads or _threads(recorded),
+        "fast_fraction": budget_bytes / max(profile.peak_bytes, 1),
+        "peak_bytes": profile.peak_bytes,
+        **outcome.to_json(),
+        "bound_seconds": least,
+        "notes": notes,
+    }
+    if as_json:
+        print_json(answer)
+        return
+    for line in _lines(answer):
+        click.echo(line)
+
+
+def _tiers(name: str, threads: int) -> Tiers:
+    if name not in PRESETS and (name.endswith(".toml") or "/" in name):
+        return own_tiers(load(Path(name)).tiers)
+    return preset_tiers(name, threads)
+
+
+def _threads(recorded: Trace) -> int:
+    told = str(recorded.facts.get("threads", ""))
+    return int(told) if told.isdigit() and int(told) > 0 else 1
+
+
+def _lines(answer: dict[str, Any]) -> list[str]:
+    def slower(seconds: float) -> str:
+        return f"{seconds:.4f} s, {seconds / answer['fast_only_seconds']:.3f} times all-fast"
+
+    least = answer["bound_seconds"]
+    lines = [
+        f"{answer['policy']} on {answer['tiers']}, {answer['threads']} threads, "
+        f"{format_bytes(answer['budget_bytes'])} fast "
+        f"({answer['fast_fraction']:.1%} of the peak)",
+        f"step        {slower(answer['step_seconds'])}",
+        f"all fast    {answer['fast_only_seconds']:.4f} s",
+        f"all slow    {slower(answer['slow_only_seconds'])}",
+        f"bound       {slower(least) if least is not None else 'not known'}",
+        f"waits       {answer['stall_seconds']:.4f} s",
+        f"moves       {format_bytes(answer['bytes_promoted'])} up, "
+        f"{format_bytes(answer['bytes_demoted'])} down, {answer['late_moves']} late",
+        f"fast peak   {format_bytes(answer['peak_fast_bytes'])}",
+        f"planned in  {answer['plan_seconds']:.2f} s",
+        "passed      "
+        + ", ".join(
+            f"{phase['steps']} steps of {phase['phase']} in {phase['seconds']:.2f} s"
+            for phase in answer["phases"]
+        )
+        + (", and so on for ever" if answer["repeats"] else ""),
+    ]
+    return [*lines, *(f"note: {note}" for note in answer["notes"])]

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of a plan as cells: ranges of pages that nothing tells apart.
+
+A cell is a range of pages of one space that no tensor, move, region or first
+tier begins or ends within. All pages of a cell are accessed, born, dropped and
+moved alike, so that its state is a number: how many of its pages are fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.plan.items import Floats, Integers, tensor_pages
+from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
+from sentineld.plan.residency import places
+from sentineld.profile.model import Kind, Profile
+
+Mask = npt.NDArray[np.bool_]
+Table = npt.NDArray[np.void]
+
+LOOSE = 2
+"""The space of tensors that the plan gives no place: the heap serves them, one range each."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """C cells, sorted by space and place.
+
+    space, first, pages: (C,); first is a page of the space. born_fast: (C,), the share of a cell's
+    pages that asks for the fast tier at birth, as a page count. lasting: (C,), holds a tensor that
+    outlives the step. dropped: (C,), pages are given back when their tenant dies. low, high: (T,),
+    the cells of each tensor.
+    """
+
+    space: Integers
+    first: Integers
+    pages: Integers
+    born_fast: Integers
+    lasting: Mask
+    dropped: Mask
+    low: Integers
+    high: Integers
+
+    def inside(self, ranges: Table, page_bytes: int) -> list[tuple[int, int]]:
+        """(low, high) of the cells in each range (rows with space, offset, bytes)."""
+        found = []
+        for row in ranges:
+            begin, end = np.searchsorted(self.space, [row["space"], row["space"] + 1])
+            start = int(row["offset"]) // page_bytes
+            past = start + int(row["bytes"]) // page_bytes
+            low, high = np.searchsorted(self.first[begin:end], [start, past]) + begin
+            found.append((int(low), int(high)))
+        return found
+
+
+def cells_of(plan: Plan, profile: Profile) -> Cells:
+    """Cut the plan's spaces into cells."""
+    page = profile.page_bytes
+    tensors, pages = profile.tensors, tensor_pages(profile)
+    space, offset = places(plan, profile)
+    start = offset // page
+    loose = np.flatnonzero(space < 0)
+    space[loose] = LOOSE
+    start[loose] = np.cumsum(pages[loose]) - pages[loose]
+    spaces: list[Integers] = []
+    firsts: list[Integers] = []
+    sizes: list[Integers] = []
+    low, high = np.zeros(len(tensors), np.int64), np.zeros(len(tensors), np.int64)
+    before = 0
+    for kind in (Space.ARENA, Space.HEAP, LOOSE):
+        rows = np.flatnonzero(space == kind)
+        begin, end = start[rows], start[rows] + pages[rows]
+        edges = np.unique(np.concatenate([begin, end, _edges(plan, kind, page)]))
+        # Only what some tensor covers is there at all.
+        cover = np.zeros(len(edges) + 1, np.int64)
+        at_begin, at_end = np.searchsorted(edges, begin), np.searchsorted(edges, end)
+        np.add.at(cover, at_begin, 1)
+        np.add.at(cover, at_end, -1)
+        used = np.flatnonzero(np.cumsum(cover)[: max(len(edges) - 1, 0)] > 0)
+        number = np.full(len(edges) + 1, before, np.int64)
+        number[1:] += np.cumsum(np.isin(np.arange(len(edges)), used))
+        low[rows], high[rows] = number[at_begin], number[at_end]
+        spaces.append(np.full(len(used), int(kind), np.int64))
+        firsts.append(edges[used])
+        sizes.append(edges[used + 1] - edges[used] if len(used) else edges[:0])
+        before += len(used)
+    all_space, first = np.concatenate(spaces), np.concatenate(firsts)
+    size = np.concatenate(sizes)
+    lasting, dropped = np.zeros(before, np.bool_), np.zeros(before, np.bool_)
+    flags = np.zeros(len(tensors), np.uint32)
+    slotted = tensors["slot"] >= 0
+    flags[slotted] = plan.layout.slots["flags"][tensors["slot"][slotted]]
+    for row in np.flatnonzero(tensors["kind"] == Kind.PERSISTENT).tolist():
+        lasting[low[row] : high[row]] = True
+    given_back = ((flags & SLOT_DROP) != 0) & ((flags & SLOT_PLANNED) != 0)
+    # Pages that the heap serves to a transient tensor are taken to go back with it.
+    given_back |= (space == LOOSE) & (tensors["kind"] != Kind.PERSISTENT)
+    for row in np.flatnonzero(given_back).tolist():
+        dropped[low[row] : high[row]] = True
+    return Cells(
+        space=all_space,
+        first=first,
+        pages=size,
+        born_fast=_born_fast(plan, all_space, first, size, page),
+        lasting=lasting,
+        dropped=dropped,
+        low=low,
+        high=high,
+    )
+
+
+def _edges(plan: Plan, kind: int, page: int) -> Integers:
+    rows = [table[table["space"] == kind] for table in (plan.moves, plan.initial)]
+    ends = [row["offset"] for row in rows] + [row["offset"] + row["bytes"] for row in rows]
+    edges: Integers = np.concatenate(ends).astype(np.int64) // page
+    if kind == Space.ARENA:
+        for region in plan.layout.regions:
+            edges = np.append(
+                edges, [region.offset // page, (region.offset + region.bytes) // page]
+            )
+    return edges
+
+
+def _born_fast(
+    plan: Plan, space: Integers, first: Integers, pages: Integers, page: int
+) -> Integers:
+    """Pages of each cell that ask for the fast tier at birth; what the kernel places asks, too."""
+    wanted = np.zeros(len(first), np.int64)
+    for region in plan.layout.regions:
+        low = region.offset // page
+        inside = (space == Space.ARENA) & (first >= low)
+        inside &= first < low + region.bytes // page
+        wanted[inside] = pages[inside] * (region.tier in (None, 0))
+    heap = space != Space.ARENA
+    wanted[heap] = pages[heap] * (plan.layout.heap_tier in (None, 0))
+    return wanted
+
+
+def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> Floats:
+    """(S, C): ns that each slow page of a cell costs in each stretch. extra_ns: of each access row
+    if its tensor is slow as a whole; rows: which access rows to count."""
+    accesses = profile.accesses[rows]
+    tensor = accesses["tensor"]
+    each = extra_ns[rows] / np.maximum(tensor_pages(profile)[tensor], 1)
+    steps = np.zeros((profile.stretch_count, len(cells.pages) + 1))
+    np.add.at(steps, (accesses["stretch"], cells.low[tensor]), each)
+    np.add.at(steps, (accesses["stretch"], cells.high[tensor]), -each)
+    costs: Floats = np.cumsum(steps, axis=1)[:, :-1]
+    # What is left of sums that should be 0.
+    costs[costs < 1e-9 * max(float(each.max(initial=0.0)), 1e-9)] = 0.0
+    return costs
+
+
+def runs(low: int, high: int, mask: Mask) -> list[tuple[int, int]]:
+    """Ranges within [low, high) in which the mask holds."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask[low:high], [False]])))
+    return [(low + int(begin), low + int(end)) for begin, end in pairwise(edges)][::2]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps under a plan, one after the other, in a world that they leave as they find it next time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sentineld.plan.items import Floats, Integers
+from sentineld.plan.model import Space
+from sentineld.simulate.cells import Cells
+from sentineld.simulate.script import Birth, Scripts
+from sentineld.simulate.world import NEVER, Counts, Item, World
+
+
+@dataclass(frozen=True)
+class Step:
+    """One simulated step. ns: all of it, its waits included; slow_ns: of these, what slow accesses
+    cost."""
+
+    ns: float
+    slow_ns: float
+    counts: Counts
+
+
+class Replay:
+    """A plan being carried out. World and plan begin at boundary 0 of step 0."""
+
+    def __init__(self, scripts: Scripts, world: World) -> None:
+        self.world = world
+        self._scripts = scripts
+        self._step = 0
+
+    def begin(self, before: World | None = None) -> None:
+        """Give lasting pages their places: those of the world before, where there is one, from
+        where they are then moved to where the plan wants them; else by first touch."""
+        cells, world = self._scripts.cells, self.world
+        carried = None if before is None else _fast_pages(before, cells)
+        for cell in np.flatnonzero(cells.lasting).tolist():
+            if carried is None:
+                world.place(cell, cell + 1, cells.pages[cell : cell + 1])
+            else:
+                world.place(cell, cell + 1, carried[cell : cell + 1])
+        if carried is not None:
+            self._put_right(self._scripts.initial)
+
+    def step(self, factors: Floats | None = None) -> Step:
+        """Pass one step. factors: (S,), of this step's all-fast times."""
+        scripts, world = self._scripts, self.world
+        script = scripts.steady if self._step else scripts.first
+        times = scripts.times_ns if factors is None else scripts.times_ns * factors
+        count, first = len(times), self._step * len(times)
+        world.counts = Counts(peak_pages=world.fast_pages)
+        began_ns, slow_ns = world.now_ns, 0.0
+        if self._step:
+            self._put_right(scripts.settled)
+        for stretch in range(count):
+            world.boundary = first + stretch
+            wait = scripts.waits[stretch]
+            if wait >= 0:
+                world.wait_for_demotions(first + wait - (count if wait > stretch else 0))
+            begin_ns = world.now_ns
+            cost_ns = float(script.costs_ns[stretch] @ world.slow)
+            span_ns = float(times[stretch]) + cost_ns
+            for move in scripts.moves[stretch]:
+                now = world.boundary
+                world.add(
+                    Item(
+                        low=move.low,
+                        high=move.high,
+                        tier=move.tier,
+                        due=now,
+                        deadline=now + move.window,
+                        expiry=now + move.useful,
+                        planned=True,
+                    )
+                )
+            for event in script.events[stretch]:
+                world.run(max(world.now_ns, begin_ns + event.at * span_ns))
+                if isinstance(event, Birth):
+                    late_ns = world.born(event.low, event.high) * event.cost_ns
+                    cost_ns += late_ns
+                    span_ns += late_ns
+                else:
+                    world.dropped(event.low, event.high)
+            world.run(max(world.now_ns, begin_ns + span_ns))
+            slow_ns += cost_ns
+        self._step += 1
+        world.boundary = self._step * count
+        return Step(world.now_ns - began_ns, slow_ns, world.counts)
+
+    def _put_right(self, targets: tuple[tuple[int, int, int], ...]) -> None:
+        """Have pages moved that are not where they are to stay. There is no hurry, but plans count
+        upon them."""
+        world = self.world
+        for low, high, tier in targets:
+            wrong = world.slow[low:high] if tier == 0 else world.fast[low:high]
+            if wrong.any():
+                due = world.boundary
+                world.add(Item(low, high, tier, due, NEVER, NEVER, planned=False))
+
+
+def _fast_pages(before: World, cells: Cells) -> Integers:
+    """For each cell how many of its pages were fast in another world, by their places in the
+    heap."""
+    old = before.cells
+    ends = (old.first + old.pages)[old.space == Space.HEAP]
+    span = int(max(ends.max(initial=0), int((cells.first + cells.pages).max(initial=0))))
+    fast = np.zeros(span + 1, np.int64)
+    for cell in np.flatnonzero((old.space == Space.HEAP) & (before.fast > 0)).tolist():
+        first = int(old.first[cell])
+        fast[first : first + int(before.fast[cell])] = 1
+    sums = np.concatenate([[0], np.cumsum(fast)])
+    found = np.where(
+        cells.space == Space.HEAP, sums[cells.first + cells.pages] - sums[cells.first], 0
+    )
+    return np.asarray(found, dtype=np.int64)

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens in each stretch of a step under a plan, made ready to be replayed quickly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sentineld.migrate.expected import settled, useful_until
+from sentineld.plan.items import Floats, Integers, tensor_pages
+from sentineld.plan.model import Plan
+from sentineld.profile.model import Kind, Profile
+from sentineld.simulate.cells import Cells, Mask, cells_of, page_costs
+from sentineld.timing import Timing
+
+
+class Birth(NamedTuple):
+    """Cells [low, high) get pages, where they have none. at: share of the stretch that has passed.
+    cost_ns: of each of these pages in this stretch if it is slow."""
+
+    at: float
+    low: int
+    high: int
+    cost_ns: float
+
+
+class Drop(NamedTuple):
+    """Cells [low, high) give their pages back."""
+
+    at: float
+    low: int
+    high: int
+
+
+class Move(NamedTuple):
+    """One of the plan's moves, by cells. window, useful: boundaries from its own to its deadline,
+    and until it is of no use any more."""
+
+    low: int
+    high: int
+    tier: int
+    window: int
+    useful: int
+
+
+Event = Birth | Drop
+
+
+@dataclass(frozen=True)
+class Script:
+    """One step. costs_ns: (S, C), of each page that is slow when a stretch begins. events, moves:
+    by stretch."""
+
+    costs_ns: Floats
+    events: tuple[tuple[Event, ...], ...]
+
+
+@dataclass(frozen=True)
+class Scripts:
+    """A plan's first step, in which every page is born, and those after it, in which only dropped
+    pages are. settled: (low, high, tier) of what the plan never moves; initial: where the plan
+    wants persistent pages at boundary 0."""
+
+    cells: Cells
+    times_ns: Floats
+    first: Script
+    steady: Script
+    moves: tuple[tuple[Move, ...], ...]
+    waits: tuple[int, ...]
+    initial: tuple[tuple[int, int, int], ...]
+    settled: tuple[tuple[int, int, int], ...]
+
+
+def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
+    """Make a plan ready to be replayed."""
+    cells = cells_of(plan, profile)
+    extra_ns = timing.extra_ns(profile)
+    transient = (profile.tensors["slot"] >= 0) & (profile.tensors["kind"] != Kind.PERSISTENT)
+    reborn = transient & _any_inside(cells, cells.dropped)
+    return Scripts(
+        cells=cells,
+        times_ns=profile.stretches["time_ns"].astype(np.float64),
+        first=_script(profile, cells, extra_ns, transient),
+        steady=_script(profile, cells, extra_ns, reborn),
+        moves=_moves(plan, profile, cells),
+        waits=tuple(plan.layout.waits.tolist()),
+        initial=_targets(plan.initial, cells, profile.page_bytes),
+        settled=_targets(settled(plan, profile.page_bytes), cells, profile.page_bytes),
+    )
+
+
+def _any_inside(cells: Cells, mask: Mask) -> Mask:
+    """For each tensor whether any of its cells has the property."""
+    before = np.concatenate([[0], np.cumsum(mask)])
+    found: Mask = before[cells.high] > before[cells.low]
+    return found
+
+
+def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Script:
+    """born: which tensors get their pages at birth, in this step."""
+    rows, tensors = profile.accesses, profile.tensors
+    at_birth = born[rows["tensor"]] & (rows["stretch"] == tensors["birth_stretch"][rows["tensor"]])
+    cost_ns = np.bincount(
+        rows["tensor"][at_birth], extra_ns[at_birth], minlength=len(tensors)
+    ) / np.maximum(tensor_pages(profile), 1)
+    count = profile.stretch_count
+    begins = profile.stretches["event"].astype(np.int64)
+    lengths = np.maximum(np.append(begins[1:], profile.event_count) - begins, 1)
+    listed: list[list[tuple[int, int, Event]]] = [[] for _ in range(count)]
+    dropping = np.flatnonzero(_all_inside(cells, cells.dropped) & (cells.high > cells.low))
+    for row in np.flatnonzero(born & (cells.high > cells.low)).tolist():
+        tensor = tensors[row]
+        stretch, event = int(tensor["birth_stretch"]), int(tensor["birth_event"])
+        share = (event - int(begins[stretch])) / int(lengths[stretch])
+        birth = Birth(share, int(cells.low[row]), int(cells.high[row]), float(cost_ns[row]))
+        listed[stretch].append((event, 1, birth))
+    for row in dropping[tensors["kind"][dropping] != Kind.PERSISTENT].tolist():
+        tensor = tensors[row]
+        stretch, event = int(tensor["death_stretch"]), int(tensor["death_event"])
+        share = (event - int(begins[stretch])) / int(lengths[stretch])
+        drop = Drop(min(max(share, 0.0), 1.0), int(cells.low[row]), int(cells.high[row]))
+        listed[stretch].append((event, 0, drop))
+    # The sort is stable, so that births of one event keep the order of their slots.
+    events = tuple(
+        tuple(event for _, _, event in sorted(stretch, key=lambda entry: entry[:2]))
+        for stretch in listed
+    )
+    return Script(page_costs(profile, cells, extra_ns, ~at_birth), events)
+
+
+def _all_inside(cells: Cells, mask: Mask) -> Mask:
+    before = np.concatenate([[0], np.cumsum(mask)])
+    found: Mask = before[cells.high] - before[cells.low] == cells.high - cells.low
+    return found
+
+
+def _moves(plan: Plan, profile: Profile, cells: Cells) -> tuple[tuple[Move, ...], ...]:
+    count = profile.stretch_count
+    listed: list[list[Move]] = [[] for _ in range(count)]
+    places = cells.inside(plan.moves, profile.page_bytes)
+    useful: Integers = useful_until(profile, plan)
+    for at, (low, high) in enumerate(places):
+        move = plan.moves[at]
+        boundary = int(move["boundary"])
+        window = (int(move["deadline"]) - boundary) % count or count
+        listed[boundary].append(
+            Move(low, high, int(move["tier"]), window, max(window, int(useful[at])))
+        )
+    return tuple(tuple(moves) for moves in listed)
+
+
+def _targets(
+    ranges: np.ndarray[tuple[int], np.dtype[np.void]], cells: Cells, page_bytes: int
+) -> tuple[tuple[int, int, int], ...]:
+    return tuple(
+        (low, high, int(row["tier"]))
+        for row, (low, high) in zip(ranges, cells.inside(ranges, page_bytes), strict=True)
+        if high > low
+    )

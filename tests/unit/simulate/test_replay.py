@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan by hand replayed by hand: residency, time, moves, waits and late moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.plan.fluid import bound_seconds
+from sentineld.plan.model import MOVE_DTYPE, Plan, Space
+from sentineld.profile.model import Profile
+from sentineld.simulate.replay import Replay, Step
+from sentineld.simulate.script import scripts
+from sentineld.simulate.world import World
+from sentineld.tiers import Tier, Tiers
+from sentineld.timing import timing_of
+from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, with_layout
+
+READ_NS, WRITE_NS = 0.375, 0.75
+PAGE_NS = (READ_NS + WRITE_NS / 2) * PAGE
+"""What the toy's accesses pay for each page that is slow: they write half of what they read."""
+STATE = 2 * LARGE
+"""Pages of the half of the state that moves."""
+
+
+def tiers(pages_per_s: float) -> Tiers:
+    fast, slow = Tier((0,), 0, 8e9, 4e9), Tier((1,), 0, 2e9, 1e9)
+    return Tiers((fast, slow), pages_per_s * PAGE, "toy")
+
+
+def replayed(
+    plan: Plan, pages_per_s: float, steps: int = 4, capacity: int | None = 7 * LARGE
+) -> tuple[Replay, list[Step]]:
+    profile, timing = large_profile(), timing_of(tiers(pages_per_s))
+    made = scripts(plan, profile, timing)
+    replay = Replay(made, World(made.cells, capacity, timing.move_ns_per_byte * PAGE))
+    replay.begin()
+    replay.world.run(0.0)
+    return replay, [replay.step() for _ in range(steps)]
+
+
+def test_a_steady_step_by_hand() -> None:
+    # Served slow: the gradient in 2 and 3, the half of the state that stays slow in 3. The half
+    # that moves is demoted in 0 and back before 3.
+    _, steps = replayed(large_plan(), 1000.0)
+    last = steps[-1]
+    assert last.ns == pytest.approx(4e9 + 6 * LARGE * PAGE_NS, abs=2)
+    assert last.slow_ns == pytest.approx(6 * LARGE * PAGE_NS, abs=2)
+    assert (last.counts.promoted_pages, last.counts.demoted_pages) == (STATE, STATE)
+    assert last.counts.peak_pages == 7 * LARGE - 1  # the scratch fills 63 pages
+    assert last.counts.late_moves == 0
+    assert last.counts.stall_ns == 0
+
+
+def test_a_late_promotion_leaves_the_rest_slow() -> None:
+    # 128 pages take 1.5 s, the stretch before their use 1 s and what the gradient costs in it: 85
+    # come in time. The one in flight then is finished, for the others it is too late. The
+    # demotion of these 86 takes 8 ms more than its stretch.
+    _, steps = replayed(large_plan(), STATE / 1.5)
+    last = steps[-1]
+    came = int((1e9 + 2 * LARGE * PAGE_NS) // (1.5e9 / STATE))
+    assert came == 85
+    assert last.slow_ns == pytest.approx((6 * LARGE + STATE - came) * PAGE_NS, abs=2)
+    assert (last.counts.promoted_pages, last.counts.demoted_pages) == (came + 1, came + 1)
+    assert last.counts.late_moves == 2
+
+
+def test_a_boundary_waits_for_demotions() -> None:
+    waits = np.array([-1, 0, -1, -1], np.int32)
+    _, steps = replayed(with_layout(large_plan(), waits=waits), STATE / 1.5)
+    # Before that comes in flight at the step's end, nothing else moves: 1.5 s for what is fast.
+    demoted = steps[-1].counts.demoted_pages
+    assert steps[-1].counts.stall_ns == pytest.approx(demoted * 1.5e9 / STATE - 1e9, abs=10)
+    assert steps[-1].ns == pytest.approx(4e9 + steps[-1].slow_ns + steps[-1].counts.stall_ns, abs=2)
+
+
+def test_without_migration_nobody_waits() -> None:
+    waits = np.array([-1, 0, -1, -1], np.int32)
+    _, steps = replayed(with_layout(large_plan(), waits=waits), 0.0)
+    assert steps[-1].counts.stall_ns == 0
+    assert steps[-1].counts.promoted_pages == 0
+
+
+def test_a_birth_without_room_is_slow() -> None:
+    # Pool, parameter and state come first and leave one page for the activation's two.
+    _, steps = replayed(
+        replace(large_plan(), moves=large_plan().moves[:0]), 0.0, capacity=7 * LARGE
+    )
+    plan = replace(large_plan(), moves=large_plan().moves[:0])
+    _, tight = replayed(plan, 0.0, capacity=6 * LARGE)
+    assert tight[-1].slow_ns > steps[-1].slow_ns
+    assert tight[-1].counts.peak_pages == 6 * LARGE
+
+
+@st.composite
+def some_moves(draw: st.DrawFn) -> np.ndarray:
+    """Any moves of state and parameter (heap pages 0 to 6) and of arena pages."""
+    rows = []
+    for _ in range(draw(st.integers(0, 8))):
+        space = draw(st.sampled_from([Space.ARENA, Space.HEAP]))
+        end = 5 if space == Space.ARENA else 6
+        first = draw(st.integers(0, end * LARGE - 1))
+        pages = draw(st.integers(1, end * LARGE - first))
+        boundary = draw(st.integers(0, 3))
+        tensor = 0 if space == Space.ARENA else 3
+        rows.append(
+            (
+                boundary,
+                draw(st.integers(0, 3)),
+                tensor,
+                space,
+                draw(st.integers(0, 1)),
+                first * PAGE,
+                pages * PAGE,
+            )
+        )
+    moves = np.array(rows, MOVE_DTYPE)
+    return np.sort(moves, order=["boundary"])
+
+
+@given(some_moves(), st.integers(1, 12 * LARGE), st.floats(10.0, 1e4), st.booleans())
+def test_whatever_the_plan_the_world_keeps_its_laws(
+    moves: np.ndarray, capacity: int, pages_per_s: float, waits: bool
+) -> None:
+    profile = large_profile()
+    plan = replace(large_plan(), moves=moves)
+    demoting = moves["boundary"][moves["tier"] == 1]
+    if waits and len(demoting):
+        boundary = int(demoting[0])
+        wait = np.full(4, -1, np.int32)
+        wait[(boundary + 1) % 4] = boundary
+        plan = with_layout(plan, waits=wait)
+    replay, steps = replayed(plan, pages_per_s, 12, capacity)
+    for step in steps:
+        assert step.counts.peak_pages <= capacity
+        assert step.ns >= 4e9
+        assert step.ns == pytest.approx(4e9 + step.slow_ns + step.counts.stall_ns, abs=2)
+        moved = step.counts.promoted_pages + step.counts.demoted_pages
+        assert moved <= step.ns * pages_per_s / 1e9 + 1
+    world = replay.world
+    assert world.fast_pages == int(world.fast.sum())
+    there = (world.fast + world.slow) > 0
+    assert np.array_equal((world.fast + world.slow)[there], world.cells.pages[there])
+    # Of the last steps the mean: what was begun before them may help the first.
+    steady = float(np.mean([step.ns for step in steps[2:]])) / 1e9
+    slack = 4 * LARGE * PAGE_NS * 4 / 10 / 1e9
+    assert bound(profile, pages_per_s, capacity) <= steady + slack
+
+
+def bound(profile: Profile, pages_per_s: float, capacity: int) -> float:
+    return bound_seconds(profile, tiers(pages_per_s), capacity * PAGE)

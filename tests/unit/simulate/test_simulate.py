@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole trainings: what holds for every policy, whatever the step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentineld.errors import SentinelError
+from sentineld.plan.fluid import bound_seconds
+from sentineld.plan.registry import names, policy
+from sentineld.presets import preset_tiers
+from sentineld.profile.model import Profile
+from sentineld.simulate.simulate import Disturbance, simulate
+from tests.unit.trainer import MIB, PAGE
+from tests.unit.workloads import Network, profiled
+
+NETWORK = Network(blocks=4, weight_bytes=MIB // 4, activation_bytes=MIB // 2, bytes_per_s=4e9)
+CUTS = tuple(range(4, 60, 4))
+
+
+@pytest.fixture(scope="module")
+def training() -> Profile:
+    return profiled(NETWORK, CUTS)[0]
+
+
+def test_all_fast_takes_the_measured_time(training: Profile) -> None:
+    found = simulate(training, policy("fast-only"), preset_tiers("cxl", 12), 5 * MIB)
+    assert found.step_seconds == pytest.approx(found.fast_only_seconds, rel=1e-12)
+    assert found.step_seconds == pytest.approx(training.stretches["time_ns"].sum() / 1e9)
+    assert found.bytes_promoted == found.bytes_demoted == found.late_moves == 0
+
+
+def test_all_slow_pays_for_every_access(training: Profile) -> None:
+    found = simulate(training, policy("slow-only"), preset_tiers("cxl", 12), 5 * MIB)
+    assert found.step_seconds == pytest.approx(found.slow_only_seconds, rel=1e-9)
+    assert found.step_seconds > 1.1 * found.fast_only_seconds
+
+
+def test_on_two_tiers_alike_nothing_costs_but_waits(training: Profile) -> None:
+    for name in names():
+        tiers = preset_tiers("dram", 12)
+        found = simulate(training, policy(name), tiers, training.peak_bytes // 3)
+        waited = found.fast_only_seconds + found.stall_seconds
+        assert found.step_seconds == pytest.approx(waited, rel=1e-9), name
+
+
+@pytest.mark.parametrize("share", [0.2, 0.3, 0.5])
+def test_sentinel_beats_first_touch_and_keeps_near_its_prediction(
+    training: Profile, share: float
+) -> None:
+    tiers, budget = preset_tiers("cxl", 12), int(training.peak_bytes * share)
+    mine = simulate(training, policy("sentinel"), tiers, budget)
+    other = simulate(training, policy("first-touch"), tiers, budget)
+    assert mine.repeats
+    assert other.repeats
+    assert mine.step_seconds < other.step_seconds
+    assert mine.step_seconds == pytest.approx(mine.predicted_seconds, rel=0.05)
+    assert mine.peak_fast_bytes <= budget
+
+
+def test_the_phases_of_a_training(training: Profile) -> None:
+    found = simulate(
+        training, policy("sentinel"), preset_tiers("cxl", 12), training.peak_bytes // 3
+    )
+    assert [name for name, _, _ in found.phases] == ["warm-up", "profile", "settling", "steady"]
+    assert [steps for _, steps, _ in found.phases][:2] == [2, 3]
+    _, steps, seconds = found.phases[-1]
+    assert seconds / steps == pytest.approx(found.step_seconds)
+    assert found.to_json()["phases"][0]["phase"] == "warm-up"
+
+
+def test_noise_is_repeatable_and_costs_little(training: Profile) -> None:
+    tiers, budget = preset_tiers("cxl", 12), training.peak_bytes // 3
+    calm = simulate(training, policy("sentinel"), tiers, budget)
+    noisy = [
+        simulate(training, policy("sentinel"), tiers, budget, Disturbance(noise=0.25, seed=7), 40)
+        for _ in range(2)
+    ]
+    assert noisy[0].step_seconds == noisy[1].step_seconds
+    assert not noisy[0].repeats
+    assert noisy[0].steps == 40
+    assert noisy[0].step_seconds == pytest.approx(calm.step_seconds, rel=0.15)
+    assert noisy[0].peak_fast_bytes <= budget
+
+
+def test_interference_makes_moves_late(training: Profile) -> None:
+    tiers, budget = preset_tiers("cxl", 12), training.peak_bytes // 3
+    calm = simulate(training, policy("sentinel"), tiers, budget)
+    shared = simulate(training, policy("sentinel"), tiers, budget, Disturbance(interference=0.8))
+    assert shared.late_moves > calm.late_moves
+    assert shared.step_seconds > calm.step_seconds
+    assert shared.peak_fast_bytes <= budget
+
+
+def test_what_can_t_be_simulated_is_refused(training: Profile) -> None:
+    tiers = preset_tiers("cxl", 12)
+    with pytest.raises(SentinelError, match="less than a page"):
+        simulate(training, policy("sentinel"), tiers, PAGE - 1)
+    with pytest.raises(SentinelError, match="infeasible as published"):
+        simulate(training, policy("sentinel"), tiers, PAGE)
+    empty = replace(training, accesses=training.accesses[:0])
+    with pytest.raises(SentinelError, match="no accesses"):
+        simulate(empty, policy("first-touch"), tiers, MIB)
+    with pytest.raises(SentinelError, match="interference"):
+        Disturbance(interference=1.0)
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from([name for name in names() if name != "fast-only"]),
+    st.integers(1, 4),
+    st.integers(16, 80),
+    st.integers(16, 80),
+    st.floats(0.05, 1.2),
+    st.sampled_from(["cxl", "optane"]),
+    st.sampled_from([1, 12]),
+    st.sampled_from([0.0, 0.6]),
+)
+def test_no_policy_is_faster_than_the_bound_or_passes_its_memory(
+    name: str,
+    blocks: int,
+    weight_pages: int,
+    activation_pages: int,
+    share: float,
+    preset: str,
+    threads: int,
+    interference: float,
+) -> None:
+    network = Network(
+        blocks=blocks,
+        weight_bytes=weight_pages * PAGE,
+        activation_bytes=activation_pages * PAGE,
+        bytes_per_s=2e9,
+    )
+    profile = profiled(network, (3, 7, 12, 20))[0]
+    tiers, budget = preset_tiers(preset, threads), int(profile.peak_bytes * share)
+    disturbance = Disturbance(interference=interference)
+    try:
+        found = simulate(profile, policy(name), tiers, budget, disturbance)
+    except SentinelError as error:
+        if "infeasible" not in error.message:
+            raise
+        return
+    assert found.peak_fast_bytes <= budget
+    assert found.fast_only_seconds <= found.step_seconds * (1 + 1e-12)
+    least = bound_seconds(profile, tiers, budget)
+    assert found.fast_only_seconds * (1 - 1e-9) <= least <= found.step_seconds * (1 + 1e-6)
+    assert least <= found.slow_only_seconds * (1 + 1e-9)
