@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nine models to train, in plain torch, with synthetic data: what the benchmarks compare on.
+
+A model of this table, called, is a training: it gives one step, a function
+that trains once and returns the loss. Sizes are chosen so that a step takes a
+second or two on one core and peaks at 0.2 to 1 GiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from tests.bench.models import dcgan, language, vision
+
+Step = Callable[[], torch.Tensor]
+
+MODELS: dict[str, Callable[[], Step]] = {
+    "resnet18": vision.resnet18,
+    "resnet32": vision.resnet32,
+    "resnet50": vision.resnet50,
+    "mobilenet": vision.mobilenet,
+    "bert": language.bert,
+    "gpt2": language.gpt2,
+    "lstm": language.lstm,
+    "lstmcell": language.lstmcell,
+    "dcgan": dcgan.dcgan,
+}

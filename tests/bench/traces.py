@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Record a trace of each of the nine models: `python -m tests.bench.traces [MODEL ...]`.
+
+The real daemon, shim and `sentinelctl record` on this machine, which needs
+neither a second tier nor the module: the traces then hold what the framework
+tells. They come to build/bench/traces/MODEL.npz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.bench.models import MODELS
+
+ROOT = Path(__file__).parents[2]
+TRACES = ROOT / "build" / "bench" / "traces"
+PATIENCE_S = 300.0
+
+
+class Daemon:
+    """A daemon of its own, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.shim_socket = folder / "shim.sock"
+        self._control = folder / "control.sock"
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        config = folder / "config.toml"
+        config.write_text(
+            f'shim_socket = "{self.shim_socket}"\ncontrol_socket = "{self._control}"\n'
+            f'state_dir = "{folder}/state"\nmetrics_port = {port}\nebpf = "off"\n'
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "sentineld.daemon", "--config", str(config)], cwd=ROOT
+        )
+        wait(lambda: self.ctl("status").returncode == 0)
+
+    def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command of sentinelctl."""
+        code = "from sentineld.cli import main; main()"
+        command = [sys.executable, "-c", code, "--socket", str(self._control), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+    def knows(self, pid: int) -> bool:
+        """Whether a process's shim has said hello."""
+        sessions = json.loads(self.ctl("status", "--json").stdout)["sessions"]
+        return any(session["pid"] == pid for session in sessions)
+
+    def stop(self) -> None:
+        """End it."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(timeout=PATIENCE_S)
+
+
+def wait(done: Callable[[], bool]) -> None:
+    """Raise TimeoutError if it takes long."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not done():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError("waited in vain")
+        time.sleep(0.2)
+
+
+def record(daemon: Daemon, model: str, file: Path, folder: Path, threads: int) -> None:
+    """Train a model under the shim and record it. Raises RuntimeError."""
+    stop = folder / f"{model}.stop"
+    command = [sys.executable, "-m", "sentineld.shim", "-m", "tests.bench.train", model, str(stop)]
+    environment = {
+        **os.environ,
+        "SENTINELD_SHIM_SOCKET": str(daemon.shim_socket),
+        "OMP_NUM_THREADS": str(threads),
+    }
+    training = subprocess.Popen(
+        [*command, "--threads", str(threads)], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL
+    )
+    try:
+        wait(lambda: daemon.knows(training.pid))
+        done = daemon.ctl("record", str(training.pid), "-o", str(file), "--steps", "5")
+        if done.returncode:
+            raise RuntimeError(f"{model}: {done.stderr.strip()}")
+        print(f"{model}\n{done.stdout}", flush=True)
+    finally:
+        stop.touch()
+        training.wait(timeout=PATIENCE_S)
+
+
+def main() -> None:
+    """Record them one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("models", nargs="*", choices=[*sorted(MODELS), []])
+    parser.add_argument("-o", "--output", type=Path, default=TRACES)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        daemon = Daemon(folder)
+        try:
+            for model in arguments.models or MODELS:
+                file = arguments.output / f"{model}.npz"
+                record(daemon, model, file, folder, arguments.threads)
+        finally:
+            daemon.stop()
+
+
+if __name__ == "__main__":
+    main()

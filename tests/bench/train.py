@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Train one of the nine models: `python -m tests.bench.train MODEL (STEPS | STOP_FILE)`.
+
+Prints each step's loss, bit for bit; with a file's name, trains until that file exists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+
+import torch
+
+from tests.bench.models import MODELS
+
+
+def main() -> None:
+    """One process, one model."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", choices=sorted(MODELS))
+    parser.add_argument("until", help="a number of steps, or the name of a file to wait for")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(1)
+    step = MODELS[arguments.model]()
+    steps = int(arguments.until) if arguments.until.isdigit() else None
+    for _ in itertools.count() if steps is None else range(steps):
+        if steps is None and os.path.exists(arguments.until):
+            return
+        print(float(step()).hex(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
