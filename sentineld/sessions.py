@@ -17,7 +17,7 @@ from sentineld.lifecycle import State
 from sentineld.machine import Machine
 from sentineld.observe.procs import ProcessEvent
 from sentineld.observe.shimlink import ShimLink
-from sentineld.plan.registry import policy as find_policy
+from sentineld.plan.registry import managing_policy
 from sentineld.profile.trace_file import write_trace
 from sentineld.profiling import Goal
 from sentineld.session import Session
@@ -93,7 +93,7 @@ class Sessions:
         config = self._machine.config
         fast = FastBudget.parse(str(arguments.get("fast") or config.fast))
         policy = str(arguments.get("policy") or config.policy)
-        find_policy(policy)
+        managing_policy(policy)
         session.attach(Goal(fast, policy))
         return describe(session)
 

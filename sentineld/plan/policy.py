@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
 
+from sentineld.plan.items import Floats, Integers
 from sentineld.plan.model import Plan
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
@@ -22,3 +25,67 @@ class Policy(Protocol):
 
         Raises SentinelError if there is no plan within the budget.
         """
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a reactive policy sees of C ranges of pages (cells) when it is asked.
+
+    now_ns: since the training began. accesses: to each page of a cell since it was asked before.
+    fast, slow: pages of each cell on either tier, both 0 where there are none now. free_pages: of
+    the fast tier, of capacity_pages. move_pages: how many pages can move until it is asked next.
+    """
+
+    now_ns: float
+    accesses: Floats
+    fast: Integers
+    slow: Integers
+    free_pages: int
+    capacity_pages: int
+    move_pages: int
+
+
+class Wish(NamedTuple):
+    """So many pages of a cell to a tier."""
+
+    cell: int
+    tier: int
+    pages: int
+
+
+class Reactor(Protocol):
+    """A reactive policy at work on one process. interval_ns: it is asked at the first boundary
+    after so long; what it wished for and was not moved by then is forgotten."""
+
+    interval_ns: float
+
+    def tick(self, sight: Sight) -> Sequence[Wish]:
+        """What to move now: demotions first, each in the order of the list."""
+
+
+@runtime_checkable
+class Reactive(Policy, Protocol):
+    """Moves pages by what it sees of them, as kernels do. Its plan is a layout without moves. In
+    the simulator only: nobody samples pages all the time for a managed process."""
+
+    def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
+        """Its parameter sweep: a fresh reactor for each value, with words for it."""
+
+
+class HardwareStep(NamedTuple):
+    """A steady step of hardware: what it takes beyond the all-fast time, bytes filled into fast
+    memory and written back from it."""
+
+    extra_ns: float
+    filled_bytes: int
+    written_back_bytes: int
+
+
+@runtime_checkable
+class Hardware(Policy, Protocol):
+    """No policy but what the machine does by itself. Its plan is a layout without moves."""
+
+    def steady_step(
+        self, plan: Plan, profile: Profile, tiers: Tiers, budget_bytes: int
+    ) -> HardwareStep:
+        """A step once they repeat themselves."""

@@ -9,9 +9,19 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from sentineld.errors import SentinelError
-from sentineld.plan.policy import Policy
+from sentineld.plan.policy import Hardware, Policy, Reactive
 
-_MODULES = ("sentineld.plan.sentinel", "sentineld.plan.baselines")
+_MODULES = (
+    "sentineld.plan.sentinel",
+    "sentineld.plan.baselines",
+    "sentineld.plan.rivals.interleave",
+    "sentineld.plan.rivals.static",
+    "sentineld.plan.rivals.memory_mode",
+    "sentineld.plan.rivals.ial",
+    "sentineld.plan.rivals.tpp",
+    "sentineld.plan.rivals.memtis",
+    "sentineld.plan.rivals.g10",
+)
 _POLICIES: dict[str, Policy] = {}
 
 AnyPolicy = TypeVar("AnyPolicy", bound=Policy)
@@ -49,6 +59,17 @@ def policy(name: str) -> Policy:
     """The policy of that name. Raises SentinelError("unknown-policy")."""
     check_name(name)
     return _POLICIES[name]
+
+
+def managing_policy(name: str) -> Policy:
+    """The same, for managing a process. Raises SentinelError("usage") for those that the simulator
+    alone carries out."""
+    found = policy(name)
+    if isinstance(found, Reactive | Hardware):
+        raise SentinelError(
+            "usage", f"{name} runs in the simulator only", f"sentinelctl simulate --policy {name}"
+        )
+    return found
 
 
 def _load() -> None:

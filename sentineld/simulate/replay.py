@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,12 +26,16 @@ class Step:
 
 
 class Replay:
-    """A plan being carried out. World and plan begin at boundary 0 of step 0."""
+    """A plan being carried out. World and plan begin at boundary 0 of step 0. watcher: is told at
+    each boundary which stretch has passed."""
 
-    def __init__(self, scripts: Scripts, world: World) -> None:
+    def __init__(
+        self, scripts: Scripts, world: World, watcher: Callable[[int], None] | None = None
+    ) -> None:
         self.world = world
         self._scripts = scripts
         self._step = 0
+        self._watcher = watcher
 
     def begin(self, before: World | None = None) -> None:
         """Give lasting pages their places: those of the world before, where there is one, from
@@ -53,13 +58,15 @@ class Replay:
         count, first = len(times), self._step * len(times)
         world.counts = Counts(peak_pages=world.fast_pages)
         began_ns, slow_ns = world.now_ns, 0.0
-        if self._step:
+        if self._step and self._watcher is None:
             self._put_right(scripts.settled)
         for stretch in range(count):
             world.boundary = first + stretch
             wait = scripts.waits[stretch]
             if wait >= 0:
                 world.wait_for_demotions(first + wait - (count if wait > stretch else 0))
+            if self._watcher is not None:
+                self._watcher((stretch - 1) % count)
             begin_ns = world.now_ns
             cost_ns = float(script.costs_ns[stretch] @ world.slow)
             span_ns = float(times[stretch]) + cost_ns

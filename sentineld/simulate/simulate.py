@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -15,12 +15,13 @@ from sentineld.errors import SentinelError
 from sentineld.plan.check import verify
 from sentineld.plan.items import Floats
 from sentineld.plan.model import Plan
-from sentineld.plan.policy import Policy
+from sentineld.plan.policy import Hardware, Policy, Reactive, Reactor
 from sentineld.plan.registry import policy as policy_by_name
 from sentineld.profile.model import Profile
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.script import scripts
-from sentineld.simulate.world import World
+from sentineld.simulate.watch import Watch
+from sentineld.simulate.world import Counts, World
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
 
@@ -92,6 +93,109 @@ class Outcome:
         return values
 
 
+@dataclass(frozen=True)
+class _Passed:
+    """Steps under a plan. first: from which on they repeat themselves, None: they don't. words:
+    which value of a sweep it was."""
+
+    steps: tuple[Step, ...]
+    first: int | None
+    words: str = ""
+
+    @property
+    def steady(self) -> tuple[Step, ...]:
+        """Those that the answer is the mean of."""
+        return self.steps[len(self.steps) // 2 if self.first is None else self.first :]
+
+    @property
+    def step_ns(self) -> float:
+        """The mean steady step."""
+        return fmean(step.ns for step in self.steady)
+
+
+@dataclass(frozen=True)
+class _Training:
+    """What a simulation is about."""
+
+    profile: Profile
+    policy: Policy
+    plan: Plan
+    tiers: Tiers
+    budget_bytes: int
+    disturbance: Disturbance
+    steps_max: int
+
+    @property
+    def page_ns(self) -> float:
+        """What a page takes to move, with what others take of the bandwidth."""
+        move_ns = timing_of(self.tiers).move_ns_per_byte * self.profile.page_bytes
+        return move_ns / (1 - self.disturbance.interference)
+
+    def replay(self, reactor: Reactor | None = None) -> Replay:
+        """The plan in a new world."""
+        # A layout that keeps to no budget and asks for fast memory is there to say what no limit
+        # would do.
+        endless = not self.policy.charges_budget and self.plan.layout.heap_tier == 0
+        made = scripts(self.plan, self.profile, timing_of(self.tiers))
+        capacity = None if endless else self.budget_bytes // self.profile.page_bytes
+        world = World(made.cells, capacity, self.page_ns)
+        if reactor is None:
+            return Replay(made, world)
+        return Replay(made, world, Watch(self.profile, made.cells, world, reactor).passed)
+
+    def factors(self, random: np.random.Generator) -> Floats | None:
+        """How long each stretch of a step takes, over its all-fast time."""
+        if not self.disturbance.noise:
+            return None
+        drawn = random.normal(1.0, self.disturbance.noise, self.profile.stretch_count)
+        factors: Floats = np.maximum(drawn, NOISE_MIN)
+        return factors
+
+    def by_first_touch(self) -> tuple[tuple[Step, ...], World]:
+        """The steps before the plan, and the world after them."""
+        policy = policy_by_name("first-touch")
+        plan = policy.plan(self.profile, self.tiers, self.budget_bytes)
+        replay = replace(self, policy=policy, plan=plan).replay()
+        replay.begin()
+        random = np.random.default_rng(self.disturbance.seed)
+        steps = tuple(
+            replay.step(self.factors(random)) for _ in range(WARM_UP_STEPS + PROFILE_STEPS)
+        )
+        return steps, replay.world
+
+    def under_plan(self, before: World, reactor: Reactor | None, words: str) -> _Passed:
+        """The steps after that, until they repeat themselves."""
+        replay = self.replay(reactor)
+        replay.begin(before)
+        # Every value of a sweep meets the same noise.
+        random = np.random.default_rng(self.disturbance.seed + 1)
+        steps: list[Step] = []
+        seen: dict[bytes, int] = {}
+        while len(steps) < self.steps_max:
+            # A reactor remembers more than the world shows.
+            if not self.disturbance.noise and reactor is None:
+                first = seen.setdefault(replay.world.state(), len(steps))
+                if first < len(steps):
+                    return _Passed(tuple(steps), first, words)
+            steps.append(replay.step(self.factors(random)))
+        return _Passed(tuple(steps), None, words)
+
+    def in_hardware(self, hardware: Hardware) -> _Passed:
+        """One step of what no plan decides."""
+        page = self.profile.page_bytes
+        found = hardware.steady_step(self.plan, self.profile, self.tiers, self.budget_bytes)
+        random = np.random.default_rng(self.disturbance.seed + 1)
+        times = self.profile.stretches["time_ns"].astype(np.float64)
+        factors = self.factors(random)
+        fast_ns = float(times.sum() if factors is None else (times * factors).sum())
+        counts = Counts(
+            promoted_pages=found.filled_bytes // page,
+            demoted_pages=found.written_back_bytes // page,
+            peak_pages=self.budget_bytes // page,
+        )
+        return _Passed((Step(fast_ns + found.extra_ns, found.extra_ns, counts),), 0)
+
+
 def simulate(
     profile: Profile,
     policy: Policy,
@@ -104,7 +208,8 @@ def simulate(
 
     First-touch steps come first, as many as the daemon needs to know the step;
     then the plan is made, and carried out until the steps repeat themselves or
-    steps_max have passed. Raises SentinelError for a budget that the policy can't
+    steps_max have passed. A reactive policy is tried with each value of its sweep, and the
+    best one counts. Raises SentinelError for a budget that the policy can't
     keep, and whatever else plan() raises.
     """
     _check(profile, budget_bytes)
@@ -112,60 +217,44 @@ def simulate(
     plan = policy.plan(profile, tiers, budget_bytes)
     plan_s = time.perf_counter() - began_s
     verify(plan, profile, budget_bytes if policy.charges_budget else None)
-    disturbance = disturbance or Disturbance()
-    random = np.random.default_rng(disturbance.seed)
-    page_ns = timing_of(tiers).move_ns_per_byte * profile.page_bytes
-    page_ns /= 1 - disturbance.interference
-
-    before = _world_of(policy_by_name("first-touch"), profile, tiers, budget_bytes, page_ns)
-    before.begin()
-    early = [
-        before.step(_factors(profile, disturbance, random))
-        for _ in range(WARM_UP_STEPS + PROFILE_STEPS)
-    ]
-    managed = _world_of(policy, profile, tiers, budget_bytes, page_ns, plan)
-    managed.begin(before.world)
-    steps: list[Step] = []
-    peak_pages = managed.world.fast_pages
-    seen: dict[bytes, int] = {}
-    first = None
-    while len(steps) < steps_max:
-        if not disturbance.noise:
-            state = managed.world.state()
-            first = seen.setdefault(state, len(steps))
-            if first < len(steps):
-                break
-            first = None
-        steps.append(managed.step(_factors(profile, disturbance, random)))
-        peak_pages = max(peak_pages, steps[-1].counts.peak_pages)
-    steady = steps[len(steps) // 2 if first is None else first :]
-    settling = len(steps) - len(steady)
-    timing = timing_of(tiers)
+    training = _Training(
+        profile, policy, plan, tiers, budget_bytes, disturbance or Disturbance(), steps_max
+    )
+    early, before = training.by_first_touch()
+    if isinstance(policy, Hardware):
+        passed = training.in_hardware(policy)
+    elif isinstance(policy, Reactive):
+        tried = [training.under_plan(before, r, words) for words, r in policy.reactors(profile)]
+        passed = min(tried, key=lambda one: one.step_ns)
+    else:
+        passed = training.under_plan(before, None, "")
+    steady, timing = passed.steady, timing_of(tiers)
+    settling = passed.steps[: len(passed.steps) - len(steady)]
+    page = profile.page_bytes
+    all_slow = timing.stretch_ns(profile, np.ones(len(profile.accesses)))
     return Outcome(
         policy=plan.policy,
-        kind="software",
+        kind="hardware" if isinstance(policy, Hardware) else "software",
         budget_bytes=budget_bytes,
-        step_seconds=fmean(step.ns for step in steady) / 1e9,
+        step_seconds=passed.step_ns / 1e9,
         fast_only_seconds=float(profile.stretches["time_ns"].sum()) / 1e9,
-        slow_only_seconds=float(
-            timing.stretch_ns(profile, np.ones(len(profile.accesses))).sum() / 1e9
-        ),
+        slow_only_seconds=float(all_slow.sum()) / 1e9,
         plan_seconds=plan_s,
         stall_seconds=fmean(step.counts.stall_ns for step in steady) / 1e9,
-        bytes_promoted=fmean(s.counts.promoted_pages for s in steady) * profile.page_bytes,
-        bytes_demoted=fmean(s.counts.demoted_pages for s in steady) * profile.page_bytes,
-        late_moves=fmean(s.counts.late_moves for s in steady),
-        peak_fast_bytes=peak_pages * profile.page_bytes,
-        steps=len(steps),
-        repeats=first is not None,
+        bytes_promoted=fmean(step.counts.promoted_pages for step in steady) * page,
+        bytes_demoted=fmean(step.counts.demoted_pages for step in steady) * page,
+        late_moves=fmean(step.counts.late_moves for step in steady),
+        peak_fast_bytes=max(step.counts.peak_pages for step in passed.steps) * page,
+        steps=len(passed.steps),
+        repeats=passed.first is not None,
         phases=(
             _phase("warm-up", early[:WARM_UP_STEPS]),
             _phase("profile", early[WARM_UP_STEPS:]),
-            _phase("settling", steps[:settling]),
+            _phase("settling", settling),
             _phase("steady", steady),
         ),
         predicted_seconds=plan.predicted.step_ns / 1e9,
-        notes=plan.notes,
+        notes=(*plan.notes, *([passed.words] if passed.words else [])),
     )
 
 
@@ -180,33 +269,6 @@ def _check(profile: Profile, budget_bytes: int) -> None:
         raise SentinelError(
             "failed", "the trace holds no accesses, or no times", "record another one"
         )
-
-
-def _world_of(
-    policy: Policy,
-    profile: Profile,
-    tiers: Tiers,
-    budget_bytes: int,
-    page_ns: float,
-    plan: Plan | None = None,
-) -> Replay:
-    plan = plan or policy.plan(profile, tiers, budget_bytes)
-    # A layout that keeps to no budget and asks for fast memory is there to say what no limit would
-    # do.
-    endless = not policy.charges_budget and plan.layout.heap_tier == 0
-    made = scripts(plan, profile, timing_of(tiers))
-    capacity = None if endless else budget_bytes // profile.page_bytes
-    return Replay(made, World(made.cells, capacity, page_ns))
-
-
-def _factors(
-    profile: Profile, disturbance: Disturbance, random: np.random.Generator
-) -> Floats | None:
-    if not disturbance.noise:
-        return None
-    drawn = random.normal(1.0, disturbance.noise, profile.stretch_count)
-    factors: Floats = np.maximum(drawn, NOISE_MIN)
-    return factors
 
 
 def _phase(name: str, steps: Sequence[Step]) -> tuple[str, int, float]:

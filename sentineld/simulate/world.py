@@ -24,7 +24,7 @@ NEVER = 1 << 60
 @dataclass(eq=False)
 class Item:
     """Moves of the cells [low, high) to a tier. due, deadline, expiry: boundaries since the first.
-    planned: late ones count."""
+    planned: late ones count. left: pages that may still be moved."""
 
     low: int
     high: int
@@ -33,6 +33,7 @@ class Item:
     deadline: int
     expiry: int
     planned: bool
+    left: int = NEVER
     late: bool = False
 
 
@@ -126,6 +127,11 @@ class World:
         self.promotions.append(item)
         self.promotions.sort(key=attrgetter("deadline"))
 
+    def wish(self, items: list[Item]) -> None:
+        """Queue these alone, in their order: whatever was to be moved is forgotten."""
+        self.demotions = [item for item in items if item.tier]
+        self.promotions = [item for item in items if not item.tier]
+
     def run(self, until_ns: float) -> None:
         """Let the mover work until then; the clock goes there."""
         at_ns = self.now_ns
@@ -197,9 +203,9 @@ class World:
         while self.demotions:
             item = self.demotions[0]
             there = np.flatnonzero(self.fast[item.low : item.high])
-            if len(there):
+            if len(there) and item.left > 0:
                 cell = item.low + int(there[0])
-                return item, cell, int(self.fast[cell])
+                return item, cell, min(int(self.fast[cell]), item.left)
             self.demotions.pop(0)
         while self.promotions:
             item = self.promotions[0]
@@ -207,12 +213,12 @@ class World:
                 self._give_up(self.promotions.pop(0))
                 continue
             there = np.flatnonzero(self.slow[item.low : item.high])
-            if len(there):
+            if len(there) and item.left > 0:
                 room = self.room()
                 if room <= 0:
                     return None
                 cell = item.low + int(there[0])
-                return item, cell, min(int(self.slow[cell]), room)
+                return item, cell, min(int(self.slow[cell]), room, item.left)
             self.promotions.pop(0)
         return None
 
@@ -226,6 +232,7 @@ class World:
         self.fast[cell] += pages if up else -pages
         self.slow[cell] -= pages if up else -pages
         self.fast_pages += pages if up else -pages
+        item.left -= pages
         if up:
             self.counts.promoted_pages += pages
         else:

@@ -186,9 +186,10 @@ def test_first_touch_leaves_placement_to_the_kernel(training: Profile) -> None:
 
 
 def test_policies_by_name() -> None:
-    assert names() == ["fast-only", "first-touch", "sentinel", "slow-only"]
+    assert set(names()) >= {"fast-only", "first-touch", "sentinel", "slow-only"}
+    assert names() == sorted(names())
     check_name("sentinel")
     with pytest.raises(SentinelError, match="'sentinal'") as error:
         policy("sentinal")
     assert error.value.code == "unknown-policy"
-    assert error.value.hint == "did you mean sentinel?"
+    assert error.value.hint.startswith("did you mean sentinel")

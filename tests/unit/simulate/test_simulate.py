@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from sentineld.errors import SentinelError
 from sentineld.plan.fluid import bound_seconds
-from sentineld.plan.registry import names, policy
+from sentineld.plan.policy import Hardware, Reactive
+from sentineld.plan.registry import managing_policy, names, policy
 from sentineld.presets import preset_tiers
 from sentineld.profile.model import Profile
 from sentineld.simulate.simulate import Disturbance, simulate
@@ -19,6 +20,7 @@ from tests.unit.trainer import MIB, PAGE
 from tests.unit.workloads import Network, profiled
 
 NETWORK = Network(blocks=4, weight_bytes=MIB // 4, activation_bytes=MIB // 2, bytes_per_s=4e9)
+SOFTWARE = [name for name in names() if not isinstance(policy(name), Hardware)]
 CUTS = tuple(range(4, 60, 4))
 
 
@@ -41,7 +43,7 @@ def test_all_slow_pays_for_every_access(training: Profile) -> None:
 
 
 def test_on_two_tiers_alike_nothing_costs_but_waits(training: Profile) -> None:
-    for name in names():
+    for name in set(SOFTWARE) - {"g10"}:  # infeasible as published here
         tiers = preset_tiers("dram", 12)
         found = simulate(training, policy(name), tiers, training.peak_bytes // 3)
         waited = found.fast_only_seconds + found.stall_seconds
@@ -109,9 +111,42 @@ def test_what_can_t_be_simulated_is_refused(training: Profile) -> None:
         Disturbance(interference=1.0)
 
 
+@pytest.mark.parametrize("name", ["ial", "tpp", "memtis"])
+def test_what_reacts_is_no_slower_than_first_touch(training: Profile, name: str) -> None:
+    # The sweep holds intervals that are too long for anything to happen in.
+    tiers, budget = preset_tiers("cxl", 12), training.peak_bytes // 3
+    found = simulate(training, policy(name), tiers, budget, steps_max=60)
+    still = simulate(training, policy("first-touch"), tiers, budget)
+    assert found.step_seconds <= still.step_seconds * (1 + 1e-9)
+    assert found.peak_fast_bytes <= budget
+    assert any("interval of" in note for note in found.notes)
+
+
+def test_memory_mode_is_hardware(training: Profile) -> None:
+    tiers = preset_tiers("cxl", 12)
+    found, large = (
+        simulate(training, policy("memory-mode"), tiers, size)
+        for size in (training.peak_bytes // 3, 4 * training.peak_bytes)
+    )
+    assert found.kind == "hardware"
+    # Once everything is in the cache, nothing is filled any more.
+    assert large.step_seconds == pytest.approx(large.fast_only_seconds)
+    assert found.step_seconds > found.fast_only_seconds
+    assert found.bytes_promoted > 0
+
+
+def test_what_only_the_simulator_can_do_manages_nobody() -> None:
+    for name in names():
+        if isinstance(policy(name), Reactive | Hardware):
+            with pytest.raises(SentinelError, match="simulator only"):
+                managing_policy(name)
+        else:
+            assert managing_policy(name).name == name
+
+
 @settings(max_examples=25)
 @given(
-    st.sampled_from([name for name in names() if name != "fast-only"]),
+    st.sampled_from([name for name in SOFTWARE if name != "fast-only"]),
     st.integers(1, 4),
     st.integers(16, 80),
     st.integers(16, 80),
@@ -140,7 +175,7 @@ def test_no_policy_is_faster_than_the_bound_or_passes_its_memory(
     tiers, budget = preset_tiers(preset, threads), int(profile.peak_bytes * share)
     disturbance = Disturbance(interference=interference)
     try:
-        found = simulate(profile, policy(name), tiers, budget, disturbance)
+        found = simulate(profile, policy(name), tiers, budget, disturbance, 30)
     except SentinelError as error:
         if "infeasible" not in error.message:
             raise
