@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from sentineld.errors import SentinelError
 from sentineld.plan.items import Floats, Integers, lifetimes, tensor_pages
+from sentineld.plan.solver import quiet_solver
 from sentineld.profile.model import Kind, Profile
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
@@ -171,13 +172,14 @@ def _solve(
     size = fluids.pages[group]
     upper = np.concatenate([size, size[moves], np.full(count, np.inf)])
     goal = np.concatenate([np.zeros(total + moving), np.ones(count)])
-    answer = linprog(
-        goal,
-        A_ub=matrix,
-        b_ub=limits,
-        bounds=np.column_stack([np.zeros(many), upper]),
-        method=__import__("os").environ.get("LPM", "highs"),
-    )
+    with quiet_solver():
+        answer = linprog(
+            goal,
+            A_ub=matrix,
+            b_ub=limits,
+            bounds=np.column_stack([np.zeros(many), upper]),
+            method=__import__("os").environ.get("LPM", "highs"),
+        )
     if answer.status != 0:
         raise SentinelError(
             "failed", f"the bound's linear program was not solved: {answer.message}", ""

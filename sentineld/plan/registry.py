@@ -21,6 +21,7 @@ _MODULES = (
     "sentineld.plan.rivals.tpp",
     "sentineld.plan.rivals.memtis",
     "sentineld.plan.rivals.g10",
+    "sentineld.plan.rivals.capuchin",
 )
 _POLICIES: dict[str, Policy] = {}
 

@@ -62,7 +62,7 @@ class G10:
         ).astype(np.float64)
         best: Plan | None = None
         for delta in DELTAS:
-            book = open_book(profile, tiers, budget_bytes)
+            book = open_book(profile, tiers, budget_bytes, self.accesses_slow)
             relieve(book, tiers, delta)
             notes = [f"{len(book.swaps)} gaps used; slack of {delta:g} transfers"]
             if book.over.any():

@@ -22,6 +22,7 @@ from sentineld.plan.packing import alive_together
 from sentineld.plan.registry import register
 from sentineld.plan.relax import Mask
 from sentineld.plan.rivals.fixed import fixed_pages, fixed_plan, lasting, transient
+from sentineld.plan.solver import quiet_solver
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
@@ -84,13 +85,14 @@ def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Int
         return born_fast, lasting_fast
     size = pages[rows].astype(np.float64)
     crowds = _crowds(profile, rows)
-    found = milp(
-        -gain[rows] / gain[rows].max(),
-        integrality=moves[rows].astype(np.int64),
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(csr_matrix(crowds * size), -np.inf, float(room)),
-        options={"mip_rel_gap": GAP, "time_limit": TIME_LIMIT_S},
-    )
+    with quiet_solver():
+        found = milp(
+            -gain[rows] / gain[rows].max(),
+            integrality=moves[rows].astype(np.int64),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(csr_matrix(crowds * size), -np.inf, float(room)),
+            options={"mip_rel_gap": GAP, "time_limit": TIME_LIMIT_S},
+        )
     if found.x is None:
         raise SentinelError(
             "failed", f"no placement was found: {found.message}", "give it more fast memory"

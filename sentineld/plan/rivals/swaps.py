@@ -35,6 +35,9 @@ GAP_MIN = 3
 """Stretches from use to use: one to go out, one to come back, and between them one at least in
 which the room is free."""
 
+POOL_SHARE = 0.5
+"""Of the budget, for a pool that has to be cut down: what moves needs room, too."""
+
 PART_PAGES_MIN = 16
 """A stretch that has bandwidth left for less than this moves nothing of a tensor that is larger."""
 
@@ -170,26 +173,43 @@ class Book:
             self.usage[self.stretch(swap.gap, position)] += sign * (gone - returned)
 
 
-def open_book(profile: Profile, tiers: Tiers, budget_bytes: int) -> Book:
-    """Everything fast, nothing moved. Raises SentinelError if the short-lived tensors' pool alone
-    is larger than the budget."""
+def open_book(
+    profile: Profile, tiers: Tiers, budget_bytes: int, accesses_slow: bool = False
+) -> Book:
+    """Everything fast, nothing moved.
+
+    Where the short-lived tensors' pool alone is larger than the budget, and slow
+    memory can be accessed, the largest of them are born slow, so that POOL_SHARE of it
+    is enough for the others. Raises SentinelError if it can't.
+    """
     page, limit = profile.page_bytes, budget_bytes // profile.page_bytes
-    pooled = np.flatnonzero(short_lived(profile))
-    pool_pages = area_offsets(profile, pooled, grouped=False)[1] if len(pooled) else 0
-    if pool_pages > limit:
-        raise infeasible(
-            f"short-lived tensors need {format_bytes(pool_pages * page)} of fast memory, and there "
-            f"are {format_bytes(budget_bytes)}"
-        )
     birth, length = lifetimes(profile)
     pages, count = tensor_pages(profile), profile.stretch_count
+    short = np.flatnonzero(short_lived(profile))
+    pooled, pool_pages = short, _packed(profile, short)
+    if pool_pages > limit:
+        if not accesses_slow:
+            raise infeasible(
+                f"short-lived tensors need {format_bytes(pool_pages * page)} of fast memory, and "
+                f"there are {format_bytes(budget_bytes)}"
+            )
+        for largest in np.unique(pages[short])[::-1].tolist():
+            pooled = short[pages[short] < largest]
+            pool_pages = _packed(profile, pooled)
+            if pool_pages <= limit * POOL_SHARE:
+                break
     usage = np.full(count, pool_pages, np.int64)
-    for tensor in np.flatnonzero(_swappable(profile, pooled)).tolist():
+    slow = np.zeros(len(pages), np.bool_)
+    slow[np.setdiff1d(short, pooled)] = True
+    for tensor in np.flatnonzero(_swappable(profile, pooled) & ~slow).tolist():
         usage[(birth[tensor] + np.arange(length[tensor])) % count] += pages[tensor]
     page_ns = timing_of(tiers).move_ns_per_byte * page
     lanes = profile.stretches["time_ns"].astype(np.float64) / page_ns
-    slow = np.zeros(len(pages), np.bool_)
     return Book(profile, limit, usage, lanes, birth, length, slow, pooled, [])
+
+
+def _packed(profile: Profile, tensors: Integers) -> int:
+    return area_offsets(profile, tensors, grouped=False)[1] if len(tensors) else 0
 
 
 def infeasible(what: str) -> SentinelError:
@@ -208,7 +228,7 @@ def gaps(book: Book) -> list[Gap]:
     order = np.lexsort((position, rows["tensor"]))
     tensor, position = rows["tensor"][order].astype(np.int64), position[order]
     found: list[Gap] = []
-    for one in np.flatnonzero(_swappable(profile, book.pooled)).tolist():
+    for one in np.flatnonzero(_swappable(profile, book.pooled) & ~book.slow).tolist():
         low, high = np.searchsorted(tensor, [one, one + 1])
         uses = [at for at in position[low:high].tolist() if at < length[one]]
         if profile.tensors["kind"][one] == Kind.PERSISTENT:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import product
 
 import numpy as np
@@ -16,6 +17,7 @@ from sentineld.plan.registry import policy
 from sentineld.plan.rivals.fixed import fixed_pages
 from sentineld.plan.rivals.interleave import SHARES, interleaved
 from sentineld.plan.rivals.static import best_placement
+from sentineld.plan.solver import quiet_solver
 from sentineld.tiers import Tier, Tiers
 from sentineld.timing import timing_of
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
@@ -72,6 +74,13 @@ def test_static_is_the_best_of_all_placements(gains: list[int], room: int) -> No
         best = max(best, worth)
     assert value <= best + 1e-6
     assert value >= best * (1 - 2e-3) - float((gain / pages).max())
+
+
+def test_what_the_solver_prints_reaches_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+    with quiet_solver():
+        os.write(1, b"HiGHS")
+    print("an answer")
+    assert capfd.readouterr().out == "an answer\n"
 
 
 def test_interleave_takes_turns_by_hand() -> None:

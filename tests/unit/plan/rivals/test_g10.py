@@ -81,3 +81,15 @@ def test_what_has_room_comes_back_earlier() -> None:
     plan = policy("g10").plan(profile, moving(64), BUDGET)
     verify(plan, profile, BUDGET)
     assert [int(move["boundary"]) for move in plan.moves] == [1, 4]
+
+
+def test_short_lived_tensors_that_do_not_fit() -> None:
+    # 64 and 16 pages live in stretch 1 only, 32 for good: the pool takes 80 of 72.
+    profile = lap(3, Lives(64, (1,), (1, 1)), Lives(16, (1,), (1, 1)), Lives(32, (0, 2)))
+    with pytest.raises(SentinelError, match=r"short-lived tensors need 320.0 KiB"):
+        policy("g10").plan(profile, moving(64), 72 * PAGE)
+    plan = policy("g10+slow").plan(profile, moving(64), 72 * PAGE)
+    verify(plan, profile, 72 * PAGE)
+    regions = {region.name: region.bytes // PAGE for region in plan.layout.regions}
+    assert regions == {"pool": 16, "slow-born": 64}
+    assert plan.predicted.step_ns == pytest.approx(1e9 * (3 + SLOW_S), abs=2)
