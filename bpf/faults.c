@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* exceptions:page_fault_user: TP_PROTO(unsigned long address, struct pt_regs *, unsigned long error_code) */
+/*
+ * Page faults of watched processes: counts, and a record of each where asked.
+ *
+ * exceptions:page_fault_user and page_fault_kernel tell that a fault begins:
+ * TP_PROTO(unsigned long address, struct pt_regs *, unsigned long error_code).
+ * What the kernel then finds is told by functions that it calls in the same
+ * fault; it makes a count and a record of its own, with the page's address.
+ */
 
 /* bits of the x86 page-fault error code, arch/x86/include/asm/trap_pf.h */
 #define PF_PROTECTION (1u << 0)
@@ -17,36 +24,78 @@ struct fault {
 
 BPF_RINGBUF_OUTPUT(faults, FAULT_RING_PAGES);
 
-int on_page_fault(struct bpf_raw_tracepoint_args *ctx)
+/*
+ * Whose faults are recorded, and how many processes these are: reading the
+ * number costs nearly nothing, so that counting alone stays cheap.
+ */
+BPF_HASH(recorded, u32, u32, 1024);
+BPF_ARRAY(recorded_number, u32, 1);
+
+static inline void note_fault(u32 pid, u64 address, u32 kind, u32 write)
 {
-	u32 pid = bpf_get_current_pid_tgid() >> 32;
 	struct watch *watch = watched.lookup(&pid);
 	struct fault *fault;
-	u32 error, kind;
+	u32 *number, zero = 0;
 
 	if (!watch)
-		return 0;
-	error = ctx->args[2];
+		return;
+	__sync_fetch_and_add(&watch->faults[kind & (FAULT_KINDS - 1)], 1);
+	number = recorded_number.lookup(&zero);
+	if (!number || !*number || !recorded.lookup(&pid))
+		return;
+	fault = faults.ringbuf_reserve(sizeof(*fault));
+	if (!fault) {
+		count_drops(DROP_FAULT, 1);
+		return;
+	}
+	fault->time_ns = bpf_ktime_get_ns();
+	fault->address = address;
+	fault->pid = pid;
+	fault->kind = kind;
+	fault->write = write;
+	fault->reserved = 0;
+	/* the daemon drains at its own pace: waking it costs the training process time */
+	faults.ringbuf_submit(fault, BPF_RB_NO_WAKEUP);
+}
+
+int on_page_fault(struct bpf_raw_tracepoint_args *ctx)
+{
+	u32 error = ctx->args[2];
+	u32 kind;
+
 	if (error & PF_INSTRUCTION)
 		kind = FAULT_INSTRUCTION;
 	else
 		kind = (error & PF_PROTECTION ? FAULT_PROTECTION_READ : FAULT_MISSING_READ) +
 		       (error & PF_WRITE ? 1 : 0);
-	__sync_fetch_and_add(&watch->faults[kind & (FAULT_KINDS - 1)], 1);
-	if (!(watch->flags & WATCH_RECORD))
+	note_fault(bpf_get_current_pid_tgid() >> 32, ctx->args[0], kind, error & PF_WRITE ? 1 : 0);
+	return 0;
+}
+
+/* mpol_misplaced(folio, fault, address): asked once in each NUMA hint fault */
+int on_hint_fault(struct bpf_raw_tracepoint_args *ctx)
+{
+	note_fault(bpf_get_current_pid_tgid() >> 32, ctx->args[2], FAULT_HINT, 0);
+	return 0;
+}
+
+#define VM_FAULT_MAJOR 0x4 /* linux/mm_types.h */
+
+/* vm_fault_t do_swap_page(struct vm_fault *): the page has left memory, or moves */
+int on_swap_page(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 fault = ctx->args[0], address = 0;
+
+	if (!(ctx->args[1] & VM_FAULT_MAJOR))
 		return 0;
-	fault = faults.ringbuf_reserve(sizeof(*fault));
-	if (!fault) {
-		count_drop(DROP_FAULT);
-		return 0;
-	}
-	fault->time_ns = bpf_ktime_get_ns();
-	fault->address = ctx->args[0];
-	fault->pid = pid;
-	fault->kind = kind;
-	fault->write = error & PF_WRITE ? 1 : 0;
-	fault->reserved = 0;
-	/* the daemon drains at its own pace: waking it costs the training process time */
-	faults.ringbuf_submit(fault, BPF_RB_NO_WAKEUP);
+	bpf_probe_read_kernel(&address, sizeof(address), (void *)(fault + VM_FAULT_ADDRESS));
+	note_fault(bpf_get_current_pid_tgid() >> 32, address, FAULT_MAJOR, 0);
+	return 0;
+}
+
+/* migration_entry_wait(mm, pmd, address): the fault waits for a page that somebody moves */
+int on_page_in_motion(struct bpf_raw_tracepoint_args *ctx)
+{
+	note_fault(bpf_get_current_pid_tgid() >> 32, ctx->args[2], FAULT_IN_MOTION, 0);
 	return 0;
 }

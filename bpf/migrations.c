@@ -43,8 +43,9 @@ int on_migrate_pages(struct bpf_raw_tracepoint_args *ctx)
 	struct migration empty = {};
 	struct migration *row;
 
+	end_move();
 	if (reason >= MIGRATE_REASONS || mode >= MIGRATE_MODES) {
-		count_drop(DROP_MIGRATION);
+		count_drops(DROP_MIGRATION, 1);
 		return 0;
 	}
 	row = migrations.lookup(&reason);

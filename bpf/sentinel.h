@@ -4,12 +4,10 @@
  *
  * The loader joins this file and the programs' files into one text for bcc,
  * because bcc rewrites map accesses only in the file that it is given. The
- * layouts are those of sentineld/observe/ebpf_model.py; only the few kernel
- * declarations needed stand here, since headers are most of the compile time.
+ * layouts are those of sentineld/observe/ebpf_model.py. Headers are most of the
+ * compile time, so the few places in the kernel's structures come as numbers
+ * from the kernel's own type information (sentineld/observe/ebpf_kernel.py).
  */
-
-/* watch.flags */
-#define WATCH_RECORD (1u << 0) /* ring records of page faults, not counts alone */
 
 enum fault_kind {
 	FAULT_MISSING_READ,
@@ -17,12 +15,16 @@ enum fault_kind {
 	FAULT_PROTECTION_READ,
 	FAULT_PROTECTION_WRITE,
 	FAULT_INSTRUCTION,
-	FAULT_KINDS = 8, /* a power of two, so that a mask bounds the index */
+	/* what the kernel found in a fault, which is one of the above as well */
+	FAULT_MAJOR,
+	FAULT_HINT,
+	FAULT_IN_MOTION,
+	FAULT_KINDS, /* a power of two, so that a mask bounds the index */
 };
 
 struct watch {
-	u32 flags;
 	u32 epoch; /* of the latest access of sentinel:page_access */
+	u32 reserved;
 	u64 faults[FAULT_KINDS];
 	u64 accesses;
 	u64 access_writes;
@@ -34,15 +36,16 @@ BPF_HASH(watched, u32, struct watch, 1024);
 enum drop {
 	DROP_FAULT, /* ring records that found no room */
 	DROP_MIGRATION, /* calls with a mode or reason out of bounds */
+	DROP_DISTURBANCE, /* pages whose row found no room */
 	DROPS,
 };
 
 BPF_ARRAY(drops, u64, DROPS);
 
-static inline void count_drop(u32 drop)
+static inline void count_drops(u32 drop, u64 number)
 {
 	u64 *count = drops.lookup(&drop);
 
 	if (count)
-		__sync_fetch_and_add(count, 1);
+		__sync_fetch_and_add(count, number);
 }

@@ -112,6 +112,19 @@ ROWS: dict[str, tuple[Graph, ...]] = {
                 ),
             ),
         ),
+        Graph(
+            "Moved by others",
+            "Pages of each session that others moved or took; sentinelctl status names them.",
+            "short",
+            (
+                (
+                    "sum by (session, reason) ("
+                    + _rate("sentineld_disturbed_pages_total", SESSION + ', result="moved"')
+                    + ")",
+                    "{{session}} {{reason}}",
+                ),
+            ),
+        ),
     ),
     "Training": (
         Graph(

@@ -13,8 +13,7 @@ from sentineld.config import Config
 from sentineld.errors import SentinelError
 from sentineld.migrate.calibrate import measure_bytes_per_s
 from sentineld.observe.backends import Verdict, survey
-from sentineld.observe.ebpf import EbpfProbes
-from sentineld.observe.ebpf_model import EbpfCounters
+from sentineld.observe.probing import Probing
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
 from sentineld.tiers import Tiers, discover
 from sentineld.units import FastBudget, format_bytes
@@ -34,10 +33,7 @@ class Machine:
         self.config = config
         self.tiers = tiers
         self._problems = problems
-        self._probes: EbpfProbes | None = None
-        self._probes_lock = threading.Lock()
-        self._watched: set[int] = set()
-        self._closed = False
+        self.probing = Probing()
         self._processes = ProcessWatcher(lambda event: self.on_process(event))
         self.on_process: Callable[[ProcessEvent], None] = lambda _: None
         """Called from the watcher's threads for each event of a watched process's tree."""
@@ -59,9 +55,7 @@ class Machine:
         # Both take seconds in an emulated guest, and sessions can begin without them.
         threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
         if config.ebpf == "required":
-            machine._load_probes()
-            if machine._probes is None:
-                raise problems[-1]
+            machine.probing.load(EBPF_START_TIMEOUT_S)
         elif config.ebpf == "auto":
             threading.Thread(target=machine._load_probes, name="ebpf", daemon=True).start()
         return machine
@@ -72,48 +66,26 @@ class Machine:
             log.info("%s", self._processes.note)
 
     def _load_probes(self) -> None:
-        probes = EbpfProbes()
         try:
-            probes.start(EBPF_START_TIMEOUT_S)
+            self.probing.load(EBPF_START_TIMEOUT_S)
         except SentinelError as error:
             self._problems.append(error)
             log.warning("no eBPF probes: %s", error)
-            return
-        with self._probes_lock:
-            if self._closed:
-                probes.close()
-                return
-            for pid in self._watched:
-                probes.watch(pid, record=False)
-            self._probes = probes
-        log.info("eBPF probes attached")
-        for note in probes.notes:
-            log.info("eBPF: %s", note)
 
     def watch(self, pid: int) -> None:
-        """Follow a process's tree, count its page faults and migrations (also once probes come)."""
+        """Follow a process's tree, count its page faults and what others do with its pages (also
+        once probes come)."""
         self._processes.track(pid)
-        with self._probes_lock:
-            self._watched.add(pid)
-            if self._probes is not None:
-                self._probes.watch(pid, record=False)
+        self.probing.watch(pid)
 
     def unwatch(self, pid: int) -> None:
         """Forget a process."""
         self._processes.untrack(pid)
-        with self._probes_lock:
-            if pid in self._watched and self._probes is not None:
-                self._probes.unwatch(pid)
-            self._watched.discard(pid)
+        self.probing.unwatch(pid)
 
     def tree(self, pid: int) -> list[int]:
         """A watched process and its descendants, such as data-loader workers."""
         return self._processes.processes(pid)
-
-    def ebpf_counters(self) -> EbpfCounters | None:
-        """The probes' counters, or None without probes."""
-        with self._probes_lock:
-            return self._probes.counters() if self._probes is not None else None
 
     def require(self, fast: FastBudget) -> None:
         """Check that a session with this budget can be managed here. Raises SentinelError."""
@@ -140,6 +112,7 @@ class Machine:
             "tiers": [asdict(tier) for tier in self.tiers.tiers] if self.tiers else [],
             "migration_bytes_per_s": self.tiers.migration_bytes_per_s if self.tiers else 0,
             "problems": [str(problem) for problem in self._problems],
+            "ebpf_notes": self.probing.notes(),
             "features": self.features(),
             "backends": [verdict.to_json() for verdict in survey()],
         }
@@ -152,18 +125,14 @@ class Machine:
         """Which ways of observing work here."""
         return {
             "tiers": self.tiers is not None,
-            "ebpf": self._probes is not None,
+            "ebpf": self.probing.running,
             **{verdict.backend.name: verdict.problem is None for verdict in survey()},
         }
 
     def close(self) -> None:
         """Detach the probes and follow no process any more."""
         self._processes.close()
-        with self._probes_lock:
-            self._closed = True
-            if self._probes is not None:
-                self._probes.close()
-                self._probes = None
+        self.probing.close()
 
 
 def _overrides(config: Config) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class SessionSnapshot:
     page_faults: Mapping[str, int] = field(default_factory=dict)  # by kind; eBPF
     page_accesses: Mapping[str, int] = field(default_factory=dict)
     """Accesses to armed pages by who counted them: module, tracepoint."""
+    disturbed_pages: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Pages by (reason, result) that others than the daemon moved or took; eBPF."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +295,7 @@ METRICS: tuple[MetricSpec, ...] = (
     _session_by(
         "sentineld_page_faults_total",
         "counter",
-        "Page faults of the process in user mode (eBPF).",
+        "Page faults of the process, by how they began or what the kernel found in them (eBPF).",
         ("kind",),
         lambda s: _keyed(s.page_faults),
     ),
@@ -303,6 +305,13 @@ METRICS: tuple[MetricSpec, ...] = (
         "Accesses to armed pages, by who counted them; the two should agree.",
         ("source",),
         lambda s: _keyed(s.page_accesses),
+    ),
+    _session_by(
+        "sentineld_disturbed_pages_total",
+        "counter",
+        "Pages of the process that others than the daemon moved or took away, by why (eBPF).",
+        ("reason", "result"),
+        lambda s: s.disturbed_pages.items(),
     ),
 )
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from sentineld import __version__
+from sentineld.disturbances import by_reason
 from sentineld.machine import Machine
 from sentineld.metrics import DaemonSnapshot, SessionSnapshot
 from sentineld.observe.ebpf_model import EbpfCounters
@@ -13,7 +14,7 @@ from sentineld.sessions import Sessions
 
 def take_snapshot(machine: Machine, sessions: Sessions) -> DaemonSnapshot:
     """The daemon now. Called from the metrics server's threads."""
-    counters = machine.ebpf_counters()
+    counters = machine.probing.counters()
     return DaemonSnapshot(
         version=__version__,
         heartbeat_s=sessions.beat_s,
@@ -38,6 +39,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
     managed, profile, totals = session.managed, session.profile, session.totals()
     faults = counters["faults"].get(session.link.pid, {}) if counters else {}
     seen = counters["accesses"].get(session.link.pid) if counters else None
+    disturbances = counters["disturbances"].get(session.link.pid, []) if counters else []
     page_accesses = {"module": totals.samples}
     if seen is not None:
         page_accesses["tracepoint"] = seen["accesses"]
@@ -64,4 +66,5 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
         plan_duration_s=session.plan_duration_s,
         page_faults=faults,
         page_accesses=page_accesses,
+        disturbed_pages=by_reason(disturbances),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sentineld.disturbances import in_words
 from sentineld.plan.child import bound_in_child
 from sentineld.plan.explain import plan_json, plan_text, tensors_json
 from sentineld.session import Session
@@ -14,6 +15,7 @@ def describe(session: Session) -> dict[str, Any]:
     """The session for `sentinelctl status`."""
     words = session.link.segment.words()
     goal, managed, meter = session.goal, session.managed, session.last_meter
+    disturbances = session.machine.probing.disturbances(session.link.pid)
     return {
         "pid": session.link.pid,
         "uid": session.link.uid,
@@ -36,6 +38,8 @@ def describe(session: Session) -> dict[str, Any]:
         "barrier_wait_ns": words.barrier_wait_ns,
         "fast_share": meter.fast_share if meter else None,
         "predicted_fast_share": managed.plan.predicted.fast_share if managed else None,
+        "disturbances": disturbances,
+        "disturbed": in_words(disturbances),
     }
 
 

@@ -48,6 +48,9 @@ def status(daemon: Daemon, as_json: bool) -> None:
             for session in answer["sessions"]
         ],
     )
+    for session in answer["sessions"]:
+        if session["disturbed"]:
+            click.echo(f"warning: process {session['pid']}: {session['disturbed']}")
 
 
 @click.command()

@@ -27,6 +27,9 @@ _RAW_TRACEPOINT_OPEN = 17
 _MAP_LOOKUP_BATCH = 24
 
 _PROG_TYPE_RAW_TRACEPOINT = 17
+_PROG_TYPE_TRACING = 26
+_TRACE_FENTRY = 24
+_TRACE_FEXIT = 25
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -64,6 +67,17 @@ class _ProgramAttr(ctypes.Structure):
         ("log_buf", ctypes.c_uint64),
         ("kern_version", ctypes.c_uint32),
         ("prog_flags", ctypes.c_uint32),
+        ("prog_name", ctypes.c_char * 16),
+        ("prog_ifindex", ctypes.c_uint32),
+        ("expected_attach_type", ctypes.c_uint32),
+        ("prog_btf_fd", ctypes.c_uint32),
+        ("func_info_rec_size", ctypes.c_uint32),
+        ("func_info", ctypes.c_uint64),
+        ("func_info_cnt", ctypes.c_uint32),
+        ("line_info_rec_size", ctypes.c_uint32),
+        ("line_info", ctypes.c_uint64),
+        ("line_info_cnt", ctypes.c_uint32),
+        ("attach_btf_id", ctypes.c_uint32),
     )
 
 
@@ -116,6 +130,30 @@ def check_permitted() -> None:
         license=ctypes.addressof(licence),
     )
     os.close(_bpf(_PROG_LOAD, attr))
+
+
+def load_traced(instructions: bytes, function_id: int, returns: bool) -> int:
+    """Load a program for a kernel function's begin or, with returns, its end; the program's fd.
+
+    function_id: of the function in the kernel's BTF. Raises OSError: EINVAL also
+    where the kernel can't trace the function.
+    """
+    code = ctypes.create_string_buffer(instructions, len(instructions))
+    licence = ctypes.create_string_buffer(b"GPL")
+    attr = _ProgramAttr(
+        prog_type=_PROG_TYPE_TRACING,
+        insn_cnt=len(instructions) // 8,
+        insns=ctypes.addressof(code),
+        license=ctypes.addressof(licence),
+        expected_attach_type=_TRACE_FEXIT if returns else _TRACE_FENTRY,
+        attach_btf_id=function_id,
+    )
+    return _bpf(_PROG_LOAD, attr)
+
+
+def attach_traced(program_fd: int) -> int:
+    """Attach what load_traced() made and return the link's fd: it runs until that is closed."""
+    return _bpf(_RAW_TRACEPOINT_OPEN, _RawTracepointAttr(name=0, prog_fd=program_fd))
 
 
 def attach_raw_tracepoint(name: str, program_fd: int) -> int:

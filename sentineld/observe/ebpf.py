@@ -28,15 +28,21 @@ from sentineld.errors import SentinelError
 from sentineld.observe import bpfmap
 from sentineld.observe.bpfmap import BpfMap
 from sentineld.observe.ebpf_model import (
+    DEEDS,
+    DISTURBANCE_DTYPE,
+    DISTURBANCE_KEY_DTYPE,
     DROP_DTYPE,
     DROPS,
     FAULT_DTYPE,
     FAULT_KINDS,
     MIGRATION_DTYPE,
     MIGRATION_KEY_DTYPE,
+    NO_NODE,
+    PROGRAMS,
     WATCH_DTYPE,
-    WATCH_RECORD,
+    WHILE_WATCHED,
     AccessCounts,
+    Disturbance,
     EbpfCounters,
     MigrationCounts,
     MoverCounts,
@@ -55,11 +61,15 @@ _MAP_TYPES: dict[str, tuple[npt.DTypeLike, npt.DTypeLike]] = {
     "migrations": ("<u4", MIGRATION_DTYPE),
     "migrations_by": (MIGRATION_KEY_DTYPE, MIGRATION_DTYPE),
     "drops": ("<u4", DROP_DTYPE),
+    "disturbances": (DISTURBANCE_KEY_DTYPE, DISTURBANCE_DTYPE),
+    "recorded": ("<u4", "<u4"),
+    "recorded_number": ("<u4", "<u4"),
 }
 
 
 class EbpfProbes:
-    """Page faults, page migrations and module accesses of watched processes.
+    """Page faults and module accesses of watched processes, who else moves their pages, and all
+    page migrations.
 
     Either `start` in a thread that may wait, or `spawn`, then `poll` when
     `fileno` is readable. watch() may come before the programs are loaded.
@@ -73,8 +83,10 @@ class EbpfProbes:
         self._maps: dict[str, BpfMap] = {}
         self._programs: dict[str, int] = {}
         self._links: dict[str, int] = {}
+        self._ring_fd = -1
         self._ring: RingBuffer | None = None
-        self._watched: dict[int, bool] = {}
+        self._watched: set[int] = set()
+        self._recorded: set[int] = set()
         self._names: dict[str, dict[str, str]] = {}
         self.notes: list[str] = []
         """What does not run and why, one line each, once loaded."""
@@ -82,7 +94,7 @@ class EbpfProbes:
     @property
     def loaded(self) -> bool:
         """Whether the programs run."""
-        return self._ring is not None
+        return bool(self._maps)
 
     def start(self, timeout: float) -> None:
         """Spawn the child and wait for the fds, at most timeout seconds.
@@ -154,64 +166,99 @@ class EbpfProbes:
         """Own the fds, attach the programs and watch what was asked for meanwhile."""
         named = dict(zip([*message["maps"], *message["programs"]], fds, strict=True))
         self._programs = {name: named.pop(name) for name in message["programs"]}
-        ring_fd = named.pop("faults")
+        self._ring_fd = named.pop("faults")
+        self._ring_bytes = message["ring_bytes"]
         self._names = {"mode": message["modes"], "reason": message["reasons"]}
         self.notes = list(message["notes"])
         self._maps = {name: BpfMap(fd, *_MAP_TYPES[name]) for name, fd in named.items()}
-        self._ring = RingBuffer(ring_fd, message["ring_bytes"], FAULT_DTYPE)
-        for tracepoint in self._programs:
-            if tracepoint != "page_access":
-                self._attach(tracepoint)
-        for pid, record in self._watched.items():
-            self._write_watch(pid, record)
+        for name in self._programs:
+            if name not in WHILE_WATCHED:
+                self._attach(name)
+        for pid in self._watched:
+            self._write_watch(pid)
+        for pid in self._recorded:
+            self._write_recorded(pid)
 
-    def _attach(self, tracepoint: str) -> None:
-        """Attach one program; a note where the kernel has no such tracepoint."""
-        if tracepoint in self._links or tracepoint not in self._programs:
+    def _attach(self, name: str) -> None:
+        """Attach one program; a note where the kernel does not let it be."""
+        if name in self._links or name not in self._programs:
             return
         try:
-            link = bpfmap.attach_raw_tracepoint(tracepoint, self._programs[tracepoint])
+            if name in PROGRAMS:
+                link = bpfmap.attach_raw_tracepoint(name, self._programs[name])
+            else:
+                link = bpfmap.attach_traced(self._programs[name])
         except OSError as error:
-            note = f"tracepoint {tracepoint} is not attached: {os.strerror(error.errno or 0)}"
-            if error.errno == errno.ENOENT and tracepoint == "page_access":
+            note = f"{name} is not attached: {os.strerror(error.errno or 0)}"
+            if error.errno == errno.ENOENT and name == "page_access":
                 note = _MODULE_ABSENT
             if note not in self.notes:
                 self.notes.append(note)
             return
-        self._links[tracepoint] = link
-        if tracepoint == "page_access" and _MODULE_ABSENT in self.notes:
+        self._links[name] = link
+        if name == "page_access" and _MODULE_ABSENT in self.notes:
             self.notes.remove(_MODULE_ABSENT)
 
-    def watch(self, pid: int, record: bool = True) -> None:
-        """Count the faults of a process from zero; with record, hand over each one.
+    def watch(self, pid: int) -> None:
+        """Count the faults of a process and what others do with its pages, from zero.
 
         Raises SentinelError "failed" when more than 1024 processes are watched.
         """
-        self._watched[pid] = record
+        self._watched.add(pid)
         if self.loaded:
-            self._write_watch(pid, record)
+            self._write_watch(pid)
 
-    def _write_watch(self, pid: int, record: bool) -> None:
-        row = np.zeros(1, dtype=WATCH_DTYPE)
-        row["flags"] = WATCH_RECORD if record else 0
+    def _write_watch(self, pid: int) -> None:
         try:
-            self._maps["watched"].update(pid, row)
+            self._maps["watched"].update(pid, np.zeros(1, dtype=WATCH_DTYPE))
         except OSError as error:
-            del self._watched[pid]
+            self._watched.discard(pid)
             raise SentinelError("failed", f"cannot watch process {pid}: {error}") from error
-        self._attach("page_access")
+        for name in WHILE_WATCHED:
+            self._attach(name)
 
     def unwatch(self, pid: int) -> None:
         """Stop counting a process and forget its counters."""
-        self._watched.pop(pid, None)
+        self.stop_recording(pid)
+        self._watched.discard(pid)
+        if not self.loaded:
+            return
+        self._maps["watched"].delete(pid)
+        disturbances = self._maps["disturbances"]
+        keys, _ = disturbances.items()
+        for key in keys[keys["owner"] == pid]:
+            disturbances.delete(key)
+        if not self._watched:
+            for name in WHILE_WATCHED:
+                if name in self._links:
+                    os.close(self._links.pop(name))
+
+    def record(self, pid: int) -> None:
+        """Hand over each fault of a watched process, too, from now on; drain() soon and often."""
+        self._recorded.add(pid)
         if self.loaded:
-            self._maps["watched"].delete(pid)
-        if not self._watched and "page_access" in self._links:
-            # a link would keep the module from being unloaded
-            os.close(self._links.pop("page_access"))
+            self._write_recorded(pid)
+
+    def _write_recorded(self, pid: int) -> None:
+        if self._ring is None:
+            self._ring = RingBuffer(os.dup(self._ring_fd), self._ring_bytes, FAULT_DTYPE)
+        self._maps["recorded"].update(pid, np.ones(1, dtype="<u4"))
+        self._maps["recorded_number"].update(0, np.array([len(self._recorded)], dtype="<u4"))
+
+    def stop_recording(self, pid: int) -> None:
+        """Count a process's faults without handing them over; the ring's memory is let go of."""
+        self._recorded.discard(pid)
+        if not self.loaded:
+            return
+        self._maps["recorded"].delete(pid)
+        self._maps["recorded_number"].update(0, np.array([len(self._recorded)], dtype="<u4"))
+        if not self._recorded and self._ring is not None:
+            self._ring.drain()
+            self._ring.close()
+            self._ring = None
 
     def drain(self) -> npt.NDArray[np.void]:
-        """The fault records since the last call, FAULT_DTYPE in order; empty until loaded."""
+        """The fault records since the last call, FAULT_DTYPE; empty while nothing is recorded."""
         if self._ring is None:
             return np.zeros(0, dtype=FAULT_DTYPE)
         return self._ring.drain()
@@ -223,16 +270,17 @@ class EbpfProbes:
             "accesses": {},
             "migrations": {},
             "movers": [],
+            "disturbances": {pid: [] for pid in self._watched},
             "dropped": dict.fromkeys(DROPS, 0),
         }
-        if self._ring is None:
+        if not self.loaded:
             return counters
         for pid in self._watched:
             rows = self._maps["watched"].lookup(pid)
             if rows is None:
                 continue
             faults = rows["faults"][0].tolist()
-            counters["faults"][pid] = dict(zip(FAULT_KINDS, faults, strict=False))
+            counters["faults"][pid] = dict(zip(FAULT_KINDS, faults, strict=True))
             counters["accesses"][pid] = AccessCounts(
                 accesses=int(rows["accesses"][0]),
                 writes=int(rows["access_writes"][0]),
@@ -253,9 +301,27 @@ class EbpfProbes:
             )
             for key, row in zip(keys, rows, strict=True)
         ]
+        keys, rows = self._maps["disturbances"].items()
+        for key, row in zip(keys, rows, strict=True):
+            if key["owner"] in counters["disturbances"]:
+                counters["disturbances"][int(key["owner"])].append(self._disturbance(key, row))
         _, drops = self._maps["drops"].items()
         counters["dropped"] = dict(zip(DROPS, drops.tolist(), strict=True))
         return counters
+
+    def _disturbance(self, key: np.void, row: np.void) -> Disturbance:
+        deed = int(key["deed"])
+        return Disturbance(
+            by=key["comm"].decode(errors="replace"),
+            pid=int(row["mover"]),
+            own=bool(key["own"]),
+            deed=DEEDS[deed] if deed in DEEDS else self._name("reason", key["deed"]),
+            from_node=_node(key["from"]),
+            to_node=_node(key["to"]),
+            pages=int(row["pages"]),
+            kept=int(row["kept"]),
+            last_ns=int(row["last_ns"]),
+        )
 
     def _name(self, field: str, number: np.integer[Any]) -> str:
         """The kernel's name of a migration mode or reason, or the number."""
@@ -292,9 +358,16 @@ class EbpfProbes:
         if self._ring is not None:
             self._ring.close()
             self._ring = None
+        if self._ring_fd >= 0:
+            os.close(self._ring_fd)
+            self._ring_fd = -1
 
 
 def _migration_counts(row: np.void) -> MigrationCounts:
     return MigrationCounts(
         calls=int(row["calls"]), succeeded=int(row["succeeded"]), failed=int(row["failed"])
     )
+
+
+def _node(number: np.integer[Any]) -> int | None:
+    return None if number == NO_NODE else int(number)

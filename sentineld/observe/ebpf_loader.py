@@ -16,7 +16,6 @@ import errno
 import importlib
 import json
 import os
-import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -25,14 +24,19 @@ from typing import Any
 
 from sentineld.errors import SentinelError
 from sentineld.observe import bpfmap
-from sentineld.observe.ebpf_model import MAP_VALUE_BYTES, PROGRAMS
+from sentineld.observe.btf import Btf
+from sentineld.observe.ebpf_kernel import (
+    MigrateFormat,
+    layout_of,
+    migrate_format,
+    parse_migrate_format,
+)
+from sentineld.observe.ebpf_model import MAP_VALUE_BYTES, PROGRAMS, TRACED
 
-SOURCES = ("sentinel.h", "faults.c", "migrations.c", "accesses.c")
+SOURCES = ("sentinel.h", "faults.c", "disturbances.c", "migrations.c", "accesses.c")
 
 BPF_DIRECTORY = Path(__file__).resolve().parents[2] / "bpf"
 """The programs' text lies beside the package, in the source tree and where it is installed."""
-
-TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 
 
 def program_text() -> str:
@@ -92,36 +96,6 @@ def import_bcc() -> Any:
     return bcc
 
 
-def migrate_format() -> str | None:
-    """The running kernel's description of migrate:mm_migrate_pages, or None if not readable."""
-    for root in TRACEFS:
-        try:
-            return (root / "events/migrate/mm_migrate_pages/format").read_text()
-        except OSError:
-            continue
-    return None
-
-
-def parse_migrate_format(text: str) -> dict[str, Any]:
-    """From a tracepoint's format file: the places of mode and reason, and their names.
-
-    The fields stand in the order of the tracepoint's arguments; kernels before
-    6.6 have no large_folio_split among them.
-    """
-    fields = [name for name in re.findall(r"field:[^;]*?(\w+);", text) if "common_" not in name]
-    symbols = re.findall(r"__print_symbolic\(REC->(\w+), (.*?)\)", text)
-    names = {
-        field: dict(re.findall(r'\{\s*(\d+)\s*,\s*"([^"]*)"\s*\}', table))
-        for field, table in symbols
-    }
-    return {
-        "mode_argument": fields.index("mode"),
-        "reason_argument": fields.index("reason"),
-        "modes": names.get("mode", {}),
-        "reasons": names.get("reason", {}),
-    }
-
-
 def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
     """Compile and load everything: the message for the parent and the fds that go with it.
 
@@ -131,19 +105,23 @@ def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
     check_kernel_headers()
     bcc = import_bcc()
     text = program_text()
-    notes = []
     programs = dict(PROGRAMS)
+    layout = layout_of(Btf.of_kernel())
+    notes = list(layout.notes)
+    if not layout.functions:
+        del programs["mm_collapse_huge_page"]
     described = migrate_format()
-    migrate = {"mode_argument": 6, "reason_argument": 7, "modes": {}, "reasons": {}}
+    migrate = MigrateFormat() if described is None else parse_migrate_format(described)
     if described is None:
-        del programs["mm_migrate_pages"]
+        del programs["mm_migrate_pages"], programs["mm_migrate_pages_start"]
         notes.append("tracefs is not readable: page migrations are not counted")
-    else:
-        migrate = parse_migrate_format(described)
     defines = {
+        **layout.defines,
         "FAULT_RING_PAGES": ring_pages,
-        "MIGRATE_MODE_ARG": migrate["mode_argument"],
-        "MIGRATE_REASON_ARG": migrate["reason_argument"],
+        "MIGRATE_MODE_ARG": migrate.mode_argument,
+        "MIGRATE_REASON_ARG": migrate.reason_argument,
+        "MIGRATE_SYSCALL": migrate.syscall_reason,
+        "DAEMON_PID": os.getppid(),
     }
     flags = ["-Wno-everything", *(f"-D{name}={value}" for name, value in defines.items())]
     try:
@@ -155,12 +133,23 @@ def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
         maps = {name: bpf[name].map_fd for name in MAP_VALUE_BYTES}
     except Exception as error:  # bcc raises plain Exception for all that clang and the kernel say
         raise SentinelError("failed", f"bcc cannot load the eBPF programs: {error}") from error
+    for traced in TRACED:
+        number = layout.functions.get(traced.function)
+        if number is None:
+            continue
+        try:
+            loaded[traced.function] = bpfmap.load_traced(
+                bpf.dump_func(traced.program), number, traced.returns
+            )
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            notes.append(f"{traced.tells}: not told, as {traced.function} is not traced: {why}")
     message = {
         "maps": list(maps),
         "programs": list(loaded),
         "ring_bytes": ring_pages * os.sysconf("SC_PAGE_SIZE"),
-        "modes": migrate["modes"],
-        "reasons": migrate["reasons"],
+        "modes": migrate.modes,
+        "reasons": migrate.reasons,
         "notes": notes,
     }
     return message, [*maps.values(), *loaded.values()]

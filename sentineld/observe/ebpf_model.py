@@ -7,7 +7,7 @@ side alone ends in an error and not in wrong figures.
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 
@@ -22,7 +22,8 @@ FAULT_DTYPE = np.dtype(
     ]
 )
 """One page fault in user mode (struct fault): time on CLOCK_MONOTONIC, the
-faulting address in bytes, the process, an index of FAULT_KINDS; 24 bytes."""
+faulting address in bytes, the process, an index of FAULT_KINDS; 24 bytes. Of what
+the kernel finds in a fault, the address is the page's."""
 
 FAULT_KINDS = (
     "missing_read",
@@ -30,15 +31,20 @@ FAULT_KINDS = (
     "protection_read",
     "protection_write",
     "instruction",
+    "major",
+    "hint",
+    "in_motion",
 )
-"""Names of enum fault_kind. An access to an armed page is a protection fault."""
+"""Names of enum fault_kind. The last three say what the kernel found in a fault, which counts as
+one of the others, too: the page was read from swap, was unmapped by NUMA balancing to see who uses
+it, or was just being moved. To the processor, armed pages and those of a hint are missing."""
 
-WATCH_RECORD = 1
+FOUND_KINDS = tuple(map(FAULT_KINDS.index, ("major", "hint", "in_motion")))
 
 WATCH_DTYPE = np.dtype(
     [
-        ("flags", "<u4"),
         ("epoch", "<u4"),
+        ("reserved", "<u4"),
         ("faults", "<u8", (8,)),
         ("accesses", "<u8"),
         ("access_writes", "<u8"),
@@ -54,9 +60,29 @@ MIGRATION_DTYPE = np.dtype(
 MIGRATION_KEY_DTYPE = np.dtype([("pid", "<u4"), ("mode", "<u2"), ("reason", "<u2")])
 """struct migration_key: who moved pages, how and why."""
 
+DISTURBANCE_KEY_DTYPE = np.dtype(
+    [("owner", "<u4"), ("deed", "u1"), ("from", "u1"), ("to", "u1"), ("own", "?"), ("comm", "S16")]
+)
+"""struct disturbance_key: whose pages, what was done to them and by whom; nodes, 255 for none."""
+
+DISTURBANCE_DTYPE = np.dtype(
+    [
+        ("pages", "<u8"),
+        ("kept", "<u8"),
+        ("last_ns", "<u8"),
+        ("mover", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+"""struct disturbance."""
+
+DEEDS = {64: "reclaim", 65: "collapse", 66: "unknown"}
+"""Names of the deeds that are no reason of a migration; those are the kernel's own."""
+NO_NODE = 255
+
 DROP_DTYPE = np.dtype("<u8")
 
-DROPS = ("fault_records", "migration_calls")
+DROPS = ("fault_records", "migration_calls", "disturbed_pages")
 """Names of enum drop."""
 
 MAP_VALUE_BYTES = {
@@ -64,16 +90,48 @@ MAP_VALUE_BYTES = {
     "migrations": MIGRATION_DTYPE.itemsize,
     "migrations_by": MIGRATION_DTYPE.itemsize,
     "drops": DROP_DTYPE.itemsize,
+    "disturbances": DISTURBANCE_DTYPE.itemsize,
+    "recorded": 4,
+    "recorded_number": 4,
     "faults": 0,
 }
 """The maps that the loader hands over, and the bytes of a value in each."""
 
 PROGRAMS = {
     "page_fault_user": "on_page_fault",
-    "mm_migrate_pages": "on_migrate_pages",
+    "page_fault_kernel": "on_page_fault",
     "page_access": "on_page_access",
+    # a move's end first: one that is seen to end only does no harm
+    "mm_migrate_pages": "on_migrate_pages",
+    "mm_migrate_pages_start": "on_migrate_pages_start",
+    "mm_collapse_huge_page": "on_collapse",
 }
-"""The program for each raw tracepoint."""
+"""The program for each raw tracepoint, in the order in which they are attached."""
+
+WHILE_WATCHED = ("page_fault_user", "page_fault_kernel", "page_access")
+"""Attached only while some process is watched: they run often, and the last one keeps the kernel
+module from being unloaded."""
+
+
+class Traced(NamedTuple):
+    """A kernel function that a program is attached to. returns: at its end, not its begin.
+    parameters: how many it must have. tells: what is not known without it."""
+
+    function: str
+    parameters: int
+    program: str
+    returns: bool
+    tells: str
+
+
+TRACED = (
+    Traced("mpol_misplaced", 3, "on_hint_fault", False, "NUMA hint faults"),
+    Traced("do_swap_page", 1, "on_swap_page", True, "major faults"),
+    Traced("migration_entry_wait", 3, "on_page_in_motion", False, "waits for pages in motion"),
+    Traced("remove_migration_pte", 4, "on_page_back", False, "who else moves pages"),
+    Traced("try_to_unmap_one", 4, "on_page_gone", True, "who reclaims pages"),
+)
+"""The functions, which are no stable interface: each is looked for in the kernel's BTF."""
 
 
 class MigrationCounts(TypedDict):
@@ -101,6 +159,25 @@ class AccessCounts(TypedDict):
     epoch: int
 
 
+class Disturbance(TypedDict):
+    """What somebody other than the daemon did with pages of a watched process.
+
+    by, pid: the mover's name and its latest process. own: that process is the owner. deed: the
+    kernel's name of a migration's reason, or one of DEEDS. Nodes: None where pages went nowhere or
+    it is not known. pages: done; kept: tried, and they stayed. last_ns: on CLOCK_MONOTONIC.
+    """
+
+    by: str
+    pid: int
+    own: bool
+    deed: str
+    from_node: int | None
+    to_node: int | None
+    pages: int
+    kept: int
+    last_ns: int
+
+
 class EbpfCounters(TypedDict):
     """Counters since the programs were attached; per process since it is watched."""
 
@@ -108,4 +185,5 @@ class EbpfCounters(TypedDict):
     accesses: dict[int, AccessCounts]
     migrations: dict[str, MigrationCounts]
     movers: list[MoverCounts]
+    disturbances: dict[int, list[Disturbance]]
     dropped: dict[str, int]

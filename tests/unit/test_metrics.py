@@ -42,6 +42,7 @@ FULL = SessionSnapshot(
     plan_duration_s=0.25,
     page_faults={"missing_write": 9},
     page_accesses={"module": 70000, "tracepoint": 69999},
+    disturbed_pages={("demotion", "moved"): 812, ("demotion", "kept"): 3},
 )
 
 

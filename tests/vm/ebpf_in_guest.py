@@ -62,6 +62,18 @@ def target() -> None:
         elif verb == "read":
             for page in range(first, last):
                 answer += region[page * PAGE]
+        elif verb == "fill":
+            # the kernel writes, and so takes the faults
+            with open("/dev/zero", "rb", buffering=0) as zeroes:
+                answer = zeroes.readinto(memoryview(region)[first * PAGE : last * PAGE])
+        elif verb == "spin":
+            # for so many milliseconds, over the region's first pages
+            deadline = time.monotonic() + last / 1e3
+            while time.monotonic() < deadline:
+                for page in range(first):
+                    region[page * PAGE] = 1
+        elif verb == "huge":
+            region.madvise(mmap.MADV_HUGEPAGE)
         elif verb == "pin":
             # a pipe holds references to the pages, as a device in the middle of a transfer does
             vector = (ctypes.c_uint64 * 2)(address + first * PAGE, (last - first) * PAGE)
@@ -137,22 +149,24 @@ def record_faults(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
     stranger = Target()
     start_ns = time.monotonic_ns()
     probes.watch(observed.pid)
-    probes.drain()
+    probes.record(observed.pid)
     observed.do("write", 0, 1000)
     observed.do("read", 1000, 1500)
     observed.do("write", 1400, 1500)
     stranger.do("write", 0, 1000)
+    observed.do("fill", 2000, 2100)
     records = faults_of(probes, observed)
     counters = probes.counters()
     stranger.end()
-    probes.watch(observed.pid, record=False)
+    probes.stop_recording(observed.pid)
     observed.do("write", 1500, 2000)
+    counted = probes.counters()["faults"][observed.pid]["missing_write"]
     return {
         "records": records,
         "counters": counters["faults"],
         "observed": observed.pid,
         "drained_without_record": len(faults_of(probes, observed)),
-        "counted_without_record": probes.counters()["faults"][observed.pid]["missing_write"],
+        "counted_without_record": counted - counters["faults"][observed.pid]["missing_write"],
         "seconds": (time.monotonic_ns() - start_ns) / 1e9,
     }
 
@@ -177,17 +191,17 @@ def move(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
 
 def overflow(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
     """More faults between two drains than the ring holds."""
-    before = probes.counters()["dropped"]["fault_records"]
-    probes.watch(observed.pid)
+    probes.record(observed.pid)
+    before = probes.counters()
     observed.do("write", PAGES, PAGES + BURST_PAGES)
     counters = probes.counters()
     start = time.perf_counter()
     records = probes.drain()
     seconds = time.perf_counter() - start
     return {
-        "counted": total(counters, observed.pid),
+        "counted": total(counters, observed.pid) - total(before, observed.pid),
         "drained": len(records),
-        "dropped": counters["dropped"]["fault_records"] - before,
+        "dropped": counters["dropped"]["fault_records"] - before["dropped"]["fault_records"],
         "drain_ms": seconds * 1e3,
         "drained_after": len(faults_of(probes, observed)),
     }
@@ -204,7 +218,7 @@ def cross_check(probes: EbpfProbes) -> dict[str, Any]:
     observed = Target()
     observed.do("write", 0, 600)
     with PageSampler() as sampler:
-        probes.watch(observed.pid, record=False)
+        probes.watch(observed.pid)
         references.append(module_references())
         sampler.attach(observed.pid)
         sampler.add_range(observed.address, 1000 * PAGE)

@@ -14,7 +14,8 @@ import pytest
 from sentineld.errors import SentinelError
 from sentineld.observe import bpfmap, ebpf_loader
 from sentineld.observe.ebpf import EbpfProbes
-from sentineld.observe.ebpf_model import MAP_VALUE_BYTES, PROGRAMS
+from sentineld.observe.ebpf_kernel import MigrateFormat, parse_migrate_format
+from sentineld.observe.ebpf_model import MAP_VALUE_BYTES, PROGRAMS, TRACED
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -44,21 +45,23 @@ FORMAT_6_12 = FORMAT_6_1.replace(
 
 @pytest.mark.parametrize(("text", "first"), [(FORMAT_6_1, 5), (FORMAT_6_12, 6)])
 def test_arguments_of_migrate_pages_are_found_by_name(text: str, first: int) -> None:
-    parsed = ebpf_loader.parse_migrate_format(text)
-    assert parsed == {
-        "mode_argument": first,
-        "reason_argument": first + 1,
-        "modes": {"0": "MIGRATE_ASYNC", "3": "MIGRATE_SYNC_NO_COPY"},
-        "reasons": {"0": "compaction", "3": "syscall_or_cpuset"},
-    }
+    parsed = parse_migrate_format(text)
+    assert parsed == MigrateFormat(
+        mode_argument=first,
+        reason_argument=first + 1,
+        modes={"0": "MIGRATE_ASYNC", "3": "MIGRATE_SYNC_NO_COPY"},
+        reasons={"0": "compaction", "3": "syscall_or_cpuset"},
+    )
+    assert parsed.syscall_reason == 3
 
 
 def test_the_programs_define_every_map_and_function_that_the_daemon_asks_for() -> None:
     text = ebpf_loader.program_text()
     defined = set(re.findall(r"BPF_\w+\((?:\"\w+\", struct \w+, struct \w+, )?(\w+),", text))
-    assert defined == set(MAP_VALUE_BYTES)
+    assert defined == {*MAP_VALUE_BYTES, "moving"}  # which only the programs use
     functions = re.findall(r"^int (\w+)\(struct bpf_raw_tracepoint_args", text, re.MULTILINE)
-    assert sorted(functions) == sorted(PROGRAMS.values())
+    assert set(functions) == {*PROGRAMS.values(), *(traced.program for traced in TRACED)}
+    assert len(functions) == len(set(functions))
 
 
 def test_missing_programs_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What others than the daemon do with the anonymous pages of watched processes.
+ *
+ * The kernel's tracepoints of migration and reclaim carry no process, but each
+ * page that a process maps goes through a function that is given the mapping:
+ * remove_migration_pte() when a page's move is over, done or not, and
+ * try_to_unmap_one() when reclaim takes a page away. The mapping leads to the
+ * process; who calls is the mover; and why stands in the tracepoints around it.
+ */
+
+#define DEED_RECLAIM 64 /* beside the kernel's enum migrate_reason */
+#define DEED_COLLAPSE 65
+#define DEED_UNKNOWN 66
+
+#define NO_NODE 255
+#define HUGE_PAGES 512 /* of 4 KiB in one of 2 MiB */
+
+struct disturbance_key {
+	u32 owner; /* whose pages */
+	u8 deed;
+	u8 from; /* nodes */
+	u8 to;
+	u8 own; /* the owner did it itself, or the kernel for it in its own time */
+	char comm[16]; /* of the mover; not its pid, of which there may be many */
+};
+
+struct disturbance {
+	u64 pages; /* that moved, went or were gathered */
+	u64 kept; /* that were tried and stayed */
+	u64 last_ns; /* CLOCK_MONOTONIC */
+	u32 mover; /* the latest process of that name */
+	u32 reserved;
+};
+
+BPF_HASH(disturbances, struct disturbance_key, struct disturbance, 1024);
+
+/* why a thread moves pages; a move may need memory, and so reclaim that moves others */
+struct moving {
+	u32 depth;
+	u32 reasons[4];
+};
+
+BPF_HASH(moving, u32, struct moving, 1024);
+
+static inline u64 read_word(u64 address)
+{
+	u64 word = 0;
+
+	bpf_probe_read_kernel(&word, sizeof(word), (void *)address);
+	return word;
+}
+
+static inline u32 owner_of(u64 mm)
+{
+	u64 task = mm ? read_word(mm + MM_OWNER) : 0;
+	u32 pid = 0;
+
+	if (task)
+		bpf_probe_read_kernel(&pid, sizeof(pid), (void *)(task + TASK_TGID));
+	return pid;
+}
+
+static inline u32 node_of(u64 folio)
+{
+#ifdef CONFIG_NODES_SHIFT
+	return read_word(folio + FOLIO_FLAGS) >> (64 - CONFIG_NODES_SHIFT) & 255;
+#else
+	return 0;
+#endif
+}
+
+static inline int is_anonymous(u64 folio)
+{
+	return read_word(folio + FOLIO_MAPPING) & 1; /* PAGE_MAPPING_ANON */
+}
+
+static inline u64 pages_of(u64 folio)
+{
+	u32 pages = 1;
+
+	if (read_word(folio + FOLIO_FLAGS) & (1ull << PAGE_HEAD_BIT))
+		bpf_probe_read_kernel(&pages, sizeof(pages), (void *)(folio + FOLIO_PAGES));
+	return pages;
+}
+
+static inline void disturb(u32 owner, u32 deed, u32 from, u32 to, u64 pages, u64 kept)
+{
+	u32 mover = bpf_get_current_pid_tgid() >> 32;
+	struct disturbance_key key = {};
+	struct disturbance empty = {};
+	struct disturbance *row;
+
+	key.owner = owner;
+	key.deed = deed;
+	key.from = from;
+	key.to = to;
+	key.own = mover == owner;
+	bpf_get_current_comm(&key.comm, sizeof(key.comm));
+	row = disturbances.lookup(&key);
+	if (!row) {
+		disturbances.insert(&key, &empty);
+		row = disturbances.lookup(&key);
+	}
+	if (!row) {
+		count_drops(DROP_DISTURBANCE, pages + kept);
+		return;
+	}
+	__sync_fetch_and_add(&row->pages, pages);
+	__sync_fetch_and_add(&row->kept, kept);
+	row->last_ns = bpf_ktime_get_ns();
+	row->mover = mover;
+}
+
+/* migrate:mm_migrate_pages_start: TP_PROTO(enum migrate_mode mode, int reason) */
+int on_migrate_pages_start(struct bpf_raw_tracepoint_args *ctx)
+{
+	u32 thread = bpf_get_current_pid_tgid();
+	struct moving first = {};
+	struct moving *moves = moving.lookup(&thread);
+
+	if (moves) {
+		if (moves->depth < 4)
+			moves->reasons[moves->depth & 3] = ctx->args[1];
+		moves->depth++;
+		return 0;
+	}
+	first.depth = 1;
+	first.reasons[0] = ctx->args[1];
+	moving.insert(&thread, &first);
+	return 0;
+}
+
+/* what migrate:mm_migrate_pages ends (migrations.c) */
+static inline void end_move(void)
+{
+	u32 thread = bpf_get_current_pid_tgid();
+	struct moving *moves = moving.lookup(&thread);
+
+	if (!moves)
+		return;
+	if (moves->depth > 1)
+		moves->depth--;
+	else
+		moving.delete(&thread);
+}
+
+/*
+ * remove_migration_pte(folio, vma, address, old): a mapping gets its page back.
+ * folio is the page in its new place, or the old one where the move failed.
+ */
+int on_page_back(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	u64 folio = ctx->args[0], vma = ctx->args[1], old = ctx->args[3];
+	u32 thread = id, owner, reason, last;
+	struct moving *moves;
+	u64 pages;
+
+	/* outside of migrate_pages() a huge page is being split: nothing moves */
+	moves = moving.lookup(&thread);
+	if (!moves)
+		return 0;
+	last = moves->depth - 1;
+	reason = last < 4 ? moves->reasons[last & 3] : DEED_UNKNOWN;
+	/* the daemon's own move_pages(); it keeps accounts of these itself */
+	if (id >> 32 == DAEMON_PID && reason == MIGRATE_SYSCALL)
+		return 0;
+	owner = owner_of(read_word(vma + VMA_MM));
+	if (!watched.lookup(&owner) || !is_anonymous(folio))
+		return 0;
+	/* newer kernels give the old folio in a structure */
+	if (OLD_FOLIO_IN_STRUCT)
+		old = read_word(old);
+	pages = pages_of(folio);
+	disturb(owner, reason, node_of(old), node_of(folio), old == folio ? 0 : pages,
+		old == folio ? pages : 0);
+	return 0;
+}
+
+/* bool try_to_unmap_one(folio, vma, address, arg): true where the page has gone */
+int on_page_gone(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 folio = ctx->args[0], vma = ctx->args[1];
+	u32 owner;
+
+	if (!(ctx->args[4] & 1))
+		return 0;
+	owner = owner_of(read_word(vma + VMA_MM));
+	if (!watched.lookup(&owner) || !is_anonymous(folio))
+		return 0;
+	disturb(owner, DEED_RECLAIM, node_of(folio), NO_NODE, pages_of(folio), 0);
+	return 0;
+}
+
+/* huge_memory:mm_collapse_huge_page: TP_PROTO(struct mm_struct *, int isolated, int status) */
+int on_collapse(struct bpf_raw_tracepoint_args *ctx)
+{
+	u32 owner;
+
+	if ((u32)ctx->args[2] != SCAN_SUCCEED)
+		return 0;
+	owner = owner_of(ctx->args[0]);
+	if (watched.lookup(&owner))
+		disturb(owner, DEED_COLLAPSE, NO_NODE, NO_NODE, HUGE_PAGES, 0);
+	return 0;
+}

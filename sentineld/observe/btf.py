@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's own type information (BTF): where a field lies, which functions there are.
+
+The format is that of Documentation/bpf/btf.rst. Only what the eBPF programs
+need is read, so that they need no kernel headers for it: headers of memory
+management are most of a compiler's time.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+
+VMLINUX = Path("/sys/kernel/btf/vmlinux")
+
+_MAGIC = 0xEB9F
+_HEADER = struct.Struct("<HBBIIIII")
+_STRUCT, _UNION, _ENUM, _CONST, _VOLATILE, _TYPEDEF, _FUNC = 4, 5, 6, 10, 9, 8, 12
+_TRANSPARENT = (_CONST, _VOLATILE, _TYPEDEF)
+
+# words after the three of each type: so many, and so many for each of its members
+_FIXED = {1: 1, 3: 3, 14: 1, 17: 1}
+_EACH = {4: 3, 5: 3, 6: 2, 13: 2, 15: 3, 19: 3}
+
+
+class Btf:
+    """Types of one kernel. Raises ValueError for anything that is no BTF."""
+
+    def __init__(self, data: bytes) -> None:
+        try:
+            magic, _, _, header, types, types_bytes, strings, strings_bytes = _HEADER.unpack_from(
+                data
+            )
+        except struct.error as error:
+            raise ValueError(f"no BTF: {error}") from None
+        begin, self._strings = header + types, header + strings
+        if magic != _MAGIC or begin + types_bytes > len(data) or types_bytes % 4:
+            raise ValueError("no BTF of this machine's byte order")
+        self._data = data
+        self._strings_end = self._strings + strings_bytes
+        self._words = np.frombuffer(data, "<u4", types_bytes // 4, begin)
+        self._at = self._positions()
+        kinds = self._words[self._at + 1] >> 24 & 31
+        self._ids = {kind: np.flatnonzero(kinds == kind) + 1 for kind in (_STRUCT, _ENUM, _FUNC)}
+
+    @classmethod
+    def of_kernel(cls) -> Btf | None:
+        """The running kernel's, or None where it has none or it can't be read."""
+        try:
+            return cls(VMLINUX.read_bytes())
+        except (OSError, ValueError):
+            return None
+
+    def function(self, name: str) -> int | None:
+        """The id of a function that can be attached to, or None."""
+        return self._named(_FUNC, name)
+
+    def parameters(self, function: str) -> int:
+        """How many parameters a function has; -1 if there is no such function."""
+        found = self.function(function)
+        if found is None:
+            return -1
+        return self._type(self._type(found)[2])[1]
+
+    def offset(self, structure: str, *names: str) -> int | None:
+        """Where the first of these fields that there is begins, in bytes, or None. Fields of
+        nameless structures inside count as the structure's own."""
+        found = self._named(_STRUCT, structure)
+        if found is None:
+            return None
+        offsets = (self._offset(found, name) for name in names)
+        return next((offset for offset in offsets if offset is not None), None)
+
+    def constant(self, enumeration: str, name: str) -> int | None:
+        """The value of an enumeration's constant, or None."""
+        found = self._named(_ENUM, enumeration)
+        if found is None:
+            return None
+        at, count = self._at[found - 1] + 3, self._type(found)[1]
+        for entry in self._words[at : at + 2 * count].reshape(-1, 2).tolist():
+            if self._text(entry[0]) == name:
+                return int(entry[1])
+        return None
+
+    def _positions(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Where in the words each type begins. Each one's length is known from itself alone, so
+        this is the one loop over all, of which a kernel has a hundred thousand."""
+        words = memoryview(self._words.tobytes()).cast("I")
+        end, at, positions = len(words), 0, []
+        fixed = [3 + _FIXED.get(kind, 0) for kind in range(32)]
+        each = [_EACH.get(kind, 0) for kind in range(32)]
+        while at + 3 <= end:
+            positions.append(at)
+            info = words[at + 1]
+            kind = info >> 24 & 31
+            at += fixed[kind] + each[kind] * (info & 0xFFFF)
+        if at != end:
+            raise ValueError("BTF whose last type is cut short")
+        return np.array(positions, np.int64)
+
+    def _named(self, kind: int, name: str) -> int | None:
+        """The id of the first type of a kind and name."""
+        wanted = b"\0" + name.encode() + b"\0"
+        string = self._data.find(wanted, self._strings, self._strings_end)
+        if string < 0:
+            return None
+        ids = self._ids[kind]
+        names = self._words[self._at[ids - 1]]
+        found = ids[names == string + 1 - self._strings]
+        return int(found[0]) if len(found) else None
+
+    def _type(self, number: int) -> tuple[int, int, int]:
+        """Kind, number of members, and size or type of a type."""
+        at = self._at[number - 1]
+        info = int(self._words[at + 1])
+        return info >> 24 & 31, info & 0xFFFF, int(self._words[at + 2])
+
+    def _offset(self, number: int, name: str) -> int | None:
+        kind, count, inner = self._type(number)
+        if kind in _TRANSPARENT:
+            return self._offset(inner, name)
+        if kind not in (_STRUCT, _UNION):
+            return None
+        at = self._at[number - 1] + 3
+        for text, member, bits in self._words[at : at + 3 * count].reshape(-1, 3).tolist():
+            begin = (bits & 0xFFFFFF) // 8
+            if self._text(text) == name:
+                return int(begin)
+            if text == 0 and member and (found := self._offset(member, name)) is not None:
+                return int(begin) + found
+        return None
+
+    def _text(self, offset: int) -> str:
+        begin = self._strings + offset
+        return self._data[begin : self._data.index(b"\0", begin)].decode(errors="replace")
