@@ -63,6 +63,9 @@ int on_page_fault(struct bpf_raw_tracepoint_args *ctx)
 	u32 error = ctx->args[2];
 	u32 kind;
 
+	/* the kernel's own addresses */
+	if ((s64)ctx->args[0] < 0)
+		return 0;
 	if (error & PF_INSTRUCTION)
 		kind = FAULT_INSTRUCTION;
 	else

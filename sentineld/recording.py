@@ -22,6 +22,7 @@ from sentineld import __version__
 from sentineld.errors import SentinelError
 from sentineld.machine import Machine
 from sentineld.managed import Managed
+from sentineld.observe.ebpf_model import FAULT_DTYPE
 from sentineld.observe.mappings import read_mappings
 from sentineld.observe.model import (
     OP_ACCESS_DTYPE,
@@ -34,6 +35,7 @@ from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.plan.model import Space
 from sentineld.profile.circle import allocation_profile
+from sentineld.profile.plausible import ADDRESS_MAX
 from sentineld.profile.steps import Step, boundary_records, identical
 from sentineld.profile.trace import Trace
 from sentineld.profiling import send_layout
@@ -82,9 +84,20 @@ class Recording:
         self._access: tuple[Step, Records] | None = None
         self._ops: OpAccesses | None = None
         self._notes: list[str] = []
+        self._faults: Records | None = None
+        self._since_ns = 0
         self._finished = threading.Event()
         self._failure = ""
         self._trace: Trace | None = None
+        try:
+            machine.probing.record(link.pid)
+            self._faults = np.empty(0, FAULT_DTYPE)
+        except SentinelError as error:
+            self._notes.append(f"no page faults were recorded: {error}")
+
+    def collect(self) -> None:
+        """Take page faults that wait to be taken; to be called often."""
+        self._machine.probing.collect(self._link.pid, self._since_ns)
 
     def on_step(self, step: Step) -> bool:
         """A whole step has passed; True once the recording is over."""
@@ -100,11 +113,13 @@ class Recording:
     def done(self) -> None:
         """Disarm and let the waiting thread go."""
         self._stop_sampling()
+        self._machine.probing.stop_recording(self._link.pid)
         self._finished.set()
 
     def fail(self, reason: str) -> None:
         """Let the waiting thread go with an error."""
         self._failure = reason
+        self._machine.probing.stop_recording(self._link.pid)
         self._finished.set()
 
     @property
@@ -124,6 +139,7 @@ class Recording:
         if self._alike and not identical(self._alike[-1], step):
             self._alike.clear()
         self._alike.append(step)
+        self._since_ns = _begin_ns(self._alike[0])
         if len(self._alike) == self._alike.maxlen:
             self._begin_access(step)
         elif self._seen > self._wanted + STEPS_WITHOUT_REPEAT_MAX:
@@ -134,6 +150,12 @@ class Recording:
     def _begin_access(self, step: Step) -> None:
         """Have the next step seen: by page sampling if there is any, and by torch.profiler."""
         self._seen = 0
+        # From here on pages are armed, and the faults are the sampling's own.
+        faults = self._machine.probing.stop_recording(self._link.pid)
+        if self._faults is not None:
+            self._faults = faults.rows
+        if faults.lost:
+            self._notes.append(f"{faults.lost} page faults were lost: too many for their ring")
         segment = self._link.segment
         if self._managed is not None:
             self._cuts = self._managed.plan.layout.cuts
@@ -230,7 +252,17 @@ class Recording:
             heap_base=segment.heap_base,
             arena=self._managed.spaces[Space.ARENA] if self._managed is not None else (0, 0),
             facts=self._facts(),
+            faults=self._faults_of(before),
         )
+
+    def _faults_of(self, steps: list[Step]) -> Records:
+        if self._faults is None:
+            return np.empty(0, FAULT_DTYPE)
+        time = self._faults["time_ns"]
+        inside = (time >= _begin_ns(steps[0])) & (time < steps[-1].end_ns)
+        # five-level page tables have more, where nothing of the shim's lies
+        faults: Records = self._faults[inside & (self._faults["address"] < ADDRESS_MAX)]
+        return faults
 
     def _mappings(self, samples: Records) -> tuple[Mapped, ...]:
         """The mappings in which sampled pages lie, the shim's own by what they are."""
@@ -270,8 +302,13 @@ class Recording:
             "recorded_unix_ns": time.time_ns(),
             # What to add to a record's time to have the time of day; other tracers use that.
             "unix_minus_monotonic_ns": time.time_ns() - time.monotonic_ns(),
+            "faults_recorded": self._faults is not None,
             "notes": list(self._notes),
         }
+
+
+def _begin_ns(step: Step) -> int:
+    return int(step.records["time_ns"][0])
 
 
 def _births(step: Step) -> npt.NDArray[np.uint64]:

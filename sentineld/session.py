@@ -181,6 +181,8 @@ class Session:
             return
         if self.sampling is not None:
             self.sampling.collect()
+        if isinstance(self._errand, Recording):
+            self._errand.collect()
         managed = self.managed
         if managed is not None and not managed.follow(self.link.segment.words()):
             self._profile_again("its steps changed")
@@ -340,6 +342,7 @@ class Session:
         if self.lifecycle.state not in (State.REGISTERED, State.MANAGED):
             raise self.not_yet("can't be recorded")
         self._require_no_errand()
+        self.machine.watch(self.link.pid)
         recording = Recording(
             self.link,
             self.machine,

@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from sentineld.cli.output import json_option, print_json, print_table
+from sentineld.profile.faults import tensor_faults
 from sentineld.profile.model import Profile
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import load_trace
@@ -109,15 +110,20 @@ def tensors(recorded: Recorded, sort: str, reverse: bool, top: int | None, as_js
 
     Hotness is how many bytes are read and written in a step for each of the
     tensor's own; LIFE counts stretches between boundaries, LAYERS the layers
-    among them; PAGES are sampled pages x stretches.
+    among them; PAGES are sampled pages x stretches; FAULTS are page faults in a
+    step that was not slowed, of all kinds together, which --json tells apart.
     """
-    rows = sort_rows(tensor_rows(recorded.profile, recorded.labels), sort, reverse)
+    found = tensor_faults(recorded.trace)
+    rows = sort_rows(tensor_rows(recorded.profile, recorded.labels, found), sort, reverse)
     shown = rows[:top]
     if as_json:
         print_json({"count": len(rows), "tensors": [row.to_json() for row in shown]})
         return
     print_table(
-        ("NAME", "KIND", "BYTES", "LIFE", "LAYERS", "READ", "WRITTEN", "PAGES", "HOTNESS", "DIES"),
+        (
+            *("NAME", "KIND", "BYTES", "LIFE", "LAYERS", "READ", "WRITTEN", "PAGES", "FAULTS"),
+            *("HOTNESS", "DIES"),
+        ),
         [
             (
                 _shortened(row.name, NAME_WIDTH_MAX),
@@ -128,6 +134,7 @@ def tensors(recorded: Recorded, sort: str, reverse: bool, top: int | None, as_js
                 format_bytes(row.bytes_read),
                 format_bytes(row.bytes_written),
                 row.page_accesses,
+                "-" if row.faults is None else f"{row.fault_count:.4g}",
                 f"{row.hotness:.2f}",
                 _shortened(row.dies, NAME_WIDTH_MAX) or "-",
             )

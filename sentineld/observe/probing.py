@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,32 @@ from sentineld.observe.ebpf_model import FAULT_DTYPE, Disturbance, EbpfCounters
 
 log = logging.getLogger(__name__)
 
-Faults = npt.NDArray[np.void]
-"""FAULT_DTYPE, in order."""
+FAULTS_MAX = 1 << 20
+"""Rows kept of a process: 24 MiB."""
+
+
+@dataclass
+class RecordedFaults:
+    """The faults of one process. parts: FAULT_DTYPE, in order; lost: rows that found no room."""
+
+    parts: list[npt.NDArray[np.void]] = field(default_factory=list)
+    lost: int = 0
+
+    @property
+    def rows(self) -> npt.NDArray[np.void]:
+        """All of them; FAULT_DTYPE."""
+        return np.concatenate([np.zeros(0, FAULT_DTYPE), *self.parts])
+
+    def add(self, rows: npt.NDArray[np.void]) -> None:
+        """Keep these, too, as far as there is room."""
+        room = FAULTS_MAX - sum(map(len, self.parts))
+        self.lost += max(len(rows) - room, 0)
+        if len(rows[:room]):
+            self.parts.append(rows[:room])
+
+    def forget_before(self, time_ns: int) -> None:
+        """Drop rows from before a time on CLOCK_MONOTONIC."""
+        self.parts = [part[part["time_ns"] >= time_ns] for part in self.parts]
 
 
 class Probing:
@@ -26,7 +51,7 @@ class Probing:
         self._lock = threading.Lock()
         self._probes: EbpfProbes | None = None
         self._watched: set[int] = set()
-        self._faults: dict[int, list[Faults]] = {}
+        self._faults: dict[int, RecordedFaults] = {}
         self._closed = False
 
     @property
@@ -75,30 +100,39 @@ class Probing:
         with self._lock:
             if self._probes is None:
                 raise SentinelError("failed", "the eBPF probes do not run")
-            self._faults[pid] = []
+            self._faults[pid] = RecordedFaults(lost=-self._dropped())
             self._probes.record(pid)
 
-    def collect(self) -> None:
-        """Take recorded faults out of the ring; to be called often while there is a recording."""
+    def collect(self, pid: int, since_ns: int) -> None:
+        """Take recorded faults out of the ring, and drop this process's from before a time on
+        CLOCK_MONOTONIC; to be called often while there is a recording."""
         with self._lock:
             self._collect()
+            if pid in self._faults:
+                self._faults[pid].forget_before(since_ns)
 
-    def stop_recording(self, pid: int) -> Faults:
-        """The faults since record(), and keep no more."""
+    def stop_recording(self, pid: int) -> RecordedFaults:
+        """The faults since record(); no more are kept. Empty if nothing is being recorded."""
         with self._lock:
+            self._collect()
+            faults = self._faults.pop(pid, None)
+            if faults is None:
+                return RecordedFaults()
             if self._probes is not None:
-                self._collect()
+                faults.lost += self._dropped()
                 self._probes.stop_recording(pid)
-            return np.concatenate([np.zeros(0, FAULT_DTYPE), *self._faults.pop(pid, [])])
+            return faults
+
+    def _dropped(self) -> int:
+        """Records that the ring had no room for, of any process."""
+        return self._probes.counters()["dropped"]["fault_records"] if self._probes else 0
 
     def _collect(self) -> None:
         if not self._faults or self._probes is None:
             return
         drained = self._probes.drain()
         for pid, kept in self._faults.items():
-            ours = drained[drained["pid"] == pid]
-            if len(ours):
-                kept.append(ours)
+            kept.add(drained[drained["pid"] == pid])
 
     def disturbances(self, pid: int) -> list[Disturbance]:
         """What others did with the pages of a watched process; empty for any other process."""

@@ -266,14 +266,28 @@ def _join_samples(
 
 
 def _join_ops(found: Circle, step: Step, op_accesses: Records, page_bytes: int) -> _Joined:
-    """Access rows in bytes. An operator's tensor is the one alive at its address at its time;
-    where times disagree (an output is born within its operator), the youngest of the stretch."""
+    """Access rows in bytes, of the tensors at the operators' addresses and times."""
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     time = op_accesses["time_ns"].astype(np.int64)
     ops = op_accesses[(time >= begins[0]) & (time < step.end_ns)]
     time = ops["time_ns"].astype(np.int64)
     stretch = np.searchsorted(begins, time, side="right") - 1
     address = ops["address"].astype(np.int64)
+    rows, instance = holders(found, stretch, address, time, page_bytes)
+    tensor = found.instances["tensor"].astype(np.int64)[instance]
+    return _Joined(
+        key=stretch[rows] * len(found.tensors) + tensor,
+        column=ops["write"][rows].astype(np.int64),
+        amount=ops["bytes"][rows].astype(np.float64),
+    )
+
+
+def holders(
+    found: Circle, stretch: Integers, address: Integers, time: Integers, page_bytes: int
+) -> tuple[Integers, Integers]:
+    """(row, instance) of the tensor that was alive at each address and time (ns) of a stretch;
+    where times disagree (an output is born within its operator), the youngest of the stretch.
+    Rows without a tensor are left out."""
     keys = address // page_bytes + (stretch << PAGE_BITS)
     rows, instance = find_tenants(found, keys, page_bytes)
     start = found.instances["address"].astype(np.int64)[instance]
@@ -281,16 +295,11 @@ def _join_ops(found: Circle, step: Step, op_accesses: Records, page_bytes: int) 
     holds = (address[rows] >= start) & (address[rows] < start + size)
     rows, instance = rows[holds], instance[holds]
     born = found.instances["born_ns"][instance]
-    now = ops["time_ns"][rows]
+    now = time.astype(np.uint64)[rows]
     alive = (born <= now) & (now < found.instances["dead_ns"][instance])
     order = np.lexsort((born, alive, rows))
     last = order[np.append(np.diff(rows[order]) != 0, np.full(min(len(rows), 1), True))]
-    rows, tensor = rows[last], found.instances["tensor"].astype(np.int64)[instance[last]]
-    return _Joined(
-        key=stretch[rows] * len(found.tensors) + tensor,
-        column=ops["write"][rows].astype(np.int64),
-        amount=ops["bytes"][rows].astype(np.float64),
-    )
+    return rows[last], instance[last]
 
 
 def _ranges(first: Integers, counts: Integers) -> Integers:

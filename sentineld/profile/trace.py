@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.observe.ebpf_model import FAULT_DTYPE
 from sentineld.observe.model import Mapped, Named, Records
 from sentineld.profile.join import build_profile
 from sentineld.profile.model import Profile
@@ -28,7 +29,8 @@ class Trace:
     layers: module path by layer id. names: by address, tensors that the framework has names for.
     mappings: those in which accessed pages lie. tiers: the machine's; None: it has one tier.
     heap_base: address of the shim's heap; arena: (address, bytes) of its arena, (0, 0) if there is
-    none. facts: pid, torch, kernel and the like, JSON-able.
+    none. facts: pid, torch, kernel and the like, JSON-able. faults: FAULT_DTYPE of the steps before
+    the access step, which had no armed pages; facts["faults_recorded"] says whether they are known.
     """
 
     steps: tuple[Step, ...]
@@ -43,6 +45,7 @@ class Trace:
     heap_base: int = 0
     arena: tuple[int, int] = (0, 0)
     facts: Mapping[str, Any] = field(default_factory=dict)
+    faults: Records = field(default_factory=lambda: np.empty(0, FAULT_DTYPE))
 
     @property
     def access_step(self) -> Step:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from sentineld.observe.ebpf_model import FAULT_KINDS
 from sentineld.profile.plausible import (
     ADDRESS_MAX,
+    I64_MAX,
     accesses_problem,
     recorded_whole,
     step_problem,
@@ -45,3 +47,8 @@ def _problems(trace: Trace) -> Iterator[str]:
         yield "a sampled page lies outside of the address space"
     if problem := accesses_problem(trace.op_accesses):
         yield problem
+    faults = trace.faults
+    if np.any(faults["address"] >= ADDRESS_MAX) or np.any(faults["kind"] >= len(FAULT_KINDS)):
+        yield "a page fault that can't be"
+    if np.any(faults["time_ns"] > I64_MAX):
+        yield "a page fault has an impossible time"

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.errors import SentinelError
+from sentineld.observe.ebpf_model import FAULT_DTYPE
 from sentineld.observe.model import (
     OP_ACCESS_DTYPE,
     RECORD_DTYPE,
@@ -63,6 +64,8 @@ _TABLES: dict[str, np.dtype[Any]] = {
     "op_accesses": OP_ACCESS_DTYPE,
     "cuts": np.dtype("<u4"),
 }
+_LATER_TABLES: dict[str, np.dtype[Any]] = {"faults": FAULT_DTYPE}
+"""Traces from before they were recorded have none of these, and are as good without."""
 _VERSION_BYTES_MAX = 256
 
 Table = npt.NDArray[Any]
@@ -101,6 +104,7 @@ def write_trace(trace: Trace, file: IO[bytes], compressed: bool = True) -> None:
         samples=np.asarray(trace.samples, SAMPLE_DTYPE),
         op_accesses=np.asarray(trace.op_accesses, OP_ACCESS_DTYPE),
         cuts=np.asarray(trace.cuts, "<u4"),
+        faults=np.asarray(trace.faults, FAULT_DTYPE),
     )
 
 
@@ -155,6 +159,10 @@ def read_trace(file: IO[bytes], name: str) -> Trace:
         if version != TRACE_VERSION:
             raise _no_trace(name, f"there is no format {version}")
         tables = {member: _table(archive, name, member, _TABLES[member]) for member in _TABLES}
+        present = set(archive.namelist())
+        for member, dtype in _LATER_TABLES.items():
+            if f"{member}.npy" in present:
+                tables[member] = _table(archive, name, member, dtype)
         trace = _trace(name, tables)
         problem = problem_of(trace)
         if problem:
@@ -227,6 +235,8 @@ def _trace(name: str, tables: dict[str, Table]) -> Trace:
         raise _no_trace(name, "its texts are another program's")
     facts = _of_type(name, texts, "facts", dict)
     layers = _of_type(name, texts, "layers", list)
+    if facts.get("faults_recorded") and "faults" not in tables:
+        raise _no_trace(name, "its faults were recorded and are not there")
     return Trace(
         steps=tuple(_steps(name, tables)),
         samples=tables["samples"],
@@ -246,6 +256,7 @@ def _trace(name: str, tables: dict[str, Table]) -> Trace:
         heap_base=_of_type(name, texts, "heap_base", int),
         arena=_arena(_of_type(name, texts, "arena", list)),
         facts=facts,
+        faults=tables.get("faults", np.empty(0, FAULT_DTYPE)),
     )
 
 

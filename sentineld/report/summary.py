@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from sentineld.profile.coverage import coverage
+from sentineld.profile.faults import tensor_faults
 from sentineld.profile.join import unknown_pairs
 from sentineld.profile.strays import strays
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.report.labels import KINDS, label
+from sentineld.report.tensors import faults_json
 from sentineld.units import format_bytes
 
 
@@ -20,6 +22,7 @@ def summary_json(trace: Trace) -> dict[str, Any]:
     profile = profile_of(trace)
     labels = label(trace, profile)
     sampled = len(trace.samples) > 0
+    faults = tensor_faults(trace)
     sizes = profile.tensors["bytes"].astype(np.int64)
     return {
         "facts": dict(trace.facts),
@@ -39,6 +42,12 @@ def summary_json(trace: Trace) -> dict[str, Any]:
         "peak_bytes": profile.peak_bytes,
         "coverage": coverage(profile).to_json(),
         "unknown_pages": unknown_pairs(trace.access_step, trace.samples) if sampled else 0,
+        "faults": None
+        if faults is None
+        else {
+            "on_tensors": faults_json(faults.by_tensor.sum(axis=0)),
+            "elsewhere": faults_json(faults.elsewhere),
+        },
         "unattributed": [one.to_json() for one in strays(trace)],
     }
 
@@ -75,9 +84,22 @@ def summary_lines(trace: Trace) -> list[str]:
             f"  {values['unknown_pages']} more pages x stretches may have been accessed unseen: "
             "somebody else un-armed the pages, or they can't be armed"
         )
+    if values["faults"] is not None:
+        lines.append(_faults_line(**values["faults"]))
     lines += [
         f"  {one['pairs']} on {one['pages']} pages of {one['mapping']}: {one['what']}"
         for one in values["unattributed"]
     ]
     lines += [f"note: {note}" for note in facts.get("notes", [])]
     return lines
+
+
+def _faults_line(on_tensors: dict[str, float], elsewhere: dict[str, float]) -> str:
+    """Page faults of one step for people."""
+    told = ", ".join(
+        f"{count:.4g} {name.replace('_', ' ')}" for name, count in on_tensors.items() if count
+    )
+    return (
+        f"{sum(on_tensors.values()):.4g} page faults on tensors in a step that was not slowed"
+        f"{f' ({told})' if told else ''}, {sum(elsewhere.values()):.4g} elsewhere"
+    )

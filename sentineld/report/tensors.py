@@ -9,10 +9,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.profile.faults import CLASSES, TensorFaults
 from sentineld.profile.model import Profile
 from sentineld.report.labels import KINDS, Labels, stretch_places
 
-COLUMNS = ("bytes", "boundaries", "layers", "kind", "reads", "writes", "pages", "hotness", "name")
+COLUMNS = (
+    "bytes",
+    "boundaries",
+    "layers",
+    "kind",
+    "reads",
+    "writes",
+    "pages",
+    "faults",
+    "hotness",
+    "name",
+)
 """What the table can be sorted by."""
 
 
@@ -22,7 +34,8 @@ class TensorRow:
 
     boundaries, layers: how many stretches and distinct layers it lives through. bytes_read,
     bytes_written: in one step, as the framework tells them. page_accesses: sampled page x stretch
-    pairs. hotness: bytes read and written for each of its bytes, in one step.
+    pairs. hotness: bytes read and written for each of its bytes, in one step. faults: page faults
+    of a step by class, on average; None where they were not recorded.
     """
 
     tensor: int
@@ -37,13 +50,21 @@ class TensorRow:
     bytes_written: int
     page_accesses: int
     hotness: float
+    faults: dict[str, float] | None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {**asdict(self), "hotness": round(self.hotness, 3)}
 
+    @property
+    def fault_count(self) -> float:
+        """Page faults of a step, of all classes."""
+        return sum((self.faults or {}).values())
 
-def tensor_rows(profile: Profile, labels: Labels) -> list[TensorRow]:
+
+def tensor_rows(
+    profile: Profile, labels: Labels, faults: TensorFaults | None = None
+) -> list[TensorRow]:
     """All tensors in the profile's order."""
     tensors, accesses = profile.tensors, profile.accesses
     count = len(tensors)
@@ -72,9 +93,15 @@ def tensor_rows(profile: Profile, labels: Labels) -> list[TensorRow]:
                 bytes_written=int(written[index]),
                 page_accesses=int(pages[index]),
                 hotness=touched / max(int(tensor["bytes"]), 1),
+                faults=None if faults is None else faults_json(faults.by_tensor[index]),
             )
         )
     return rows
+
+
+def faults_json(counts: npt.NDArray[np.float64]) -> dict[str, float]:
+    """Faults by class, from a row of TensorFaults."""
+    return dict(zip(CLASSES, np.round(counts, 3).tolist(), strict=True))
 
 
 def lived_stretches(profile: Profile) -> list[npt.NDArray[np.int64]]:
@@ -108,6 +135,7 @@ def sort_rows(rows: list[TensorRow], column: str, reverse: bool = False) -> list
         "reads": lambda row: -row.bytes_read,
         "writes": lambda row: -row.bytes_written,
         "pages": lambda row: -row.page_accesses,
+        "faults": lambda row: -row.fault_count,
         "hotness": lambda row: -row.hotness,
         "name": lambda row: row.name,
     }

@@ -95,7 +95,7 @@ def test_a_recorded_step_is_the_model_s(
     profile = profile_of(trace)
     if not DEVICE.exists():
         assert profile.source == "shim"
-        assert "no pages were sampled" in trace.facts["notes"][0]
+        assert any("no pages were sampled" in note for note in trace.facts["notes"])
     labels = label(trace, profile)
     places = stretch_places(profile)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sentineld.observe.ebpf_model import FAULT_DTYPE, FAULT_KINDS
 from sentineld.observe.model import Mapped, Named
 from sentineld.profile.steps import StepCutter
 from sentineld.profile.trace import Trace
@@ -31,8 +32,13 @@ def recorded(network: Network = SMALL, steps: int = 2, cuts: tuple[int, ...] = (
         )
         for number in range(network.blocks * network.weights)
     }
+    steps_seen = tuple(StepCutter().feed(trainer.take_records())[-steps - 1 :])
+    faults = np.zeros(3, FAULT_DTYPE)
+    faults["time_ns"] = int(steps_seen[0].records["time_ns"][0]) + np.arange(3)
+    faults["address"] = HEAP + np.array([0, 1, network.weight_bytes])
+    faults["kind"] = [FAULT_KINDS.index(kind) for kind in ("missing_write", "hint", "major")]
     return Trace(
-        steps=tuple(StepCutter().feed(trainer.take_records())[-steps - 1 :]),
+        steps=steps_seen,
         samples=trainer.take_samples(),
         op_accesses=trainer.take_ops(),
         cuts=np.array(cuts, np.uint32),
@@ -49,6 +55,8 @@ def recorded(network: Network = SMALL, steps: int = 2, cuts: tuple[int, ...] = (
             "managed": False,
             "policy": "",
             "unix_minus_monotonic_ns": 1_700_000_000_000_000_000,
+            "faults_recorded": True,
             "notes": ["a note"],
         },
+        faults=faults,
     )

@@ -257,6 +257,7 @@ def main() -> None:
         "load_seconds": time.perf_counter() - start,
         "rss_kib": [rss_before, rss_kib()],
         "children": children(os.getpid()),
+        "notes": list(probes.notes),
     }
     observed = Target()
     report: dict[str, Any] = {

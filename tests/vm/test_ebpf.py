@@ -39,6 +39,10 @@ def test_the_compiler_leaves_nothing_but_the_probes(report: dict[str, Any]) -> N
     assert after - before < 16 << 10
 
 
+def test_the_daemon_s_capabilities_suffice_for_every_program(report: dict[str, Any]) -> None:
+    assert report["loaded"]["notes"] == []
+
+
 def test_a_record_for_each_touched_page_and_no_other(report: dict[str, Any]) -> None:
     records = [tuple(record) for record in report["faults"]["records"]]
     expected = [(page, "missing_write", True) for page in range(1000)]

@@ -18,7 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.errors import SentinelError
+from sentineld.observe.ebpf_model import FAULT_KINDS
 from sentineld.observe.model import OP_ACCESS_DTYPE, SAMPLE_DTYPE, Mapped, Named
+from sentineld.profile.faults import tensor_faults
 from sentineld.profile.join import build_profile
 from sentineld.profile.model import Profile
 from sentineld.profile.steps import StepCutter
@@ -104,7 +106,7 @@ def test_all_else_comes_back_too() -> None:
         "facts",
     ):
         assert getattr(found, name) == getattr(trace, name), name
-    for name in ("samples", "op_accesses", "cuts"):
+    for name in ("samples", "op_accesses", "cuts", "faults"):
         assert np.array_equal(getattr(found, name), getattr(trace, name)), name
     assert len(found.steps) == len(trace.steps) == 3
     for one, other in zip(found.steps, trace.steps, strict=True):
@@ -280,6 +282,10 @@ def table(name: str, value: Any) -> Callable[[Parts], None]:
         (column("samples", "page", 7, 1 << 50), "outside of the address space"),
         (column("op_accesses", "bytes", 7, 1 << 63), "outside of the address space"),
         (column("op_accesses", "time_ns", 7, 1 << 63), "impossible time"),
+        (column("faults", "time_ns", 1, 1 << 63), "impossible time"),
+        (column("faults", "kind", 2, len(FAULT_KINDS)), "a page fault that can't be"),
+        (column("faults", "address", 2, 1 << 60), "a page fault that can't be"),
+        (lambda parts: parts.pop("faults"), "faults were recorded and are not there"),
         (table("cuts", np.array([30, 20], "<u4")), "cuts do not rise"),
         (table("cuts", np.array([20, 30], "<i8")), "cuts is not the table"),
         (table("records", np.zeros((2, 2), np.uint8)), "records is not the table"),
@@ -302,6 +308,15 @@ def test_lies_are_named(lie: Callable[[Parts], None], says: str) -> None:
     refused(packed(parts), says)
 
 
+def test_a_trace_from_before_faults_were_recorded_is_read() -> None:
+    parts = parts_of(DATA)
+    del parts["faults"]
+    text("facts", {"pid": 7})(parts)
+    found = read(packed(parts))
+    assert same(profile_of(found), LIVE)
+    assert tensor_faults(found) is None
+
+
 def test_a_step_with_a_gap_is_refused() -> None:
     trace = recorded()
     step = trace.steps[-1]
@@ -310,7 +325,7 @@ def test_a_step_with_a_gap_is_refused() -> None:
     refused(written(replace(trace, steps=(*trace.steps[:-1], gap))), "was not recorded whole")
 
 
-TABLES = ("records", "samples", "op_accesses", "live", "steps")
+TABLES = ("records", "samples", "op_accesses", "live", "steps", "faults")
 
 
 @given(st.data())
@@ -333,7 +348,9 @@ def test_whatever_the_tables_say_there_is_one_clear_error(data: st.DataObject) -
         parts[name] = changed
     profile = None
     try:
-        profile = profile_of(read(packed(parts)))
+        trace = read(packed(parts))
+        profile = profile_of(trace)
+        tensor_faults(trace)
     except SentinelError:
         pass
     if profile is not None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sentineld.observe.model import ACCESS_UNKNOWN, Named
+from sentineld.profile.faults import tensor_faults
 from sentineld.profile.model import Kind
 from sentineld.profile.trace import profile_of
 from sentineld.report.labels import KINDS, label, layer_label, phases, stretch_places
@@ -117,6 +118,23 @@ def test_every_column_sorts(column: str) -> None:
 def test_a_row_is_plain_json() -> None:
     row = json.loads(json.dumps(sort_rows(ROWS, "hotness")[0].to_json()))
     assert row["hotness"] == max(round(one.hotness, 3) for one in ROWS)
+
+
+def test_faults_are_shown_where_they_were_recorded() -> None:
+    rows = tensor_rows(PROFILE, LABELS, tensor_faults(TRACE))
+    faulted = sort_rows(rows, "faults")[:2]
+    assert {row.name: row.fault_count for row in faulted} == {"0.weight0": 0.5, "0.weight1": 0.5}
+    # a fault of either, in one of two steps; that of a hint is not a first touch as well
+    assert {row.name: row.to_json()["faults"]["hint"] for row in faulted} == {
+        "0.weight0": 0.5,
+        "0.weight1": 0.0,
+    }
+    assert ROWS[0].to_json()["faults"] is None
+    said = "1 page faults on tensors in a step that was not slowed (0.5 major, 0.5 hint), 0 else"
+    assert said in "\n".join(summary_lines(TRACE))
+    unknown = replace(TRACE, facts={**TRACE.facts, "faults_recorded": False})
+    assert summary_json(unknown)["faults"] is None
+    assert "page faults" not in "\n".join(summary_lines(unknown))
 
 
 def test_the_summary_says_what_there_is() -> None:

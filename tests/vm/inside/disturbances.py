@@ -177,16 +177,17 @@ def kswapd(stage: Stage) -> dict[str, Any]:
         )
         assert filler.stdin is not None
         assert filler.stdout is not None
+        requests, answers = filler.stdin, filler.stdout
 
-        def fill() -> None:
-            filler.stdin.write(b"\n")
-            filler.stdin.flush()
-            filler.stdout.readline()
+        def take_more() -> None:
+            requests.write(b"\n")
+            requests.flush()
+            answers.readline()
 
         try:
-            until(lambda: any("kswapd" in row["by"] for row in stage.rows(target)), fill)
+            until(lambda: any("kswapd" in row["by"] for row in stage.rows(target)), take_more)
         finally:
-            filler.stdin.close()
+            requests.close()
             filler.wait()
         return stage.report(target)
 
@@ -214,9 +215,8 @@ def collapse(stage: Stage) -> dict[str, Any]:
     values = (
         (KHUGEPAGED / "scan_sleep_millisecs", 10),
         (KHUGEPAGED / "pages_to_scan", 65536),
-        ("/sys/kernel/mm/transparent_hugepage/enabled", "madvise"),
     )
-    with setting(*values[:2]), stage.target() as target:
+    with setting(*values), stage.target() as target:
         target.do("write", 0, 4096)
         target.do("huge")
         until(

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults find the tensor that was alive where and when they were, against a walk through a step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.observe.ebpf_model import FAULT_DTYPE, FAULT_KINDS, FOUND_KINDS
+from sentineld.observe.model import Records
+from sentineld.profile.circle import circle
+from sentineld.profile.faults import CLASSES, resolved, tensor_faults
+from sentineld.profile.steps import Step
+from sentineld.profile.trace import Trace
+from sentineld.shim.protocol import Alloc, Event
+from tests.unit.traces import SMALL, recorded
+from tests.unit.trainer import HEAP, PAGE
+from tests.unit.workloads import train
+
+TRACE = replace(recorded(), faults=np.zeros(0, FAULT_DTYPE))
+OPS = train(SMALL, len(TRACE.steps) + 2, tuple(TRACE.cuts.tolist())).take_ops()
+"""What the toy trainer touched in all its steps, and so where it may have faulted."""
+
+CLASS_OF = {"missing": "first_touch", "protection": "protection"}
+
+
+def rows(*faults: tuple[int, int, str]) -> Records:
+    """(time, address, kind) as the probes give them."""
+    table = np.zeros(len(faults), FAULT_DTYPE)
+    for row, (time_ns, address, kind) in zip(table, faults, strict=True):
+        row["time_ns"], row["address"], row["kind"] = time_ns, address, FAULT_KINDS.index(kind)
+    return table
+
+
+def owner(step: Step, time_ns: int, address: int) -> int | str | None:
+    """By a walk through the step: the slot of the tensor there and then, or a lasting one's
+    address as text."""
+    there: dict[int, tuple[int, int | str]] = {
+        start: (live.bytes, str(start) if live.cursor is None or live.age > 1 else live.cursor)
+        for start, live in step.live.items()
+    }
+    for record in step.records:
+        if record["time_ns"] > time_ns:
+            break
+        if record["event"] == Event.FREE:
+            there.pop(int(record["address"]), None)
+        elif record["event"] == Event.ALLOC and record["detail"] == Alloc.STEP:
+            there[int(record["address"])] = (int(record["bytes"]), int(record["value"]))
+    for start, (size, name) in there.items():
+        if start <= address < start + size:
+            return name
+    return None
+
+
+def counted(trace: Trace) -> Iterator[tuple[int | str | None, str, float]]:
+    """(owner, class, faults a step) of what tensor_faults() found."""
+    found = tensor_faults(trace)
+    assert found is not None
+    tensors = circle(trace.access_step).tensors
+    names = [int(t["slot"]) if t["slot"] >= 0 else str(int(t["address"])) for t in tensors]
+    for name, counts in [*zip(names, found.by_tensor, strict=True), (None, found.elsewhere)]:
+        for kind, count in zip(CLASSES, counts.tolist(), strict=True):
+            if count:
+                yield name, kind, count * found.steps
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, len(OPS) - 1),
+            st.integers(-PAGE, 20 * PAGE),
+            st.sampled_from([k for k in FAULT_KINDS if FAULT_KINDS.index(k) not in FOUND_KINDS]),
+        ),
+        max_size=60,
+        unique_by=lambda fault: fault[0],
+    )
+)
+def test_each_fault_goes_to_the_tensor_alive_there_and_then(
+    drawn: list[tuple[int, int, str]],
+) -> None:
+    faults = [
+        (int(OPS["time_ns"][op]), int(OPS["address"][op]) + offset, kind)
+        for op, offset, kind in drawn
+    ]
+    expected: Counter[tuple[int | str | None, str]] = Counter()
+    for step in TRACE.steps[:-1]:
+        begin = int(step.records["time_ns"][0])
+        for time_ns, address, kind in faults:
+            if begin <= time_ns < step.end_ns and kind != "instruction":
+                expected[owner(step, time_ns, address), CLASS_OF[kind.split("_")[0]]] += 1
+    trace = replace(TRACE, faults=rows(*faults))
+    assert {(name, kind): round(count) for name, kind, count in counted(trace)} == expected
+
+
+def test_what_the_kernel_found_replaces_how_the_fault_began() -> None:
+    page = HEAP + 7 * PAGE
+    faults = rows(
+        (10, page + 100, "missing_read"),
+        (11, page, "hint"),
+        (12, page + 200, "missing_write"),
+        (13, HEAP, "missing_write"),
+        (14, page, "in_motion"),
+        (15, page + 300, "missing_write"),
+        (16, HEAP, "missing_write"),
+        (17, HEAP, "major"),
+    )
+    found = list(zip(*(column.tolist() for column in resolved(faults, PAGE)), strict=True))
+    assert sorted(found, key=lambda fault: fault[1]) == [
+        (page + 100, 10, CLASSES.index("hint")),
+        (page + 200, 12, CLASSES.index("in_motion")),
+        (HEAP, 13, CLASSES.index("first_touch")),
+        (page + 300, 15, CLASSES.index("first_touch")),
+        (HEAP, 16, CLASSES.index("major")),
+    ]
+
+
+def test_a_finding_without_its_beginning_counts_by_itself() -> None:
+    address, time, kind = resolved(rows((5, HEAP, "major")), PAGE)
+    assert (address.tolist(), time.tolist(), kind.tolist()) == (
+        [HEAP],
+        [5],
+        [CLASSES.index("major")],
+    )
+
+
+@given(st.permutations(list(range(8))))
+def test_the_order_of_rows_does_not_matter(order: list[int]) -> None:
+    faults = rows(
+        *((time, HEAP + (time % 3) * PAGE, kind) for time, kind in enumerate(FAULT_KINDS))
+    )
+    left, right = resolved(faults, PAGE), resolved(faults[np.array(order)], PAGE)
+    for one, other in zip(left, right, strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_unrecorded_faults_are_not_taken_for_none() -> None:
+    assert tensor_faults(replace(TRACE, facts={})) is None
+    none = tensor_faults(TRACE)
+    assert none is not None
+    assert not none.by_tensor.any()
+
+
+@pytest.mark.parametrize("step", range(len(TRACE.steps)))
+def test_only_steps_at_their_own_speed_count(step: int) -> None:
+    begin = int(TRACE.steps[step].records["time_ns"][0])
+    found = list(counted(replace(TRACE, faults=rows((begin, HEAP, "missing_write")))))
+    if step == len(TRACE.steps) - 1:
+        assert found == []
+    else:
+        assert [(kind, count) for _, kind, count in found] == [("first_touch", 1.0)]
