@@ -109,6 +109,8 @@ def recorded(training: Training, file: str) -> dict[str, Any]:
     )
     assert summary["facts"]["notes"] == []
     assert summary["coverage"]["source"] == "module+shim"
+    assert summary["facts"]["faults_recorded"]
+    assert summary["faults"] is not None
     assert summary["coverage"]["attributed_share"] >= 0.99, summary["unattributed"]
     agreement = json.loads(guest.run(f"sentinelctl report {file} agreement --json").stdout)
     assert agreement["pairs"] >= 100
@@ -195,6 +197,28 @@ def test_plan_and_tensors_are_shown(training: Training) -> None:
     assert sum(tensor["page_accesses"] for tensor in tensors) > 0
     assert sum(tensor["bytes_read"] for tensor in tensors) > 0
     assert "persistent" in guest.run(f"sentinelctl tensors {pid}").stdout
+
+
+def test_another_that_moves_its_pages_is_named(training: Training) -> None:
+    guest, pid = training.guest, training.pid
+    answer = json.loads(guest.run("sentinelctl status --json").stdout)
+    assert answer["features"]["ebpf"]
+    assert answer["ebpf_notes"] == []
+    # what the daemon has moved itself, step after step, is no disturbance
+    session = training.session()
+    assert session is not None
+    assert not [row for row in session["disturbances"] if row["by"].startswith("sentineld")]
+    guest.run(f"migratepages {pid} 0 1", timeout=120)
+    session = training.session()
+    assert session is not None
+    moved = [row for row in session["disturbances"] if row["by"] == "migratepages"]
+    assert {(row["from_node"], row["to_node"]) for row in moved if row["pages"]} == {(0, 1)}
+    said = [
+        line for line in guest.run("sentinelctl status").stdout.splitlines() if "warning" in line
+    ]
+    assert len(said) == 1
+    assert said[0].startswith(f"warning: process {pid}: migratepages (process ")
+    training.goes_on()
 
 
 def test_a_killed_daemon_leaves_the_training_and_resumes_it(training: Training) -> None:
