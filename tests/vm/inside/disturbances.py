@@ -25,12 +25,13 @@ from sentineld.disturbances import in_words
 from sentineld.migrate.syscalls import move_pages, page_addresses
 from sentineld.observe.ebpf import EbpfProbes
 from sentineld.observe.ebpf_model import FAULT_KINDS, Disturbance
+from sentineld.sysfs import node_meminfo
 from tests.vm.ebpf_in_guest import PAGE, Target
 
 FAST, SLOW = 0, 1
 PROCESS_MADVISE, MADV_PAGEOUT = 440, 21
 WAIT_S = 150.0
-SWAP_FILE = Path("/var/tmp/disturbances.swap")
+ZRAM = Path("/sys/block/zram0")
 CGROUP = Path("/sys/fs/cgroup/disturbances")
 NUMA = Path("/sys/kernel/debug/sched/numa_balancing")
 KHUGEPAGED = Path("/sys/kernel/mm/transparent_hugepage/khugepaged")
@@ -96,10 +97,15 @@ def until(condition: Callable[[], bool], act: Callable[[], object]) -> bool:
     return True
 
 
+def chosen(text: str) -> str:
+    """What to write to a file that reads like this; some show all choices, one of them [so]."""
+    return text.partition("[")[2].partition("]")[0] or text.strip()
+
+
 @contextmanager
 def setting(*values: tuple[Path | str, object]) -> Iterator[None]:
     """Files of the kernel's that hold other values meanwhile."""
-    before = [(Path(path), Path(path).read_text().strip()) for path, _ in values]
+    before = [(Path(path), chosen(Path(path).read_text())) for path, _ in values]
     try:
         for path, value in values:
             Path(path).write_text(str(value))
@@ -111,17 +117,47 @@ def setting(*values: tuple[Path | str, object]) -> Iterator[None]:
 
 @contextmanager
 def swap(mebibytes: int) -> Iterator[None]:
-    """A swap file."""
-    with SWAP_FILE.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, mebibytes << 20)
-    SWAP_FILE.chmod(0o600)
-    subprocess.run(["mkswap", "-q", SWAP_FILE], check=True)
-    subprocess.run(["swapon", SWAP_FILE], check=True)
+    """Swap in memory: what goes there leaves its page at once, for no disk has to be waited for."""
+    subprocess.run(["modprobe", "zram"], check=True)
+    (ZRAM / "disksize").write_text(f"{mebibytes}M")
+    subprocess.run(["mkswap", "-q", "/dev/zram0"], check=True)
+    subprocess.run(["swapon", "/dev/zram0"], check=True)
     try:
         yield
     finally:
-        subprocess.run(["swapoff", SWAP_FILE], check=True)
-        SWAP_FILE.unlink()
+        subprocess.run(["swapoff", "/dev/zram0"], check=True)
+        (ZRAM / "reset").write_text("1")
+        subprocess.run(["rmmod", "zram"], check=True)
+
+
+class Filler:
+    """Another process that takes memory and gives all of it back at its end."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "fill"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+
+    def take_more(self) -> None:
+        """Take 64 MiB more, on the fast node while there is room."""
+        self._requests.write(b"\n")
+        self._requests.flush()
+        self._answers.readline()
+
+    def __enter__(self) -> Filler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._requests.close()
+        self._process.wait()
+
+
+def free_bytes(node: int) -> int:
+    """Free memory of a node."""
+    return node_meminfo(Path("/sys"), node)["MemFree"]
 
 
 def daemon_and_stranger(stage: Stage) -> dict[str, Any]:
@@ -170,25 +206,12 @@ def kswapd(stage: Stage) -> dict[str, Any]:
         ("/sys/kernel/mm/numa/demotion_enabled", "true"),
         ("/proc/sys/vm/watermark_scale_factor", 500),
     )
-    with setting(*values), stage.target() as target:
+    with setting(*values), stage.target() as target, Filler() as filler:
         target.do("write", 0, 4000)
-        filler = subprocess.Popen(
-            [sys.executable, __file__, "fill"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        until(
+            lambda: any("kswapd" in row["by"] for row in stage.rows(target)),
+            filler.take_more,
         )
-        assert filler.stdin is not None
-        assert filler.stdout is not None
-        requests, answers = filler.stdin, filler.stdout
-
-        def take_more() -> None:
-            requests.write(b"\n")
-            requests.flush()
-            answers.readline()
-
-        try:
-            until(lambda: any("kswapd" in row["by"] for row in stage.rows(target)), take_more)
-        finally:
-            requests.close()
-            filler.wait()
         return stage.report(target)
 
 
@@ -227,9 +250,12 @@ def collapse(stage: Stage) -> dict[str, Any]:
 
 
 def compaction(stage: Stage) -> dict[str, Any]:
-    """Memory is compacted on somebody's request."""
+    """Memory is compacted on somebody's request; much lies free behind the process's pages."""
     with stage.target() as target:
-        target.do("write", 0, 4000)
+        with Filler() as filler:
+            while free_bytes(FAST) > 256 << 20:
+                filler.take_more()
+            target.do("write", 0, 4000)
         subprocess.run(["sh", "-c", "echo 1 > /proc/sys/vm/compact_memory"], check=True)
         return stage.report(target)
 
@@ -265,21 +291,23 @@ STAGES = (
 
 
 def fill() -> None:
-    """Take 16 MiB more for each line of standard input."""
+    """Take 64 MiB more for each line of standard input."""
     held = []
     while sys.stdin.readline():
-        held.append(bytearray(os.urandom(4096) * 4096))
+        held.append(b"1" * (64 << 20))
         print(len(held), flush=True)
 
 
 def main() -> None:
-    """All stages, or those named."""
-    Path("/proc/sys/kernel/numa_balancing").write_text("0")
+    """All stages."""
     stage = Stage()
     report: dict[str, Any] = {"notes": stage.probes.notes}
-    wanted = sys.argv[1:]
-    for act in STAGES:
-        if not wanted or act.__name__ in wanted:
+    quiet = (
+        ("/proc/sys/kernel/numa_balancing", 0),
+        ("/sys/kernel/mm/transparent_hugepage/enabled", "madvise"),
+    )
+    with setting(*quiet):
+        for act in STAGES:
             report[act.__name__] = act(stage)
     report["dropped"] = stage.probes.counters()["dropped"]
     stage.probes.close()
