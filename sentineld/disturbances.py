@@ -54,6 +54,12 @@ _UNNAMED = _Deed("moved {pages} pages of it", "see sentinelctl status --json")
 _OWN_DEEDS = ("syscall_or_cpuset", "mempolicy_mbind", "longterm_pin", "collapse")
 """What a process asks for itself is no fight; what the kernel does in its time may be one."""
 
+_BY_ITS_THREAD = {
+    "compaction": "echo never > /sys/kernel/mm/transparent_hugepage/defrag",
+    "collapse": "end that program, or have it leave the process alone",
+}
+"""What the kernel's thread for it does by itself has a switch; this stops it in others' time."""
+
 _KERNEL_THREADS = ("kswapd", "kcompactd", "khugepaged", "kdamond", "kworker")
 
 
@@ -83,6 +89,8 @@ def in_words(rows: Sequence[Disturbance]) -> str:
     sizes = {party: sum(row["pages"] for row in found) for party, found in parties.items()}
     deed, who = most = max(sizes, key=lambda party: sizes[party])
     says, fix = _DEEDS.get(deed, _UNNAMED)
+    if deed in _BY_ITS_THREAD and not who.startswith(_KERNEL_THREADS):
+        fix = _BY_ITS_THREAD[deed]
     line = f"{who} {says.format(pages=sizes[most])}{_where(parties[most])}; to stop it: {fix}"
     others = len(parties) - 1
     if others:

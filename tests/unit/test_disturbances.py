@@ -79,6 +79,11 @@ def own(found: Disturbance) -> Disturbance:
             "to stop it: sysctl vm.compaction_proactiveness=0",
         ),
         (
+            row("make", "compaction", 40, (0, 0)),
+            "make (process 71) moved 40 pages of it to make room for huge ones within node 0; "
+            "to stop it: echo never > /sys/kernel/mm/transparent_hugepage/defrag",
+        ),
+        (
             row("khugepaged", "collapse", 512, (None, None)),
             "khugepaged gathered 512 pages of it into huge ones; "
             "to stop it: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
