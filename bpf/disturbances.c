@@ -27,7 +27,7 @@ struct disturbance_key {
 
 struct disturbance {
 	u64 pages; /* that moved, went or were gathered */
-	u64 kept; /* that were tried and stayed */
+	u64 kept; /* that stayed, once for each try */
 	u64 last_ns; /* CLOCK_MONOTONIC */
 	u32 mover; /* the latest process of that name */
 	u32 reserved;

@@ -164,7 +164,7 @@ class Disturbance(TypedDict):
 
     by, pid: the mover's name and its latest process. own: that process is the owner. deed: the
     kernel's name of a migration's reason, or one of DEEDS. Nodes: None where pages went nowhere or
-    it is not known. pages: done; kept: tried, and they stayed. last_ns: on CLOCK_MONOTONIC.
+    it is not known. pages: done; kept: stayed, once for each try. last_ns: on CLOCK_MONOTONIC.
     """
 
     by: str
