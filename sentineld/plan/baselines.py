@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.plan.intervals import short_lived
-from sentineld.plan.items import access_pages, lifetimes, tensor_pages
+from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.layout import Area, build_layout
 from sentineld.plan.model import MOVE_DTYPE, Plan, Prediction, Space
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.registry import register
+from sentineld.plan.residency import places
 from sentineld.plan.schedule import coalesce
 from sentineld.profile.model import Kind, Profile
 from sentineld.tiers import Tiers
@@ -59,7 +60,7 @@ class Baseline:
             predicted=unpredicted(),
         )
         if self.tier is None:
-            return replace(plan, predicted=_first_touch(profile, tiers, budget_bytes))
+            return replace(plan, predicted=_first_touch(plan, profile, tiers))
         plan = replace(plan, initial=_all_on(profile, self.tier))
         plan = replace(plan, initial_tier=initial_tiers(plan, profile))
         return replace(plan, predicted=predicted(plan, profile, tiers))
@@ -79,23 +80,35 @@ def _all_on(profile: Profile, tier: int) -> npt.NDArray[np.void]:
     return coalesce(ranges)
 
 
-def _first_touch(profile: Profile, tiers: Tiers, budget_bytes: int) -> Prediction:
+def _first_touch(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
     """If the fast tier has the budget free when the process begins: persistent tensors come
-    first, then the step's own in order of birth, until it is full."""
-    pages = tensor_pages(profile)
-    birth, _ = lifetimes(profile)
-    order = np.lexsort((profile.tensors["birth_event"], birth, profile.tensors["slot"] >= 0))
-    left = budget_bytes // profile.page_bytes - (np.cumsum(pages[order]) - pages[order])
+    first, then the arena's pages in the order in which tensors are first born on them, until it
+    is full. A page stays where it is, whoever lies on it later."""
+    page, budget = profile.page_bytes, plan.budget_bytes // profile.page_bytes
+    space, offset = places(plan, profile)
+    pages, start = tensor_pages(profile), offset // page
+    arena = np.flatnonzero(space == Space.ARENA)
+    others = np.flatnonzero(space != Space.ARENA)
     share = np.zeros(len(pages))
-    share[order] = np.clip(left / np.maximum(pages[order], 1), 0.0, 1.0)
-    slow = 1 - share[profile.accesses["tensor"]]
-    worth = access_pages(profile)
+    left = budget - (np.cumsum(pages[others]) - pages[others])
+    share[others] = np.clip(left / np.maximum(pages[others], 1), 0.0, 1.0)
+    free = max(budget - int(pages[others].sum()), 0)
+    touched = np.full(-(-plan.layout.arena_bytes // page), profile.event_count, np.int64)
+    birth = profile.tensors["birth_event"].astype(np.int64)
+    for row in arena.tolist():
+        inside = touched[start[row] : start[row] + pages[row]]
+        np.minimum(inside, birth[row], out=inside)
+    fast = np.zeros(len(touched) + 1, np.int64)
+    fast[1:][np.argsort(touched, kind="stable")[:free]] = 1
+    fast_before = np.cumsum(fast)
+    found = fast_before[start[arena] + pages[arena]] - fast_before[start[arena]]
+    share[arena] = found / np.maximum(pages[arena], 1)
+    worth, rows = access_pages(profile), profile.accesses["tensor"]
     total = float(worth.sum())
-    served = float((worth * share[profile.accesses["tensor"]]).sum())
     return Prediction(
-        step_ns=int(timing_of(tiers).stretch_ns(profile, slow).sum()),
+        step_ns=int(timing_of(tiers).stretch_ns(profile, 1 - share[rows]).sum()),
         promoted_bytes=0,
         demoted_bytes=0,
-        peak_fast_bytes=min(budget_bytes, int(pages.sum()) * profile.page_bytes),
-        fast_share=served / total if total else 0.0,
+        peak_fast_bytes=min(budget, int(pages[others].sum()) + len(touched)) * page,
+        fast_share=float((worth * share[rows]).sum()) / total if total else 0.0,
     )

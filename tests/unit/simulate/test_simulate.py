@@ -64,6 +64,13 @@ def test_sentinel_beats_first_touch_and_keeps_near_its_prediction(
     assert mine.peak_fast_bytes <= budget
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 1.5])
+def test_first_touch_takes_what_it_is_predicted_to_take(training: Profile, share: float) -> None:
+    tiers, budget = preset_tiers("cxl", 12), int(training.peak_bytes * share)
+    found = simulate(training, policy("first-touch"), tiers, budget)
+    assert found.step_seconds == pytest.approx(found.predicted_seconds, rel=1e-3)
+
+
 def test_the_phases_of_a_training(training: Profile) -> None:
     found = simulate(
         training, policy("sentinel"), preset_tiers("cxl", 12), training.peak_bytes // 3
