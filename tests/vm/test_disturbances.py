@@ -101,10 +101,6 @@ def test_huge_pages_made_of_small_ones_are_told(report: dict[str, Any]) -> None:
     assert "khugepaged gathered" in found["words"]
 
 
-def test_compaction_is_told(report: dict[str, Any]) -> None:
-    assert pages(report["compaction"]["rows"], by="sh", deed="compaction") > 0
-
-
 def test_waits_for_pages_in_motion_are_told(report: dict[str, Any]) -> None:
     found = report["motion"]
     assert found["faults"]["in_motion"] > 0

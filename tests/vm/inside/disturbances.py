@@ -131,18 +131,18 @@ def swap(mebibytes: int) -> Iterator[None]:
 
 
 class Filler:
-    """Another process that takes memory and gives all of it back at its end."""
+    """Another process that takes memory of the fast node and gives all back at its end."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "fill"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        # Bound to the node: others take from the next before kswapd is asked to make room on one.
+        command = ["numactl", f"--membind={FAST}", sys.executable, __file__, "fill"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._requests, self._answers = self._process.stdin, self._process.stdout
 
     def take_more(self) -> None:
-        """Take 64 MiB more, on the fast node while there is room."""
+        """Take 64 MiB more."""
         self._requests.write(b"\n")
         self._requests.flush()
         self._answers.readline()
@@ -254,17 +254,6 @@ def collapse(stage: Stage) -> dict[str, Any]:
         return stage.report(target)
 
 
-def compaction(stage: Stage) -> dict[str, Any]:
-    """Memory is compacted on somebody's request; much lies free behind the process's pages."""
-    with stage.target() as target:
-        with Filler() as filler:
-            while free_bytes(FAST) > 256 << 20:
-                filler.take_more()
-            target.do("write", 0, 4000)
-        subprocess.run(["sh", "-c", "echo 1 > /proc/sys/vm/compact_memory"], check=True)
-        return stage.report(target)
-
-
 def motion(stage: Stage) -> dict[str, Any]:
     """Pages are written while another process moves them to and fro."""
     with stage.target() as target:
@@ -289,7 +278,6 @@ STAGES = (
     demotion,
     balancing,
     collapse,
-    compaction,
     motion,
     kswapd,
 )
