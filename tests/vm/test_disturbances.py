@@ -13,7 +13,8 @@ import pytest
 
 from .guest import TREE, Guest
 
-pytestmark = pytest.mark.guest
+# The kernel does these things in its own time; test_sessions.py has one of them end to end.
+pytestmark = [pytest.mark.guest, pytest.mark.long]
 
 Rows = list[dict[str, Any]]
 
