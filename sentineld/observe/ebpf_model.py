@@ -108,9 +108,10 @@ PROGRAMS = {
 }
 """The program for each raw tracepoint, in the order in which they are attached."""
 
-WHILE_WATCHED = ("page_fault_user", "page_fault_kernel", "page_access")
-"""Attached only while some process is watched: they run often, and the last one keeps the kernel
-module from being unloaded."""
+WHILE_WATCHED = ("page_access",)
+"""Attached only while some process is watched: it keeps the kernel module from being unloaded. The
+page faults' stay: to switch them is to patch the kernel's page-fault entry while all of the machine
+runs through it, and that is done once at the daemon's start rather than with each session."""
 
 
 class Traced(NamedTuple):
