@@ -48,6 +48,8 @@ LINES_SHOWN = 60
 START_ATTEMPTS = 5
 """A free port may be taken by another between the look and QEMU's bind."""
 
+BOOT_ATTEMPTS = 3
+
 THREE_TIER_SETUP = f"""
 set -e
 modprobe -a nfit nd_pmem
@@ -59,6 +61,10 @@ daxctl reconfigure-device --mode=system-ram --human dax0.0
 awk '/MemTotal/ {{exit $4 == 0}}' /sys/devices/system/node/node{SLOWEST_NODE}/meminfo
 """
 """Turns the guest's NVDIMM into memory of its own node, as Optane is used."""
+
+
+class EmulatorError(MachineError):
+    """The guest died of what only the emulator does wrong."""
 
 
 class Guest:
@@ -125,12 +131,23 @@ class Guest:
     # -- life ---------------------------------------------------------------
 
     def boot(self) -> None:
-        """Boot and wait until root can log in. Raises MachineError if that fails."""
+        """Boot and wait until root can log in. Raises MachineError if that fails.
+
+        A boot that dies of the emulator's own flaw is tried again.
+        """
         require_ready()
         image = self._image = self._image or ensure_image()
+        self._choose_accelerator(image)
+        for _ in range(BOOT_ATTEMPTS - 1):
+            try:
+                return self._boot_once(image)
+            except EmulatorError as error:
+                say(f"booting again: {error}")
+        self._boot_once(image)
+
+    def _boot_once(self, image: Image) -> None:
         self._work = make_work_folder()
         try:
-            self._choose_accelerator(image)
             start = time.monotonic()
             self._start_qemu(image)
             self._connect(image, start + self._boot_seconds)
@@ -193,6 +210,8 @@ class Guest:
         connection = Connection(image, self.port, self._work)
         while not connection.answers():
             if self._qemu.poll() is not None:
+                if self.accelerator == "tcg" and kernel_log.met_stale_breakpoint(self.kernel_log()):
+                    raise EmulatorError("the kernel met a breakpoint that it had taken back")
                 raise MachineError(f"QEMU ended while booting: {self._last_words()}")
             if time.monotonic() > deadline:
                 raise MachineError(f"no ssh after {self._boot_seconds:.0f} s: {self._last_words()}")

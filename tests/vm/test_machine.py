@@ -148,3 +148,16 @@ def test_harmless_lines() -> None:
         "[    5.0] rcu: Hierarchical SRCU implementation.\n"
     )
     assert kernel_log.problems(log) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "stale"),
+    [
+        ("[    4.3] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI", True),
+        ("[    4.3] int3: 0000 [#1] PREEMPT SMP NOPTI", True),
+        ("[    4.3] Oops: general protection fault: 0000 [#1] PREEMPT SMP NOPTI", False),
+        ("[    4.3] traps: a.out[7] trap int3 ip:1 sp:2 error:0", False),
+    ],
+)
+def test_the_emulators_own_flaw(line: str, stale: bool) -> None:
+    assert kernel_log.met_stale_breakpoint(line) is stale
