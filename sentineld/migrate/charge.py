@@ -45,7 +45,7 @@ class Charge:
 
         Pages that were dropped and born again within the stretch are charged again.
         """
-        drops = self._drops_of(stretch)
+        drops = self.drops_of(stretch)
         arena = self.spaces.maps.get(Space.ARENA)
         if arena is not None and len(drops):
             for drop in drops:
@@ -71,7 +71,7 @@ class Charge:
         follower = (stretch + 1) % self._step.boundary_count
         now = room - self._unborn_bytes(arena.nodes, stretch)
         nodes = arena.nodes.copy()
-        for drop in self._drops_of(stretch):
+        for drop in self.drops_of(stretch):
             nodes[arena.span(int(drop["offset"]), int(drop["bytes"]))] = ABSENT
         dropped = nodes != arena.nodes
         fast = np.isin(arena.nodes[dropped], self.spaces.tiers.tiers[FAST].nodes)
@@ -80,7 +80,8 @@ class Charge:
         then = room + freed - grown
         return max(0, min(now, then - self._unborn_bytes(nodes, follower)))
 
-    def _drops_of(self, stretch: int) -> Table:
+    def drops_of(self, stretch: int) -> Table:
+        """What the process gives back in the stretch (DROP_DTYPE)."""
         return self._step.drops[self._drops[stretch] : self._drops[stretch + 1]]
 
     def _births_of(self, stretch: int) -> Table:

@@ -225,6 +225,7 @@ class Mover:
             self._refresh_steps = 1
             self.ledger.begin_step(target // schedule.boundary_count)
             self._read_residency()
+            schedule.rejoin(target, self._charge.drops_of)
         while schedule.now < target:
             for drop in self._charge.end(schedule.now % schedule.boundary_count):
                 schedule.drop(Space.ARENA, int(drop["offset"]), int(drop["bytes"]))

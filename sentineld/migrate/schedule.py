@@ -16,13 +16,14 @@ boundary. Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from sentineld.migrate.expected import Table
 from sentineld.migrate.moves import Batch, Pages, Pending, no_pages
+from sentineld.plan.model import Space
 
 TRIES = 3
 
@@ -70,6 +71,24 @@ class Schedule:
                     reason="plan",
                 )
             )
+
+    def rejoin(self, target: int, drops_of: Callable[[int], Table]) -> None:
+        """Enter the circle in its midst: what the last circle's moves would have done is due.
+
+        target: boundaries since the first step. drops_of(stretch): DROP_DTYPE rows of what dies in
+        it. While nobody followed the plan
+        pages went anywhere, and its own moves would need a whole step to take them back.
+        """
+        past = replace(self, cancelled=lambda *_: None, demotions=[], promotions=[])
+        past.now = target - self.boundary_count
+        while past.now < target:
+            for drop in drops_of(past.now % self.boundary_count):
+                past.drop(Space.ARENA, int(drop["offset"]), int(drop["bytes"]))
+            past.advance()
+        self.now = target
+        for move in [*past.demotions, *past.promotions]:
+            if len(self.pages_of(move)) and (move.tier or self.now < self._expiry(move)):
+                self.add(move)
 
     def add(self, move: Pending) -> None:
         """Queue a move; what it makes obsolete is cancelled."""

@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentineld.migrate.expected import DROP_DTYPE, Table
 from sentineld.migrate.moves import Batch, Pages, Pending
 from sentineld.migrate.schedule import TRIES, Schedule
 from sentineld.plan.model import MOVE_DTYPE
@@ -162,6 +163,28 @@ def test_a_drop_forgets_the_moves_within_it() -> None:
     world.schedule.drop(0, 0, 4 * PAGE)
     assert world.cancelled == [(1, "absent")]
     assert [move.offset for move in world.schedule.demotions] == [5 * PAGE]
+
+
+def test_rejoining_catches_up_with_what_a_circle_would_have_done() -> None:
+    # boundary      0   1   2   3
+    # pages 0-7     .   D   .   P    useful until the next 1
+    # pages 8-15    D   .   .   .    dead after 1
+    # pages 16-23   D   .   .   .
+    world = World([(0, 1, 1, 8, 8), (0, 1, 1, 16, 8), (1, 2, 1, 0, 8), (3, 1, 0, 0, 8)], 4)
+    dead = np.array([(1, 8 * PAGE, 8 * PAGE)], DROP_DTYPE)
+
+    def drops_of(stretch: int) -> Table:
+        return dead[dead["stretch"] == stretch]
+
+    world.schedule.rejoin(7 * 4 + 2, drops_of)
+    assert world.drain() == [(1, [*range(16, 24), *range(8)])]
+    world.tier[:24] = 0
+    world.schedule.rejoin(9 * 4, drops_of)
+    assert world.drain() == [(1, list(range(8, 24)))]
+    world.tier[:24] = 1
+    world.schedule.rejoin(11 * 4, drops_of)
+    assert world.drain() == [(0, list(range(8)))]
+    assert not world.cancelled
 
 
 def test_pinned_pages_are_tried_again_after_all_others_and_then_given_up() -> None:
