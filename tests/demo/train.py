@@ -128,6 +128,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--narrow", type=int, default=8)
     parser.add_argument("--symbols", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--pause", type=float, default=0.0, metavar="SECONDS", help="rest so long after each step"
+    )
     parser.add_argument("--wait-file", type=Path, help="build the model once this file exists")
     return parser.parse_args(arguments)
 
@@ -156,6 +159,7 @@ def main(arguments: list[str]) -> None:
         optimizer.step()
         seconds = time.monotonic() - begin
         print(f"step {step} loss {loss.item().hex()} seconds {seconds:.3f}", flush=True)
+        time.sleep(options.pause)
         step += 1
 
 

@@ -4,22 +4,19 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from .guest import TREE, Guest
+from .training import Training, wait
 
 pytestmark = pytest.mark.guest
 
 SHARE = "/usr/local/share/doc/sentineld"
 METRICS = "http://127.0.0.1:9464/metrics"
 PROMETHEUS = "http://127.0.0.1:9090/api/v1"
-TRAINING = "--steps 0 --blocks 3 --positions 128 --width 512"
-"""Steps of about a second in an emulated guest."""
-
 ALWAYS_ANSWERED = (
     "sentineld_sessions",
     "sentineld_feature_available",
@@ -40,17 +37,6 @@ WHILE_MANAGED = (
     "sentineld_fast_share_ratio",
     "sentineld_migrated_bytes_total",
 )
-
-
-def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
-    """What done() gives once it is true; fails after so many seconds."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = done()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
-        time.sleep(1)
 
 
 def get(guest: Guest, url: str) -> Any:
@@ -74,27 +60,13 @@ def prometheus(daemon: Guest) -> Iterator[Guest]:
 @pytest.fixture
 def training(prometheus: Guest) -> Iterator[int]:
     """The pid of a managed and metered training process."""
-    process = prometheus.start(
-        f"exec python3 -m sentineld.shim {TREE}/tests/demo/train.py {TRAINING}"
-    )
-    pid = process.remote_pid
-
-    def state() -> str:
-        return next(
-            (s["state"] for s in status(prometheus)["sessions"] if s["pid"] == pid), "unknown"
-        )
-
-    wait("hello", lambda: state() == "registered", 180)
-    prometheus.run(f"sentinelctl attach {pid} --fast 20%")
-    wait("managed", lambda: state() == "managed", 300)
-    prometheus.run(f"sentinelctl meter {pid} --steps 1", timeout=300)
-    yield pid
-    process.send_remote("KILL")
-    process.wait(timeout=60)
-
-
-def status(guest: Guest) -> Any:
-    return json.loads(guest.run("sentinelctl status --json").stdout)
+    started = Training(prometheus)
+    prometheus.run(f"sentinelctl attach {started.pid} --fast 20%")
+    wait("managed", lambda: started.in_state("managed"), 300)
+    prometheus.run(f"sentinelctl meter {started.pid} --steps 1", timeout=300)
+    yield started.pid
+    started.process.send_remote("KILL")
+    started.process.wait(timeout=60)
 
 
 def answers(guest: Guest) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from .guest import Guest
-from .test_sessions import TRAINING, Training, refused, wait
+from .training import TRAINING, Training, refused, wait
 
 pytestmark = pytest.mark.guest
 

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real training under the shim in a guest where sentineld is installed."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sentineld.errors import EXIT_STATUS
+
+from .guest import TREE, Guest
+
+TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 128 --width 512"
+"""Steps of under a second in an emulated guest."""
+PAUSE = "--pause 0.5"
+"""Leaves the guest's CPUs to what is tested, and fewer steps to be repeated."""
+STEPS = 400
+LOG = "/tmp/training.log"
+
+
+def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
+    """What done() gives once it is true; fails after so many seconds."""
+    deadline_s = time.monotonic() + seconds
+    while not (value := done()):
+        assert time.monotonic() < deadline_s, f"{what}: not within {seconds} s"
+        time.sleep(2)
+    return value
+
+
+class Training:
+    """A training process under the shim in the guest. wrapper: a command that runs it."""
+
+    def __init__(self, guest: Guest, wrapper: str = "", training: str = TRAINING) -> None:
+        self.guest = guest
+        command = f"{wrapper} python3 -m sentineld.shim {training} {PAUSE} --steps {STEPS}"
+        self.process = guest.start(f"exec {command} > {LOG} 2>&1")
+        self.pid = self.process.remote_pid
+        wait("hello", lambda: self.session() is not None, 240)
+
+    def session(self) -> dict[str, Any] | None:
+        answer = self.guest.run("sentinelctl status --json", check=False)
+        if answer.returncode != 0:
+            return None
+        sessions = json.loads(answer.stdout)["sessions"]
+        return next((one for one in sessions if one["pid"] == self.pid), None)
+
+    def in_state(self, state: str) -> bool:
+        session = self.session()
+        return session is not None and session["state"] == state
+
+    def losses(self) -> list[str]:
+        return re.findall(r"loss (\S+)", self.guest.run(f"cat {LOG}").stdout)
+
+    def goes_on(self) -> None:
+        before = len(self.losses())
+        wait("another step", lambda: len(self.losses()) > before, 120)
+
+
+def refused(guest: Guest, command: str, code: str) -> str:
+    """The one line that a sentinelctl command is refused with, by the error CODE."""
+    answer = guest.run(command, check=False, timeout=120)
+    assert answer.returncode == EXIT_STATUS[code], answer.stdout + answer.stderr
+    lines = (answer.stdout + answer.stderr).splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    return lines[0]
