@@ -53,6 +53,7 @@ GOALS = (
     Goal("armed_over_minor_fault", 1.0, "armed read fault / zero-page read fault"),
     Goal("idle_over_minor_fault", 0.12, "what the module adds to others' faults / that fault"),
     Goal("profiled_over_plain_step", 3.0, "profiled step / plain step"),
+    Goal("framework_unseen_share", 0.01, "(tensor, layer) pairs of the framework not seen"),
     Goal("drain_100k_ms", 5.0, "100,000 samples from the log into an array, ms"),
     Goal("daemon_rss_mib", 80.0, "daemon's resident memory while managing, MiB"),
 )
@@ -141,6 +142,9 @@ def _of_steps(raw: Json) -> Json:
         "profiled_over_plain_step": round(statistics.median(by_round), 3),
         "metered_over_managed_step": round(statistics.median(metered), 3),
         "daemon_rss_mib": round(max(resident) / 1024, 1),
+        "framework_unseen_share": round(1 - raw["agreement"]["seen_share"], 6),
+        "framework_pairs": raw["agreement"]["pairs"],
+        "framework_differences": raw["agreement"]["differences"],
         "daemon_user_share_while_managing": round(user, 4),
         "daemon_system_share_while_managing": round(system, 4),
     }

@@ -8,13 +8,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.bench import steps_in_guest
 from tests.demo import machines
 from tests.vm.guest import TREE, Guest
-from tests.vm.host import MachineError, phase, say
+from tests.vm.host import REPOSITORY, MachineError, phase, say
 
 ROUNDS = 2
 FAST_MIB = 1024
 SLOW_MIB = 1536
+KEPT_TRACE = REPOSITORY / "build/bench/demo-model.npz"
 
 
 def measure() -> dict[str, Any]:
@@ -45,4 +47,6 @@ def measure() -> dict[str, Any]:
         found["accelerator"] = guest.accelerator
         found["kernel_release"] = guest.run("uname -r").stdout.strip()
         guest.check_kernel_log()
+        guest.get(steps_in_guest.TRACE, KEPT_TRACE)
+        say(f"the model's trace is kept in {KEPT_TRACE}")
         return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has the demo's model profiled again and again, and meters the daemon meanwhile.
+"""Has the demo's model profiled again and again, meters the daemon meanwhile, and records a trace.
 
     python3 -m tests.bench.steps_in_guest ROUNDS
 
@@ -29,6 +29,9 @@ FAST = "20%"
 POLICY = "sentinel"
 POLL_SECONDS = 0.25
 PROFILE_SECONDS = 600.0
+
+TRACE = "/tmp/demo-model.npz"
+RECORDED_STEPS = 2
 
 _OBSERVED = re.compile(r"step (\d+) was observed by (\S+)")
 
@@ -152,6 +155,19 @@ def one_round(trainer: Trainer, daemon: int, offset: int) -> dict[str, Any]:
     }
 
 
+def sentinelctl(*arguments: str) -> str:
+    """What the command prints."""
+    command = ["sentinelctl", *arguments]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def agreement(pid: int) -> dict[str, Any]:
+    """Record the model into TRACE; how far the module saw what the framework names."""
+    sentinelctl("record", str(pid), "-o", TRACE, "--steps", str(RECORDED_STEPS))
+    found: dict[str, Any] = json.loads(sentinelctl("report", TRACE, "agreement", "--json"))
+    return found
+
+
 def main(arguments: list[str]) -> None:
     """All rounds in one training."""
     rounds = int(arguments[0])
@@ -167,9 +183,12 @@ def main(arguments: list[str]) -> None:
         for number in range(1, rounds + 1):
             done.append(one_round(trainer, daemon, offset))
             say(f"round {number} of {rounds}: {json.dumps(done[-1])}")
+        agreed = agreement(trainer.pid)
+        say(f"agreement: {json.dumps(agreed)}")
     finally:
         trainer.kill()
-    print(json.dumps({"rounds": done, "daemon_idle": asdict(idle)}), flush=True)
+    result = {"rounds": done, "daemon_idle": asdict(idle), "agreement": agreed}
+    print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ def raw(armed_read: float = 1400, elsewhere: float = 1600) -> dict[str, Any]:
                     "daemon": daemon,
                 }
                 for seconds in (4.0, 5.0, 12.0)
-            ]
+            ],
+            "agreement": {"pairs": 400, "seen_share": 0.995, "differences": {"shape_only": 2}},
         },
         "drain": {
             "samples": 100_000,
@@ -87,6 +88,9 @@ def test_every_figure_is_the_median_of_rounds_over_the_minor_fault() -> None:
     assert found["idle_over_minor_fault"] == pytest.approx(100 / 1500, abs=1e-4)
     assert found["profiled_over_plain_step"] == 2.5
     assert found["metered_over_managed_step"] == 1.25
+    assert found["framework_unseen_share"] == pytest.approx(0.005)
+    assert found["framework_pairs"] == 400
+    assert found["framework_differences"] == {"shape_only": 2}
     assert found["drain_100k_ms"] == 2.0
     assert found["daemon_rss_mib"] == 41.0
     assert found["daemon_user_share_while_managing"] == 0.025
