@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sentineld.commands import Commands
-from sentineld.control.frames import FrameError, Message
+from sentineld.control.frames import Message
 from sentineld.errors import SentinelError
+from sentineld.inbox import Inbox
 from sentineld.lifecycle import Lifecycle, State
 from sentineld.machine import Machine
 from sentineld.managed import Managed
@@ -31,7 +32,7 @@ from sentineld.recording import Recording
 from sentineld.sampling import Observing, Sampling
 from sentineld.shim import protocol
 from sentineld.state import Saved, StateFiles
-from sentineld.stepfeed import StepFeed, require_plausible
+from sentineld.stepfeed import StepFeed
 from sentineld.tiers import Tiers
 from sentineld.totals import PastTotals
 from sentineld.units import FastBudget, format_bytes
@@ -68,12 +69,11 @@ class Session:
         self.plan_duration_s: float | None = None
         self._past = PastTotals()
         self._errand: Metering | Recording | None = None
-        self._layers: tuple[str, ...] = ()
+        self._inbox = Inbox(link, self._observing)
         self._feed = StepFeed(link.segment)
         self._profiling: Profiling | None = None
         self._planned: Planned | None = None
         self._layout_id = 0
-        self._layout_answered = False
         self._deadline_s = 0.0
 
     # Called from other threads.
@@ -199,7 +199,7 @@ class Session:
             if self._errand.on_step(step):
                 self._end_errand(self._errand)
         elif self._profiling is not None:
-            self._profiling.on_step(step, self._sample, self._layers)
+            self._profiling.on_step(step, self._sample, self._inbox.layers)
 
     def _sample(self) -> Sampling:
         """The session's sampling by the best backend, attached to the process at its first use."""
@@ -216,7 +216,7 @@ class Session:
     def _plan(self) -> None:
         """Send the plan's layout as soon as there is a plan."""
         assert self._profiling is not None
-        planned = self._profiling.planned(self._layers)
+        planned = self._profiling.planned(self._inbox.layers)
         if planned is None:
             return
         self._profiling, self._planned = None, planned
@@ -226,8 +226,8 @@ class Session:
             self.sampling = None
         self.profile, self.budget_bytes = planned.profile, planned.budget_bytes
         self.plan_duration_s = planned.plan_duration_s
-        self._layout_answered = False
         self._layout_id = send_layout(self.link, planned.plan.layout, self._tiers())
+        self._inbox.expect_layout(self._layout_id)
         self._deadline_s = time.monotonic() + LAYOUT_ANSWER_WAIT_S
         self.lifecycle.enter(
             State.ENTERING,
@@ -237,7 +237,7 @@ class Session:
 
     def _enter_plan(self) -> None:
         """Once the layout is live, bring the pages where the plan begins and follow it."""
-        if not self._layout_answered:
+        if not self._inbox.layout_live:
             if time.monotonic() > self._deadline_s:
                 raise SentinelError("failed", "the process did not take the layout in time")
             return
@@ -348,7 +348,7 @@ class Session:
             self.machine,
             self.managed,
             self._sample_exactly,
-            lambda: self._layers,
+            lambda: self._inbox.layers,
             steps,
         )
         if self.managed is None:
@@ -373,31 +373,9 @@ class Session:
             self._unmanage(errand.outcome)
 
     def _take(self, message: Message) -> None:
-        kind = message.get("type")
-        if kind == "layers":
-            names = message.get("names")
-            if isinstance(names, list):
-                self._layers = tuple(str(name) for name in names)
-        elif kind == "layout" and message.get("layout_id") == self._layout_id:
-            if message.get("ok") is not True:
-                error = str(message.get("error", "no reason given"))
-                self._unmanage(f"the process refused the layout: {error}")
-            else:
-                self._layout_answered = True
-        elif kind == "accesses":
-            self._take_accesses(message)
-        elif kind == "writes":
-            self._observing.take(message)
-        elif kind == "note":
-            log.info("process %d says: %s", self.link.pid, str(message.get("text"))[:500])
-
-    def _take_accesses(self, message: Message) -> None:
-        try:
-            accesses = self.link.take_accesses(message)
-        except FrameError as error:
-            log.warning("process %d: %s", self.link.pid, error)
+        accesses = self._inbox.take(message)
+        if accesses is None:
             return
-        require_plausible(accesses.rows)
         if isinstance(self._errand, Recording):
             self._errand.on_op_accesses(accesses)
         elif self._profiling is not None:

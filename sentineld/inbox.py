@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session's shim says in messages: names of layers, answers, operators' accesses."""
+
+from __future__ import annotations
+
+import logging
+
+from sentineld.control.frames import FrameError, Message
+from sentineld.errors import SentinelError
+from sentineld.observe.model import OpAccesses
+from sentineld.observe.shimlink import ShimLink
+from sentineld.sampling import Observing
+from sentineld.stepfeed import require_plausible
+
+log = logging.getLogger(__name__)
+
+NOTE_CHARACTERS_MAX = 500
+
+
+class Inbox:
+    """Takes messages in the session's thread; none of them is trusted."""
+
+    def __init__(self, link: ShimLink, observing: Observing) -> None:
+        self.layers: tuple[str, ...] = ()
+        self.layout_live = False
+        self._link = link
+        self._observing = observing
+        self._layout_id = 0
+
+    def expect_layout(self, layout_id: int) -> None:
+        """This layout was sent: layout_live waits for the answer."""
+        self._layout_id, self.layout_live = layout_id, False
+
+    def take(self, message: Message) -> OpAccesses | None:
+        """Take a message; operators' accesses, where it brings them, are the caller's.
+
+        Raises SentinelError: the process refuses its layout, or what it says can't be true.
+        """
+        kind = message.get("type")
+        if kind == "layers":
+            names = message.get("names")
+            if isinstance(names, list):
+                self.layers = tuple(str(name) for name in names)
+        elif kind == "layout" and message.get("layout_id") == self._layout_id:
+            if message.get("ok") is not True:
+                error = str(message.get("error", "no reason given"))
+                raise SentinelError("failed", f"the process refused the layout: {error}")
+            self.layout_live = True
+        elif kind == "accesses":
+            return self._accesses(message)
+        elif kind == "writes":
+            self._observing.take(message)
+        elif kind == "note":
+            text = str(message.get("text"))[:NOTE_CHARACTERS_MAX]
+            log.info("process %d says: %s", self._link.pid, text)
+        return None
+
+    def _accesses(self, message: Message) -> OpAccesses | None:
+        try:
+            accesses = self._link.take_accesses(message)
+        except FrameError as error:
+            log.warning("process %d: %s", self._link.pid, error)
+            return None
+        require_plausible(accesses.rows)
+        return accesses
