@@ -41,6 +41,7 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	if (!sentinel_changes(s, chunk->base, chunk->base + (1UL << SENTINEL_CHUNK_SHIFT)))
 		bitmap_zero(chunk->shaken, SENTINEL_CHUNK_PAGES);
 	ended->epoch = chunk->epoch;
+	chunk->resolved = false;
 	chunk->queued = false;
 	list_del_init(&chunk->dirty);
 	if (!bitmap_empty(chunk->shaken, SENTINEL_CHUNK_PAGES))
@@ -48,9 +49,9 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	spin_unlock(&s->lock);
 }
 
-/* The record of an access that waited for the epoch's end; the page-table lock is held. */
-static void record_late(struct sentinel_session *s, unsigned long address, u32 epoch,
-			struct page *page, u8 flags)
+/* The record of an access that the kernel had resolved; the page-table lock is held. */
+void sentinel_record_late(struct sentinel_session *s, unsigned long address, u32 epoch,
+			  struct page *page, u8 flags)
 {
 	u8 node = page ? sentinel_node(page) : SENTINEL_NODE_UNKNOWN;
 
@@ -123,8 +124,8 @@ static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk
 	if (!pte_protnone(pte))
 		sentinel_clear_armed(s, chunk, nr);
 	if (test_bit(nr, ended->late))
-		record_late(s, address, ended->epoch, sentinel_pte_page(pte),
-			    late_flags(ended, nr));
+		sentinel_record_late(s, address, ended->epoch, sentinel_pte_page(pte),
+				     late_flags(ended, nr));
 	if (!test_bit(nr, chunk->active))
 		return false;
 	if (!test_bit(nr, s->precise_writes ? ended->written : ended->touched) &&

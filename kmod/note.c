@@ -63,6 +63,7 @@ void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk
 	if (!__test_and_set_bit(nr, chunk->touched)) {
 		sentinel_chunk_queue(s, chunk);
 		__set_bit(nr, chunk->late);
+		chunk->resolved = true;
 		if (born) {
 			__set_bit(nr, chunk->born);
 			s->births++;
@@ -177,18 +178,56 @@ static bool lets_pass(const struct sentinel_chunk *chunk, unsigned int nr, pte_t
 static void look_before_change(struct sentinel_chunk *chunk, const unsigned long *pages,
 			       const pte_t *table, bool huge, bool crowded)
 {
-	/* one fault may have populated more than its own page: nobody armed those */
-	bool births = !bitmap_empty(chunk->late, SENTINEL_CHUNK_PAGES);
 	unsigned int nr;
 
 	for_each_set_bit(nr, pages, SENTINEL_CHUNK_PAGES) {
 		bool shaken = test_bit(nr, chunk->shaken);
 
-		if (!shaken && !births)
+		/* one fault may have populated more than its own page: nobody armed those */
+		if (!shaken && !chunk->resolved)
 			continue;
 		if ((shaken && crowded) || huge ||
 		    (table && lets_pass(chunk, nr, READ_ONCE(table[nr]))))
 			__set_bit(nr, chunk->lost);
+	}
+}
+
+/*
+ * A page that was born is about to go: takes what its record says, with the node
+ * that only now can be told. False when no record waits.
+ */
+static bool take_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
+		      u32 *epoch, u8 *flags)
+{
+	bool late;
+
+	spin_lock(&s->lock);
+	late = __test_and_clear_bit(nr, chunk->late);
+	*epoch = chunk->epoch;
+	*flags = (test_bit(nr, chunk->born) ? SENTINEL_ACCESS_BIRTH : 0) |
+		 (test_bit(nr, chunk->written) ? SENTINEL_ACCESS_WRITE : 0);
+	spin_unlock(&s->lock);
+	return late;
+}
+
+/* Records what waits for pages first .. last - 1; their page table's lock is held. */
+static void record_before_change(struct sentinel_session *s, struct sentinel_chunk *chunk,
+				 unsigned int first, unsigned int last, const pte_t *table)
+{
+	unsigned int nr;
+
+	for (nr = first; nr < last; nr++) {
+		struct page *page;
+		u32 epoch;
+		u8 flags;
+
+		/* without the lock: what is set meanwhile is recorded when the epoch ends */
+		if (!test_bit(nr, chunk->late))
+			continue;
+		page = sentinel_pte_page(READ_ONCE(table[nr]));
+		if (page && take_late(s, chunk, nr, &epoch, &flags))
+			sentinel_record_late(s, chunk->base + ((unsigned long)nr << PAGE_SHIFT),
+					     epoch, page, flags);
 	}
 }
 
@@ -213,6 +252,8 @@ static void shake_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 	if (pmd)
 		table = sentinel_pte_lock(s->mm, pmd, chunk->base, &ptl);
 	huge = !table && pmd && !pmd_none(READ_ONCE(*pmd));
+	if (table)
+		record_before_change(s, chunk, first, last, table);
 
 	spin_lock(&s->lock);
 	bitmap_copy(pages, chunk->touched, SENTINEL_CHUNK_PAGES);

@@ -44,11 +44,12 @@ struct sentinel_chunk {
 	struct list_head dirty; /* in session->dirty while queued */
 	u32 epoch; /* of the accesses noted since it was queued */
 	bool queued;
+	bool resolved; /* in this epoch the kernel resolved accesses: pages nobody armed may be there */
 	bool huge_armed; /* its one PMD entry is PROT_NONE, by us; under that entry's lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* to be watched, until disarmed */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE, by us */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
-	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched, recorded when the epoch ends */
+	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched, its record waits for the page */
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late, because it was absent */
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched, and a write was among it */
 	DECLARE_BITMAP(shaken, SENTINEL_CHUNK_PAGES); /* somebody else may have un-armed it */
@@ -183,6 +184,8 @@ int sentinel_age(struct sentinel_session *s, struct sentinel_area *area,
 
 /* epoch.c */
 int sentinel_epoch_advance(struct sentinel_session *s, struct sentinel_epoch *epoch);
+void sentinel_record_late(struct sentinel_session *s, unsigned long address, u32 epoch,
+			  struct page *page, u8 flags);
 void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *area);
 int sentinel_epoch_fd(struct sentinel_session *s);
 long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg);

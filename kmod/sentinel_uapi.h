@@ -128,10 +128,11 @@ struct sentinel_epoch_fd {
  * A page has one record an epoch, of the first access in it, and more only where
  * they were asked for: with precise writes a second one, with WRITE and AGAIN,
  * when a read was first; with rearm_us one with AGAIN for each round in which
- * it was accessed again. A present page's record is appended at the access, with the node that served it. The record of
- * an access that the kernel had to resolve (a birth; a page in swap or under
- * migration) follows when the epoch ends, with the node the page has then, 255
- * when it is gone or the zero page. So the log is not ordered by epoch.
+ * it was accessed again. A present page's record is appended at the access, with
+ * the node that served it. The record of an access that the kernel had to resolve
+ * (a birth; a page in swap or under migration) follows before the page is changed
+ * by somebody else, or else when the epoch ends, with the node the page has then,
+ * 255 when it is gone or the zero page. So the log is not ordered by epoch.
  * A page of an armed range that has no record was not accessed in the epoch. A
  * page that somebody else un-armed (mprotect, migration, a collapse, mremap) or
  * that cannot be armed (the zero page, pages that are not anonymous) is logged
