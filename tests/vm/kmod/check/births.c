@@ -135,8 +135,8 @@ void check_births(void)
 			hit++;
 			CHECK(record->flags == flags_of(seen), "page %u epoch %u life %d: flags %u, not %u",
 			      page, epoch, planned(page, epoch), record->flags, flags_of(seen));
-			CHECK(record->node == (seen.birth && !seen.left ? 255 : home(page)),
-			      "page %u epoch %u: node %u", page, epoch, record->node);
+			CHECK(record->node == home(page), "page %u epoch %u: node %u", page, epoch,
+			      record->node);
 		}
 	}
 	stats = sampler_stats(&sampler);
