@@ -160,8 +160,9 @@ static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
 
 	/* before its bits go: a page that was born into the huge page */
 	for_each_set_bit(nr, ended->late, SENTINEL_CHUNK_PAGES)
-		record_late(s, chunk->base + ((unsigned long)nr << PAGE_SHIFT), ended->epoch,
-			    pmd_page(READ_ONCE(*pmd)), late_flags(ended, nr));
+		sentinel_record_late(s, chunk->base + ((unsigned long)nr << PAGE_SHIFT),
+				     ended->epoch, pmd_page(READ_ONCE(*pmd)),
+				     late_flags(ended, nr));
 	for_each_set_bit(nr, chunk->armed, SENTINEL_CHUNK_PAGES)
 		sentinel_clear_armed(s, chunk, nr);
 	if (sentinel_huge_settle(s, chunk, pmd, &armed))

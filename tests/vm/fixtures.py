@@ -92,6 +92,8 @@ def _shared_guest(config: pytest.Config, recipe: Recipe) -> Guest:
     shared = config.stash.setdefault(_SHARED, {})
     if recipe.suite not in shared:
         image = ensure_image(recipe)
+        # What does not build fails here, not after a boot for each test.
+        build_module(image=image)
         _close_others(config, MAIN.suite)
         fresh = Guest(image=image)
         fresh.boot()
