@@ -48,6 +48,8 @@ from $(1) import main
 
 sys.exit(main())
 endef
+# Run by every start of the system's Python: nothing but a look at the environment, unless asked.
+export PTH_LINE = import os; os.environ.get("SENTINELD_SHIM") == "1" and __import__("sentineld.shim")
 export LAUNCHER_DAEMON = $(call launcher,sentineld.daemon)
 export LAUNCHER_CLI = $(call launcher,sentineld.cli)
 
@@ -67,7 +69,7 @@ install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Into PREFIX=/usr/lo
 	printf '%s\n' "$$LAUNCHER_DAEMON" > $(DESTDIR)$(PREFIX)/bin/sentineld
 	printf '%s\n' "$$LAUNCHER_CLI" > $(DESTDIR)$(PREFIX)/bin/sentinelctl
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/sentineld $(DESTDIR)$(PREFIX)/bin/sentinelctl
-	echo $(LIBDIR) > $(DESTDIR)$(PTH)
+	printf '%s\n' '$(LIBDIR)' "$$PTH_LINE" > $(DESTDIR)$(PTH)
 	@$(call copy,.,README.md LICENSE LICENSES,$(DESTDIR)$(DOCDIR))
 	@$(call copy,docs,$(DOC_FILES),$(DESTDIR)$(DOCDIR))
 	install -d $(dir $(DESTDIR)$(UNIT))

@@ -8,6 +8,11 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+import sentineld.shim
+
+# Tests import parts of the shim, and torch; no shim shall wake between the two.
+sentineld.shim.disarm()
+
 COUNTS = {"ci": 60, "long": 2000}
 """Examples for each property, by profile; SENTINELD_HYPOTHESIS picks one."""
 

@@ -15,6 +15,7 @@ from sentineld.entry import run_command
 
 VERBS = {
     "status": "show",
+    "run": "run",
     "attach": "manage",
     "detach": "manage",
     "meter": "manage",

@@ -11,7 +11,7 @@ import runpy
 import sys
 import types
 
-from sentineld.shim import load
+from sentineld.shim import arm
 
 USAGE = "usage: python -m sentineld.shim [--socket PATH] (SCRIPT | -m MODULE | -c CODE) [ARGS...]"
 
@@ -43,7 +43,7 @@ def main() -> int:
         return _usage_error("there is nothing to run")
     if arguments[0] not in ("-m", "-c") and not os.path.isfile(arguments[0]):
         return _usage_error(f"no such script: {arguments[0]}")
-    load(socket_path)
+    arm(socket_path)
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         sys.path[0] = os.getcwd()

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from sentineld.shim.client import BrokenPeerError, Client, Message
-from sentineld.shim.native import SHIM_VERSION, Native, ShimUnavailableError, library_path
+from sentineld.shim.native import SHIM_VERSION, Native
 
 if TYPE_CHECKING:
     from sentineld.shim.hooks import Layers
@@ -194,55 +194,3 @@ class Shim:
     def _note(self, text: str) -> None:
         say(text)
         self._client.send({"type": "note", "text": text})
-
-
-def _self_test(native: Native, torch: Any) -> None:
-    """One small tensor must be born and die under the shim's eyes.
-
-    Raises:
-        ShimUnavailableError: torch allocates past the shim.
-    """
-    before = native.word(SMALL_BYTES_OFFSET)
-    tensor = torch.empty(256)
-    during = native.word(SMALL_BYTES_OFFSET)
-    del tensor
-    after = native.word(SMALL_BYTES_OFFSET)
-    if during - before < 1024 or after != before:
-        raise ShimUnavailableError("this torch does not allocate through c10::alloc_cpu")
-
-
-_started = False
-
-
-def start(socket_path: str | None = None) -> bool:
-    """Load the shim in front of torch, import torch, hook it; once per process.
-
-    Returns:
-        True if the process can be managed; else it said why on stderr and runs as without us.
-    """
-    global _started
-    if _started:
-        return True
-    try:
-        if "torch" in sys.modules:
-            raise ShimUnavailableError("torch was imported before it")
-        native = Native(library_path())
-        native.start()
-        try:
-            import torch
-        except ImportError as error:
-            raise ShimUnavailableError(f"torch does not import: {error}") from error
-        _self_test(native, torch)
-    except ShimUnavailableError as reason:
-        say(f"running unmanaged: {reason}")
-        return False
-    from sentineld.shim.hooks import Layers, install
-    from sentineld.shim.names import Names
-
-    native.enable(True)
-    tensors = Names()
-    layers = Layers(tensors)
-    shim = Shim(native, Client(socket_path), layers, tensors, str(torch.__version__))
-    install(native, layers, tensors, shim.step_ended)
-    _started = True
-    return True

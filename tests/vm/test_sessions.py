@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from .guest import Guest
-from .training import TRAINING, Training, refused, wait
+from .training import LOG, STEPS, TRAINING, Training, refused, wait
 
 pytestmark = pytest.mark.guest
 
@@ -205,10 +205,17 @@ def test_the_losses_are_those_of_a_plain_run(training: Training) -> None:
     assert re.findall(r"loss (\S+)", plain)[: len(losses)] == losses
 
 
-def test_a_killed_training_ends_its_session(daemon: Guest) -> None:
-    started = Training(daemon)
-    daemon.run(f"sentinelctl attach {started.pid} --fast 25%")
-    started.process.send_remote("KILL")
-    started.process.wait(timeout=60)
-    wait("the session's end", lambda: started.session() is None, 60)
-    refused(daemon, f"sentinelctl attach {started.pid}", "no-such-process")
+def test_run_attaches_what_trains_and_ends_with_it(daemon: Guest) -> None:
+    command = f"sentinelctl run --fast 30% -- python3 {TRAINING} --steps {STEPS}"
+    process = daemon.start(f"exec {command} > {LOG} 2>&1")
+
+    def sessions() -> list[int]:
+        answer = json.loads(daemon.run("sentinelctl status --json").stdout)
+        return [one["pid"] for one in answer["sessions"] if one["fast"] == "30%"]
+
+    (pid,) = wait("attached", sessions, 240)
+    daemon.run(f"kill -KILL {pid}")
+    assert process.wait(timeout=60) == 128 + 9
+    wait("the session's end", lambda: not sessions(), 60)
+    refused(daemon, f"sentinelctl attach {pid}", "no-such-process")
+    assert "warning" not in daemon.run(f"cat {LOG}").stdout

@@ -87,6 +87,90 @@ def test_torch_first_is_a_passthrough() -> None:
     assert "torch was imported before" in done.stderr
 
 
+SEEN = "import torch; print(torch.empty(5000).data_ptr() % 4096)"
+"""0 where the shim serves tensors, at the begin of pages; malloc never does."""
+
+
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ
+        | {"SENTINELD_SHIM_SOCKET": "/nonexistent", "PYTHONPATH": str(ROOT)}
+        | environment,
+    )
+
+
+def test_importing_it_first_is_enough(tmp_path: Path) -> None:
+    for code in (
+        f"import sentineld.shim; {SEEN}",
+        f"import sentineld.shim, sentineld.shim; sentineld.shim.arm(); {SEEN}",
+        f"import sentineld.shim; print(sentineld.shim.load()); {SEEN}",
+    ):
+        done = python("-c", code)
+        assert done.stdout.splitlines()[-1] == "0", done.stderr
+        assert done.stderr == ""
+
+
+def test_torch_and_its_loader_are_what_they_are_without_it() -> None:
+    tell = (
+        "import torch, importlib.util as u; s = torch.__spec__;"
+        "print(type(s.loader).__name__, type(torch.__loader__).__name__, s.origin, torch.__file__)"
+    )
+    assert python("-c", f"import sentineld.shim; {tell}").stdout == python("-c", tell).stdout
+
+
+def test_a_program_without_torch_stays_without_it() -> None:
+    code = "import sentineld.shim, sys; print('torch' in sys.modules, 'ctypes.util' in sys.modules)"
+    done = python("-c", code)
+    assert done.stdout.startswith("False"), done.stderr
+    # Nor is a missing torch any other error than before.
+    missing = "import sys; sys.path[:] = []; sys.path_importer_cache.clear(); import torch"
+    done = python("-S", "-c", f"import sentineld.shim; {missing}")
+    assert "ModuleNotFoundError: No module named 'torch'" in done.stderr
+    assert "sentineld.shim:" not in done.stderr
+
+
+def test_the_environment_keeps_it_out() -> None:
+    code = f"import sentineld.shim; print(sentineld.shim.load()); {SEEN}"
+    done = python("-c", code, SENTINELD_SHIM="0")
+    told, alignment = done.stdout.split()
+    assert told == "False"
+    assert alignment != "0"
+    assert done.stderr == ""
+
+
+def sentinelctl_run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    ctl = "from sentineld.cli import main; main()"
+    return python("-c", ctl, "--socket", "/nonexistent", "run", "--", *command, **environment)
+
+
+def test_run_puts_every_python_under_it_and_passes_the_rest_on(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.mine = 'mine'\n")
+    code = f"import sys; print(sys.mine, sys.argv, [p for p in sys.path if 'inject' in p]); {SEEN}"
+    shell = '"$0" -c "$1" --fast x; exit 7'
+    done = sentinelctl_run("sh", "-c", shell, sys.executable, code, PYTHONPATH=f"{ROOT}:{tmp_path}")
+    assert done.stdout.splitlines() == ["mine ['-c', '--fast', 'x'] []", "0"], done.stderr
+    assert done.returncode == 7
+    lines = done.stderr.splitlines()
+    assert len(lines) <= 1  # once, however often the daemon is asked for
+    assert all(line.startswith("warning: ") and "runs on" in line for line in lines)
+
+
+def test_run_says_what_does_not_start() -> None:
+    done = sentinelctl_run("/no/such/program")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: /no/such/program does not start: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_signal_to_run_is_the_commands() -> None:
+    code = "import os, signal, sys; os.kill(os.getppid(), signal.SIGTERM); signal.pause()"
+    assert sentinelctl_run(sys.executable, "-c", code).returncode == 128 + 15
+
+
 def test_impossible_sizes_raise_torchs_own_error() -> None:
     code = """
 import torch

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""run: starts a training under the shim and has what trains in it managed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from sentineld import shim
+from sentineld.cli.output import Daemon
+from sentineld.errors import SentinelError
+from sentineld.units import FastBudget
+
+POLL_S = 0.5
+SHIM_FOLDER = Path(shim.__file__).parent
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Handed on to the command. A terminal's SIGINT and SIGQUIT reach it without us."""
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    options_metavar="[OPTIONS] --",
+)
+@click.option("--fast", help="Fast memory: a share of the peak (20%) or a size (48MiB).")
+@click.option("--policy", help="The policy that plans; the daemon's default if not given.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_obj
+def run(daemon: Daemon, fast: str | None, policy: str | None, command: tuple[str, ...]) -> None:
+    """Run COMMAND under the shim, and attach every process in it that trains.
+
+    COMMAND may be a script, torchrun or a shell that starts them: each Python in it is
+    under the shim, and each process of it is attached on its own once it has trained one
+    step. Where that can't be, it is said once and COMMAND runs on. The exit status is
+    COMMAND's.
+    """
+    if fast is not None:
+        FastBudget.parse(fast)
+    sys.exit(Launch(daemon, {"fast": fast, "policy": policy}).run(command))
+
+
+class Launch:
+    """One command and the sessions of its processes. wanted: what to attach them with."""
+
+    def __init__(self, daemon: Daemon, wanted: Mapping[str, str | None]) -> None:
+        self._daemon = daemon
+        self._wanted = wanted
+        self._tried: set[int] = set()
+        self._said: set[str] = set()
+
+    def run(self, command: Sequence[str]) -> int:
+        """Until the command ends; its exit status as a shell tells it. Raises SentinelError."""
+        try:
+            process = subprocess.Popen(command, env=environment(os.environ))
+        except OSError as error:
+            raise SentinelError(
+                "usage",
+                f"{command[0]} does not start: {error.strerror}",
+                "give a program and its arguments after --",
+            ) from None
+        hand_on(process)
+        while True:
+            try:
+                status = process.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                self._attach_new(process.pid)
+            else:
+                return status if status >= 0 else 128 - status
+
+    def _attach_new(self, root: int) -> None:
+        """Attach the sessions in the tree of process ROOT that have trained a step."""
+        try:
+            for session in self._daemon.ask("status")["sessions"]:
+                if self._is_new(session) and descends(session["pid"], root):
+                    self._tried.add(session["pid"])
+                    self._daemon.ask("attach", pid=session["pid"], **self._wanted)
+        except SentinelError as error:
+            self._say(str(error))
+
+    def _is_new(self, session: Mapping[str, Any]) -> bool:
+        return (
+            session["state"] == "registered"
+            and session["step"] > 0
+            and session["pid"] not in self._tried
+        )
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            click.echo(f"warning: {text}; the command runs on", err=True)
+
+
+def environment(base: Mapping[str, str]) -> dict[str, str]:
+    """BASE, such that every Python that starts in it is under the shim."""
+    path = [str(SHIM_FOLDER / "inject"), str(SHIM_FOLDER.parent.parent)]
+    if base.get("PYTHONPATH"):
+        path.append(base["PYTHONPATH"])
+    return {**base, "PYTHONPATH": os.pathsep.join(path), shim.SWITCH_VARIABLE: "1"}
+
+
+def hand_on(process: subprocess.Popen[bytes]) -> None:
+    """Have signals that end or drive us drive the process instead."""
+
+    def send(number: int, frame: FrameType | None) -> None:
+        process.send_signal(number)
+
+    def stay(number: int, frame: FrameType | None) -> None:
+        """The process has it from the terminal, and decides."""
+
+    for number in SIGNALS:
+        signal.signal(number, send)
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, stay)
+
+
+def descends(pid: int, root: int) -> bool:
+    """Whether process PID is ROOT or comes from it, as long as all between them live."""
+    while pid > 1 and pid != root:
+        pid = parent(pid)
+    return pid == root
+
+
+def parent(pid: int) -> int:
+    """The parent's process id; 0 where there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    # the name in brackets may hold spaces
+    return int(stat.rpartition(")")[2].split()[1])

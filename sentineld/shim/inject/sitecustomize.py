@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First on PYTHONPATH under `sentinelctl run`: Python imports it as it starts.
+
+It gets the shim in front of torch and makes way for the sitecustomize that
+would have been imported without us.
+"""
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import PathFinder
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != here]
+
+try:
+    import sentineld.shim  # noqa: F401
+except ImportError as error:
+    print(f"sentineld.shim: running unmanaged: {error}", file=sys.stderr)
+
+spec = PathFinder.find_spec(__name__)
+if spec is not None and spec.loader is not None:
+    sys.modules[__name__] = following = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(following)
