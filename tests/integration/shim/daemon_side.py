@@ -309,12 +309,19 @@ def manage(daemon: Daemon, **options: Any) -> Records:
 
 
 class Training:
-    """train.py in a process of its own, under the shim or plain."""
+    """A script (SCRIPT KIND STEPS_OR_STOP_FILE) in its own process, under the shim or plain."""
 
-    def __init__(self, *arguments: str, socket_path: Path | None = None, stop: Path) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        socket_path: Path | None = None,
+        stop: Path,
+        script: Path = TRAIN,
+    ) -> None:
         self._stop = stop
+        self._script = script
         self._arguments = arguments
-        command = [sys.executable, "-m", "sentineld.shim", str(TRAIN)]
+        command = [sys.executable, "-m", "sentineld.shim", str(script)]
         environment = dict(os.environ, SENTINELD_SHIM_SOCKET=str(socket_path))
         self.process = subprocess.Popen(
             [*command, arguments[0], str(stop), *arguments[1:]],
@@ -343,7 +350,7 @@ class Training:
         """The same training without the shim; a longer run begins as a shorter one does."""
         known = _PLAIN_LOSSES.get(self._arguments, [])
         if len(known) < steps:
-            command = [sys.executable, str(TRAIN), self._arguments[0], str(steps + 100)]
+            command = [sys.executable, str(self._script), self._arguments[0], str(steps + 100)]
             command += self._arguments[1:]
             done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
             known = _PLAIN_LOSSES[self._arguments] = done.stdout.splitlines()

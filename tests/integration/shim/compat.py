@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings of every kind, none of which knows of the shim: compat.py KIND (STEPS | STOP_FILE).
+
+Each prints its losses bit for bit; with a file's name it trains until that file exists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils import checkpoint
+
+WIDTH = 256
+LOSSES = Iterator[Tensor]
+
+
+class Residual(nn.Module):
+    """Blocks of a bottleneck; around: what each block is called through."""
+
+    def __init__(self, around: Callable[[nn.Module, Tensor], Tensor] | None = None) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH))
+            for _ in range(3)
+        )
+        self.head = nn.Linear(WIDTH, 16)
+        self._around = around
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + (self._around(block, x) if self._around else block(x))
+        return self.head(x)
+
+
+def batch(size: int = 32) -> tuple[Tensor, Tensor]:
+    return torch.randn(size, WIDTH), torch.randint(16, (size,))
+
+
+def loss_of(model: nn.Module, size: int = 32) -> Tensor:
+    inputs, targets = batch(size)
+    return functional.cross_entropy(model(inputs).float(), targets)
+
+
+def adam(model: nn.Module, **options: bool) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=1e-3, **options)
+
+
+def plainly(model: nn.Module, optimizer: torch.optim.Optimizer) -> LOSSES:
+    while True:
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        optimizer.step()
+        yield loss
+
+
+def checkpointed(reentrant: bool) -> LOSSES:
+    def around(block: nn.Module, x: Tensor) -> Tensor:
+        again: Tensor = checkpoint.checkpoint(block, x, use_reentrant=reentrant)
+        return again
+
+    model = Residual(around)
+    return plainly(model, adam(model))
+
+
+def autocast() -> LOSSES:
+    model = Residual()
+    optimizer = adam(model)
+    while True:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_of(model)
+        loss.backward()
+        optimizer.step()
+        yield loss
+
+
+def accumulated() -> LOSSES:
+    model = Residual()
+    optimizer = adam(model)
+    while True:
+        for _ in range(3):
+            loss = loss_of(model, 8) / 3
+            loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss
+
+
+def gan() -> LOSSES:
+    generator, judge = nn.Sequential(nn.Linear(64, WIDTH), nn.Tanh()), Residual()
+    for_generator, for_judge = adam(generator), adam(judge)
+    while True:
+        made = generator(torch.randn(32, 64))
+        for_judge.zero_grad()
+        real, _ = batch()
+        told = judge(made.detach()).mean() - judge(real).mean()
+        told.backward()
+        for_judge.step()
+        for_generator.zero_grad()
+        fooled = -judge(made).mean()
+        fooled.backward()
+        for_generator.step()
+        yield told + fooled
+
+
+def lbfgs() -> LOSSES:
+    model = Residual()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+    while True:
+        inputs, targets = batch()
+
+        def closure(inputs: Tensor = inputs, targets: Tensor = targets) -> Tensor:
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(inputs), targets)
+            loss.backward()
+            return loss
+
+        yield torch.as_tensor(optimizer.step(closure))
+
+
+def evaluated() -> LOSSES:
+    model = Residual()
+    steps = plainly(model, adam(model))
+    for step in itertools.count():
+        yield next(steps)
+        if step % 4 == 3:
+            model.eval()
+            with torch.no_grad():
+                yield loss_of(model, 64)
+            model.train()
+
+
+def lengths() -> LOSSES:
+    model = nn.LSTM(64, 128, batch_first=True)
+    optimizer = adam(model)
+    for step in itertools.count():
+        optimizer.zero_grad()
+        output, _ = model(torch.randn(8, (12, 20, 16)[step % 3], 64))
+        loss = output.square().mean()
+        loss.backward()
+        optimizer.step()
+        yield loss
+
+
+def interrupted() -> LOSSES:
+    model = Residual()
+    optimizer = adam(model)
+
+    def fail(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        raise InterruptedError
+
+    for step in itertools.count():
+        hook = model.head.register_forward_pre_hook(fail) if step % 5 == 4 else None
+        with suppress(InterruptedError):
+            optimizer.zero_grad()
+            loss = loss_of(model)
+            loss.backward()
+            optimizer.step()
+        if hook is not None:
+            hook.remove()
+        yield loss
+
+
+def kept() -> LOSSES:
+    model = Residual()
+    optimizer = adam(model)
+    losses: list[Tensor] = []
+    gradients: list[Tensor] = []
+    while True:
+        optimizer.zero_grad()
+        loss = loss_of(model)
+        loss.backward()
+        optimizer.step()
+        losses = [*losses[-3:], loss]
+        gradients = [*gradients[-2:], *(p.grad for p in model.head.parameters())]
+        yield torch.stack(losses).sum().detach() + sum(g.sum() for g in gradients)
+
+
+def compiled() -> LOSSES:
+    model = torch.compile(Residual())
+    return plainly(model, adam(model))
+
+
+def fused() -> LOSSES:
+    model = Residual()
+    return plainly(model, adam(model, fused=True))
+
+
+def by_hand() -> LOSSES:
+    model = Residual()
+    while True:
+        loss = loss_of(model)
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.01 * parameter.grad
+                parameter.grad = None
+        yield loss
+
+
+def parallel() -> LOSSES:
+    torch.distributed.init_process_group("gloo")
+    torch.manual_seed(torch.distributed.get_rank())
+    model = nn.parallel.DistributedDataParallel(Residual())
+    return plainly(model, adam(model))
+
+
+KINDS: dict[str, Callable[[], LOSSES]] = {
+    "checkpoint": lambda: checkpointed(reentrant=False),
+    "checkpoint-reentrant": lambda: checkpointed(reentrant=True),
+    "autocast": autocast,
+    "accumulate": accumulated,
+    "gan": gan,
+    "lbfgs": lbfgs,
+    "evaluate": evaluated,
+    "lengths": lengths,
+    "interrupt": interrupted,
+    "keep": kept,
+    "compile": compiled,
+    "fused": fused,
+    "by-hand": by_hand,
+    "parallel": parallel,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("until")
+    arguments = parser.parse_args()
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    losses = KINDS[arguments.kind]()
+    for step in itertools.count():
+        if (
+            step == int(arguments.until)
+            if arguments.until.isdigit()
+            else os.path.exists(arguments.until)
+        ):
+            break
+        print(next(losses).item().hex(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
