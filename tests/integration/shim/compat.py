@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -232,6 +233,14 @@ KINDS: dict[str, Callable[[], LOSSES]] = {
 }
 
 
+def reached(until: str, step: int) -> bool:
+    """Whether to stop before this step; all ranks stop before the same one."""
+    stop = torch.tensor(step >= int(until) if until.isdigit() else os.path.exists(until)).int()
+    if torch.distributed.is_initialized():
+        torch.distributed.all_reduce(stop, torch.distributed.ReduceOp.MAX)
+    return bool(stop)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=KINDS)
@@ -241,13 +250,11 @@ def main() -> None:
     torch.set_num_threads(1)
     losses = KINDS[arguments.kind]()
     for step in itertools.count():
-        if (
-            step == int(arguments.until)
-            if arguments.until.isdigit()
-            else os.path.exists(arguments.until)
-        ):
+        if reached(arguments.until, step):
             break
-        print(next(losses).item().hex(), flush=True)
+        # In one piece: ranks share the pipe, and torchrun has Python write unbuffered.
+        sys.stdout.write(f"{next(losses).item().hex()}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
