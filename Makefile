@@ -41,7 +41,7 @@ integration: $(VENV)/.torch shim ## Tests of parts together, on this machine
 
 .PHONY: guest
 guest: $(VENV)/.torch vm shim ## Tests in the two-tier guest
-	$(PYTEST) tests/vm $(SELECT) $(PYTEST_ARGS)
+	$(PYTEST) tests/vm $(SELECT) --durations=20 $(PYTEST_ARGS)
 
 # The guests' images and tests take longest and seldom use more than one CPU.
 .PHONY: test

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from .fixtures import _clean_kernel_log, fresh_guest, guest, image, kernel_guest, suite
 from .installed import daemon, installed
+from .prometheus import prometheus
 
 __all__ = [
     "_clean_kernel_log",
@@ -14,5 +15,6 @@ __all__ = [
     "image",
     "installed",
     "kernel_guest",
+    "prometheus",
     "suite",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from .guest import Guest
+from .prometheus import METRICS, PROMETHEUS, WHILE_MANAGED, unanswered
 from .training import LOG, STEPS, TRAINING, Training, refused, wait
 
 pytestmark = pytest.mark.guest
@@ -118,6 +119,20 @@ def test_metered_steps_keep_the_budget_while_pages_move(training: Training) -> N
     assert max(s["accesses"] for s in steps) <= 1.1 * min(s["accesses"] for s in steps)
 
 
+def test_prometheus_sees_the_managed_session(prometheus: Guest, training: Training) -> None:
+    wait("data", lambda: not unanswered(prometheus, WHILE_MANAGED), 120)
+    query = "sentineld_session_info * on (session) group_left () sentineld_charged_bytes"
+    answer = prometheus.run(
+        ["curl", "-fsSG", f"{PROMETHEUS}/query", "--data-urlencode", f"query={query}"]
+    )
+    rows = json.loads(answer.stdout)["data"]["result"]
+    (row,) = [row for row in rows if row["metric"]["pid"] == str(training.pid)]
+    assert row["metric"]["state"] == "managed"
+    assert row["metric"]["policy"] == "sentinel"
+    assert float(row["value"][1]) > 0
+    prometheus.run(f"set -o pipefail; curl -fsS {METRICS} | promtool check metrics")
+
+
 @pytest.mark.long
 def test_a_managed_process_is_recorded_inside_its_plan(training: Training) -> None:
     before = training.session()
@@ -217,5 +232,6 @@ def test_run_attaches_what_trains_and_ends_with_it(daemon: Guest) -> None:
     daemon.run(f"kill -KILL {pid}")
     assert process.wait(timeout=60) == 128 + 9
     wait("the session's end", lambda: not sessions(), 60)
+    assert f'pid="{pid}"' not in daemon.run(["curl", "-fsS", METRICS]).stdout
     refused(daemon, f"sentinelctl attach {pid}", "no-such-process")
     assert "warning" not in daemon.run(f"cat {LOG}").stdout
