@@ -36,6 +36,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     started.stop()
 
 
+@pytest.mark.long
 def test_each_rank_is_a_session_and_computes_what_it_does_without_us(daemon: Daemon) -> None:
     stop = daemon.folder / "stop"
     ctl = ["-c", "from sentineld.cli import main; main()", "--socket", str(daemon.control)]

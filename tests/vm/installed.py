@@ -18,9 +18,9 @@ def installed(guest: Guest) -> Guest:
     return guest
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def daemon(installed: Guest) -> Iterator[Guest]:
-    """The guest with the daemon running under systemd, as the module's tests begin."""
+    """The guest with the daemon running under systemd: one for all, its start takes a minute."""
     installed.run("systemctl start sentineld", timeout=180)
     yield installed
     installed.run("systemctl stop sentineld", timeout=180)

@@ -41,6 +41,8 @@ SCRIPT = "/var/tmp/train.py"
 OWN = " ".join([SCRIPT, *TRAINING.split()[1:]])
 """The training, where users may read it."""
 
+NO_EBPF = "/etc/sentineld/config.d/no-ebpf.toml"
+
 FREE_DAMON = f"echo off > {KDAMONDS}/0/state; echo 0 > {KDAMONDS}/nr_kdamonds"
 
 
@@ -51,13 +53,16 @@ def training(installed: Guest) -> Iterator[Training]:
     guest.run("systemctl stop sentineld; rmmod sentinel; id trainer 2>/dev/null || useradd trainer")
     # The unit would load it again.
     guest.run("echo 'install sentinel /bin/false' > /etc/modprobe.d/no-sentinel.conf")
+    # What it would be compiled for is tested with the module.
+    guest.run(f"mkdir -p $(dirname {NO_EBPF}); echo 'ebpf = \"off\"' > {NO_EBPF}")
     guest.run("systemctl start sentineld", timeout=180)
     guest.run(f"cp {TRAINING.split()[0]} {SCRIPT}")
     started = Training(guest, "setpriv --reuid trainer --regid trainer --clear-groups", OWN)
     yield started
     started.process.send_remote("KILL")
     started.process.wait(timeout=60)
-    guest.run("rm /etc/modprobe.d/no-sentinel.conf; systemctl stop sentineld; modprobe sentinel")
+    guest.run(f"rm {NO_EBPF} /etc/modprobe.d/no-sentinel.conf")
+    guest.run("systemctl stop sentineld; modprobe sentinel")
 
 
 def managed(training: Training) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from .guest import TREE, Guest
 
 TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 128 --width 512"
 """Steps of under a second in an emulated guest."""
-PAUSE = "--pause 0.5"
+PAUSE = "--pause 1"
 """Leaves the guest's CPUs to what is tested, and fewer steps to be repeated."""
 STEPS = 400
 LOG = "/tmp/training.log"

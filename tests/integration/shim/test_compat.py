@@ -18,12 +18,16 @@ pytest.importorskip("torch")
 SCRIPT = Path(__file__).parent / "compat.py"
 
 STEADY = (
-    *("checkpoint", "checkpoint-reentrant", "autocast", "accumulate", "gan", "keep"),
-    *("compile", "fused"),
+    *("checkpoint", "autocast", "gan"),
+    *(
+        pytest.param(kind, marks=pytest.mark.long)
+        for kind in ("checkpoint-reentrant", "accumulate")
+    ),
+    *(pytest.param(kind, marks=pytest.mark.long) for kind in ("keep", "compile", "fused")),
 )
 """Every step allocates as the one before: planned, and never diverging."""
 
-NOW_AND_THEN = ("evaluate", "interrupt")
+NOW_AND_THEN = ("interrupt", pytest.param("evaluate", marks=pytest.mark.long))
 """Some steps are others: planned, and falling back in those."""
 
 UNSTEADY = ("lbfgs",)
@@ -76,6 +80,7 @@ def test_planned_but_for_some_steps(train: Start, kind: str) -> None:
     check_losses(training)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", UNSTEADY)
 def test_planned_as_long_as_it_lasts(train: Start, kind: str) -> None:
     daemon, training = train(kind)
@@ -84,6 +89,7 @@ def test_planned_as_long_as_it_lasts(train: Start, kind: str) -> None:
     check_losses(training)
 
 
+@pytest.mark.long
 def test_lengths_that_change_with_every_step_are_recorded(train: Start) -> None:
     daemon, training = train("lengths")
     for first, second in itertools.pairwise(daemon.record(6)):
