@@ -17,6 +17,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -321,30 +322,41 @@ class Training:
         self._stop = stop
         self._script = script
         self._arguments = arguments
+        said, name = tempfile.mkstemp(dir=stop.parent)
+        self._said = Path(name)
         command = [sys.executable, "-m", "sentineld.shim", str(script)]
         environment = dict(os.environ, SENTINELD_SHIM_SOCKET=str(socket_path))
         self.process = subprocess.Popen(
             [*command, arguments[0], str(stop), *arguments[1:]],
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=said,
             text=True,
             cwd=ROOT,
             env=environment,
         )
-        self._output: tuple[str, str] = ("", "")
+        os.close(said)
+        self._losses: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        self._output = self.process.communicate()
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._losses.append(line.rstrip())
+
+    def wait_losses(self, count: int) -> None:
+        """Wait until it has printed so many."""
+        wait_for(lambda: len(self._losses) >= count)
 
     def finish(self) -> list[str]:
         """End the training after its current step; returns its losses."""
         self._stop.touch()
         self._reader.join(PATIENCE_SECONDS)
-        assert self.process.returncode == 0, self._output[1]
-        assert "unmanaged" not in self._output[1], self._output[1]
-        return self._output[0].splitlines()
+        status = self.process.wait(PATIENCE_SECONDS)
+        said = self._said.read_text()
+        assert status == 0, said
+        assert "unmanaged" not in said, said
+        return self._losses
 
     def plain_losses(self, steps: int) -> list[str]:
         """The same training without the shim; a longer run begins as a shorter one does."""
