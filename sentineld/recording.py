@@ -46,8 +46,13 @@ from sentineld.units import FastBudget
 
 STEPS_WITHOUT_REPEAT_MAX = 40
 """Steps that may pass, beyond those asked for, until enough of them in a row are alike."""
-ACCESS_STEPS_MAX = 6
-"""Steps to wait for one that was seen whole, and then for what the framework says of it."""
+ACCESS_STEPS_MIN = 6
+ACCESS_WAIT_S = 5.0
+"""So many steps, and so long, to wait for one that was seen whole and for what the framework says
+of it: steps of a few milliseconds pass by the dozen before its message is looked at."""
+
+CANDIDATE_RECORDS_MAX = 1 << 20
+"""Records of steps kept meanwhile, beyond ACCESS_STEPS_MIN steps."""
 
 _NO_TIERS = Tiers((), 0.0, "none")
 
@@ -80,7 +85,8 @@ class Recording:
         self._cuts: npt.NDArray[np.uint32] | None = None
         self._sampling: Sampling | None = None
         self._log_lost = 0
-        self._candidates: deque[Step] = deque(maxlen=ACCESS_STEPS_MAX)
+        self._candidates: deque[Step] = deque()
+        self._access_since_s = 0.0
         self._access: tuple[Step, Records] | None = None
         self._ops: OpAccesses | None = None
         self._notes: list[str] = []
@@ -149,7 +155,7 @@ class Recording:
 
     def _begin_access(self, step: Step) -> None:
         """Have the next step seen: by page sampling if there is any, and by torch.profiler."""
-        self._seen = 0
+        self._seen, self._access_since_s = 0, time.monotonic()
         # From here on pages are armed, and the faults are the sampling's own.
         faults = self._machine.probing.stop_recording(self._link.pid)
         if self._faults is not None:
@@ -183,40 +189,58 @@ class Recording:
     def _observe(self, step: Step) -> bool:
         """Find the step that was seen whole; then wait for what the framework says of it."""
         if self._access is None:
-            self._candidates.append(step)
-            self._access = self._find_access()
+            self._access = self._find_access(step)
         if self._access is None:
-            if self._seen > ACCESS_STEPS_MAX:
+            if not self._patient():
                 self.fail("; ".join(["no step could be observed whole", *self._notes]))
                 return True
             return False
         self._stop_sampling()
         told = self._ops is not None and self._ops.step == self._access[0].number
-        if not told and self._seen <= ACCESS_STEPS_MAX:
+        if not told and self._patient():
             return False
         self._finish(*self._access)
         return True
 
-    def _find_access(self) -> tuple[Step, Records] | None:
-        assert self._cuts is not None
-        for step in self._candidates:
-            boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
-            cuts = np.count_nonzero(boundaries["detail"] == protocol.Boundary.CUT)
-            if cuts != len(self._cuts):
-                continue
-            if self._sampling is not None:
-                epochs = boundary_records(step)["address"]
-                if np.all(epochs):
-                    self._sampling.collect()
-                    lost = self._sampling.lost - self._log_lost
-                    if lost:
-                        self._notes.append(f"{lost} page accesses were lost: raise log_records")
-                    samples = self._sampling.samples()
-                    inside = (samples["epoch"] >= epochs[0]) & (samples["epoch"] < step.end_epoch)
-                    return step, samples[inside]
-            elif self._ops is not None and self._ops.step == step.number:
-                return step, np.empty(0, SAMPLE_DTYPE)
+    def _patient(self) -> bool:
+        waited_s = time.monotonic() - self._access_since_s
+        return self._seen <= ACCESS_STEPS_MIN or waited_s < ACCESS_WAIT_S
+
+    def _keep(self, step: Step) -> None:
+        self._candidates.append(step)
+        records = sum(len(one.records) for one in self._candidates)
+        while len(self._candidates) > ACCESS_STEPS_MIN and records > CANDIDATE_RECORDS_MAX:
+            records -= len(self._candidates.popleft().records)
+
+    def _find_access(self, step: Step) -> tuple[Step, Records] | None:
+        """The step that was seen whole, and its page samples, if it has come."""
+        if self._sampling is not None:
+            return self._sampled(step, self._sampling) if self._is_cut(step) else None
+        self._keep(step)
+        if self._ops is None:
+            return None
+        for one in self._candidates:
+            if one.number == self._ops.step and self._is_cut(one):
+                return one, np.empty(0, SAMPLE_DTYPE)
         return None
+
+    def _sampled(self, step: Step, sampling: Sampling) -> tuple[Step, Records] | None:
+        epochs = boundary_records(step)["address"]
+        if not np.all(epochs):
+            return None
+        sampling.collect()
+        lost = sampling.lost - self._log_lost
+        if lost:
+            self._notes.append(f"{lost} page accesses were lost: raise log_records")
+        samples = sampling.samples()
+        inside = (samples["epoch"] >= epochs[0]) & (samples["epoch"] < step.end_epoch)
+        return step, samples[inside]
+
+    def _is_cut(self, step: Step) -> bool:
+        assert self._cuts is not None
+        boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
+        cuts = np.count_nonzero(boundaries["detail"] == protocol.Boundary.CUT)
+        return int(cuts) == len(self._cuts)
 
     def _stop_sampling(self) -> None:
         if self._managed is not None:
