@@ -93,7 +93,7 @@ def _shared_guest(config: pytest.Config, recipe: Recipe) -> Guest:
     if recipe.suite not in shared:
         image = ensure_image(recipe)
         # What does not build fails here, not after a boot for each test.
-        build_module(image=image)
+        module = build_module(image=image)
         _close_others(config, MAIN.suite)
         fresh = Guest(image=image)
         fresh.boot()
@@ -102,7 +102,7 @@ def _shared_guest(config: pytest.Config, recipe: Recipe) -> Guest:
         if recipe is MAIN:
             fresh.put_artifacts()
         else:
-            fresh.put(build_module(image=image), f"{TREE}/{MODULE}")
+            fresh.put(module, f"{TREE}/{MODULE}")
         fresh.run(f"insmod {TREE}/{MODULE}")
         shared[recipe.suite] = fresh
     return shared[recipe.suite]

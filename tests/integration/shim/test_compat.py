@@ -21,9 +21,8 @@ STEADY = (
     *("checkpoint", "autocast", "gan"),
     *(
         pytest.param(kind, marks=pytest.mark.long)
-        for kind in ("checkpoint-reentrant", "accumulate")
+        for kind in ("checkpoint-reentrant", "accumulate", "keep", "compile", "fused")
     ),
-    *(pytest.param(kind, marks=pytest.mark.long) for kind in ("keep", "compile", "fused")),
 )
 """Every step allocates as the one before: planned, and never diverging."""
 

@@ -15,9 +15,11 @@ from tests.integration.shim.daemon_side import ROOT, TRAIN
 pytest.importorskip("torch")
 
 
-def run(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+def python(
+    *arguments: str, cwd: Path = ROOT, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "sentineld.shim", *arguments],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -26,6 +28,10 @@ def run(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.Com
         | {"SENTINELD_SHIM_SOCKET": "/nonexistent", "PYTHONPATH": str(ROOT)}
         | environment,
     )
+
+
+def run(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    return python("-m", "sentineld.shim", *arguments, cwd=cwd, **environment)
 
 
 TELL = "import sys; print(__name__, sys.argv, repr(sys.path[0]))"
@@ -91,19 +97,7 @@ SEEN = "import torch; print(torch.empty(5000).data_ptr() % 4096)"
 """0 where the shim serves tensors, at the begin of pages; malloc never does."""
 
 
-def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=os.environ
-        | {"SENTINELD_SHIM_SOCKET": "/nonexistent", "PYTHONPATH": str(ROOT)}
-        | environment,
-    )
-
-
-def test_importing_it_first_is_enough(tmp_path: Path) -> None:
+def test_importing_it_first_is_enough() -> None:
     for code in (
         f"import sentineld.shim; {SEEN}",
         f"import sentineld.shim, sentineld.shim; sentineld.shim.arm(); {SEEN}",
