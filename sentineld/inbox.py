@@ -22,14 +22,14 @@ class Inbox:
 
     def __init__(self, link: ShimLink, observing: Observing) -> None:
         self.layers: tuple[str, ...] = ()
+        self.layout_id = 0
         self.layout_live = False
         self._link = link
         self._observing = observing
-        self._layout_id = 0
 
     def expect_layout(self, layout_id: int) -> None:
         """This layout was sent: layout_live waits for the answer."""
-        self._layout_id, self.layout_live = layout_id, False
+        self.layout_id, self.layout_live = layout_id, False
 
     def take(self, message: Message) -> OpAccesses | None:
         """Take a message; operators' accesses, where it brings them, are the caller's.
@@ -41,7 +41,7 @@ class Inbox:
             names = message.get("names")
             if isinstance(names, list):
                 self.layers = tuple(str(name) for name in names)
-        elif kind == "layout" and message.get("layout_id") == self._layout_id:
+        elif kind == "layout" and message.get("layout_id") == self.layout_id:
             if message.get("ok") is not True:
                 error = str(message.get("error", "no reason given"))
                 raise SentinelError("failed", f"the process refused the layout: {error}")

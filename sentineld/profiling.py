@@ -27,7 +27,7 @@ from sentineld.plan.model import Layout, Plan
 from sentineld.profile.circle import allocation_profile
 from sentineld.profile.join import build_profile
 from sentineld.profile.model import Profile
-from sentineld.profile.steps import Step, identical
+from sentineld.profile.steps import Step, cut_count, identical
 from sentineld.profile.window import checked
 from sentineld.sampling import Sampling, Seen
 from sentineld.shim import protocol
@@ -177,9 +177,8 @@ class Profiling:
     def _on_access_step(self, step: Step, sampling: Sampling) -> None:
         assert self._layout is not None
         boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
-        cuts = np.count_nonzero(boundaries["detail"] == protocol.Boundary.CUT)
         whole = not sampling.exact or np.all(boundaries["address"] != 0)
-        if whole and cuts == len(self._layout.cuts):
+        if whole and cut_count(step) == len(self._layout.cuts):
             self._access = (step, sampling.finish())
             self._deadline_s = time.monotonic() + OP_ACCESSES_WAIT_S
             self._go(State.PLANNING, f"step {step.number} was observed by {sampling.backend.name}")

@@ -36,7 +36,7 @@ from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.plan.model import Space
 from sentineld.profile.circle import allocation_profile
 from sentineld.profile.plausible import ADDRESS_MAX
-from sentineld.profile.steps import Step, boundary_records, identical
+from sentineld.profile.steps import Step, boundary_records, cut_count, identical
 from sentineld.profile.trace import Trace
 from sentineld.profiling import send_layout
 from sentineld.sampling import Sampling
@@ -86,6 +86,7 @@ class Recording:
         self._sampling: Sampling | None = None
         self._log_lost = 0
         self._candidates: deque[Step] = deque()
+        self._candidate_records = 0
         self._access_since_s = 0.0
         self._access: tuple[Step, Records] | None = None
         self._ops: OpAccesses | None = None
@@ -208,9 +209,12 @@ class Recording:
 
     def _keep(self, step: Step) -> None:
         self._candidates.append(step)
-        records = sum(len(one.records) for one in self._candidates)
-        while len(self._candidates) > ACCESS_STEPS_MIN and records > CANDIDATE_RECORDS_MAX:
-            records -= len(self._candidates.popleft().records)
+        self._candidate_records += len(step.records)
+        while (
+            len(self._candidates) > ACCESS_STEPS_MIN
+            and self._candidate_records > CANDIDATE_RECORDS_MAX
+        ):
+            self._candidate_records -= len(self._candidates.popleft().records)
 
     def _find_access(self, step: Step) -> tuple[Step, Records] | None:
         """The step that was seen whole, and its page samples, if it has come."""
@@ -238,9 +242,7 @@ class Recording:
 
     def _is_cut(self, step: Step) -> bool:
         assert self._cuts is not None
-        boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
-        cuts = np.count_nonzero(boundaries["detail"] == protocol.Boundary.CUT)
-        return int(cuts) == len(self._cuts)
+        return cut_count(step) == len(self._cuts)
 
     def _stop_sampling(self) -> None:
         if self._managed is not None:

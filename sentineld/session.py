@@ -73,7 +73,6 @@ class Session:
         self._feed = StepFeed(link.segment)
         self._profiling: Profiling | None = None
         self._planned: Planned | None = None
-        self._layout_id = 0
         self._deadline_s = 0.0
 
     # Called from other threads.
@@ -226,8 +225,8 @@ class Session:
             self.sampling = None
         self.profile, self.budget_bytes = planned.profile, planned.budget_bytes
         self.plan_duration_s = planned.plan_duration_s
-        self._layout_id = send_layout(self.link, planned.plan.layout, self._tiers())
-        self._inbox.expect_layout(self._layout_id)
+        layout_id = send_layout(self.link, planned.plan.layout, self._tiers())
+        self._inbox.expect_layout(layout_id)
         self._deadline_s = time.monotonic() + LAYOUT_ANSWER_WAIT_S
         self.lifecycle.enter(
             State.ENTERING,
@@ -248,7 +247,7 @@ class Session:
         self.managed.enter()
         self.link.set_flags(off=protocol.Flag.RECORD)
         self.managed.start()
-        self._save(self._layout_id)
+        self._save(self._inbox.layout_id)
         self.lifecycle.enter(
             State.MANAGED, f"the plan is live, budget {format_bytes(self.budget_bytes)}"
         )
@@ -398,7 +397,7 @@ class Session:
             self.lifecycle.reason = "attached again after the daemon's restart"
             return
         self.machine.require(goal.fast)
-        self.goal, self._layout_id = goal, live
+        self.goal = goal
         self.budget_bytes, self.profile = saved.budget_bytes, profile
         self.machine.watch(self.link.pid)
         self.managed = Managed(self.link, plan, profile, self._tiers(), on_exit=self.end)

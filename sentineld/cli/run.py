@@ -17,6 +17,7 @@ import click
 from sentineld import shim
 from sentineld.cli.output import Daemon
 from sentineld.errors import SentinelError
+from sentineld.observe.pidfd import parent
 from sentineld.units import FastBudget
 
 POLL_S = 0.5
@@ -125,13 +126,3 @@ def descends(pid: int, root: int) -> bool:
     while pid > 1 and pid != root:
         pid = parent(pid)
     return pid == root
-
-
-def parent(pid: int) -> int:
-    """The parent's process id; 0 where there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return 0
-    # the name in brackets may hold spaces
-    return int(stat.rpartition(")")[2].split()[1])

@@ -227,9 +227,7 @@ class Mover:
             self._read_residency()
             schedule.rejoin(target, self._charge.drops_of)
         while schedule.now < target:
-            for drop in self._charge.end(schedule.now % schedule.boundary_count):
-                schedule.drop(Space.ARENA, int(drop["offset"]), int(drop["bytes"]))
-            schedule.advance()
+            schedule.pass_boundary(self._charge.end(schedule.now % schedule.boundary_count))
             step, boundary = divmod(schedule.now, schedule.boundary_count)
             self._charge.begin(boundary)
             if boundary == 0:

@@ -49,6 +49,13 @@ class Schedule:
         boundary = min(position & 0xFFFFFFFF, self.boundary_count - 1)
         return (position >> 32) * self.boundary_count + boundary
 
+    def pass_boundary(self, drops: Table) -> None:
+        """The stretch ends, with what the process gave back in it (DROP_DTYPE): the next one's
+        moves become due."""
+        for drop in drops:
+            self.drop(Space.ARENA, int(drop["offset"]), int(drop["bytes"]))
+        self.advance()
+
     def advance(self) -> None:
         """One more boundary passes: its moves become due."""
         self.now += 1
@@ -76,15 +83,13 @@ class Schedule:
         """Enter the circle in its midst: what the last circle's moves would have done is due.
 
         target: boundaries since the first step. drops_of(stretch): DROP_DTYPE rows of what dies in
-        it. While nobody followed the plan
-        pages went anywhere, and its own moves would need a whole step to take them back.
+        it. While nobody followed the plan pages went anywhere, and its own moves would need a
+        whole step to take them back.
         """
         past = replace(self, cancelled=lambda *_: None, demotions=[], promotions=[])
         past.now = target - self.boundary_count
         while past.now < target:
-            for drop in drops_of(past.now % self.boundary_count):
-                past.drop(Space.ARENA, int(drop["offset"]), int(drop["bytes"]))
-            past.advance()
+            past.pass_boundary(drops_of(past.now % self.boundary_count))
         self.now = target
         for move in [*past.demotions, *past.promotions]:
             if len(self.pages_of(move)) and (move.tier or self.now < self._expiry(move)):

@@ -12,6 +12,7 @@ from pathlib import Path
 from sentineld.errors import SentinelError
 
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_PARENT_FIELD = 4
 _START_TIME_FIELD = 22
 
 
@@ -22,12 +23,24 @@ def start_time_ticks(pid: int) -> int:
     SentinelError "no-such-process".
     """
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        return _stat_field(pid, _START_TIME_FIELD)
     except (FileNotFoundError, ProcessLookupError) as error:
         raise _no_such_process(pid) from error
+
+
+def parent(pid: int) -> int:
+    """The parent's process id; 0 once the process is gone."""
+    try:
+        return _stat_field(pid, _PARENT_FIELD)
+    except OSError:
+        return 0
+
+
+def _stat_field(pid: int, field: int) -> int:
+    """Field 3 or a later one of /proc/PID/stat, counted from 1 as proc(5) does."""
+    text = Path(f"/proc/{pid}/stat").read_text()
     # field 2 is the command in parentheses, which may itself hold spaces and parentheses
-    rest = text[text.rindex(")") + 2 :].split()
-    return int(rest[_START_TIME_FIELD - 3])
+    return int(text[text.rindex(")") + 2 :].split()[field - 3])
 
 
 def children(pid: int) -> list[int]:

@@ -184,6 +184,13 @@ def step_events(records: Records) -> npt.NDArray[np.bool_]:
     return events
 
 
+def cut_count(step: Step) -> int:
+    """Boundaries of the step at a cut of its layout."""
+    records = step.records
+    is_cut = (records["event"] == Event.BOUNDARY) & (records["detail"] == Boundary.CUT)
+    return int(np.count_nonzero(is_cut))
+
+
 def boundary_records(step: Step) -> Records:
     """One record a boundary; boundary 0 is the step's begin, recorded as such or not."""
     records = step.records

@@ -29,7 +29,7 @@ def arm(socket_path: str | None = None) -> None:
         socket_path: the daemon's socket; default SENTINELD_SHIM_SOCKET or
             /run/sentineld/shim.sock.
     """
-    if os.environ.get(SWITCH_VARIABLE) != "0":
+    if not _kept_out():
         _start.socket_path = socket_path or _start.socket_path
         _start.arm()
 
@@ -41,12 +41,16 @@ def load(socket_path: str | None = None) -> bool:
         True if this process can be managed; else the reason is on stderr.
     """
     arm(socket_path)
-    return _start.now() if os.environ.get(SWITCH_VARIABLE) != "0" else False
+    return not _kept_out() and _start.now()
 
 
 def disarm() -> None:
     """Leave a torch alone that is imported from now on."""
     _start.disarm()
+
+
+def _kept_out() -> bool:
+    return os.environ.get(SWITCH_VARIABLE) == "0"
 
 
 arm()

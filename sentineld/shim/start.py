@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import ModuleType
 from typing import Any
@@ -43,14 +44,11 @@ class Start:
         self._armed = False
 
     def now(self) -> bool:
-        """Import torch now; whether the process can be managed."""
-        self.arm()
+        """Import torch now, for which arm() has waited; whether the process can be managed."""
         try:
-            import torch
+            importlib.import_module(NAME)
         except ImportError as error:
             self._unmanaged(f"torch does not import: {error}")
-        else:
-            del torch
         return bool(self.managed)
 
     def _before_torch(self) -> None:
