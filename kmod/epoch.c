@@ -66,12 +66,6 @@ void sentinel_record_late(struct sentinel_session *s, unsigned long address, u32
 	trace_page_access(s->tgid, address, epoch, node, flags);
 }
 
-static u8 late_flags(const struct ended *ended, unsigned int nr)
-{
-	return (test_bit(nr, ended->born) ? SENTINEL_ACCESS_BIRTH : 0) |
-	       (test_bit(nr, ended->written) ? SENTINEL_ACCESS_WRITE : 0);
-}
-
 /* Records runs of pages in which an access, or with AGAIN a write, may have been missed. */
 static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   const unsigned long *pages, u32 epoch, u8 flags)
@@ -125,7 +119,7 @@ static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk
 		sentinel_clear_armed(s, chunk, nr);
 	if (test_bit(nr, ended->late))
 		sentinel_record_late(s, address, ended->epoch, sentinel_pte_page(pte),
-				     late_flags(ended, nr));
+				     sentinel_late_flags(ended->born, ended->written, nr));
 	if (!test_bit(nr, chunk->active))
 		return false;
 	if (!test_bit(nr, s->precise_writes ? ended->written : ended->touched) &&
@@ -162,7 +156,7 @@ static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	for_each_set_bit(nr, ended->late, SENTINEL_CHUNK_PAGES)
 		sentinel_record_late(s, chunk->base + ((unsigned long)nr << PAGE_SHIFT),
 				     ended->epoch, pmd_page(READ_ONCE(*pmd)),
-				     late_flags(ended, nr));
+				     sentinel_late_flags(ended->born, ended->written, nr));
 	for_each_set_bit(nr, chunk->armed, SENTINEL_CHUNK_PAGES)
 		sentinel_clear_armed(s, chunk, nr);
 	if (sentinel_huge_settle(s, chunk, pmd, &armed))

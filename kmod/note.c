@@ -204,8 +204,7 @@ static bool take_late(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 	spin_lock(&s->lock);
 	late = __test_and_clear_bit(nr, chunk->late);
 	*epoch = chunk->epoch;
-	*flags = (test_bit(nr, chunk->born) ? SENTINEL_ACCESS_BIRTH : 0) |
-		 (test_bit(nr, chunk->written) ? SENTINEL_ACCESS_WRITE : 0);
+	*flags = sentinel_late_flags(chunk->born, chunk->written, nr);
 	spin_unlock(&s->lock);
 	return late;
 }

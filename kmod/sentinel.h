@@ -245,6 +245,14 @@ static inline u8 sentinel_node(const struct page *page)
 	return min(page_to_nid(page), SENTINEL_NODE_UNKNOWN);
 }
 
+/* What the record of an access says that the kernel resolved; the bitmaps are an epoch's. */
+static inline u8 sentinel_late_flags(const unsigned long *born, const unsigned long *written,
+				     unsigned int nr)
+{
+	return (test_bit(nr, born) ? SENTINEL_ACCESS_BIRTH : 0) |
+	       (test_bit(nr, written) ? SENTINEL_ACCESS_WRITE : 0);
+}
+
 /* Takes back the armed bit; true when it was set. */
 static inline bool sentinel_clear_armed(struct sentinel_session *s, struct sentinel_chunk *chunk,
 					unsigned int nr)
