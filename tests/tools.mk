@@ -25,6 +25,9 @@ $(BUILD)/.apt-lint: tests/tools.mk
 $(BUILD)/.apt-build: tests/tools.mk
 	@$(call apt,$(APT_BUILD))
 
+$(BUILD)/.apt-tcmalloc: tests/tools.mk
+	@$(call apt,libtcmalloc-minimal4)
+
 # The machine knows its own tools.
 .PHONY: vm-tools
 vm-tools: $(VENV)/.dev

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training that takes one step when it is asked to, under an allocator or the shim."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[3]
+STEPPER = ("-m", "tests.bench.shim.stepper")
+
+
+class StepUse(NamedTuple):
+    """What one step took. loss: its bits."""
+
+    cpu_s: float
+    minor_faults: int
+    loss: str
+
+
+class Contestant:
+    """One process. preload: an allocator's library; socket_path: runs under the shim, which looks
+    for a daemon there. Steps are taken by one thread at a time."""
+
+    def __init__(self, model: str, *, preload: str = "", socket_path: Path | None = None) -> None:
+        under = () if socket_path is None else ("-m", "sentineld.shim")
+        environment = dict(os.environ, OMP_NUM_THREADS="1")
+        environment |= {"LD_PRELOAD": preload} if preload else {}
+        environment |= {"SENTINELD_SHIM_SOCKET": str(socket_path)} if socket_path else {}
+        self._process = subprocess.Popen(
+            [sys.executable, *under, *STEPPER, model],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
+        self.pid = self._process.pid
+        self.losses: list[str] = []
+        self._before: StepUse | None = None
+
+    def step(self) -> StepUse:
+        """Take a step. Raises RuntimeError if the process is gone."""
+        if self._before is None:
+            self._before = self._read()
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        now, before = self._read(), self._before
+        self._before = now
+        self.losses.append(now.loss)
+        return StepUse(now.cpu_s - before.cpu_s, now.minor_faults - before.minor_faults, now.loss)
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Take step after step meanwhile, in a thread of its own."""
+        enough = threading.Event()
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                while not enough.is_set():
+                    self.step()
+            except RuntimeError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            enough.set()
+            thread.join()
+        if failed:
+            raise failed[0]
+
+    def max_rss_bytes(self) -> int:
+        """The most that it ever had resident (VmHWM)."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) << 10
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _read(self) -> StepUse:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a training ended with status {self._process.wait()}")
+        return StepUse(**json.loads(line))

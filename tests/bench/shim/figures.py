@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From pairs of steps to ratios, their intervals and goals. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Json = dict[str, Any]
+Figures = Mapping[str, Sequence[float]]
+Floats = npt.NDArray[np.float64]
+
+BOOTSTRAPS = 2000
+
+
+class Ratio(NamedTuple):
+    """One figure over another, and which modes they are of."""
+
+    name: str
+    mode: str
+    base: str
+
+
+RATIOS = (
+    Ratio("plain_over_plain", "plain-again", "plain"),
+    Ratio("tcmalloc_over_plain", "tcmalloc", "plain"),
+    Ratio("dormant_over_plain", "dormant", "plain"),
+    Ratio("recording_over_plain", "recording", "plain"),
+    Ratio("replay_over_plain", "replay", "plain"),
+    Ratio("replay_over_tcmalloc", "replay", "tcmalloc"),
+)
+
+LIMITS = {
+    "dormant_over_plain": 1.01,
+    "recording_over_plain": 1.03,
+    "replay_over_plain": 0.95,
+    "replay_over_tcmalloc": 1.00,
+}
+"""Of the geometric mean: met where its 95 % interval reaches it."""
+
+PLAIN_WITHIN = 0.01
+ARENA_GEOMEAN_MAX, ARENA_WORST_MAX = 1.05, 1.10
+RSS_WORST_MAX = 1.10
+
+
+class Interval(NamedTuple):
+    """A figure and where 95 % of its bootstraps lie."""
+
+    value: float
+    low: float
+    high: float
+
+    def to_json(self) -> Json:
+        """Plain values."""
+        return {name: round(value, 5) for name, value in self._asdict().items()}
+
+
+def geomean(values: Sequence[float] | Floats) -> float:
+    """Of positive values."""
+    return float(np.exp(np.log(np.asarray(values, np.float64)).mean()))
+
+
+def of_pairs(over: Sequence[float], under: Sequence[float]) -> Interval:
+    """The median ratio of pairs."""
+    ratios = np.asarray(over, np.float64) / np.asarray(under, np.float64)
+    medians = _bootstrapped(ratios, np.random.default_rng(1))
+    return _interval(float(np.median(ratios)), medians)
+
+
+def of_models(
+    over: Mapping[str, Sequence[float]], under: Mapping[str, Sequence[float]]
+) -> Interval:
+    """The geometric mean over models of the medians of their pairs; pairs are resampled within
+    each model."""
+    random = np.random.default_rng(1)
+    ratios = [np.asarray(over[model], np.float64) / under[model] for model in over]
+    medians = np.array([_bootstrapped(one, random) for one in ratios])
+    value = geomean([float(np.median(one)) for one in ratios])
+    return _interval(value, np.exp(np.log(medians).mean(axis=0)))
+
+
+def _bootstrapped(ratios: Floats, random: np.random.Generator) -> Floats:
+    """(BOOTSTRAPS,) medians of resampled ratios."""
+    picked = random.integers(len(ratios), size=(BOOTSTRAPS, len(ratios)))
+    medians: Floats = np.median(ratios[picked], axis=1)
+    return medians
+
+
+def _interval(value: float, bootstraps: Floats) -> Interval:
+    low, high = np.percentile(bootstraps, [2.5, 97.5])
+    return Interval(value, float(low), float(high))
+
+
+def summarise(models: Mapping[str, Json]) -> Json:
+    """models: by name {"cpu_s": {mode: [..]}, "minor_faults": {mode: [..]}, "max_rss_bytes":
+    {mode: n}, "grouped": {...}, "losses_equal": {mode: bool}}, pairs by index."""
+    rows = [row for model, raw in models.items() for row in _rows(model, raw)]
+    cpu = {
+        mode: {model: raw["cpu_s"][mode] for model, raw in models.items()}
+        for mode in next(iter(models.values()))["cpu_s"]
+    }
+    means = {ratio.name: of_models(cpu[ratio.mode], cpu[ratio.base]) for ratio in RATIOS}
+    arena = [raw["grouped"]["resident_over_peak"] for raw in models.values()]
+    found = {
+        "rows": rows,
+        "geomean": {name: round(mean.value, 5) for name, mean in means.items()},
+        "geomean_ci95": {name: [round(m.low, 5), round(m.high, 5)] for name, m in means.items()},
+        "arena_over_peak": {"geomean": round(geomean(arena), 5), "worst": round(max(arena), 5)},
+    }
+    return found | {"goals": _goals(found, means, rows)}
+
+
+def _rows(model: str, raw: Json) -> list[Json]:
+    rows: list[Json] = []
+    for mode, cpu in raw["cpu_s"].items():
+        row = {
+            "model": model,
+            "mode": mode,
+            "steps": len(cpu),
+            "cpu_s": round(float(np.median(cpu)), 5),
+            "over_plain": of_pairs(cpu, raw["cpu_s"]["plain"]).to_json(),
+            "minor_faults": float(np.median(raw["minor_faults"][mode])),
+            "max_rss_bytes": raw["max_rss_bytes"][mode],
+            "losses_equal": raw["losses_equal"][mode],
+        }
+        rows.append(row | (raw["replay"] if mode == "replay" else {}))
+    grouped = {"model": model, "mode": "grouped", **raw["grouped"]}
+    return [*rows, grouped]
+
+
+def _goals(found: Json, means: Mapping[str, Interval], rows: Sequence[Json]) -> Json:
+    noise = means["plain_over_plain"].value
+    goals: Json = {
+        "plain_over_plain": {
+            "value": noise,
+            "limit": f"1 +- {PLAIN_WITHIN}",
+            "holds": abs(noise - 1) <= PLAIN_WITHIN,
+        }
+    }
+    for name, limit in LIMITS.items():
+        goals[name] = {
+            "value": means[name].value,
+            "limit": limit,
+            "holds": means[name].low <= limit,
+        }
+    arena = found["arena_over_peak"]
+    plain, replay = ([row for row in rows if row["mode"] == mode] for mode in ("plain", "replay"))
+    resident = [
+        one["max_rss_bytes"] / other["max_rss_bytes"]
+        for one, other in zip(replay, plain, strict=True)
+    ]
+    planned = [row["planned_share"] for row in replay]
+    for name, value, limit in (
+        ("arena_over_peak_geomean", arena["geomean"], ARENA_GEOMEAN_MAX),
+        ("arena_over_peak_worst", arena["worst"], ARENA_WORST_MAX),
+        ("max_rss_over_plain_worst", max(resident), RSS_WORST_MAX),
+    ):
+        goals[name] = {"value": value, "limit": limit, "holds": value <= limit}
+    goals["planned_share_least"] = {
+        "value": min(planned),
+        "limit": 1.0,
+        "holds": min(planned) >= 1.0,
+    }
+    unequal = sum(not row.get("losses_equal", True) for row in rows)
+    goals["unequal_losses"] = {"value": unequal, "limit": 0, "holds": unequal == 0}
+    return goals
+
+
+def tables(found: Json) -> str:
+    """For people: a line for each model and mode, then the goals."""
+    lines = [
+        f"{'model':<10} {'mode':<12} {'CPU s':>7} {'/ plain':>17} {'faults':>8} {'RSS MiB':>8}"
+    ]
+    for row in found["rows"]:
+        if row["mode"] == "grouped":
+            continue
+        ratio = row["over_plain"]
+        spread = f"{ratio['value']:.3f} {ratio['low']:.3f}-{ratio['high']:.3f}"
+        lines.append(
+            f"{row['model']:<10} {row['mode']:<12} {row['cpu_s']:7.3f} {spread:>17} "
+            f"{row['minor_faults']:8.0f} {row['max_rss_bytes'] / 2**20:8.0f}"
+        )
+    lines += ["", f"{'model':<10} {'arena / peak':>12} {'planned':>8} {'outside MiB':>12}"]
+    replay = {row["model"]: row for row in found["rows"] if row["mode"] == "replay"}
+    for row in found["rows"]:
+        if row["mode"] == "grouped":
+            one = replay[row["model"]]
+            lines.append(
+                f"{row['model']:<10} {row['resident_over_peak']:12.3f} {one['planned_share']:8.1%} "
+                f"{one['outside_bytes'] / 2**20:12.2f}"
+            )
+    lines.append("")
+    for name, goal in found["goals"].items():
+        mark = "holds" if goal["holds"] else "FAILS"
+        lines.append(f"{mark}  {name:<26} {goal['value']:.4f}  (limit {goal['limit']})")
+    return "\n".join(lines)

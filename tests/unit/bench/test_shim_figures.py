@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shim benchmark's arithmetic: medians of pairs, their means over models, goals."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.bench.shim import figures
+
+MODES = ("plain", "plain-again", "tcmalloc", "dormant", "recording", "replay")
+
+
+def raw(**over_plain: float) -> dict[str, Any]:
+    """Twenty rounds on a machine that slows down meanwhile, with noise."""
+    noise = np.random.default_rng(2).normal(1.0, 0.002, (len(MODES), 20))
+    pace = np.linspace(1.0, 2.0, 20)
+    cpu = {
+        mode: (over_plain.get(mode.replace("-", "_"), 1.0) * pace * noise[at]).tolist()
+        for at, mode in enumerate(MODES)
+    }
+    return {
+        "cpu_s": cpu,
+        "minor_faults": {mode: [100] * 20 for mode in MODES},
+        "max_rss_bytes": dict.fromkeys(MODES, 1 << 30),
+        "losses_equal": dict.fromkeys(MODES, True),
+        "replay": {"planned_share": 1.0, "outside_bytes": 4096},
+        "grouped": {"resident_over_peak": 1.02},
+    }
+
+
+def goals(**models: dict[str, Any]) -> dict[str, bool]:
+    found = figures.summarise(models)
+    json.dumps(found)
+    return {name: goal["holds"] for name, goal in found["goals"].items()}
+
+
+def test_a_drifting_machine_cancels_out_of_pairs() -> None:
+    ratio = figures.of_pairs(raw(replay=0.9)["cpu_s"]["replay"], raw()["cpu_s"]["plain"])
+    assert ratio.low <= 0.9 <= ratio.high
+    assert ratio.high - ratio.low < 0.01
+
+
+def test_the_mean_over_models_is_geometric() -> None:
+    ratio = figures.of_models({"a": [2.0] * 4, "b": [0.5] * 4}, {"a": [1.0] * 4, "b": [1.0] * 4})
+    assert ratio == pytest.approx((1.0, 1.0, 1.0))
+
+
+def test_all_goals_hold() -> None:
+    good = raw(replay=0.9, tcmalloc=0.93)
+    assert all(goals(one=good, two=good).values())
+
+
+@pytest.mark.parametrize(
+    ("goal", "change"),
+    [
+        ("plain_over_plain", {"plain_again": 1.02}),
+        ("dormant_over_plain", {"dormant": 1.02}),
+        ("recording_over_plain", {"recording": 1.05}),
+        ("replay_over_plain", {"replay": 0.97, "tcmalloc": 0.98}),
+        ("replay_over_tcmalloc", {"tcmalloc": 0.8}),
+    ],
+)
+def test_a_mode_that_costs_too_much_fails(goal: str, change: dict[str, float]) -> None:
+    held = goals(one=raw(**({"replay": 0.9, "tcmalloc": 0.93} | change)))
+    assert [name for name, holds in held.items() if not holds] == [goal]
+
+
+def test_one_model_too_large_fails_the_worst_alone() -> None:
+    good, large = raw(replay=0.9, tcmalloc=0.93), raw(replay=0.9, tcmalloc=0.93)
+    large["grouped"]["resident_over_peak"] = 1.11
+    large["max_rss_bytes"]["replay"] = int(1.2 * (1 << 30))
+    large["losses_equal"]["replay"] = False
+    large["replay"]["planned_share"] = 0.99
+    held = goals(a=good, b=good, c=good, d=large)
+    assert {name for name, holds in held.items() if not holds} == {
+        "arena_over_peak_worst",
+        "max_rss_over_plain_worst",
+        "unequal_losses",
+        "planned_share_least",
+    }
+
+
+def test_tables_name_every_model_and_mode() -> None:
+    text = figures.tables(figures.summarise({"resnet50": raw()}))
+    for word in ("resnet50", *MODES, "FAILS", "holds"):
+        assert word in text
