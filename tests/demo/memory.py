@@ -132,10 +132,11 @@ def free_to_choose(pid: int) -> None:
 
 
 def clear_node(node: int, to_node: int, but_pids: tuple[int, ...] = ()) -> None:
-    """Move what all processes but a few have on a node elsewhere, as far as it can be moved.
+    """Move what all processes but a few have on a node elsewhere, as far as it can be moved, and
+    drop page cache.
 
-    Else a kernel that demotes their cold pages would free more of the node than a balloon has
-    left, and give the room to tensors.
+    Else a kernel that demotes their cold pages, or reclaims the cache, would free more of the node
+    than a balloon has left, and give the room to tensors.
     """
     masks = [ctypes.byref(ctypes.c_ulong(1 << bit)) for bit in (node, to_node)]
     bits = ctypes.c_ulong(8 * ctypes.sizeof(ctypes.c_ulong))
@@ -144,6 +145,7 @@ def clear_node(node: int, to_node: int, but_pids: tuple[int, ...] = ()) -> None:
             continue
         # a kernel thread has no memory, and another may be gone: neither matters
         _libc.syscall(_SYS_MIGRATE_PAGES, ctypes.c_int(int(process.name)), bits, *masks)
+    drop_caches()
 
 
 def set_kernel_tiering(on: bool) -> None:
