@@ -339,6 +339,7 @@ def main() -> None:
     memory.fix_reserve()
     memory.set_kernel_tiering(False)
     memory.drop_caches()
+    memory.compact()
     warm_page_cache()
     say("all-fast and all-slow")
     peak_bytes = run_both_unlimited()

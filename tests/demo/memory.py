@@ -96,8 +96,12 @@ def anonymous_bytes(node: int) -> int:
 
 
 def drop_caches() -> None:
-    """Drop clean page cache and slab, and give the CPUs' lists of free pages back."""
+    """Drop clean page cache and slab."""
     _VM.joinpath("drop_caches").write_text("3")
+
+
+def compact() -> None:
+    """Gather free memory, that of the CPUs' lists, too."""
     _VM.joinpath("compact_memory").write_text("1")
 
 
