@@ -29,19 +29,31 @@ lint: $(VENV)/.dev $(BUILD)/.apt-lint ## Style and types of all code, the unit's
 	$(VENV)/bin/mypy --strict sentineld
 	@bash tests/lint-files.sh
 
-SELECT ?= -m "not long"
+# Which tests, by their markers.
+SELECT ?= not long
 
 .PHONY: unit
 unit: $(VENV)/.torch shim ## Tests of single parts, seconds each
-	$(PYTEST) tests/unit $(SELECT) $(PYTEST_ARGS)
+	$(PYTEST) tests/unit -m "$(SELECT)" $(PYTEST_ARGS)
 
 .PHONY: integration
 integration: $(VENV)/.torch shim ## Tests of parts together, on this machine
-	$(PYTEST) tests/integration $(SELECT) $(PYTEST_ARGS)
+	$(PYTEST) tests/integration -m "$(SELECT)" $(PYTEST_ARGS)
+
+# Two guests at a time: those of tests/vm/test_machine.py first, then beside the one that most tests
+# share those of the tests that need another.
+GUEST_TESTS = $(PYTEST) --durations=20 $(PYTEST_ARGS)
 
 .PHONY: guest
 guest: $(VENV)/.torch vm shim ## Tests in the two-tier guest
-	$(PYTEST) tests/vm $(SELECT) --durations=20 $(PYTEST_ARGS)
+	@status=0; $(GUEST_TESTS) tests/vm/test_machine.py -m "$(SELECT)" || status=$$?; \
+	others="$(GUEST_TESTS) tests/vm --ignore=tests/vm/test_machine.py"; \
+	echo "tests that need another guest run beside the rest; what they say comes after it"; \
+	$$others -m "apart and ($(SELECT))" >$(BUILD)/test-apart.log 2>&1 & apart=$$!; \
+	$$others -m "not apart and ($(SELECT))" || status=$$?; \
+	wait $$apart || status=$$?; \
+	cat $(BUILD)/test-apart.log; \
+	exit $$status
 
 # The guests' images and tests take longest and seldom use more than one CPU.
 .PHONY: test
@@ -55,7 +67,7 @@ test: lint $(VENV)/.torch vm-tools shim ## All of them; the command for continuo
 
 .PHONY: test-long
 test-long: ## All tests, the long ones too, with full counts
-	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT= PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)"
+	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT="long or not long" PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)"
 
 ##@ Benchmarks
 

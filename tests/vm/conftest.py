@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .fixtures import _clean_kernel_log, fresh_guest, guest, image, kernel_guest, suite
 from .installed import daemon, installed
 from .prometheus import prometheus
+from .recipe import MAIN
 
 __all__ = [
     "_clean_kernel_log",
@@ -18,3 +21,15 @@ __all__ = [
     "prometheus",
     "suite",
 ]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what boots another guest than the shared one of the main suite."""
+    for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        other = parameters.get("suite", MAIN.suite) != MAIN.suite
+        if other or "fresh_guest" in item.fixturenames:
+            item.add_marker("apart")

@@ -12,7 +12,8 @@ import pytest
 from .guest import Guest
 from .training import TRAINING, Training, refused, wait
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.apart]
+"""Apart for the time that it takes alone: any guest of the main suite would do."""
 
 KDAMONDS = "/sys/kernel/mm/damon/admin/kdamonds"
 
