@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[3]
-STEPPER = ("-m", "tests.bench.shim.stepper")
+STEPPER = ("-m", "tests.bench.stepper")
 
 
 class StepUse(NamedTuple):

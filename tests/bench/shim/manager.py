@@ -67,21 +67,26 @@ class Manager:
 
     def profile(self) -> Profile:
         """Two steps that allocate alike, then one whose accesses the framework tells."""
+        cutter = StepCutter()
+        self._daemon.drain()
+        self.record()
         with self.contestant.stepping():
-            before = self._record(lambda steps: len(steps) > 1 and identical(*steps[-2:]))
+            steps = self._cut(cutter, lambda steps: len(steps) > 1 and identical(*steps[-2:]))
+            before = steps[-1]
             budget = int(allocation_profile(before, ()).peak_bytes * FAST_FRACTION)
             cuts = choose_cuts(before, budget)
             self._send(provisional_layout(before, cuts))
-            self._daemon.flags(Flag.RECORD)
-            self._daemon.drain()
             self._daemon.send({"type": "profile_ops"})
             told = self._daemon.receive("accesses")
             descriptor = self._daemon.take_descriptor()
-            step = self._record(lambda steps: steps[-1].number >= told["step"] if steps else False)
+            number = told["step"]
+            steps = self._cut(cutter, lambda steps: any(one.number == number for one in steps))
+        self._daemon.flags(0)
         with open(descriptor, "rb") as file:
+            file.seek(0)  # whoever wrote it left the offset, which is shared, at its end
             ops = np.frombuffer(file.read(), OP_ACCESS_DTYPE)
         return build_profile(
-            step,
+            next(one for one in steps if one.number == number),
             np.empty(0, SAMPLE_DTYPE),
             ops,
             (),
@@ -122,17 +127,16 @@ class Manager:
         self.contestant.close()
         self._daemon.close()
 
-    def _record(self, enough: Callable[[list[Step]], bool]) -> Step:
-        cutter, steps = StepCutter(), list[Step]()
-        self._daemon.flags(Flag.RECORD)
+    def _cut(self, cutter: StepCutter, enough: Callable[[list[Step]], bool]) -> list[Step]:
+        """Steps as they end, until they are enough. One cutter for a whole profile: a tensor that
+        is born in one step and dies in the next is known by its address if both were recorded."""
+        steps: list[Step] = []
         while not enough(steps):
             if len(steps) > STEPS_MAX:
-                raise RuntimeError(f"the step was not seen in {STEPS_MAX}")
+                raise RuntimeError(f"no such step was seen in {STEPS_MAX}")
             time.sleep(0.01)
             steps += cutter.feed(self._daemon.drain())
-        self._daemon.flags(0)
-        self._daemon.drain()
-        return steps[-1]
+        return steps
 
     def _send(self, layout: Layout) -> None:
         self._layouts += 1
