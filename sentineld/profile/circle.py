@@ -157,8 +157,9 @@ def _stretches(step: Step, cuts: npt.NDArray[np.uint32]) -> Table:
 
 
 def _stretch_of(stretches: Table, events: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = np.searchsorted(stretches["event"], events, side="right") - 1
-    return found
+    """Of what lies before the first boundary, as in a ring that lies, the first."""
+    found = np.searchsorted(stretches["event"], events, side="right") - 1
+    return np.maximum(found, 0)
 
 
 def _deaths(

@@ -143,6 +143,16 @@ def test_garbage_is_refused_or_computed_with(
             continue
 
 
+def test_what_comes_before_the_first_boundary_belongs_to_the_first_stretch() -> None:
+    begin = int(np.flatnonzero(RING["event"] == Event.BOUNDARY)[0])
+    free = int(np.flatnonzero(RING["event"] == Event.FREE)[0])
+    order = np.insert(np.delete(np.arange(len(RING)), free), begin, free)
+    step = StepCutter().feed(RING[order])[0]
+    profile = allocation_profile(step, [""])
+    for name in ("birth_stretch", "death_stretch"):
+        assert np.all(profile.tensors[name] < len(profile.stretches))
+
+
 def test_a_step_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps_module, "STEP_RECORDS_MAX", 1000)
     cutter = StepCutter()
