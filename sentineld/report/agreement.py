@@ -33,6 +33,7 @@ class Why(StrEnum):
     BOUNDARY = "seen in the layer beside it: the operator works on both sides of a boundary"
     UNKNOWN = "pages were un-armed by somebody else, or could not be armed"
     SHAPE_ONLY = "no page of it was touched: the operator takes its shape or makes a view of it"
+    IN_FLIGHT = "its pages were on their way between tiers and not armed, or none was touched"
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def agreement(trace: Trace) -> Agreement:
     missing = named[~np.isin(named, seen)]
     first = np.searchsorted(layer_of, np.arange(count))
     unknown = _unknown_pages(trace, framework, layer_of)
+    rest = Why.IN_FLIGHT if trace.facts.get("managed") else Why.SHAPE_ONLY
     start = framework.tensors["address"].astype(np.int64) // trace.page_bytes
     past = start + -(-framework.tensors["bytes"].astype(np.int64) // trace.page_bytes)
     pages_of = list(zip(start.tolist(), past.tolist(), strict=True))
@@ -96,7 +98,7 @@ def agreement(trace: Trace) -> Agreement:
             Difference(
                 tensor,
                 int(first[layer]),
-                _why(pages_of[tensor], tensor * count + layer, layer, seen, unknown),
+                _why(pages_of[tensor], tensor * count + layer, layer, seen, unknown) or rest,
             )
             for tensor, layer in zip(*_split(missing, count), strict=True)
         ),
@@ -148,11 +150,11 @@ def _why(
     layer: int,
     seen: Integers,
     unknown: dict[int, list[tuple[int, int]]],
-) -> Why:
+) -> Why | None:
     runs = unknown.get(layer, ())
     if any(first < pages[1] and past > pages[0] for first, past in runs):
         return Why.UNKNOWN
     # pairs of one tensor are numbered by layer
     if np.isin((pair - 1, pair + 1), seen).any():
         return Why.BOUNDARY
-    return Why.SHAPE_ONLY
+    return None

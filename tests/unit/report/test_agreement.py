@@ -61,6 +61,13 @@ def test_unarmed_pages_are_named_as_the_reason() -> None:
     assert {one.why for one in found.differences} == {Why.UNKNOWN}
 
 
+def test_a_managed_step_s_pages_may_have_been_in_flight() -> None:
+    trace = recorded()
+    managed = replace(trace, facts={**trace.facts, "managed": True})
+    found = agreement(without(managed, slice(None), first_named(trace)))
+    assert {one.why for one in found.differences} == {Why.IN_FLIGHT}
+
+
 def test_one_source_alone_can_not_be_compared() -> None:
     trace = recorded()
     with pytest.raises(SentinelError, match="no page samples"):
