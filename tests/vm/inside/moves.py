@@ -168,6 +168,8 @@ def filled(node: int, leave_bytes: int) -> Iterator[None]:
 
 def hold(node: int, leave_bytes: int, writer: int) -> None:
     held = []
+    # The kernel would reclaim page cache for what is to move there, and so find room.
+    Path("/proc/sys/vm/drop_caches").write_text("3")
     reserve = sysfs.high_watermark_bytes(Path("/proc"), node)
     while True:
         info = sysfs.node_meminfo(SYS, node)
