@@ -19,6 +19,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from sentineld.shim.names import Names
 from sentineld.shim.native import Native
+from sentineld.shim.stepless import Stepless, grad_fn
 from sentineld.shim.steps import StepEnds
 
 OUTSIDE_LAYER = 0
@@ -85,21 +86,22 @@ def _is_leaf(module: torch.nn.Module) -> bool:
     return not module._modules or type(module).__name__ == "OptimizedModule"
 
 
-def _grad_fn(output: Any) -> Any:
-    if isinstance(output, torch.Tensor):
-        return output.grad_fn
-    if isinstance(output, dict):
-        output = output.values()
-    elif not isinstance(output, (tuple, list)):
-        return None
-    for part in output:
-        if isinstance(part, torch.Tensor) and part.grad_fn is not None:
-            return part.grad_fn
-    return None
+def install(
+    native: Native,
+    layers: Layers,
+    tensors: Names,
+    stepless: Stepless,
+    step_ended: Callable[[], None],
+) -> None:
+    """Hook torch's modules and optimizers.
 
-
-def install(native: Native, layers: Layers, tensors: Names, step_ended: Callable[[], None]) -> None:
-    """Hook torch's modules and optimizers; step_ended is called when a training step has ended."""
+    Args:
+        native: gets the boundaries.
+        layers: gives ids to layers.
+        tensors: gets to know the optimizers.
+        stepless: sees the forwards that nobody watches.
+        step_ended: is called when a training step has ended.
+    """
     ids = layers.by_module
     forward, forward_end = native.forward, native.forward_end
     graph_task = torch._C._current_graph_task_id
@@ -116,14 +118,18 @@ def install(native: Native, layers: Layers, tensors: Names, step_ended: Callable
             forward(layer)
 
     def after_forward(module: torch.nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or not layers.watched:
+        if torch.compiler.is_compiling():
+            return
+        if not layers.watched:
+            if stepless.looking:
+                stepless.after_forward(module, output)
             return
         layer = ids.get(id(module))
         if not layer:
             return
         if graph_task() == -1:  # else backward recomputes it and goes on with backward
             forward_end()
-        node = _grad_fn(output)
+        node = grad_fn(output)
         if node is not None:
             hook = prehooks.get(layer)
             if hook is None:
@@ -132,6 +138,7 @@ def install(native: Native, layers: Layers, tensors: Names, step_ended: Callable
 
     def before_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
+            stepless.looking = False
             tensors.add_optimizer(optimizer)
             native.optimizer()
 
