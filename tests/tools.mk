@@ -3,7 +3,7 @@
 # only where missing and only by the targets that use them.
 
 APT_LINT := clang-format shellcheck git
-APT_BUILD := gcc libc6-dev make python3-venv
+APT_BUILD := gcc g++ libc6-dev make python3-venv
 
 # $(call apt,packages): install those of the packages that are missing
 define apt
