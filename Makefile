@@ -54,7 +54,7 @@ test: lint $(VENV)/.torch vm-tools shim ## All of them; the command for continuo
 	exit $$status
 
 .PHONY: test-long
-test-long: ## All tests, the long ones too, with full counts
+test-long: $(VENV)/.trainer ## All tests, the long ones too, with full counts
 	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT= PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)"
 
 ##@ Benchmarks

@@ -42,3 +42,7 @@ $(VENV)/.dev: pyproject.toml | $(BUILD)/.apt-build
 $(VENV)/.torch: $(VENV)/.dev
 	$(PY) -m pip install --quiet torch==2.13.0
 	touch $@
+
+$(VENV)/.trainer: $(VENV)/.torch
+	$(PY) -m pip install --quiet --editable '.[trainer]'
+	touch $@

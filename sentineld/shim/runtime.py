@@ -58,7 +58,6 @@ class Shim:
         native = self._native
         native.step_end()
         try:
-            self._check_allocator()
             self._between_steps()
         except ShimUnavailableError as reason:
             self._give_up(str(reason))
@@ -89,6 +88,7 @@ class Shim:
     def _between_steps(self) -> None:
         if self._access_step is not None:
             self._finish_access_step()
+        self._check_allocator()
         client = self._client
         if client.connected:
             client.flush()

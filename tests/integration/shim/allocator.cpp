@@ -6,7 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace {
+namespace
+{
 
 struct OtherAllocator final : c10::Allocator {
 	c10::DataPtr allocate(size_t bytes) override
