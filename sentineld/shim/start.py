@@ -88,11 +88,11 @@ class Start:
 
 def _hook(native: Native, client: Client, torch_version: str) -> None:
     # All of them import torch.
-    from sentineld.shim.hooks import Layers, install
+    from sentineld.shim.hooks import Hooks, Layers
     from sentineld.shim.names import Names
     from sentineld.shim.stepless import Stepless
 
     tensors = Names()
     layers = Layers(tensors)
     shim = Shim(native, client, layers, tensors, torch_version)
-    install(native, layers, tensors, Stepless(shim.note), shim.step_ended)
+    Hooks(native, layers, tensors, Stepless(shim.note), shim.step_ended).install()

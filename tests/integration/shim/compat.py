@@ -188,6 +188,7 @@ def kept() -> LOSSES:
 
 
 def compiled(backend: str) -> LOSSES:
+    torch._dynamo.config.error_on_recompile = True
     model = torch.compile(Residual(), backend=backend)
     return plainly(model, adam(model))
 
