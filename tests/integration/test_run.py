@@ -27,13 +27,6 @@ def place() -> Place:
     return HERE
 
 
-def torchrun(place: Place, until: str) -> list[str]:
-    """The arguments of Python."""
-    options = ["--nproc-per-node", str(RANKS), "--standalone", "--no-python"]
-    script = [place.python, place.path(SCRIPT), "parallel", until]
-    return ["-m", "torch.distributed.run", *options, *script]
-
-
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     started = Daemon(tmp_path)
@@ -48,7 +41,7 @@ def test_each_rank_is_a_session_and_computes_what_it_does_without_us(
     stop = daemon.folder / "stop"
     control, shim = place.path(daemon.control), place.path(daemon.folder / "shim.sock")
     ctl = ["-c", "from sentineld.cli import main; main()", "--socket", control]
-    trained = [place.python, *torchrun(place, place.path(stop))]
+    trained = [place.python, *place.ranks(RANKS, SCRIPT, "parallel", place.path(stop))]
     process = subprocess.Popen(
         place.command(
             [*ctl, "run", "--fast", "20%", "--", *trained], {"SENTINELD_SHIM_SOCKET": shim}
@@ -74,6 +67,6 @@ def test_each_rank_is_a_session_and_computes_what_it_does_without_us(
     assert "tier" in warning
     steps = len(losses.split()) // RANKS
     assert steps > 1
-    command = place.command(torchrun(place, str(steps)), {})
+    command = place.command(place.ranks(RANKS, SCRIPT, "parallel", str(steps)), {})
     plain = subprocess.run(command, capture_output=True, text=True, check=True)
     assert sorted(losses.split()) == sorted(plain.stdout.split())

@@ -20,6 +20,7 @@ from .rootfs import TREE, build_shim, root_command
 
 FOLDER = "/mnt/test"
 LIBRARIES = "/mnt/shim"
+RANKS = REPOSITORY / "tests/integration/shim/ranks.py"
 
 
 class TreePlace(Place):
@@ -45,6 +46,10 @@ class TreePlace(Place):
         assignments = [f"{name}={value}" for name, value in added.items()]
         line = shlex.join(["exec", "env", *assignments, self.python, *arguments])
         return root_command(line, {self._folder: FOLDER}, {self._library.parent: LIBRARIES})
+
+    def ranks(self, count: int, script: Path, *arguments: str) -> list[str]:
+        # Debian's torch is built without libuv, which its torchrun asks for all the same.
+        return [self.path(RANKS), str(count), self.path(script), *arguments]
 
     def path(self, path: Path) -> str:
         for here, there in ((self._folder, FOLDER), (REPOSITORY, TREE)):

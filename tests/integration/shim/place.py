@@ -27,6 +27,11 @@ class Place:
         added = [f"{name}={value}" for name, value in environment.items()]
         return ["env", *added, self.python, *arguments]
 
+    def ranks(self, count: int, script: Path, *arguments: str) -> list[str]:
+        """Python's arguments to run a script in so many ranks of one training."""
+        options = ["--nproc-per-node", str(count), "--standalone", "--no-python"]
+        return ["-m", "torch.distributed.run", *options, self.python, self.path(script), *arguments]
+
     def path(self, path: Path) -> str:
         """What our file is called there."""
         return str(path)
