@@ -116,7 +116,7 @@ def gan() -> LOSSES:
 
 def lbfgs() -> LOSSES:
     model = Residual()
-    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4, history_size=8)
     while True:
         inputs, targets = batch()
 
