@@ -66,7 +66,7 @@ test: lint $(VENV)/.torch vm-tools shim ## All of them; the command for continuo
 	exit $$status
 
 .PHONY: test-long
-test-long: ## All tests, the long ones too, with full counts
+test-long: $(VENV)/.trainer ## All tests, the long ones too, with full counts
 	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT="long or not long" PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)"
 
 ##@ Benchmarks

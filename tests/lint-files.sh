@@ -9,7 +9,7 @@ list=$(git ls-files --cached --others --exclude-standard | while read -r file; d
 	if [[ -f $file ]]; then printf '%s\n' "$file"; fi
 done)
 
-mapfile -t c_files < <(grep '\.[ch]$' <<<"$list")
+mapfile -t c_files < <(grep -E '\.(c|h|cpp)$' <<<"$list")
 clang-format --dry-run --Werror "${c_files[@]}"
 echo "clang-format: ${#c_files[@]} files"
 

@@ -3,7 +3,7 @@
 # only where missing and only by the targets that use them.
 
 APT_LINT := clang-format shellcheck git
-APT_BUILD := gcc libc6-dev make python3-venv
+APT_BUILD := gcc g++ libc6-dev make python3-venv
 
 # $(call apt,packages): install those of the packages that are missing
 define apt
@@ -44,4 +44,8 @@ $(VENV)/.dev: pyproject.toml | $(BUILD)/.apt-build
 # One version, so that the allocation sequences that the tests expect stay what they are.
 $(VENV)/.torch: $(VENV)/.dev
 	$(PY) -m pip install --quiet torch==2.13.0
+	touch $@
+
+$(VENV)/.trainer: $(VENV)/.torch
+	$(PY) -m pip install --quiet --editable '.[trainer]'
 	touch $@

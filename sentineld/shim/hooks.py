@@ -19,6 +19,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from sentineld.shim.names import Names
 from sentineld.shim.native import Native
+from sentineld.shim.stepless import Stepless, grad_fn
 from sentineld.shim.steps import StepEnds
 
 OUTSIDE_LAYER = 0
@@ -85,61 +86,77 @@ def _is_leaf(module: torch.nn.Module) -> bool:
     return not module._modules or type(module).__name__ == "OptimizedModule"
 
 
-def _grad_fn(output: Any) -> Any:
-    if isinstance(output, torch.Tensor):
-        return output.grad_fn
-    if isinstance(output, dict):
-        output = output.values()
-    elif not isinstance(output, (tuple, list)):
-        return None
-    for part in output:
-        if isinstance(part, torch.Tensor) and part.grad_fn is not None:
-            return part.grad_fn
-    return None
+class Hooks:
+    """The four global hooks.
 
+    Methods, not closures: torch.compile guards what a hook's cells hold, and would compile
+    again when a dictionary among them is no longer empty. Of an object it guards only what
+    it sees being read, and that ends at is_compiling().
+    """
 
-def install(native: Native, layers: Layers, tensors: Names, step_ended: Callable[[], None]) -> None:
-    """Hook torch's modules and optimizers; step_ended is called when a training step has ended."""
-    ids = layers.by_module
-    forward, forward_end = native.forward, native.forward_end
-    graph_task = torch._C._current_graph_task_id
-    prehooks: dict[int, Callable[[object], None]] = {}
-    ends = StepEnds()
+    def __init__(
+        self,
+        native: Native,
+        layers: Layers,
+        tensors: Names,
+        stepless: Stepless,
+        step_ended: Callable[[], None],
+    ) -> None:
+        """native gets the boundaries, layers gives ids; step_ended is called after a step.
 
-    def before_forward(module: torch.nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling() or not layers.watched:
+        tensors gets to know the optimizers, stepless the forwards that nobody watches.
+        """
+        self._native = native
+        self._layers = layers
+        self._tensors = tensors
+        self._stepless = stepless
+        self._step_ended = step_ended
+        self._ids = layers.by_module
+        self._graph_task = torch._C._current_graph_task_id
+        self._prehooks: dict[int, Callable[[object], None]] = {}
+        self._ends = StepEnds()
+
+    def install(self) -> None:
+        """Hook torch's modules and optimizers."""
+        torch_module.register_module_forward_pre_hook(self._before_forward)
+        torch_module.register_module_forward_hook(self._after_forward, always_call=True)
+        torch_optimizer.register_optimizer_step_pre_hook(self._before_optimizer)
+        torch_optimizer.register_optimizer_step_post_hook(self._after_optimizer)
+
+    def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling() or not self._layers.watched:
             return
-        layer = ids.get(id(module))
+        layer = self._ids.get(id(module))
         if layer is None:
-            layer = layers.learn(module)
+            layer = self._layers.learn(module)
         if layer:
-            forward(layer)
+            self._native.forward(layer)
 
-    def after_forward(module: torch.nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or not layers.watched:
+    def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
             return
-        layer = ids.get(id(module))
+        if not self._layers.watched:
+            if self._stepless.looking:
+                self._stepless.after_forward(module, output)
+            return
+        layer = self._ids.get(id(module))
         if not layer:
             return
-        if graph_task() == -1:  # else backward recomputes it and goes on with backward
-            forward_end()
-        node = _grad_fn(output)
+        if self._graph_task() == -1:  # else backward recomputes it and goes on with backward
+            self._native.forward_end()
+        node = grad_fn(output)
         if node is not None:
-            hook = prehooks.get(layer)
+            hook = self._prehooks.get(layer)
             if hook is None:
-                hook = prehooks[layer] = native.backward(layer)
+                hook = self._prehooks[layer] = self._native.backward(layer)
             node.register_prehook(hook)
 
-    def before_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _before_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
-            tensors.add_optimizer(optimizer)
-            native.optimizer()
+            self._stepless.looking = False
+            self._tensors.add_optimizer(optimizer)
+            self._native.optimizer()
 
-    def after_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling() and ends.ended(optimizer):
-            step_ended()
-
-    torch_module.register_module_forward_pre_hook(before_forward)
-    torch_module.register_module_forward_hook(after_forward, always_call=True)
-    torch_optimizer.register_optimizer_step_pre_hook(before_optimizer)
-    torch_optimizer.register_optimizer_step_post_hook(after_optimizer)
+    def _after_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not torch.compiler.is_compiling() and self._ends.ended(optimizer):
+            self._step_ended()

@@ -8,18 +8,17 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from sentineld.shim.client import BrokenPeerError, Client, Message
-from sentineld.shim.native import SHIM_VERSION, Native
+from sentineld.shim.native import SHIM_VERSION, Native, ShimUnavailableError
+from sentineld.shim.selftest import HEAP_BASE_OFFSET, HEAP_BYTES_OFFSET, require_serving
 
 if TYPE_CHECKING:
     from sentineld.shim.hooks import Layers
     from sentineld.shim.names import Names, Row
     from sentineld.shim.opaccess import AccessStep
 
-SMALL_BYTES_OFFSET = 0xD8  # struct sentinel_control, as the next four
-HEAP_BASE_OFFSET = 0x20
-HEAP_BYTES_OFFSET = 0x28
-LAYOUT_ID_OFFSET = 0xD0
+LAYOUT_ID_OFFSET = 0xD0  # struct sentinel_control, as the next two
 STEP_OFFSET = 0x90
+CURSOR_OFFSET = 0xA0
 
 
 def say(text: str) -> None:
@@ -42,6 +41,7 @@ class Shim:
         self._layers_told = 0
         self._access_step: AccessStep | None = None
         self._access_asked = False
+        self._allocates = True
         self._alive = True
         os.register_at_fork(after_in_child=self._leave)
         self._greet()
@@ -59,17 +59,36 @@ class Shim:
         native.step_end()
         try:
             self._between_steps()
+        except ShimUnavailableError as reason:
+            self._give_up(str(reason))
         except Exception as error:
-            self._alive = False
-            self._client.close()
-            native.connected(False)
-            say(f"unmanaged from here on: {type(error).__name__}: {error}")
+            self._give_up(f"{type(error).__name__}: {error}")
         self._layers.watched = self._client.connected or native.word(LAYOUT_ID_OFFSET) != 0
         native.step_begin()
+
+    def _give_up(self, reason: str) -> None:
+        self._alive = False
+        self._client.close()
+        self._native.connected(False)
+        say(f"unmanaged from here on: {reason}")
+
+    def _check_allocator(self) -> None:
+        """Look closer at a step without allocations after one that had some.
+
+        Raises:
+            ShimUnavailableError: they go past the shim.
+        """
+        if self._native.word(STEP_OFFSET) == 0:
+            return  # nobody counts before the first step's begin
+        allocated = self._native.word(CURSOR_OFFSET) > 0
+        if self._allocates and not allocated:
+            require_serving(self._native)
+        self._allocates = allocated
 
     def _between_steps(self) -> None:
         if self._access_step is not None:
             self._finish_access_step()
+        self._check_allocator()
         client = self._client
         if client.connected:
             client.flush()
@@ -158,7 +177,7 @@ class Shim:
         try:
             self._access_step = AccessStep(self._native)
         except Exception as error:
-            self._note(f"this torch's profiler does not start: {error}")
+            self.note(f"this torch's profiler does not start: {error}")
 
     def _finish_access_step(self) -> None:
         access_step, self._access_step = self._access_step, None
@@ -167,7 +186,7 @@ class Shim:
         try:
             rows = access_step.finish()
         except Exception as error:
-            self._note(f"this torch's profiler tells no accesses: {type(error).__name__}: {error}")
+            self.note(f"this torch's profiler tells no accesses: {type(error).__name__}: {error}")
             return
         descriptor = os.memfd_create("sentinel-accesses", os.MFD_CLOEXEC)
         try:
@@ -188,9 +207,10 @@ class Shim:
         try:
             return self._tensors.rows()
         except Exception as error:
-            self._note(f"this torch's tensors have no names: {type(error).__name__}: {error}")
+            self.note(f"this torch's tensors have no names: {type(error).__name__}: {error}")
             return []
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
+        """Tell the user and the daemon."""
         say(text)
         self._client.send({"type": "note", "text": text})

@@ -6,11 +6,11 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
-from typing import Any
 
 from sentineld.shim.client import Client
 from sentineld.shim.native import Native, ShimUnavailableError, library_path
-from sentineld.shim.runtime import SMALL_BYTES_OFFSET, Shim, say
+from sentineld.shim.runtime import Shim, say
+from sentineld.shim.selftest import require_interposed
 from sentineld.shim.torch_import import NAME, Watch
 
 
@@ -66,15 +66,17 @@ class Start:
         native = self._native
         if native is None:
             return
+        client = Client(self.socket_path)
         try:
-            _self_test(native, torch)
+            require_interposed(native, torch)
             native.enable(True)
-            _hook(native, Client(self.socket_path), str(torch.__version__))
+            _hook(native, client, str(torch.__version__))
         except ShimUnavailableError as reason:
             self._unmanaged(str(reason))
         except Exception as error:
             # A torch whose inner parts moved: its tensors must not depend on hooks that fail.
             native.enable(False)
+            client.close()
             self._unmanaged(f"this torch is unknown to it: {type(error).__name__}: {error}")
         else:
             self.managed = True
@@ -85,26 +87,12 @@ class Start:
 
 
 def _hook(native: Native, client: Client, torch_version: str) -> None:
-    # Both import torch.
-    from sentineld.shim.hooks import Layers, install
+    # All of them import torch.
+    from sentineld.shim.hooks import Hooks, Layers
     from sentineld.shim.names import Names
+    from sentineld.shim.stepless import Stepless
 
     tensors = Names()
     layers = Layers(tensors)
     shim = Shim(native, client, layers, tensors, torch_version)
-    install(native, layers, tensors, shim.step_ended)
-
-
-def _self_test(native: Native, torch: Any) -> None:
-    """One small tensor must be born and die under the shim's eyes.
-
-    Raises:
-        ShimUnavailableError: torch allocates past the shim.
-    """
-    before = native.word(SMALL_BYTES_OFFSET)
-    tensor = torch.empty(256)
-    during = native.word(SMALL_BYTES_OFFSET)
-    del tensor
-    after = native.word(SMALL_BYTES_OFFSET)
-    if during - before < 1024 or after != before:
-        raise ShimUnavailableError("this torch does not allocate through c10::alloc_cpu")
+    Hooks(native, layers, tensors, Stepless(shim.note), shim.step_ended).install()

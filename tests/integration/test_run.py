@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from tests.integration.shim.daemon_side import ROOT
+from tests.integration.shim.place import HERE, Place
 from tests.integration.test_daemon import Daemon
-
-pytest.importorskip("torch")
 
 RANKS = 2
 PATIENCE_S = 180
 SCRIPT = ROOT / "tests/integration/shim/compat.py"
 
 
-def torchrun(until: str) -> list[str]:
-    options = ["--nproc-per-node", str(RANKS), "--standalone", "--no-python"]
-    script = [sys.executable, str(SCRIPT), "parallel", until]
-    return [sys.executable, "-m", "torch.distributed.run", *options, *script]
+@pytest.fixture
+def place() -> Place:
+    """Where these trainings run; tests/vm has them run elsewhere."""
+    pytest.importorskip("torch")
+    return HERE
 
 
 @pytest.fixture
@@ -37,23 +35,28 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 @pytest.mark.long
-def test_each_rank_is_a_session_and_computes_what_it_does_without_us(daemon: Daemon) -> None:
+def test_each_rank_is_a_session_and_computes_what_it_does_without_us(
+    daemon: Daemon, place: Place
+) -> None:
     stop = daemon.folder / "stop"
-    ctl = ["-c", "from sentineld.cli import main; main()", "--socket", str(daemon.control)]
+    control, shim = place.path(daemon.control), place.path(daemon.folder / "shim.sock")
+    ctl = ["-c", "from sentineld.cli import main; main()", "--socket", control]
+    trained = [place.python, *place.ranks(RANKS, SCRIPT, "parallel", place.path(stop))]
     process = subprocess.Popen(
-        [sys.executable, *ctl, "run", "--fast", "20%", "--", *torchrun(str(stop))],
+        place.command(
+            [*ctl, "run", "--fast", "20%", "--", *trained], {"SENTINELD_SHIM_SOCKET": shim}
+        ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"SENTINELD_SHIM_SOCKET": str(daemon.folder / "shim.sock")},
     )
     try:
         deadline_s = time.monotonic() + PATIENCE_S
-        trained: list[int] = []
-        while len(trained) < RANKS:
+        steps_begun: list[int] = []
+        while len(steps_begun) < RANKS:
             assert time.monotonic() < deadline_s, "not all ranks have a session"
             sessions = json.loads(daemon.ctl("status", "--json").stdout)["sessions"]
-            trained = [one["pid"] for one in sessions if one["step"] > 1]
+            steps_begun = [one["step"] for one in sessions if one["step"] > 1]
             time.sleep(0.2)
     finally:
         stop.touch()
@@ -64,5 +67,6 @@ def test_each_rank_is_a_session_and_computes_what_it_does_without_us(daemon: Dae
     assert "tier" in warning
     steps = len(losses.split()) // RANKS
     assert steps > 1
-    plain = subprocess.run(torchrun(str(steps)), capture_output=True, text=True, check=True)
+    command = place.command(place.ranks(RANKS, SCRIPT, "parallel", str(steps)), {})
+    plain = subprocess.run(command, capture_output=True, text=True, check=True)
     assert sorted(losses.split()) == sorted(plain.stdout.split())

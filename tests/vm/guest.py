@@ -35,11 +35,8 @@ from .host import (
 )
 from .image import Image, ensure_image
 from .qemu import SLOWEST_NODE, Hardware, Variant, command_line
-from .rootfs import build_artifacts
+from .rootfs import TREE, build_artifacts
 from .ssh import Command, Connection, GuestProcess
-
-TREE = "/root/sentineld"
-"""Where put_tree() lays the repository in a guest."""
 
 LINES_BEFORE = 3
 LINES_SHOWN = 60

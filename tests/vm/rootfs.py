@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs compilers in the image's root tree at native speed.
+"""Runs compilers and trainings in the image's root tree at native speed.
 
 The tree is mounted read-only in a private mount namespace, so many may use it
 at once and none can dirty what the next image user sees.
@@ -22,6 +22,8 @@ WRITABLE_PLACES = ("/root", "/tmp", "/mnt", "/run")
 """Covered by an empty tmpfs; binds belong below one of them."""
 
 BUILD_PLACE = "/root/build"
+TREE = "/root/sentineld"
+"""Where the repository is, in a tree as in a guest."""
 
 MODULE = "kmod/sentinel.ko"
 SHIM = "sentineld/shim/libsentinelshim.so"
@@ -31,22 +33,22 @@ SOURCE_SUFFIXES = (".c", ".h", ".S", ".map", ".lds")
 SOURCE_NAMES = ("Makefile", "Kbuild")
 
 
-def in_root(
+def root_command(
     command: str,
     binds: Mapping[Path, str] | None = None,
     read_only: Mapping[Path, str] | None = None,
     image: Image | None = None,
-    timeout: float = 600.0,
-) -> subprocess.CompletedProcess[str]:
-    """Run a bash line chrooted in the image's tree; raise MachineError if it fails.
+) -> list[str]:
+    """The command that runs a bash line chrooted in the image's tree.
 
     BINDS and READ_ONLY map folders here to places in the tree, below
-    WRITABLE_PLACES; what the command writes below BINDS stays. The repository
-    is at /root/sentineld, read-only. TIMEOUT is in seconds.
+    WRITABLE_PLACES; what the line writes below BINDS stays. The repository
+    is at TREE, read-only. A line that begins with `exec` keeps the
+    process's id, and unix sockets in a bound folder join the inside and the outside.
     """
     require_ready()
     root = (image or ensure_image()).root
-    mounts = [(REPOSITORY, "/root/sentineld", True)]
+    mounts = [(REPOSITORY, TREE, True)]
     mounts += [(path, place, True) for path, place in (read_only or {}).items()]
     mounts += [(path, place, False) for path, place in (binds or {}).items()]
     script = [
@@ -68,8 +70,19 @@ def in_root(
             script.append(f"mount -o remount,bind,ro {target}")
     environment = "env -i HOME=/root LC_ALL=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin"
     script.append(f"exec {environment} chroot . bash -c {shlex.quote(command)}")
+    return ["unshare", "--mount", "--propagation", "private", "bash", "-c", "\n".join(script)]
+
+
+def in_root(
+    command: str,
+    binds: Mapping[Path, str] | None = None,
+    read_only: Mapping[Path, str] | None = None,
+    image: Image | None = None,
+    timeout: float = 600.0,
+) -> subprocess.CompletedProcess[str]:
+    """Run what root_command() says; raise MachineError if it fails. TIMEOUT is in seconds."""
     result = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "bash", "-c", "\n".join(script)],
+        root_command(command, binds, read_only, image),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

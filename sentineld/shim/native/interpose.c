@@ -35,18 +35,16 @@ static int find_c10(struct dl_phdr_info *info, size_t size, void *found)
 	return 1;
 }
 
-/* Our callers need libc10, so it is there whenever one of our two functions runs. */
-static void resolve(void)
+/* Our callers need libc10's function, so it is there whenever ours of its name runs. */
+static void resolve(const char *symbol, void *function)
 {
-	void *c10 = NULL, *take, *give;
+	void *c10 = NULL, *found;
 
 	dl_iterate_phdr(find_c10, &c10);
-	take = c10 ? dlsym(c10, ALLOC_SYMBOL) : NULL;
-	give = c10 ? dlsym(c10, FREE_SYMBOL) : NULL;
-	if (!take || !give)
-		abort(); /* c10's callers cannot exist without c10 */
-	memcpy(&real_free, &give, sizeof(give));
-	memcpy(&real_alloc, &take, sizeof(take));
+	found = c10 ? dlsym(c10, symbol) : NULL;
+	if (!found)
+		abort();
+	memcpy(function, &found, sizeof(found));
 }
 
 /* Live bytes that libc10 serves, by what malloc really holds: the same number at birth and death. */
@@ -200,7 +198,7 @@ API void *_ZN3c109alloc_cpuEm(size_t bytes)
 			return address;
 	}
 	if (unlikely(!real_alloc))
-		resolve();
+		resolve(ALLOC_SYMBOL, &real_alloc);
 	address = real_alloc(bytes);
 	account(address, true);
 	return address;
@@ -220,7 +218,7 @@ API void _ZN3c108free_cpuEPv(void *address)
 		}
 	}
 	if (unlikely(!real_free))
-		resolve();
+		resolve(FREE_SYMBOL, &real_free);
 	account(address, false);
 	real_free(address);
 }

@@ -7,6 +7,7 @@ Each prints its losses bit for bit; with a file's name it trains until that file
 from __future__ import annotations
 
 import argparse
+import ctypes
 import itertools
 import os
 import sys
@@ -115,7 +116,7 @@ def gan() -> LOSSES:
 
 def lbfgs() -> LOSSES:
     model = Residual()
-    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4, history_size=8)
     while True:
         inputs, targets = batch()
 
@@ -186,8 +187,9 @@ def kept() -> LOSSES:
         yield torch.stack(losses).sum().detach() + sum(g.sum() for g in gradients)
 
 
-def compiled() -> LOSSES:
-    model = torch.compile(Residual())
+def compiled(backend: str) -> LOSSES:
+    torch._dynamo.config.error_on_recompile = True
+    model = torch.compile(Residual(), backend=backend)
     return plainly(model, adam(model))
 
 
@@ -208,6 +210,16 @@ def by_hand() -> LOSSES:
         yield loss
 
 
+def replaced() -> LOSSES:
+    """From the fifth step on tensors come from the allocator in the library OTHER_ALLOCATOR."""
+    model = Residual()
+    steps = plainly(model, adam(model))
+    for step in itertools.count():
+        if step == 4:
+            ctypes.CDLL(os.environ["OTHER_ALLOCATOR"]).replace_allocator()
+        yield next(steps)
+
+
 def parallel() -> LOSSES:
     torch.distributed.init_process_group("gloo")
     torch.manual_seed(torch.distributed.get_rank())
@@ -226,9 +238,11 @@ KINDS: dict[str, Callable[[], LOSSES]] = {
     "lengths": lengths,
     "interrupt": interrupted,
     "keep": kept,
-    "compile": compiled,
+    "compile": lambda: compiled("inductor"),
+    "compile-aot": lambda: compiled("aot_eager"),
     "fused": fused,
     "by-hand": by_hand,
+    "replace": replaced,
     "parallel": parallel,
 }
 

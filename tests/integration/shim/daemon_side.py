@@ -16,7 +16,6 @@ import select
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -28,6 +27,7 @@ import numpy.typing as npt
 
 from sentineld.shim import protocol
 from sentineld.shim.protocol import Alloc, Boundary, Event, Flag, Mode
+from tests.integration.shim.place import HERE, Place
 
 PAGE = 4096
 PATIENCE_SECONDS = 60.0
@@ -38,10 +38,11 @@ Records = npt.NDArray[np.void]
 
 
 class Daemon:
-    """Listens at path and serves one shim at a time."""
+    """Listens at path and serves one shim at a time. place: where the trainings run."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, place: Place = HERE) -> None:
         self.path = path
+        self.place = place
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))
@@ -315,24 +316,26 @@ class Training:
     def __init__(
         self,
         *arguments: str,
-        socket_path: Path | None = None,
+        socket_path: Path,
         stop: Path,
         script: Path = TRAIN,
+        place: Place = HERE,
     ) -> None:
         self._stop = stop
-        self._script = script
+        self._place = place
+        self._script = place.path(script)
         self._arguments = arguments
         said, name = tempfile.mkstemp(dir=stop.parent)
         self._said = Path(name)
-        command = [sys.executable, "-m", "sentineld.shim", str(script)]
-        environment = dict(os.environ, SENTINELD_SHIM_SOCKET=str(socket_path))
+        command = ["-m", "sentineld.shim", self._script, arguments[0], place.path(stop)]
         self.process = subprocess.Popen(
-            [*command, arguments[0], str(stop), *arguments[1:]],
+            place.command(
+                [*command, *arguments[1:]], {"SENTINELD_SHIM_SOCKET": place.path(socket_path)}
+            ),
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
             cwd=ROOT,
-            env=environment,
         )
         os.close(said)
         self._losses: list[str] = []
@@ -348,24 +351,33 @@ class Training:
         """Wait until it has printed so many."""
         wait_for(lambda: len(self._losses) >= count)
 
-    def finish(self) -> list[str]:
-        """End the training after its current step; returns its losses."""
+    def said(self) -> list[str]:
+        """The shim's lines on its stderr so far."""
+        lines = self._said.read_text().splitlines()
+        return [line for line in lines if line.startswith("sentineld.shim: ")]
+
+    def finish(self, managed: bool = True) -> list[str]:
+        """End the training after its current step; returns its losses.
+
+        managed: whether the process must have been so to the end.
+        """
         self._stop.touch()
         self._reader.join(PATIENCE_SECONDS)
         status = self.process.wait(PATIENCE_SECONDS)
         said = self._said.read_text()
         assert status == 0, said
-        assert "unmanaged" not in said, said
+        assert ("unmanaged" not in said) == managed, said
         return self._losses
 
     def plain_losses(self, steps: int) -> list[str]:
         """The same training without the shim; a longer run begins as a shorter one does."""
-        known = _PLAIN_LOSSES.get(self._arguments, [])
+        key = (self._place.name, self._script, *self._arguments)
+        known = _PLAIN_LOSSES.get(key, [])
         if len(known) < steps:
-            command = [sys.executable, str(self._script), self._arguments[0], str(steps + 100)]
-            command += self._arguments[1:]
+            kind, *options = self._arguments
+            command = self._place.command([self._script, kind, str(steps + 100), *options], {})
             done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-            known = _PLAIN_LOSSES[self._arguments] = done.stdout.splitlines()
+            known = _PLAIN_LOSSES[key] = done.stdout.splitlines()
         return known[:steps]
 
 

@@ -12,16 +12,19 @@ import pytest
 from sentineld.shim.protocol import Mode
 from tests.integration.shim import daemon_side as side
 from tests.integration.shim.daemon_side import Daemon, Training
-
-pytest.importorskip("torch")
+from tests.integration.shim.place import HERE, Place
 
 SCRIPT = Path(__file__).parent / "compat.py"
+TRAINER = Path(__file__).parent / "hf_trainer.py"
 
 STEADY = (
     *("checkpoint", "autocast", "gan"),
     *(
         pytest.param(kind, marks=pytest.mark.long)
-        for kind in ("checkpoint-reentrant", "accumulate", "keep", "compile", "fused")
+        for kind in (
+            *("checkpoint-reentrant", "accumulate", "keep", "compile", "compile-aot", "fused"),
+            "trainer",
+        )
     ),
 )
 """Every step allocates as the one before: planned, and never diverging."""
@@ -29,17 +32,30 @@ STEADY = (
 NOW_AND_THEN = ("interrupt", pytest.param("evaluate", marks=pytest.mark.long))
 """Some steps are others: planned, and falling back in those."""
 
+PASSES = 100
+"""Backward passes without an optimizer's step after which the shim gives a hint."""
+
 UNSTEADY = ("lbfgs",)
 """Now as many evaluations in a step as in the one before, now not."""
 
 
 @pytest.fixture
-def train(tmp_path: Path) -> Iterator[Callable[[str], tuple[Daemon, Training]]]:
+def place() -> Place:
+    """Where these trainings run; tests/vm has them run elsewhere."""
+    pytest.importorskip("torch")
+    return HERE
+
+
+@pytest.fixture
+def train(tmp_path: Path, place: Place) -> Iterator[Callable[[str], tuple[Daemon, Training]]]:
     daemon = Daemon(tmp_path / "shim.sock")
 
     def start(kind: str) -> tuple[Daemon, Training]:
+        if reason := place.lacking.get(kind):
+            pytest.skip(reason)
         stop = tmp_path / "stop"
-        training = Training(kind, socket_path=daemon.path, stop=stop, script=SCRIPT)
+        script = TRAINER if kind == "trainer" else SCRIPT
+        training = Training(kind, socket_path=daemon.path, stop=stop, script=script, place=place)
         daemon.accept()
         return daemon, training
 
@@ -98,6 +114,9 @@ def test_lengths_that_change_with_every_step_are_recorded(train: Start) -> None:
 
 def test_updates_by_hand_are_no_steps(train: Start) -> None:
     daemon, training = train("by-hand")
-    training.wait_losses(6)
+    told = daemon.receive("note")["text"]
+    assert "backward passes without a step of torch.optim" in told
+    training.wait_losses(2 * PASSES + 10)
     assert daemon.word("step") == 0
     check_losses(training)
+    assert training.said() == [f"sentineld.shim: {told}"]

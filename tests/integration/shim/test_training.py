@@ -18,20 +18,27 @@ from sentineld.observe.writefds import WriteFds
 from sentineld.shim.protocol import Boundary, Event, Mode
 from tests.integration.shim import daemon_side as side
 from tests.integration.shim.daemon_side import Daemon, Training
-
-pytest.importorskip("torch")
+from tests.integration.shim.place import HERE, Place
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    peer = Daemon(tmp_path / "shim.sock")
+def place() -> Place:
+    """Where these trainings run; tests/vm has them run elsewhere."""
+    pytest.importorskip("torch")
+    return HERE
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, place: Place) -> Iterator[Daemon]:
+    peer = Daemon(tmp_path / "shim.sock", place)
     yield peer
     peer.close()
     (tmp_path / "stop").touch()  # whatever still trains
 
 
 def start(daemon: Daemon, tmp_path: Path, *arguments: str) -> Training:
-    training = Training(*arguments, socket_path=daemon.path, stop=tmp_path / "stop")
+    stop = tmp_path / "stop"
+    training = Training(*arguments, socket_path=daemon.path, stop=stop, place=daemon.place)
     daemon.accept()
     return training
 

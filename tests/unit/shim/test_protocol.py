@@ -13,7 +13,7 @@ import pytest
 
 from sentineld.observe import model
 from sentineld.plan import model as plan_model
-from sentineld.shim import native, protocol, runtime
+from sentineld.shim import native, protocol, runtime, selftest
 from tests.unit.shim.conftest import COMPILER, NATIVE
 
 KMOD = NATIVE.parents[2] / "kmod"
@@ -113,7 +113,11 @@ def test_the_epoch_call_is_the_modules(tmp_path: Path) -> None:
 def test_the_shims_few_constants_agree() -> None:
     fields = protocol.CONTROL_DTYPE.fields
     assert fields is not None
-    assert fields["small_bytes"][1] == runtime.SMALL_BYTES_OFFSET
+    assert fields["small_bytes"][1] == selftest.SMALL_BYTES_OFFSET
+    assert fields["heap_base"][1] == selftest.HEAP_BASE_OFFSET
+    assert fields["heap_bytes"][1] == selftest.HEAP_BYTES_OFFSET
+    assert fields["cursor"][1] == runtime.CURSOR_OFFSET
     assert fields["layout_id"][1] == runtime.LAYOUT_ID_OFFSET
     assert fields["step"][1] == runtime.STEP_OFFSET
+    assert protocol.TENSOR_BYTES_MIN == selftest.TENSOR_BYTES
     assert native.SHIM_VERSION == protocol.SHIM_VERSION

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Trainer of transformers at work, without a network: hf_trainer.py trainer UNTIL.
+
+UNTIL is a number of steps, or a file that ends the training once it exists. A small model
+with random weights, on random tokens. Each step's losses are printed bit for bit.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from typing import Any
+
+import torch
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
+
+TOKENS = 512
+POSITIONS = 32
+ACCUMULATED = 2
+
+
+class Sentences(torch.utils.data.Dataset):  # type: ignore[type-arg]
+    """Random tokens, each sample its own label."""
+
+    def __init__(self) -> None:
+        self._tokens = torch.randint(TOKENS, (64, POSITIONS))
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return {"input_ids": self._tokens[index], "labels": self._tokens[index]}
+
+
+class Stop(TrainerCallback):
+    """Ends the training at a step, or once a file exists."""
+
+    def __init__(self, until: str) -> None:
+        self._until = until
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        known = self._until.isdigit()
+        reached = state.global_step >= int(self._until) if known else os.path.exists(self._until)
+        control.should_training_stop = reached
+
+
+class Telling(Trainer):
+    """Prints the losses that make up a step."""
+
+    def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
+        loss = super().training_step(*arguments, **options)
+        self._parts = [*getattr(self, "_parts", []), loss.item().hex()]
+        if len(self._parts) == ACCUMULATED:
+            sys.stdout.write(" ".join(self._parts) + "\n")
+            sys.stdout.flush()
+            self._parts = []
+        return loss
+
+
+def main() -> None:
+    _, _, until = sys.argv
+    torch.set_num_threads(1)
+    set_seed(1)
+    config = GPT2Config(
+        vocab_size=TOKENS,
+        n_positions=POSITIONS,
+        n_embd=128,
+        n_layer=2,
+        n_head=4,
+        bos_token_id=0,
+        eos_token_id=0,
+        use_cache=False,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            max_steps=1_000_000,
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=ACCUMULATED,
+            lr_scheduler_type="constant",
+            logging_strategy="no",
+            save_strategy="no",
+            report_to="none",
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        trainer = Telling(
+            model=GPT2LMHeadModel(config),
+            args=arguments,
+            train_dataset=Sentences(),
+            callbacks=[Stop(until)],
+        )
+        trainer.remove_callback(_printer(trainer))
+        trainer.train()
+
+
+def _printer(trainer: Trainer) -> Any:
+    """It prints a summary at the end, among our losses."""
+    callbacks = trainer.callback_handler.callbacks
+    return next(one for one in callbacks if type(one).__name__ == "PrinterCallback")
+
+
+if __name__ == "__main__":
+    main()

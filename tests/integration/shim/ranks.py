@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts a script's ranks as torchrun does, where that does not work: ranks.py N SCRIPT ARGS."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+
+def main() -> int:
+    count, command = int(sys.argv[1]), [sys.executable, *sys.argv[2:]]
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = [
+        subprocess.Popen(command, env={**os.environ, **common, "RANK": str(rank), "USE_LIBUV": "0"})
+        for rank in range(count)
+    ]
+    return max(rank.wait() for rank in ranks)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

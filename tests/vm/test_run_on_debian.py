@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sentinelctl run` on Debian 13's torch: every test there is, those to come included."""
+
+from __future__ import annotations
+
+from tests.integration.test_run import *  # noqa: F403
+
+from .tree_place import place
+
+__all__ = ["place"]
