@@ -4,6 +4,7 @@
 
 APT_LINT := clang-format shellcheck git
 APT_BUILD := gcc libc6-dev make python3-venv
+APT_FUZZ := clang libclang-rt-dev
 
 # $(call apt,packages): install those of the packages that are missing
 define apt
@@ -25,6 +26,9 @@ $(BUILD)/.apt-lint: tests/tools.mk
 $(BUILD)/.apt-build: tests/tools.mk
 	@$(call apt,$(APT_BUILD))
 
+$(BUILD)/.apt-fuzz: tests/tools.mk
+	@$(call apt,$(APT_FUZZ))
+
 # The machine knows its own tools.
 .PHONY: vm-tools
 vm-tools: $(VENV)/.dev
@@ -41,4 +45,8 @@ $(VENV)/.dev: pyproject.toml | $(BUILD)/.apt-build
 # One version, so that the allocation sequences that the tests expect stay what they are.
 $(VENV)/.torch: $(VENV)/.dev
 	$(PY) -m pip install --quiet torch==2.13.0
+	touch $@
+
+$(VENV)/.fuzz: $(VENV)/.torch
+	$(PY) -m pip install --quiet atheris==3.0.0
 	touch $@
