@@ -16,6 +16,7 @@ from sentineld.observe.ring import ControlSegment
 from sentineld.shim import protocol
 
 HELLO_FDS = 2  # control memfd, eventfd
+EVENTFD = "anon_inode:[eventfd]"
 OP_ACCESSES_MAX = 1 << 22
 NAMES_MAX = 1 << 17
 NAME_CHARACTERS_MAX = 256
@@ -45,6 +46,9 @@ class ShimLink:
             ) from None
         try:
             self.segment = ControlSegment(control_fd)
+            if os.readlink(f"/proc/self/fd/{self.event_fd}") != EVENTFD:
+                # Reading anything else may fail, or wait.
+                raise SentinelError("protocol-mismatch", "hello without an eventfd")
         except BaseException:
             os.close(self.event_fd)
             raise
