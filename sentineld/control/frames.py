@@ -9,10 +9,12 @@ control socket and the shim's socket both speak it.
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import os
 import socket
 import struct
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,7 +69,7 @@ class FrameSocket:
         connection.setblocking(False)
         self._socket = connection
         self._buffer = FrameBuffer()
-        self._fds: list[int] = []
+        self._fds: deque[int] = deque()  # one thread appends, another takes
 
     def fileno(self) -> int:
         """The socket's descriptor, for event loops."""
@@ -94,9 +96,14 @@ class FrameSocket:
 
     def take_fds(self, count: int) -> list[int]:
         """The next file descriptors received; the caller owns them. Raises FrameError."""
-        if len(self._fds) < count:
-            raise FrameError(f"{count} file descriptors expected, {len(self._fds)} came")
-        taken, self._fds = self._fds[:count], self._fds[count:]
+        taken: list[int] = []
+        try:
+            while len(taken) < count:
+                taken.append(self._fds.popleft())
+        except IndexError:
+            for fd in taken:
+                os.close(fd)
+            raise FrameError(f"{count} descriptors expected, {len(taken)} came") from None
         return taken
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
@@ -120,8 +127,13 @@ class FrameSocket:
         return pid, uid, gid
 
     def close(self) -> None:
-        """Close the socket and the descriptors that nobody took."""
-        for fd in self._fds:
-            os.close(fd)
-        self._fds.clear()
+        """Close the socket and the descriptors that nobody took. Only who reads it may: an event
+        loop that still watches its descriptor would take the next socket of that number for it."""
+        while self._fds:
+            os.close(self._fds.popleft())
         self._socket.close()
+    def hang_up(self) -> None:
+        """End the connection from any thread; who reads it meets its end, and closes it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+

@@ -186,8 +186,7 @@ class ShimServer:
             self._loop.remove_reader(frames.fileno())
             if receiver:
                 receiver[0](None)
-            else:
-                frames.close()
+            frames.close()
 
     def close(self) -> None:
         """Take no new shims."""

@@ -98,11 +98,11 @@ class ShimLink:
             pass
 
     def close(self) -> None:
-        """Ask nothing of the shim any more and let go of it."""
+        """Ask nothing of the shim any more and hang up; the connection's reader closes it."""
         self.segment.set_flags(0)
         self.segment.set_heartbeat(0)
         os.close(self.event_fd)
-        self.connection.close()
+        self.connection.hang_up()
 
 
 def _names(value: object) -> dict[int, Named]:
