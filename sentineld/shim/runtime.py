@@ -133,8 +133,15 @@ class Shim:
             problem = self._native.layout(descriptor)
         finally:
             os.close(descriptor)
-        answer = {"type": "layout", "layout_id": message.get("layout_id"), "ok": not problem}
-        self._client.send(answer | {"error": problem})
+        layout_id = message.get("layout_id")
+        answer = {
+            "type": "layout",
+            # What else there is may be nested deeper than it can be written.
+            "layout_id": layout_id if type(layout_id) is int else None,
+            "ok": not problem,
+            "error": problem,
+        }
+        self._client.send(answer)
 
     def _offer_writes(self) -> None:
         """Hand out what this process's writes to the heap can be watched by."""
