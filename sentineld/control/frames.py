@@ -20,6 +20,8 @@ from typing import Any
 
 FRAME_BYTES_MAX = 8 << 20
 FDS_MAX = 8
+READS_MAX = 16
+"""Of 64 KiB at a time: a peer that never stops writing is not read for ever."""
 
 Message = dict[str, Any]
 
@@ -76,9 +78,12 @@ class FrameSocket:
         return self._socket.fileno()
 
     def receive(self) -> list[Message]:
-        """Messages that have arrived. Raises FrameError on garbage, EOFError at the peer's end."""
+        """Messages that have arrived; what is left after READS_MAX comes with the next call.
+
+        Raises FrameError on garbage, EOFError at the peer's end.
+        """
         messages: list[Message] = []
-        while True:
+        for _ in range(READS_MAX):
             try:
                 data, fds, flags, _ = socket.recv_fds(self._socket, 1 << 16, FDS_MAX)
             except (BlockingIOError, InterruptedError):
@@ -93,6 +98,7 @@ class FrameSocket:
                     return messages
                 raise EOFError
             messages += self._buffer.feed(data)
+        return messages
 
     def take_fds(self, count: int) -> list[int]:
         """The next file descriptors received; the caller owns them. Raises FrameError."""
@@ -126,14 +132,14 @@ class FrameSocket:
         )
         return pid, uid, gid
 
+    def hang_up(self) -> None:
+        """End the connection from any thread; who reads it meets its end, and closes it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """Close the socket and the descriptors that nobody took. Only who reads it may: an event
         loop that still watches its descriptor would take the next socket of that number for it."""
         while self._fds:
             os.close(self._fds.popleft())
         self._socket.close()
-    def hang_up(self) -> None:
-        """End the connection from any thread; who reads it meets its end, and closes it."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.control.frames import FRAME_BYTES_MAX, FrameBuffer, FrameError, FrameSocket, encode
+from sentineld.control import frames
+from sentineld.control.frames import (
+    FRAME_BYTES_MAX,
+    FrameBuffer,
+    FrameError,
+    FrameSocket,
+    encode,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
@@ -72,6 +79,21 @@ def test_descriptors_travel_with_their_frame() -> None:
     sender.close()
     with pytest.raises(EOFError):
         receiver.receive()
+    receiver.close()
+
+
+def test_a_peer_that_never_stops_writing_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "READS_MAX", 1)
+    ours, theirs = socket.socketpair()
+    sender, receiver = FrameSocket(ours), FrameSocket(theirs)
+    for number in range(10):
+        sender.send({"number": number, "text": "x" * 10_000})
+    parts = []
+    while sum(map(len, parts)) < 10:
+        parts.append(receiver.receive())
+    assert len(parts) > 1
+    assert [message["number"] for part in parts for message in part] == list(range(10))
+    sender.close()
     receiver.close()
 
 
