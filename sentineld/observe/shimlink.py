@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sentineld.control.frames import FrameError, FrameSocket, Message
+from sentineld.control.frames import FrameError, FrameSocket, Message, text_of
 from sentineld.errors import SentinelError
 from sentineld.observe.model import OP_ACCESS_DTYPE, Named, OpAccesses
 from sentineld.observe.ring import ControlSegment
@@ -34,7 +34,7 @@ class ShimLink:
         if hello.get("version") != protocol.SHIM_VERSION:
             raise SentinelError(
                 "protocol-mismatch",
-                f"process {self.pid} speaks shim protocol {hello.get('version')}, "
+                f"process {self.pid} speaks shim protocol {text_of(hello.get('version'), 20)}, "
                 f"not {protocol.SHIM_VERSION}",
                 "run the training with the shim that came with this daemon",
             )
@@ -110,7 +110,7 @@ def _names(value: object) -> dict[int, Named]:
     if not isinstance(value, list):
         return {}
     return {
-        entry[0]: Named(str(entry[1])[:NAME_CHARACTERS_MAX], str(entry[2])[:NAME_CHARACTERS_MAX])
+        entry[0]: Named(*(text_of(part, NAME_CHARACTERS_MAX) for part in entry[1:]))
         for entry in value[:NAMES_MAX]
         if isinstance(entry, list) and len(entry) == 3 and type(entry[0]) is int
     }

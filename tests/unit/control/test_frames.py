@@ -17,6 +17,7 @@ from sentineld.control.frames import (
     FrameError,
     FrameSocket,
     encode,
+    text_of,
 )
 
 JSON = st.recursive(
@@ -95,6 +96,21 @@ def test_a_peer_that_never_stops_writing_is_read_in_parts(monkeypatch: pytest.Mo
     assert [message["number"] for part in parts for message in part] == list(range(10))
     sender.close()
     receiver.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("a\nb\x1b[31m\ud800c", "a?b?[31m?c"),
+        ("x" * 99, "x" * 20),
+        (["a"], "(list)"),
+        ({}, "(dict)"),
+        (None, "None"),
+        (10**30, "1" + "0" * 19),
+    ],
+)
+def test_what_a_peer_says_is_one_short_line(value: object, line: str) -> None:
+    assert text_of(value, 20) == line
 
 
 def fill(sender: FrameSocket) -> None:
