@@ -68,7 +68,8 @@ class Shim:
         native.step_begin()
 
     def _between_steps(self) -> None:
-        if self._access_step is not None:
+        finished = self._access_step is not None
+        if finished:
             self._finish_access_step()
         client = self._client
         if client.connected:
@@ -81,7 +82,9 @@ class Shim:
         if client.connected and known > 1 and known != self._layers_told:
             self._layers_told = known
             client.send({"type": "layers", "names": self._layers.names})
-        if self._access_asked:
+        # torch's own range around optimizer.step() began under the profiler that has just ended;
+        # were there another when it ends, it would write where the first one's events were.
+        if self._access_asked and not finished:
             self._begin_access_step()
 
     def _greet(self) -> None:

@@ -42,7 +42,7 @@ BARRIER_NS_MAX = 1 << 20
 DESCRIPTORS_MAX = 18
 KINDS = (
     *("welcome", "epoch_fd", "epoch_fd_close", "layout", "layout", "watch_writes", "detach"),
-    *("bye", "hello"),
+    *("bye", "hello", "profile_ops"),
 )
 DAEMON_WORDS = ("flags", "heartbeat", "ring_tail", "moves_done")
 
