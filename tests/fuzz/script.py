@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -71,6 +72,11 @@ class Script:
     @staticmethod
     def _nested(depth: int) -> str:
         return "[" * depth + "]" * depth
+
+
+def framed(body: bytes) -> bytes:
+    """A frame of any bytes."""
+    return struct.pack("<I", len(body)) + body
 
 
 def memfd(data: bytes, name: str = "fuzz") -> int:

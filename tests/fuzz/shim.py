@@ -17,7 +17,6 @@ import contextlib
 import mmap
 import os
 import socket
-import struct
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from sentineld.shim import client as shim_client
 from sentineld.shim import protocol
 from sentineld.shim.native import HEAP_VARIABLE, Native, library_path
 from sentineld.shim.protocol import Event, Flag
-from tests.fuzz.script import Script, memfd, open_descriptors
+from tests.fuzz.script import Script, framed, memfd, open_descriptors
 from tests.integration.shim.daemon_side import boundary_count, layout_bytes, overlay, sequence
 
 if TYPE_CHECKING:
@@ -198,7 +197,7 @@ class Daemon:
             for _ in range(script.byte() % 3)
         ]
         fds = [self._descriptor() for _ in range(script.byte() % 4)]
-        self._send(_framed(("{" + ",".join(fields) + "}").encode()), fds)
+        self._send(framed(("{" + ",".join(fields) + "}").encode()), fds)
 
     def _layout(self) -> None:
         """The layout that fits, with some bytes changed."""
@@ -207,14 +206,14 @@ class Daemon:
         for _ in range(script.byte() % 4):
             data[script.number(2) % len(data)] = script.byte()
         message = f'{{"type":"layout","layout_id":{script.json()}}}'
-        self._send(_framed(message.encode()), [memfd(bytes(data))])
+        self._send(framed(message.encode()), [memfd(bytes(data))])
 
     def _raw(self) -> None:
         """Bytes, or a frame of bytes, with up to more descriptors than are taken."""
         script = self._script
         data = script.take(script.byte())
         if script.byte() % 2:
-            data = _framed(data)
+            data = framed(data)
         self._send(data, [self._descriptor() for _ in range(script.byte() % DESCRIPTORS_MAX)])
 
     def _descriptor(self) -> int:
@@ -317,7 +316,3 @@ class Target:
         slots, arena_bytes = overlay(first, second)
         count = boundary_count(first)
         return layout_bytes(slots, arena_bytes, count, waits=((count - 1, 1, 1),))
-
-
-def _framed(body: bytes) -> bytes:
-    return struct.pack("<I", len(body)) + body
