@@ -68,6 +68,24 @@ test: lint $(VENV)/.torch vm-tools shim ## All of them; the command for continuo
 .PHONY: test-long
 test-long: $(VENV)/.trainer ## All tests, the long ones too, with full counts
 	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT="long or not long" PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)"
+	$(MAKE) fuzz
+
+FUZZ_SECONDS ?= 600
+FUZZ := $(BUILD)/fuzz
+# Found inputs are kept in build/fuzz/TARGET; what breaks it is build/fuzz/TARGET-crash-*.
+fuzz_run = mkdir -p $(FUZZ)/$(1); echo "$(1): $(FUZZ_SECONDS) s, build/fuzz/$(1).log"; \
+	if ! $(2) $(FUZZ)/$(1) tests/fuzz/corpus/$(1) -max_len=4096 -max_total_time=$(FUZZ_SECONDS) \
+		-print_final_stats=1 -artifact_prefix=$(FUZZ)/$(1)- >$(FUZZ)/$(1).log 2>&1; \
+	then tail -60 $(FUZZ)/$(1).log; exit 1; fi; \
+	grep -E 'DONE|^stat::(number_of_exec|average)' $(FUZZ)/$(1).log
+
+.PHONY: fuzz
+fuzz: $(VENV)/.fuzz $(BUILD)/.apt-fuzz shim ## Fuzz the C object and the protocol, FUZZ_SECONDS each
+	$(MAKE) -C tests/fuzz/native CC=clang FUZZER=-fsanitize=fuzzer OUT=$(FUZZ)/native
+	@$(call fuzz_run,layout,$(FUZZ)/native/layout)
+	@$(call fuzz_run,words,$(FUZZ)/native/words)
+	@$(call fuzz_run,daemon,$(PY) -m tests.fuzz search daemon)
+	@$(call fuzz_run,shim,$(PY) -m tests.fuzz search shim)
 
 ##@ Benchmarks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 
-from sentineld.control.frames import FrameError, Message
+from sentineld.control.frames import FrameError, Message, text_of
 from sentineld.errors import SentinelError
 from sentineld.observe.model import OpAccesses
 from sentineld.observe.shimlink import ShimLink
@@ -15,6 +15,9 @@ from sentineld.stepfeed import require_plausible
 log = logging.getLogger(__name__)
 
 NOTE_CHARACTERS_MAX = 500
+LAYERS_MAX = 1 << 16
+"""record.layer has 16 bits."""
+LAYER_CHARACTERS_MAX = 256
 
 
 class Inbox:
@@ -40,10 +43,12 @@ class Inbox:
         if kind == "layers":
             names = message.get("names")
             if isinstance(names, list):
-                self.layers = tuple(str(name) for name in names)
+                self.layers = tuple(
+                    text_of(name, LAYER_CHARACTERS_MAX) for name in names[:LAYERS_MAX]
+                )
         elif kind == "layout" and message.get("layout_id") == self.layout_id:
             if message.get("ok") is not True:
-                error = str(message.get("error", "no reason given"))
+                error = text_of(message.get("error", "no reason given"), NOTE_CHARACTERS_MAX)
                 raise SentinelError("failed", f"the process refused the layout: {error}")
             self.layout_live = True
         elif kind == "accesses":
@@ -51,7 +56,7 @@ class Inbox:
         elif kind == "writes":
             self._observing.take(message)
         elif kind == "note":
-            text = str(message.get("text"))[:NOTE_CHARACTERS_MAX]
+            text = text_of(message.get("text"), NOTE_CHARACTERS_MAX)
             log.info("process %d says: %s", self._link.pid, text)
         return None
 

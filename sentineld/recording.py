@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld import __version__
+from sentineld.control.frames import text_of
 from sentineld.errors import SentinelError
 from sentineld.machine import Machine
 from sentineld.managed import Managed
@@ -318,8 +319,8 @@ class Recording:
         return {
             "sentineld": __version__,
             "pid": self._link.pid,
-            "torch": str(hello.get("torch", ""))[:64],
-            "threads": str(hello.get("threads", ""))[:16],
+            "torch": text_of(hello.get("torch", ""), 64),
+            "threads": text_of(hello.get("threads", ""), 16),
             "managed": self._managed is not None,
             "policy": self._managed.plan.policy if self._managed is not None else "",
             "kernel": system.release,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.control.frames import FrameError, Message
+from sentineld.control.frames import FrameError, Message, text_of
 from sentineld.observe.backend import Areas, Backend, Target, Watch
 from sentineld.observe.backends import open_best
 from sentineld.observe.kmodule import PageSampler
@@ -24,6 +24,9 @@ from sentineld.observe.shimlink import ShimLink
 from sentineld.observe.shimonly import SHIM_ONLY
 from sentineld.observe.writefds import WriteFds
 from sentineld.shim import protocol
+
+WAY_CHARACTERS_MAX = 20
+REFUSAL_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True)
@@ -143,9 +146,10 @@ class Observing:
     def take(self, message: Message) -> None:
         """The process's answer to prepare()."""
         self._writes.close()
-        way = str(message.get("way", ""))
+        way = text_of(message.get("way", ""), WAY_CHARACTERS_MAX)
         if not way:
-            self._writes = WriteFds(refusal=str(message.get("error", ""))[:200])
+            refusal = text_of(message.get("error", ""), REFUSAL_CHARACTERS_MAX)
+            self._writes = WriteFds(refusal=refusal)
             return
         try:
             fds = self._link.connection.take_fds(2)

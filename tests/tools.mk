@@ -4,6 +4,7 @@
 
 APT_LINT := clang-format shellcheck git
 APT_BUILD := gcc g++ libc6-dev make python3-venv
+APT_FUZZ := clang libclang-rt-dev
 
 # $(call apt,packages): install those of the packages that are missing
 define apt
@@ -28,6 +29,9 @@ $(BUILD)/.apt-build: tests/tools.mk
 $(BUILD)/.apt-tcmalloc: tests/tools.mk
 	@$(call apt,libtcmalloc-minimal4)
 
+$(BUILD)/.apt-fuzz: tests/tools.mk
+	@$(call apt,$(APT_FUZZ))
+
 # The machine knows its own tools.
 .PHONY: vm-tools
 vm-tools: $(VENV)/.dev
@@ -48,4 +52,7 @@ $(VENV)/.torch: $(VENV)/.dev
 
 $(VENV)/.trainer: $(VENV)/.torch
 	$(PY) -m pip install --quiet --editable '.[trainer]'
+
+$(VENV)/.fuzz: $(VENV)/.torch
+	$(PY) -m pip install --quiet atheris==3.0.0
 	touch $@

@@ -9,15 +9,19 @@ control socket and the shim's socket both speak it.
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import os
 import socket
 import struct
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 FRAME_BYTES_MAX = 8 << 20
 FDS_MAX = 8
+READS_MAX = 16
+"""Of 64 KiB at a time: a peer that never stops writing is not read for ever."""
 
 Message = dict[str, Any]
 
@@ -30,6 +34,14 @@ def encode(message: Message) -> bytes:
     """The frame that carries the message."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return struct.pack("<I", len(body)) + body
+
+
+def text_of(value: object, characters_max: int) -> str:
+    """What a peer sent as one line for people: never longer, every character printable."""
+    if isinstance(value, (list, dict)):
+        return f"({type(value).__name__})"  # nested, perhaps, beyond what repr() takes
+    line = str(value)[:characters_max]
+    return line if line.isprintable() else "".join(c if c.isprintable() else "?" for c in line)
 
 
 class FrameBuffer:
@@ -67,16 +79,19 @@ class FrameSocket:
         connection.setblocking(False)
         self._socket = connection
         self._buffer = FrameBuffer()
-        self._fds: list[int] = []
+        self._fds: deque[int] = deque()  # one thread appends, another takes
 
     def fileno(self) -> int:
         """The socket's descriptor, for event loops."""
         return self._socket.fileno()
 
     def receive(self) -> list[Message]:
-        """Messages that have arrived. Raises FrameError on garbage, EOFError at the peer's end."""
+        """Messages that have arrived; what is left after READS_MAX comes with the next call.
+
+        Raises FrameError on garbage, EOFError at the peer's end.
+        """
         messages: list[Message] = []
-        while True:
+        for _ in range(READS_MAX):
             try:
                 data, fds, flags, _ = socket.recv_fds(self._socket, 1 << 16, FDS_MAX)
             except (BlockingIOError, InterruptedError):
@@ -91,12 +106,18 @@ class FrameSocket:
                     return messages
                 raise EOFError
             messages += self._buffer.feed(data)
+        return messages
 
     def take_fds(self, count: int) -> list[int]:
         """The next file descriptors received; the caller owns them. Raises FrameError."""
-        if len(self._fds) < count:
-            raise FrameError(f"{count} file descriptors expected, {len(self._fds)} came")
-        taken, self._fds = self._fds[:count], self._fds[count:]
+        taken: list[int] = []
+        try:
+            while len(taken) < count:
+                taken.append(self._fds.popleft())
+        except IndexError:
+            for fd in taken:
+                os.close(fd)
+            raise FrameError(f"{count} descriptors expected, {len(taken)} came") from None
         return taken
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
@@ -119,9 +140,14 @@ class FrameSocket:
         )
         return pid, uid, gid
 
+    def hang_up(self) -> None:
+        """End the connection from any thread; who reads it meets its end, and closes it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
-        """Close the socket and the descriptors that nobody took."""
-        for fd in self._fds:
-            os.close(fd)
-        self._fds.clear()
+        """Close the socket and the descriptors that nobody took. Only who reads it may: an event
+        loop that still watches its descriptor would take the next socket of that number for it."""
+        while self._fds:
+            os.close(self._fds.popleft())
         self._socket.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sentineld.control.client import CONTROL_VERSION
-from sentineld.control.frames import FrameBuffer, FrameError, FrameSocket, Message, encode
+from sentineld.control.frames import FrameBuffer, FrameError, FrameSocket, Message, encode, text_of
 from sentineld.errors import SentinelError
 from sentineld.observe.shimlink import ShimLink
 
@@ -34,6 +34,7 @@ class WithFile:
 
 
 SOCKET_BACKLOG = 64
+VERB_CHARACTERS_MAX = 40
 
 
 def listen(path: Path, mode: int, group: str | None) -> socket.socket:
@@ -107,6 +108,7 @@ class ControlServer:
         return None
 
     async def _answer(self, uid: int, message: Message) -> tuple[Message, list[int]]:
+        name = text_of(message.get("verb"), VERB_CHARACTERS_MAX)
         try:
             if message.get("version") != CONTROL_VERSION:
                 raise SentinelError(
@@ -114,10 +116,10 @@ class ControlServer:
                     f"the daemon speaks control protocol {CONTROL_VERSION}",
                     "use the sentinelctl that came with the running daemon",
                 )
-            verb = self._verbs.get(str(message.get("verb")))
+            verb = self._verbs.get(name)
             arguments = message.get("arguments")
             if verb is None or not isinstance(arguments, dict):
-                raise SentinelError("usage", f"no verb {message.get('verb')!r}")
+                raise SentinelError("usage", f"no verb {name!r}")
             result = await asyncio.to_thread(verb, uid, arguments)
             fds = []
             if isinstance(result, WithFile):
@@ -126,7 +128,7 @@ class ControlServer:
         except SentinelError as error:
             described = {"code": error.code, "message": error.message, "hint": error.hint}
         except Exception:
-            log.exception("verb %s failed", message.get("verb"))
+            log.exception("verb %s failed", name)
             described = {
                 "code": "failed",
                 "message": "the daemon met an error of its own",
@@ -184,10 +186,9 @@ class ShimServer:
             if not isinstance(error, EOFError):
                 log.warning("a shim's connection (pid %d) ends: %s", frames.peer()[0], error)
             self._loop.remove_reader(frames.fileno())
+            frames.close()
             if receiver:
                 receiver[0](None)
-            else:
-                frames.close()
 
     def close(self) -> None:
         """Take no new shims."""

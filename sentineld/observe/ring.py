@@ -49,19 +49,26 @@ class ControlSegment:
 
     def __init__(self, fd: int) -> None:
         """Map and check the segment; the caller keeps the descriptor. Raises SentinelError."""
-        size = os.fstat(fd).st_size
-        if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-            raise _mismatch("it is not sealed against shrinking")
-        if not 8192 <= size <= SEGMENT_BYTES_MAX:
-            raise _mismatch(f"it has {size} bytes")
-        self._map = mmap.mmap(fd, size)
+        try:
+            self._map = _mapped(fd)
+        except OSError as error:
+            # Not a memfd, or sealed against writing, or open for reading only.
+            raise _mismatch(f"{error.strerror}") from None
         self._header = np.frombuffer(self._map, protocol.CONTROL_DTYPE, 1)
         fixed = self._header[0].copy()
-        if fixed["magic"] != protocol.CONTROL_MAGIC or fixed["version"] != protocol.SHIM_VERSION:
+        if fixed["magic"] != protocol.CONTROL_MAGIC:
+            raise _mismatch("it is none")
+        if fixed["version"] != protocol.SHIM_VERSION:
             raise _mismatch(f"it says version {int(fixed['version'])}, not {protocol.SHIM_VERSION}")
         offset, records = int(fixed["ring_offset"]), int(fixed["ring_records"])
         whole = offset + records * RECORD_DTYPE.itemsize
-        if records < 2 or records & (records - 1) or offset < 512 or offset % 64 or whole > size:
+        if (
+            records < 2
+            or records & (records - 1)
+            or offset < 512
+            or offset % 64
+            or whole > len(self._map)
+        ):
             raise _mismatch("its ring lies outside")
         self.heap_base = int(fixed["heap_base"])
         self.heap_bytes = int(fixed["heap_bytes"])
@@ -122,6 +129,16 @@ class ControlSegment:
 
     def _publish_tail(self) -> None:
         self._header["ring_tail"] = self._tail
+
+
+def _mapped(fd: int) -> mmap.mmap:
+    """The segment, mapped for reading and writing. Raises SentinelError, OSError."""
+    size = os.fstat(fd).st_size
+    if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+        raise _mismatch("it is not sealed against shrinking")
+    if not 8192 <= size <= SEGMENT_BYTES_MAX:
+        raise _mismatch(f"it has {size} bytes")
+    return mmap.mmap(fd, size)
 
 
 def _mismatch(what: str) -> SentinelError:

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sentineld.control.frames import FrameError, FrameSocket, Message
+from sentineld.control.frames import FrameError, FrameSocket, Message, text_of
 from sentineld.errors import SentinelError
 from sentineld.observe.model import OP_ACCESS_DTYPE, Named, OpAccesses
 from sentineld.observe.ring import ControlSegment
 from sentineld.shim import protocol
 
 HELLO_FDS = 2  # control memfd, eventfd
+EVENTFD = "anon_inode:[eventfd]"
 OP_ACCESSES_MAX = 1 << 22
 NAMES_MAX = 1 << 17
 NAME_CHARACTERS_MAX = 256
@@ -33,7 +34,7 @@ class ShimLink:
         if hello.get("version") != protocol.SHIM_VERSION:
             raise SentinelError(
                 "protocol-mismatch",
-                f"process {self.pid} speaks shim protocol {hello.get('version')}, "
+                f"process {self.pid} speaks shim protocol {text_of(hello.get('version'), 20)}, "
                 f"not {protocol.SHIM_VERSION}",
                 "run the training with the shim that came with this daemon",
             )
@@ -45,6 +46,9 @@ class ShimLink:
             ) from None
         try:
             self.segment = ControlSegment(control_fd)
+            if os.readlink(f"/proc/self/fd/{self.event_fd}") != EVENTFD:
+                # Reading anything else may fail, or wait.
+                raise SentinelError("protocol-mismatch", "hello without an eventfd")
         except BaseException:
             os.close(self.event_fd)
             raise
@@ -94,11 +98,11 @@ class ShimLink:
             pass
 
     def close(self) -> None:
-        """Ask nothing of the shim any more and let go of it."""
+        """Ask nothing of the shim any more and hang up; the connection's reader closes it."""
         self.segment.set_flags(0)
         self.segment.set_heartbeat(0)
         os.close(self.event_fd)
-        self.connection.close()
+        self.connection.hang_up()
 
 
 def _names(value: object) -> dict[int, Named]:
@@ -106,7 +110,7 @@ def _names(value: object) -> dict[int, Named]:
     if not isinstance(value, list):
         return {}
     return {
-        entry[0]: Named(str(entry[1])[:NAME_CHARACTERS_MAX], str(entry[2])[:NAME_CHARACTERS_MAX])
+        entry[0]: Named(*(text_of(part, NAME_CHARACTERS_MAX) for part in entry[1:]))
         for entry in value[:NAMES_MAX]
         if isinstance(entry, list) and len(entry) == 3 and type(entry[0]) is int
     }

@@ -24,6 +24,8 @@ RETRY_SECONDS = 1.0
 FRAME_BYTES_MAX = 16 << 20
 BACKLOG_BYTES_MAX = 64 << 20
 DESCRIPTORS_MAX = 16
+READS_MAX = 16
+"""Of 64 KiB at a time: a daemon that never stops writing does not hold a step up for ever."""
 
 Message = dict[str, Any]
 
@@ -114,7 +116,10 @@ class Client:
                 self._outgoing[0] = (frame[sent:], [])
 
     def receive(self) -> list[Message]:
-        """All whole messages that have arrived; hangs up on the daemon's end or on garbage."""
+        """Whole messages that have arrived; hangs up on the daemon's end or on garbage.
+
+        What is left after READS_MAX comes with the next call.
+        """
         if self._socket is None or not self._poll.poll(0):
             return []
         try:
@@ -125,7 +130,7 @@ class Client:
 
     def _read(self, connection: socket.socket) -> list[Message]:
         messages: list[Message] = []
-        while True:
+        for _ in range(READS_MAX):
             try:
                 data, ancillary, flags, _ = connection.recvmsg(
                     65536, socket.CMSG_SPACE(4 * DESCRIPTORS_MAX), socket.MSG_CMSG_CLOEXEC
@@ -143,6 +148,7 @@ class Client:
                 raise BrokenPeerError("the daemon hung up")
             self._received += data
             messages += self._whole_frames()
+        return messages
 
     def _whole_frames(self) -> list[Message]:
         messages: list[Message] = []

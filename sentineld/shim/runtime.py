@@ -86,7 +86,8 @@ class Shim:
         self._allocates = allocated
 
     def _between_steps(self) -> None:
-        if self._access_step is not None:
+        finished = self._access_step is not None
+        if finished:
             self._finish_access_step()
         self._check_allocator()
         client = self._client
@@ -100,7 +101,9 @@ class Shim:
         if client.connected and known > 1 and known != self._layers_told:
             self._layers_told = known
             client.send({"type": "layers", "names": self._layers.names})
-        if self._access_asked:
+        # torch's own range around optimizer.step() began under the profiler that has just ended;
+        # were there another when it ends, it would write where the first one's events were.
+        if self._access_asked and not finished:
             self._begin_access_step()
 
     def _greet(self) -> None:
@@ -152,8 +155,15 @@ class Shim:
             problem = self._native.layout(descriptor)
         finally:
             os.close(descriptor)
-        answer = {"type": "layout", "layout_id": message.get("layout_id"), "ok": not problem}
-        self._client.send(answer | {"error": problem})
+        layout_id = message.get("layout_id")
+        answer = {
+            "type": "layout",
+            # What else there is may be nested deeper than it can be written.
+            "layout_id": layout_id if type(layout_id) is int else None,
+            "ok": not problem,
+            "error": problem,
+        }
+        self._client.send(answer)
 
     def _offer_writes(self) -> None:
         """Hand out what this process's writes to the heap can be watched by."""

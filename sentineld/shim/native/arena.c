@@ -95,7 +95,8 @@ const char *arena_new(struct arena **out, struct layout *layout)
 	for (uint32_t i = 0; i < header->region_count; i++) {
 		const struct sentinel_region *region = &layout->regions[i];
 
-		if (region->node >= 0 &&
+		/* without an arena, too, which is no address to begin at */
+		if (region->node >= 0 && region->bytes &&
 		    memory_prefer(arena->base + region->offset, region->bytes, region->node)) {
 			problem = "the kernel refused a region's node (mbind)";
 			goto fail;

@@ -109,6 +109,14 @@ static bool moves_done(uint64_t position)
 	return observe(moves_done) >= position;
 }
 
+/* It may have beaten since `now` was read; a beat further ahead is no time at all. */
+static bool daemon_lives(uint64_t now)
+{
+	uint64_t beat = observe(heartbeat);
+
+	return now - beat <= SENTINEL_HEARTBEAT_STALE_NS || beat - now <= SENTINEL_HEARTBEAT_STALE_NS;
+}
+
 void barrier_wait(uint64_t position)
 {
 	uint64_t start, now, timeout;
@@ -125,9 +133,7 @@ void barrier_wait(uint64_t position)
 		timeout = TIMEOUT_NS_MAX;
 	start = now = now_ns();
 	while (!moves_done(position)) {
-		uint64_t beat = observe(heartbeat);
-
-		if (!shim.connected || now > beat + SENTINEL_HEARTBEAT_STALE_NS)
+		if (!shim.connected || !daemon_lives(now))
 			break;
 		if (now - start >= timeout) {
 			publish(barrier_timeouts, shim.control->barrier_timeouts + 1);

@@ -117,11 +117,17 @@ API void sentinel_epoch_fd(int fd)
 	shim.epoch_fd = fd;
 }
 
-/* Needs the lock. The former arena stays mapped until its last tensor dies. */
+/*
+ * Needs the lock. The former arena stays mapped until its last tensor dies. Who
+ * allocates before the next step begins (a finalizer, a thread that owned the step
+ * before ours) must find nothing to replay.
+ */
 static void retire_arena(void)
 {
 	if (!shim.arena)
 		return;
+	if (shim.mode == SENTINEL_MODE_REPLAY)
+		shim.mode = SENTINEL_MODE_DIVERGED;
 	shim.arena->older = shim.older;
 	shim.older = shim.arena;
 	shim.arena = NULL;

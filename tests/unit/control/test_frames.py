@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.control.frames import FRAME_BYTES_MAX, FrameBuffer, FrameError, FrameSocket, encode
+from sentineld.control import frames
+from sentineld.control.frames import (
+    FRAME_BYTES_MAX,
+    FrameBuffer,
+    FrameError,
+    FrameSocket,
+    encode,
+    text_of,
+)
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
@@ -73,6 +81,36 @@ def test_descriptors_travel_with_their_frame() -> None:
     with pytest.raises(EOFError):
         receiver.receive()
     receiver.close()
+
+
+def test_a_peer_that_never_stops_writing_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "READS_MAX", 1)
+    ours, theirs = socket.socketpair()
+    sender, receiver = FrameSocket(ours), FrameSocket(theirs)
+    for number in range(10):
+        sender.send({"number": number, "text": "x" * 10_000})
+    parts = []
+    while sum(map(len, parts)) < 10:
+        parts.append(receiver.receive())
+    assert len(parts) > 1
+    assert [message["number"] for part in parts for message in part] == list(range(10))
+    sender.close()
+    receiver.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("a\nb\x1b[31m\ud800c", "a?b?[31m?c"),
+        ("x" * 99, "x" * 20),
+        (["a"], "(list)"),
+        ({}, "(dict)"),
+        (None, "None"),
+        (10**30, "1" + "0" * 19),
+    ],
+)
+def test_what_a_peer_says_is_one_short_line(value: object, line: str) -> None:
+    assert text_of(value, 20) == line
 
 
 def fill(sender: FrameSocket) -> None:

@@ -45,6 +45,7 @@ class Peer:
 
     def close(self) -> None:
         self.link.close()
+        self._daemon.close()
         self.shim.close()
 
 

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python -m tests.fuzz search|replay daemon|shim ARGUMENTS
+
+search: fuzz by coverage (atheris); the arguments are libFuzzer's.
+replay: run a target on the files named, without any fuzzer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+TARGETS = ("daemon", "shim")
+
+
+def _target(name: str) -> Callable[[bytes], None]:
+    target: Callable[[bytes], None] = importlib.import_module(f"tests.fuzz.{name}").Target()
+    return target
+
+
+def search(name: str, arguments: list[str]) -> None:
+    """Fuzz until libFuzzer ends; it ends this process, too."""
+    import atheris
+
+    with atheris.instrument_imports(include=["sentineld"]):
+        target = _target(name)
+    atheris.Setup([sys.argv[0], *arguments], target)
+    atheris.Fuzz()
+
+
+def replay(name: str, paths: list[str]) -> None:
+    """Run the target on each file."""
+    target = _target(name)
+    for path in paths:
+        print(path, flush=True)  # the last one named is the one that fails
+        target(Path(path).read_bytes())
+
+
+def main() -> int:
+    """Do as the arguments say."""
+    modes = {"search": search, "replay": replay}
+    if len(sys.argv) < 3 or sys.argv[1] not in modes or sys.argv[2] not in TARGETS:
+        print(__doc__, file=sys.stderr)
+        return 2
+    modes[sys.argv[1]](sys.argv[2], sys.argv[3:])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

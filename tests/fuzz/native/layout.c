@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The layout memfd: the input is the file. What is accepted is trained with for a few steps. */
+#include "world.h"
+
+#include <string.h>
+
+#define SLOTS_MAX 48u
+#define BYTES_MAX (64u * PAGE_BYTES)
+#define BOUNDARIES_MAX 48u
+#define STEPS 3
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct sentinel_layout header;
+
+/* The step that the layout was made for, as far as a small machine can do it. */
+static void train(const uint8_t *file)
+{
+	uint32_t boundaries = header.boundary_count - header.cut_count;
+
+	world_hook(HOOK_STEP_BEGIN, 0);
+	for (uint32_t i = 0; i < header.slot_count && i < SLOTS_MAX; i++) {
+		struct sentinel_slot slot;
+
+		memcpy(&slot, file + header.slots_offset + i * sizeof(slot), sizeof(slot));
+		if (slot.bytes > BYTES_MAX)
+			break;
+		tensor_new(slot.bytes);
+		/* Some die young, some outlive the step. */
+		if (i % 3 == 1)
+			tensor_free(i / 2);
+		if (i + 1 < boundaries)
+			world_hook(i % 2 ? HOOK_FORWARD : HOOK_BACKWARD, i);
+	}
+	for (uint32_t i = header.slot_count; i + 1 < boundaries && i < BOUNDARIES_MAX; i++)
+		world_hook(HOOK_FORWARD, i);
+	world_hook(HOOK_STEP_END, 0);
+	while (tensor_count() > 4)
+		tensor_free(0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	world_begin(data, size, NULL);
+	shim.control->flags = SENTINEL_FLAG_RECORD;
+	shim.control->moves_done = UINT64_MAX;
+	tensor_new(PAGE_BYTES);
+	if (!sentinel_layout(file_of(data, size))) {
+		memcpy(&header, data, sizeof(header));
+		for (int step = 0; step < STEPS; step++)
+			train(data);
+		/* Once more: the first arena retires with tensors in it. */
+		sentinel_layout(file_of(data, size));
+		train(data);
+		sentinel_detach();
+		world_hook(HOOK_STEP_BEGIN, 0);
+	}
+	world_end();
+	return 0;
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Runs a fuzz target on the files that are named, without the fuzzer: any compiler builds it. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+extern int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static int replay(const char *path)
+{
+	FILE *file = fopen(path, "rb");
+	uint8_t *data;
+	long size;
+
+	if (!file || fseek(file, 0, SEEK_END) || (size = ftell(file)) < 0 || fseek(file, 0, SEEK_SET)) {
+		perror(path);
+		return 1;
+	}
+	/* Its exact size, so that a read past its end is seen. */
+	data = malloc((size_t)size);
+	if (size && (!data || fread(data, (size_t)size, 1, file) != 1)) {
+		perror(path);
+		return 1;
+	}
+	fclose(file);
+	fprintf(stderr, "%s\n", path); /* the last one named is the one that fails */
+	LLVMFuzzerTestOneInput(data, (size_t)size);
+	free(data);
+	return 0;
+}
+
+int main(int count, char **paths)
+{
+	int failed = 0;
+
+	for (int i = 1; i < count; i++)
+		failed |= replay(paths[i]);
+	return failed;
+}

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any process at the shims' socket: it does what a script says, and little of it right."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+
+import numpy as np
+
+from sentineld.control.frames import FDS_MAX
+from sentineld.observe.model import RECORD_DTYPE
+from sentineld.shim import protocol
+from sentineld.shim.protocol import Event
+from tests.fuzz.script import Script, framed, memfd
+from tests.unit.segment import Writer
+
+RECORDS_MAX = 32
+HEAP = 0x10_0000_0000
+PAGE = 4096
+ANY_SEALS = 0x1F
+KINDS = ("hello", "layers", "layout", "accesses", "writes", "note", "bye")
+WORDS = tuple(protocol.CONTROL_DTYPE.names or ())
+
+
+class Process:
+    """The other end: whatever the script says."""
+
+    def __init__(self, script: Script, path: Path) -> None:
+        self._script = script
+        self._path = path
+        self._writer: Writer | None = None
+        self._held: list[int] = []
+        self._now_ns = 1_000_000
+        self.connections = 0
+        self._connect()
+
+    def act(self) -> None:
+        """The script's next act."""
+        script = self._script
+        script.pick(
+            (
+                self._hello,
+                self._frame,
+                self._frame,
+                self._raw,
+                self._records,
+                self._records,
+                self._records,
+                self._word,
+                self._reconnect,
+                self._hang_up,
+            )
+        )()
+
+    def close(self) -> None:
+        """The process exits."""
+        self._socket.close()
+        self._drop()
+
+    def _connect(self) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.connect(str(self._path))
+        self.connections += 1
+        self._socket.setblocking(False)
+
+    def _reconnect(self) -> None:
+        self._socket.close()
+        self._connect()
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def _drop(self) -> None:
+        for fd in self._held:
+            os.close(fd)
+        self._held.clear()
+        if self._writer is not None:
+            os.close(self._writer.fd)
+            self._writer = None
+
+    def _send(self, data: bytes, fds: list[int]) -> None:
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._socket, [data], fds)
+        self._read_all()
+
+    def _read_all(self) -> None:
+        with contextlib.suppress(OSError):
+            while self._socket.recv(1 << 16):
+                pass
+
+    def _hello(self) -> None:
+        """One that is accepted, unless the script says what is wrong with it."""
+        wrong = self._script.byte() % 8
+        version = protocol.SHIM_VERSION
+        hello = json.dumps({"type": "hello", "version": version, "pid": os.getpid()})
+        if wrong == 1:
+            hello = f'{{"type":"hello","version":{self._script.json()}}}'
+        self._drop()
+        self._writer = Writer()
+        self._writer.header["heap_base"] = HEAP
+        self._now_ns = 1_000_000
+        fds = self._descriptors() if wrong == 2 else [self._writer.fd, self._descriptor(1)]
+        self._send(framed(hello.encode()), fds)
+
+    def _frame(self) -> None:
+        """A message of a kind that there is, with any contents."""
+        script = self._script
+        fields = [f'"type":"{script.pick(KINDS)}"']
+        for _ in range(script.byte() % 5):
+            name = script.pick(
+                ("names", "layout_id", "ok", "error", "step", "way", "text", "count")
+            )
+            fields.append(f'"{name}":{script.json()}')
+        self._send(framed(("{" + ",".join(fields) + "}").encode()), self._descriptors())
+
+    def _raw(self) -> None:
+        """Bytes, or a frame of bytes."""
+        script = self._script
+        data = script.take(script.byte())
+        if script.byte() % 2:
+            data = framed(data)
+        self._send(data, self._descriptors())
+
+    def _descriptors(self) -> list[int]:
+        script = self._script
+        return [self._descriptor(script.byte()) for _ in range(script.byte() % (FDS_MAX + 2))]
+
+    def _descriptor(self, kind: int) -> int:
+        """One of a kind, closed with the process."""
+        script = self._script
+        openers = (
+            lambda: memfd(script.take(script.byte())),
+            lambda: os.eventfd(script.byte(), os.EFD_NONBLOCK),
+            lambda: os.eventfd(0),
+            lambda: os.open("/dev/null", os.O_RDWR),
+            lambda: os.open("/dev/zero", os.O_RDONLY),
+            lambda: os.open("/", os.O_RDONLY | os.O_DIRECTORY),
+            lambda: os.open("/proc/self/pagemap", os.O_RDONLY),
+            lambda: os.open("/proc/self/clear_refs", os.O_WRONLY),
+            lambda: os.open(__file__, os.O_RDONLY),
+            lambda: os.open("/", os.O_PATH),
+            self._own_segment,
+            self._any_segment,
+            self._read_only_segment,
+            self._pipe,
+            lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM).detach(),
+        )
+        fd = openers[kind % len(openers)]()
+        self._held.append(fd)
+        return fd
+
+    def _own_segment(self) -> int:
+        """The one whose words and records the script writes."""
+        if self._writer is None:
+            self._writer = Writer()
+        return os.dup(self._writer.fd)
+
+    def _pipe(self) -> int:
+        reading, writing = os.pipe()
+        self._held.append(reading)
+        return writing
+
+    def _any_segment(self) -> int:
+        """A control segment with any seals and any words."""
+        script = self._script
+        whole = Writer()
+        seals = script.byte() & ANY_SEALS
+        for _ in range(script.byte() % 3):
+            whole.header[script.pick(WORDS)] = script.number(4)
+        fd = memfd(bytes(whole.map)[: 8192 - (script.byte() & 1)])
+        os.close(whole.fd)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        return fd
+
+    def _read_only_segment(self) -> int:
+        writer = Writer()
+        fd = os.open(f"/proc/self/fd/{writer.fd}", os.O_RDONLY)
+        os.close(writer.fd)
+        return fd
+
+    def _word(self) -> None:
+        """Any word of the segment, any value."""
+        script = self._script
+        if self._writer is None:
+            return
+        name = script.pick(WORDS)
+        size = self._writer.header.dtype[name].itemsize
+        value = script.number(size)
+        if script.byte() % 2:  # near what it is, wrapping as the process's own arithmetic would
+            value = (int(self._writer.header[name][0]) + value % 256 - 128) % (1 << 8 * size)
+        self._writer.header[name] = value
+
+    def _records(self) -> None:
+        """Records of a training, each nearly right; there may be more than the ring holds."""
+        script = self._script
+        if self._writer is None:
+            return
+        rows = np.zeros(script.byte() % RECORDS_MAX, RECORD_DTYPE)
+        for number, row in enumerate(rows):
+            what = script.byte()
+            self._now_ns += 1000
+            row["time_ns"] = self._now_ns
+            row["event"] = what % 6
+            row["detail"] = what >> 5
+            if row["event"] == Event.STEP:
+                row["bytes"] = script.byte()
+            elif row["event"] == Event.BOUNDARY:
+                row["bytes"], row["value"], row["layer"] = script.take(3).ljust(3, b"\0")
+            else:
+                row["address"] = HEAP + PAGE * script.byte()
+                row["bytes"] = PAGE * script.byte()
+                row["value"] = script.pick((script.byte(), protocol.NOT_IN_SEQUENCE))
+            if what & 8:
+                at = script.byte() % RECORD_DTYPE.itemsize
+                rows.view(np.uint8).reshape(len(rows), -1)[number, at] = script.byte()
+        # numpy adds the head to the count as the process might: past 2^64 it begins again.
+        head = int(self._writer.header["ring_head"][0])
+        for number, row in enumerate(rows):
+            self._writer.ring[(head + number) % len(self._writer.ring)] = row
+        self._writer.header["ring_head"] = (head + len(rows)) % (1 << 64)
