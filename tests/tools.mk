@@ -52,6 +52,7 @@ $(VENV)/.torch: $(VENV)/.dev
 
 $(VENV)/.trainer: $(VENV)/.torch
 	$(PY) -m pip install --quiet --editable '.[trainer]'
+	touch $@
 
 $(VENV)/.fuzz: $(VENV)/.torch
 	$(PY) -m pip install --quiet atheris==3.0.0
