@@ -13,6 +13,7 @@
 /* A chunk's bits of the epoch that has ended. */
 struct ended {
 	u32 epoch;
+	bool resolved; /* the kernel's own faults brought pages */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES);
@@ -41,6 +42,7 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	if (!sentinel_changes(s, chunk->base, chunk->base + (1UL << SENTINEL_CHUNK_SHIFT)))
 		bitmap_zero(chunk->shaken, SENTINEL_CHUNK_PAGES);
 	ended->epoch = chunk->epoch;
+	ended->resolved = chunk->resolved;
 	chunk->resolved = false;
 	chunk->queued = false;
 	list_del_init(&chunk->dirty);
@@ -163,8 +165,10 @@ static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
 		bitmap_andnot(ended->unknown, chunk->active, ended->touched, SENTINEL_CHUNK_PAGES);
 	else
 		bitmap_andnot(ended->unknown, ended->lost, ended->touched, SENTINEL_CHUNK_PAGES);
-	if (s->precise_writes && writable) {
+	if (s->precise_writes) {
 		bitmap_andnot(ended->look, ended->touched, ended->written, SENTINEL_CHUNK_PAGES);
+		if (!writable)
+			bitmap_and(ended->look, ended->look, ended->lost, SENTINEL_CHUNK_PAGES);
 		bitmap_or(ended->unknown, ended->unknown, ended->look, SENTINEL_CHUNK_PAGES);
 	}
 	if (!chunk->huge_armed)
@@ -181,7 +185,7 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 	u64 armed = 0;
 
 	/* one fault may have populated more than its own page */
-	if (!bitmap_empty(ended->late, SENTINEL_CHUNK_PAGES)) {
+	if (ended->resolved) {
 		bitmap_complement(unarmed, chunk->armed, SENTINEL_CHUNK_PAGES);
 		bitmap_or(ended->look, ended->look, unarmed, SENTINEL_CHUNK_PAGES);
 	}
@@ -200,6 +204,23 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 			settle_page(s, chunk, ended, nr, NULL);
 	}
 	return armed;
+}
+
+/*
+ * A chunk that a huge page maps which cannot be armed, such as the huge zero page:
+ * whatever of it was not accessed by a fault may have been accessed without.
+ */
+static void settle_unwatchable(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			       struct ended *ended)
+{
+	unsigned long next;
+	pmd_t *pmd = sentinel_pmd(s->mm, chunk->base, &next);
+	pmd_t value = pmd ? READ_ONCE(*pmd) : __pmd(0);
+
+	if (!pmd_present(value) || !pmd_leaf(value))
+		return;
+	bitmap_andnot(ended->unknown, chunk->active, ended->touched, SENTINEL_CHUNK_PAGES);
+	sentinel_note_unwatched(s, chunk, 0, SENTINEL_CHUNK_PAGES);
 }
 
 /*
@@ -226,6 +247,8 @@ static u64 settle_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 		armed = settle_table(s, chunk, &ended, table);
 		if (table)
 			spin_unlock(ptl);
+		else
+			settle_unwatchable(s, chunk, &ended);
 	}
 	bitmap_and(writes, ended.unknown, ended.touched, SENTINEL_CHUNK_PAGES);
 	bitmap_andnot(ended.unknown, ended.unknown, ended.touched, SENTINEL_CHUNK_PAGES);
@@ -253,10 +276,14 @@ static void record_resident(struct sentinel_session *s)
 /* Starts the next epoch; s->control and mmap_lock are held. */
 int sentinel_epoch_advance(struct sentinel_session *s, struct sentinel_epoch *epoch)
 {
+	struct sentinel_areas *table = sentinel_area_table(s);
 	struct sentinel_chunk *chunk, *following;
+	unsigned int i;
 	u64 armed = 0;
 	LIST_HEAD(todo);
 
+	for (i = 0; table && i < table->count; i++)
+		sentinel_look_again(s, table->area[i]);
 	/* from here on accesses belong to the new epoch, but for chunks on todo */
 	spin_lock(&s->lock);
 	epoch->epoch = ++s->epoch;

@@ -234,8 +234,8 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
  * Somebody else is about to change the mapping of pages first .. last - 1, and
  * keeps their page table from going away.
  */
-static void shake_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk,
-			unsigned int first, unsigned int last, bool lost)
+static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk,
+			unsigned int first, unsigned int last, enum sentinel_change_kind kind)
 {
 	unsigned long start = chunk->base + ((unsigned long)first << PAGE_SHIFT);
 	unsigned long end = chunk->base + ((unsigned long)last << PAGE_SHIFT);
@@ -251,7 +251,7 @@ static void shake_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 	if (pmd)
 		table = sentinel_pte_lock(s->mm, pmd, chunk->base, &ptl);
 	huge = !table && pmd && !pmd_none(READ_ONCE(*pmd));
-	if (table)
+	if (table && kind != SENTINEL_PROTECTS)
 		record_before_change(s, chunk, first, last, table);
 
 	spin_lock(&s->lock);
@@ -261,8 +261,12 @@ static void shake_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 	bitmap_andnot(pages, chunk->active, pages, SENTINEL_CHUNK_PAGES);
 	bitmap_clear(pages, 0, first);
 	bitmap_clear(pages, last, SENTINEL_CHUNK_PAGES - last);
-	if (!bitmap_empty(pages, SENTINEL_CHUNK_PAGES)) {
-		if (lost)
+	if (kind == SENTINEL_PROTECTS) {
+		/* of a page that was read, the right to write tells of a write to come or gone */
+		bitmap_and(pages, pages, chunk->touched, SENTINEL_CHUNK_PAGES);
+		look_before_change(chunk, pages, table, huge, false);
+	} else if (!bitmap_empty(pages, SENTINEL_CHUNK_PAGES)) {
+		if (kind == SENTINEL_BRINGS)
 			bitmap_or(chunk->lost, chunk->lost, pages, SENTINEL_CHUNK_PAGES);
 		crowded = sentinel_changes(s, start, end) > 1;
 		look_before_change(chunk, pages, table, huge, crowded);
@@ -274,8 +278,9 @@ static void shake_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 		spin_unlock(ptl);
 }
 
-static void shake_area(struct sentinel_session *s, struct sentinel_area *area, unsigned long start,
-		       unsigned long end, bool lost)
+static void note_change_of_area(struct sentinel_session *s, struct sentinel_area *area,
+				unsigned long start, unsigned long end,
+				enum sentinel_change_kind kind)
 {
 	unsigned long last = sentinel_chunk_index(area, end - 1);
 	unsigned long i;
@@ -285,7 +290,7 @@ static void shake_area(struct sentinel_session *s, struct sentinel_area *area, u
 		unsigned long base;
 
 		/* where no chunk is, no page is; pages that come without a fault need one now */
-		if (!chunk && lost && test_bit(i, area->active)) {
+		if (!chunk && kind == SENTINEL_BRINGS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);
 			if (!chunk)
 				sentinel_note_lost(s);
@@ -293,17 +298,14 @@ static void shake_area(struct sentinel_session *s, struct sentinel_area *area, u
 		if (!chunk)
 			continue;
 		base = chunk->base;
-		shake_chunk(s, chunk, start > base ? sentinel_page_nr(start) : 0,
-			    min((end - base) >> PAGE_SHIFT, SENTINEL_CHUNK_PAGES + 0UL), lost);
+		note_change(s, chunk, start > base ? sentinel_page_nr(start) : 0,
+			    min((end - base) >> PAGE_SHIFT, SENTINEL_CHUNK_PAGES + 0UL), kind);
 	}
 }
 
-/*
- * Somebody else is about to change the mapping of [start, end). lost: pages may
- * come to be there that nobody armed.
- */
-void sentinel_note_shaken(struct sentinel_session *s, unsigned long start, unsigned long end,
-			  bool lost)
+/* Somebody else is about to change the mapping of [start, end). */
+void sentinel_note_change(struct sentinel_session *s, unsigned long start, unsigned long end,
+			  enum sentinel_change_kind kind)
 {
 	struct sentinel_areas *table;
 	unsigned int i;
@@ -314,7 +316,8 @@ void sentinel_note_shaken(struct sentinel_session *s, unsigned long start, unsig
 		struct sentinel_area *area = table->area[i];
 
 		if (start < area->end)
-			shake_area(s, area, max(start, area->start), min(end, area->end), lost);
+			note_change_of_area(s, area, max(start, area->start), min(end, area->end),
+					    kind);
 	}
 	rcu_read_unlock();
 }

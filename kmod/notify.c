@@ -67,10 +67,12 @@ static int range_start(struct mmu_notifier *notifier, const struct mmu_notifier_
 {
 	struct sentinel_session *s = container_of(notifier, struct sentinel_session, notifier);
 
-	if (!un_arms(range))
-		return 0;
-	change_begins(s, range);
-	sentinel_note_shaken(s, range->start, range->end, false);
+	if (un_arms(range)) {
+		change_begins(s, range);
+		sentinel_note_change(s, range->start, range->end, SENTINEL_UN_ARMS);
+	} else if (s->precise_writes) {
+		sentinel_note_change(s, range->start, range->end, SENTINEL_PROTECTS);
+	}
 	return 0;
 }
 
@@ -112,7 +114,8 @@ static void pages_move(unsigned long ip, unsigned long parent_ip, struct ftrace_
 	rcu_read_lock();
 	s = sentinel_session_find(vma->vm_mm);
 	if (s)
-		sentinel_note_shaken(s, start, start + sentinel_ftrace_argument(fregs, 4), true);
+		sentinel_note_change(s, start, start + sentinel_ftrace_argument(fregs, 4),
+				     SENTINEL_BRINGS);
 	rcu_read_unlock();
 }
 

@@ -7,6 +7,13 @@
 
 #include <linux/mm_inline.h>
 
+/* Whether a write to a page that was only read so far may have come without a fault. */
+static bool maybe_written(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
+			  bool writable)
+{
+	return s->precise_writes && writable && !test_bit(nr, chunk->written);
+}
+
 static u64 rearm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
 	DECLARE_BITMAP(again, SENTINEL_CHUNK_PAGES);
@@ -15,6 +22,7 @@ static u64 rearm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
 	spinlock_t *ptl;
 	pte_t *table;
 	pmd_t *huge;
+	pte_t pte;
 	u64 armed = 0;
 
 	spin_lock(&s->lock);
@@ -22,6 +30,9 @@ static u64 rearm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
 	spin_unlock(&s->lock);
 	huge = sentinel_chunk_huge_lock(s, chunk, &ptl);
 	if (huge) {
+		for_each_set_bit(nr, again, SENTINEL_CHUNK_PAGES)
+			if (maybe_written(s, chunk, nr, pmd_write(READ_ONCE(*huge))))
+				sentinel_note_gap(s, chunk, nr);
 		armed = !bitmap_empty(again, SENTINEL_CHUNK_PAGES) &&
 			sentinel_huge_arm(s, chunk, huge);
 		spin_unlock(ptl);
@@ -35,8 +46,12 @@ static u64 rearm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
 
 		if (!vma || address >= vma->vm_end)
 			vma = find_vma(s->mm, address);
-		if (vma && address >= vma->vm_start && sentinel_vma_fit(vma))
-			armed += sentinel_arm_page(s, chunk, nr, &table[nr]);
+		if (!vma || address < vma->vm_start || !sentinel_vma_fit(vma))
+			continue;
+		pte = READ_ONCE(table[nr]);
+		if (maybe_written(s, chunk, nr, pte_present(pte) && pte_write(pte)))
+			sentinel_note_gap(s, chunk, nr);
+		armed += sentinel_arm_page(s, chunk, nr, &table[nr]);
 	}
 	spin_unlock(ptl);
 	return armed;

@@ -62,6 +62,7 @@ struct sentinel_area {
 	unsigned long chunk_count;
 	unsigned long *active; /* a bit a chunk: what a chunk that comes to be starts with */
 	struct sentinel_chunk **chunk;
+	bool fresh; /* armed in this epoch: see sentinel_look_again(); under s->control */
 };
 
 /* An immutable table, sorted by address; replaced as a whole. */
@@ -77,6 +78,12 @@ struct sentinel_areas {
 struct sentinel_change {
 	unsigned long start;
 	unsigned long end;
+};
+
+enum sentinel_change_kind {
+	SENTINEL_UN_ARMS, /* pages that are armed need not be any more */
+	SENTINEL_BRINGS, /* pages may come to be there that nobody armed */
+	SENTINEL_PROTECTS, /* nothing but the right to write is taken away */
 };
 
 struct sentinel_session {
@@ -178,6 +185,8 @@ int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area
 			  unsigned long start, unsigned long end, sentinel_visit_t visit,
 			  u64 *count);
 
+void sentinel_look_again(struct sentinel_session *s, struct sentinel_area *area);
+
 /* age.c */
 int sentinel_age(struct sentinel_session *s, struct sentinel_area *area,
 		 struct sentinel_range *range);
@@ -209,8 +218,8 @@ void sentinel_note_unwatched(struct sentinel_session *s, struct sentinel_chunk *
 			     unsigned int first, unsigned int last);
 void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr);
 void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chunk);
-void sentinel_note_shaken(struct sentinel_session *s, unsigned long start, unsigned long end,
-			  bool lost);
+void sentinel_note_change(struct sentinel_session *s, unsigned long start, unsigned long end,
+			  enum sentinel_change_kind kind);
 
 /* notify.c */
 int sentinel_notify_register(struct sentinel_session *s);

@@ -141,9 +141,55 @@ int sentinel_arm(struct sentinel_session *s, struct sentinel_area *area,
 	if (pages.armed)
 		sentinel_flush_tlb(s->mm);
 	dec_tlb_flush_pending(s->mm);
+	area->fresh = true;
 	range->pages_done = pages.armed;
 	range->pages_skipped = (range->bytes >> PAGE_SHIFT) - pages.armed - pages.settled;
 	return ret;
+}
+
+static int look_table(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
+		      unsigned long start, unsigned long end, u64 *count)
+{
+	unsigned long index = sentinel_chunk_index(area, start);
+	struct sentinel_chunk *chunk;
+	unsigned int nr = sentinel_page_nr(start);
+	spinlock_t *ptl;
+	pte_t *ptep;
+
+	if (!area->chunk[index] && !test_bit(index, area->active))
+		return 0;
+	chunk = sentinel_chunk_get(s, area, index, GFP_KERNEL_ACCOUNT);
+	if (!chunk)
+		return -ENOMEM;
+	ptep = sentinel_pte_lock(s->mm, pmd, start, &ptl);
+	if (!ptep) {
+		if (!READ_ONCE(chunk->huge_armed))
+			sentinel_note_unwatched(s, chunk, nr, nr + ((end - start) >> PAGE_SHIFT));
+		return 0;
+	}
+	for (; start < end; start += PAGE_SIZE, nr++, ptep++) {
+		if (test_bit(nr, chunk->active) && !test_bit(nr, chunk->touched) &&
+		    !test_bit(nr, chunk->armed) && sentinel_pte_page(READ_ONCE(*ptep)))
+			sentinel_note_gap(s, chunk, nr);
+	}
+	spin_unlock(ptl);
+	return 0;
+}
+
+/*
+ * A fault that had passed the hook before its page was watched may have brought
+ * that page after the walk that arms: looks, as the epoch ends, for what is there
+ * and not armed. s->control and mmap_lock are held.
+ */
+void sentinel_look_again(struct sentinel_session *s, struct sentinel_area *area)
+{
+	u64 unused = 0;
+
+	if (!area->fresh)
+		return;
+	area->fresh = false;
+	if (sentinel_visit_tables(s, area, area->start, area->end, look_table, &unused))
+		sentinel_note_lost(s);
 }
 
 /* Gives a chunk's armed pages in [start, end) back; mmap_lock is held. */
