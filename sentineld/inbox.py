@@ -41,7 +41,11 @@ class Inbox:
             names = message.get("names")
             if isinstance(names, list):
                 self.layers = tuple(str(name) for name in names)
-        elif kind == "layout" and message.get("layout_id") == self.layout_id:
+        elif kind == "layout":
+            # Also with the answer to a layout that only adds cuts, which nobody waits for.
+            self._link.take_residency(message)
+            if message.get("layout_id") != self.layout_id:
+                return None
             if message.get("ok") is not True:
                 error = str(message.get("error", "no reason given"))
                 raise SentinelError("failed", f"the process refused the layout: {error}")

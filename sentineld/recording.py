@@ -184,7 +184,9 @@ class Recording:
             self._sampling.arm(ranges, residency=False)
         if self._managed is None:
             tiers = self._machine.tiers or _NO_TIERS
-            send_layout(self._link, provisional_layout(step, self._cuts), tiers)
+            layout = provisional_layout(step, self._cuts)
+            accesses = self._machine.substrate.accesses(layout, None, tiers)
+            send_layout(self._link, layout, tiers, accesses)
         self._link.send({"type": "profile_ops"})
 
     def _observe(self, step: Step) -> bool:

@@ -48,12 +48,15 @@ def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
     """Count which tier serves PID's accesses to tensor pages, for whole managed steps.
 
     The count is of touched pages x stretches, by the kernel module's fault
-    handler; it slows the metered steps.
+    handler; it slows the metered steps. On emulated tiers it is of what the
+    profile says, where the pages would be.
     """
     answer = daemon.ask("meter", pid=pid, steps=steps)
     if as_json:
         print_json(answer)
         return
+    if answer["emulated"]:
+        click.echo(f"emulated tiers (preset {answer['emulated']}), no measurement of hardware:")
     print_table(
         ("STEP", "ACCESSES", "FAST SHARE", "CHARGED", "MOVED", "LATE"),
         [

@@ -91,6 +91,7 @@ class Shim:
 
         self._layers_told = 0
         self._native.connected(True)
+        residency, fds = self._residency()
         self._client.send(
             {
                 "type": "hello",
@@ -101,9 +102,15 @@ class Shim:
                 "threads": torch.get_num_threads(),
                 "layout_id": self._native.word(LAYOUT_ID_OFFSET),
                 "session": self._session,
+                **residency,
             },
-            (self._native.control_fd, self._native.event_fd),
+            (self._native.control_fd, self._native.event_fd, *fds),
         )
+
+    def _residency(self) -> tuple[Message, tuple[int, ...]]:
+        """What a message says of emulated tiers, and the descriptor that goes with it."""
+        fd = self._native.residency_fd
+        return ({"residency": True}, (fd,)) if fd >= 0 else ({}, ())
 
     def _handle(self, message: Message) -> None:
         kind = message["type"]
@@ -134,7 +141,8 @@ class Shim:
         finally:
             os.close(descriptor)
         answer = {"type": "layout", "layout_id": message.get("layout_id"), "ok": not problem}
-        self._client.send(answer | {"error": problem})
+        residency, fds = self._residency()
+        self._client.send(answer | {"error": problem} | residency, fds)
 
     def _offer_writes(self) -> None:
         """Hand out what this process's writes to the heap can be watched by."""

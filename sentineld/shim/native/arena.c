@@ -95,7 +95,7 @@ const char *arena_new(struct arena **out, struct layout *layout)
 	for (uint32_t i = 0; i < header->region_count; i++) {
 		const struct sentinel_region *region = &layout->regions[i];
 
-		if (region->node >= 0 &&
+		if (region->node >= 0 && !layout_emulated(header) &&
 		    memory_prefer(arena->base + region->offset, region->bytes, region->node)) {
 			problem = "the kernel refused a region's node (mbind)";
 			goto fail;
