@@ -55,10 +55,11 @@ def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    if answer["emulated"]:
+    emulated = bool(answer["emulated"])
+    if emulated:
         click.echo(f"emulated tiers (preset {answer['emulated']}), no measurement of hardware:")
     print_table(
-        ("STEP", "ACCESSES", "FAST SHARE", "CHARGED", "MOVED", "LATE"),
+        ("STEP", "ACCESSES", "FAST SHARE", "CHARGED", "MOVED", "LATE", *(("DELAY",) * emulated)),
         [
             (
                 step["step"],
@@ -67,6 +68,7 @@ def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
                 format_bytes(step["charged_bytes_max"]),
                 format_bytes(step["moved_bytes"]),
                 step["late_moves"],
+                *((f"{step['delay_owed_ns'] / 1e6:.1f} ms",) * emulated),
             )
             for step in answer["steps"]
         ],

@@ -36,7 +36,9 @@ class StepMeter:
     """One step of the meter. unknown_node: accesses of which the node is not known; unknown_pages:
     page x stretch pairs outside accesses, of which it is not known whether they were one.
     page_touches[k]: how many pages were touched in exactly k stretches; from it follows what the
-    best fixed placement of so many pages would have served."""
+    best fixed placement of so many pages would have served. On emulated tiers: delay_owed_ns is
+    what the step's slow pages cost by the timing model, paid_before_ns what the process had waited
+    for such costs since its tiers were emulated, when the step began."""
 
     step: int
     time_ns: int
@@ -49,6 +51,8 @@ class StepMeter:
     late_moves: int
     page_touches: tuple[int, ...]
     stretches: tuple[StretchMeter, ...]
+    delay_owed_ns: int = 0
+    paid_before_ns: int = 0
 
     @property
     def fast_share(self) -> float:
@@ -169,4 +173,6 @@ def meter_residency(
             )
             for index in range(profile.stretch_count)
         ),
+        delay_owed_ns=int(fast["address"].sum(dtype=np.int64)),
+        paid_before_ns=int(fast["bytes"][0]),
     )

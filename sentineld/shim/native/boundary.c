@@ -158,7 +158,8 @@ void stretch_begin(void)
 	pthread_mutex_lock(&shim.lock);
 	emulation_resident(shim.emulation, shim.heap.top_page, &fast_bytes, &slow_bytes);
 	ring_put(SENTINEL_EVENT_SERVED, 0, fast_bytes, slow_bytes, served.accesses, (uint16_t)shim.layer);
-	ring_put(SENTINEL_EVENT_SERVED_FAST, 0, 0, 0, served.fast, (uint16_t)shim.layer);
+	ring_put(SENTINEL_EVENT_SERVED_FAST, 0, served.owed_ns, (uint64_t)shim.emulation->paid_ns,
+		 served.fast, (uint16_t)shim.layer);
 	pthread_mutex_unlock(&shim.lock);
 }
 

@@ -207,6 +207,7 @@ static uint64_t slow_pages(const struct emulation *emulation, const struct senti
 
 struct served emulation_charge(struct emulation *emulation, uint32_t stretch)
 {
+	uint64_t before_ns = emulation->owed_ps / 1000;
 	struct served served = {0};
 
 	if (!emulation->layout || stretch >= emulation->layout->header->boundary_count)
@@ -220,6 +221,7 @@ struct served emulation_charge(struct emulation *emulation, uint32_t stretch)
 		if (access->pages)
 			served.fast += (uint32_t)((access->pages - slow) * access->touched / access->pages);
 	}
+	served.owed_ns = emulation->owed_ps / 1000 - before_ns;
 	__atomic_store_n(&emulation->segment->owed_ns, emulation->owed_ps / 1000, __ATOMIC_RELEASE);
 	return served;
 }

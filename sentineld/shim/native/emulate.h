@@ -32,10 +32,11 @@ struct emulation {
 	int64_t paid_ns;
 };
 
-/* What serves a stretch, in touched pages. */
+/* What serves a stretch, in touched pages, and what it costs. */
 struct served {
 	uint32_t accesses;
 	uint32_t fast;
+	uint64_t owed_ns;
 };
 
 /*

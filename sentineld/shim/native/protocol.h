@@ -98,7 +98,8 @@ enum sentinel_event {
 	SENTINEL_EVENT_SERVED =
 		5, /* emulated tiers, with SENTINEL_FLAG_RESIDENCY, after a boundary: address = fast pages
 		      resident, bytes = slow ones, value = page accesses of the stretch that begins */
-	SENTINEL_EVENT_SERVED_FAST = 6, /* after SERVED: value = those of them that find their page fast */
+	SENTINEL_EVENT_SERVED_FAST = 6, /* after SERVED: value = those of them that find their page fast,
+					   address = what the others cost in ns, bytes = paid_ns */
 };
 
 enum sentinel_alloc {
