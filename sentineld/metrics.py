@@ -170,12 +170,12 @@ METRICS: tuple[MetricSpec, ...] = (
         lambda snapshot: _keyed(snapshot.tier_capacity_bytes),
     ),
     MetricSpec(
-        "sentineld_tiers_emulated",
+        "sentineld_emulated_tiers_info",
         "gauge",
-        "1 if the tiers are emulated, by the preset that the label names: all figures are the "
-        "emulation's, then; else 0.",
+        "1 where the tiers are emulated, by the preset that the label names; all figures are the "
+        "emulation's then.",
         ("preset",),
-        lambda snapshot: [((snapshot.emulated,), 1 if snapshot.emulated else 0)],
+        lambda snapshot: [((snapshot.emulated,), 1)] if snapshot.emulated else [],
     ),
     MetricSpec(
         "sentineld_migration_bandwidth_bytes_per_second",

@@ -24,13 +24,12 @@ from sentineld.tiers import Tiers
 BATCH_PAGES = 256
 """1.3 ms at a twelfth of 10 GB/s: residency changes about as smoothly as in the timing model."""
 
-ABSENT = 0  # in the map; else 1 + node
-
 Map = npt.NDArray[np.uint8]
 
 
 class EmulatedMemory:
-    """maps: for each space its pages' entries, shared with the process; spaces: (start, bytes)."""
+    """maps: for each space its pages' entries (0: absent, else 1 + node), shared with the process.
+    spaces: (start, bytes)."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class EmulatedMemory:
         while (left_ns := end_ns - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
         for _, entries, index in self._parts(pages):
-            entries[index[entries[index] != ABSENT]] = node + 1
+            entries[index[self._nodes[entries[index]]]] = node + 1
         return MoveResult(self.query_pages(pages), 0)
 
     def best_node(self, tier: int) -> tuple[int, int]:

@@ -54,6 +54,7 @@ def snapshot(*sessions: SessionSnapshot) -> DaemonSnapshot:
         features={"module": True, "ebpf": False},
         tier_capacity_bytes={0: 2 << 30, 1: 1 << 30},
         migration_bytes_per_s=172e6,
+        emulated="cxl",
         kernel_migrations={("syscall", "succeeded"): 4},
         events_dropped={"fault_records": 0},
         sessions=sessions,
