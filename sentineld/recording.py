@@ -167,6 +167,10 @@ class Recording:
         if self._managed is not None:
             self._cuts = self._managed.plan.layout.cuts
             ranges = [space for space in self._managed.spaces.values() if space[1]]
+            if emulated := self._machine.substrate.emulated:
+                self._notes.append(
+                    f"the tiers are emulated (preset {emulated}): times hold the delays of slow pages"
+                )
         else:
             fast = FastBudget.parse(self._machine.config.fast)
             rough = allocation_profile(step, self._layers())

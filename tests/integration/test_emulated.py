@@ -141,7 +141,9 @@ def test_slow_pages_cost_what_the_model_says(life: Life, tmp_path: Path) -> None
     file = tmp_path / "it.npz"
     done = life.daemon.ctl("record", str(life.pid), "-o", str(file), "--steps", "1")
     assert done.returncode == 0, done.stderr
-    profile = profile_of(load_trace(file))
+    trace = load_trace(file)
+    assert any("emulated (preset cxl)" in note for note in trace.facts["notes"])
+    profile = profile_of(trace)
     model_ns = float(timing_of(preset_tiers("cxl", 1)).extra_ns(profile).sum())
     assert model_ns > 0
     for step in steps:
