@@ -169,7 +169,7 @@ class Recording:
             ranges = [space for space in self._managed.spaces.values() if space[1]]
             if emulated := self._machine.substrate.emulated:
                 self._notes.append(
-                    f"the tiers are emulated (preset {emulated}): times hold the delays of slow pages"
+                    f"tiers are emulated (preset {emulated}): times hold the delays of slow pages"
                 )
         else:
             fast = FastBudget.parse(self._machine.config.fast)
