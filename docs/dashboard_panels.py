@@ -82,6 +82,20 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             ),
         ),
         Graph(
+            "Delays of emulated tiers",
+            "Emulated tiers only: share of the time that slow pages cost a training by the timing "
+            "model (owed), and that it waited for them (paid).",
+            "percentunit",
+            (
+                (
+                    "sum by (session, kind) ("
+                    + _rate("sentineld_emulated_delay_seconds_total")
+                    + ")",
+                    "{{session}} {{kind}}",
+                ),
+            ),
+        ),
+        Graph(
             "Not moved",
             "Bytes that were to move and did not, by reason.",
             "Bps",

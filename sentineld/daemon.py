@@ -24,6 +24,7 @@ from sentineld.notify import notify, watchdog_interval_s
 from sentineld.sessions import Sessions
 from sentineld.snapshot import take_snapshot
 from sentineld.state import StateFiles
+from sentineld.substrate import substrate_of, with_tiers_option
 
 log = logging.getLogger("sentineld")
 
@@ -98,10 +99,14 @@ async def _beat(sessions: Sessions) -> None:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sentineld")
 @click.option("--config", "path", type=click.Path(path_type=Path), help="A configuration file.")
+@click.option(
+    "--tiers", metavar="emulated:PRESET", help="Emulate two tiers (presets cxl, optane, dram)."
+)
 @click.option("--check", is_flag=True, help="Check the configuration and exit.")
-def sentineld(path: Path | None, check: bool) -> None:
+def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
     """Tensor-aware memory tiering for deep-learning training."""
-    config = load(path)
+    config = with_tiers_option(load(path), tiers)
+    substrate_of(config)
     if check:
         return
     # Under systemd the journal knows time and unit; elsewhere a line says its own.

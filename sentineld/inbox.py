@@ -46,7 +46,11 @@ class Inbox:
                 self.layers = tuple(
                     text_of(name, LAYER_CHARACTERS_MAX) for name in names[:LAYERS_MAX]
                 )
-        elif kind == "layout" and message.get("layout_id") == self.layout_id:
+        elif kind == "layout":
+            # Also with the answer to a layout that only adds cuts, which nobody waits for.
+            self._link.take_residency(message)
+            if message.get("layout_id") != self.layout_id:
+                return None
             if message.get("ok") is not True:
                 error = text_of(message.get("error", "no reason given"), NOTE_CHARACTERS_MAX)
                 raise SentinelError("failed", f"the process refused the layout: {error}")

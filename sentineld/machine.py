@@ -11,11 +11,11 @@ from typing import Any
 
 from sentineld.config import Config
 from sentineld.errors import SentinelError
-from sentineld.migrate.calibrate import measure_bytes_per_s
 from sentineld.observe.backends import Verdict, survey
 from sentineld.observe.probing import Probing
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
-from sentineld.tiers import Tiers, discover
+from sentineld.substrate import Substrate, substrate_of
+from sentineld.tiers import Tiers
 from sentineld.units import FastBudget, format_bytes
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,15 @@ PROC_EVENTS_TIMEOUT_S = 20.0
 class Machine:
     """Tiers are fixed at start; the module is looked for at each use, so it may come later."""
 
-    def __init__(self, config: Config, tiers: Tiers | None, problems: list[SentinelError]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        substrate: Substrate,
+        tiers: Tiers | None,
+        problems: list[SentinelError],
+    ) -> None:
         self.config = config
+        self.substrate = substrate
         self.tiers = tiers
         self._problems = problems
         self.probing = Probing()
@@ -40,17 +47,19 @@ class Machine:
 
     @classmethod
     def probe(cls, config: Config) -> Machine:
-        """Find the tiers, measure what they don't tell, and begin to load the eBPF probes."""
+        """Find the tiers, measure what they don't tell, and begin to load the eBPF probes. Raises
+        SentinelError("bad-config")."""
+        substrate = substrate_of(config)
         problems: list[SentinelError] = []
         tiers: Tiers | None = None
         try:
-            tiers = discover(overrides=_overrides(config))
-            if not config.tiers.migration_bytes_per_s:
-                tiers = measure_bytes_per_s(tiers)
+            tiers = substrate.tiers()
         except SentinelError as error:
             problems.append(error)
             log.warning("%s", error)
-        machine = cls(config, tiers, problems)
+        if substrate.emulated:
+            log.info("tiers are emulated (preset %s): no page moves", substrate.emulated)
+        machine = cls(config, substrate, tiers, problems)
         log.info("pages are observed by: %s", machine.backend().backend.name)
         # Both take seconds in an emulated guest, and sessions can begin without them.
         threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
@@ -110,6 +119,7 @@ class Machine:
         """For `sentinelctl status`."""
         return {
             "tiers": [asdict(tier) for tier in self.tiers.tiers] if self.tiers else [],
+            "emulated": self.substrate.emulated,
             "migration_bytes_per_s": self.tiers.migration_bytes_per_s if self.tiers else 0,
             "problems": [str(problem) for problem in self._problems],
             "ebpf_notes": self.probing.notes(),
@@ -133,12 +143,3 @@ class Machine:
         """Detach the probes and follow no process any more."""
         self._processes.close()
         self.probing.close()
-
-
-def _overrides(config: Config) -> dict[str, Any]:
-    """The [tiers] table as discover() takes it; empty settings are left out."""
-    return {
-        key: list(value) if isinstance(value, tuple) else value
-        for key, value in asdict(config.tiers).items()
-        if value
-    }

@@ -7,10 +7,11 @@ import logging
 import os
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sentineld.migrate.executor import Mover
 from sentineld.migrate.expected import expected_step, useful_until
+from sentineld.migrate.memory import Memory
 from sentineld.observe.ring import ShimWords
 from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.model import Plan, Space
@@ -33,9 +34,11 @@ class Managed:
         plan: Plan,
         profile: Profile,
         tiers: Tiers,
+        memory: Callable[[ShimLink, Mapping[Space, tuple[int, int]], Tiers], Memory],
         on_exit: Callable[[str], None],
     ) -> None:
-        """The layout is live in the process: its control words name the arena."""
+        """The layout is live in the process: its control words name the arena. memory: the
+        substrate's. Raises SentinelError."""
         self.plan = plan
         self.profile = profile
         self._link = link
@@ -49,6 +52,7 @@ class Managed:
             tiers,
             plan,
             expected_step(profile, plan.layout),
+            memory=memory(link, self.spaces, tiers),
             spaces=self.spaces,
             useful_until=useful_until(profile, plan),
             overhead=self._unmanaged_bytes,

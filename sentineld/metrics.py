@@ -57,6 +57,8 @@ class SessionSnapshot:
     page_faults: Mapping[str, int] = field(default_factory=dict)  # by kind; eBPF
     page_accesses: Mapping[str, int] = field(default_factory=dict)
     """Accesses to armed pages by who counted them: module, tracepoint."""
+    emulated_delay_ns: Mapping[str, int] = field(default_factory=dict)
+    """Emulated tiers only: "owed" by the timing model, "paid" by waiting."""
     disturbed_pages: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Pages by (reason, result) that others than the daemon moved or took; eBPF."""
 
@@ -70,6 +72,7 @@ class DaemonSnapshot:
     features: Mapping[str, bool] = field(default_factory=dict)
     tier_capacity_bytes: Mapping[int, int] = field(default_factory=dict)  # by tier
     migration_bytes_per_s: float = 0.0
+    emulated: str = ""  # preset of emulated tiers; "": the machine's own
     kernel_migrations: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Pages by (reason, result) that the kernel's migrate_pages() moved; eBPF, all processes
     that it watches."""
@@ -165,6 +168,14 @@ METRICS: tuple[MetricSpec, ...] = (
         "Memory of a tier; tier 0 is the fastest.",
         ("tier",),
         lambda snapshot: _keyed(snapshot.tier_capacity_bytes),
+    ),
+    MetricSpec(
+        "sentineld_emulated_tiers_info",
+        "gauge",
+        "1 where the tiers are emulated, by the preset that the label names; all figures are the "
+        "emulation's then.",
+        ("preset",),
+        lambda snapshot: [((snapshot.emulated,), 1)] if snapshot.emulated else [],
     ),
     MetricSpec(
         "sentineld_migration_bandwidth_bytes_per_second",
@@ -305,6 +316,14 @@ METRICS: tuple[MetricSpec, ...] = (
         "Accesses to armed pages, by who counted them; the two should agree.",
         ("source",),
         lambda s: _keyed(s.page_accesses),
+    ),
+    _session_by(
+        "sentineld_emulated_delay_seconds_total",
+        "counter",
+        "Emulated tiers only: what slow pages cost by the timing model (owed), and what the "
+        "process has waited for it (paid).",
+        ("kind",),
+        lambda s: [((kind,), ns / 1e9) for kind, ns in s.emulated_delay_ns.items()],
     ),
     _session_by(
         "sentineld_disturbed_pages_total",

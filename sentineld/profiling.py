@@ -60,14 +60,16 @@ class Planned:
     plan_duration_s: float
 
 
-def send_layout(link: ShimLink, layout: Layout, tiers: Tiers) -> int:
-    """Send a layout to the shim; its id. Raises EOFError."""
+def send_layout(
+    link: ShimLink, layout: Layout, tiers: Tiers, accesses: Records | None = None
+) -> int:
+    """Send a layout to the shim; its id. accesses: see Substrate. Raises EOFError."""
     # Ids stay unique over a daemon's restart: a live layout is known by its id alone.
     layout_id = time.time_ns()
     fd = os.memfd_create("sentineld-layout", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         with os.fdopen(fd, "wb", closefd=False) as file:
-            file.write(pack_layout(layout, layout_id, tiers, len(layout.waits)))
+            file.write(pack_layout(layout, layout_id, tiers, len(layout.waits), accesses))
         link.send({"type": "layout", "layout_id": layout_id}, [fd])
     finally:
         os.close(fd)
@@ -170,7 +172,8 @@ class Profiling:
         # Arming takes long, the messages none: the step that reads them is sampled whole.
         heap_used = self._link.segment.words().heap_used
         sampling.arm([(self._link.segment.heap_base, heap_used)], residency=False)
-        send_layout(self._link, self._layout, self._tiers)
+        accesses = self._machine.substrate.accesses(self._layout, None, self._tiers)
+        send_layout(self._link, self._layout, self._tiers, accesses)
         self._link.send({"type": "profile_ops"})
         self._go(State.ACCESS, "two steps allocated identically")
 

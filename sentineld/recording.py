@@ -168,6 +168,10 @@ class Recording:
         if self._managed is not None:
             self._cuts = self._managed.plan.layout.cuts
             ranges = [space for space in self._managed.spaces.values() if space[1]]
+            if emulated := self._machine.substrate.emulated:
+                self._notes.append(
+                    f"tiers are emulated (preset {emulated}): times hold the delays of slow pages"
+                )
         else:
             fast = FastBudget.parse(self._machine.config.fast)
             rough = allocation_profile(step, self._layers())
@@ -185,7 +189,9 @@ class Recording:
             self._sampling.arm(ranges, residency=False)
         if self._managed is None:
             tiers = self._machine.tiers or _NO_TIERS
-            send_layout(self._link, provisional_layout(step, self._cuts), tiers)
+            layout = provisional_layout(step, self._cuts)
+            accesses = self._machine.substrate.accesses(layout, None, tiers)
+            send_layout(self._link, layout, tiers, accesses)
         self._link.send({"type": "profile_ops"})
 
     def _observe(self, step: Step) -> bool:

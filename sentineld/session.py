@@ -23,6 +23,7 @@ from sentineld.managed import Managed
 from sentineld.metering import Metering
 from sentineld.observe.pidfd import Pidfd
 from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.model import Plan
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step
@@ -225,7 +226,9 @@ class Session:
             self.sampling = None
         self.profile, self.budget_bytes = planned.profile, planned.budget_bytes
         self.plan_duration_s = planned.plan_duration_s
-        layout_id = send_layout(self.link, planned.plan.layout, self._tiers())
+        layout = planned.plan.layout
+        accesses = self.machine.substrate.accesses(layout, planned.profile, self._tiers())
+        layout_id = send_layout(self.link, layout, self._tiers(), accesses)
         self._inbox.expect_layout(layout_id)
         self._deadline_s = time.monotonic() + LAYOUT_ANSWER_WAIT_S
         self.lifecycle.enter(
@@ -241,9 +244,7 @@ class Session:
                 raise SentinelError("failed", "the process did not take the layout in time")
             return
         assert self._planned is not None
-        self.managed = Managed(
-            self.link, self._planned.plan, self._planned.profile, self._tiers(), on_exit=self.end
-        )
+        self.managed = self._managed(self._planned.plan, self._planned.profile)
         self.managed.enter()
         self.link.set_flags(off=protocol.Flag.RECORD)
         self.managed.start()
@@ -251,6 +252,10 @@ class Session:
         self.lifecycle.enter(
             State.MANAGED, f"the plan is live, budget {format_bytes(self.budget_bytes)}"
         )
+
+    def _managed(self, plan: Plan, profile: Profile) -> Managed:
+        memory = self.machine.substrate.memory
+        return Managed(self.link, plan, profile, self._tiers(), memory, on_exit=self.end)
 
     def _tiers(self) -> Tiers:
         tiers = self.machine.tiers
@@ -333,7 +338,9 @@ class Session:
         if self.managed is None or self.lifecycle.state is not State.MANAGED:
             raise self.not_yet("can't be metered")
         self._require_no_errand()
-        metering = Metering(self.link, self.managed, self._sample_exactly(), self._tiers(), steps)
+        metering = self.machine.substrate.metering(
+            self.link, self.managed, self._sample_exactly, self._tiers(), steps
+        )
         self._begin_errand(metering)
         return metering
 
@@ -391,8 +398,9 @@ class Session:
             return
         saved, plan, profile = loaded
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
-        live = self.link.segment.words().layout_id
-        if plan is None or profile is None or live != saved.layout_id:
+        same = self.link.segment.words().layout_id == saved.layout_id
+        same = same and saved.emulated == self.machine.substrate.emulated
+        if plan is None or profile is None or not same:
             self._attach(goal)
             self.lifecycle.reason = "attached again after the daemon's restart"
             return
@@ -400,13 +408,14 @@ class Session:
         self.goal = goal
         self.budget_bytes, self.profile = saved.budget_bytes, profile
         self.machine.watch(self.link.pid)
-        self.managed = Managed(self.link, plan, profile, self._tiers(), on_exit=self.end)
+        self.managed = self._managed(plan, profile)
         self.managed.start()
         self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
 
     def _save(self, layout_id: int) -> None:
         assert self.goal is not None
-        saved = Saved(str(self.goal.fast), self.goal.policy, self.budget_bytes, layout_id)
+        emulated = self.machine.substrate.emulated
+        saved = Saved(str(self.goal.fast), self.goal.policy, self.budget_bytes, layout_id, emulated)
         plan = self.managed.plan if self.managed and layout_id else None
         self._states.save(self.name, saved, plan, self.profile)
 

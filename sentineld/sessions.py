@@ -109,7 +109,8 @@ class Sessions:
         steps = arguments.get("steps")
         if type(steps) is not int or not 1 <= steps <= 1000:
             raise SentinelError("usage", f"steps = {steps!r}", "give 1 to 1000")
-        return {"steps": [step.to_json() for step in session.meter(steps)]}
+        metered = [step.to_json() for step in session.meter(steps)]
+        return {"emulated": self._machine.substrate.emulated, "steps": metered}
 
     def record(self, uid: int, arguments: Message) -> WithFile:
         """Record a trace; blocks until it is whole. The caller gets it as an open file, and so

@@ -24,6 +24,7 @@ def take_snapshot(machine: Machine, sessions: Sessions) -> DaemonSnapshot:
             for index, tier in enumerate(machine.tiers.tiers if machine.tiers else ())
         },
         migration_bytes_per_s=machine.tiers.migration_bytes_per_s if machine.tiers else 0.0,
+        emulated=machine.substrate.emulated,
         kernel_migrations={
             (reason, result): counts[result]
             for reason, counts in (counters["migrations"] if counters else {}).items()
@@ -40,6 +41,8 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
     faults = counters["faults"].get(session.link.pid, {}) if counters else {}
     seen = counters["accesses"].get(session.link.pid) if counters else None
     disturbances = counters["disturbances"].get(session.link.pid, []) if counters else []
+    residency = session.link.residency
+    delay = {"owed": residency.owed_ns, "paid": residency.paid_ns} if residency else {}
     page_accesses = {"module": totals.samples}
     if seen is not None:
         page_accesses["tracepoint"] = seen["accesses"]
@@ -66,5 +69,6 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
         plan_duration_s=session.plan_duration_s,
         page_faults=faults,
         page_accesses=page_accesses,
+        emulated_delay_ns=delay,
         disturbed_pages=by_reason(disturbances),
     )

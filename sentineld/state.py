@@ -24,12 +24,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Saved:
-    """A session's parameters; layout_id 0 means that no plan was live."""
+    """A session's parameters; layout_id 0 means that no plan was live. emulated: the preset of its
+    emulated tiers, "" for the machine's own."""
 
     fast: str
     policy: str
     budget_bytes: int
     layout_id: int
+    emulated: str = ""
 
 
 class StateFiles:

@@ -22,7 +22,7 @@ too little, one made for too fast a migration stalls. sentineld.migrate.calibrat
 
 _NO_SECOND_TIER_HINT = (
     "name the nodes in the config ([tiers] fast = [0], slow = [1]), "
-    "or use the two-tier guest: make vm-shell"
+    "or emulate two tiers: sentineld --tiers emulated:cxl"
 )
 
 

@@ -15,6 +15,7 @@ def describe(session: Session) -> dict[str, Any]:
     """The session for `sentinelctl status`."""
     words = session.link.segment.words()
     goal, managed, meter = session.goal, session.managed, session.last_meter
+    residency = session.link.residency
     disturbances = session.machine.probing.disturbances(session.link.pid)
     return {
         "pid": session.link.pid,
@@ -36,6 +37,9 @@ def describe(session: Session) -> dict[str, Any]:
         "diverged_steps": words.diverged_steps,
         "barrier_timeouts": words.barrier_timeouts,
         "barrier_wait_ns": words.barrier_wait_ns,
+        "emulated": session.machine.substrate.emulated,
+        "delay_owed_ns": residency.owed_ns if residency else 0,
+        "delay_paid_ns": residency.paid_ns if residency else 0,
         "fast_share": meter.fast_share if meter else None,
         "predicted_fast_share": managed.plan.predicted.fast_share if managed else None,
         "disturbances": disturbances,

@@ -48,14 +48,18 @@ def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
     """Count which tier serves PID's accesses to tensor pages, for whole managed steps.
 
     The count is of touched pages x stretches, by the kernel module's fault
-    handler; it slows the metered steps.
+    handler; it slows the metered steps. On emulated tiers it is of what the
+    profile says, where the pages would be.
     """
     answer = daemon.ask("meter", pid=pid, steps=steps)
     if as_json:
         print_json(answer)
         return
+    emulated = bool(answer["emulated"])
+    if emulated:
+        click.echo(f"emulated tiers (preset {answer['emulated']}), no measurement of hardware:")
     print_table(
-        ("STEP", "ACCESSES", "FAST SHARE", "CHARGED", "MOVED", "LATE"),
+        ("STEP", "ACCESSES", "FAST SHARE", "CHARGED", "MOVED", "LATE", *(("DELAY",) * emulated)),
         [
             (
                 step["step"],
@@ -64,6 +68,7 @@ def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
                 format_bytes(step["charged_bytes_max"]),
                 format_bytes(step["moved_bytes"]),
                 step["late_moves"],
+                *((f"{step['delay_owed_ns'] / 1e6:.1f} ms",) * emulated),
             )
             for step in answer["steps"]
         ],

@@ -24,6 +24,11 @@ def status(daemon: Daemon, as_json: bool) -> None:
         for index, tier in enumerate(answer["tiers"])
     )
     click.echo(f"sentineld {answer['version']}, pid {answer['pid']}; {tiers or 'no tiers'}")
+    if answer["emulated"]:
+        click.echo(
+            f"tiers are emulated (preset {answer['emulated']}): pages stay in one memory, slow "
+            "ones cost time by the model"
+        )
     backend = next(one for one in answer["backends"] if one["usable"])
     click.echo(f"pages are observed by: {backend['name']} ({backend['tells']})")
     for problem in answer["problems"]:

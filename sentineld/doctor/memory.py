@@ -21,6 +21,8 @@ _NUMA_BALANCING = re.compile(r"^\s*-?kernel[./]numa_balancing\s*=", re.MULTILINE
 
 def tiers(system: System) -> Finding:
     """A fast and a slow tier."""
+    if preset := system.tiers.get("emulated"):
+        return Finding("tiers", Status.OK, f"emulated (preset {preset}); from the configuration")
     try:
         found = discover(system.root / "sys", system.tiers)
     except SentinelError as error:

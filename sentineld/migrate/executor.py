@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.errors import SentinelError
-from sentineld.migrate.capacity import Capacity
 from sentineld.migrate.charge import FAST, Charge
 from sentineld.migrate.expected import ExpectedStep, Table, settled
 from sentineld.migrate.ledger import Ledger
+from sentineld.migrate.memory import Memory
 from sentineld.migrate.moves import Batch, Pages, Pending
 from sentineld.migrate.residency import Spaces
 from sentineld.migrate.schedule import Schedule
-from sentineld.migrate.syscalls import BATCH_PAGES, Addresses, move_pages
+from sentineld.migrate.syscalls import Addresses
 from sentineld.plan.model import Plan, Space
 from sentineld.tiers import Tiers
 
@@ -60,25 +60,25 @@ class Mover:
         plan: Plan,
         step: ExpectedStep,
         *,
+        memory: Memory,
         spaces: Mapping[Space, tuple[int, int]],
         publish: Callable[[int], None],
         overhead: Callable[[], int] = lambda: 0,
         useful_until: npt.NDArray[np.int64] | None = None,
         position: Callable[[], int] | None = None,
         ended: Callable[[str], None] = lambda _: None,
-        batch_pages: int = BATCH_PAGES,
         page_bytes: int = 4096,
     ) -> None:
-        """spaces: (start address, bytes) of arena and heap. overhead: bytes charged beside the two
-        spaces; the plan's budget is what they leave over now. position: reads the shim's position
-        between batches. ended: called once from the mover's thread when it can't go on. publish,
-        overhead and position must not block."""
+        """memory: the process's pages. spaces: (start address, bytes) of arena and heap. overhead:
+        bytes charged beside the two spaces; the plan's budget is what they leave over now.
+        position: reads the shim's position between batches. ended: called once from the mover's
+        thread when it can't go on. publish, overhead and position must not block."""
         self.pid = pid
         self.ledger = Ledger()
         self._spaces = Spaces(tiers, spaces, page_bytes)
         budget_bytes = plan.budget_bytes + overhead()
         self._charge = Charge(self._spaces, step, budget_bytes, overhead)
-        self._capacity = Capacity(tiers)
+        self._memory = memory
         self._schedule = Schedule(
             plan.moves, step.boundary_count, self._pages_of, self._give_up, useful_until, page_bytes
         )
@@ -88,7 +88,6 @@ class Mover:
         self._refresh_steps = 1
         self._published = 0
         self._page_bytes = page_bytes
-        self._batch_pages = batch_pages
         self._publish, self._read_position, self._ended = publish, position, ended
         self._backend: PageBackend | None = None
         self._moving = threading.Lock()  # held during a call, so that a backend can be taken away
@@ -106,11 +105,11 @@ class Mover:
 
         What finds no room is left to start(). Raises ProcessLookupError.
         """
-        self._spaces.maps[Space.HEAP].refresh(self.pid)
+        self._spaces.maps[Space.HEAP].refresh(self._memory)
         for move in sorted(self._moves_of(self._initial, "initial"), key=_is_promotion):
             while len(pages := np.setdiff1d(self._pages_of(move), move.stuck)):
-                _, free = self._capacity.best_node(move.tier)
-                limit = min(self._batch_pages, free // self._page_bytes)
+                _, free = self._memory.best_node(move.tier)
+                limit = min(self._memory.batch_pages, free // self._page_bytes)
                 if limit <= 0:
                     self._give_up(move, "no-room")
                     break
@@ -194,8 +193,8 @@ class Mover:
         while self._follow():
             batch = self._schedule.next_batch(
                 lambda: self._charge.room_bytes(self._schedule.now % self._schedule.boundary_count),
-                lambda tier: self._capacity.best_node(tier)[1],
-                self._batch_pages,
+                lambda tier: self._memory.best_node(tier)[1],
+                self._memory.batch_pages,
             )
             self._announce(self._schedule.done())
             if batch is None:
@@ -242,7 +241,7 @@ class Mover:
         step = self._schedule.now // self._schedule.boundary_count
         self._refresh_at_step = step + self._refresh_steps
         self._refresh_steps = min(2 * self._refresh_steps, REFRESH_STEPS_MAX)
-        changed = self._spaces.refresh(self.pid)
+        changed = self._spaces.refresh(self._memory)
         log.debug("residency of %d read: %d pages were elsewhere", self.pid, changed)
         self._charge.begin(self._schedule.now % self._schedule.boundary_count)
         for move in self._moves_of(self._settled, "heal"):
@@ -275,7 +274,7 @@ class Mover:
 
     def _execute(self, batch: Batch) -> None:
         """Move a batch and account for every page of it."""
-        node, _ = self._capacity.best_node(batch.tier)
+        node, _ = self._memory.best_node(batch.tier)
         addresses = np.concatenate(
             [self._spaces.maps[Space(move.space)].addresses(pages) for move, pages in batch.parts]
         )
@@ -287,7 +286,7 @@ class Mover:
                     armed.disarm(start, size)
             began_ns = time.monotonic_ns()
             try:
-                result = move_pages(self.pid, addresses, node, self._batch_pages)
+                result = self._memory.move_pages(addresses, node)
             finally:
                 self.ledger.call(time.monotonic_ns() - began_ns)
                 if armed is not None:

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.migrate.syscalls import Addresses, Status, query_pages
+from sentineld.migrate.memory import Memory
+from sentineld.migrate.syscalls import Addresses, Status
 from sentineld.plan.model import Space
 from sentineld.tiers import Tiers
 
@@ -40,14 +41,14 @@ class ResidencyMap:
         """Addresses of pages given by index."""
         return np.uint64(self.start) + pages.astype(np.uint64) * np.uint64(self.page_bytes)
 
-    def refresh(self, pid: int) -> int:
-        """Read every page from the kernel; the number of pages that were other than thought.
+    def refresh(self, memory: Memory) -> int:
+        """Ask where every page is; the number of pages that were other than thought.
 
         Raises ProcessLookupError when the process is gone.
         """
         return self.apply(
             np.arange(len(self.nodes), dtype=np.int64),
-            query_pages(pid, self.addresses(np.arange(len(self.nodes), dtype=np.int64))),
+            memory.query_pages(self.addresses(np.arange(len(self.nodes), dtype=np.int64))),
         )
 
     def apply(self, pages: npt.NDArray[np.int64], status: Status) -> int:
@@ -121,6 +122,6 @@ class Spaces:
                     totals[tier] += size
         return totals
 
-    def refresh(self, pid: int) -> int:
-        """Read all maps from the kernel; the number of pages that were other than thought."""
-        return sum(residency.refresh(pid) for residency in self.maps.values())
+    def refresh(self, memory: Memory) -> int:
+        """Ask for all maps; the number of pages that were other than thought."""
+        return sum(residency.refresh(memory) for residency in self.maps.values())

@@ -12,6 +12,7 @@ import numpy as np
 from sentineld.control.frames import FrameError, FrameSocket, Message, text_of
 from sentineld.errors import SentinelError
 from sentineld.observe.model import OP_ACCESS_DTYPE, Named, OpAccesses
+from sentineld.observe.residency import ResidencySegment
 from sentineld.observe.ring import ControlSegment
 from sentineld.shim import protocol
 
@@ -44,11 +45,14 @@ class ShimLink:
             raise SentinelError(
                 "protocol-mismatch", f"hello without its descriptors: {error}"
             ) from None
+        self.residency: ResidencySegment | None = None
+        """Where its pages are on emulated tiers, once a layout of those is live."""
         try:
             self.segment = ControlSegment(control_fd)
             if os.readlink(f"/proc/self/fd/{self.event_fd}") != EVENTFD:
                 # Reading anything else may fail, or wait.
                 raise SentinelError("protocol-mismatch", "hello without an eventfd")
+            self.take_residency(hello)
         except BaseException:
             os.close(self.event_fd)
             raise
@@ -61,6 +65,22 @@ class ShimLink:
         """Send a message that the shim reads at its next step begin. Raises EOFError."""
         self.connection.send(message, fds)
         self.set_flags(on=protocol.Flag.MESSAGE)
+
+    def take_residency(self, message: Message) -> None:
+        """Map the residency segment that comes with the message, if any does. Raises
+        SentinelError."""
+        if message.get("residency") is not True:
+            return
+        try:
+            (fd,) = self.connection.take_fds(1)
+        except FrameError as error:
+            raise SentinelError(
+                "protocol-mismatch", f"a message without its descriptor: {error}"
+            ) from None
+        try:
+            self.residency = ResidencySegment(fd)
+        finally:
+            os.close(fd)
 
     def take_accesses(self, message: Message) -> OpAccesses:
         """What comes with a message "accesses", bounded. Raises FrameError without its file."""

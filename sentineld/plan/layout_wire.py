@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sentineld.errors import SentinelError
 from sentineld.plan.model import SLOT_DTYPE, Layout
 from sentineld.shim import protocol
-from sentineld.shim.protocol import WaitFlag
+from sentineld.shim.protocol import LayoutFlag, WaitFlag
 from sentineld.tiers import Tiers
 
 _CUT_DTYPE = np.dtype("<u4")
@@ -20,7 +20,8 @@ _CUT_DTYPE = np.dtype("<u4")
 
 @dataclass(frozen=True)
 class WireLayout:
-    """What the bytes say. slots, regions, waits: protocol's dtypes."""
+    """What the bytes say. slots, regions, waits, accesses: protocol's dtypes. accesses: None where
+    nodes are the kernel's, else what the shim of emulated tiers charges."""
 
     layout_id: int
     arena_bytes: int
@@ -29,11 +30,19 @@ class WireLayout:
     cuts: npt.NDArray[np.uint32]
     regions: npt.NDArray[np.void]
     waits: npt.NDArray[np.void]
+    accesses: npt.NDArray[np.void] | None = None
 
 
-def pack_layout(layout: Layout, layout_id: int, tiers: Tiers, boundary_count: int) -> bytes:
-    """The memfd's contents. A tier is named by its first node. Raises ValueError if the layout has
-    another number of boundaries or a tier that there is not."""
+def pack_layout(
+    layout: Layout,
+    layout_id: int,
+    tiers: Tiers,
+    boundary_count: int,
+    accesses: npt.NDArray[np.void] | None = None,
+) -> bytes:
+    """The memfd's contents. A tier is named by its first node. accesses: of emulated tiers only
+    (ACCESS_DTYPE). Raises ValueError if the layout has another number of boundaries or a tier
+    that there is not."""
     if len(layout.waits) != boundary_count:
         raise ValueError(f"{len(layout.waits)} waits for {boundary_count} boundaries")
     regions = np.zeros(len(layout.regions), protocol.REGION_DTYPE)
@@ -49,6 +58,7 @@ def pack_layout(layout: Layout, layout_id: int, tiers: Tiers, boundary_count: in
         layout.cuts.astype(_CUT_DTYPE).tobytes(),
         regions.tobytes(),
         waits.tobytes(),
+        accesses.tobytes() if accesses is not None else b"",
     ]
     header = np.zeros(1, protocol.LAYOUT_DTYPE)
     header["magic"] = protocol.LAYOUT_MAGIC
@@ -60,8 +70,11 @@ def pack_layout(layout: Layout, layout_id: int, tiers: Tiers, boundary_count: in
     header["region_count"] = len(regions)
     header["boundary_count"] = boundary_count
     header["heap_node"] = _node(tiers, layout.heap_tier)
+    header["flags"] = LayoutFlag.EMULATED if accesses is not None else 0
+    header["access_count"] = len(accesses) if accesses is not None else 0
     end = _aligned(protocol.LAYOUT_DTYPE.itemsize)
-    for name, part in zip(("slots", "cuts", "regions", "waits"), parts, strict=True):
+    names = ("slots", "cuts", "regions", "waits", "accesses")
+    for name, part in zip(names, parts, strict=True):
         header[f"{name}_offset"] = end
         end += _aligned(len(part))
     header["total_bytes"] = end
@@ -95,6 +108,9 @@ def unpack_layout(data: bytes) -> WireLayout:
         cuts=part("cuts", _CUT_DTYPE, int(header["cut_count"])),
         regions=part("regions", protocol.REGION_DTYPE, int(header["region_count"])),
         waits=part("waits", protocol.WAIT_DTYPE, int(header["boundary_count"])),
+        accesses=part("accesses", protocol.ACCESS_DTYPE, int(header["access_count"]))
+        if header["flags"] & LayoutFlag.EMULATED
+        else None,
     )
 
 

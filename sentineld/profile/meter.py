@@ -14,6 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.observe.model import ACCESS_AGAIN, ACCESS_RESIDENCY, ACCESS_UNKNOWN, NO_ACCESS
+from sentineld.profile.model import Profile
+from sentineld.profile.steps import Step, boundary_records
+from sentineld.shim.protocol import Event
 from sentineld.tiers import Tiers
 
 
@@ -33,7 +36,9 @@ class StepMeter:
     """One step of the meter. unknown_node: accesses of which the node is not known; unknown_pages:
     page x stretch pairs outside accesses, of which it is not known whether they were one.
     page_touches[k]: how many pages were touched in exactly k stretches; from it follows what the
-    best fixed placement of so many pages would have served."""
+    best fixed placement of so many pages would have served. On emulated tiers: delay_owed_ns is
+    what the step's slow pages cost by the timing model, paid_before_ns what the process had waited
+    for such costs since its tiers were emulated, when the step began."""
 
     step: int
     time_ns: int
@@ -46,6 +51,8 @@ class StepMeter:
     late_moves: int
     page_touches: tuple[int, ...]
     stretches: tuple[StretchMeter, ...]
+    delay_owed_ns: int = 0
+    paid_before_ns: int = 0
 
     @property
     def fast_share(self) -> float:
@@ -118,4 +125,54 @@ def meter_step(
             )
             for index in range(count)
         ),
+    )
+
+
+def meter_residency(
+    step: Step,
+    profile: Profile,
+    unmanaged_fast_bytes: int,
+    moved_bytes: int,
+    late_moves: int,
+) -> StepMeter | None:
+    """Meter one step on emulated tiers, where the shim follows each boundary's record by what it
+    found (Event.SERVED). Accesses are the profile's, so no page is unknown; pages are counted as
+    touched in all stretches that access their tensor. None: not all boundaries have it, or the
+    step has others than the profiled one.
+    """
+    records = step.records
+    served = records[records["event"] == Event.SERVED]
+    fast = records[records["event"] == Event.SERVED_FAST]
+    boundaries = boundary_records(step)
+    if not len(served) == len(fast) == len(boundaries) == profile.stretch_count:
+        return None
+    ends = np.append(boundaries["time_ns"][1:], np.uint64(step.end_ns))
+    times = ends.astype(np.int64) - boundaries["time_ns"].astype(np.int64)
+    stretches_of = np.bincount(profile.accesses["tensor"], minlength=len(profile.tensors))
+    pages = -(-profile.tensors["bytes"].astype(np.int64) // profile.page_bytes)
+    touches = np.bincount(stretches_of, pages, minlength=1)
+    touches[0] = 0
+    return StepMeter(
+        step=step.number,
+        time_ns=int(times.sum()),
+        accesses=int(served["value"].sum(dtype=np.int64)),
+        fast_accesses=int(fast["value"].sum(dtype=np.int64)),
+        unknown_node=0,
+        unknown_pages=0,
+        charged_bytes_max=int(served["address"].max(initial=0)) + unmanaged_fast_bytes,
+        moved_bytes=moved_bytes,
+        late_moves=late_moves,
+        page_touches=tuple(int(pages) for pages in touches),
+        stretches=tuple(
+            StretchMeter(
+                layer=int(boundaries["layer"][index]),
+                time_ns=int(times[index]),
+                accesses=int(served["value"][index]),
+                fast_accesses=int(fast["value"][index]),
+                resident_bytes=(int(served["address"][index]), int(served["bytes"][index])),
+            )
+            for index in range(profile.stretch_count)
+        ),
+        delay_owed_ns=int(fast["address"].sum(dtype=np.int64)),
+        paid_before_ns=int(fast["bytes"][0]),
     )

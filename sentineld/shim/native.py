@@ -190,6 +190,11 @@ class Native:
         """The eventfd that boundaries write when the daemon sleeps."""
         return int(self._library.sentinel_event_fd())
 
+    @property
+    def residency_fd(self) -> int:
+        """The memfd that says where pages are on emulated tiers; -1: none are emulated."""
+        return int(self._library.sentinel_residency_fd())
+
     def word(self, offset: int) -> int:
         """The 8-byte control word at this offset."""
         base = int(self._library.sentinel_control_words())

@@ -16,6 +16,7 @@ import numpy as np
 SHIM_VERSION = 1
 CONTROL_MAGIC = 0x314C544E45534853
 LAYOUT_MAGIC = 0x3159414C53484E53
+RESIDENCY_MAGIC = 0x3153455253484E53
 TENSOR_BYTES_MIN = 4096
 HEARTBEAT_STALE_NS = 2_000_000_000
 NOT_IN_SEQUENCE = 0xFFFFFFFF
@@ -49,6 +50,8 @@ class Event(IntEnum):
     FREE = 2
     BOUNDARY = 3
     STEP = 4
+    SERVED = 5
+    SERVED_FAST = 6
 
 
 class Alloc(IntEnum):
@@ -82,6 +85,19 @@ class WaitFlag(IntFlag):
 
     ASKED = 1
     STEP_BEFORE = 2
+
+
+class LayoutFlag(IntFlag):
+    """layout.flags."""
+
+    EMULATED = 1
+
+
+class AccessFlag(IntFlag):
+    """access.flags."""
+
+    HEAP = 1
+    AT_BIRTH = 2
 
 
 def _struct(fields: dict[str, tuple[int, str]], size_bytes: int) -> np.dtype[Any]:
@@ -174,7 +190,41 @@ LAYOUT_DTYPE = _struct(
         "regions_offset": (64, "<u8"),
         "waits_offset": (72, "<u8"),
         "total_bytes": (80, "<u8"),
+        "flags": (88, "<u4"),
+        "access_count": (92, "<u4"),
+        "accesses_offset": (96, "<u8"),
     },
     120,
 )
 """struct sentinel_layout without its reserved words."""
+
+ACCESS_DTYPE = _struct(
+    {
+        "offset": (0, "<u8"),
+        "slow_ps": (8, "<u8"),
+        "pages": (16, "<u4"),
+        "touched": (20, "<u4"),
+        "stretch": (24, "<u4"),
+        "flags": (28, "<u2"),
+        "node": (30, "<i2"),
+    },
+    32,
+)
+"""struct sentinel_access."""
+
+RESIDENCY_DTYPE = _struct(
+    {
+        "magic": (0, "<u8"),
+        "version": (8, "<u4"),
+        "page_bytes": (12, "<u4"),
+        "layout_id": (16, "<u8"),
+        "arena_offset": (24, "<u8"),
+        "arena_pages": (32, "<u8"),
+        "heap_offset": (40, "<u8"),
+        "heap_pages": (48, "<u8"),
+        "owed_ns": (56, "<u8"),
+        "paid_ns": (64, "<u8"),
+    },
+    128,
+)
+"""struct sentinel_residency without its reserved words."""

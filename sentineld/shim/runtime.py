@@ -113,6 +113,7 @@ class Shim:
 
         self._layers_told = 0
         self._native.connected(True)
+        residency, fds = self._residency()
         self._client.send(
             {
                 "type": "hello",
@@ -123,9 +124,15 @@ class Shim:
                 "threads": torch.get_num_threads(),
                 "layout_id": self._native.word(LAYOUT_ID_OFFSET),
                 "session": self._session,
+                **residency,
             },
-            (self._native.control_fd, self._native.event_fd),
+            (self._native.control_fd, self._native.event_fd, *fds),
         )
+
+    def _residency(self) -> tuple[Message, tuple[int, ...]]:
+        """What a message says of emulated tiers, and the descriptor that goes with it."""
+        fd = self._native.residency_fd
+        return ({"residency": True}, (fd,)) if fd >= 0 else ({}, ())
 
     def _handle(self, message: Message) -> None:
         kind = message["type"]
@@ -156,6 +163,7 @@ class Shim:
         finally:
             os.close(descriptor)
         layout_id = message.get("layout_id")
+        residency, fds = self._residency()
         answer = {
             "type": "layout",
             # What else there is may be nested deeper than it can be written.
@@ -163,7 +171,7 @@ class Shim:
             "ok": not problem,
             "error": problem,
         }
-        self._client.send(answer)
+        self._client.send(answer | residency, fds)
 
     def _offer_writes(self) -> None:
         """Hand out what this process's writes to the heap can be watched by."""

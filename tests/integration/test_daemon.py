@@ -26,9 +26,9 @@ START_TIMEOUT_S = 60
 
 
 class Daemon:
-    """A daemon of its own in a temporary folder."""
+    """A daemon of its own in a temporary folder. options: of its command line."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
         self.control = folder / "control.sock"
         with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -42,7 +42,7 @@ class Daemon:
             'ebpf = "off"\n'
         )
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "sentineld.daemon", "--config", str(config)],
+            [sys.executable, "-m", "sentineld.daemon", "--config", str(config), *options],
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -42,6 +42,7 @@ FULL = SessionSnapshot(
     plan_duration_s=0.25,
     page_faults={"missing_write": 9},
     page_accesses={"module": 70000, "tracepoint": 69999},
+    emulated_delay_ns={"owed": 2_000_000_000, "paid": 1_990_000_000},
     disturbed_pages={("demotion", "moved"): 812, ("demotion", "kept"): 3},
 )
 
@@ -53,6 +54,7 @@ def snapshot(*sessions: SessionSnapshot) -> DaemonSnapshot:
         features={"module": True, "ebpf": False},
         tier_capacity_bytes={0: 2 << 30, 1: 1 << 30},
         migration_bytes_per_s=172e6,
+        emulated="cxl",
         kernel_migrations={("syscall", "succeeded"): 4},
         events_dropped={"fault_records": 0},
         sessions=sessions,
@@ -111,6 +113,7 @@ def test_values_arrive_in_base_units(endpoint: Endpoint) -> None:
     assert value("sentineld_barrier_wait_seconds_total") == 1.5
     assert value("sentineld_charged_bytes") == 49 << 20
     assert value("sentineld_resident_bytes", tier="1") == 190 << 20
+    assert value("sentineld_emulated_delay_seconds_total", kind="paid") == 1.99
     assert value("sentineld_fast_share_ratio") == 0.93
     assert value("sentineld_records_lost_total", queue="log") == 5
     moved = {"direction": "demote", "reason": "busy", "result": "skipped"}

@@ -96,7 +96,7 @@ const char *arena_new(struct arena **out, struct layout *layout)
 		const struct sentinel_region *region = &layout->regions[i];
 
 		/* without an arena, too, which is no address to begin at */
-		if (region->node >= 0 && region->bytes &&
+		if (region->node >= 0 && region->bytes && !layout_emulated(header) &&
 		    memory_prefer(arena->base + region->offset, region->bytes, region->node)) {
 			problem = "the kernel refused a region's node (mbind)";
 			goto fail;

@@ -150,24 +150,50 @@ void barrier_wait(uint64_t position)
 	publish(barrier_wait_ns, shim.control->barrier_wait_ns + (now_ns() - start));
 }
 
+/* With emulated tiers: charge the stretch, and tell the meter of it. */
+void stretch_begin(void)
+{
+	uint64_t fast_bytes = 0, slow_bytes = 0;
+	struct served served;
+
+	if (!shim.emulation || shim.mode != SENTINEL_MODE_REPLAY)
+		return;
+	served = emulation_charge(shim.emulation, shim.index);
+	if (!shim.recording || !(observe(flags) & SENTINEL_FLAG_RESIDENCY))
+		return;
+	pthread_mutex_lock(&shim.lock);
+	emulation_resident(shim.emulation, shim.heap.top_page, &fast_bytes, &slow_bytes);
+	ring_put(SENTINEL_EVENT_SERVED, 0, fast_bytes, slow_bytes, served.accesses, (uint16_t)shim.layer);
+	ring_put(SENTINEL_EVENT_SERVED_FAST, 0, served.owed_ns, (uint64_t)shim.emulation->paid_ns,
+		 served.fast, (uint16_t)shim.layer);
+	pthread_mutex_unlock(&shim.lock);
+}
+
+/* A boundary within an allocation, where nobody knows who holds Python's lock. */
+static void pass_here(enum sentinel_boundary kind, uint32_t layer)
+{
+	uint64_t target;
+
+	if (emulation_due(shim.emulation, false))
+		emulation_pay(shim.emulation);
+	target = boundary_pass(kind, layer);
+	if (target)
+		barrier_wait(target);
+	stretch_begin();
+}
+
 void boundary_before_alloc(void)
 {
 	const struct layout *layout;
-	uint64_t target;
 
-	if (shim.outside_pending) {
-		target = boundary_pass(SENTINEL_BOUNDARY_OUTSIDE, 0);
-		if (target)
-			barrier_wait(target);
-	}
+	if (shim.outside_pending)
+		pass_here(SENTINEL_BOUNDARY_OUTSIDE, 0);
 	if (shim.mode != SENTINEL_MODE_REPLAY)
 		return;
 	layout = &shim.arena->layout;
 	if (shim.next_cut < layout->header->cut_count && layout->cuts[shim.next_cut] == shim.cursor) {
 		shim.next_cut++;
-		target = boundary_pass(SENTINEL_BOUNDARY_CUT, shim.layer);
-		if (target)
-			barrier_wait(target);
+		pass_here(SENTINEL_BOUNDARY_CUT, shim.layer);
 	}
 }
 

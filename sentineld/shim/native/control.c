@@ -20,6 +20,7 @@ API int sentinel_start(uint64_t heap_bytes, uint64_t request_bytes_max, uint64_t
 API void sentinel_enable(int on);
 API int sentinel_control_fd(void);
 API int sentinel_event_fd(void);
+API int sentinel_residency_fd(void);
 API void *sentinel_control_words(void);
 API void sentinel_connected(int connected);
 API void sentinel_epoch_fd(int fd);
@@ -59,6 +60,9 @@ static void after_fork_child(void)
 	close(shim.control_fd);
 	close(shim.event_fd);
 	shim.epoch_fd = shim.control_fd = shim.event_fd = -1;
+	if (shim.emulation)
+		close(shim.emulation->fd);
+	shim.emulation = NULL;
 	pthread_mutex_unlock(&shim.lock);
 }
 
@@ -97,6 +101,12 @@ API int sentinel_event_fd(void)
 	return shim.event_fd;
 }
 
+/* The emulated tiers' map; -1: none are emulated. */
+API int sentinel_residency_fd(void)
+{
+	return shim.emulation ? shim.emulation->fd : -1;
+}
+
 /* The mapped control segment: words, then the ring. */
 API void *sentinel_control_words(void)
 {
@@ -133,6 +143,14 @@ static void retire_arena(void)
 	shim.arena = NULL;
 }
 
+/* Needs the lock. */
+static void emulate(struct emulation *emulation)
+{
+	if (shim.emulation)
+		emulation_delete(shim.emulation);
+	shim.emulation = emulation;
+}
+
 static int older_count(void)
 {
 	int count = 0;
@@ -155,10 +173,12 @@ static void publish_arena(uint64_t layout_id)
  */
 API const char *sentinel_layout(int fd)
 {
+	struct emulation *emulation = NULL;
 	struct layout layout;
 	struct arena *arena = NULL;
 	const char *problem;
 	int32_t heap_node;
+	bool emulated;
 
 	if (!shim.on)
 		return "the shim is a passthrough";
@@ -168,16 +188,25 @@ API const char *sentinel_layout(int fd)
 	if (problem)
 		return problem;
 	heap_node = layout.header->heap_node;
+	emulated = layout_emulated(layout.header);
 	problem = arena_new(&arena, &layout);
 	if (problem) {
 		layout_free(&layout);
 		return problem;
 	}
-	if (memory_prefer(shim.heap.base, shim.heap.bytes, heap_node)) {
+	if (!emulated && memory_prefer(shim.heap.base, shim.heap.bytes, heap_node)) {
 		arena_delete(arena);
 		return "the kernel refused the heap's node (mbind)";
 	}
 	pthread_mutex_lock(&shim.lock);
+	if (emulated)
+		problem = emulation_new(&emulation, &arena->layout, &shim.heap, shim.emulation);
+	if (problem) {
+		pthread_mutex_unlock(&shim.lock);
+		arena_delete(arena);
+		return problem;
+	}
+	emulate(emulation);
 	retire_arena();
 	shim.arena = arena;
 	shim.first_replay_step = 0;
@@ -193,6 +222,8 @@ API void sentinel_detach(void)
 {
 	pthread_mutex_lock(&shim.lock);
 	retire_arena();
+	if (shim.emulation)
+		shim.emulation->layout = NULL; /* the heap's pages stay where they are */
 	shim.drop_frees = false;
 	publish_arena(0);
 	pthread_mutex_unlock(&shim.lock);

@@ -84,9 +84,21 @@ static void *replay(uint64_t bytes)
 	if (!(slot->flags & SENTINEL_SLOT_PLANNED))
 		return NULL;
 	address = arena_take(shim.arena, shim.cursor, (uint32_t)shim.step);
-	if (!address)
+	if (address)
+		emulation_slot_born(shim.emulation, shim.cursor);
+	else
 		diverge();
 	return address;
+}
+
+static uint64_t heap_page(const void *address)
+{
+	return ((uintptr_t)address - (uintptr_t)shim.heap.base) >> shim.heap.page_shift;
+}
+
+static uint64_t heap_pages(uint64_t bytes)
+{
+	return (bytes + (1ull << shim.heap.page_shift) - 1) >> shim.heap.page_shift;
 }
 
 /* NULL: neither arena nor heap can take it. */
@@ -105,6 +117,8 @@ static void *tensor_alloc(uint64_t bytes)
 		address = replay(bytes);
 	if (!address) {
 		address = heap_take(&shim.heap, &birth);
+		if (address)
+			emulation_heap_born(shim.emulation, heap_page(address), heap_pages(bytes));
 		publish_heap();
 	}
 	if (shim.recording)
@@ -137,6 +151,8 @@ static void heap_free(void *address)
 		madvise(address, (uint64_t)block->pages << shim.heap.page_shift, MADV_DONTNEED);
 	pthread_mutex_lock(&shim.lock);
 	record_free(address, &block->birth);
+	if (shim.drop_frees)
+		emulation_heap_dropped(shim.emulation, block->page, block->pages);
 	heap_give(&shim.heap, block);
 	publish_heap();
 	pthread_mutex_unlock(&shim.lock);
@@ -177,6 +193,8 @@ static bool arena_free(void *address)
 	};
 	pthread_mutex_lock(&shim.lock);
 	record_free(address, &birth);
+	if (arena == shim.arena)
+		emulation_slot_dropped(shim.emulation, (uint32_t)slot);
 	arena_give(arena, (uint32_t)slot);
 	pthread_mutex_unlock(&shim.lock);
 	return true;

@@ -10,6 +10,7 @@
 
 #define ARENA_BYTES_MAX (1ull << 44)
 #define NODE_MAX 1023
+#define SLOW_PS_MAX 1000000000000ull /* a second for a page */
 
 /* pread, not mmap: a file that shrinks under us must not raise SIGBUS. */
 static void *copy_of(int fd, uint64_t *bytes)
@@ -38,7 +39,7 @@ static void *copy_of(int fd, uint64_t *bytes)
 /* The part of `count` items at `offset` lies inside [from, total), aligned; returns its end or 0. */
 static uint64_t part_end(uint64_t offset, uint64_t count, uint64_t item_bytes, uint64_t from, uint64_t total)
 {
-	uint64_t bytes = count * item_bytes; /* count < 2^32, item_bytes <= 24 */
+	uint64_t bytes = count * item_bytes; /* count < 2^32, item_bytes <= 32 */
 
 	if (offset % 8 || offset < from || offset > total || bytes > total - offset)
 		return 0;
@@ -89,6 +90,25 @@ static const char *check_rest(const struct layout *layout, uint64_t page_bytes)
 	return NULL;
 }
 
+static const char *check_accesses(const struct layout *layout, uint64_t page_bytes)
+{
+	const struct sentinel_layout *header = layout->header;
+
+	for (uint32_t i = 0; i < header->access_count; i++) {
+		const struct sentinel_access *access = &layout->accesses[i];
+
+		if (access->stretch >= header->boundary_count ||
+		    (i && access->stretch < layout->accesses[i - 1].stretch))
+			return "the accesses' stretches do not rise or pass the last one";
+		if (access->offset % page_bytes || access->offset > ARENA_BYTES_MAX ||
+		    access->slow_ps > SLOW_PS_MAX)
+			return "an access is impossible";
+		if (access->node < 0 || access->node > NODE_MAX)
+			return "an access names an impossible node";
+	}
+	return NULL;
+}
+
 static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_bytes)
 {
 	const struct sentinel_layout *header = layout->header;
@@ -116,14 +136,22 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 	if (end)
 		end = part_end(header->waits_offset, header->boundary_count, sizeof(struct sentinel_wait),
 			       end, bytes);
+	if (end && header->access_count)
+		end = part_end(header->accesses_offset, header->access_count, sizeof(struct sentinel_access),
+			       end, bytes);
 	if (!end)
 		return "a part of the layout lies outside it";
 	layout->slots = (const void *)(base + header->slots_offset);
 	layout->cuts = (const void *)(base + header->cuts_offset);
 	layout->regions = (const void *)(base + header->regions_offset);
 	layout->waits = (const void *)(base + header->waits_offset);
+	layout->accesses = header->access_count ? (const void *)(base + header->accesses_offset) : NULL;
+	if (header->flags & ~(uint32_t)SENTINEL_LAYOUT_EMULATED)
+		return "the layout has unknown flags";
 	problem = check_slots(layout, page_bytes);
-	return problem ? problem : check_rest(layout, page_bytes);
+	if (!problem)
+		problem = check_rest(layout, page_bytes);
+	return problem ? problem : check_accesses(layout, page_bytes);
 }
 
 const char *layout_read(struct layout *layout, int fd, uint64_t page_bytes)

@@ -3,6 +3,8 @@
 #ifndef SENTINELD_SHIM_LAYOUT_H
 #define SENTINELD_SHIM_LAYOUT_H
 
+#include <stdbool.h>
+
 #include "protocol.h"
 
 #define LAYOUT_BYTES_MAX (1ull << 30)
@@ -14,7 +16,14 @@ struct layout {
 	const uint32_t *cuts;
 	const struct sentinel_region *regions;
 	const struct sentinel_wait *waits;
+	const struct sentinel_access *accesses;
 };
+
+/* Its nodes are only thought of: nothing is bound to them. */
+static inline bool layout_emulated(const struct sentinel_layout *header)
+{
+	return header->flags & SENTINEL_LAYOUT_EMULATED;
+}
 
 /* NULL, or what is wrong with the layout (a static string); then nothing is held. */
 const char *layout_read(struct layout *layout, int fd, uint64_t page_bytes);

@@ -4,10 +4,13 @@
  * layouts of the shared memory. sentineld/shim/protocol.py derives its numpy
  * dtypes from the same numbers; a test compares the two.
  *
- * Two segments, both memfds handed over with SCM_RIGHTS:
- *   control: made by the shim, sent with its hello. Words, then the ring.
- *   layout:  made by the daemon, sealed, sent with a "layout" message. The shim
- *            copies and checks it at a step's begin; it is never read again.
+ * Three segments, all memfds handed over with SCM_RIGHTS:
+ *   control:   made by the shim, sent with its hello. Words, then the ring.
+ *   layout:    made by the daemon, sealed, sent with a "layout" message. The shim
+ *              copies and checks it at a step's begin; it is never read again.
+ *   residency: for emulated tiers only; made by the shim with a layout that says
+ *              so, sent with its answer and with every later hello. The page
+ *              table of machines that have but one tier.
  *
  * Words of one writer each; a word is stored with release and loaded with
  * acquire order. The daemon trusts nothing it reads here.
@@ -20,6 +23,7 @@
 #define SENTINEL_SHIM_VERSION 1
 #define SENTINEL_CONTROL_MAGIC 0x314c544e45534853ull /* "SHSENTL1" */
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
+#define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
 
 /* Smaller allocations stay in malloc; larger ones are page-aligned and recorded. */
 #define SENTINEL_TENSOR_BYTES_MIN 4096
@@ -91,6 +95,11 @@ enum sentinel_event {
 	SENTINEL_EVENT_BOUNDARY = 3, /* address = epoch that begins (0: none), bytes = cursor,
 					value = boundary index, layer, detail = enum sentinel_boundary */
 	SENTINEL_EVENT_STEP = 4, /* a step begins; address = epoch, bytes = step number */
+	SENTINEL_EVENT_SERVED =
+		5, /* emulated tiers, with SENTINEL_FLAG_RESIDENCY, after a boundary: address = fast pages
+		      resident, bytes = slow ones, value = page accesses of the stretch that begins */
+	SENTINEL_EVENT_SERVED_FAST = 6, /* after SERVED: value = those of them that find their page fast,
+					   address = what the others cost in ns, bytes = paid_ns */
 };
 
 enum sentinel_alloc {
@@ -137,12 +146,46 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 	uint32_t reserved;
 };
 
+/* layout.flags */
+#define SENTINEL_LAYOUT_EMULATED (1u << 0) /* nodes are only thought of: bind nothing, keep residency */
+
+/* access.flags */
+#define SENTINEL_ACCESS_HEAP (1u << 0) /* offset counts from the heap's base, not the arena's */
+#define SENTINEL_ACCESS_AT_BIRTH (1u << 1) /* pages are born in this stretch, on node; no look at the map */
+
+struct sentinel_access { /* 32 bytes: emulated tiers only; rising by stretch */
+	uint64_t offset; /* of the tensor, page-aligned */
+	uint64_t slow_ps; /* what each slow page costs in this stretch, in picoseconds */
+	uint32_t pages; /* of the tensor */
+	uint32_t touched; /* pages that the stretch touches: what the meter counts */
+	uint32_t stretch;
+	uint16_t flags;
+	int16_t node; /* of its birth, for pages that are not there yet */
+};
+
+/* A byte for each page: 0 not there, else 1 + its node. The process writes births and drops, the
+   daemon moves; a page in flight stays where it was. Then the heap's map; each part 8-byte aligned. */
+struct sentinel_residency { /* 128 bytes */
+	uint64_t magic;
+	uint32_t version;
+	uint32_t page_bytes;
+	uint64_t layout_id;
+	uint64_t arena_offset;
+	uint64_t arena_pages;
+	uint64_t heap_offset;
+	uint64_t heap_pages;
+	uint64_t owed_ns; /* delays that slow pages have cost since tiers were emulated first */
+	uint64_t paid_ns; /* time spent on them; differs by what is yet to be paid */
+	uint64_t reserved[7];
+};
+
 struct sentinel_wait { /* 8 bytes; index = boundary within the step */
 	uint32_t boundary; /* before this boundary is passed, moves of boundaries <= this are complete */
 	uint32_t flags; /* bit 0: a wait is asked for; bit 1: the boundary meant is of the step before */
 };
 
-/* header, then slots, cuts (uint32_t cursor each, rising), regions, waits; each part 8-byte aligned, in this order */
+/* header, then slots, cuts (uint32_t cursor each, rising), regions, waits, accesses; each part 8-byte
+   aligned, in this order */
 struct sentinel_layout {
 	uint64_t magic;
 	uint32_t version;
@@ -158,7 +201,10 @@ struct sentinel_layout {
 	uint64_t regions_offset;
 	uint64_t waits_offset;
 	uint64_t total_bytes;
-	uint64_t reserved[4];
+	uint32_t flags;
+	uint32_t access_count;
+	uint64_t accesses_offset; /* looked at if there are any */
+	uint64_t reserved[2];
 };
 
 #endif

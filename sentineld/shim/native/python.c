@@ -55,10 +55,25 @@ static void wait_for(uint64_t position)
 	PyEval_RestoreThread(state);
 }
 
+/* Pay for the stretches that have ended, if tiers are emulated; at the step's end for all. */
+static void settle(bool all)
+{
+	PyThreadState *state;
+
+	if (!emulation_due(shim.emulation, all))
+		return;
+	state = PyEval_SaveThread();
+	emulation_pay(shim.emulation);
+	PyEval_RestoreThread(state);
+}
+
 static void pass(enum sentinel_boundary kind, uint32_t layer)
 {
-	if (shim.on && is_owner())
-		wait_for(boundary_pass(kind, layer));
+	if (!shim.on || !is_owner())
+		return;
+	settle(false);
+	wait_for(boundary_pass(kind, layer));
+	stretch_begin();
 }
 
 static PyObject *py_forward(PyObject *self, PyObject *layer)
@@ -97,8 +112,10 @@ static PyObject *py_step_end(PyObject *self, PyObject *unused)
 {
 	(void)self;
 	(void)unused;
-	if (shim.on && is_owner())
+	if (shim.on && is_owner()) {
+		settle(true);
 		step_end();
+	}
 	return return_none();
 }
 
@@ -106,8 +123,10 @@ static PyObject *py_step_begin(PyObject *self, PyObject *unused)
 {
 	(void)self;
 	(void)unused;
-	if (shim.on)
+	if (shim.on) {
 		wait_for(step_begin());
+		stretch_begin();
+	}
 	return return_none();
 }
 

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "arena.h"
+#include "emulate.h"
 #include "heap.h"
 #include "protocol.h"
 
@@ -32,6 +33,7 @@ struct shim {
 	struct heap heap;
 	struct arena *arena; /* the live layout's, or NULL */
 	struct arena *older;
+	struct emulation *emulation; /* NULL: tiers are the kernel's */
 
 	/* the control segment */
 	struct sentinel_control *control;
@@ -81,10 +83,12 @@ void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint6
 void ring_put_live(void);
 
 /*
- * boundary.c. boundary_pass returns the position that must be waited for, 0: none.
+ * boundary.c. boundary_pass returns the position that must be waited for, 0: none; once that is
+ * done, stretch_begin.
  */
 uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
 void barrier_wait(uint64_t position);
+void stretch_begin(void);
 /* What is due before the owner's allocation number `cursor`: OUTSIDE, then a cut. */
 void boundary_before_alloc(void);
 void step_end(void);

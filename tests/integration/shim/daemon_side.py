@@ -339,12 +339,15 @@ class Training:
         )
         os.close(said)
         self._losses: list[str] = []
+        self.times_s: list[float] = []
+        """When each loss was read, by time.monotonic()."""
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            self.times_s.append(time.monotonic())
             self._losses.append(line.rstrip())
 
     def wait_losses(self, count: int) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import lzma
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,10 @@ def test_one_node_is_no_second_tier(system: System) -> None:
     write(system.root, "sys/devices/system/node/has_memory", "0\n")
     found = memory.tiers(system)
     assert (found.status, found.code) == (Status.FAIL, "no-second-tier")
+    assert "--tiers emulated:cxl" in found.fix
+    found = memory.tiers(replace(system, tiers={"emulated": "optane"}))
+    assert found.status is Status.OK
+    assert "emulated (preset optane)" in found.cause
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 
 from sentineld.migrate.executor import Mover
 from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, ExpectedStep
+from sentineld.migrate.memory import KernelMemory
 from sentineld.plan.model import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
 from sentineld.tiers import Tier, Tiers
 
@@ -43,6 +44,7 @@ class Run:
             TIERS,
             plan,
             ExpectedStep(np.zeros(0, BIRTH_DTYPE), np.zeros(0, DROP_DTYPE), np.zeros(4, np.int64)),
+            memory=KernelMemory(self.process.pid, TIERS),
             spaces={Space.ARENA: (PAGE, 0), Space.HEAP: (PAGE, 4 * PAGE)},
             publish=self._publish,
             ended=self._end,

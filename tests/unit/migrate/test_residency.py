@@ -10,6 +10,7 @@ import os
 
 import numpy as np
 
+from sentineld.migrate.memory import KernelMemory
 from sentineld.migrate.residency import ABSENT, ResidencyMap, Spaces
 from sentineld.plan.model import Space
 from sentineld.tiers import Tier, Tiers
@@ -61,8 +62,9 @@ def test_refresh_reads_this_processs_own_pages() -> None:
         del held
         memory[3 * PAGE] = 1
         memory[5 * PAGE] = 1
-        assert residency.refresh(os.getpid()) == 2
+        own = KernelMemory(os.getpid(), TIERS)
+        assert residency.refresh(own) == 2
         assert np.flatnonzero(residency.nodes != ABSENT).tolist() == [3, 5]
         memory.madvise(mmap.MADV_DONTNEED, 3 * PAGE, PAGE)
-        assert residency.refresh(os.getpid()) == 1
+        assert residency.refresh(own) == 1
         assert np.flatnonzero(residency.nodes != ABSENT).tolist() == [5]

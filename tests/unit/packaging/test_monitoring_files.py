@@ -54,9 +54,10 @@ def test_an_expression_uses_metrics_that_exist(expression: str) -> None:
 def test_every_metric_is_shown_or_joins() -> None:
     shown = " ".join(expressions())
     hidden = {name for name in LABELS if not re.search(rf"\b{name}\b", shown)}
-    # What names versions, what a plan assumes and what never stalls needs no graph.
+    # What names versions and presets, what a plan assumes and what never stalls needs no graph.
     assert hidden == {
         "sentineld_build_info",
+        "sentineld_emulated_tiers_info",
         "sentineld_migration_bandwidth_bytes_per_second",
         "sentineld_plan_duration_seconds",
         "sentineld_step_boundaries",

@@ -20,8 +20,11 @@ from sentineld.observe.model import (
     RECORD_DTYPE,
     SAMPLE_DTYPE,
 )
-from sentineld.profile.meter import meter_step
+from sentineld.profile.meter import meter_residency, meter_step
+from sentineld.profile.steps import Step
+from sentineld.shim.protocol import Event
 from sentineld.tiers import Tier, Tiers
+from tests.unit.plan.toys import toy_profile
 
 TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "test")
 
@@ -79,3 +82,37 @@ def test_a_step_without_accesses_has_no_share() -> None:
     boundaries, samples = step()
     metered = meter_step(5, boundaries, samples[:0], TIERS, 4096, 0, 0, 0)
     assert (metered.accesses, metered.fast_share, metered.charged_bytes_max) == (0, 0.0, 0)
+
+
+def emulated_step(served: int = 4) -> Step:
+    """The toy's four stretches of 10 ns, each followed by what the shim found, in so many."""
+    rows = [(100, 0, 7, 0, 0, Event.STEP, 0)]
+    for at in range(4):
+        if at:
+            rows.append((100 + 10 * at, 0, 0, at, at, Event.BOUNDARY, 1))
+        if at < served:
+            rows.append((101, 4096 * (5 - at), 4096 * at, 6, at, Event.SERVED, 0))
+            rows.append((101, 1000 * at, 50, 6 - at, at, Event.SERVED_FAST, 0))
+    records = np.array(rows, RECORD_DTYPE)
+    return Step(records, 7, 150, 0, {})
+
+
+def test_emulated_tiers_are_metered_by_what_the_shim_found() -> None:
+    metered = meter_residency(emulated_step(), toy_profile(), 1000, 8192, 1)
+    assert metered is not None
+    assert (metered.step, metered.time_ns) == (7, 50)
+    assert (metered.accesses, metered.fast_accesses) == (24, 18)
+    assert (metered.charged_bytes_max, metered.moved_bytes) == (5 * 4096 + 1000, 8192)
+    assert (metered.unknown_node, metered.unknown_pages, metered.late_moves) == (0, 0, 1)
+    assert (metered.delay_owed_ns, metered.paid_before_ns) == (6000, 50)
+    # The scratch page and the state's four are accessed in one stretch, activation and
+    # gradient (two pages each) in two, the parameter in three.
+    assert metered.page_touches == (0, 5, 4, 2)
+    assert [one.time_ns for one in metered.stretches] == [10, 10, 10, 20]
+    assert [one.layer for one in metered.stretches] == [0, 1, 2, 3]
+    assert metered.stretches[3].resident_bytes == (2 * 4096, 3 * 4096)
+
+
+def test_a_step_that_was_not_looked_at_whole_is_not_metered() -> None:
+    assert meter_residency(emulated_step(served=3), toy_profile(), 0, 0, 0) is None
+    assert meter_residency(emulated_step(served=0), toy_profile(), 0, 0, 0) is None

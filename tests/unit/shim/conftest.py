@@ -18,7 +18,8 @@ COMPILER = os.environ.get("CC", "cc")
 @pytest.fixture(scope="session")
 def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("harness") / "harness.so"
-    sources = [NATIVE / "heap.c", NATIVE / "layout.c", NATIVE / "arena.c", HERE / "harness.c"]
+    parts = ("heap.c", "layout.c", "arena.c", "emulate.c")
+    sources = [*(NATIVE / part for part in parts), HERE / "harness.c"]
     flags = "-std=gnu11 -O1 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
     subprocess.run(
         [COMPILER, *flags, "-I", str(NATIVE), "-o", str(path), *map(str, sources)], check=True
@@ -43,4 +44,26 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library.arena_find.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
     library.test_arena_free.argtypes = (ctypes.c_void_p, ctypes.c_uint32)
     library.arena_delete.argtypes = (ctypes.c_void_p,)
+    library.test_emulation_new.restype = ctypes.c_void_p
+    library.test_emulation_new.argtypes = (
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.POINTER(ctypes.c_char_p),
+    )
+    library.test_emulation_delete.argtypes = (ctypes.c_void_p,)
+    library.test_emulation_fd.argtypes = (ctypes.c_void_p,)
+    library.test_emulation_charge.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.POINTER(ctypes.c_uint32),
+    )
+    for name in ("slot_born", "slot_dropped"):
+        getattr(library, f"emulation_{name}").argtypes = (ctypes.c_void_p, ctypes.c_uint32)
+    for name in ("heap_born", "heap_dropped"):
+        function = getattr(library, f"emulation_{name}")
+        function.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
+    library.emulation_due.restype = ctypes.c_uint64
+    library.emulation_due.argtypes = (ctypes.c_void_p, ctypes.c_bool)
+    library.emulation_pay.argtypes = (ctypes.c_void_p,)
     return library

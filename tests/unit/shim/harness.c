@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The page heap and the arena behind plain calls, for the property tests. */
+/* The page heap, the arena and emulated tiers behind plain calls, for the property tests. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "arena.h"
+#include "emulate.h"
 #include "heap.h"
 
 struct heap *test_heap_new(uint64_t bytes)
@@ -81,4 +82,42 @@ void test_arena_free(struct arena *arena, uint32_t slot)
 {
 	arena_drop(arena, slot);
 	arena_give(arena, slot);
+}
+
+/* Owns the layout that it is made of. */
+struct emulation *test_emulation_new(int fd, struct heap *heap, struct emulation *before,
+				     const char **problem)
+{
+	struct layout *layout = calloc(1, sizeof(*layout));
+	struct emulation *emulation = NULL;
+
+	*problem = layout ? layout_read(layout, fd, (uint64_t)sysconf(_SC_PAGESIZE)) : "no memory";
+	if (!*problem)
+		*problem = emulation_new(&emulation, layout, heap, before);
+	if (*problem)
+		free(layout);
+	return emulation;
+}
+
+void test_emulation_delete(struct emulation *emulation)
+{
+	struct layout *layout = (struct layout *)emulation->layout;
+
+	emulation_delete(emulation);
+	layout_free(layout);
+	free(layout);
+}
+
+int test_emulation_fd(const struct emulation *emulation)
+{
+	return emulation->fd;
+}
+
+/* accesses, fast */
+void test_emulation_charge(struct emulation *emulation, uint32_t stretch, uint32_t *served)
+{
+	struct served found = emulation_charge(emulation, stretch);
+
+	served[0] = found.accesses;
+	served[1] = found.fast;
 }

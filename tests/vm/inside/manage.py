@@ -20,6 +20,7 @@ import numpy as np
 from layout import ARENA_PAGES, HEAP_PAGES, PAGE, make_plan, make_step
 
 from sentineld.migrate.executor import Mover
+from sentineld.migrate.memory import KernelMemory
 from sentineld.observe.kmodule import PageSampler
 from sentineld.plan.model import Space
 from sentineld.tiers import discover
@@ -53,11 +54,13 @@ def main(steps: int, armed: bool) -> None:
         ended.append(why)
         gone.set()
 
+    tiers = discover()
     mover = Mover(
         process.pid,
-        discover(),
+        tiers,
         make_plan(),
         make_step(),
+        memory=KernelMemory(process.pid, tiers),
         spaces=spaces,
         publish=publish,
         position=lambda: int(words[0]),

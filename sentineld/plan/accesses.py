@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step's accesses cost on the slow tier, page by page, for the shim of emulated tiers.
+
+The shim looks up where the pages are at each boundary; the costs are the
+timing model's (sentineld/timing.py), spread evenly over a tensor's pages.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.plan.items import access_pages, tensor_pages
+from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Layout
+from sentineld.profile.model import Profile
+from sentineld.shim.protocol import ACCESS_DTYPE, AccessFlag
+from sentineld.tiers import Tiers
+from sentineld.timing import timing_of
+
+HEAP_BYTES_MAX = 1 << 44
+
+
+def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[np.void]:
+    """ACCESS_DTYPE rows, one for each of the profile's.
+
+    Pages that are dropped at their tensor's death are born anew on their region's
+    tier: in the stretch of its birth a tensor is there, whatever the map says of
+    the one before it. A tensor that the plan leaves to the heap lies elsewhere in
+    every step, and is taken to be where the heap's births go. One that is not in
+    the heap either (it was there before the shim) is fast.
+    """
+    rows, tensors = profile.accesses, profile.tensors[profile.accesses["tensor"]]
+    pages = tensor_pages(profile)[rows["tensor"]]
+    table = np.zeros(len(rows), ACCESS_DTYPE)
+    table["stretch"] = rows["stretch"]
+    table["pages"] = pages
+    table["touched"] = access_pages(profile)
+    extra_ps = 1000.0 * timing_of(tiers).extra_ns(profile)
+    table["slow_ps"] = np.rint(extra_ps / np.maximum(pages, 1))
+
+    slotted = tensors["slot"] >= 0
+    slots = layout.slots[np.where(slotted, tensors["slot"], 0)] if len(layout.slots) else None
+    flags = np.where(slotted, slots["flags"], 0) if slots is not None else np.zeros(len(rows), int)
+    planned = slotted & ((flags & SLOT_PLANNED) != 0)
+    if slots is not None:
+        table["offset"][planned] = slots["offset"][planned]
+    for region in layout.regions:
+        inside = planned & (table["offset"] >= region.offset)
+        inside &= table["offset"] < region.offset + region.bytes
+        table["node"][inside] = _node(tiers, region.tier)
+    table["node"][slotted & ~planned] = _node(tiers, layout.heap_tier)
+
+    heap_offset = tensors["address"].astype(np.int64) - profile.heap_base
+    in_heap = ~slotted & (heap_offset >= 0) & (heap_offset < HEAP_BYTES_MAX)
+    in_heap &= heap_offset % profile.page_bytes == 0
+    table["offset"][in_heap] = heap_offset[in_heap]
+    born = tensors["birth_stretch"] == rows["stretch"]
+    at_birth = (planned & born & ((flags & SLOT_DROP) != 0)) | ~(planned | in_heap)
+    table["flags"] = np.where(in_heap, int(AccessFlag.HEAP), 0)
+    table["flags"] |= np.where(at_birth, int(AccessFlag.AT_BIRTH), 0).astype(np.uint16)
+    return table
+
+
+def _node(tiers: Tiers, tier: int | None) -> int:
+    return tiers.tiers[tier or 0].nodes[0]

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "emulate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAPS_OFFSET 4096
+#define FAST 1 /* what a page on node 0 is in a map */
+#define PAY_NS_MIN 100000
+#define SPIN_NS 80000 /* a sleep ends up to so much later than asked for */
+/* What a late end of a sleep is paid for already. More than that is no sleep's fault: the process
+   was stopped, or another one ran. */
+#define CREDIT_NS_MAX 200000
+
+static uint64_t monotonic_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+static uint8_t entry(int32_t node)
+{
+	return node < 0 || node > 254 ? FAST : (uint8_t)(node + 1);
+}
+
+static uint8_t slot_birth(const struct layout *layout, uint64_t offset)
+{
+	for (uint32_t i = 0; i < layout->header->region_count; i++) {
+		const struct sentinel_region *region = &layout->regions[i];
+
+		if (offset - region->offset < region->bytes)
+			return entry(region->node);
+	}
+	return FAST;
+}
+
+static bool make_segment(struct emulation *emulation, const struct layout *layout, const struct heap *heap)
+{
+	uint64_t arena_pages = layout->header->arena_bytes >> heap->page_shift;
+	uint64_t heap_offset = MAPS_OFFSET + ((arena_pages + 7) & ~7ull);
+	uint64_t bytes = (heap_offset + heap->pages + 4095) & ~4095ull;
+	struct rlimit limit;
+	void *base;
+
+	/* ftruncate beyond it would not fail but raise SIGXFSZ */
+	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur < bytes)
+		return false;
+	emulation->fd = memfd_create("sentinel-residency", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (emulation->fd < 0 || ftruncate(emulation->fd, (off_t)bytes))
+		return false;
+	/* The daemon maps it, too: its size must hold for good. */
+	if (fcntl(emulation->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		return false;
+	base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, emulation->fd, 0);
+	if (base == MAP_FAILED)
+		return false;
+	emulation->segment = base;
+	emulation->bytes = bytes;
+	emulation->arena = (uint8_t *)base + MAPS_OFFSET;
+	emulation->heap = (uint8_t *)base + heap_offset;
+	*emulation->segment = (struct sentinel_residency){
+		.magic = SENTINEL_RESIDENCY_MAGIC,
+		.version = SENTINEL_SHIM_VERSION,
+		.page_bytes = 1u << heap->page_shift,
+		.layout_id = layout->header->layout_id,
+		.arena_offset = MAPS_OFFSET,
+		.arena_pages = arena_pages,
+		.heap_offset = heap_offset,
+		.heap_pages = heap->pages,
+	};
+	return true;
+}
+
+/* Live blocks stay where they were; before the first emulated layout all memory was fast. */
+static void take_over_heap(struct emulation *emulation, const struct heap *heap,
+			   const struct emulation *before)
+{
+	for (uint32_t i = heap->first; i != HEAP_NONE; i = heap->blocks[i].after) {
+		const struct heap_block *block = &heap->blocks[i];
+
+		if (!block->live)
+			continue;
+		if (before)
+			memcpy(emulation->heap + block->page, before->heap + block->page, block->pages);
+		else
+			memset(emulation->heap + block->page, FAST, block->pages);
+	}
+}
+
+const char *emulation_new(struct emulation **out, const struct layout *layout, const struct heap *heap,
+			  const struct emulation *before)
+{
+	const struct sentinel_layout *header = layout->header;
+	struct emulation *emulation = calloc(1, sizeof(*emulation));
+	uint32_t row = 0;
+
+	if (!emulation)
+		return "no memory for the emulated tiers";
+	emulation->fd = -1;
+	emulation->page_shift = heap->page_shift;
+	emulation->layout = layout;
+	emulation->heap_birth = entry(header->heap_node);
+	emulation->slot_birth = calloc((uint64_t)header->slot_count + 1, 1);
+	emulation->first_access = calloc((uint64_t)header->boundary_count + 1, sizeof(uint32_t));
+	if (!emulation->slot_birth || !emulation->first_access || !make_segment(emulation, layout, heap)) {
+		emulation_delete(emulation);
+		return "no memory for the emulated tiers' map, or a limit on the size of files (ulimit -f)";
+	}
+	for (uint32_t slot = 0; slot < header->slot_count; slot++)
+		emulation->slot_birth[slot] = slot_birth(layout, layout->slots[slot].offset);
+	for (uint32_t stretch = 0; stretch <= header->boundary_count; stretch++) {
+		while (row < header->access_count && layout->accesses[row].stretch < stretch)
+			row++;
+		emulation->first_access[stretch] = row;
+	}
+	take_over_heap(emulation, heap, before);
+	if (before) {
+		emulation->owed_ps = before->owed_ps;
+		emulation->paid_ns = before->paid_ns;
+		emulation->segment->owed_ns = before->segment->owed_ns;
+		emulation->segment->paid_ns = before->segment->paid_ns;
+	}
+	*out = emulation;
+	return NULL;
+}
+
+void emulation_delete(struct emulation *emulation)
+{
+	if (emulation->segment)
+		munmap(emulation->segment, emulation->bytes);
+	if (emulation->fd >= 0)
+		close(emulation->fd);
+	free(emulation->slot_birth);
+	free(emulation->first_access);
+	free(emulation);
+}
+
+/* First touches: pages that are there stay where they are. All of them at once: here a birth counts
+   as a touch. */
+static void born(uint8_t *map, uint64_t page, uint64_t pages, uint8_t birth)
+{
+	for (uint64_t i = page; i < page + pages; i++)
+		map[i] = map[i] ? map[i] : birth;
+}
+
+static uint64_t slot_pages(const struct emulation *emulation, uint32_t slot)
+{
+	uint64_t page_bytes = 1ull << emulation->page_shift;
+
+	return (emulation->layout->slots[slot].bytes + page_bytes - 1) >> emulation->page_shift;
+}
+
+void emulation_slot_born(struct emulation *emulation, uint32_t slot)
+{
+	if (emulation && emulation->layout)
+		born(emulation->arena, emulation->layout->slots[slot].offset >> emulation->page_shift,
+		     slot_pages(emulation, slot), emulation->slot_birth[slot]);
+}
+
+void emulation_slot_dropped(struct emulation *emulation, uint32_t slot)
+{
+	if (emulation && emulation->layout && (emulation->layout->slots[slot].flags & SENTINEL_SLOT_DROP))
+		memset(emulation->arena + (emulation->layout->slots[slot].offset >> emulation->page_shift), 0,
+		       slot_pages(emulation, slot));
+}
+
+void emulation_heap_born(struct emulation *emulation, uint64_t page, uint64_t pages)
+{
+	if (emulation)
+		born(emulation->heap, page, pages, emulation->heap_birth);
+}
+
+void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t pages)
+{
+	if (emulation)
+		memset(emulation->heap + page, 0, pages);
+}
+
+static uint64_t slow_pages(const struct emulation *emulation, const struct sentinel_access *access)
+{
+	bool heap = access->flags & SENTINEL_ACCESS_HEAP, slow_birth = access->node != 0;
+	uint64_t whole = heap ? emulation->segment->heap_pages : emulation->segment->arena_pages;
+	const uint8_t *map = heap ? emulation->heap : emulation->arena;
+	uint64_t page = access->offset >> emulation->page_shift, slow = 0;
+
+	if (access->flags & SENTINEL_ACCESS_AT_BIRTH)
+		return slow_birth ? access->pages : 0;
+	if (page > whole || access->pages > whole - page)
+		return 0;
+	map += page;
+	for (uint32_t i = 0; i < access->pages; i++)
+		slow += map[i] > FAST;
+	if (slow_birth)
+		for (uint32_t i = 0; i < access->pages; i++)
+			slow += !map[i];
+	return slow;
+}
+
+struct served emulation_charge(struct emulation *emulation, uint32_t stretch)
+{
+	uint64_t before_ns = emulation->owed_ps / 1000;
+	struct served served = {0};
+
+	if (!emulation->layout || stretch >= emulation->layout->header->boundary_count)
+		return served;
+	for (uint32_t i = emulation->first_access[stretch]; i < emulation->first_access[stretch + 1]; i++) {
+		const struct sentinel_access *access = &emulation->layout->accesses[i];
+		uint64_t slow = slow_pages(emulation, access);
+
+		emulation->owed_ps += slow * access->slow_ps;
+		served.accesses += access->touched;
+		if (access->pages)
+			served.fast += (uint32_t)((access->pages - slow) * access->touched / access->pages);
+	}
+	served.owed_ns = emulation->owed_ps / 1000 - before_ns;
+	__atomic_store_n(&emulation->segment->owed_ns, emulation->owed_ps / 1000, __ATOMIC_RELEASE);
+	return served;
+}
+
+static void count(const uint8_t *map, uint64_t pages, uint64_t *fast, uint64_t *slow)
+{
+	for (uint64_t i = 0; i < pages; i++) {
+		*fast += map[i] == FAST;
+		*slow += map[i] > FAST;
+	}
+}
+
+void emulation_resident(const struct emulation *emulation, uint64_t heap_pages, uint64_t *fast_bytes,
+			uint64_t *slow_bytes)
+{
+	uint64_t fast = 0, slow = 0;
+
+	count(emulation->arena, emulation->segment->arena_pages, &fast, &slow);
+	count(emulation->heap, heap_pages, &fast, &slow);
+	*fast_bytes = fast << emulation->page_shift;
+	*slow_bytes = slow << emulation->page_shift;
+}
+
+uint64_t emulation_due(const struct emulation *emulation, bool all)
+{
+	int64_t debt;
+
+	if (!emulation)
+		return 0;
+	debt = (int64_t)(emulation->owed_ps / 1000) - emulation->paid_ns;
+	return debt > 0 && (all || debt >= PAY_NS_MIN) ? (uint64_t)debt : 0;
+}
+
+void emulation_pay(struct emulation *emulation)
+{
+	uint64_t debt = emulation_due(emulation, true), deadline = monotonic_ns() + debt, over;
+
+	if (!debt)
+		return;
+	if (debt > SPIN_NS) {
+		uint64_t until = deadline - SPIN_NS;
+		struct timespec end = {
+			.tv_sec = (time_t)(until / 1000000000ull),
+			.tv_nsec = (long)(until % 1000000000ull),
+		};
+
+		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
+			;
+	}
+	while (monotonic_ns() < deadline)
+		;
+	over = monotonic_ns() - deadline;
+	emulation->paid_ns += (int64_t)(debt + (over < CREDIT_NS_MAX ? over : CREDIT_NS_MAX));
+	__atomic_store_n(&emulation->segment->paid_ns, (uint64_t)emulation->paid_ns, __ATOMIC_RELEASE);
+}

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Emulated tiers: the real daemon as any user starts it, real trainings under the real shim.
+
+Everything but the pages' places is real here: sessions, plans, the mover's
+pace, the time that slow pages cost. The module's word is tests/vm's.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sentineld.errors import EXIT_STATUS
+from sentineld.presets import preset_tiers
+from sentineld.profile.trace import profile_of
+from sentineld.profile.trace_file import load_trace
+from sentineld.timing import timing_of
+from tests.integration.shim.daemon_side import Training
+from tests.integration.test_daemon import Daemon, refused
+
+pytest.importorskip("torch")
+
+TIERS = ("--tiers", "emulated:cxl")
+PATIENCE_S = 180
+
+
+class Life:
+    """A training, and the daemons that follow each other beside it."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self.daemon = Daemon(folder, *TIERS)
+        self.training = Training(*arguments, socket_path=folder / "shim.sock", stop=folder / "stop")
+        self.pid = self.training.process.pid
+        wait(lambda: self.session() is not None)
+
+    def session(self) -> dict[str, Any] | None:
+        done = self.daemon.ctl("status", "--json")
+        sessions = json.loads(done.stdout)["sessions"] if done.returncode == 0 else []
+        return next((one for one in sessions if one["pid"] == self.pid), None)
+
+    def now(self) -> dict[str, Any]:
+        found = self.session()
+        assert found is not None
+        return found
+
+    def manage(self, policy: str) -> dict[str, Any]:
+        """Attach, and wait until it is managed."""
+        done = self.daemon.ctl("attach", str(self.pid), "--fast", "20%", "--policy", policy)
+        assert done.returncode == 0, done.stderr
+        wait(lambda: self.now()["state"] in ("managed", "registered"))
+        found = self.now()
+        assert found["state"] == "managed", found["reason"]
+        return found
+
+    def meter(self, steps: int) -> list[dict[str, Any]]:
+        done = self.daemon.ctl("meter", str(self.pid), "--steps", str(steps), "--json")
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["emulated"] == "cxl"
+        metered: list[dict[str, Any]] = answer["steps"]
+        assert len(metered) == steps
+        return metered
+
+    def kill(self) -> None:
+        self.daemon.process.kill()
+        self.daemon.process.wait(timeout=PATIENCE_S)
+        assert self.daemon.process.stderr is not None
+        self.daemon.process.stderr.close()
+
+    def check_losses(self) -> None:
+        losses = self.training.finish()
+        assert len(losses) > 5
+        assert losses == self.training.plain_losses(len(losses))
+
+    def close(self) -> None:
+        self.training.process.kill()
+        self.training.process.wait(timeout=PATIENCE_S)
+        if self.daemon.process.poll() is None:
+            self.daemon.stop()
+
+
+def wait(done: Callable[[], Any]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < deadline_s, "waited in vain"
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Life]:
+    begun = Life(tmp_path, "transformer")
+    yield begun
+    begun.close()
+
+
+def within_budget(step: dict[str, Any], session: dict[str, Any]) -> bool:
+    return bool(step["charged_bytes_max"] <= session["budget_bytes"])
+
+
+def test_a_managed_training_keeps_its_budget_and_outlives_its_daemon(life: Life) -> None:
+    status = json.loads(life.daemon.ctl("status", "--json").stdout)
+    assert status["emulated"] == "cxl"
+    assert "emulated (preset cxl)" in life.daemon.ctl("status").stdout
+    session = life.manage("sentinel")
+    assert 0 < session["budget_bytes"] < session["peak_bytes"]
+    for step in life.meter(4):
+        assert step["moved_bytes"] > 0
+        assert within_budget(step, session)
+        assert 0 < step["fast_accesses"] < step["accesses"]
+        assert step["accesses"] == sum(one["accesses"] for one in step["stretches"])
+        assert step["delay_owed_ns"] > 0
+    assert life.now()["diverged_steps"] == 0
+    assert "emulated tiers (preset cxl)" in life.daemon.ctl("meter", str(life.pid)).stdout
+
+    layout = life.now()["layout_id"]
+    life.kill()
+    life.daemon = Daemon(life.folder, *TIERS)
+    wait(lambda: life.session() is not None and life.now()["state"] == "managed")
+    resumed = life.now()
+    assert resumed["reason"] == "resumed after the daemon's restart"
+    assert resumed["layout_id"] == layout
+    # Pages stay where they were, and births went on without anybody who demoted.
+    wait(lambda: within_budget(life.meter(1)[0], resumed))
+    for step in life.meter(4):
+        assert step["moved_bytes"] > 0
+        assert within_budget(step, resumed)
+    life.check_losses()
+
+
+def test_slow_pages_cost_what_the_model_says(life: Life, tmp_path: Path) -> None:
+    life.manage("slow-only")
+    steps = life.meter(12)
+    file = tmp_path / "it.npz"
+    done = life.daemon.ctl("record", str(life.pid), "-o", str(file), "--steps", "1")
+    assert done.returncode == 0, done.stderr
+    trace = load_trace(file)
+    assert any("emulated (preset cxl)" in note for note in trace.facts["notes"])
+    profile = profile_of(trace)
+    model_ns = float(timing_of(preset_tiers("cxl", 1)).extra_ns(profile).sum())
+    assert model_ns > 0
+    for step in steps:
+        assert step["fast_accesses"] == 0
+        assert step["delay_owed_ns"] == pytest.approx(model_ns, rel=0.001)
+    # What is waited for, from step to step: all of it is paid when a step ends.
+    owed_ns = sum(step["delay_owed_ns"] for step in steps[:-1])
+    paid_ns = steps[-1]["paid_before_ns"] - steps[0]["paid_before_ns"]
+    print(f"owed {owed_ns / 1e6:.3f} ms, paid {paid_ns / 1e6:.3f} ms, model {model_ns / 1e6:.3f}")
+    assert [step["step"] for step in steps] == list(
+        range(steps[0]["step"], steps[0]["step"] + len(steps))
+    )
+    assert paid_ns == pytest.approx(owed_ns, rel=0.005)
+    life.check_losses()
+
+
+@pytest.mark.parametrize("tiers", ["cxl", "emulated:", "emulated:cxxl"])
+def test_a_preset_that_there_is_not_is_refused(tiers: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sentineld.daemon", "--check", "--tiers", tiers],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    code = "bad-config" if tiers == "emulated:cxxl" else "usage"
+    assert done.returncode == EXIT_STATUS[code]
+    assert "cxl" in refused(done, code)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory on emulated tiers against a model: a page is where it was moved to, or nowhere."""
+
+from __future__ import annotations
+
+import errno
+import time
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.migrate.emulated import EmulatedMemory
+from sentineld.migrate.pace import TokenBucket
+from sentineld.plan.model import Space
+from sentineld.tiers import Tier, Tiers
+
+PAGE = 4096
+PAGES = 12
+STARTS = {Space.ARENA: 1 << 30, Space.HEAP: 1 << 31}
+SPACES = {space: (start, PAGES * PAGE) for space, start in STARTS.items()}
+TIERS = Tiers((Tier((0,), 7 * PAGE), Tier((1,), 9 * PAGE)), 1e9, "emulated:test")
+
+
+def memory(
+    bytes_per_s: float = 1e15,
+) -> tuple[EmulatedMemory, dict[Space, np.ndarray[tuple[int], np.dtype[np.uint8]]]]:
+    maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
+    return EmulatedMemory(maps, SPACES, TIERS, TokenBucket(bytes_per_s)), maps
+
+
+def addresses(pages: list[tuple[Space, int]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    return np.array([STARTS[space] + page * PAGE for space, page in pages], np.uint64)
+
+
+PLACES = st.tuples(st.sampled_from(list(STARTS)), st.integers(0, PAGES - 1))
+TURNS = st.lists(
+    st.tuples(
+        st.sampled_from(["born", "dropped", "moved"]),
+        st.integers(0, 1),
+        st.lists(PLACES, unique=True, max_size=2 * PAGES),
+    ),
+    max_size=20,
+)
+
+
+@given(TURNS)
+def test_pages_are_where_they_were_born_or_moved_to(
+    turns: list[tuple[str, int, list[tuple[Space, int]]]],
+) -> None:
+    pages, maps = memory()
+    model: dict[tuple[Space, int], int] = {}
+    for what, node, places in turns:
+        if what == "moved":
+            result = pages.move_pages(addresses(places), node)
+            model |= dict.fromkeys(model.keys() & set(places), node)
+            assert result.error == 0
+            expected = [model.get(place, -errno.ENOENT) for place in places]
+            assert result.status.tolist() == expected
+        for space, page in places:
+            # As the process does it.
+            if what == "born" and (space, page) not in model:
+                maps[space][page] = 1 + node
+                model[space, page] = node
+            elif what == "dropped":
+                maps[space][page] = 0
+                model.pop((space, page), None)
+    everywhere = [(space, page) for space in STARTS for page in range(PAGES)]
+    status = pages.query_pages(addresses(everywhere)).tolist()
+    assert status == [model.get(place, -errno.ENOENT) for place in everywhere]
+
+
+def test_what_the_process_writes_is_no_node_unless_it_is_one() -> None:
+    pages, maps = memory()
+    maps[Space.HEAP][:4] = [1, 2, 3, 255]
+    wanted = addresses([(Space.HEAP, page) for page in range(4)])
+    absent = -errno.ENOENT
+    assert pages.query_pages(wanted).tolist() == [0, 1, absent, absent]
+    assert pages.move_pages(wanted, 0).status.tolist() == [0, 0, absent, absent]
+    assert maps[Space.HEAP][:4].tolist() == [1, 1, 3, 255]
+
+
+def test_pages_outside_are_absent() -> None:
+    pages, _ = memory()
+    outside = np.array([0, STARTS[Space.ARENA] - PAGE, STARTS[Space.HEAP] + PAGES * PAGE])
+    assert set(pages.query_pages(outside.astype(np.uint64)).tolist()) == {-errno.ENOENT}
+    assert len(pages.move_pages(np.zeros(0, np.uint64), 1).status) == 0
+
+
+def test_only_what_moves_takes_time_and_no_less_than_it_should() -> None:
+    pages, maps = memory(bytes_per_s=PAGE * 200)  # 5 ms a page
+    maps[Space.ARENA][:] = 1
+    maps[Space.ARENA][:8] = 2
+    everywhere = addresses([(Space.ARENA, page) for page in range(PAGES)])
+    begin_ns = time.monotonic_ns()
+    assert set(pages.move_pages(everywhere, 1).status.tolist()) == {1}
+    assert time.monotonic_ns() - begin_ns >= 4 * 5_000_000  # a sleep never ends early
+    assert pages.best_node(0) == (0, 7 * PAGE)
+    assert pages.best_node(1) == (1, 9 * PAGE)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the shim of emulated tiers is told of a step's accesses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sentineld.plan.accesses import access_table
+from sentineld.plan.layout_wire import pack_layout, unpack_layout
+from sentineld.plan.model import SLOT_PLANNED
+from sentineld.shim.protocol import AccessFlag
+from sentineld.timing import timing_of
+from tests.unit.plan.toys import LARGE, PAGE, large_profile, toy_plan, toy_profile, two_tiers
+
+HEAP, AT_BIRTH = int(AccessFlag.HEAP), int(AccessFlag.AT_BIRTH)
+
+
+def test_each_access_of_the_toy() -> None:
+    table = access_table(toy_profile(), toy_plan().layout, two_tiers())
+    told = table[["stretch", "offset", "pages", "touched", "flags", "node"]].tolist()
+    assert told == [
+        (0, PAGE, 2, 2, AT_BIRTH, 0),  # the activation, on dropped pages
+        (0, 0, 1, 1, 0, 0),  # scratch, in the pool
+        (1, 4 * PAGE, 2, 2, HEAP, 0),
+        (2, PAGE, 2, 2, 0, 0),
+        (2, 3 * PAGE, 2, 2, 0, 1),  # the gradient: kept pages, born slow
+        (2, 4 * PAGE, 2, 2, HEAP, 0),
+        (3, 3 * PAGE, 2, 2, 0, 1),
+        (3, 0, 4, 4, HEAP, 0),
+        (3, 4 * PAGE, 2, 2, HEAP, 0),
+    ]
+    assert not table["slow_ps"].any()  # small tensors: cached
+
+
+def test_costs_are_the_timing_models() -> None:
+    profile, tiers = large_profile(), two_tiers()
+    layout = toy_plan().layout
+    slots = layout.slots.copy()
+    slots["offset"] *= LARGE
+    table = access_table(profile, replace(layout, slots=slots, regions=()), tiers)
+    extra_ns = timing_of(tiers).extra_ns(profile)
+    assert extra_ns.sum() > 0
+    charged_ns = table["slow_ps"].astype(float) * table["pages"] / 1000
+    assert charged_ns == pytest.approx(extra_ns, rel=1e-5)
+
+
+def test_what_no_slot_places_is_where_the_heaps_births_go() -> None:
+    layout = toy_plan().layout
+    slots = layout.slots.copy()
+    slots["flags"][0] &= ~np.uint32(SLOT_PLANNED)
+    table = access_table(toy_profile(), replace(layout, slots=slots), two_tiers())
+    activation = table[[0, 3]]
+    assert activation["flags"].tolist() == [AT_BIRTH, AT_BIRTH]
+    assert activation["node"].tolist() == [1, 1]
+
+
+def test_persistent_tensors_outside_the_heap_are_fast() -> None:
+    profile = replace(toy_profile(), heap_base=toy_profile().heap_base + 4 * PAGE)
+    table = access_table(profile, toy_plan().layout, two_tiers())
+    assert table["flags"][7] == AT_BIRTH  # the state, below the heap now
+    assert table["node"][7] == 0
+    assert (table["flags"][8], table["offset"][8]) == (HEAP, 0)
+
+
+def test_they_come_back_from_the_wire() -> None:
+    layout = toy_plan().layout
+    table = access_table(toy_profile(), layout, two_tiers())
+    found = unpack_layout(pack_layout(layout, 1, two_tiers(), 4, table))
+    assert found.accesses is not None
+    assert found.accesses.tolist() == table.tolist()
+    assert unpack_layout(pack_layout(layout, 1, two_tiers(), 4)).accesses is None
+    nothing = unpack_layout(pack_layout(layout, 1, two_tiers(), 4, table[:0])).accesses
+    assert nothing is not None
+    assert len(nothing) == 0

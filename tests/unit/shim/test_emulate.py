@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Emulated tiers in the process: births, drops, and what a stretch owes, against a model."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.observe.residency import ResidencySegment
+from sentineld.plan.layout_wire import pack_layout
+from sentineld.plan.model import Layout, Region, Space
+from sentineld.shim.protocol import ACCESS_DTYPE, SLOT_DTYPE, AccessFlag, SlotFlag
+from tests.unit.plan.toys import two_tiers
+from tests.unit.shim.test_heap import PAGE
+
+ARENA_PAGES = 24
+HEAP_PAGES = 32
+STRETCHES = 3
+
+SLOTS = np.array(
+    [
+        (4 * PAGE, 0, SlotFlag.PLANNED | SlotFlag.DROP, 0),
+        (4 * PAGE, 16 * PAGE, SlotFlag.PLANNED | SlotFlag.DROP, 0),
+        (3 * PAGE + 1, 2 * PAGE, SlotFlag.PLANNED, 0),
+        (PAGE, 0, 0, 0),
+    ],
+    SLOT_DTYPE,
+)
+LAYOUT = Layout(
+    slots=SLOTS,
+    cuts=np.zeros(0, np.uint32),
+    regions=(
+        Region(0, 16 * PAGE, 0, "fast"),
+        Region(16 * PAGE, 4 * PAGE, 1, "slow"),
+        Region(20 * PAGE, 4 * PAGE, None, "first touch"),
+    ),
+    waits=np.full(STRETCHES, -1, np.int32),
+    arena_bytes=ARENA_PAGES * PAGE,
+    heap_tier=1,
+)
+
+Rows = np.ndarray[tuple[int], np.dtype[np.void]]
+
+
+class Emulation:
+    """Of LAYOUT and these accesses, over a heap with a live block of three pages."""
+
+    def __init__(
+        self, harness: ctypes.CDLL, accesses: Rows, before: Emulation | None = None
+    ) -> None:
+        self.harness = harness
+        if before is None:
+            self.heap = harness.test_heap_new(HEAP_PAGES * PAGE)
+            assert harness.test_heap_take(self.heap, 3 * PAGE)
+        else:
+            self.heap = before.heap
+        fd = os.memfd_create("layout")
+        os.write(fd, pack_layout(LAYOUT, 5, two_tiers(), STRETCHES, accesses))
+        problem = ctypes.c_char_p()
+        self.it = harness.test_emulation_new(
+            fd, self.heap, before.it if before else None, ctypes.byref(problem)
+        )
+        os.close(fd)
+        assert not problem.value, problem.value
+        self.segment = ResidencySegment(harness.test_emulation_fd(self.it))
+        self.arena = self.segment.maps[Space.ARENA]
+        self.heap_map = self.segment.maps[Space.HEAP]
+
+    def charge(self, stretch: int) -> tuple[int, int, int]:
+        """Accesses, those of them that are fast, ns owed more than before."""
+        owed_ns = self.segment.owed_ns
+        served = (ctypes.c_uint32 * 2)()
+        self.harness.test_emulation_charge(self.it, stretch, served)
+        return served[0], served[1], self.segment.owed_ns - owed_ns
+
+    def close(self) -> None:
+        self.harness.test_emulation_delete(self.it)
+        self.harness.test_heap_delete(self.heap)
+
+
+def no_accesses() -> Rows:
+    return np.zeros(0, ACCESS_DTYPE)
+
+
+@pytest.fixture
+def emulation(harness: ctypes.CDLL) -> Iterator[Emulation]:
+    made = Emulation(harness, no_accesses())
+    yield made
+    made.close()
+
+
+def test_births_go_to_their_regions_tier_and_drops_empty(emulation: Emulation) -> None:
+    harness, it, arena = emulation.harness, emulation.it, emulation.arena
+    for slot in (0, 1, 2):
+        harness.emulation_slot_born(it, slot)
+    assert arena[:6].tolist() == [1] * 6
+    assert arena[16:20].tolist() == [2] * 4
+    arena[3:5] = 2  # moved
+    harness.emulation_slot_dropped(it, 0)
+    assert arena[:6].tolist() == [0, 0, 0, 0, 2, 1]
+    harness.emulation_slot_dropped(it, 2)  # its pages are kept
+    assert arena[4:6].tolist() == [2, 1]
+    harness.emulation_slot_born(it, 2)  # what is there stays where it is
+    assert arena[:6].tolist() == [0, 0, 1, 1, 2, 1]
+
+
+def test_the_heap_was_fast_and_its_births_go_where_the_plan_says(emulation: Emulation) -> None:
+    heap = emulation.heap_map
+    assert heap[:4].tolist() == [1, 1, 1, 0]
+    emulation.harness.emulation_heap_born(emulation.it, 2, 4)
+    assert heap[:7].tolist() == [1, 1, 1, 2, 2, 2, 0]
+    emulation.harness.emulation_heap_dropped(emulation.it, 1, 3)
+    assert heap[:7].tolist() == [1, 0, 0, 0, 2, 2, 0]
+
+
+def test_the_next_layout_finds_live_blocks_where_they_were(harness: ctypes.CDLL) -> None:
+    row = np.zeros(1, ACCESS_DTYPE)
+    row["slow_ps"], row["pages"], row["flags"], row["node"] = 1_000_000, 3, AccessFlag.AT_BIRTH, 1
+    first = Emulation(harness, row)
+    first.heap_map[:6] = [1, 2, 2, 2, 2, 2]  # beyond the live block nobody lives
+    assert first.charge(0) == (0, 0, 3000)
+    second = Emulation(harness, no_accesses(), first)
+    assert second.heap_map[:6].tolist() == [1, 2, 2, 0, 0, 0]
+    assert second.segment.owed_ns == 3000
+    harness.test_emulation_delete(first.it)
+    assert harness.emulation_due(second.it, True) == 3000
+    second.close()
+
+
+ACCESS = st.tuples(
+    st.integers(0, STRETCHES - 1),
+    st.booleans(),  # in the heap
+    st.booleans(),  # at birth
+    st.integers(0, HEAP_PAGES + 2),
+    st.integers(0, 8),
+    st.integers(0, 8),
+    st.integers(0, 10_000_000),
+    st.integers(0, 1),
+)
+
+
+@given(
+    st.lists(ACCESS, max_size=20),
+    st.lists(st.integers(0, 2), min_size=ARENA_PAGES, max_size=ARENA_PAGES),
+    st.lists(st.integers(0, 2), min_size=HEAP_PAGES, max_size=HEAP_PAGES),
+)
+def test_a_stretch_owes_for_its_slow_pages(
+    harness: ctypes.CDLL,
+    listed: list[tuple[int, bool, bool, int, int, int, int, int]],
+    arena: list[int],
+    heap: list[int],
+) -> None:
+    rows = np.zeros(len(listed), ACCESS_DTYPE)
+    expected = [[0, 0, 0] for _ in range(STRETCHES)]
+    for at, access in enumerate(sorted(listed, key=lambda one: one[0])):
+        stretch, in_heap, at_birth, page, pages, touched, slow_ps, node = access
+        flags = AccessFlag.HEAP * in_heap | AccessFlag.AT_BIRTH * at_birth
+        rows[at] = (page * PAGE, slow_ps, pages, touched, stretch, flags, node)
+        places = heap if in_heap else arena
+        if at_birth:
+            slow = pages * node
+        elif page + pages <= len(places):
+            slow = sum(here - 1 if here else node for here in places[page : page + pages])
+        else:
+            slow = 0  # outside of the map
+        expected[stretch][0] += touched
+        expected[stretch][1] += (pages - slow) * touched // pages if pages else 0
+        expected[stretch][2] += slow * slow_ps
+    emulation = Emulation(harness, rows)
+    emulation.arena[:] = arena
+    emulation.heap_map[:] = heap
+    total_ps = 0
+    for stretch, (accesses, fast, owed_ps) in enumerate(expected):
+        total_ps += owed_ps
+        assert emulation.charge(stretch)[:2] == (accesses, fast)
+        assert emulation.segment.owed_ns == total_ps // 1000
+    assert emulation.charge(STRETCHES) == (0, 0, 0)  # no such stretch
+    emulation.close()
+
+
+def test_small_debts_wait_and_all_are_paid_in_the_end(harness: ctypes.CDLL) -> None:
+    row = np.zeros(2, ACCESS_DTYPE)
+    row["pages"], row["flags"], row["node"] = 1, AccessFlag.AT_BIRTH, 1
+    row["slow_ps"] = [60_000_000, 3_000_000_000]  # 60 us, 3 ms
+    row["stretch"] = [0, 1]
+    emulation = Emulation(harness, row)
+    emulation.charge(0)
+    assert harness.emulation_due(emulation.it, False) == 0
+    assert harness.emulation_due(emulation.it, True) == 60_000
+    emulation.charge(1)
+    assert harness.emulation_due(emulation.it, False) == 3_060_000
+    harness.emulation_pay(emulation.it)
+    # Paid by the clock: no less than owed, and of what came beyond, no more than a sleep may err.
+    assert 3_060_000 <= emulation.segment.paid_ns <= 3_260_000
+    assert harness.emulation_due(emulation.it, True) == 0
+    emulation.close()
+
+
+def test_accesses_that_can_t_be_are_refused(harness: ctypes.CDLL) -> None:
+    good = np.zeros(2, ACCESS_DTYPE)
+    good["stretch"] = [0, 2]
+    heap = harness.test_heap_new(HEAP_PAGES * PAGE)
+    for field, value in (
+        ("stretch", [1, 0]),
+        ("stretch", [0, STRETCHES]),
+        ("offset", [1, 0]),
+        ("offset", [1 << 50, 0]),
+        ("slow_ps", [1 << 60, 0]),
+        ("node", [-1, 0]),
+        ("node", [0, 2000]),
+    ):
+        bad = good.copy()
+        bad[field] = value
+        fd = os.memfd_create("layout")
+        os.write(fd, pack_layout(replace(LAYOUT), 5, two_tiers(), STRETCHES, bad))
+        problem = ctypes.c_char_p()
+        assert not harness.test_emulation_new(fd, heap, None, ctypes.byref(problem))
+        assert b"access" in (problem.value or b"")
+        os.close(fd)
+    harness.test_heap_delete(heap)
