@@ -6,17 +6,14 @@ As with the control segment, the process may write anything into it at any time.
 
 from __future__ import annotations
 
-import fcntl
-import mmap
-import os
-
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
+from sentineld.observe.segment import map_segment, mismatch
 from sentineld.plan.model import Space
 from sentineld.shim import protocol
 
+NAME = "residency"
 SEGMENT_BYTES_MAX = 1 << 32
 
 
@@ -25,25 +22,23 @@ class ResidencySegment:
 
     def __init__(self, fd: int) -> None:
         """Map and check the segment; the caller keeps the descriptor. Raises SentinelError."""
-        size = os.fstat(fd).st_size
-        if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-            raise _mismatch("it is not sealed against shrinking")
-        if not protocol.RESIDENCY_DTYPE.itemsize <= size <= SEGMENT_BYTES_MAX:
-            raise _mismatch(f"it has {size} bytes")
-        mapped = mmap.mmap(fd, size)
+        mapped = map_segment(fd, NAME, protocol.RESIDENCY_DTYPE.itemsize, SEGMENT_BYTES_MAX)
+        size = len(mapped)
         self._header = np.frombuffer(mapped, protocol.RESIDENCY_DTYPE, 1)
         fixed = self._header[0].copy()
         if fixed["magic"] != protocol.RESIDENCY_MAGIC or fixed["version"] != protocol.SHIM_VERSION:
-            raise _mismatch(f"it says version {int(fixed['version'])}, not {protocol.SHIM_VERSION}")
+            raise mismatch(
+                NAME, f"it says version {int(fixed['version'])}, not {protocol.SHIM_VERSION}"
+            )
         self.layout_id = int(fixed["layout_id"])
         self.page_bytes = int(fixed["page_bytes"])
         if self.page_bytes < 4096 or self.page_bytes & (self.page_bytes - 1):
-            raise _mismatch(f"its pages have {self.page_bytes} bytes")
+            raise mismatch(NAME, f"its pages have {self.page_bytes} bytes")
         self.maps: dict[Space, npt.NDArray[np.uint8]] = {}
         for space, name in ((Space.ARENA, "arena"), (Space.HEAP, "heap")):
             offset, pages = int(fixed[f"{name}_offset"]), int(fixed[f"{name}_pages"])
             if offset > size or pages > size - offset:
-                raise _mismatch(f"its map of the {name} lies outside")
+                raise mismatch(NAME, f"its map of the {name} lies outside")
             self.maps[space] = np.frombuffer(mapped, np.uint8, pages, offset)
 
     @property
@@ -55,11 +50,3 @@ class ResidencySegment:
     def paid_ns(self) -> int:
         """What the process has waited for it."""
         return int(self._header["paid_ns"][0])
-
-
-def _mismatch(what: str) -> SentinelError:
-    return SentinelError(
-        "protocol-mismatch",
-        f"the process's residency segment can't be used: {what}",
-        "run the training with the shim that came with this daemon",
-    )

@@ -2,24 +2,21 @@
 """The daemon's view of a shim's control segment: its words and its ring.
 
 The segment belongs to the traced process, which may write anything at any
-time: every word is read once, bounded, and used as a copy. A segment that
-could shrink under the mapping (and so kill the daemon with SIGBUS) is refused.
+time: every word is read once, bounded, and used as a copy.
 """
 
 from __future__ import annotations
 
-import fcntl
-import mmap
-import os
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
 from sentineld.observe.model import RECORD_DTYPE
+from sentineld.observe.segment import map_segment, mismatch
 from sentineld.shim import protocol
 
+NAME = "control"
 SEGMENT_BYTES_MAX = 1 << 30
 
 
@@ -49,17 +46,15 @@ class ControlSegment:
 
     def __init__(self, fd: int) -> None:
         """Map and check the segment; the caller keeps the descriptor. Raises SentinelError."""
-        try:
-            self._map = _mapped(fd)
-        except OSError as error:
-            # Not a memfd, or sealed against writing, or open for reading only.
-            raise _mismatch(f"{error.strerror}") from None
+        self._map = map_segment(fd, NAME, 8192, SEGMENT_BYTES_MAX)
         self._header = np.frombuffer(self._map, protocol.CONTROL_DTYPE, 1)
         fixed = self._header[0].copy()
         if fixed["magic"] != protocol.CONTROL_MAGIC:
-            raise _mismatch("it is none")
+            raise mismatch(NAME, "it is none")
         if fixed["version"] != protocol.SHIM_VERSION:
-            raise _mismatch(f"it says version {int(fixed['version'])}, not {protocol.SHIM_VERSION}")
+            raise mismatch(
+                NAME, f"it says version {int(fixed['version'])}, not {protocol.SHIM_VERSION}"
+            )
         offset, records = int(fixed["ring_offset"]), int(fixed["ring_records"])
         whole = offset + records * RECORD_DTYPE.itemsize
         if (
@@ -69,7 +64,7 @@ class ControlSegment:
             or offset % 64
             or whole > len(self._map)
         ):
-            raise _mismatch("its ring lies outside")
+            raise mismatch(NAME, "its ring lies outside")
         self.heap_base = int(fixed["heap_base"])
         self.heap_bytes = int(fixed["heap_bytes"])
         self._words = self._header[list(ShimWords.__dataclass_fields__)]
@@ -129,21 +124,3 @@ class ControlSegment:
 
     def _publish_tail(self) -> None:
         self._header["ring_tail"] = self._tail
-
-
-def _mapped(fd: int) -> mmap.mmap:
-    """The segment, mapped for reading and writing. Raises SentinelError, OSError."""
-    size = os.fstat(fd).st_size
-    if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-        raise _mismatch("it is not sealed against shrinking")
-    if not 8192 <= size <= SEGMENT_BYTES_MAX:
-        raise _mismatch(f"it has {size} bytes")
-    return mmap.mmap(fd, size)
-
-
-def _mismatch(what: str) -> SentinelError:
-    return SentinelError(
-        "protocol-mismatch",
-        f"the process's control segment can't be used: {what}",
-        "run the training with the shim that came with this daemon",
-    )
