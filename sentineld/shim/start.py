@@ -70,7 +70,7 @@ class Start:
         try:
             require_interposed(native, torch)
             native.enable(True)
-            _hook(native, client, str(torch.__version__))
+            hook(native, client, str(torch.__version__))
         except ShimUnavailableError as reason:
             self._unmanaged(str(reason))
         except Exception as error:
@@ -86,7 +86,8 @@ class Start:
         say(f"running unmanaged: {reason}")
 
 
-def _hook(native: Native, client: Client, torch_version: str) -> None:
+def hook(native: Native, client: Client, torch_version: str) -> Shim:
+    """Put the shim to work in a torch that is imported; the C object serves its tensors."""
     # All of them import torch.
     from sentineld.shim.hooks import Hooks, Layers
     from sentineld.shim.names import Names
@@ -96,3 +97,4 @@ def _hook(native: Native, client: Client, torch_version: str) -> None:
     layers = Layers(tensors)
     shim = Shim(native, client, layers, tensors, torch_version)
     Hooks(native, layers, tensors, Stepless(shim.note), shim.step_ended).install()
+    return shim

@@ -19,7 +19,7 @@ import os
 import socket
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +28,9 @@ from sentineld.shim import client as shim_client
 from sentineld.shim import protocol
 from sentineld.shim.native import HEAP_VARIABLE, Native, library_path
 from sentineld.shim.protocol import Event, Flag
+from sentineld.shim.start import hook
 from tests.fuzz.script import Script, framed, memfd, open_descriptors
 from tests.integration.shim.daemon_side import boundary_count, layout_bytes, overlay, sequence
-
-if TYPE_CHECKING:
-    from sentineld.shim.runtime import Shim
 
 TURNS_MAX = 60
 STEPS_MAX = 24
@@ -57,18 +55,10 @@ class Training:
         self.native.start()
         import torch
 
-        from sentineld.shim.hooks import Layers, install
-        from sentineld.shim.names import Names
-        from sentineld.shim.runtime import Shim
-
         torch.set_num_threads(1)
         self.native.enable(True)
-        tensors = Names()
-        layers = Layers(tensors)
-        self.shim: Shim = Shim(
-            self.native, shim_client.Client(str(path)), layers, tensors, str(torch.__version__)
-        )
-        install(self.native, layers, tensors, self.shim.step_ended)
+        client = shim_client.Client(str(path))
+        self.shim = hook(self.native, client, str(torch.__version__))
         torch.manual_seed(1)
         self._model = torch.nn.Sequential(
             torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)
