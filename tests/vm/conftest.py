@@ -25,11 +25,11 @@ __all__ = [
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what boots another guest than the shared one of the main suite."""
+    """Mark what boots another guest than the shared one of the main suite, or needs none."""
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         other = parameters.get("suite", MAIN.suite) != MAIN.suite
-        if other or "fresh_guest" in item.fixturenames:
+        if other or {"fresh_guest", "place"} & set(item.fixturenames):
             item.add_marker("apart")
