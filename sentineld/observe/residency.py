@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.observe.segment import map_segment, mismatch
+from sentineld.observe.segment import map_segment, mismatch, require_header
 from sentineld.plan.model import Space
 from sentineld.shim import protocol
 
@@ -26,10 +26,7 @@ class ResidencySegment:
         size = len(mapped)
         self._header = np.frombuffer(mapped, protocol.RESIDENCY_DTYPE, 1)
         fixed = self._header[0].copy()
-        if fixed["magic"] != protocol.RESIDENCY_MAGIC or fixed["version"] != protocol.SHIM_VERSION:
-            raise mismatch(
-                NAME, f"it says version {int(fixed['version'])}, not {protocol.SHIM_VERSION}"
-            )
+        require_header(fixed, NAME, protocol.RESIDENCY_MAGIC)
         self.layout_id = int(fixed["layout_id"])
         self.page_bytes = int(fixed["page_bytes"])
         if self.page_bytes < 4096 or self.page_bytes & (self.page_bytes - 1):

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.observe.model import RECORD_DTYPE
-from sentineld.observe.segment import map_segment, mismatch
+from sentineld.observe.segment import map_segment, mismatch, require_header
 from sentineld.shim import protocol
 
 NAME = "control"
@@ -40,6 +40,11 @@ class ShimWords:
     barrier_timeouts: int
     barrier_wait_ns: int
 
+    @property
+    def unmanaged_bytes(self) -> int:
+        """Live tensor bytes outside heap and arena: small tensors, and what neither could take."""
+        return self.small_bytes + self.fallback_bytes
+
 
 class ControlSegment:
     """A mapped control segment. Not thread-safe but for its single words."""
@@ -49,12 +54,7 @@ class ControlSegment:
         self._map = map_segment(fd, NAME, 8192, SEGMENT_BYTES_MAX)
         self._header = np.frombuffer(self._map, protocol.CONTROL_DTYPE, 1)
         fixed = self._header[0].copy()
-        if fixed["magic"] != protocol.CONTROL_MAGIC:
-            raise mismatch(NAME, "it is none")
-        if fixed["version"] != protocol.SHIM_VERSION:
-            raise mismatch(
-                NAME, f"it says version {int(fixed['version'])}, not {protocol.SHIM_VERSION}"
-            )
+        require_header(fixed, NAME, protocol.CONTROL_MAGIC)
         offset, records = int(fixed["ring_offset"]), int(fixed["ring_records"])
         whole = offset + records * RECORD_DTYPE.itemsize
         if (

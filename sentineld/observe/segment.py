@@ -11,7 +11,10 @@ import fcntl
 import mmap
 import os
 
+import numpy as np
+
 from sentineld.errors import SentinelError
+from sentineld.shim import protocol
 
 
 def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.mmap:
@@ -29,6 +32,15 @@ def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.m
     except OSError as error:
         # Not a memfd, or sealed against writing, or open for reading only.
         raise mismatch(name, f"{error.strerror}") from None
+
+
+def require_header(header: np.void, name: str, magic: int) -> None:
+    """Raise SentinelError("protocol-mismatch") unless a copied header is this protocol's."""
+    if header["magic"] != magic:
+        raise mismatch(name, "it is none")
+    version = int(header["version"])
+    if version != protocol.SHIM_VERSION:
+        raise mismatch(name, f"it says version {version}, not {protocol.SHIM_VERSION}")
 
 
 def mismatch(name: str, why: str) -> SentinelError:
