@@ -115,8 +115,7 @@ class Managed:
         self.mover.stop()
 
     def _unmanaged_bytes(self) -> int:
-        words = self._link.segment.words()
-        return words.small_bytes + words.fallback_bytes
+        return self._link.segment.words().unmanaged_bytes
 
     def _carry(self) -> None:
         poll = select.poll()

@@ -101,7 +101,7 @@ class ModuleMetering(Metering):
             self._sampling.samples(),
             self._tiers,
             4096,
-            words.small_bytes + words.fallback_bytes,
+            words.unmanaged_bytes,
             moves.moved_bytes,
             moves.late_moves,
         )
@@ -127,7 +127,7 @@ class ResidencyMetering(Metering):
         return meter_residency(
             step,
             self._managed.profile,
-            words.small_bytes + words.fallback_bytes,
+            words.unmanaged_bytes,
             moves.moved_bytes,
             moves.late_moves,
         )

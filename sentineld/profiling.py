@@ -157,7 +157,7 @@ class Profiling:
             self._goal.policy,
             profile,
             self._tiers,
-            budget_bytes - words.small_bytes - words.fallback_bytes,
+            budget_bytes - words.unmanaged_bytes,
             self._machine.config.plan_timeout_s,
         )
         return Planned(profile, plan, budget_bytes, time.monotonic() - started_s)

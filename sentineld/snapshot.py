@@ -54,7 +54,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
         budget_bytes=session.budget_bytes,
         charged_bytes=managed.fast_bytes() if managed else 0,
         peak_bytes=profile.peak_bytes if profile else 0,
-        unmanaged_bytes=words.small_bytes + words.fallback_bytes,
+        unmanaged_bytes=words.unmanaged_bytes,
         resident_bytes=dict(enumerate(managed.mover.by_tier())) if managed else {},
         steps=words.step,
         boundaries=words.position & 0xFFFFFFFF,
