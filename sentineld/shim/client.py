@@ -118,25 +118,26 @@ class Client:
     def receive(self) -> list[Message]:
         """Whole messages that have arrived; hangs up on the daemon's end or on garbage.
 
-        What is left after READS_MAX comes with the next call.
+        What came before is told all the same, without its descriptors. What is left after
+        READS_MAX comes with the next call.
         """
+        messages: list[Message] = []
         if self._socket is None or not self._poll.poll(0):
-            return []
+            return messages
         try:
-            return self._read(self._socket)
+            self._read(self._socket, messages)
         except (OSError, BrokenPeerError, ValueError, RecursionError):
             self.close()
-            return []
+        return messages
 
-    def _read(self, connection: socket.socket) -> list[Message]:
-        messages: list[Message] = []
+    def _read(self, connection: socket.socket, messages: list[Message]) -> None:
         for _ in range(READS_MAX):
             try:
                 data, ancillary, flags, _ = connection.recvmsg(
                     65536, socket.CMSG_SPACE(4 * DESCRIPTORS_MAX), socket.MSG_CMSG_CLOEXEC
                 )
             except BlockingIOError:
-                return messages
+                return
             for level, kind, payload in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                     fds = array.array("i")
@@ -147,11 +148,9 @@ class Client:
             if not data:
                 raise BrokenPeerError("the daemon hung up")
             self._received += data
-            messages += self._whole_frames()
-        return messages
+            self._take_frames(messages)
 
-    def _whole_frames(self) -> list[Message]:
-        messages: list[Message] = []
+    def _take_frames(self, messages: list[Message]) -> None:
         while len(self._received) >= 4:
             (length,) = struct.unpack_from("<I", self._received)
             if length > FRAME_BYTES_MAX:
@@ -163,7 +162,6 @@ class Client:
             if not isinstance(message, dict) or not isinstance(message.get("type"), str):
                 raise BrokenPeerError("a frame that is no message")
             messages.append(message)
-        return messages
 
     def take_descriptor(self) -> int:
         """The next descriptor that came with a message; the caller closes it.

@@ -113,18 +113,23 @@ API void *sentinel_control_words(void)
 	return shim.control;
 }
 
-/* Without a daemon its flags count for nothing and no barrier waits. */
-API void sentinel_connected(int connected)
-{
-	shim.connected = connected;
-}
-
 /* Takes the fd over; -1: no epochs any more. */
 API void sentinel_epoch_fd(int fd)
 {
 	if (shim.epoch_fd >= 0)
 		close(shim.epoch_fd);
 	shim.epoch_fd = fd;
+}
+
+/*
+ * Without a daemon its flags count for nothing and no barrier waits. Its epoch fd,
+ * inert without it, would keep the module from unloading.
+ */
+API void sentinel_connected(int connected)
+{
+	shim.connected = connected;
+	if (!connected)
+		sentinel_epoch_fd(-1);
 }
 
 /*

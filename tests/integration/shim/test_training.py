@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -217,6 +218,22 @@ def test_garbage_costs_the_connection_only(daemon: Daemon, tmp_path: Path) -> No
         assert daemon.hung_up()
         assert daemon.accept()["type"] == "hello"
     daemon.wait_steps(6)
+    check_losses(training)
+
+
+def test_the_epoch_descriptor_goes_with_its_daemon(daemon: Daemon, tmp_path: Path) -> None:
+    """One that stayed would keep the kernel module from unloading."""
+    training = start(daemon, tmp_path, "cnn")
+    kept, given = os.pipe()
+    daemon.send({"type": "epoch_fd"}, (given,))
+    os.close(given)
+    daemon.wait_steps(6)
+    poll = select.poll()
+    poll.register(kept, 0)  # tells the last writer's end whether asked or not
+    assert not poll.poll(0)
+    daemon.close()
+    assert poll.poll(side.PATIENCE_SECONDS * 1000)
+    os.close(kept)
     check_losses(training)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,17 +14,26 @@ from sentineld.shim import client
 from sentineld.shim.client import Client
 
 
+@pytest.fixture
+def ends(tmp_path: Path) -> Iterator[tuple[Client, socket.socket]]:
+    """The shim's end and the daemon's."""
+    path = tmp_path / "shim.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+        shim = Client(str(path))
+        assert shim.connect()
+        daemon, _ = listener.accept()
+    with daemon:
+        yield shim, daemon
+    shim.close()
+
+
 def test_a_daemon_that_never_stops_writing_is_read_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ends: tuple[Client, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "READS_MAX", 1)
-    path = tmp_path / "shim.sock"
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    listener.listen(1)
-    shim = Client(str(path))
-    assert shim.connect()
-    daemon, _ = listener.accept()
+    shim, daemon = ends
     for number in range(10):
         daemon.sendall(encode({"type": "note", "number": number, "text": "x" * 10_000}))
     parts = []
@@ -32,6 +42,12 @@ def test_a_daemon_that_never_stops_writing_is_read_in_parts(
         assert shim.connected
     assert len(parts) > 1
     assert [message["number"] for part in parts for message in part] == list(range(10))
-    shim.close()
+
+
+def test_what_came_before_the_daemon_hung_up_is_told(ends: tuple[Client, socket.socket]) -> None:
+    shim, daemon = ends
+    daemon.sendall(encode({"type": "detach"}) + encode({"type": "note"})[:-1])
     daemon.close()
-    listener.close()
+    assert shim.receive() == [{"type": "detach"}]
+    assert not shim.connected
+    assert shim.receive() == []
