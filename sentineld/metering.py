@@ -82,8 +82,8 @@ class ModuleMetering(Metering):
         super().__init__(link, managed, steps)
         self._sampling = sampling
         self._tiers = tiers
-        managed.mover.set_backend(sampling.sampler)
-        sampling.arm([space for space in managed.spaces.values() if space[1]], residency=True)
+        ranges = [space for space in managed.spaces.values() if space[1]]
+        managed.mover.watch(sampling.sampler, lambda: sampling.arm(ranges, residency=True))
 
     def _meter(self, step: Step) -> StepMeter | None:
         boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
@@ -109,7 +109,7 @@ class ModuleMetering(Metering):
         return metered
 
     def _stop(self) -> None:
-        self._managed.mover.set_backend(None)
+        self._managed.mover.unwatch()
         self._sampling.disarm()
 
 

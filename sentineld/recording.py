@@ -182,17 +182,22 @@ class Recording:
         except SentinelError as error:
             self._notes.append(f"no pages were sampled: {error}")
         if self._sampling is not None:
-            if self._managed is not None:
-                # From here on a batch of pages is disarmed before it moves.
-                self._managed.mover.set_backend(self._sampling.sampler)
-            self._log_lost = self._sampling.lost
-            self._sampling.arm(ranges, residency=False)
+            self._arm(self._sampling, ranges)
         if self._managed is None:
             tiers = self._machine.tiers or _NO_TIERS
             layout = provisional_layout(step, self._cuts)
             accesses = self._machine.substrate.accesses(layout, None, tiers)
             send_layout(self._link, layout, tiers, accesses)
         self._link.send({"type": "profile_ops"})
+
+    def _arm(self, sampling: Sampling, ranges: list[tuple[int, int]]) -> None:
+        self._log_lost = sampling.lost
+        if self._managed is None:
+            sampling.arm(ranges, residency=False)
+        else:
+            self._managed.mover.watch(
+                sampling.sampler, lambda: sampling.arm(ranges, residency=False)
+            )
 
     def _observe(self, step: Step) -> bool:
         """Find the step that was seen whole; then wait for what the framework says of it."""
@@ -253,7 +258,7 @@ class Recording:
 
     def _stop_sampling(self) -> None:
         if self._managed is not None:
-            self._managed.mover.set_backend(None)
+            self._managed.mover.unwatch()
         if self._sampling is not None:
             self._sampling.disarm()
             self._sampling = None

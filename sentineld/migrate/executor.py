@@ -90,7 +90,9 @@ class Mover:
         self._page_bytes = page_bytes
         self._publish, self._read_position, self._ended = publish, position, ended
         self._backend: PageBackend | None = None
-        self._moving = threading.Lock()  # held during a call, so that a backend can be taken away
+        self._moving = (
+            threading.Lock()
+        )  # held during a call, so that watching begins and ends between two
         self._wake = threading.Condition()
         self._position = 0  # below: guarded by _wake
         self._fresh = False
@@ -150,10 +152,16 @@ class Mover:
         with self._wake:
             self._refresh = True
 
-    def set_backend(self, backend: PageBackend | None) -> None:
-        """Disarm and arm around moves from now on (None: no longer); waits for a call under way."""
+    def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
+        """Have begin() arm pages while none moves; from then on disarm and arm around moves."""
         with self._moving:
+            begin()
             self._backend = backend
+
+    def unwatch(self) -> None:
+        """No longer disarm and arm around moves; waits for a call under way."""
+        with self._moving:
+            self._backend = None
 
     def fast_bytes(self) -> int:
         """Fast bytes charged now, by the mover's own account."""

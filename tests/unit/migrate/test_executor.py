@@ -15,7 +15,8 @@ import pytest
 
 from sentineld.migrate.executor import Mover
 from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, ExpectedStep
-from sentineld.migrate.memory import KernelMemory
+from sentineld.migrate.memory import KernelMemory, Memory
+from sentineld.migrate.syscalls import Addresses, MoveResult, Status
 from sentineld.plan.model import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
 from sentineld.tiers import Tier, Tiers
 
@@ -27,7 +28,7 @@ PATIENCE_S = 30.0
 class Run:
     """A mover on a sleeping process whose given addresses are not mapped: all pages are absent."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory | None = None) -> None:
         self.process = subprocess.Popen(["sleep", "600"])
         self.published: list[int] = []
         self.ended: list[str] = []
@@ -44,7 +45,7 @@ class Run:
             TIERS,
             plan,
             ExpectedStep(np.zeros(0, BIRTH_DTYPE), np.zeros(0, DROP_DTYPE), np.zeros(4, np.int64)),
-            memory=KernelMemory(self.process.pid, TIERS),
+            memory=memory or KernelMemory(self.process.pid, TIERS),
             spaces={Space.ARENA: (PAGE, 0), Space.HEAP: (PAGE, 4 * PAGE)},
             publish=self._publish,
             ended=self._end,
@@ -131,3 +132,69 @@ def test_entering_a_dead_process_raises(run: Run) -> None:
 def test_stop_without_start(run: Run) -> None:
     run.mover.stop()
     assert not run.published
+
+
+class SlowMemory:
+    """All pages are on one node; moves wait until they are let through."""
+
+    batch_pages = 4
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.let = threading.Event()
+        self.node = 0
+
+    def query_pages(self, pages: Addresses) -> Status:
+        return np.full(len(pages), self.node, np.int32)
+
+    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+        self.asked.set()
+        assert self.let.wait(PATIENCE_S)
+        self.node = node
+        return MoveResult(self.query_pages(pages), 0)
+
+    def best_node(self, tier: int) -> tuple[int, int]:
+        return tier, 1 << 30
+
+
+class Watcher:
+    """Refuses what it was not told of before, as the module does."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.calls: list[str] = []
+
+    def disarm(self, start: int, length_bytes: int) -> None:
+        if not self.begun.is_set():
+            raise FileNotFoundError(2, "no such range")
+        self.calls.append("disarm")
+
+    def arm(self, start: int, length_bytes: int) -> None:
+        self.calls.append("arm")
+
+
+def test_watching_begins_and_ends_between_two_moves() -> None:
+    memory, watcher = SlowMemory(), Watcher()
+    run = Run(memory)
+    try:
+        run.mover.start(1 << 32)
+        run.mover.notify(1 << 32 | 2)
+        assert memory.asked.wait(PATIENCE_S)
+        begin = threading.Thread(target=lambda: run.mover.watch(watcher, watcher.begun.set))
+        begin.start()
+        assert not watcher.begun.wait(0.2)  # a move is under way
+        memory.let.set()
+        begin.join(PATIENCE_S)
+        assert watcher.begun.is_set()
+        assert watcher.calls == []
+        memory.node = 0
+        run.mover.resume(2 << 32)
+        run.mover.notify(2 << 32 | 2)
+        assert run.wait_published(2 << 32 | 2)
+        assert watcher.calls[:2] == ["disarm", "arm"]
+        run.mover.unwatch()
+        assert not run.ended
+    finally:
+        memory.let.set()
+        run.mover.stop()
+        run.end_process()

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,12 @@ from sentineld.migrate.memory import KernelMemory
 from sentineld.observe.kmodule import PageSampler
 from sentineld.plan.model import Space
 from sentineld.tiers import discover
+
+
+def arm(sampler: PageSampler, spaces: dict[Space, tuple[int, int]]) -> None:
+    for start, size in spaces.values():
+        sampler.add_range(start, size)
+        sampler.arm(start, size)
 
 
 def main(steps: int, armed: bool) -> None:
@@ -69,10 +76,7 @@ def main(steps: int, armed: bool) -> None:
     sampler = PageSampler() if armed else None
     if sampler is not None:
         sampler.attach(process.pid)
-        for start, size in spaces.values():
-            sampler.add_range(start, size)
-            sampler.arm(start, size)
-        mover.set_backend(sampler)
+        mover.watch(sampler, partial(arm, sampler, spaces))
     mover.enter()
     entered = mover.by_tier()
     mover.start(1 << 32)
@@ -90,7 +94,7 @@ def main(steps: int, armed: bool) -> None:
         words[2] += np.uint64(1)
     stats = None
     if sampler is not None:
-        mover.set_backend(None)
+        mover.unwatch()
         stats = vars(sampler.stats())
         sampler.close()
     by_tier = mover.by_tier()
