@@ -178,7 +178,7 @@ def _solve(
             A_ub=matrix,
             b_ub=limits,
             bounds=np.column_stack([np.zeros(many), upper]),
-            method=__import__("os").environ.get("LPM", "highs"),
+            method="highs",
         )
     if answer.status != 0:
         raise SentinelError(
