@@ -40,13 +40,16 @@ unit: $(VENV)/.torch shim ## Tests of single parts, seconds each
 integration: $(VENV)/.torch shim ## Tests of parts together, on this machine
 	$(PYTEST) tests/integration -m "$(SELECT)" $(PYTEST_ARGS)
 
-# Two guests at a time: those of tests/vm/test_machine.py first, then beside the one that most tests
-# share those of the tests that need another.
+# Two guests at a time: those of tests/vm/test_machine.py first, while the other images are built;
+# then beside the one that most tests share those of the tests that need another.
 GUEST_TESTS = $(PYTEST) --durations=20 $(PYTEST_ARGS)
 
 .PHONY: guest
-guest: $(VENV)/.torch vm shim ## Tests in the two-tier guest
-	@status=0; $(GUEST_TESTS) tests/vm/test_machine.py -m "$(SELECT)" || status=$$?; \
+guest: $(VENV)/.torch vm-tools shim ## Tests in the two-tier guest
+	$(PY) -m tests.vm build --main
+	@$(PY) -m tests.vm build & images=$$!; \
+	status=0; $(GUEST_TESTS) tests/vm/test_machine.py -m "$(SELECT)" || status=$$?; \
+	wait $$images; \
 	others="$(GUEST_TESTS) tests/vm --ignore=tests/vm/test_machine.py"; \
 	echo "tests that need another guest run beside the rest; what they say comes after it"; \
 	$$others -m "apart and ($(SELECT))" >$(BUILD)/test-apart.log 2>&1 & apart=$$!; \
@@ -80,12 +83,14 @@ fuzz_run = mkdir -p $(FUZZ)/$(1); echo "$(1): $(FUZZ_SECONDS) s, build/fuzz/$(1)
 	grep -E 'DONE|^stat::(number_of_exec|average)' $(FUZZ)/$(1).log
 
 .PHONY: fuzz
-fuzz: $(VENV)/.fuzz $(BUILD)/.apt-fuzz shim ## Fuzz the C object and the protocol, FUZZ_SECONDS each
+fuzz: $(VENV)/.fuzz $(BUILD)/.apt-fuzz shim ## Fuzz the C object and the protocol, FUZZ_SECONDS each, two at a time
 	$(MAKE) -C tests/fuzz/native CC=clang FUZZER=-fsanitize=fuzzer OUT=$(FUZZ)/native
-	@$(call fuzz_run,layout,$(FUZZ)/native/layout)
-	@$(call fuzz_run,words,$(FUZZ)/native/words)
-	@$(call fuzz_run,daemon,$(PY) -m tests.fuzz search daemon)
-	@$(call fuzz_run,shim,$(PY) -m tests.fuzz search shim)
+	@status=0; \
+	( $(call fuzz_run,layout,$(FUZZ)/native/layout) ) & beside=$$!; \
+	( $(call fuzz_run,words,$(FUZZ)/native/words) ) || status=$$?; wait $$beside || status=$$?; \
+	( $(call fuzz_run,daemon,$(PY) -m tests.fuzz search daemon) ) & beside=$$!; \
+	( $(call fuzz_run,shim,$(PY) -m tests.fuzz search shim) ) || status=$$?; wait $$beside || status=$$?; \
+	exit $$status
 
 ##@ Benchmarks
 

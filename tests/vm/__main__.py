@@ -36,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     tools.set_defaults(verb=_tools)
     build = verbs.add_parser("build", help="build the images that are not cached")
     build.set_defaults(verb=_build)
+    build.add_argument("--main", action="store_true", help="only that which most tests share")
     for name, verb, text in (
         ("shell", _shell, "a root shell in a fresh guest, the tree in " + TREE),
         ("run", _run, "run one command in a fresh guest, the tree in " + TREE),
@@ -76,7 +77,7 @@ def _tools(arguments: argparse.Namespace) -> int:
 
 def _build(arguments: argparse.Namespace) -> int:
     require_ready()
-    for recipe in RECIPES.values():
+    for recipe in (MAIN,) if arguments.main else RECIPES.values():
         cached = find_image(recipe)
         image = ensure_image(recipe)
         if cached:
