@@ -48,7 +48,9 @@ def wait(done: Callable[[], Any]) -> None:
 
 
 def session(daemon: Daemon, pid: int) -> dict[str, Any] | None:
-    sessions = json.loads(daemon.ctl("status", "--json").stdout)["sessions"]
+    status = daemon.ctl("status", "--json")
+    assert status.returncode == 0, status.stderr
+    sessions = json.loads(status.stdout)["sessions"]
     return next((one for one in sessions if one["pid"] == pid), None)
 
 
