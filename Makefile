@@ -60,9 +60,9 @@ guest: $(VENV)/.torch vm-tools shim ## Tests in the two-tier guest
 
 # The guests' images and tests take longest and seldom use more than one CPU.
 .PHONY: test
-test: lint $(VENV)/.torch vm-tools shim ## All of them; the command for continuous integration
-	@echo "unit and integration tests run meanwhile; what they say comes last"
-	@$(MAKE) --no-print-directory unit integration >$(BUILD)/test-host.log 2>&1 & host=$$!; \
+test: $(VENV)/.torch vm-tools shim ## All of them; the command for continuous integration
+	@echo "lint, unit and integration tests run meanwhile; what they say comes last"
+	@$(MAKE) --no-print-directory lint unit integration >$(BUILD)/test-host.log 2>&1 & host=$$!; \
 	status=0; $(MAKE) --no-print-directory guest || status=$$?; \
 	wait $$host || status=$$?; \
 	cat $(BUILD)/test-host.log; \
