@@ -40,29 +40,28 @@ unit: $(VENV)/.torch shim ## Tests of single parts, seconds each
 integration: $(VENV)/.torch shim ## Tests of parts together, on this machine
 	$(PYTEST) tests/integration -m "$(SELECT)" $(PYTEST_ARGS)
 
-# Two guests at a time: those of tests/vm/test_machine.py first, while the other images are built;
-# then beside the one that most tests share those of the tests that need another.
-GUEST_TESTS = $(PYTEST) --durations=20 $(PYTEST_ARGS)
+# Two guests at a time: first what needs both, while the other images are built; then beside the
+# one that most tests share those of the tests that need another.
+GUEST_TESTS = $(PYTEST) tests/vm --durations=20 $(PYTEST_ARGS)
 
 .PHONY: guest
 guest: $(VENV)/.torch vm-tools shim ## Tests in the two-tier guest
 	$(PY) -m tests.vm build --main
 	@$(PY) -m tests.vm build & images=$$!; \
-	status=0; $(GUEST_TESTS) tests/vm/test_machine.py -m "$(SELECT)" || status=$$?; \
+	status=0; $(GUEST_TESTS) -m "pair and ($(SELECT))" || status=$$?; \
 	wait $$images; \
-	others="$(GUEST_TESTS) tests/vm --ignore=tests/vm/test_machine.py"; \
 	echo "tests that need another guest run beside the rest; what they say comes after it"; \
-	$$others -m "apart and ($(SELECT))" >$(BUILD)/test-apart.log 2>&1 & apart=$$!; \
-	$$others -m "not apart and ($(SELECT))" || status=$$?; \
+	$(GUEST_TESTS) --guests 1 -m "apart and not pair and ($(SELECT))" >$(BUILD)/test-apart.log 2>&1 & apart=$$!; \
+	$(GUEST_TESTS) --guests 1 -m "not apart and not pair and ($(SELECT))" || status=$$?; \
 	wait $$apart || status=$$?; \
 	cat $(BUILD)/test-apart.log; \
 	exit $$status
 
-# The guests' images and tests take longest and seldom use more than one CPU.
+# The guests' images and tests take longest, and seldom use more than one CPU: the others give way.
 .PHONY: test
 test: $(VENV)/.torch vm-tools shim ## All of them; the command for continuous integration
 	@echo "lint, unit and integration tests run meanwhile; what they say comes last"
-	@$(MAKE) --no-print-directory lint unit integration >$(BUILD)/test-host.log 2>&1 & host=$$!; \
+	@nice -n 5 $(MAKE) --no-print-directory lint unit integration >$(BUILD)/test-host.log 2>&1 & host=$$!; \
 	status=0; $(MAKE) --no-print-directory guest || status=$$?; \
 	wait $$host || status=$$?; \
 	cat $(BUILD)/test-host.log; \

@@ -13,7 +13,7 @@ from .host import CACHE, say, spawn_for_life
 from .image import Image
 from .qemu import Accelerator, Hardware, command_line
 
-PROBE_SECONDS = 20
+PROBE_SECONDS = 10
 USERLAND_MARK = "as init process"
 """The kernel prints this once it is up: KVM booted it."""
 

@@ -23,6 +23,12 @@ __all__ = [
 ]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--guests", type=int, choices=(1, 2), default=2, help="how many guests may run at a time"
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what boots another guest than the shared one of the main suite, or needs none."""

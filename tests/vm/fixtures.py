@@ -77,7 +77,7 @@ def fresh_guest(request: pytest.FixtureRequest) -> Iterator[FreshGuest]:
         guests: list[Guest] = []
 
         def boot(*arguments: Any, **options: Any) -> Guest:
-            _close_others(request.config, MAIN.suite)
+            _make_room(request.config)
             fresh = stack.enter_context(Guest(*arguments, **options))
             guests.append(fresh)
             return fresh
@@ -94,7 +94,7 @@ def _shared_guest(config: pytest.Config, recipe: Recipe) -> Guest:
         image = ensure_image(recipe)
         # What does not build fails here, not after a boot for each test.
         module = build_module(image=image)
-        _close_others(config, MAIN.suite)
+        _make_room(config)
         fresh = Guest(image=image)
         fresh.boot()
         config.add_cleanup(fresh.close)
@@ -108,11 +108,10 @@ def _shared_guest(config: pytest.Config, recipe: Recipe) -> Guest:
     return shared[recipe.suite]
 
 
-def _close_others(config: pytest.Config, kept: str) -> None:
-    """Close the shared guests of all suites but KEPT."""
-    shared = config.stash.setdefault(_SHARED, {})
-    for name in list(shared):
-        if name != kept:
+def _make_room(config: pytest.Config) -> None:
+    """Close the shared guests that may not run beside another."""
+    for name in list(config.stash.setdefault(_SHARED, {})):
+        if name != MAIN.suite or config.getoption("guests") == 1:
             _close_shared(config, name)
 
 

@@ -18,7 +18,7 @@ from sentineld.observe.backends import BACKENDS
 from .guest import TREE, Guest
 from .inside.chunks import CHUNK_PAGES, Chunk
 
-pytestmark = pytest.mark.guest
+pytestmark = [pytest.mark.guest, pytest.mark.apart]
 
 PAGED = [one for one in BACKENDS if one.capabilities.resolution is not Resolution.TENSOR]
 """The shim's word on tensors is held to its claims by tests/integration/shim/test_training.py."""

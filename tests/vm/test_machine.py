@@ -73,6 +73,7 @@ def test_tree_is_there_without_ignored_files(guest: Guest) -> None:
     assert guest.run(f"ls {TREE}/build", check=False).returncode != 0
 
 
+@pytest.mark.pair
 def test_two_guests_side_by_side(guest: Guest, tmp_path: Path) -> None:
     (tmp_path / "warner.c").write_text(WARNING_MODULE)
     (tmp_path / "Makefile").write_text("obj-m := warner.o\n")
