@@ -13,7 +13,6 @@ from .guest import TREE, Guest
 from .training import wait
 
 SHARE = "/usr/local/share/doc/sentineld"
-METRICS = "http://127.0.0.1:9464/metrics"
 PROMETHEUS = "http://127.0.0.1:9090/api/v1"
 ALWAYS_ANSWERED = (
     "sentineld_sessions",

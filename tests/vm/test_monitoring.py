@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from .guest import Guest
-from .prometheus import ALWAYS_ANSWERED, METRICS, PROMETHEUS, SHARE, answers, get, unanswered
-from .training import wait
+from .prometheus import ALWAYS_ANSWERED, PROMETHEUS, SHARE, answers, get, unanswered
+from .training import METRICS, wait
 
 pytestmark = pytest.mark.guest
 

@@ -10,8 +10,19 @@ from typing import Any
 import pytest
 
 from .guest import Guest
-from .prometheus import METRICS, PROMETHEUS, WHILE_MANAGED, unanswered
-from .training import LOG, STEPS, TRAINING, PlainTraining, Training, refused, wait
+from .prometheus import PROMETHEUS, WHILE_MANAGED, unanswered
+from .training import (
+    LOG,
+    METRICS,
+    PASSIVE,
+    STEPS,
+    TRAINING,
+    PlainTraining,
+    Training,
+    refused,
+    states,
+    wait,
+)
 
 pytestmark = pytest.mark.guest
 
@@ -230,17 +241,19 @@ def test_the_losses_are_those_of_a_plain_run(training: Training, plain: PlainTra
 
 
 def test_run_attaches_what_trains_and_ends_with_it(daemon: Guest) -> None:
+    others = states(daemon).keys()
     command = f"sentinelctl run --fast 30% -- python3 {TRAINING} --steps {STEPS}"
-    process = daemon.start(f"exec {command} > {LOG} 2>&1")
+    process = daemon.start(f"exec {PASSIVE} {command} > {LOG} 2>&1")
+    (pid,) = wait("hello", lambda: states(daemon).keys() - others, 240)
 
-    def sessions() -> list[int]:
+    def attached() -> bool:
         answer = json.loads(daemon.run("sentinelctl status --json").stdout)
-        return [one["pid"] for one in answer["sessions"] if one["fast"] == "30%"]
+        return any((one["pid"], one["fast"]) == (pid, "30%") for one in answer["sessions"])
 
-    (pid,) = wait("attached", sessions, 240)
+    wait("attached", attached, 240)
     daemon.run(f"kill -KILL {pid}")
     assert process.wait(timeout=60) == 128 + 9
-    wait("the session's end", lambda: not sessions(), 60)
+    wait("the session's end", lambda: pid not in states(daemon), 60)
     assert f'pid="{pid}"' not in daemon.run(["curl", "-fsS", METRICS]).stdout
     refused(daemon, f"sentinelctl attach {pid}", "no-such-process")
     assert "warning" not in daemon.run(f"cat {LOG}").stdout

@@ -110,6 +110,18 @@ def test_build_without_a_warning(image: Image, tmp_path: Path) -> None:
     assert not [line for line in output.splitlines() if "warning:" in line or "error:" in line]
 
 
+# Before the tests that share a guest, which would have to give way.
+def test_load_unload_and_trace(fresh_guest: FreshGuest, image: Image, program: Path) -> None:
+    # What patches running code needs exact emulation: see Guest's TCG_THREAD.
+    guest = fresh_guest(tcg_thread="single", fast_mib=1024, slow_mib=512, image=image)
+    guest.put(build_module(image=image), f"{TREE}/{MODULE}")
+    guest.put(program, CHECK)
+    guest.run(UNLOADING)
+    guest.run(f"{CHECK} tracepoint")
+    guest.run(UNHOOKED)
+    guest.run("rmmod sentinel")
+
+
 def test_every_check_is_run(checked: Guest) -> None:
     assert checked.run(CHECK).stdout.split() == PLAIN + SPECIAL
 
@@ -123,14 +135,3 @@ def test_check(checked: Guest, capsys: pytest.CaptureFixture[str], name: str) ->
 
 def test_access_from_swap(checked: Guest) -> None:
     checked.run(SWAP)
-
-
-def test_load_unload_and_trace(fresh_guest: FreshGuest, image: Image, program: Path) -> None:
-    # What patches running code needs exact emulation: see Guest's TCG_THREAD.
-    guest = fresh_guest(tcg_thread="single", fast_mib=1024, slow_mib=512, image=image)
-    guest.put(build_module(image=image), f"{TREE}/{MODULE}")
-    guest.put(program, CHECK)
-    guest.run(UNLOADING)
-    guest.run(f"{CHECK} tracepoint")
-    guest.run(UNHOOKED)
-    guest.run("rmmod sentinel")
