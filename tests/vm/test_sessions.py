@@ -14,7 +14,6 @@ from .prometheus import PROMETHEUS, WHILE_MANAGED, unanswered
 from .training import (
     LOG,
     METRICS,
-    PASSIVE,
     STEPS,
     TRAINING,
     PlainTraining,
@@ -243,7 +242,7 @@ def test_the_losses_are_those_of_a_plain_run(training: Training, plain: PlainTra
 def test_run_attaches_what_trains_and_ends_with_it(daemon: Guest) -> None:
     others = states(daemon).keys()
     command = f"sentinelctl run --fast 30% -- python3 {TRAINING} --steps {STEPS}"
-    process = daemon.start(f"exec {PASSIVE} {command} > {LOG} 2>&1")
+    process = daemon.start(f"exec {command} > {LOG} 2>&1")
     (pid,) = wait("hello", lambda: states(daemon).keys() - others, 240)
 
     def attached() -> bool:

@@ -21,8 +21,6 @@ TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 128 --width 512"
 """Steps of under a second in an emulated guest."""
 PAUSE = "--pause 1"
 """Leaves the guest's CPUs to what is tested, and fewer steps to be repeated."""
-PASSIVE = "env OMP_WAIT_POLICY=passive"
-"""Threads that wait for work sleep: the guest's CPUs are the host's, too."""
 STEPS = 400
 METRICS = "http://127.0.0.1:9464/metrics"
 LOG = "/tmp/training.log"
@@ -44,7 +42,7 @@ class Training:
     def __init__(self, guest: Guest, wrapper: str = "", training: str = TRAINING) -> None:
         self.guest = guest
         command = f"{wrapper} python3 -m sentineld.shim {training} {PAUSE} --steps {STEPS}"
-        self.process = guest.start(f"exec {PASSIVE} {command} > {LOG} 2>&1")
+        self.process = guest.start(f"exec {command} > {LOG} 2>&1")
         self.pid = self.process.remote_pid
         wait("hello", lambda: self.pid in states(guest), 240)
 
@@ -71,7 +69,7 @@ class PlainTraining:
 
     def __init__(self, guest: Guest) -> None:
         self._guest = guest
-        command = f"{PASSIVE} nice -n 19 python3 {TRAINING} --steps {STEPS}"
+        command = f"nice -n 19 python3 {TRAINING} --steps {STEPS}"
         self.process = guest.start(f"exec {command} > {PLAIN_LOG} 2>&1")
 
     def losses(self, count: int) -> list[str]:
