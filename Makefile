@@ -105,6 +105,10 @@ bench-shim: $(VENV)/.torch shim $(BUILD)/.apt-tcmalloc ## What the shim costs a 
 bench-traces: $(VENV)/.torch shim ## Record a trace of each of nine models; build/bench/traces/
 	$(PY) -m tests.bench.traces
 
+.PHONY: bench-policies
+bench-policies: $(VENV)/.torch shim ## Every policy on these traces, simulated; build/bench/policies.json
+	$(PY) -m tests.bench.policies
+
 ##@ The two-tier machine
 
 .PHONY: vm

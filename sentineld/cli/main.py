@@ -25,6 +25,7 @@ VERBS = {
     "report": "report",
     "simulate": "simulate",
     "doctor": "doctor",
+    "calibrate": "calibrate",
 }
 """In which file of this folder each verb is."""
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import statistics
 import time
@@ -13,7 +12,8 @@ import numpy as np
 
 from sentineld.errors import SentinelError
 from sentineld.migrate.capacity import Capacity
-from sentineld.migrate.syscalls import BATCH_PAGES, move_pages, page_addresses, prefer_node
+from sentineld.migrate.scratch import Scratch, scratch_on
+from sentineld.migrate.syscalls import BATCH_PAGES, move_pages, page_addresses
 from sentineld.tiers import Tiers
 
 SCRATCH_BYTES = 16 << 20
@@ -31,8 +31,10 @@ class Rates:
     promote_bytes_per_s: float
 
 
-def measure(tiers: Tiers, scratch_bytes: int = SCRATCH_BYTES) -> Rates:
-    """Move a scratch mapping from the fastest tier to the next and back.
+def measure(
+    tiers: Tiers, scratch_bytes: int = SCRATCH_BYTES, batch_pages: int = BATCH_PAGES
+) -> Rates:
+    """Move a scratch mapping from the fastest tier to the next and back, so many pages a call.
 
     The mapping shrinks to half of what the fuller node has free. Raises
     SentinelError "failed" where there is no room or the pages don't move.
@@ -47,16 +49,11 @@ def measure(tiers: Tiers, scratch_bytes: int = SCRATCH_BYTES) -> Rates:
             f"nodes {fast} and {slow} have no room to measure the migration rate",
             "free some memory, or set tiers.migration_bytes_per_s in the config",
         )
-    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as scratch:
-        scratch.madvise(mmap.MADV_NOHUGEPAGE)
-        held = ctypes.c_char.from_buffer(scratch)
-        start = ctypes.addressof(held)
-        try:
-            prefer_node(start, size, fast)
-            np.frombuffer(scratch, np.uint8)[:: mmap.PAGESIZE] = 1
-            rounds = [(_rate(start, size, slow), _rate(start, size, fast)) for _ in range(ROUNDS)]
-        finally:
-            del held  # an exported buffer keeps the mapping from closing
+    with scratch_on(fast, size) as scratch:
+        rounds = [
+            (_rate(scratch, slow, batch_pages), _rate(scratch, fast, batch_pages))
+            for _ in range(ROUNDS)
+        ]
     demote, promote = zip(*rounds, strict=True)
     return Rates(statistics.median(demote), statistics.median(promote))
 
@@ -71,10 +68,10 @@ def measure_bytes_per_s(tiers: Tiers) -> Tiers:
     return replace(tiers, migration_bytes_per_s=slower)
 
 
-def _rate(start: int, size: int, node: int) -> float:
-    pages = page_addresses(start, size, mmap.PAGESIZE)
+def _rate(scratch: Scratch, node: int, batch_pages: int) -> float:
+    pages = page_addresses(scratch.start, scratch.bytes, mmap.PAGESIZE)
     began_ns = time.monotonic_ns()
-    result = move_pages(0, pages, node)
+    result = move_pages(0, pages, node, batch_pages)
     spent_ns = time.monotonic_ns() - began_ns
     if np.count_nonzero(result.status == node) < len(pages) // 2:
         raise SentinelError(
@@ -82,4 +79,4 @@ def _rate(start: int, size: int, node: int) -> float:
             f"pages did not move to node {node} (errno {result.error})",
             "set tiers.migration_bytes_per_s in the config",
         )
-    return size * 1e9 / max(spent_ns, 1)
+    return scratch.bytes * 1e9 / max(spent_ns, 1)

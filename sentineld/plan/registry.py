@@ -22,6 +22,7 @@ _MODULES = (
     "sentineld.plan.rivals.memtis",
     "sentineld.plan.rivals.g10",
     "sentineld.plan.rivals.capuchin",
+    "sentineld.plan.rivals.autotm",
 )
 _POLICIES: dict[str, Policy] = {}
 

@@ -291,7 +291,8 @@ def swapping_plan(
     )
     space, offset = places(plan, profile)
     plan = replace(plan, moves=_moves(book, space, offset), initial=_initial(book, offset))
-    layout = replace(plan.layout, waits=_waits(plan, book).astype(np.int32))
+    waits = births_waits(plan, profile, book.pooled, book.limit)
+    layout = replace(plan.layout, waits=waits.astype(np.int32))
     plan = replace(plan, layout=layout, initial_tier=initial_tiers(plan, profile))
     return replace(plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile))
 
@@ -366,15 +367,15 @@ def _initial(book: Book, offset: Integers) -> np.ndarray[tuple[int], np.dtype[np
     return coalesce(np.concatenate([np.zeros(0, MOVE_DTYPE), *tables]))
 
 
-def _waits(plan: Plan, book: Book) -> Integers:
-    """Births wait for the demotions that make their room."""
-    profile = book.profile
+def births_waits(plan: Plan, profile: Profile, pooled: Integers, limit: int) -> Integers:
+    """Births wait for the demotions that make their room. pooled: tensors whose pages are always
+    there; limit: fast pages."""
     found = residency(plan, profile)
     charged = charged_pages(plan, profile, found)
     stretch = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
-    born = transient(profile)[found.tensor] & ~np.isin(found.tensor, book.pooled)
+    born = transient(profile)[found.tensor] & ~np.isin(found.tensor, pooled)
     born &= found.tier[stretch, np.arange(len(stretch))] == 0
     births = np.bincount(stretch[born], found.pages[born], minlength=profile.stretch_count)
     down = plan.moves[plan.moves["tier"] != 0]
     demoted = [(int(row["boundary"]), int(row["bytes"]) // profile.page_bytes) for row in down]
-    return needed_waits(charged, births.astype(np.int64), demoted, book.limit)
+    return needed_waits(charged, births.astype(np.int64), demoted, limit)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb calibrate: measures the machine's nodes, and writes what it found into the config. Needs
+no daemon."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+
+from sentineld import sysfs
+from sentineld.cli.output import json_option, print_json, print_table
+from sentineld.config import load
+from sentineld.errors import SentinelError
+from sentineld.migrate.bandwidth import NodeRates, node_rates, threads_allowed
+from sentineld.migrate.calibrate import Rates, measure
+from sentineld.migrate.syscalls import BATCH_PAGES
+from sentineld.tiers import Tiers, discover
+from sentineld.units import format_bytes, parse_bytes
+
+OUTPUT = Path("/etc/sentineld/config.d/40-calibrated.toml")
+HEAD = "# Measured by sentinelctl calibrate"
+"""Begins every file that it writes, and may write over."""
+
+SIZE_MIN_BYTES = 1 << 20
+BATCHES = (64, 512, BATCH_PAGES, 8192)
+"""Pages in a call of move_pages; the daemon's own number is what the config gets."""
+
+SYS = Path("/sys")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured. tiers: None where there is one only. migration: by pages in a call.
+    missing: what can't be told, in words."""
+
+    threads: int
+    nodes: tuple[NodeRates, ...]
+    tiers: Tiers | None
+    migration: dict[int, Rates]
+    missing: tuple[str, ...]
+
+    def figures(self) -> dict[str, list[int] | float]:
+        """The keys of [tiers]. A tier of several nodes has their mean: a thread draws from one of
+        them at a time."""
+        values: dict[str, list[int] | float] = {}
+        groups = [tier.nodes for tier in self.tiers.tiers[:2]] if self.tiers else [
+            tuple(rates.node for rates in self.nodes)
+        ]  # fmt: skip
+        for name, nodes in zip(("fast", "slow"), groups, strict=False):
+            mine = [rates for rates in self.nodes if rates.node in nodes]
+            if self.tiers:
+                values[name] = list(nodes)
+            for kind in ("read", "write"):
+                measured = [getattr(rates, f"{kind}_bytes_per_s") for rates in mine]
+                values[f"{name}_{kind}_bytes_per_s"] = float(f"{statistics.fmean(measured):.3g}")
+        if BATCH_PAGES in self.migration:
+            both = self.migration[BATCH_PAGES]
+            slower = min(both.demote_bytes_per_s, both.promote_bytes_per_s)
+            values["migration_bytes_per_s"] = float(f"{slower:.3g}")
+        return values
+
+    def toml(self) -> str:
+        """A file for the config.d."""
+        lines = [f"{HEAD} with {self.threads} threads; run it again after a change of memory."]
+        lines += [f"# Not measured: {words}" for words in self.missing]
+        lines += ["", "[tiers]"]
+        lines += [f"{key} = {value}" for key, value in self.figures().items()]
+        return "\n".join(lines) + "\n"
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Measure, and write nothing.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=OUTPUT,
+    show_default=True,
+    help="Where to; a file that calibrate did not write is left alone.",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Whose [tiers] says which node is in which tier.  [default: the daemon's]",
+)
+@click.option("--size", default="256MiB", show_default=True, help="Memory to measure a node with.")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="That read and write, as many as the training has.  [default: one for each CPU]",
+)
+@json_option
+def calibrate(
+    dry_run: bool,
+    output: Path,
+    config: Path | None,
+    size: str,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Measure the memory nodes and write their figures into the config.
+
+    Reads, writes and reads at random on each node, and moves pages between the two
+    fastest tiers in calls of different sizes. It takes seconds; do it
+    while the machine does nothing else, and restart the daemon then.
+    """
+    size_bytes = parse_bytes(size)
+    if size_bytes < SIZE_MIN_BYTES:
+        raise SentinelError("usage", f"{size} is too little to measure with", "give 256MiB or more")
+    if not dry_run:
+        check_ours(output)
+    found = measured(config, size_bytes, threads or threads_allowed())
+    if not dry_run:
+        write(found.toml(), output)
+    if as_json:
+        print_json(
+            {
+                "threads": found.threads,
+                "nodes": [asdict(rates) for rates in found.nodes],
+                "migration": [
+                    {"batch_pages": pages, **asdict(rates)}
+                    for pages, rates in found.migration.items()
+                ],
+                "tiers": found.figures(),
+                "missing": list(found.missing),
+                "written": None if dry_run else str(output),
+            }
+        )
+        return
+    _print(found)
+    click.echo("\n" + found.toml() if dry_run else f"\nwrote {output}; restart the daemon")
+
+
+def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path = SYS) -> Found:
+    """Measure all nodes that have memory. Raises SentinelError if none can be."""
+    missing: list[str] = []
+    tiers: Tiers | None = None
+    try:
+        tiers = discover(sys_root, asdict(load(config).tiers))
+    except SentinelError as error:
+        if error.code != "no-second-tier":
+            raise
+        missing.append("a slow tier, and moves to it: the machine shows one tier only")
+    nodes = sysfs.memory_nodes(sys_root) or (0,)
+    rates = []
+    for node in nodes:
+        free = sysfs.node_meminfo(sys_root, node).get("MemFree", 2 * size_bytes)
+        room = min(size_bytes, free // 2)
+        if room < SIZE_MIN_BYTES:
+            raise SentinelError(
+                "failed",
+                f"node {node} has {format_bytes(free)} free, too little to measure with",
+                "free some of its memory",
+            )
+        if room < size_bytes:
+            missing.append(f"node {node} with more than {format_bytes(room)}: half of what is free")
+        rates.append(node_rates(node, room, threads, alone=len(nodes) == 1))
+    migration: dict[int, Rates] = {}
+    if tiers is not None:
+        for batch in BATCHES:
+            try:
+                migration[batch] = measure(tiers, max(size_bytes // 4, SIZE_MIN_BYTES), batch)
+            except SentinelError as error:
+                missing.append(f"moves of {batch} pages a call: {error.message}")
+    return Found(threads, tuple(rates), tiers, migration, tuple(missing))
+
+
+def check_ours(file: Path) -> None:
+    """Raise SentinelError if the file is somebody else's, or nobody can write there."""
+    try:
+        if file.exists() and not file.read_text().startswith(HEAD):
+            raise SentinelError(
+                "usage", f"{file} was not written by calibrate", "name another one with -o"
+            )
+    except (OSError, UnicodeDecodeError) as error:
+        raise SentinelError("failed", f"can't read {file}: {error}", "give -o FILE") from None
+    folder = file.parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not os.access(folder, os.W_OK):
+        raise SentinelError(
+            "not-permitted", f"can't write to {folder}", "run it as root, or give -o or --dry-run"
+        )
+
+
+def write(text: str, file: Path) -> None:
+    """The whole file or nothing of it. Raises SentinelError."""
+    temporary = file.with_name(f".{file.name}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text)
+        temporary.replace(file)
+    except OSError as error:
+        raise SentinelError(
+            "failed", f"can't write {file}: {error.strerror}", "give -o FILE"
+        ) from None
+
+
+def _print(found: Found) -> None:
+    def rate(value: float) -> str:
+        return f"{value / 1e9:.2f}"
+
+    click.echo(f"GB/s, {found.threads} threads")
+    print_table(
+        ["NODE", "READ", "WRITE", "RANDOM"],
+        [
+            [
+                one.node,
+                rate(one.read_bytes_per_s),
+                rate(one.write_bytes_per_s),
+                rate(one.random_bytes_per_s),
+            ]
+            for one in found.nodes
+        ],
+    )
+    if found.migration:
+        click.echo("")
+        print_table(
+            ["PAGES A CALL", "DEMOTED", "PROMOTED"],
+            [
+                [pages, rate(rates.demote_bytes_per_s), rate(rates.promote_bytes_per_s)]
+                for pages, rates in found.migration.items()
+            ],
+        )
+    for words in found.missing:
+        click.echo(f"not measured: {words}")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast a node's memory is read, written and read at random, measured from this process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.migrate.scratch import check_on_node, scratch_on
+
+LINE_BYTES = 64
+"""What a random access brings: a line of the caches."""
+
+ROUNDS = 5
+"""The median of so many counts."""
+
+RANDOM_SHARE = 8
+"""One line of so many is read at random in a round."""
+
+
+@dataclass(frozen=True)
+class NodeRates:
+    """Of all threads together, bytes per second; a random access counts as one line."""
+
+    node: int
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    random_bytes_per_s: float
+
+
+def threads_allowed() -> int:
+    """CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def node_rates(node: int, size_bytes: int, threads: int, alone: bool = False) -> NodeRates:
+    """Measure a node with so much memory, a part of it for each thread. alone: the machine has no
+    other node, so that nothing has to be asked of the kernel. Raises SentinelError.
+
+    The caches must be much smaller than size_bytes, or they are what is measured.
+    """
+    with (
+        scratch_on(None if alone else node, size_bytes) as scratch,
+        ThreadPoolExecutor(threads) as pool,
+    ):
+        if not alone:
+            check_on_node(scratch, node)
+        parts = np.array_split(scratch.words, threads)
+        lines = [_random_lines(len(part)) for part in parts]
+
+        def measured(works: list[Callable[[], object]], moved_bytes: int) -> float:
+            rates = []
+            for _ in range(ROUNDS):
+                began_ns = time.perf_counter_ns()
+                for waiting in [pool.submit(work) for work in works]:
+                    waiting.result()
+                rates.append(moved_bytes * 1e9 / max(time.perf_counter_ns() - began_ns, 1))
+            return statistics.median(rates)
+
+        write = measured([_writing(part) for part in parts], scratch.bytes)
+        read = measured([part.max for part in parts], scratch.bytes)
+        at_random = measured(
+            [_reading(part, places) for part, places in zip(parts, lines, strict=True)],
+            LINE_BYTES * sum(map(len, lines)),
+        )
+        del parts
+    return NodeRates(node, read, write, at_random)
+
+
+def _writing(part: npt.NDArray[np.uint64]) -> Callable[[], object]:
+    """libc's memset: it lets other threads run, and passes the caches by where that is faster."""
+    address, size = part.ctypes.data, part.nbytes
+    return lambda: ctypes.memset(address, 1, size)
+
+
+def _reading(part: npt.NDArray[np.uint64], places: npt.NDArray[np.int64]) -> Callable[[], object]:
+    return lambda: part.take(places)
+
+
+def _random_lines(words: int) -> npt.NDArray[np.int64]:
+    """Words of different lines, in no order."""
+    each = LINE_BYTES // 8
+    count = max(words // each // RANDOM_SHARE, 1)
+    order = np.random.default_rng(1).permutation(max(words // each, 1))[:count]
+    return order.astype(np.int64) * each

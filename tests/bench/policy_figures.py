@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the cells of bench-policies to tables, and to what the policy `auto` is held to. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tests.bench.figures import table
+
+Row = dict[str, Any]
+Cell = tuple[str, str, float]
+
+LIMITLESS = "fast-only"
+"""Keeps to no budget: what a step takes at best, no rival."""
+
+OURS = "auto"
+TIE = 1e-3
+"""Steps that differ by less are equal."""
+
+OVER_BOUND_MEAN, OVER_BOUND_WORST, PLAN_SECONDS = 1.05, 1.12, 3.0
+
+
+def cell_of(row: Row) -> Cell:
+    """What a row shares with the other policies' rows."""
+    return row["trace"], row["tiers"], row["fast_fraction"]
+
+
+def slowdown(row: Row) -> float | None:
+    """The step over the all-fast step."""
+    seconds = row["step_seconds"]
+    return None if seconds is None else float(seconds / row["fast_only_seconds"])
+
+
+def over_bound(row: Row) -> float | None:
+    """The step over the bound."""
+    if row["step_seconds"] is None or row["bound_seconds"] is None:
+        return None
+    return float(row["step_seconds"] / row["bound_seconds"])
+
+
+def geometric_mean(values: Iterable[float | None]) -> float | None:
+    """Of those that are known; None if there is none."""
+    logs = [math.log(value) for value in values if value is not None]
+    return math.exp(math.fsum(logs) / len(logs)) if logs else None
+
+
+def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows of each policy, the best policy first; those with cells that failed come last."""
+    found: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row["policy"]].append(row)
+
+    def rank(name: str) -> tuple[int, float]:
+        failed = sum(row["step_seconds"] is None for row in found[name])
+        return failed, geometric_mean(map(slowdown, found[name])) or math.inf
+
+    return {name: found[name] for name in sorted(found, key=rank)}
+
+
+def policies_table(rows: Sequence[Row]) -> str:
+    """Slowdowns by geometric mean over traces, a line for each policy."""
+    columns = sorted({(row["tiers"], row["fast_fraction"]) for row in rows})
+    head = [
+        "step / all-fast step",
+        *(f"{tiers} {fraction:.0%}" for tiers, fraction in columns),
+        "all",
+        "worst",
+        "/ bound",
+        "cells",
+        "plan s",
+    ]
+    lines = []
+    for name, mine in by_policy(rows).items():
+        means = [
+            geometric_mean(
+                slowdown(row) for row in mine if (row["tiers"], row["fast_fraction"]) == column
+            )
+            for column in columns
+        ]
+        known = [value for row in mine if (value := slowdown(row)) is not None]
+        plans = [row["plan_seconds"] for row in mine if row["plan_seconds"] is not None]
+        hardware = mine[0]["kind"] == "hardware"
+        bounded = not hardware and name != LIMITLESS
+        lines.append(
+            [
+                f"{name} (hardware)" if hardware else name,
+                *map(_figure, means),
+                _figure(geometric_mean(known)),
+                _figure(max(known, default=None)),
+                _figure(geometric_mean(map(over_bound, mine))) if bounded else "",
+                f"{len(known)}/{len(mine)}",
+                f"{max(plans):.1f}" if plans else "-",
+            ]
+        )
+    bounds = {cell_of(row): row for row in rows if row["bound_seconds"] is not None}
+    least = [
+        geometric_mean(
+            row["bound_seconds"] / row["fast_only_seconds"]
+            for cell, row in bounds.items()
+            if cell[1:] == column
+        )
+        for column in columns
+    ]
+    every = [row["bound_seconds"] / row["fast_only_seconds"] for row in bounds.values()]
+    lines.append(
+        [
+            "the bound",
+            *map(_figure, least),
+            _figure(geometric_mean(every)),
+            _figure(max(every, default=None)),
+            "",
+            f"{len(every)}/{len({cell_of(row) for row in rows})}",
+            "",
+        ]
+    )
+    return table(head, lines)
+
+
+def standing(rows: Sequence[Row]) -> list[str]:
+    """What is claimed of `auto`, and whether it holds; empty where it did not run."""
+    mine = {cell_of(row): row for row in rows if row["policy"] == OURS}
+    if not mine:
+        return []
+    ratios = {cell: value for cell, row in mine.items() if (value := over_bound(row)) is not None}
+    failed = [cell for cell, row in mine.items() if row["step_seconds"] is None]
+    lines = []
+    mean = geometric_mean(ratios.values())
+    if mean is not None:
+        worst = max(ratios, key=ratios.__getitem__)
+        lines += [
+            _claim(f"geometric mean over the bound: {mean:.4f}", mean <= OVER_BOUND_MEAN),
+            _claim(
+                f"worst cell over the bound: {ratios[worst]:.4f} ({_words(worst)})",
+                ratios[worst] <= OVER_BOUND_WORST,
+            ),
+        ]
+    lines.append(_claim(f"cells that failed: {len(failed)}", not failed))
+    beaten = better_than_ours(rows)
+    lines.append(_claim(f"cells in which another software policy is better: {len(beaten)}",
+                        not beaten))  # fmt: skip
+    lines += [
+        f"  {_words(cell)}: {name} by {gain:.2%}"
+        for cell, (name, gain) in sorted(beaten.items(), key=lambda entry: -entry[1][1])
+    ]
+    plans = [row["plan_seconds"] for row in mine.values() if row["plan_seconds"] is not None]
+    if plans:
+        lines.append(_claim(f"longest planning: {max(plans):.2f} s", max(plans) <= PLAN_SECONDS))
+    return lines
+
+
+def better_than_ours(rows: Sequence[Row]) -> dict[Cell, tuple[str, float]]:
+    """For each cell in which `auto` is beaten: the best other software policy, and what part of
+    auto's step it is faster by."""
+    mine = {cell_of(row): row["step_seconds"] for row in rows if row["policy"] == OURS}
+    found: dict[Cell, tuple[str, float]] = {}
+    for row in rows:
+        cell, seconds = cell_of(row), row["step_seconds"]
+        own = mine.get(cell)
+        rival = row["kind"] == "software" and row["policy"] not in (OURS, LIMITLESS)
+        if not rival or seconds is None or own is None:
+            continue
+        gain = 1 - seconds / own
+        if gain > TIE and gain > found.get(cell, ("", 0.0))[1]:
+            found[cell] = row["policy"], gain
+    return found
+
+
+def failures(rows: Sequence[Row]) -> list[str]:
+    """How often each policy has no step, and the first reason."""
+    lines = []
+    for name, mine in by_policy(rows).items():
+        notes = [row["note"] for row in mine if row["step_seconds"] is None]
+        if notes:
+            lines.append(f"{name}: {len(notes)} of {len(mine)} cells, such as: {notes[0]}")
+    return lines
+
+
+def _claim(words: str, holds: bool) -> str:
+    return f"{'holds' if holds else 'DOES NOT HOLD'}: {words}"
+
+
+def _words(cell: Cell) -> str:
+    return f"{cell[0]}, {cell[1]}, {cell[2]:.0%}"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

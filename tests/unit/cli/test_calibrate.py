@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sentinelctl calibrate` on this machine, with little memory; what it writes, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sentineld.cli.calibrate import HEAD, Found, check_ours
+from sentineld.cli.main import sentinelctl
+from sentineld.config import load
+from sentineld.errors import SentinelError
+from sentineld.migrate.bandwidth import NodeRates
+from sentineld.migrate.calibrate import Rates
+from sentineld.presets import own_tiers
+from sentineld.sysfs import memory_nodes
+from sentineld.tiers import Tier, Tiers
+
+NODES = memory_nodes(Path("/sys")) or (0,)
+SMALL = ("--size", "1MiB", "--threads", "1")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(sentinelctl, ["calibrate", *map(str, arguments)])
+
+
+def refused(*arguments: str | Path) -> SentinelError:
+    error = run(*arguments).exception
+    assert isinstance(error, SentinelError), error
+    assert error.hint
+    return error
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """Says nothing, so that the machine's own configuration does not matter."""
+    file = tmp_path / "config.toml"
+    file.write_text("")
+    return file
+
+
+def test_what_it_writes_is_what_the_daemon_reads(tmp_path: Path, config: Path) -> None:
+    file = tmp_path / "config.d" / "40-calibrated.toml"
+    result = run(*SMALL, "--config", config, "-o", file, "--json")
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.output)
+    assert told["written"] == str(file)
+    assert [one["node"] for one in told["nodes"]] == list(NODES)
+    tiers = load(config).tiers
+    for key, value in told["tiers"].items():
+        assert getattr(tiers, key) == (tuple(value) if isinstance(value, list) else value)
+    assert tiers.fast_read_bytes_per_s > 0
+    assert tiers.fast_write_bytes_per_s > 0
+    if len(NODES) == 1:
+        assert tiers.slow_read_bytes_per_s == 0
+        assert "one tier only" in told["missing"][0]
+        assert "# Not measured: a slow tier" in file.read_text()
+
+
+def test_it_writes_over_its_own_file_only(tmp_path: Path, config: Path) -> None:
+    file = tmp_path / "mine.toml"
+    for _ in range(2):
+        assert run(*SMALL, "--config", config, "-o", file).exit_code == 0
+    assert file.read_text().startswith(HEAD)
+    assert set(tmp_path.iterdir()) == {config, file}
+    file.write_text("[tiers]\nfast = [0]\n")
+    assert "not written by calibrate" in str(refused(*SMALL, "-o", file))
+    assert file.read_text() == "[tiers]\nfast = [0]\n"
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path, config: Path) -> None:
+    file = tmp_path / "none.toml"
+    result = run(*SMALL, "--config", config, "-o", file, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "NODE" in result.output
+    assert "fast_read_bytes_per_s" in result.output
+    assert not file.exists()
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    assert refused("--size", "4KiB", "--dry-run").code == "usage"
+    assert refused("--size", "much", "--dry-run").code == "usage"
+    missing = tmp_path / "none.toml"
+    assert refused(*SMALL, "--dry-run", "--config", missing).code == "bad-config"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_where_one_may_not_write() -> None:
+    with pytest.raises(SentinelError, match="can't write"):
+        check_ours(Path("/etc/sentineld-of-nobody/file.toml"))
+
+
+def test_figures_of_two_tiers(tmp_path: Path) -> None:
+    found = Found(
+        threads=4,
+        nodes=(
+            NodeRates(0, 50e9, 40e9, 3e9),
+            NodeRates(1, 54.4321e9, 42e9, 3e9),
+            NodeRates(2, 10e9, 5e9, 1e9),
+        ),
+        tiers=Tiers((Tier((0, 1), 0), Tier((2,), 0)), 1e9, "toy"),
+        migration={64: Rates(1e9, 1e9), 2048: Rates(4e9, 3e9)},
+        missing=(),
+    )
+    file = tmp_path / "config.toml"
+    file.write_text(found.toml())
+    tiers = load(file).tiers
+    assert (tiers.fast, tiers.slow) == ((0, 1), (2,))
+    assert tiers.fast_read_bytes_per_s == 52.2e9  # the mean, to three digits
+    assert tiers.slow_write_bytes_per_s == 5e9
+    assert tiers.migration_bytes_per_s == 3e9  # the slower way, at the daemon's batch
+    assert own_tiers(tiers).tiers[1].read_bytes_per_s == 10e9

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring this machine's first node: figures that are some, memory that is where it should be."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+import pytest
+
+from sentineld.errors import SentinelError
+from sentineld.migrate.bandwidth import node_rates
+from sentineld.migrate.scratch import check_on_node, scratch_on
+from sentineld.migrate.syscalls import page_addresses, query_pages
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(("threads", "alone"), [(1, True), (3, False)])
+def test_a_node_has_rates(threads: int, alone: bool) -> None:
+    found = node_rates(0, MIB, threads, alone)
+    assert found.node == 0
+    for rate in (found.read_bytes_per_s, found.write_bytes_per_s, found.random_bytes_per_s):
+        assert 0 < rate < float("inf")
+
+
+def test_scratch_memory_is_all_there_and_on_its_node() -> None:
+    with scratch_on(0, MIB + 100) as scratch:
+        assert scratch.bytes == MIB
+        assert scratch.words.shape == (MIB // 8,)
+        assert int(np.count_nonzero(scratch.words)) == MIB // mmap.PAGESIZE
+        pages = page_addresses(scratch.start, scratch.bytes, mmap.PAGESIZE)
+        assert (query_pages(0, pages) == 0).all()
+        check_on_node(scratch, 0)
+        with pytest.raises(SentinelError, match="on node 7, 0 are there"):
+            check_on_node(scratch, 7)
+
+
+def test_a_node_that_is_not_there() -> None:
+    with pytest.raises(SentinelError, match="node 900") as error, scratch_on(900, MIB):
+        pass
+    assert error.value.hint
