@@ -2,14 +2,17 @@
 """From the first recorded step of a session to a verified plan.
 
 Warm-up, then steps until two allocate identically, then one step under page
-observation (and torch.profiler) with the cuts that a plan will have, then the
-policy in a child process. Called from the session's thread alone.
+observation (and torch.profiler) with the cuts that a plan will have (on emulated
+tiers one more, which the delays are computed from), then the policy in a child
+process. Called from the session's thread alone.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,7 +21,7 @@ import numpy as np
 from sentineld.errors import SentinelError
 from sentineld.lifecycle import State
 from sentineld.machine import Machine
-from sentineld.observe.model import OP_ACCESS_DTYPE, Records
+from sentineld.observe.model import OP_ACCESS_DTYPE, SAMPLE_DTYPE, Records
 from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.child import plan_in_child
 from sentineld.plan.cuts import choose_cuts, provisional_layout
@@ -33,6 +36,8 @@ from sentineld.sampling import Sampling, Seen
 from sentineld.shim import protocol
 from sentineld.tiers import Tiers
 from sentineld.units import FastBudget
+
+log = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 2
 ACCESS_STEPS_MAX = 6
@@ -52,24 +57,31 @@ class Goal:
 
 @dataclass(frozen=True)
 class Planned:
-    """The outcome: what the step does, what to do about it."""
+    """The outcome: what the step does, what to do about it. charged: what emulated tiers charge
+    for, from another recording than the plan's; else the profile."""
 
     profile: Profile
+    charged: Profile
     plan: Plan
     budget_bytes: int
     plan_duration_s: float
 
 
 def send_layout(
-    link: ShimLink, layout: Layout, tiers: Tiers, accesses: Records | None = None
+    link: ShimLink,
+    layout: Layout,
+    tiers: Tiers,
+    accesses: Records | None = None,
+    fast_pages: int | None = None,
 ) -> int:
-    """Send a layout to the shim; its id. accesses: see Substrate. Raises EOFError."""
+    """Send a layout to the shim; its id. accesses, fast_pages: see Substrate. Raises EOFError."""
     # Ids stay unique over a daemon's restart: a live layout is known by its id alone.
     layout_id = time.time_ns()
     fd = os.memfd_create("sentineld-layout", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         with os.fdopen(fd, "wb", closefd=False) as file:
-            file.write(pack_layout(layout, layout_id, tiers, len(layout.waits), accesses))
+            count = len(layout.waits)
+            file.write(pack_layout(layout, layout_id, tiers, count, accesses, fast_pages))
         link.send({"type": "layout", "layout_id": layout_id}, [fd])
     finally:
         os.close(fd)
@@ -95,6 +107,8 @@ class Profiling:
         self._access_steps = 0
         self._deadline_s = 0.0
         self._op_accesses: tuple[int, Records] | None = None
+        self._profile: Profile | None = None
+        self._again: deque[Step] = deque(maxlen=ACCESS_STEPS_MAX)
 
     def skip_warm_up(self) -> None:
         """The process has run for long: begin with the allocation steps."""
@@ -116,6 +130,8 @@ class Profiling:
                 self._begin_access(step, sampling(), layers)
         elif self._state is State.ACCESS:
             self._on_access_step(step, sampling())
+        elif self._state is State.PLANNING and self._profile is not None:
+            self._again.append(step)
 
     def on_op_accesses(self, step_number: int, rows: Records) -> None:
         """The shim saw which tensors the operators of a step read and write."""
@@ -123,32 +139,20 @@ class Profiling:
 
     def planned(self, layers: tuple[str, ...]) -> Planned | None:
         """Plan once everything is known; blocks while the child plans. Raises SentinelError."""
-        if self._access is None:
-            return None
-        step, seen = self._access
-        ops = np.empty(0, OP_ACCESS_DTYPE)
-        if self._op_accesses is not None and self._op_accesses[0] == step.number:
-            ops = self._op_accesses[1]
-        elif time.monotonic() < self._deadline_s:
-            return None
-        assert self._layout is not None
-        if not len(seen.samples) and not len(ops):
-            raise SentinelError(
-                "module-not-loaded",
-                "neither the module nor this torch's profiler tells accesses",
-                "modprobe sentinel, or use a torch whose profiler has an event tree",
-            )
-        profile = build_profile(
-            step,
-            seen.samples,
-            ops,
-            layers,
-            cuts=self._layout.cuts,
-            timed=self._before,
-            heap_base=self._link.segment.heap_base,
-        )
-        if seen.areas is not None:
-            profile = checked(profile, seen.backend.name, seen.backend.capabilities, seen.areas)
+        if self._profile is None:
+            self._profile = self._first_profile(layers)
+            if self._profile is None:
+                return None
+            if self._machine.substrate.emulated:
+                self._observe_again()
+        profile = charged = self._profile
+        if self._machine.substrate.emulated:
+            again = self._second_profile(layers)
+            if again is None and time.monotonic() < self._deadline_s:
+                return None
+            if again is None:
+                log.warning("process %d: its accesses were seen but once", self._link.pid)
+            charged = again or profile
         words = self._link.segment.words()
         budget_bytes = self._goal.fast.resolve(profile.peak_bytes)
         self._machine.require_capacity(budget_bytes)
@@ -160,7 +164,60 @@ class Profiling:
             budget_bytes - words.unmanaged_bytes,
             self._machine.config.plan_timeout_s,
         )
-        return Planned(profile, plan, budget_bytes, time.monotonic() - started_s)
+        return Planned(profile, charged, plan, budget_bytes, time.monotonic() - started_s)
+
+    def _observe_again(self) -> None:
+        """Have a second step seen: a plan is not charged for what it was made of."""
+        self._op_accesses = None
+        self._deadline_s = time.monotonic() + OP_ACCESSES_WAIT_S
+        self._link.send({"type": "profile_ops"})
+
+    def _second_profile(self, layers: tuple[str, ...]) -> Profile | None:
+        """Of the step that was seen again, as soon as it is known."""
+        assert self._access is not None
+        first, _ = self._access
+        if self._op_accesses is None:
+            return None
+        number, ops = self._op_accesses
+        found = [one for one in self._again if one.number == number and identical(one, first)]
+        if not found or not len(ops):
+            return None
+        return self._build(found[0], np.empty(0, SAMPLE_DTYPE), ops, layers)
+
+    def _build(
+        self, step: Step, samples: Records, ops: Records, layers: tuple[str, ...]
+    ) -> Profile:
+        assert self._layout is not None
+        return build_profile(
+            step,
+            samples,
+            ops,
+            layers,
+            cuts=self._layout.cuts,
+            timed=self._before,
+            heap_base=self._link.segment.heap_base,
+        )
+
+    def _first_profile(self, layers: tuple[str, ...]) -> Profile | None:
+        """Of the access step, once its operators' accesses are here. Raises SentinelError."""
+        if self._access is None:
+            return None
+        step, seen = self._access
+        ops = np.empty(0, OP_ACCESS_DTYPE)
+        if self._op_accesses is not None and self._op_accesses[0] == step.number:
+            ops = self._op_accesses[1]
+        elif time.monotonic() < self._deadline_s:
+            return None
+        if not len(seen.samples) and not len(ops):
+            raise SentinelError(
+                "module-not-loaded",
+                "neither the module nor this torch's profiler tells accesses",
+                "modprobe sentinel, or use a torch whose profiler has an event tree",
+            )
+        profile = self._build(step, seen.samples, ops, layers)
+        if seen.areas is not None:
+            profile = checked(profile, seen.backend.name, seen.backend.capabilities, seen.areas)
+        return profile
 
     def _begin_access(self, step: Step, sampling: Sampling, layers: tuple[str, ...]) -> None:
         """Two steps allocate identically: cut the long stretches and sample one step."""

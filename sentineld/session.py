@@ -227,8 +227,9 @@ class Session:
         self.profile, self.budget_bytes = planned.profile, planned.budget_bytes
         self.plan_duration_s = planned.plan_duration_s
         layout = planned.plan.layout
-        accesses = self.machine.substrate.accesses(layout, planned.profile, self._tiers())
-        layout_id = send_layout(self.link, layout, self._tiers(), accesses)
+        accesses = self.machine.substrate.accesses(layout, planned.charged, self._tiers())
+        fast_pages = self.machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
+        layout_id = send_layout(self.link, layout, self._tiers(), accesses, fast_pages)
         self._inbox.expect_layout(layout_id)
         self._deadline_s = time.monotonic() + LAYOUT_ANSWER_WAIT_S
         self.lifecycle.enter(

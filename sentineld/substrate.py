@@ -25,7 +25,9 @@ from sentineld.migrate.pace import TokenBucket
 from sentineld.observe.model import Records
 from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.accesses import access_table
-from sentineld.plan.model import Layout, Space
+from sentineld.plan.model import Layout, Plan, Space
+from sentineld.plan.policy import fast_pages
+from sentineld.plan.registry import policy
 from sentineld.presets import preset_tiers
 from sentineld.profile.model import Profile
 from sentineld.sampling import Sampling
@@ -51,6 +53,10 @@ class Substrate(Protocol):
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
         """What a layout for the shim says of the accesses' costs (ACCESS_DTYPE); None: the nodes
         are the kernel's. profile: None for a layout that plans nothing."""
+
+    def fast_pages(self, plan: Plan, page_bytes: int) -> int | None:
+        """How many pages of fast memory there are for the plan, as the shim is to be told; None: as
+        many as the nodes have."""
 
     def metering(
         self,
@@ -84,6 +90,10 @@ class KernelSubstrate:
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
         """None: slow pages cost what they cost."""
+        return None
+
+    def fast_pages(self, plan: Plan, page_bytes: int) -> int | None:
+        """None: the kernel knows."""
         return None
 
     def metering(
@@ -142,7 +152,12 @@ class EmulatedSubstrate:
                 "run the training with the shim that came with this daemon",
             )
         return EmulatedMemory(
-            link.residency.maps, spaces, tiers, self._bucket, link.residency.page_bytes
+            link.residency.maps,
+            spaces,
+            tiers,
+            self._bucket,
+            link.residency.page_bytes,
+            moved_fast=link.residency.moved,
         )
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
@@ -150,6 +165,10 @@ class EmulatedSubstrate:
         if profile is None:
             return np.zeros(0, ACCESS_DTYPE)
         return access_table(profile, layout, tiers)
+
+    def fast_pages(self, plan: Plan, page_bytes: int) -> int | None:
+        """As in the simulator."""
+        return fast_pages(policy(plan.policy), plan, page_bytes)
 
     def metering(
         self,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -39,14 +39,18 @@ class EmulatedMemory:
         bucket: TokenBucket,
         page_bytes: int = 4096,
         batch_pages: int = BATCH_PAGES,
+        moved_fast: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """moved_fast: hears of each batch how many pages more are on the fast tier."""
         self.batch_pages = batch_pages
         self._tiers = tiers
         self._bucket = bucket
         self._page_bytes = page_bytes
-        self._nodes = np.zeros(256, np.bool_)
+        self._moved_fast = moved_fast
+        self._nodes, self._fast = np.zeros((2, 256), np.bool_)
         for tier in tiers.tiers:
             self._nodes[[node + 1 for node in tier.nodes]] = True
+        self._fast[[node + 1 for node in tiers.tiers[0].nodes]] = True
         self._spaces = [
             (start, start + min(size, len(maps[space]) * page_bytes), maps[space])
             for space, (start, size) in spaces.items()
@@ -74,7 +78,10 @@ class EmulatedMemory:
         while (left_ns := end_ns - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
         for _, entries, index in self._parts(pages):
-            entries[index[self._nodes[entries[index]]]] = node + 1
+            there = index[self._nodes[entries[index]]]
+            were_fast = int(np.count_nonzero(self._fast[entries[there]]))
+            entries[there] = node + 1
+            self._moved_fast(len(there) * bool(self._fast[node + 1]) - were_fast)
         return MoveResult(self.query_pages(pages), 0)
 
     def best_node(self, tier: int) -> tuple[int, int]:

@@ -38,6 +38,10 @@ class ResidencySegment:
                 raise mismatch(NAME, f"its map of the {name} lies outside")
             self.maps[space] = np.frombuffer(mapped, np.uint8, pages, offset)
 
+    def moved(self, pages: int) -> None:
+        """Tell the process that so many pages more (or fewer) are on the fast node by moves."""
+        self._header["moved_fast"] += pages
+
     @property
     def owed_ns(self) -> int:
         """What slow pages have cost the process so far, by the timing model."""

@@ -21,7 +21,8 @@ _CUT_DTYPE = np.dtype("<u4")
 @dataclass(frozen=True)
 class WireLayout:
     """What the bytes say. slots, regions, waits, accesses: protocol's dtypes. accesses: None where
-    nodes are the kernel's, else what the shim of emulated tiers charges."""
+    nodes are the kernel's, else what the shim of emulated tiers charges. fast_pages: how many the
+    fast tier has, None: no end to them."""
 
     layout_id: int
     arena_bytes: int
@@ -31,6 +32,7 @@ class WireLayout:
     regions: npt.NDArray[np.void]
     waits: npt.NDArray[np.void]
     accesses: npt.NDArray[np.void] | None = None
+    fast_pages: int | None = None
 
 
 def pack_layout(
@@ -39,10 +41,11 @@ def pack_layout(
     tiers: Tiers,
     boundary_count: int,
     accesses: npt.NDArray[np.void] | None = None,
+    fast_pages: int | None = None,
 ) -> bytes:
     """The memfd's contents. A tier is named by its first node. accesses: of emulated tiers only
-    (ACCESS_DTYPE). Raises ValueError if the layout has another number of boundaries or a tier
-    that there is not."""
+    (ACCESS_DTYPE), and so fast_pages: how many the fast tier has, 1 at least. Raises ValueError
+    if the layout has another number of boundaries or a tier that there is not."""
     if len(layout.waits) != boundary_count:
         raise ValueError(f"{len(layout.waits)} waits for {boundary_count} boundaries")
     regions = np.zeros(len(layout.regions), protocol.REGION_DTYPE)
@@ -72,6 +75,7 @@ def pack_layout(
     header["heap_node"] = _node(tiers, layout.heap_tier)
     header["flags"] = LayoutFlag.EMULATED if accesses is not None else 0
     header["access_count"] = len(accesses) if accesses is not None else 0
+    header["fast_pages"] = 0 if fast_pages is None else max(fast_pages, 1)
     end = _aligned(protocol.LAYOUT_DTYPE.itemsize)
     names = ("slots", "cuts", "regions", "waits", "accesses")
     for name, part in zip(names, parts, strict=True):
@@ -111,6 +115,7 @@ def unpack_layout(data: bytes) -> WireLayout:
         accesses=part("accesses", protocol.ACCESS_DTYPE, int(header["access_count"]))
         if header["flags"] & LayoutFlag.EMULATED
         else None,
+        fast_pages=int(header["fast_pages"]) or None,
     )
 
 

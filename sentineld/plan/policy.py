@@ -27,6 +27,15 @@ class Policy(Protocol):
         """
 
 
+def fast_pages(policy: Policy, plan: Plan, page_bytes: int) -> int | None:
+    """How many pages the fast tier has for a plan that is carried out where it could have any
+    number: the simulator, emulated tiers. None: no end to them. A layout that keeps to no budget
+    and asks for fast memory is there to say what no limit would do."""
+    if not policy.charges_budget and plan.layout.heap_tier == 0:
+        return None
+    return plan.budget_bytes // page_bytes
+
+
 @dataclass(frozen=True)
 class Sight:
     """What a reactive policy sees of C ranges of pages (cells) when it is asked.

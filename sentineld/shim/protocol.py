@@ -193,6 +193,7 @@ LAYOUT_DTYPE = _struct(
         "flags": (88, "<u4"),
         "access_count": (92, "<u4"),
         "accesses_offset": (96, "<u8"),
+        "fast_pages": (104, "<u8"),
     },
     120,
 )
@@ -224,6 +225,7 @@ RESIDENCY_DTYPE = _struct(
         "heap_pages": (48, "<u8"),
         "owed_ns": (56, "<u8"),
         "paid_ns": (64, "<u8"),
+        "moved_fast": (72, "<i8"),
     },
     128,
 )

@@ -15,7 +15,7 @@ from sentineld.errors import SentinelError
 from sentineld.plan.check import verify
 from sentineld.plan.items import Floats
 from sentineld.plan.model import Plan
-from sentineld.plan.policy import Hardware, Policy, Reactive, Reactor
+from sentineld.plan.policy import Hardware, Policy, Reactive, Reactor, fast_pages
 from sentineld.plan.registry import policy as policy_by_name
 from sentineld.profile.model import Profile
 from sentineld.simulate.replay import Replay, Step
@@ -133,11 +133,8 @@ class _Training:
 
     def replay(self, reactor: Reactor | None = None) -> Replay:
         """The plan in a new world."""
-        # A layout that keeps to no budget and asks for fast memory is there to say what no limit
-        # would do.
-        endless = not self.policy.charges_budget and self.plan.layout.heap_tier == 0
         made = scripts(self.plan, self.profile, timing_of(self.tiers))
-        capacity = None if endless else self.budget_bytes // self.profile.page_bytes
+        capacity = fast_pages(self.policy, self.plan, self.profile.page_bytes)
         world = World(made.cells, capacity, self.page_ns)
         if reactor is None:
             return Replay(made, world)
@@ -203,18 +200,20 @@ def simulate(
     budget_bytes: int,
     disturbance: Disturbance | None = None,
     steps_max: int = STEPS_MAX,
+    plan: Plan | None = None,
 ) -> Outcome:
     """Train under the policy.
 
     First-touch steps come first, as many as the daemon needs to know the step;
     then the plan is made, and carried out until the steps repeat themselves or
     steps_max have passed. A reactive policy is tried with each value of its sweep, and the
-    best one counts. Raises SentinelError for a budget that the policy can't
-    keep, and whatever else plan() raises.
+    best one counts. plan: one that the policy has made before, to be taken instead. Raises
+    SentinelError for a budget that the policy can't keep, and whatever else plan() raises.
     """
     _check(profile, budget_bytes)
     began_s = time.perf_counter()
-    plan = policy.plan(profile, tiers, budget_bytes)
+    if plan is None:
+        plan = policy.plan(profile, tiers, budget_bytes)
     plan_s = time.perf_counter() - began_s
     verify(plan, profile, budget_bytes if policy.charges_budget else None)
     training = _Training(

@@ -59,6 +59,16 @@ def test_a_table_that_makes_no_sense_is_refused(figures: dict[str, float]) -> No
     assert caught.value.hint
 
 
+def test_emulated_fast_memory_ends_at_the_budget_except_for_all_fast() -> None:
+    plan = replace(toy_plan(), budget_bytes=10 * 4096)
+    fast_only = replace(plan, policy="fast-only", layout=replace(plan.layout, heap_tier=0))
+    first_touch = replace(plan, policy="first-touch", layout=replace(plan.layout, heap_tier=None))
+    assert emulated().fast_pages(replace(plan, policy="sentinel"), 4096) == 10
+    assert emulated().fast_pages(first_touch, 4096) == 10
+    assert emulated().fast_pages(fast_only, 4096) is None
+    assert substrate_of(Config()).fast_pages(first_touch, 4096) is None
+
+
 def test_only_emulated_tiers_tell_the_shim_of_accesses() -> None:
     layout, profile = toy_plan().layout, toy_profile()
     assert substrate_of(Config()).accesses(layout, profile, two_tiers()) is None

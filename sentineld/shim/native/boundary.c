@@ -158,6 +158,11 @@ void stretch_begin(void)
 
 	if (!shim.emulation || shim.mode != SENTINEL_MODE_REPLAY)
 		return;
+	if (!shim.index) {
+		pthread_mutex_lock(&shim.lock);
+		emulation_recount(shim.emulation, shim.heap.top_page);
+		pthread_mutex_unlock(&shim.lock);
+	}
 	served = emulation_charge(shim.emulation, shim.index);
 	if (!shim.recording || !(observe(flags) & SENTINEL_FLAG_RESIDENCY))
 		return;

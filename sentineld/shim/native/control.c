@@ -205,7 +205,8 @@ API const char *sentinel_layout(int fd)
 	}
 	pthread_mutex_lock(&shim.lock);
 	if (emulated)
-		problem = emulation_new(&emulation, &arena->layout, &shim.heap, shim.emulation);
+		problem = emulation_new(&emulation, &arena->layout, &shim.heap, shim.emulation,
+					(uint32_t)shim.step);
 	if (problem) {
 		pthread_mutex_unlock(&shim.lock);
 		arena_delete(arena);

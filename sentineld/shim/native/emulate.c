@@ -13,6 +13,7 @@
 
 #define MAPS_OFFSET 4096
 #define FAST 1 /* what a page on node 0 is in a map */
+#define SLOW 2 /* and one on node 1 */
 #define PAY_NS_MIN 100000
 #define SPIN_NS 80000 /* a sleep ends up to so much later than asked for */
 /* What a late end of a sleep is paid for already. More than that is no sleep's fault: the process
@@ -80,24 +81,52 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 	return true;
 }
 
-/* Live blocks stay where they were; before the first emulated layout all memory was fast. */
+/* Pages of node 0 that are free. The daemon's word may be anything. */
+static uint64_t fast_room(const struct emulation *emulation)
+{
+	uint64_t moved = (uint64_t)__atomic_load_n(&emulation->segment->moved_fast, __ATOMIC_RELAXED);
+	int64_t room = (int64_t)(emulation->fast_limit - emulation->fast_own - moved);
+
+	if (!emulation->fast_limit)
+		return UINT64_MAX;
+	return room > 0 ? (uint64_t)room : 0;
+}
+
+/*
+ * Live blocks stay where they were; before the first emulated layout all memory was fast. What a
+ * limited fast node has no pages for is slow, the highest addresses first, and so is what was born
+ * in the step that ended: its like will be born in the arena, and finds the room that is left.
+ */
 static void take_over_heap(struct emulation *emulation, const struct heap *heap,
-			   const struct emulation *before)
+			   const struct emulation *before, uint32_t step)
 {
 	for (uint32_t i = heap->first; i != HEAP_NONE; i = heap->blocks[i].after) {
 		const struct heap_block *block = &heap->blocks[i];
+		uint8_t *map = emulation->heap + block->page;
+		uint64_t room;
 
 		if (!block->live)
 			continue;
 		if (before)
-			memcpy(emulation->heap + block->page, before->heap + block->page, block->pages);
+			memcpy(map, before->heap + block->page, block->pages);
 		else
-			memset(emulation->heap + block->page, FAST, block->pages);
+			memset(map, FAST, block->pages);
+		room = emulation->fast_limit && block->birth.step == step ? 0 : fast_room(emulation);
+		for (uint32_t page = 0; page < block->pages; page++) {
+			if (map[page] != FAST)
+				continue;
+			if (room) {
+				room--;
+				emulation->fast_own++;
+			} else {
+				map[page] = SLOW;
+			}
+		}
 	}
 }
 
 const char *emulation_new(struct emulation **out, const struct layout *layout, const struct heap *heap,
-			  const struct emulation *before)
+			  const struct emulation *before, uint32_t step)
 {
 	const struct sentinel_layout *header = layout->header;
 	struct emulation *emulation = calloc(1, sizeof(*emulation));
@@ -108,6 +137,7 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 	emulation->fd = -1;
 	emulation->page_shift = heap->page_shift;
 	emulation->layout = layout;
+	emulation->fast_limit = header->fast_pages;
 	emulation->heap_birth = entry(header->heap_node);
 	emulation->slot_birth = calloc((uint64_t)header->slot_count + 1, 1);
 	emulation->first_access = calloc((uint64_t)header->boundary_count + 1, sizeof(uint32_t));
@@ -122,7 +152,7 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 			row++;
 		emulation->first_access[stretch] = row;
 	}
-	take_over_heap(emulation, heap, before);
+	take_over_heap(emulation, heap, before, step);
 	if (before) {
 		emulation->owed_ps = before->owed_ps;
 		emulation->paid_ns = before->paid_ns;
@@ -146,10 +176,30 @@ void emulation_delete(struct emulation *emulation)
 
 /* First touches: pages that are there stay where they are. All of them at once: here a birth counts
    as a touch. */
-static void born(uint8_t *map, uint64_t page, uint64_t pages, uint8_t birth)
+static void born(struct emulation *emulation, uint8_t *map, uint64_t pages, uint8_t birth)
 {
-	for (uint64_t i = page; i < page + pages; i++)
-		map[i] = map[i] ? map[i] : birth;
+	uint64_t room = birth == FAST ? fast_room(emulation) : 0;
+
+	for (uint64_t i = 0; i < pages; i++) {
+		if (map[i])
+			continue;
+		map[i] = birth;
+		if (birth != FAST)
+			continue;
+		if (room) {
+			room--;
+			emulation->fast_own++;
+		} else {
+			map[i] = SLOW;
+		}
+	}
+}
+
+static void dropped(struct emulation *emulation, uint8_t *map, uint64_t pages)
+{
+	for (uint64_t i = 0; i < pages; i++)
+		emulation->fast_own -= map[i] == FAST;
+	memset(map, 0, pages);
 }
 
 static uint64_t slot_pages(const struct emulation *emulation, uint32_t slot)
@@ -159,30 +209,34 @@ static uint64_t slot_pages(const struct emulation *emulation, uint32_t slot)
 	return (emulation->layout->slots[slot].bytes + page_bytes - 1) >> emulation->page_shift;
 }
 
+static uint8_t *slot_map(const struct emulation *emulation, uint32_t slot)
+{
+	return emulation->arena + (emulation->layout->slots[slot].offset >> emulation->page_shift);
+}
+
 void emulation_slot_born(struct emulation *emulation, uint32_t slot)
 {
 	if (emulation && emulation->layout)
-		born(emulation->arena, emulation->layout->slots[slot].offset >> emulation->page_shift,
-		     slot_pages(emulation, slot), emulation->slot_birth[slot]);
+		born(emulation, slot_map(emulation, slot), slot_pages(emulation, slot),
+		     emulation->slot_birth[slot]);
 }
 
 void emulation_slot_dropped(struct emulation *emulation, uint32_t slot)
 {
 	if (emulation && emulation->layout && (emulation->layout->slots[slot].flags & SENTINEL_SLOT_DROP))
-		memset(emulation->arena + (emulation->layout->slots[slot].offset >> emulation->page_shift), 0,
-		       slot_pages(emulation, slot));
+		dropped(emulation, slot_map(emulation, slot), slot_pages(emulation, slot));
 }
 
 void emulation_heap_born(struct emulation *emulation, uint64_t page, uint64_t pages)
 {
 	if (emulation)
-		born(emulation->heap, page, pages, emulation->heap_birth);
+		born(emulation, emulation->heap + page, pages, emulation->heap_birth);
 }
 
 void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t pages)
 {
 	if (emulation)
-		memset(emulation->heap + page, 0, pages);
+		dropped(emulation, emulation->heap + page, pages);
 }
 
 static uint64_t slow_pages(const struct emulation *emulation, const struct sentinel_access *access)
@@ -243,6 +297,18 @@ void emulation_resident(const struct emulation *emulation, uint64_t heap_pages, 
 	count(emulation->heap, heap_pages, &fast, &slow);
 	*fast_bytes = fast << emulation->page_shift;
 	*slow_bytes = slow << emulation->page_shift;
+}
+
+void emulation_recount(struct emulation *emulation, uint64_t heap_pages)
+{
+	uint64_t moved = (uint64_t)__atomic_load_n(&emulation->segment->moved_fast, __ATOMIC_RELAXED);
+	uint64_t fast = 0, slow = 0;
+
+	if (!emulation->fast_limit)
+		return;
+	count(emulation->arena, emulation->segment->arena_pages, &fast, &slow);
+	count(emulation->heap, heap_pages, &fast, &slow);
+	emulation->fast_own = fast - moved;
 }
 
 uint64_t emulation_due(const struct emulation *emulation, bool all)

@@ -28,6 +28,8 @@ struct emulation {
 	uint8_t heap_birth;
 	const struct layout *layout; /* NULL: let go of */
 	uint32_t *first_access; /* by stretch, and one more: rows of layout->accesses */
+	uint64_t fast_limit; /* pages of node 0; 0: no end of them */
+	uint64_t fast_own; /* taken of them, but for what the daemon moved (segment->moved_fast) */
 	uint64_t owed_ps; /* since the first one was made, as is paid_ns */
 	int64_t paid_ns;
 };
@@ -41,10 +43,11 @@ struct served {
 
 /*
  * A map for an emulated layout's arena and the heap; `before` (or NULL) tells where the heap's live
- * blocks are, else they are fast. Needs the lock. NULL, or what is wrong.
+ * blocks are, else they are fast, as long as the fast node has pages. `step`: the one that has just
+ * ended. Needs the lock. NULL, or what is wrong.
  */
 const char *emulation_new(struct emulation **out, const struct layout *layout, const struct heap *heap,
-			  const struct emulation *before);
+			  const struct emulation *before, uint32_t step);
 
 void emulation_delete(struct emulation *emulation);
 
@@ -53,6 +56,10 @@ void emulation_slot_born(struct emulation *emulation, uint32_t slot);
 void emulation_slot_dropped(struct emulation *emulation, uint32_t slot);
 void emulation_heap_born(struct emulation *emulation, uint64_t page, uint64_t pages);
 void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t pages);
+
+/* A step begins: count the fast node's pages anew, in the arena and in the heap's first pages. Two
+   write the map, so that counting along errs by a page where both meet. Needs the lock. */
+void emulation_recount(struct emulation *emulation, uint64_t heap_pages);
 
 /* A stretch begins, all that it had to wait for is done: charge it. */
 struct served emulation_charge(struct emulation *emulation, uint32_t stretch);

@@ -148,6 +148,8 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 	layout->accesses = header->access_count ? (const void *)(base + header->accesses_offset) : NULL;
 	if (header->flags & ~(uint32_t)SENTINEL_LAYOUT_EMULATED)
 		return "the layout has unknown flags";
+	if (header->fast_pages > ARENA_BYTES_MAX / page_bytes)
+		return "the fast node has an impossible size";
 	problem = check_slots(layout, page_bytes);
 	if (!problem)
 		problem = check_rest(layout, page_bytes);

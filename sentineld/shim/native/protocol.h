@@ -164,7 +164,8 @@ struct sentinel_access { /* 32 bytes: emulated tiers only; rising by stretch */
 };
 
 /* A byte for each page: 0 not there, else 1 + its node. The process writes births and drops, the
-   daemon moves; a page in flight stays where it was. Then the heap's map; each part 8-byte aligned. */
+   daemon moves; a page in flight stays where it was. Then the heap's map; each part 8-byte aligned.
+   A birth that finds no page left on node 0 goes to node 1, as the kernel would have it. */
 struct sentinel_residency { /* 128 bytes */
 	uint64_t magic;
 	uint32_t version;
@@ -176,7 +177,8 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t heap_pages;
 	uint64_t owed_ns; /* delays that slow pages have cost since tiers were emulated first */
 	uint64_t paid_ns; /* time spent on them; differs by what is yet to be paid */
-	uint64_t reserved[7];
+	int64_t moved_fast; /* written by the daemon: pages it has moved to node 0, less those away from it */
+	uint64_t reserved[6];
 };
 
 struct sentinel_wait { /* 8 bytes; index = boundary within the step */
@@ -204,7 +206,8 @@ struct sentinel_layout {
 	uint32_t flags;
 	uint32_t access_count;
 	uint64_t accesses_offset; /* looked at if there are any */
-	uint64_t reserved[2];
+	uint64_t fast_pages; /* emulated: pages that node 0 has for arena and heap; 0: no end of them */
+	uint64_t reserved;
 };
 
 #endif

@@ -50,6 +50,26 @@ class Transformer(nn.Module):
         return tokens, tokens.roll(1, 1).flatten()
 
 
+class Perceptron(nn.Module):
+    """Nearly all of it is parameters and Adam's state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Linear(512, 768), nn.ReLU(), nn.Linear(768, 768), nn.ReLU(), nn.Linear(768, 10)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)
+
+    @staticmethod
+    def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.randn(size, 512), torch.randint(10, (size,))
+
+
+KINDS = {"cnn": Cnn, "transformer": Transformer, "perceptron": Perceptron}
+
+
 class Batches(torch.utils.data.Dataset):  # type: ignore[type-arg]
     """Fixed samples, cut out of one tensor that forked workers inherit."""
 
@@ -72,22 +92,27 @@ def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[t
         while True:
             # New workers every epoch: forked from whatever the process is by then.
             yield from torch.utils.data.DataLoader(data, batch_size=8, num_workers=args.workers)
+    fixed = list(model.batch(8)) if args.fixed else []  # type: ignore[operator]
     for step in itertools.count():
+        if args.fixed:
+            yield fixed
+            continue
         varied = args.vary and step % 5 == 4
         yield list(model.batch(6 if varied else 8))  # type: ignore[operator]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("model", choices=("cnn", "transformer"))
+    parser.add_argument("model", choices=sorted(KINDS))
     parser.add_argument("until")
     parser.add_argument("--vary", action="store_true", help="every fifth batch is smaller")
+    parser.add_argument("--fixed", action="store_true", help="the same batch in every step")
     parser.add_argument("--keep", action="store_true", help="keep activations over steps")
     parser.add_argument("--workers", type=int, default=0)
     args = parser.parse_args()
     torch.manual_seed(1)
     torch.set_num_threads(1)
-    kind = Cnn if args.model == "cnn" else Transformer
+    kind = KINDS[args.model]
     model = kind()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     kept: list[torch.Tensor] = []

@@ -80,6 +80,17 @@ def test_what_the_process_writes_is_no_node_unless_it_is_one() -> None:
     assert maps[Space.HEAP][:4].tolist() == [1, 1, 3, 255]
 
 
+def test_it_tells_how_many_pages_more_are_fast() -> None:
+    told: list[int] = []
+    maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
+    pages = EmulatedMemory(maps, SPACES, TIERS, TokenBucket(1e15), moved_fast=told.append)
+    maps[Space.ARENA][:5] = [1, 2, 2, 0, 9]
+    wanted = addresses([(Space.ARENA, page) for page in range(5)])
+    for node in (0, 0, 1):
+        pages.move_pages(wanted, node)
+    assert told == [2, 0, -3]
+
+
 def test_pages_outside_are_absent() -> None:
     pages, _ = memory()
     outside = np.array([0, STARTS[Space.ARENA] - PAGE, STARTS[Space.HEAP] + PAGES * PAGE])

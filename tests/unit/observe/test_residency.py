@@ -56,6 +56,9 @@ def test_what_it_says() -> None:
     assert (found.layout_id, found.page_bytes) == (7, 4096)
     assert (found.owed_ns, found.paid_ns) == (3000, 2000)
     found.maps[Space.HEAP][-1] = 2  # the daemon's moves
+    found.moved(3)
+    found.moved(-5)
+    assert found._header["moved_fast"][0] == -2
 
 
 @pytest.mark.parametrize(

@@ -75,3 +75,6 @@ def test_they_come_back_from_the_wire() -> None:
     nothing = unpack_layout(pack_layout(layout, 1, two_tiers(), 4, table[:0])).accesses
     assert nothing is not None
     assert len(nothing) == 0
+    for pages, told in ((None, None), (0, 1), (7, 7)):
+        data = pack_layout(layout, 1, two_tiers(), 4, table, pages)
+        assert unpack_layout(data).fast_pages == told

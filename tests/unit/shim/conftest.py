@@ -49,6 +49,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         ctypes.c_int,
         ctypes.c_void_p,
         ctypes.c_void_p,
+        ctypes.c_uint32,
         ctypes.POINTER(ctypes.c_char_p),
     )
     library.test_emulation_delete.argtypes = (ctypes.c_void_p,)
@@ -63,6 +64,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     for name in ("heap_born", "heap_dropped"):
         function = getattr(library, f"emulation_{name}")
         function.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)
+    library.emulation_recount.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
     library.emulation_due.restype = ctypes.c_uint64
     library.emulation_due.argtypes = (ctypes.c_void_p, ctypes.c_bool)
     library.emulation_pay.argtypes = (ctypes.c_void_p,)

@@ -85,7 +85,7 @@ void test_arena_free(struct arena *arena, uint32_t slot)
 }
 
 /* Owns the layout that it is made of. */
-struct emulation *test_emulation_new(int fd, struct heap *heap, struct emulation *before,
+struct emulation *test_emulation_new(int fd, struct heap *heap, struct emulation *before, uint32_t step,
 				     const char **problem)
 {
 	struct layout *layout = calloc(1, sizeof(*layout));
@@ -93,7 +93,7 @@ struct emulation *test_emulation_new(int fd, struct heap *heap, struct emulation
 
 	*problem = layout ? layout_read(layout, fd, (uint64_t)sysconf(_SC_PAGESIZE)) : "no memory";
 	if (!*problem)
-		*problem = emulation_new(&emulation, layout, heap, before);
+		*problem = emulation_new(&emulation, layout, heap, before, step);
 	if (*problem)
 		free(layout);
 	return emulation;

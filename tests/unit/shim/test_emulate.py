@@ -53,8 +53,15 @@ class Emulation:
     """Of LAYOUT and these accesses, over a heap with a live block of three pages."""
 
     def __init__(
-        self, harness: ctypes.CDLL, accesses: Rows, before: Emulation | None = None
+        self,
+        harness: ctypes.CDLL,
+        accesses: Rows,
+        before: Emulation | None = None,
+        *,
+        fast_pages: int | None = None,
+        step: int = 1,
     ) -> None:
+        """step: that has just ended; the block was born in step 0."""
         self.harness = harness
         if before is None:
             self.heap = harness.test_heap_new(HEAP_PAGES * PAGE)
@@ -62,10 +69,10 @@ class Emulation:
         else:
             self.heap = before.heap
         fd = os.memfd_create("layout")
-        os.write(fd, pack_layout(LAYOUT, 5, two_tiers(), STRETCHES, accesses))
+        os.write(fd, pack_layout(LAYOUT, 5, two_tiers(), STRETCHES, accesses, fast_pages))
         problem = ctypes.c_char_p()
         self.it = harness.test_emulation_new(
-            fd, self.heap, before.it if before else None, ctypes.byref(problem)
+            fd, self.heap, before.it if before else None, step, ctypes.byref(problem)
         )
         os.close(fd)
         assert not problem.value, problem.value
@@ -132,6 +139,63 @@ def test_the_next_layout_finds_live_blocks_where_they_were(harness: ctypes.CDLL)
     harness.test_emulation_delete(first.it)
     assert harness.emulation_due(second.it, True) == 3000
     second.close()
+
+
+def test_the_fast_node_fills_up_and_then_births_go_slow(harness: ctypes.CDLL) -> None:
+    emulation = Emulation(harness, no_accesses(), fast_pages=6)  # the heap's block has three
+    it, arena = emulation.it, emulation.arena
+    assert emulation.heap_map[:4].tolist() == [1, 1, 1, 0]
+    harness.emulation_slot_born(it, 0)
+    assert arena[:4].tolist() == [1, 1, 1, 2]
+    harness.emulation_slot_dropped(it, 0)  # three frames are free again
+    harness.emulation_slot_born(it, 2)
+    assert arena[2:6].tolist() == [1, 1, 1, 2]
+    harness.emulation_heap_dropped(it, 0, 2)
+    harness.emulation_slot_born(it, 0)  # what is there stays where it is
+    assert arena[:6].tolist() == [1, 1, 1, 1, 1, 2]
+    harness.emulation_slot_born(it, 1)  # slow ones need none
+    assert arena[16:20].tolist() == [2] * 4
+    emulation.close()
+
+
+def test_frames_that_the_daemon_takes_and_frees_count(harness: ctypes.CDLL) -> None:
+    emulation = Emulation(harness, no_accesses(), fast_pages=6)
+    it, arena = emulation.it, emulation.arena
+    harness.emulation_slot_born(it, 1)
+    arena[16:18] = 1
+    emulation.segment.moved(2)
+    harness.emulation_slot_born(it, 0)
+    assert arena[:4].tolist() == [1, 2, 2, 2]
+    harness.emulation_slot_dropped(it, 0)
+    emulation.heap_map[:2] = 2
+    emulation.segment.moved(-2)
+    harness.emulation_slot_born(it, 0)
+    assert arena[:4].tolist() == [1, 1, 1, 2]
+    # A step begins: whatever was lost sight of is counted anew.
+    arena[:4], arena[16:18] = 0, 0
+    harness.emulation_recount(it, HEAP_PAGES)
+    harness.emulation_slot_born(it, 0)
+    assert arena[:4].tolist() == [1] * 4
+    emulation.segment.moved(1 << 62)  # whatever the word says
+    harness.emulation_slot_dropped(it, 0)
+    harness.emulation_slot_born(it, 0)
+    assert arena[:4].tolist() == [2] * 4
+    emulation.close()
+
+
+def test_what_a_smaller_fast_node_has_no_room_for_is_slow(harness: ctypes.CDLL) -> None:
+    first = Emulation(harness, no_accesses())
+    second = Emulation(harness, no_accesses(), first, fast_pages=2)
+    assert second.heap_map[:4].tolist() == [1, 1, 2, 0]
+    harness.test_emulation_delete(first.it)
+    # What was born in the step that ended dies in the next one: it holds no frame.
+    third = Emulation(harness, no_accesses(), second, fast_pages=5, step=0)
+    assert third.heap_map[:4].tolist() == [2, 2, 2, 0]
+    harness.test_emulation_delete(second.it)
+    harness.emulation_slot_born(third.it, 0)
+    harness.emulation_slot_born(third.it, 2)
+    assert third.arena[:6].tolist() == [1, 1, 1, 1, 1, 2]
+    third.close()
 
 
 ACCESS = st.tuples(
@@ -221,7 +285,12 @@ def test_accesses_that_can_t_be_are_refused(harness: ctypes.CDLL) -> None:
         fd = os.memfd_create("layout")
         os.write(fd, pack_layout(replace(LAYOUT), 5, two_tiers(), STRETCHES, bad))
         problem = ctypes.c_char_p()
-        assert not harness.test_emulation_new(fd, heap, None, ctypes.byref(problem))
+        assert not harness.test_emulation_new(fd, heap, None, 1, ctypes.byref(problem))
         assert b"access" in (problem.value or b"")
         os.close(fd)
+    fd = os.memfd_create("layout")
+    os.write(fd, pack_layout(LAYOUT, 5, two_tiers(), STRETCHES, good, 1 << 40))
+    assert not harness.test_emulation_new(fd, heap, None, 1, ctypes.byref(problem))
+    assert b"fast node" in (problem.value or b"")
+    os.close(fd)
     harness.test_heap_delete(heap)
