@@ -101,6 +101,10 @@ bench-shim: $(VENV)/.torch shim $(BUILD)/.apt-tcmalloc ## What the shim costs a 
 bench-traces: $(VENV)/.torch shim ## Record a trace of each of nine models; build/bench/traces/
 	$(PY) -m tests.bench.traces
 
+.PHONY: bench-boundaries
+bench-boundaries: $(VENV)/.torch ## How much of a step lies between two boundaries, by these traces
+	$(PY) -m tests.bench.boundaries
+
 ##@ The two-tier machine
 
 .PHONY: vm
