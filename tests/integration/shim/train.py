@@ -73,7 +73,7 @@ def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[t
             # New workers every epoch: forked from whatever the process is by then.
             yield from torch.utils.data.DataLoader(data, batch_size=8, num_workers=args.workers)
     for step in itertools.count():
-        varied = args.vary and step % 5 == 4
+        varied = step // args.turns % 2 if args.turns else args.vary and step % 5 == 4
         yield list(model.batch(6 if varied else 8))  # type: ignore[operator]
 
 
@@ -82,6 +82,8 @@ def main() -> None:
     parser.add_argument("model", choices=("cnn", "transformer"))
     parser.add_argument("until")
     parser.add_argument("--vary", action="store_true", help="every fifth batch is smaller")
+    parser.add_argument("--turns", type=int, default=0, help="so many steps of each batch size")
+    parser.add_argument("--threads-at", type=int, default=0, help="two from this step on")
     parser.add_argument("--keep", action="store_true", help="keep activations over steps")
     parser.add_argument("--workers", type=int, default=0)
     args = parser.parse_args()
@@ -96,6 +98,8 @@ def main() -> None:
             break
         if not args.until.isdigit() and os.path.exists(args.until):
             break
+        if args.threads_at and step == args.threads_at:
+            torch.set_num_threads(2)
         optimizer.zero_grad()
         output = model(inputs)
         loss = nn.functional.cross_entropy(output, targets)
