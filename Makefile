@@ -98,16 +98,20 @@ bench-profile: $(VENV)/.dev vm-tools ## What profiling costs; build/bench/profil
 	$(PY) -m tests.bench.profile
 
 .PHONY: bench-shim
-bench-shim: $(VENV)/.torch shim $(BUILD)/.apt-tcmalloc ## What the shim costs a training; build/bench/shim.json
+bench-shim: $(VENV)/.trainer shim $(BUILD)/.apt-tcmalloc ## What the shim costs a training; build/bench/shim.json
 	$(PY) -m tests.bench.shim
 
 .PHONY: bench-traces
-bench-traces: $(VENV)/.torch shim ## Record a trace of each of nine models; build/bench/traces/
+bench-traces: $(VENV)/.trainer shim ## Record a trace of each of nine models; build/bench/traces/
 	$(PY) -m tests.bench.traces
 
 .PHONY: bench-policies
 bench-policies: $(VENV)/.torch shim ## Every policy on these traces, simulated; build/bench/policies.json
 	$(PY) -m tests.bench.policies
+
+.PHONY: bench-boundaries
+bench-boundaries: $(VENV)/.torch ## How much of a step lies between two boundaries, by these traces
+	$(PY) -m tests.bench.boundaries
 
 ##@ The two-tier machine
 

@@ -18,6 +18,7 @@ NOTE_CHARACTERS_MAX = 500
 LAYERS_MAX = 1 << 16
 """record.layer has 16 bits."""
 LAYER_CHARACTERS_MAX = 256
+THREADS_MAX = 1 << 16
 
 
 class Inbox:
@@ -25,6 +26,8 @@ class Inbox:
 
     def __init__(self, link: ShimLink, observing: Observing) -> None:
         self.layers: tuple[str, ...] = ()
+        self.threads = _threads_of(link.hello)
+        """That compute in torch; 0: the process does not say."""
         self.layout_id = 0
         self.layout_live = False
         self._link = link
@@ -46,6 +49,8 @@ class Inbox:
                 self.layers = tuple(
                     text_of(name, LAYER_CHARACTERS_MAX) for name in names[:LAYERS_MAX]
                 )
+        elif kind == "threads":
+            self.threads = _threads_of(message)
         elif kind == "layout":
             # Also with the answer to a layout that only adds cuts, which nobody waits for.
             self._link.take_residency(message)
@@ -72,3 +77,8 @@ class Inbox:
             return None
         require_plausible(accesses.rows)
         return accesses
+
+
+def _threads_of(message: Message) -> int:
+    threads = message.get("threads")
+    return threads if type(threads) is int and 0 < threads <= THREADS_MAX else 0

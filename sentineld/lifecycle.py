@@ -25,7 +25,8 @@ _NEXT: dict[State, frozenset[State]] = {
     State.REGISTERED: frozenset({State.ATTACHED, State.MANAGED}),
     State.ATTACHED: frozenset({State.WARM_UP}),
     State.WARM_UP: frozenset({State.ALLOCATION}),
-    State.ALLOCATION: frozenset({State.ACCESS}),
+    # ENTERING: there is a plan for this shape.
+    State.ALLOCATION: frozenset({State.ACCESS, State.ENTERING}),
     State.ACCESS: frozenset({State.PLANNING, State.ALLOCATION}),
     State.PLANNING: frozenset({State.ENTERING, State.ALLOCATION}),
     State.ENTERING: frozenset({State.MANAGED, State.ALLOCATION}),

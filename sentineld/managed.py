@@ -9,20 +9,18 @@ import select
 import threading
 from collections.abc import Callable, Mapping
 
+from sentineld.divergence import Divergence, Patience, Verdict
 from sentineld.migrate.executor import Mover
 from sentineld.migrate.expected import expected_step, useful_until
 from sentineld.migrate.memory import Memory
 from sentineld.observe.ring import ShimWords
 from sentineld.observe.shimlink import ShimLink
-from sentineld.plan.model import Plan, Space
-from sentineld.profile.model import Profile
+from sentineld.plan.model import Space
+from sentineld.shapes import Planned
 from sentineld.shim import protocol
 from sentineld.tiers import Tiers
 
 log = logging.getLogger(__name__)
-
-DIVERGED_STEPS_MAX = 3
-"""Diverged steps in a row after which a session is profiled again."""
 
 
 class Managed:
@@ -31,16 +29,16 @@ class Managed:
     def __init__(
         self,
         link: ShimLink,
-        plan: Plan,
-        profile: Profile,
+        planned: Planned,
         tiers: Tiers,
         memory: Callable[[ShimLink, Mapping[Space, tuple[int, int]], Tiers], Memory],
         on_exit: Callable[[str], None],
+        patience: Patience,
     ) -> None:
         """The layout is live in the process: its control words name the arena. memory: the
-        substrate's. Raises SentinelError."""
-        self.plan = plan
-        self.profile = profile
+        substrate's. patience: the session's, with plans that do not fit. Raises SentinelError."""
+        self.plan = plan = planned.plan
+        self.profile = profile = planned.profile
         self._link = link
         words = link.segment.words()
         self.spaces = {
@@ -60,10 +58,7 @@ class Managed:
             position=link.segment.position,
             ended=on_exit,
         )
-        self._diverged_at_start = words.diverged_steps
-        self._diverged_seen = words.diverged_steps
-        self._diverged_step = 0
-        self._diverged_in_row = 0
+        self._divergence = Divergence(words, patience)
         self._paused = False
         self._stop = threading.Event()
         self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC)
@@ -81,22 +76,19 @@ class Managed:
         self.mover.start(self._link.segment.position())
         self._pump.start()
 
-    def follow(self, words: ShimWords) -> bool:
-        """Look at the shim's words; False: too many steps diverged, profile again."""
-        if words.diverged_steps > self._diverged_seen:
-            in_row = words.step <= self._diverged_step + 1
-            new = words.diverged_steps - self._diverged_seen
-            self._diverged_in_row = (self._diverged_in_row if in_row else 0) + new
-            self._diverged_seen, self._diverged_step = words.diverged_steps, words.step
-        elif words.step > self._diverged_step + 1:
-            self._diverged_in_row = 0
+    def follow(self, words: ShimWords) -> Verdict:
+        """Look at the shim's words: no page moves while a step diverges."""
         diverged = words.mode != protocol.Mode.REPLAY
         if diverged and not self._paused:
             self.mover.pause()
         elif self._paused and not diverged:
             self.mover.resume(words.position)
         self._paused = diverged
-        return self._diverged_in_row < DIVERGED_STEPS_MAX
+        return self._divergence.look(words)
+
+    def followed_steps(self) -> int:
+        """Steps that did as planned since the plan became live."""
+        return self._divergence.followed_steps(self._link.segment.words())
 
     def fast_bytes(self) -> int:
         """Bytes on fast nodes charged to the session, by the mover's map."""

@@ -26,13 +26,14 @@ from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.child import plan_in_child
 from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.plan.layout_wire import pack_layout
-from sentineld.plan.model import Layout, Plan
+from sentineld.plan.model import Layout
 from sentineld.profile.circle import allocation_profile
 from sentineld.profile.join import build_profile
 from sentineld.profile.model import Profile
-from sentineld.profile.steps import Step, cut_count, identical
+from sentineld.profile.steps import Step, births, cut_count, identical
 from sentineld.profile.window import checked
 from sentineld.sampling import Sampling, Seen
+from sentineld.shapes import Planned, Shape, Shapes
 from sentineld.shim import protocol
 from sentineld.tiers import Tiers
 from sentineld.units import FastBudget
@@ -41,8 +42,13 @@ log = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 2
 ACCESS_STEPS_MAX = 6
-"""Steps to wait for one that was wholly sampled, before the allocation steps begin again."""
+ACCESS_WAIT_S = 5.0
+"""So many steps, and so long, to wait for one that was wholly sampled, before the allocation steps
+begin again."""
 OP_ACCESSES_WAIT_S = 60.0
+OTHER_SHAPE_STEPS = 8
+"""Steps to wait for one of another shape than that of the plan that was left, before a single one
+of that shape is taken for its return."""
 
 EnterState = Callable[[State, str], None]
 
@@ -53,18 +59,6 @@ class Goal:
 
     fast: FastBudget
     policy: str
-
-
-@dataclass(frozen=True)
-class Planned:
-    """The outcome: what the step does, what to do about it. charged: what emulated tiers charge
-    for, from another recording than the plan's; else the profile."""
-
-    profile: Profile
-    charged: Profile
-    plan: Plan
-    budget_bytes: int
-    plan_duration_s: float
 
 
 def send_layout(
@@ -92,8 +86,16 @@ class Profiling:
     """One run through the states attached to planning."""
 
     def __init__(
-        self, link: ShimLink, machine: Machine, tiers: Tiers, goal: Goal, enter: EnterState
+        self,
+        link: ShimLink,
+        machine: Machine,
+        tiers: Tiers,
+        goal: Goal,
+        enter: EnterState,
+        shapes: Shapes,
+        threads: Callable[[], int],
     ) -> None:
+        """shapes: the plans that there are. threads: that compute in the process now."""
         self._link = link
         self._machine = machine
         self._tiers = tiers
@@ -101,18 +103,29 @@ class Profiling:
         self._enter = enter
         self._state = State.ATTACHED
         self._warm_up_left = WARM_UP_STEPS
+        self._shapes = shapes
+        self._threads = threads
+        self._shape = Shape(0, "")
+        self._left: Shape | None = None
+        self._allocation_steps = 0
+        self._known: Planned | None = None
         self._before: Step | None = None
         self._layout: Layout | None = None
         self._access: tuple[Step, Seen] | None = None
         self._access_steps = 0
+        self._access_since_s = 0.0
+        self._candidates: deque[Step] = deque(maxlen=ACCESS_STEPS_MAX)
+        self._ops_asked_again = False
         self._deadline_s = 0.0
         self._op_accesses: tuple[int, Records] | None = None
         self._profile: Profile | None = None
         self._again: deque[Step] = deque(maxlen=ACCESS_STEPS_MAX)
 
-    def skip_warm_up(self) -> None:
-        """The process has run for long: begin with the allocation steps."""
+    def skip_warm_up(self, left: Shape) -> None:
+        """The process has run for long: begin with the allocation steps. left: of the plan that its
+        steps no longer follow."""
         self._state = State.ALLOCATION
+        self._left = left
 
     def on_step(
         self, step: Step, sampling: Callable[[], Sampling], layers: tuple[str, ...]
@@ -125,9 +138,7 @@ class Profiling:
             if self._warm_up_left <= 0:
                 self._go(State.ALLOCATION, f"{WARM_UP_STEPS} steps of warm-up are over")
         elif self._state is State.ALLOCATION:
-            before, self._before = self._before, step
-            if before is not None and identical(before, step):
-                self._begin_access(step, sampling(), layers)
+            self._on_allocation_step(step, sampling, layers)
         elif self._state is State.ACCESS:
             self._on_access_step(step, sampling())
         elif self._state is State.PLANNING and self._profile is not None:
@@ -139,6 +150,8 @@ class Profiling:
 
     def planned(self, layers: tuple[str, ...]) -> Planned | None:
         """Plan once everything is known; blocks while the child plans. Raises SentinelError."""
+        if self._known is not None:
+            return self._known
         if self._profile is None:
             self._profile = self._first_profile(layers)
             if self._profile is None:
@@ -164,7 +177,8 @@ class Profiling:
             budget_bytes - words.unmanaged_bytes,
             self._machine.config.plan_timeout_s,
         )
-        return Planned(profile, charged, plan, budget_bytes, time.monotonic() - started_s)
+        duration_s = time.monotonic() - started_s
+        return Planned(self._shape, profile, charged, plan, budget_bytes, duration_s)
 
     def _observe_again(self) -> None:
         """Have a second step seen: a plan is not charged for what it was made of."""
@@ -219,13 +233,32 @@ class Profiling:
             profile = checked(profile, seen.backend.name, seen.backend.capabilities, seen.areas)
         return profile
 
+    def _on_allocation_step(
+        self, step: Step, sampling: Callable[[], Sampling], layers: tuple[str, ...]
+    ) -> None:
+        if self._known is not None:
+            return
+        before, self._before = self._before, step
+        self._allocation_steps += 1
+        self._shape = Shape.of(step, self._threads())
+        repeated = before is not None and identical(before, step)
+        known = self._shapes.find(self._shape)
+        # Where shapes alternate, the one that the session just left is there all the time.
+        patient = self._shape == self._left and self._allocation_steps <= OTHER_SHAPE_STEPS
+        if known is not None and (repeated or not patient):
+            self._known = known
+        elif repeated:
+            self._begin_access(step, sampling(), layers)
+
     def _begin_access(self, step: Step, sampling: Sampling, layers: tuple[str, ...]) -> None:
         """Two steps allocate identically: cut the long stretches and sample one step."""
         rough = allocation_profile(step, layers)
         cuts = choose_cuts(step, self._goal.fast.resolve(rough.peak_bytes))
         self._layout = provisional_layout(step, cuts)
         self._op_accesses = None
-        self._access_steps = 0
+        self._access_steps, self._access_since_s = 0, time.monotonic()
+        self._candidates.clear()
+        self._ops_asked_again = False
         # Arming takes long, the messages none: the step that reads them is sampled whole.
         heap_used = self._link.segment.words().heap_used
         sampling.arm([(self._link.segment.heap_base, heap_used)], residency=False)
@@ -235,19 +268,45 @@ class Profiling:
         self._go(State.ACCESS, "two steps allocated identically")
 
     def _on_access_step(self, step: Step, sampling: Sampling) -> None:
-        assert self._layout is not None
-        boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
-        whole = not sampling.exact or np.all(boundaries["address"] != 0)
-        if whole and cut_count(step) == len(self._layout.cuts):
-            self._access = (step, sampling.finish())
-            self._deadline_s = time.monotonic() + OP_ACCESSES_WAIT_S
-            self._go(State.PLANNING, f"step {step.number} was observed by {sampling.backend.name}")
+        if self._is_whole(step, sampling):
+            self._candidates.append(step)
+        access = self._find_access(step)
+        if access is not None:
+            self._access = (access, sampling.finish())
+            now_s = time.monotonic()
+            self._deadline_s = now_s if self._ops_asked_again else now_s + OP_ACCESSES_WAIT_S
+            reason = f"step {access.number} was observed by {sampling.backend.name}"
+            self._go(State.PLANNING, reason)
             return
         self._access_steps += 1
-        if self._access_steps > ACCESS_STEPS_MAX:
+        late = time.monotonic() > self._access_since_s + ACCESS_WAIT_S
+        if self._access_steps > ACCESS_STEPS_MAX and late:
             sampling.disarm()
             self._before = None
             self._go(State.ALLOCATION, "no step could be sampled whole")
+
+    def _is_whole(self, step: Step, sampling: Sampling) -> bool:
+        """Whether the step is one of the shape in question, and was sampled from its begin."""
+        assert self._layout is not None
+        boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
+        sampled = not sampling.exact or bool(np.all(boundaries["address"] != 0))
+        same = np.array_equal(births(step), self._layout.slots["bytes"])
+        return sampled and same and cut_count(step) == len(self._layout.cuts)
+
+    def _find_access(self, step: Step) -> Step | None:
+        """The step to profile. Where the framework saw a step of another shape that came in
+        between, it is asked again, and its answer awaited."""
+        told = None if self._op_accesses is None else self._op_accesses[0]
+        if told is None:
+            waiting = self._ops_asked_again or not self._candidates
+            return None if waiting else self._candidates[0]
+        for candidate in self._candidates:
+            if candidate.number == told:
+                return candidate
+        if told <= step.number:
+            self._ops_asked_again, self._op_accesses = True, None
+            self._link.send({"type": "profile_ops"})
+        return None
 
     def _go(self, state: State, reason: str) -> None:
         self._state = state

@@ -37,11 +37,10 @@ from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.plan.model import Space
 from sentineld.profile.circle import allocation_profile
 from sentineld.profile.plausible import ADDRESS_MAX
-from sentineld.profile.steps import Step, boundary_records, cut_count, identical
+from sentineld.profile.steps import Step, births, boundary_records, cut_count, identical
 from sentineld.profile.trace import Trace
 from sentineld.profiling import send_layout
 from sentineld.sampling import Sampling
-from sentineld.shim import protocol
 from sentineld.tiers import Tiers
 from sentineld.units import FastBudget
 
@@ -270,7 +269,7 @@ class Recording:
             return
         assert self._cuts is not None
         before = list(self._alike)[-self._wanted :]
-        if not np.array_equal(_births(step), _births(before[-1])):
+        if not np.array_equal(births(step), births(before[-1])):
             self.fail("the step that was observed allocated differently from those before")
             return
         ops = self._ops
@@ -334,6 +333,7 @@ class Recording:
             "threads": text_of(hello.get("threads", ""), 16),
             "managed": self._managed is not None,
             "policy": self._managed.plan.policy if self._managed is not None else "",
+            "unmanaged_bytes": self._link.segment.words().unmanaged_bytes,
             "kernel": system.release,
             "machine": system.machine,
             "cpus": os.cpu_count() or 0,
@@ -347,11 +347,3 @@ class Recording:
 
 def _begin_ns(step: Step) -> int:
     return int(step.records["time_ns"][0])
-
-
-def _births(step: Step) -> npt.NDArray[np.uint64]:
-    """Sizes of the step's own allocations, in order."""
-    records = step.records
-    own = (records["event"] == protocol.Event.ALLOC) & (records["detail"] == protocol.Alloc.STEP)
-    sizes: npt.NDArray[np.uint64] = records["bytes"][own]
-    return sizes

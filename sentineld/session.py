@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
 from sentineld.commands import Commands
 from sentineld.control.frames import Message
+from sentineld.divergence import Patience
+from sentineld.entering import Entering
+from sentineld.errands import Errands
 from sentineld.errors import SentinelError
 from sentineld.inbox import Inbox
 from sentineld.lifecycle import Lifecycle, State
@@ -23,14 +25,14 @@ from sentineld.managed import Managed
 from sentineld.metering import Metering
 from sentineld.observe.pidfd import Pidfd
 from sentineld.observe.shimlink import ShimLink
-from sentineld.plan.model import Plan
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
-from sentineld.profiling import Goal, Planned, Profiling, send_layout
+from sentineld.profiling import Goal, Profiling
 from sentineld.recording import Recording
 from sentineld.sampling import Observing, Sampling
+from sentineld.shapes import Planned, Shapes
 from sentineld.shim import protocol
 from sentineld.state import Saved, StateFiles
 from sentineld.stepfeed import StepFeed
@@ -43,8 +45,6 @@ log = logging.getLogger(__name__)
 POLL_S = 0.25
 RECORDING_POLL_S = 0.05
 """A ring holds what a training records in this time many times over."""
-
-LAYOUT_ANSWER_WAIT_S = 120.0
 
 
 class Session:
@@ -69,12 +69,14 @@ class Session:
         self.last_meter: StepMeter | None = None
         self.plan_duration_s: float | None = None
         self._past = PastTotals()
-        self._errand: Metering | Recording | None = None
+        self._errands = Errands(link, machine, self._sample_exactly)
         self._inbox = Inbox(link, self._observing)
         self._feed = StepFeed(link.segment)
         self._profiling: Profiling | None = None
         self._planned: Planned | None = None
-        self._deadline_s = 0.0
+        self.shapes = Shapes()
+        self._patience = Patience()
+        self._entering: Entering | None = None
 
     # Called from other threads.
 
@@ -106,15 +108,14 @@ class Session:
 
     def meter(self, steps: int) -> list[StepMeter]:
         """Meter whole managed steps; blocks. Raises SentinelError."""
-        metering: Metering = self._call(lambda: self._meter(steps))
-        metered = metering.wait()
+        metered: list[StepMeter] = self._call(lambda: self._meter(steps)).wait()
         self.last_meter = metered[-1]
         return metered
 
     def record(self, steps: int) -> Trace:
         """Record whole steps and one whose accesses are seen; blocks. Raises SentinelError."""
-        recording: Recording = self._call(lambda: self._record(steps))
-        return recording.wait()
+        trace: Trace = self._call(lambda: self._record(steps)).wait()
+        return trace
 
     def end(self, reason: str) -> None:
         """Let go of the process."""
@@ -152,7 +153,7 @@ class Session:
         try:
             self._guarded(self._resume)
             while not self._ended():
-                recording = self._errand is not None or self._profiling is not None
+                recording = self._errands.current is not None or self._profiling is not None
                 wait_s = RECORDING_POLL_S if recording else POLL_S
                 self._guarded(self._commands.get(wait_s) or self._turn)
         except Exception:
@@ -181,23 +182,35 @@ class Session:
             return
         if self.sampling is not None:
             self.sampling.collect()
-        if isinstance(self._errand, Recording):
-            self._errand.collect()
-        managed = self.managed
-        if managed is not None and not managed.follow(self.link.segment.words()):
-            self._profile_again("its steps changed")
+        self._errands.collect()
+        if self.managed is not None and self._follow(self.managed):
             return
         for step in self._feed.steps():
             self._on_step(step)
-        if self.lifecycle.state is State.PLANNING:
+        if self.lifecycle.state in (State.ALLOCATION, State.PLANNING):
             self._plan()
         elif self.lifecycle.state is State.ENTERING:
             self._enter_plan()
 
+    def _follow(self, managed: Managed) -> bool:
+        """Look at how the steps follow the plan; whether it was left."""
+        assert self._planned is not None
+        verdict = managed.follow(self.link.segment.words())
+        threads = self._inbox.threads
+        if verdict.leave:
+            self._leave_plan(managed, verdict.text)
+        elif threads != self._planned.shape.threads:
+            self._leave_plan(managed, f"it computes with {threads} threads now")
+        elif verdict.text:
+            log.info("process %d: %s", self.link.pid, verdict.text)
+            self.lifecycle.reason = verdict.text
+        return self.managed is None
+
     def _on_step(self, step: Step) -> None:
-        if self._errand is not None:
-            if self._errand.on_step(step):
-                self._end_errand(self._errand)
+        if self._errands.current is not None:
+            recording = self._errands.on_step(step)
+            if recording is not None and self.managed is None:
+                self._unmanage(recording.outcome)
         elif self._profiling is not None:
             self._profiling.on_step(step, self._sample, self._inbox.layers)
 
@@ -219,6 +232,9 @@ class Session:
         planned = self._profiling.planned(self._inbox.layers)
         if planned is None:
             return
+        again = self.shapes.find(planned.shape) is planned
+        self.shapes.keep(planned)
+        self._observing.close()
         self._profiling, self._planned = None, planned
         if self.sampling is not None and not self.sampling.exact:
             # It holds what only a profile needs, such as write protection; metering it can't.
@@ -226,12 +242,9 @@ class Session:
             self.sampling = None
         self.profile, self.budget_bytes = planned.profile, planned.budget_bytes
         self.plan_duration_s = planned.plan_duration_s
-        layout = planned.plan.layout
-        accesses = self.machine.substrate.accesses(layout, planned.charged, self._tiers())
-        fast_pages = self.machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
-        layout_id = send_layout(self.link, layout, self._tiers(), accesses, fast_pages)
-        self._inbox.expect_layout(layout_id)
-        self._deadline_s = time.monotonic() + LAYOUT_ANSWER_WAIT_S
+        self._entering = Entering(
+            self.link, self.machine, self._tiers(), self._inbox, planned, again
+        )
         self.lifecycle.enter(
             State.ENTERING,
             f"policy {planned.plan.policy} predicts a fast share of "
@@ -240,23 +253,23 @@ class Session:
 
     def _enter_plan(self) -> None:
         """Once the layout is live, bring the pages where the plan begins and follow it."""
-        if not self._inbox.layout_live:
-            if time.monotonic() > self._deadline_s:
-                raise SentinelError("failed", "the process did not take the layout in time")
-            return
+        assert self._entering is not None
         assert self._planned is not None
-        self.managed = self._managed(self._planned.plan, self._planned.profile)
+        if not self._entering.done():
+            return
+        self.managed = self._managed(self._planned)
         self.managed.enter()
         self.link.set_flags(off=protocol.Flag.RECORD)
         self.managed.start()
         self._save(self._inbox.layout_id)
         self.lifecycle.enter(
-            State.MANAGED, f"the plan is live, budget {format_bytes(self.budget_bytes)}"
+            State.MANAGED,
+            f"{self._entering.what} is live, budget {format_bytes(self.budget_bytes)}",
         )
 
-    def _managed(self, plan: Plan, profile: Profile) -> Managed:
+    def _managed(self, planned: Planned) -> Managed:
         memory = self.machine.substrate.memory
-        return Managed(self.link, plan, profile, self._tiers(), memory, on_exit=self.end)
+        return Managed(self.link, planned, self._tiers(), memory, self.end, self._patience)
 
     def _tiers(self) -> Tiers:
         tiers = self.machine.tiers
@@ -272,9 +285,10 @@ class Session:
                 f"process {self.link.pid} is attached already",
                 f"detach it first: sentinelctl detach {self.link.pid}",
             )
-        self._require_no_errand()
+        self._errands.require_none()
         self.machine.require(goal.fast)
         self.goal = goal
+        self.shapes, self._patience = Shapes(), Patience()
         self._begin_profiling(goal)
         self._save(0)
         self.machine.watch(self.link.pid)
@@ -284,7 +298,13 @@ class Session:
 
     def _begin_profiling(self, goal: Goal) -> Profiling:
         self._profiling = Profiling(
-            self.link, self.machine, self._tiers(), goal, self.lifecycle.enter
+            self.link,
+            self.machine,
+            self._tiers(),
+            goal,
+            self.lifecycle.enter,
+            self.shapes,
+            lambda: self._inbox.threads,
         )
         self._observing.prepare()
         self._begin_recording()
@@ -314,19 +334,22 @@ class Session:
         self.machine.unwatch(self.link.pid)
         self.lifecycle.enter(State.REGISTERED, reason)
 
-    def _profile_again(self, reason: str) -> None:
-        log.info("process %d is profiled again: %s", self.link.pid, reason)
+    def _leave_plan(self, managed: Managed, reason: str) -> None:
+        """Look for a plan that fits the steps: one that there is, or by a new profile."""
+        assert self._planned is not None
+        left, followed = self._planned.shape, managed.followed_steps()
+        log.info("process %d leaves its plan after %d steps: %s", self.link.pid, followed, reason)
+        self._patience.left(followed)
+        self.shapes.left(left, followed)
         self._stop_managing(reason)
         self._save(0)
         self.link.send({"type": "detach"})
         assert self.goal is not None
-        self._begin_profiling(self.goal).skip_warm_up()
+        self._begin_profiling(self.goal).skip_warm_up(left)
         self.lifecycle.enter(State.ALLOCATION, reason)
 
     def _stop_managing(self, reason: str) -> None:
-        if self._errand is not None:
-            self._errand.fail(f"process {self.link.pid}: {reason}")
-            self._errand = None
+        self._errands.fail(reason)
         self._profiling = None
         if self.managed is not None:
             self.managed.stop()
@@ -338,54 +361,26 @@ class Session:
     def _meter(self, steps: int) -> Metering:
         if self.managed is None or self.lifecycle.state is not State.MANAGED:
             raise self.not_yet("can't be metered")
-        self._require_no_errand()
-        metering = self.machine.substrate.metering(
-            self.link, self.managed, self._sample_exactly, self._tiers(), steps
-        )
-        self._begin_errand(metering)
+        metering = self._errands.meter(self.managed, self._tiers(), steps)
+        self._begin_recording()
         return metering
 
     def _record(self, steps: int) -> Recording:
         if self.lifecycle.state not in (State.REGISTERED, State.MANAGED):
             raise self.not_yet("can't be recorded")
-        self._require_no_errand()
+        self._errands.require_none()
         self.machine.watch(self.link.pid)
-        recording = Recording(
-            self.link,
-            self.machine,
-            self.managed,
-            self._sample_exactly,
-            lambda: self._inbox.layers,
-            steps,
-        )
+        recording = self._errands.record(self.managed, lambda: self._inbox.layers, steps)
         if self.managed is None:
             self.lifecycle.enter(State.REGISTERED, "it is being recorded")
-        self._begin_errand(recording)
-        return recording
-
-    def _require_no_errand(self) -> None:
-        if self._errand is not None:
-            what = f"process {self.link.pid} is being {self._errand.doing}"
-            raise SentinelError("wrong-state", what, "wait until that is done")
-
-    def _begin_errand(self, errand: Metering | Recording) -> None:
-        self._errand = errand
         self._begin_recording()
-
-    def _end_errand(self, errand: Metering | Recording) -> None:
-        self._errand = None
-        self.link.set_flags(off=protocol.Flag.RECORD)
-        errand.done()
-        if isinstance(errand, Recording) and self.managed is None:
-            self._unmanage(errand.outcome)
+        return recording
 
     def _take(self, message: Message) -> None:
         accesses = self._inbox.take(message)
         if accesses is None:
             return
-        if isinstance(self._errand, Recording):
-            self._errand.on_op_accesses(accesses)
-        elif self._profiling is not None:
+        if not self._errands.on_op_accesses(accesses) and self._profiling is not None:
             self._profiling.on_op_accesses(accesses.step, accesses.rows)
 
     def _resume(self) -> None:
@@ -397,19 +392,21 @@ class Session:
             if config.auto_attach:
                 self._attach(Goal(FastBudget.parse(config.fast), config.policy))
             return
-        saved, plan, profile = loaded
+        saved, planned = loaded
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
         same = self.link.segment.words().layout_id == saved.layout_id
         same = same and saved.emulated == self.machine.substrate.emulated
-        if plan is None or profile is None or not same:
+        if planned is None or not same:
             self._attach(goal)
             self.lifecycle.reason = "attached again after the daemon's restart"
             return
         self.machine.require(goal.fast)
         self.goal = goal
-        self.budget_bytes, self.profile = saved.budget_bytes, profile
+        self.budget_bytes, self.profile = saved.budget_bytes, planned.profile
         self.machine.watch(self.link.pid)
-        self.managed = self._managed(plan, profile)
+        self._planned = planned
+        self.shapes.keep(planned)
+        self.managed = self._managed(planned)
         self.managed.start()
         self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
 
@@ -417,8 +414,7 @@ class Session:
         assert self.goal is not None
         emulated = self.machine.substrate.emulated
         saved = Saved(str(self.goal.fast), self.goal.policy, self.budget_bytes, layout_id, emulated)
-        plan = self.managed.plan if self.managed and layout_id else None
-        self._states.save(self.name, saved, plan, self.profile)
+        self._states.save(self.name, saved, self._planned if layout_id else None)
 
     def _end(self, reason: str) -> None:
         if self.lifecycle.state is State.ENDED:

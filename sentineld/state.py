@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sentineld.errors import SentinelError
-from sentineld.plan.model import Plan
 from sentineld.plan.store import load_plan, save_plan
-from sentineld.profile.model import Profile
+from sentineld.shapes import Planned, Shape
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +24,15 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Saved:
     """A session's parameters; layout_id 0 means that no plan was live. emulated: the preset of its
-    emulated tiers, "" for the machine's own."""
+    emulated tiers, "" for the machine's own. threads, sequence: of the plan's shape."""
 
     fast: str
     policy: str
     budget_bytes: int
     layout_id: int
     emulated: str = ""
+    threads: int = 0
+    sequence: str = ""
 
 
 class StateFiles:
@@ -47,15 +48,17 @@ class StateFiles:
             ) from None
         self._prune()
 
-    def save(self, name: str, saved: Saved, plan: Plan | None, profile: Profile | None) -> None:
+    def save(self, name: str, saved: Saved, planned: Planned | None) -> None:
         """Write a session's files; the parameters last, so that a plan named there is whole."""
-        if plan is not None and profile is not None:
-            save_plan(self._folder / f"{name}.npz", plan, profile)
+        if planned is not None:
+            save_plan(self._folder / f"{name}.npz", planned.plan, planned.profile)
+            shape = planned.shape
+            saved = replace(saved, threads=shape.threads, sequence=shape.sequence)
         part = self._folder / f"{name}.json.part"
         part.write_text(json.dumps(asdict(saved)))
         part.rename(self._folder / f"{name}.json")
 
-    def load(self, name: str) -> tuple[Saved, Plan | None, Profile | None] | None:
+    def load(self, name: str) -> tuple[Saved, Planned | None] | None:
         """A session's files, or None. A damaged plan is reported and not used."""
         try:
             saved = Saved(**json.loads((self._folder / f"{name}.json").read_text()))
@@ -65,13 +68,14 @@ class StateFiles:
             log.warning("state of session %s is damaged: %s", name, error)
             return None
         if not saved.layout_id:
-            return saved, None, None
+            return saved, None
         try:
             plan, profile = load_plan(self._folder / f"{name}.npz")
         except (OSError, SentinelError) as error:
             log.warning("the plan of session %s can't be read: %s", name, error)
-            return saved, None, None
-        return saved, plan, profile
+            return saved, None
+        shape = Shape(saved.threads, saved.sequence)
+        return saved, Planned(shape, profile, profile, plan, saved.budget_bytes, 0.0)
 
     def forget(self, name: str) -> None:
         """Remove a session's files."""

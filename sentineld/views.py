@@ -32,6 +32,7 @@ def describe(session: Session) -> dict[str, Any]:
         "step": words.step,
         "processes": session.machine.tree(session.link.pid),
         "layout_id": words.layout_id,
+        "plans": len(session.shapes),
         "small_bytes": words.small_bytes,
         "fallback_bytes": words.fallback_bytes,
         "diverged_steps": words.diverged_steps,

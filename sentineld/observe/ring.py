@@ -37,6 +37,7 @@ class ShimWords:
     small_bytes: int
     fallback_bytes: int
     diverged_steps: int
+    diverged_in_row: int
     barrier_timeouts: int
     barrier_wait_ns: int
 

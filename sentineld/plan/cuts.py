@@ -12,15 +12,23 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.observe.model import Records
 from sentineld.plan.model import SLOT_DTYPE, Layout
 from sentineld.profile.steps import Step, boundary_records
-from sentineld.shim.protocol import Alloc, Event
+from sentineld.shim.protocol import Alloc, Boundary, Event
 
 STRETCH_SHARE_MAX = 0.01
 """Of the step's time, for one stretch, where a cut exists."""
 
-BIRTHS_SHARE_MAX = 0.5
-"""Of the budget, for the bytes born in one stretch, where a cut exists."""
+TOUCHED_SHARE_MAX = 0.5
+"""Of the budget, for the bytes touched in one stretch, where a cut exists."""
+
+TOUCHED_OVER_BORN = 2.0
+"""In forward and backward: about as much is read as is born."""
+
+OPTIMIZER_MARGIN = 3.0
+"""How much sooner an optimizer is cut than its scratch says: what it does to a parameter begins
+before the scratch's birth, and parameters differ in what they need."""
 
 
 def choose_cuts(
@@ -36,11 +44,11 @@ def choose_cuts(
     allocs = records[(records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)]
     boundaries = boundary_records(step)
     times = allocs["time_ns"].astype(np.int64)
-    born = np.concatenate([[0], np.cumsum(allocs["bytes"].astype(np.int64))])
+    touched = np.concatenate([[0], np.cumsum(_touched_bytes(step, allocs, boundaries))])
     begins = boundaries["time_ns"].astype(np.int64)
     ends = np.append(begins[1:], step.end_ns)
     limit_ns = max(int((step.end_ns - begins[0]) * share_max), 1)
-    limit_bytes = max(int(budget_bytes * BIRTHS_SHARE_MAX), 1)
+    limit_bytes = max(int(budget_bytes * TOUCHED_SHARE_MAX), 1)
     cuts: list[int] = []
     firsts = boundaries["bytes"].astype(np.int64)
     lasts = np.append(firsts[1:], len(allocs))
@@ -49,7 +57,8 @@ def choose_cuts(
     ):
         since, cursor = begin, min(first, len(allocs))
         while cursor < last:
-            by_bytes = int(np.searchsorted(born, born[cursor] + limit_bytes, side="right")) - 1
+            full = touched[cursor] + limit_bytes
+            by_bytes = int(np.searchsorted(touched, full, side="right")) - 1
             if end - since > limit_ns:
                 by_time = int(np.searchsorted(times, since + limit_ns, side="right")) - 1
             else:
@@ -61,6 +70,24 @@ def choose_cuts(
             cuts.append(cut)
             since, cursor = int(times[cut]), cut
     return np.array(cuts, dtype=np.uint32)
+
+
+def _touched_bytes(step: Step, allocs: Records, boundaries: Records) -> npt.NDArray[np.int64]:
+    """For each allocation a guess at the bytes touched from it to the next one.
+
+    The ring tells births alone. An optimizer's scratch stands for all that was live when the step
+    began (parameters, their gradients and states): it goes through these once, in parts of the
+    scratch's sizes.
+    """
+    sizes = allocs["bytes"].astype(np.float64)
+    stretch = np.searchsorted(boundaries["bytes"], np.arange(len(allocs)), side="right") - 1
+    in_optimizer = boundaries["detail"][stretch] == Boundary.OPTIMIZER
+    scratch = sizes[in_optimizer].sum()
+    live = float(sum(tensor.bytes for tensor in step.live.values()))
+    in_turn = OPTIMIZER_MARGIN * live / scratch if scratch else 0.0
+    each = np.where(in_optimizer, max(in_turn, 1.0), TOUCHED_OVER_BORN)
+    touched: npt.NDArray[np.int64] = (sizes * each).astype(np.int64)
+    return touched
 
 
 def provisional_layout(step: Step, cuts: npt.NDArray[np.uint32]) -> Layout:

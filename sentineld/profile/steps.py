@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -174,6 +175,20 @@ def identical(one: Step, other: Step) -> bool:
     """
     left, right = _sequence(one), _sequence(other)
     return left.shape == right.shape and bool(np.all(left == right))
+
+
+def sequence_digest(step: Step) -> str:
+    """A name for the step's sequence: the same for identical() steps, and for no others."""
+    sequence = np.ascontiguousarray(_sequence(step))
+    return hashlib.blake2b(sequence.tobytes(), digest_size=16).hexdigest()
+
+
+def births(step: Step) -> npt.NDArray[np.uint64]:
+    """Sizes of the step's own allocations, in order."""
+    records = step.records
+    own = (records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)
+    sizes: npt.NDArray[np.uint64] = records["bytes"][own]
+    return sizes
 
 
 def step_events(records: Records) -> npt.NDArray[np.bool_]:

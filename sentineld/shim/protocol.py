@@ -120,6 +120,7 @@ CONTROL_DTYPE = _struct(
         "ring_records": (0x018, "<u8"),
         "heap_base": (0x020, "<u8"),
         "heap_bytes": (0x028, "<u8"),
+        "diverged_in_row": (0x078, "<u8"),
         "ring_head": (0x080, "<u8"),
         "ring_lost": (0x088, "<u8"),
         "step": (0x090, "<u8"),

@@ -26,6 +26,13 @@ def say(text: str) -> None:
     print(f"sentineld.shim: {text}", file=sys.stderr, flush=True)
 
 
+def _threads() -> int:
+    """That compute in torch; a script may change it at any time."""
+    import torch
+
+    return int(torch.get_num_threads())
+
+
 class Shim:
     """Ties the C object, torch's hooks and the daemon's socket together."""
 
@@ -39,6 +46,7 @@ class Shim:
         self._torch_version = torch_version
         self._session = ""
         self._layers_told = 0
+        self._threads_told = 0
         self._access_step: AccessStep | None = None
         self._access_asked = False
         self._allocates = True
@@ -101,6 +109,9 @@ class Shim:
         if client.connected and known > 1 and known != self._layers_told:
             self._layers_told = known
             client.send({"type": "layers", "names": self._layers.names})
+        if client.connected and (threads := _threads()) != self._threads_told:
+            self._threads_told = threads
+            client.send({"type": "threads", "threads": threads})
         # torch's own range around optimizer.step() began under the profiler that has just ended;
         # were there another when it ends, it would write where the first one's events were.
         if self._access_asked and not finished:
@@ -109,9 +120,8 @@ class Shim:
     def _greet(self) -> None:
         if not self._client.connect():
             return
-        import torch
-
         self._layers_told = 0
+        self._threads_told = _threads()
         self._native.connected(True)
         residency, fds = self._residency()
         self._client.send(
@@ -121,7 +131,7 @@ class Shim:
                 "pid": os.getpid(),
                 "torch": self._torch_version,
                 "page_bytes": os.sysconf("SC_PAGE_SIZE"),
-                "threads": torch.get_num_threads(),
+                "threads": self._threads_told,
                 "layout_id": self._native.word(LAYOUT_ID_OFFSET),
                 "session": self._session,
                 **residency,

@@ -160,6 +160,26 @@ def test_slow_pages_cost_what_the_model_says(life: Life, tmp_path: Path) -> None
     life.check_losses()
 
 
+def test_shapes_that_come_again_find_their_plans(tmp_path: Path) -> None:
+    life = Life(tmp_path, "cnn", "--turns", "150")
+    try:
+        life.manage("static")
+        wait(lambda: life.now()["plans"] == 2)
+        layouts = set()
+        for _ in range(2):
+            wait(
+                lambda: (
+                    (found := life.now())["layout_id"] not in layouts
+                    and found["reason"].startswith("the plan that it had for these steps is live")
+                )
+            )
+            layouts.add(life.now()["layout_id"])
+        assert life.now()["plans"] == 2
+        life.check_losses()
+    finally:
+        life.close()
+
+
 @pytest.mark.parametrize("tiers", ["cxl", "emulated:", "emulated:cxxl"])
 def test_a_preset_that_there_is_not_is_refused(tiers: str, tmp_path: Path) -> None:
     done = subprocess.run(

@@ -32,7 +32,12 @@ def test_no_state_is_skipped(index: int) -> None:
     life = Lifecycle()
     for state in WAY[: index + 1]:
         life.enter(state, "")
+    # From the allocation steps a plan that the session had before is entered at once.
+    shortcut = State.ENTERING if WAY[index] is State.ALLOCATION else None
     for later in WAY[index + 2 :]:
+        if later is shortcut:
+            assert life.can_enter(later)
+            continue
         assert not life.can_enter(later)
         with pytest.raises(ValueError, match="can't go"):
             life.enter(later, "")

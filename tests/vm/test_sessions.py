@@ -36,7 +36,7 @@ def training(daemon: Guest) -> Iterator[Training]:
 
 @pytest.fixture(scope="module")
 def plain(training: Training) -> Iterator[PlainTraining]:
-    """Asked for by tests before the one that compares: their time is enough for it."""
+    """Asked for before the test that compares, but not while pages are to move in time."""
     started = PlainTraining(training.guest)
     yield started
     started.process.send_remote("KILL")
@@ -178,7 +178,6 @@ def test_plan_and_tensors_are_shown(training: Training) -> None:
     assert "persistent" in guest.run(f"sentinelctl tensors {pid}").stdout
 
 
-@pytest.mark.usefixtures("plain")
 def test_another_that_moves_its_pages_is_named(training: Training) -> None:
     guest, pid = training.guest, training.pid
     answer = json.loads(guest.run("sentinelctl status --json").stdout)
@@ -216,6 +215,7 @@ def test_a_killed_daemon_leaves_the_training_and_resumes_it(training: Training) 
         assert step["charged_bytes_max"] <= session["budget_bytes"]
 
 
+@pytest.mark.usefixtures("plain")
 def test_the_module_stays_while_a_session_uses_it(training: Training) -> None:
     answer = training.guest.run("rmmod sentinel", check=False)
     assert answer.returncode != 0

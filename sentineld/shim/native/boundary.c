@@ -38,6 +38,7 @@ void diverge(void)
 	shim.mode = SENTINEL_MODE_DIVERGED;
 	publish(mode, shim.mode);
 	publish(diverged_steps, shim.control->diverged_steps + 1);
+	publish(diverged_in_row, shim.control->diverged_in_row + 1);
 }
 
 static void record_boundary(enum sentinel_boundary kind, uint32_t layer, uint32_t epoch)
@@ -213,6 +214,8 @@ void step_end(void)
 		pthread_mutex_lock(&shim.lock);
 		diverge();
 		pthread_mutex_unlock(&shim.lock);
+	} else {
+		publish(diverged_in_row, 0);
 	}
 }
 

@@ -216,6 +216,7 @@ API const char *sentinel_layout(int fd)
 	retire_arena();
 	shim.arena = arena;
 	shim.first_replay_step = 0;
+	publish(diverged_in_row, 0);
 	shim.drop_frees = true;
 	heap_drop_free(&shim.heap);
 	publish_arena(arena->layout.header->layout_id);

@@ -53,7 +53,8 @@ struct sentinel_control {
 	uint64_t ring_records; /* a power of two */
 	uint64_t heap_base; /* address of the shim's heap: every unplanned tensor >= 4 KiB */
 	uint64_t heap_bytes; /* reserved */
-	uint64_t reserved0[10];
+	uint64_t reserved0[9];
+	uint64_t diverged_in_row; /* not once: steps that diverged since one last followed the layout */
 
 	/* 0x080: written by the shim */
 	uint64_t ring_head; /* records written since start */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nine models to train, in plain torch, with synthetic data: what the benchmarks compare on.
+"""Nine models to train, with random weights and data: what the benchmarks compare on.
 
 A model of this table, called, is a training: it gives one step, a function
 that trains once and returns the loss. Sizes are chosen so that a step takes a

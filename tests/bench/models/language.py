@@ -1,70 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transformers with Adam, and recurrent networks with plain SGD; random tokens."""
+"""Transformers with Adam, and recurrent networks with plain SGD; random weights and tokens.
+
+BERT and GPT-2 are those of the transformers package, built from a config, without a
+download. It is imported by the models that need it, for it takes seconds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-
-class Attention(nn.Module):
-    """Multi-head self-attention, its scores kept for the backward pass."""
-
-    def __init__(self, width: int, heads: int, causal: bool) -> None:
-        super().__init__()
-        self.heads, self.causal = heads, causal
-        self.inward, self.outward = nn.Linear(width, 3 * width), nn.Linear(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x: [sequences, positions, width]."""
-        sequences, positions, width = x.shape
-        parts = self.inward(x).view(sequences, positions, 3, self.heads, width // self.heads)
-        query, key, value = parts.permute(2, 0, 3, 1, 4)
-        scores = query @ key.transpose(-1, -2) * (width // self.heads) ** -0.5
-        if self.causal:
-            later = torch.ones(positions, positions, dtype=torch.bool).triu(1)
-            scores = scores.masked_fill(later, float("-inf"))
-        mixed = functional.dropout(scores.softmax(-1), 0.1) @ value
-        return self.outward(mixed.transpose(1, 2).reshape(sequences, positions, width))
-
-
-class Block(nn.Module):
-    """Attention and a feed-forward part, each beside a residual connection."""
-
-    def __init__(self, width: int, heads: int, causal: bool) -> None:
-        super().__init__()
-        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads, causal)
-        self.feed = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1)
-        )
-        self.before = causal  # GPT-2 normalises before each part, BERT after it
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x: [sequences, positions, width]."""
-        if self.before:
-            x = x + self.attention(self.first(x))
-            return x + self.feed(self.second(x))
-        x = self.first(x + self.attention(x))
-        return self.second(x + self.feed(x))
-
-
-class Transformer(nn.Module):
-    """Tokens to the logits of a token at each position; the embedding is shared."""
-
-    def __init__(self, words: int, positions: int, width: int, blocks: int, causal: bool) -> None:
-        super().__init__()
-        self.words, self.places = nn.Embedding(words, width), nn.Embedding(positions, width)
-        self.body = nn.Sequential(*(Block(width, 8, causal) for _ in range(blocks)))
-        self.last = nn.LayerNorm(width)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """tokens: [sequences, positions]."""
-        x = self.words(tokens) + self.places(torch.arange(tokens.shape[1]))
-        return functional.linear(self.last(self.body(x)), self.words.weight)
+WORDS = 8000
+"""Of BERT's and GPT-2's vocabularies: with 512 wide, 90 MiB of parameters."""
 
 
 class Recurrent(nn.Module):
@@ -94,15 +45,19 @@ class Recurrent(nn.Module):
 
 
 def trained(
-    model: nn.Module, optimizer: torch.optim.Optimizer, words: int, sequences: int, positions: int
+    logits: Callable[[Tensor], Tensor],
+    optimizer: torch.optim.Optimizer,
+    words: int,
+    sequences: int,
+    positions: int,
 ) -> Callable[[], Tensor]:
-    """A step on random tokens."""
+    """A step on random tokens. logits: of tokens [sequences, positions], for each word."""
     tokens = torch.randint(words, (sequences, positions))
     labels = tokens.roll(-1, 1).flatten()
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss = functional.cross_entropy(model(tokens).flatten(0, 1), labels)
+        loss = functional.cross_entropy(logits(tokens).flatten(0, 1), labels)
         loss.backward()
         optimizer.step()
         return loss.detach()
@@ -110,16 +65,53 @@ def trained(
     return step
 
 
+def imported() -> Any:
+    """The transformers package. Raises SystemExit without it."""
+    try:
+        import transformers
+    except ImportError:
+        raise SystemExit(
+            "error: bert and gpt2 need transformers: pip install -e '.[trainer]'"
+        ) from None
+    return transformers
+
+
 def bert() -> Callable[[], Tensor]:
     """BERT of 6 layers, 512 wide: 8 sequences of 128 tokens, masked-token head."""
-    model = Transformer(8000, 128, 512, 6, causal=False)
-    return trained(model, torch.optim.Adam(model.parameters(), lr=1e-4), 8000, 8, 128)
+    transformers = imported()
+    model = transformers.BertForMaskedLM(
+        transformers.BertConfig(
+            vocab_size=WORDS,
+            hidden_size=512,
+            num_hidden_layers=6,
+            num_attention_heads=8,
+            intermediate_size=2048,
+            max_position_embeddings=128,
+        )
+    )
+    model.train()
+    adam = torch.optim.Adam(model.parameters(), lr=1e-4)
+    return trained(lambda tokens: model(tokens).logits, adam, WORDS, 8, 128)
 
 
 def gpt2() -> Callable[[], Tensor]:
     """GPT-2 of 6 layers, 512 wide: 4 sequences of 256 tokens."""
-    model = Transformer(8000, 256, 512, 6, causal=True)
-    return trained(model, torch.optim.Adam(model.parameters(), lr=1e-4), 8000, 4, 256)
+    transformers = imported()
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=WORDS,
+            n_positions=256,
+            n_embd=512,
+            n_layer=6,
+            n_head=8,
+            use_cache=False,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+    )
+    model.train()
+    adam = torch.optim.Adam(model.parameters(), lr=1e-4)
+    return trained(lambda tokens: model(tokens).logits, adam, WORDS, 4, 256)
 
 
 def lstm() -> Callable[[], Tensor]:

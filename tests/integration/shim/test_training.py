@@ -93,11 +93,21 @@ def test_records_tell_layers_and_live_tensors(daemon: Daemon, tmp_path: Path) ->
     check_losses(training)
 
 
+def test_another_number_of_threads_is_told(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn", "--threads-at", "12")
+    assert daemon.hello["threads"] == 1
+    assert daemon.receive("threads")["threads"] == 2
+    daemon.wait_steps(3)
+    check_losses(training)
+
+
 def test_a_varying_batch_falls_back(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn", "--vary")
     side.manage(daemon)
     daemon.wait_steps(20)
     assert daemon.word("diverged_steps") >= 3
+    # Each of them is followed by steps that are as planned.
+    assert daemon.word("diverged_in_row") <= 1
     assert daemon.word("layout_id") == 1
     check_losses(training)
 
@@ -113,7 +123,7 @@ def test_tensors_kept_over_steps_are_never_overlaid(daemon: Daemon, tmp_path: Pa
     answer = side.send_layout(daemon, side.layout_bytes(slots, arena, side.boundary_count(second)))
     assert answer["ok"]
     daemon.wait_steps(10)
-    assert daemon.word("diverged_steps") >= 9
+    assert daemon.word("diverged_in_row") >= 9
     check_losses(training)
 
 

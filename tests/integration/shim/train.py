@@ -97,7 +97,7 @@ def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[t
         if args.fixed:
             yield fixed
             continue
-        varied = args.vary and step % 5 == 4
+        varied = step // args.turns % 2 if args.turns else args.vary and step % 5 == 4
         yield list(model.batch(6 if varied else 8))  # type: ignore[operator]
 
 
@@ -107,6 +107,8 @@ def main() -> None:
     parser.add_argument("until")
     parser.add_argument("--vary", action="store_true", help="every fifth batch is smaller")
     parser.add_argument("--fixed", action="store_true", help="the same batch in every step")
+    parser.add_argument("--turns", type=int, default=0, help="so many steps of each batch size")
+    parser.add_argument("--threads-at", type=int, default=0, help="two from this step on")
     parser.add_argument("--keep", action="store_true", help="keep activations over steps")
     parser.add_argument("--workers", type=int, default=0)
     args = parser.parse_args()
@@ -121,6 +123,8 @@ def main() -> None:
             break
         if not args.until.isdigit() and os.path.exists(args.until):
             break
+        if args.threads_at and step == args.threads_at:
+            torch.set_num_threads(2)
         optimizer.zero_grad()
         output = model(inputs)
         loss = nn.functional.cross_entropy(output, targets)

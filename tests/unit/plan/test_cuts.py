@@ -44,6 +44,29 @@ def test_a_tensor_larger_than_the_limit_has_a_stretch_of_its_own() -> None:
     assert choose_cuts(optimizer_step(3, size=30 * PAGE), 16 * PAGE, 1.0).tolist() == [1, 2]
 
 
+def test_an_optimizer_goes_through_all_that_lives_not_only_through_its_scratch() -> None:
+    # 4 parameters of 8 pages, for each scratch of a page; budget for three of them in a stretch.
+    def trained(cuts: tuple[int, ...] = ()) -> Trainer:
+        trainer = Trainer(cuts=cuts)
+        parameters = [trainer.alloc(8 * PAGE) for _ in range(4)]
+        for _ in range(3):
+            trainer.begin_step()
+            trainer.boundary(Boundary.OPTIMIZER)
+            for parameter in parameters:
+                scratch = trainer.alloc(PAGE)
+                trainer.touch([scratch], [parameter])
+                trainer.free(scratch)
+        trainer.finish()
+        return trainer
+
+    step = StepCutter().feed(trained().take_records())[-1]
+    tight = choose_cuts(step, 48 * PAGE, 1.0)
+    assert tight.tolist() == [1, 2, 3]
+    assert choose_cuts(step, 1024 * PAGE, 1.0).tolist() == []
+    again = StepCutter().feed(trained(tuple(tight.tolist())).take_records())[-1]
+    assert circle(again, tight).stretches["cut"].sum() == len(tight)
+
+
 def test_short_stretches_are_left_alone() -> None:
     assert choose_cuts(optimizer_step(20), 1 << 30, share_max=1.0).tolist() == []
 

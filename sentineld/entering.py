@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan on its way into the process: its layout is sent, and its answer awaited."""
+
+from __future__ import annotations
+
+import time
+
+from sentineld.errors import SentinelError
+from sentineld.inbox import Inbox
+from sentineld.machine import Machine
+from sentineld.observe.shimlink import ShimLink
+from sentineld.profiling import send_layout
+from sentineld.shapes import Planned
+from sentineld.tiers import Tiers
+
+ANSWER_WAIT_S = 120.0
+
+
+class Entering:
+    """From the layout's sending to the step that it is live from."""
+
+    def __init__(
+        self,
+        link: ShimLink,
+        machine: Machine,
+        tiers: Tiers,
+        inbox: Inbox,
+        planned: Planned,
+        again: bool,
+    ) -> None:
+        """Send it. again: the plan is one that the session had before. Raises EOFError."""
+        self.what = "the plan that it had for these steps" if again else "the plan"
+        """For people."""
+        layout = planned.plan.layout
+        accesses = machine.substrate.accesses(layout, planned.charged, tiers)
+        fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
+        inbox.expect_layout(send_layout(link, layout, tiers, accesses, fast_pages))
+        self._inbox = inbox
+        self._deadline_s = time.monotonic() + ANSWER_WAIT_S
+
+    def done(self) -> bool:
+        """Whether the layout is live. Raises SentinelError when it takes too long."""
+        if self._inbox.layout_live:
+            return True
+        if time.monotonic() > self._deadline_s:
+            raise SentinelError("failed", "the process did not take the layout in time")
+        return False

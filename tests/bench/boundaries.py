@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the boundaries of recorded models leave in one stretch: `python -m tests.bench.boundaries`.
+
+Reads the traces of build/bench/traces (make bench-traces) or of another folder.
+For each: the stretch that touches most over half of a 20 % budget, the longest
+over 1 % of the step, beside the same with a cut before every allocation, which
+no plan can beat; the share of tensor bytes whose accesses are known; and the
+bytes outside management over the peak. The exit status is 1 if a stretch passes
+a limit although cuts could mend that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.observe.model import SAMPLE_DTYPE, Records
+from sentineld.plan.cuts import STRETCH_SHARE_MAX, choose_cuts
+from sentineld.plan.items import access_pages
+from sentineld.profile.model import Profile
+from sentineld.profile.trace import Trace, profile_of
+from sentineld.profile.trace_file import load_trace
+from sentineld.shim.protocol import Alloc, Boundary, Event
+from tests.bench.traces import TRACES
+
+FAST_FRACTION = 0.2
+TOUCHED_SHARE_MAX = 0.5
+"""Of the budget, for the bytes that one stretch touches."""
+
+NEAR = 1.1
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """A model's. touched, time: of the stretch that touches most and of the longest one, over their
+    limits. finest_touched, finest_time: the same if there were a cut before every allocation.
+    known_share, estimated_share: of the bytes of all tensors of a step, those with an access that
+    the framework told, and those of which it is only known that an operator had them as scratch.
+    outside_share: bytes that the shim only counts, over the peak; None: the trace does not say."""
+
+    stretches: int
+    cuts: int
+    touched: float
+    finest_touched: float
+    time: float
+    finest_time: float
+    known_share: float
+    estimated_share: float
+    outside_share: float | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether every stretch keeps to its limits, or comes near what cuts can do at most."""
+        return self.touched <= max(1.0, NEAR * self.finest_touched) and self.time <= max(
+            1.0, NEAR * self.finest_time
+        )
+
+
+def boundaries_of(trace: Trace) -> Boundaries:
+    """The figures of a trace."""
+    profile = profile_of(trace)
+    finest = profile_of(cut_anew(trace, everywhere=True))
+    known, told = _known(trace, profile)
+    unmanaged = trace.facts.get("unmanaged_bytes")
+    return Boundaries(
+        stretches=profile.stretch_count,
+        cuts=int(profile.stretches["cut"].sum()),
+        touched=float(_touched(profile).max()),
+        finest_touched=float(_touched(finest).max()),
+        time=float(_time(profile).max()),
+        finest_time=float(_time(finest).max()),
+        known_share=known,
+        estimated_share=told - known,
+        outside_share=unmanaged / profile.peak_bytes if isinstance(unmanaged, int) else None,
+    )
+
+
+def _touched(profile: Profile) -> Floats:
+    """Bytes that each stretch touches, over half of a 20 % budget."""
+    pages = np.bincount(
+        profile.accesses["stretch"], access_pages(profile), minlength=profile.stretch_count
+    )
+    limit_bytes = profile.peak_bytes * FAST_FRACTION * TOUCHED_SHARE_MAX
+    touched: Floats = pages * profile.page_bytes / limit_bytes
+    return touched
+
+
+def _time(profile: Profile) -> Floats:
+    """Duration of each stretch, over 1 % of the step's."""
+    time_ns = profile.stretches["time_ns"].astype(np.float64)
+    shares: Floats = time_ns / max(time_ns.sum() * STRETCH_SHARE_MAX, 1.0)
+    return shares
+
+
+def _known(trace: Trace, profile: Profile) -> tuple[float, float]:
+    """Shares of tensor bytes with an access that is known, and with any."""
+    sizes = profile.tensors["bytes"].astype(np.float64)
+    sure = replace(trace, op_accesses=trace.op_accesses[~trace.op_accesses["estimated"]])
+    shares = []
+    for accesses in (profile_of(sure).accesses, profile.accesses):
+        touched = np.zeros(len(sizes), np.bool_)
+        touched[accesses["tensor"]] = True
+        shares.append(float(sizes[touched].sum() / sizes.sum()))
+    return shares[0], shares[1]
+
+
+def cut_anew(trace: Trace, everywhere: bool = False) -> Trace:
+    """The trace as if its access step had been cut where choose_cuts() cuts today, or before every
+    allocation. Only of what the framework told: its accesses have times, samples have epochs."""
+    timed = trace.timed_step or trace.access_step
+    if everywhere:
+        cuts = np.arange(profile_of(trace).slot_count, dtype=np.uint32)
+    else:
+        cuts = choose_cuts(timed, int(profile_of(trace).peak_bytes * FAST_FRACTION))
+    step = replace(trace.access_step, records=_recut(trace.access_step.records, cuts))
+    no_samples = np.empty(0, SAMPLE_DTYPE)
+    return replace(trace, steps=(*trace.steps[:-1], step), samples=no_samples, cuts=cuts)
+
+
+def _recut(records: Records, cuts: npt.NDArray[np.uint32]) -> Records:
+    is_boundary = records["event"] == Event.BOUNDARY
+    records = records[~(is_boundary & (records["detail"] == Boundary.CUT))]
+    births = np.flatnonzero((records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP))
+    at = births[cuts]
+    added = records[at].copy()
+    added["event"], added["detail"] = Event.BOUNDARY, Boundary.CUT
+    added["address"], added["bytes"] = 0, cuts
+    records = np.insert(records, at, added)
+    is_boundary = records["event"] == Event.BOUNDARY
+    records["value"][is_boundary] = np.arange(np.count_nonzero(is_boundary))
+    return records
+
+
+def table(found: dict[str, Boundaries]) -> str:
+    """For people."""
+    lines = [
+        f"{'':<10} {'':>9} {'':>5} {'touched most':>15} {'longest':>15} {'accesses':>15}",
+        f"{'model':<10} {'stretches':>9} {'cuts':>5} {'now':>7} {'finest':>7} {'now':>7} "
+        f"{'finest':>7} {'known':>7} {'estim.':>7} {'outside':>8}",
+    ]
+    for model, one in found.items():
+        outside = "?" if one.outside_share is None else f"{one.outside_share:.3%}"
+        lines.append(
+            f"{model:<10} {one.stretches:>9} {one.cuts:>5} {one.touched:>7.2f} "
+            f"{one.finest_touched:>7.2f} {one.time:>7.2f} {one.finest_time:>7.2f} "
+            f"{one.known_share:>7.1%} {one.estimated_share:>7.1%} {outside:>8}"
+            f"{'' if one.holds else '  could be cut'}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Print the table; the exit status."""
+    parser = argparse.ArgumentParser(prog="python3 -m tests.bench.boundaries", description=__doc__)
+    parser.add_argument("traces", nargs="?", type=Path, default=TRACES, help="a folder of traces")
+    parser.add_argument("--anew", action="store_true", help="as today's planner would cut them")
+    arguments = parser.parse_args()
+    found = {}
+    for file in sorted(arguments.traces.glob("*.npz")):
+        trace = load_trace(file)
+        found[file.stem] = boundaries_of(cut_anew(trace) if arguments.anew else trace)
+    if not found:
+        print(f"error: no traces in {arguments.traces} (make bench-traces)", file=sys.stderr)
+        return 2
+    print(table(found))
+    return 0 if all(one.holds for one in found.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A live plan follows the process: pages move as planned, and none while a step diverges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import pytest
+
+from sentineld.divergence import Patience
+from sentineld.managed import Managed
+from sentineld.migrate.emulated import EmulatedMemory
+from sentineld.migrate.memory import Memory
+from sentineld.migrate.pace import TokenBucket
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.model import Space
+from sentineld.shapes import Planned, Shape
+from sentineld.shim.protocol import Flag, Mode
+from sentineld.tiers import Tiers
+from tests.unit.links import Linked
+from tests.unit.plan.toys import HEAP, PAGE, toy_plan, toy_profile, two_tiers
+
+PATIENCE_S = 30.0
+FAST, SLOW = 1, 2
+BOUNDARIES = 4
+LAST = 0xFFFFFFFF
+
+
+class Process:
+    """A process in the toy's steps, on emulated pages."""
+
+    def __init__(self) -> None:
+        self.linked = Linked(
+            heap_base=HEAP,
+            heap_used=6 * PAGE,
+            arena_base=HEAP << 1,
+            arena_bytes=5 * PAGE,
+            mode=Mode.REPLAY,
+            step=10,
+            position=10 << 32,
+        )
+        self.heap = np.array([FAST, FAST, SLOW, SLOW, FAST, FAST], np.uint8)
+        self.ended: list[str] = []
+        planned = Planned(Shape(1, ""), toy_profile(), toy_profile(), toy_plan(), 7 * PAGE, 0.0)
+        link = self.linked.link
+        self.managed = Managed(
+            link, planned, two_tiers(1e12), self._memory, self.ended.append, Patience()
+        )
+        self.managed.start()
+
+    def _memory(
+        self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
+    ) -> Memory:
+        maps = {Space.ARENA: np.zeros(5, np.uint8), Space.HEAP: self.heap}
+        return EmulatedMemory(maps, spaces, tiers, TokenBucket(1e12))
+
+    def pass_boundary(self, step: int, boundary: int) -> None:
+        self.linked.set(step=step, position=step << 32 | boundary)
+        self.managed.mover.notify(step << 32 | boundary)
+
+    def words(self, **words: int) -> bool:
+        """Write words and have them looked at; whether the plan is left."""
+        self.linked.set(**words)
+        return self.managed.follow(self.linked.link.segment.words()).leave
+
+    def done(self) -> int:
+        return int(self.linked.writer.header["moves_done"][0])
+
+    def close(self) -> None:
+        self.managed.stop()
+        self.linked.close()
+
+
+def wait(done: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < deadline_s, "waited in vain"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    made = Process()
+    yield made
+    made.close()
+
+
+def test_pages_move_as_the_process_passes_boundaries(process: Process) -> None:
+    wait(lambda: process.heap[0] == SLOW)  # boundary 0 takes half of the state down
+    assert not process.words()
+    process.pass_boundary(10, 2)
+    wait(lambda: process.heap[0] == FAST)
+    assert process.heap.tolist() == [FAST, FAST, SLOW, SLOW, FAST, FAST]
+    assert process.ended == []
+
+
+def test_a_diverged_step_stops_the_mover_and_lets_barriers_pass(process: Process) -> None:
+    wait(lambda: process.heap[0] == SLOW)
+    assert not process.words(mode=Mode.DIVERGED, diverged_steps=1, diverged_in_row=1)
+    wait(lambda: process.done() == 10 << 32 | LAST)
+    process.pass_boundary(10, 2)
+    assert not process.words()
+    # The next step follows the plan again.
+    process.pass_boundary(11, 0)
+    assert not process.words(mode=Mode.REPLAY, diverged_in_row=0)
+    process.pass_boundary(11, 2)
+    wait(lambda: process.heap[0] == FAST)
+    assert process.managed.followed_steps() == 0
+
+
+def test_three_of_them_in_a_row_leave_the_plan(process: Process) -> None:
+    for step in (11, 12):
+        assert not process.words(
+            step=step, mode=Mode.DIVERGED, diverged_steps=step - 10, diverged_in_row=step - 10
+        )
+    assert process.words(step=13, diverged_steps=3, diverged_in_row=3)
+    assert process.managed.followed_steps() == 0
+
+
+def test_who_stops_wakes_nobody_any_more(process: Process) -> None:
+    flags = process.linked.writer.header["flags"]
+    assert int(flags[0]) & Flag.SLEEPING
+    process.managed.stop()
+    assert not int(flags[0]) & Flag.SLEEPING
