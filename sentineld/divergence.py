@@ -67,6 +67,11 @@ class Divergence:
         live_steps = words.step - self._began.step
         return max(live_steps - (words.diverged_steps - self._began.diverged_steps), 0)
 
+    def may_leave(self, words: ShimWords) -> bool:
+        """Whether the plan has been live for long enough to be left for another."""
+        live_steps = words.step - self._began.step
+        return live_steps >= self._patience.steps or self.followed_steps(words) >= EARNED_STEPS
+
     def look(self, words: ShimWords) -> Verdict:
         """What the words of this moment say."""
         self._looks.append((words.step, words.diverged_steps))
@@ -80,10 +85,7 @@ class Divergence:
             why = f"{diverged} of {steps} steps diverged from the plan"
         else:
             return self._stay(steps, diverged)
-        wait_steps = self._patience.steps - (words.step - self._began.step)
-        if wait_steps <= 0 or self.followed_steps(words) >= EARNED_STEPS:
-            return Verdict(True, why)
-        return self._stray()
+        return Verdict(True, why) if self.may_leave(words) else self._stray()
 
     def _stay(self, steps: int, diverged: int) -> Verdict:
         if steps < WINDOW_STEPS:

@@ -86,6 +86,10 @@ class Managed:
         self._paused = diverged
         return self._divergence.look(words)
 
+    def may_leave(self) -> bool:
+        """Whether the plan has been live for long enough to be left for another."""
+        return self._divergence.may_leave(self._link.segment.words())
+
     def followed_steps(self) -> int:
         """Steps that did as planned since the plan became live."""
         return self._divergence.followed_steps(self._link.segment.words())

@@ -199,7 +199,7 @@ class Session:
         threads = self._inbox.threads
         if verdict.leave:
             self._leave_plan(managed, verdict.text)
-        elif threads != self._planned.shape.threads:
+        elif threads != self._planned.shape.threads and managed.may_leave():
             self._leave_plan(managed, f"it computes with {threads} threads now")
         elif verdict.text:
             log.info("process %d: %s", self.link.pid, verdict.text)

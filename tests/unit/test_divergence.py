@@ -107,6 +107,7 @@ def test_a_plan_that_was_worth_it_is_left_at_once() -> None:
     patience.left(0)
     patience.left(0)
     steps = Steps(patience)
+    assert not steps.divergence.may_leave(steps.words())
     (verdict,) = steps.run(alike("." * EARNED_STEPS + "XXX", 1))
     assert verdict.leave
     patience.left(EARNED_STEPS)
