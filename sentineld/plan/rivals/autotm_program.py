@@ -282,9 +282,8 @@ class _Model:
             most = float(times[stretch]) / self._unit_ns + float(slow[stretch])
             row(lanes[stretch], -np.inf, most)
         self._slow = float(slow.sum())
-        entries_at = np.array(rows)
-        places = entries_at[:, :2].astype(np.int64).T
-        self.matrix = coo_matrix((entries_at[:, 2], places), shape=(len(low), many)).tocsr()
+        lines, columns, values = zip(*rows, strict=True)
+        self.matrix = coo_matrix((values, (lines, columns)), shape=(len(low), many)).tocsr()
         self.low, self.high = np.array(low), np.array(high)
 
     def _covers(self, tensor: int, since: int, until: int) -> int:
