@@ -202,7 +202,7 @@ class World:
             self._in_flight, self._done_ns = None, 0.0
         while self.demotions:
             item = self.demotions[0]
-            there = np.flatnonzero(self.fast[item.low : item.high])
+            there = self.fast[item.low : item.high].nonzero()[0]
             if len(there) and item.left > 0:
                 cell = item.low + int(there[0])
                 return item, cell, min(int(self.fast[cell]), item.left)
@@ -212,7 +212,7 @@ class World:
             if self.boundary >= item.expiry:
                 self._give_up(self.promotions.pop(0))
                 continue
-            there = np.flatnonzero(self.slow[item.low : item.high])
+            there = self.slow[item.low : item.high].nonzero()[0]
             if len(there) and item.left > 0:
                 room = self.room()
                 if room <= 0:

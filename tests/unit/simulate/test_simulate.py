@@ -15,7 +15,11 @@ from sentineld.plan.policy import Hardware, Reactive
 from sentineld.plan.registry import managing_policy, names, policy
 from sentineld.presets import preset_tiers
 from sentineld.profile.model import Profile
+from sentineld.simulate.replay import Replay, Step
+from sentineld.simulate.script import scripts
 from sentineld.simulate.simulate import Disturbance, simulate
+from sentineld.simulate.world import World
+from sentineld.timing import timing_of
 from tests.unit.trainer import MIB, PAGE
 from tests.unit.workloads import Network, profiled
 
@@ -62,6 +66,31 @@ def test_sentinel_beats_first_touch_and_keeps_near_its_prediction(
     assert mine.step_seconds < other.step_seconds
     assert mine.step_seconds == pytest.approx(mine.predicted_seconds, rel=0.05)
     assert mine.peak_fast_bytes <= budget
+
+
+@pytest.mark.parametrize("name", ["sentinel", "first-touch"])
+def test_a_step_that_begins_as_an_earlier_one_passes_as_it_did(
+    training: Profile, name: str
+) -> None:
+    # Upon this simulate() stops at the first such step, however many were asked for.
+    timing, budget = timing_of(preset_tiers("cxl", 12)), training.peak_bytes // 4
+    plan = policy(name).plan(training, preset_tiers("cxl", 12), budget)
+    made = scripts(plan, training, timing)
+    world = World(made.cells, budget // PAGE, timing.move_ns_per_byte * PAGE)
+    replay = Replay(made, world)
+    replay.begin()
+    passed: list[Step] = []
+    seen: dict[bytes, int] = {}
+    while (first := seen.setdefault(world.state(), len(passed))) == len(passed):
+        assert len(passed) < 50
+        passed.append(replay.step())
+    period = len(passed) - first
+    for at in range(first, first + 3 * period):
+        again, before = replay.step(), passed[first + (at - first) % period]
+        assert again.ns == pytest.approx(before.ns, abs=2)
+        assert again.slow_ns == pytest.approx(before.slow_ns, abs=2)
+        assert replace(again.counts, stall_ns=0) == replace(before.counts, stall_ns=0)
+        assert again.counts.stall_ns == pytest.approx(before.counts.stall_ns, abs=2)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 1.5])
