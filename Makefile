@@ -101,6 +101,10 @@ bench-shim: $(VENV)/.torch shim $(BUILD)/.apt-tcmalloc ## What the shim costs a 
 bench-traces: $(VENV)/.torch shim ## Record a trace of each of nine models; build/bench/traces/
 	$(PY) -m tests.bench.traces
 
+.PHONY: bench-train
+bench-train: $(VENV)/.torch shim ## Train nine models on emulated tiers under each policy; build/bench/train.json
+	$(PY) -m tests.bench.training
+
 ##@ The two-tier machine
 
 .PHONY: vm
