@@ -106,12 +106,16 @@ bench-traces: $(VENV)/.trainer shim ## Record a trace of each of nine models; bu
 	$(PY) -m tests.bench.traces
 
 .PHONY: bench-policies
-bench-policies: $(VENV)/.torch shim ## Every policy on these traces, simulated; build/bench/policies.json
+bench-policies: $(VENV)/.trainer shim ## Every policy on these traces, simulated; build/bench/policies.json
 	$(PY) -m tests.bench.policies
 
 .PHONY: bench-boundaries
 bench-boundaries: $(VENV)/.torch ## How much of a step lies between two boundaries, by these traces
 	$(PY) -m tests.bench.boundaries
+
+.PHONY: bench-train
+bench-train: $(VENV)/.trainer shim ## Train nine models on emulated tiers under each policy; build/bench/train.json
+	$(PY) -m tests.bench.training
 
 ##@ The two-tier machine
 

@@ -28,27 +28,28 @@ PATIENCE_S = 300.0
 
 
 class Daemon:
-    """A daemon of its own, in a folder of its own."""
+    """A daemon of its own, in a folder of its own. options: of its command line."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.shim_socket = folder / "shim.sock"
-        self._control = folder / "control.sock"
+        self.control = folder / "control.sock"
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         config = folder / "config.toml"
         config.write_text(
-            f'shim_socket = "{self.shim_socket}"\ncontrol_socket = "{self._control}"\n'
+            f'shim_socket = "{self.shim_socket}"\ncontrol_socket = "{self.control}"\n'
             f'state_dir = "{folder}/state"\nmetrics_port = {port}\nebpf = "off"\n'
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sentineld.daemon", "--config", str(config)], cwd=ROOT
+            [sys.executable, "-m", "sentineld.daemon", "--config", str(config), *options], cwd=ROOT
         )
+        self.pid = self._process.pid
         wait(lambda: self.ctl("status").returncode == 0)
 
     def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command of sentinelctl."""
         code = "from sentineld.cli import main; main()"
-        command = [sys.executable, "-c", code, "--socket", str(self._control), *arguments]
+        command = [sys.executable, "-c", code, "--socket", str(self.control), *arguments]
         return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
     def knows(self, pid: int) -> bool:

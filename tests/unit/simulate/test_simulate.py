@@ -68,7 +68,7 @@ def test_sentinel_beats_first_touch_and_keeps_near_its_prediction(
     assert mine.peak_fast_bytes <= budget
 
 
-@pytest.mark.parametrize("name", ["sentinel", "first-touch", "g10+slow"])
+@pytest.mark.parametrize("name", ["sentinel", "first-touch"])
 def test_a_step_that_begins_as_an_earlier_one_passes_as_it_did(
     training: Profile, name: str
 ) -> None:

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training beside a daemon of its own, which manages it by one policy on emulated tiers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sentineld.control.client import request
+from sentineld.errors import SentinelError
+from sentineld.plan.model import Plan
+from sentineld.plan.store import load_plan
+from sentineld.profile.model import Profile
+from tests.bench.traces import ROOT, Daemon, wait
+
+FAST = "20%"
+MANAGED_AFTER_S_MAX = 900.0
+
+
+class Training:
+    """One process, pinned to a CPU. socket_path: runs under the shim, which looks for a daemon
+    there. Steps are taken by one thread at a time."""
+
+    def __init__(self, model: str, cpu: int, socket_path: Path | None = None) -> None:
+        under = () if socket_path is None else ("-m", "sentineld.shim")
+        environment = dict(os.environ, OMP_NUM_THREADS="1")
+        environment |= {"SENTINELD_SHIM_SOCKET": str(socket_path)} if socket_path else {}
+        command = ["taskset", "-c", str(cpu), sys.executable, *under]
+        self._process = subprocess.Popen(
+            [*command, "-m", "tests.bench.turns", model],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
+        self.pid = self._process.pid  # taskset becomes what it starts
+        self.losses: list[str] = []
+
+    def steps(self, count: int) -> list[float]:
+        """Take so many steps in a row; seconds of each. Raises RuntimeError if it is gone."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(f"{count}\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # what it printed says more
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a training ended with status {self._process.wait()}")
+        taken = json.loads(line)
+        self.losses += [loss for _, _, loss in taken]
+        return [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns, _ in taken]
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Take step after step meanwhile, in a thread of its own."""
+        enough = threading.Event()
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                while not enough.is_set():
+                    self.steps(1)
+            except RuntimeError as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            enough.set()
+            thread.join()
+        if failed:
+            raise failed[0]
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+class Turn(NamedTuple):
+    """One measured step. daemon_s: CPU seconds of the daemon in all the turn, which took span_s."""
+
+    step_s: float
+    daemon_s: float
+    span_s: float
+
+
+class Contestant:
+    """A model under a policy. The daemon runs where its parent does."""
+
+    def __init__(self, model: str, policy: str, tiers: str, cpu: int, folder: Path) -> None:
+        self.policy = policy
+        self._folder = folder
+        self._daemon = Daemon(folder, "--tiers", f"emulated:{tiers}")
+        self.training = Training(model, cpu, self._daemon.shim_socket)
+        try:
+            wait(lambda: self._found() is not None)
+        except TimeoutError:
+            self.close()
+            raise
+
+    def manage(self) -> str:
+        """Have it profiled and managed; why it is not, or "". Raises RuntimeError."""
+        try:
+            self._ask("attach", pid=self.training.pid, fast=FAST, policy=self.policy)
+        except SentinelError as error:
+            return str(error)
+        deadline_s = time.monotonic() + MANAGED_AFTER_S_MAX
+        with self.training.stepping():
+            while (session := self.session())["state"] not in ("managed", "registered"):
+                if time.monotonic() > deadline_s:
+                    raise RuntimeError(f"{self.policy}: still {session['state']}")
+                time.sleep(0.5)
+        return "" if session["state"] == "managed" else str(session["reason"])
+
+    def session(self) -> dict[str, Any]:
+        """What sentinelctl status says of it. Raises RuntimeError, SentinelError."""
+        found = self._found()
+        if found is None:
+            raise RuntimeError(f"{self.policy}: the daemon lost its session")
+        return found
+
+    def turn(self, settle: int) -> Turn:
+        """Some steps that are not measured, for what happened while it stood, and one that is."""
+        before_s, began_s = self._daemon_s(), time.monotonic()
+        step_s = self.training.steps(settle + 1)[-1]
+        return Turn(step_s, self._daemon_s() - before_s, time.monotonic() - began_s)
+
+    def meter(self, steps: int) -> list[dict[str, Any]]:
+        """Managed steps as the meter sees them. Raises RuntimeError, SentinelError."""
+        with self.training.stepping():
+            answer = self._ask("meter", pid=self.training.pid, steps=steps)
+        metered: list[dict[str, Any]] = answer["steps"]
+        return metered
+
+    def saved(self) -> tuple[Plan, Profile]:
+        """The daemon's plan and the profile that it was made from."""
+        (file,) = (self._folder / "state" / "sessions").glob("*.npz")
+        return load_plan(file)
+
+    def close(self) -> None:
+        """End both."""
+        self.training.close()
+        self._daemon.stop()
+
+    def _found(self) -> dict[str, Any] | None:
+        sessions: list[dict[str, Any]] = self._ask("status")["sessions"]
+        return next((one for one in sessions if one["pid"] == self.training.pid), None)
+
+    def _ask(self, verb: str, **arguments: Any) -> Any:
+        """As sentinelctl does, but without a process for each question."""
+        return request(self._daemon.control, verb, **arguments)
+
+    def _daemon_s(self) -> float:
+        """CPU seconds that the daemon has used, all threads, user and system."""
+        stat = Path(f"/proc/{self._daemon.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")

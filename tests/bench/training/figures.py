@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From measured steps to rows and goals. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tests.bench.shim.figures import Interval, of_pairs
+
+Json = dict[str, Any]
+
+ALL_FAST, ALL_SLOW, OURS = "fast-only", "slow-only", "auto"
+
+BOUND_MAX, BOUND_HIGH_MAX = 1.10, 1.13
+"""Of ours over the bound, on every model: the median, and the upper end of its interval."""
+PREDICTED_WITHIN = 0.07
+INJECTED_WITHIN = 0.005
+
+
+def of_steps(steps: list[float]) -> Interval:
+    """The median step, in seconds."""
+    return of_pairs(steps, [1.0] * len(steps))
+
+
+def median_fast(raw: Json) -> float:
+    """The model's all-fast step in this run, in seconds."""
+    return float(np.median(raw["policies"][ALL_FAST]["step_s"]))
+
+
+def rows(model: str, raw: Json) -> list[Json]:
+    """A row for each policy. raw: {"bound_extra_s", "policies": {name: see measure.py}}.
+
+    bound_extra_s is what the bound takes beyond the all-fast time. Each round has
+    its own bound, from the all-fast step of the same round, so that a machine
+    whose speed drifts cancels out.
+    """
+    fast = np.array(raw["policies"][ALL_FAST]["step_s"])
+    fast_s, bound_extra_s = float(np.median(fast)), raw["bound_extra_s"]
+    found: list[Json] = []
+    for name, one in raw["policies"].items():
+        row: Json = {"model": model, "policy": name, "tiers": f"emulated:{raw['tiers']}"}
+        if one["note"]:
+            found.append(row | {"note": one["note"]})
+            continue
+        step = of_steps(one["step_s"])
+        over = of_pairs(one["step_s"], (fast + bound_extra_s).tolist())
+        found.append(
+            row
+            | {
+                "step_seconds": round(step.value, 5),
+                "fast_only_seconds": round(fast_s, 5),
+                "predicted_seconds": round(one["predicted_s"], 5),
+                "bound_seconds": round(fast_s + bound_extra_s, 5),
+                "ci95": [round(step.low, 5), round(step.high, 5)],
+                "losses_equal": one["losses_equal"],
+                "rounds": len(one["step_s"]),
+                "over_fast_only": of_pairs(one["step_s"], fast.tolist()).to_json(),
+                "over_bound": over.to_json(),
+                "over_predicted": round(step.value / one["predicted_s"], 5),
+                "owed_seconds": round(one["owed_s"], 6),
+                "paid_over_owed": _ratio(one["paid_s"], one["owed_s"]),
+                "owed_over_model": _ratio(one["owed_s"], one["model_s"]),
+                "daemon_cpu_share": round(sum(one["daemon_s"]) / sum(one["span_s"]), 4),
+                "moved_bytes": one["moved_bytes"],
+                "late_moves": one["late_moves"],
+                "diverged_steps": one["diverged_steps"],
+            }
+        )
+    return found
+
+
+def _ratio(over: float, under: float) -> float | None:
+    return round(over / under, 5) if under > 0 else None
+
+
+def summarise(models: Mapping[str, Json]) -> Json:
+    """All models' rows, and what must hold of them."""
+    found = [row for model, raw in models.items() for row in rows(model, raw)]
+    return {"rows": found, "goals": goals(found)}
+
+
+def goals(found: list[Json]) -> Json:
+    """Each with its value and whether it holds; those of our policy only where it was measured."""
+    measured = [row for row in found if "step_seconds" in row]
+    injected = [abs(row["paid_over_owed"] - 1) for row in measured if row["paid_over_owed"]]
+    injected += [
+        abs(row["owed_over_model"] - 1)
+        for row in measured
+        if row["policy"] == ALL_SLOW and row["owed_over_model"]
+    ]
+    unequal = sum(not row["losses_equal"] for row in measured)
+    diverged = sum(row["diverged_steps"] for row in measured)
+    made = {
+        "unequal_losses": _goal(unequal, 0),
+        "diverged_steps": _goal(diverged, 0),
+        "injected_error_worst": _goal(max(injected, default=0.0), INJECTED_WITHIN),
+    }
+    ours = [row for row in measured if row["policy"] == OURS]
+    if ours:
+        over = [row["over_bound"] for row in ours]
+        off = max(abs(row["over_predicted"] - 1) for row in ours)
+        made |= {
+            "auto_over_bound_worst": _goal(max(one["value"] for one in over), BOUND_MAX),
+            "auto_over_bound_high_worst": _goal(max(one["high"] for one in over), BOUND_HIGH_MAX),
+            "auto_off_prediction_worst": _goal(off, PREDICTED_WITHIN),
+        }
+    return made
+
+
+def _goal(value: float, limit: float) -> Json:
+    return {"value": round(value, 5), "limit": limit, "holds": bool(value <= limit)}
+
+
+def table(summary: Json) -> str:
+    """For people: a line for each model and policy, then the goals."""
+    lines = [
+        "emulated tiers: delays by the timing model, no slow memory",
+        f"{'model':<10} {'policy':<12} {'step s':>8} {'95 %':>17} {'/ fast':>7} {'/ bound':>20} "
+        f"{'/ predicted':>11} {'daemon':>7}  losses",
+    ]
+    for row in summary["rows"]:
+        if "step_seconds" not in row:
+            lines.append(f"{row['model']:<10} {row['policy']:<12} {row['note']}")
+            continue
+        low, high = row["ci95"]
+        over = row["over_bound"]
+        spread = f"{over['value']:.3f} {over['low']:.3f}-{over['high']:.3f}"
+        equal = "equal" if row["losses_equal"] else "DIFFER"
+        between = f"{low:.3f}-{high:.3f}"
+        lines.append(
+            f"{row['model']:<10} {row['policy']:<12} {row['step_seconds']:8.3f} {between:>17} "
+            f"{row['over_fast_only']['value']:7.3f} {spread:>20} {row['over_predicted']:11.3f} "
+            f"{row['daemon_cpu_share']:7.1%}  {equal}"
+        )
+    lines.append("")
+    for name, goal in summary["goals"].items():
+        mark = "holds" if goal["holds"] else "FAILS"
+        lines.append(f"{mark}  {name:<27} {goal['value']:.4f}  (limit {goal['limit']})")
+    return "\n".join(lines)

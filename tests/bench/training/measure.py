@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One model under all policies, a turn each in every round."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from sentineld.plan.fluid import bound_seconds
+from sentineld.plan.model import Plan
+from sentineld.plan.registry import policy
+from sentineld.presets import preset_tiers
+from sentineld.profile.model import Profile
+from sentineld.simulate.simulate import simulate
+from sentineld.timing import timing_of
+from tests.bench.training.contestant import Contestant, Training, Turn
+from tests.bench.training.figures import ALL_FAST
+
+Json = dict[str, Any]
+
+WARM_UP_STEPS = 3
+"""Until pages that were elsewhere when the plan began are where it wants them."""
+METERED_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """tiers: a preset. cpu: the trainings' own. settle: steps of a turn before the measured one."""
+
+    policies: tuple[str, ...]
+    tiers: str
+    rounds: int
+    settle: int
+    cpu: int
+
+
+class Standing:
+    """A contestant that is being measured."""
+
+    def __init__(self, one: Contestant) -> None:
+        self.one = one
+        self.turns: list[Turn] = []
+        one.training.steps(WARM_UP_STEPS)
+        self._before = one.session()
+        self._steps = 0
+
+    def turn(self, settle: int) -> None:
+        """Its turn of a round."""
+        self.turns.append(self.one.turn(settle))
+        self._steps += settle + 1
+
+    def result(self) -> Json:
+        """What was measured; owed and paid are the means of all steps of all turns, in seconds."""
+        after, before = self.one.session(), self._before
+        metered = self.one.meter(METERED_STEPS)
+        plan, profile = self.one.saved()
+        return {
+            "note": "",
+            "step_s": [turn.step_s for turn in self.turns],
+            "daemon_s": [turn.daemon_s for turn in self.turns],
+            "span_s": [turn.span_s for turn in self.turns],
+            "owed_s": (after["delay_owed_ns"] - before["delay_owed_ns"]) / self._steps / 1e9,
+            "paid_s": (after["delay_paid_ns"] - before["delay_paid_ns"]) / self._steps / 1e9,
+            "moved_bytes": round(median(step["moved_bytes"] for step in metered)),
+            "late_moves": round(median(step["late_moves"] for step in metered)),
+            "diverged_steps": after["diverged_steps"],
+            "plan": plan,
+            "profile": profile,
+        }
+
+
+def measure(model: str, settings: Settings, say: Callable[[str], None]) -> Json:
+    """See figures.rows. Raises RuntimeError, OSError, SentinelError."""
+    results: dict[str, Json] = {}
+    losses: dict[str, list[str]] = {}
+    with tempfile.TemporaryDirectory() as name, ExitStack() as ending:
+        standing: dict[str, Standing] = {}
+        for policy_name in settings.policies:
+            folder = Path(name) / policy_name
+            folder.mkdir()
+            one = Contestant(model, policy_name, settings.tiers, settings.cpu, folder)
+            ending.callback(one.close)
+            note = one.manage()
+            say(f"{model} {policy_name}: {note or 'managed'}")
+            results[policy_name] = {"note": note}
+            if not note:
+                standing[policy_name] = Standing(one)
+        order = list(standing)
+        for turn in range(settings.rounds):
+            for policy_name in order:
+                standing[policy_name].turn(settings.settle)
+            order.append(order.pop(0))
+            say(f"{model}: round {turn + 1} of {settings.rounds}")
+        for policy_name, one_standing in standing.items():
+            results[policy_name] = one_standing.result()
+            losses[policy_name] = one_standing.one.training.losses
+    if ALL_FAST not in standing:
+        raise RuntimeError(f"{model} under {ALL_FAST}: {results[ALL_FAST]['note']}")
+    plain = plain_losses(model, max(map(len, losses.values())), settings.cpu)
+    fast_s = median(results[ALL_FAST]["step_s"])
+    raw = {
+        "tiers": settings.tiers,
+        "bound_extra_s": _bound_s(results[ALL_FAST], fast_s, settings.tiers) - fast_s,
+        "policies": results,
+    }
+    for policy_name, result in results.items():
+        if policy_name in losses:
+            told = losses[policy_name]
+            result["losses_equal"] = told == plain[: len(told)]
+            _explain(result, fast_s, settings.tiers)
+    return raw
+
+
+def plain_losses(model: str, steps: int, cpu: int) -> list[str]:
+    """Of the training without anything of ours."""
+    training = Training(model, cpu)
+    try:
+        training.steps(steps)
+    finally:
+        training.close()
+    return training.losses
+
+
+def at_pace(profile: Profile, step_s: float) -> Profile:
+    """The profile of a machine on which the all-fast step takes so long."""
+    stretches = profile.stretches.copy()
+    factor = step_s * 1e9 / float(stretches["time_ns"].sum())
+    stretches["time_ns"] = np.rint(stretches["time_ns"] * factor)
+    return replace(profile, stretches=stretches)
+
+
+def _bound_s(result: Json, fast_s: float, preset: str) -> float:
+    plan: Plan = result["plan"]
+    profile = at_pace(result["profile"], fast_s)
+    return bound_seconds(profile, preset_tiers(preset, 1), plan.budget_bytes)
+
+
+def _explain(result: Json, fast_s: float, preset: str) -> None:
+    """Add what the simulator says of the daemon's own plan at this run's pace, and what all the
+    step's accesses cost on slow memory; take out what is no plain value."""
+    plan: Plan = result.pop("plan")
+    profile: Profile = result.pop("profile")
+    tiers = preset_tiers(preset, 1)
+    outcome = simulate(
+        at_pace(profile, fast_s), policy(plan.policy), tiers, plan.budget_bytes, plan=plan
+    )
+    result["predicted_s"] = outcome.step_seconds
+    result["model_s"] = float(timing_of(tiers).extra_ns(profile).sum()) / 1e9

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Train one of the nine models as told: `python -m tests.bench.turns MODEL`.
+
+Each line on standard input is a number of steps, to be taken one right after
+the other; each is answered by a line of JSON: begin and end of every step
+(CLOCK_MONOTONIC, ns) and its loss, bit for bit. The end of the input ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+import torch
+
+from tests.bench.models import MODELS
+
+
+def main() -> None:
+    """One process, one model, one thread."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", choices=sorted(MODELS))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    step = MODELS[arguments.model]()
+    for line in sys.stdin:
+        taken: list[tuple[int, int, str]] = []
+        for _ in range(int(line)):
+            begin_ns = time.monotonic_ns()
+            loss = float(step()).hex()
+            taken.append((begin_ns, time.monotonic_ns(), loss))
+        print(json.dumps(taken), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training benchmark's arithmetic: rounds to rows, a bound for each round, goals."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.bench.training import figures
+
+ROUNDS = 12
+
+
+def policy(step_s: list[float], **changed: Any) -> dict[str, Any]:
+    return {
+        "note": "",
+        "step_s": step_s,
+        "daemon_s": [0.1] * ROUNDS,
+        "span_s": [2.0] * ROUNDS,
+        "owed_s": 0.5,
+        "paid_s": 0.5,
+        "model_s": 0.5,
+        "moved_bytes": 1 << 20,
+        "late_moves": 0,
+        "diverged_steps": 0,
+        "losses_equal": True,
+        "predicted_s": float(np.median(step_s)),
+        **changed,
+    }
+
+
+def raw(extra_s: float = 0.22, **ours: Any) -> dict[str, Any]:
+    """A machine that slows down meanwhile; a bound of 0.2 s beyond all fast."""
+    pace = np.linspace(1.0, 1.5, ROUNDS)
+    return {
+        "tiers": "cxl",
+        "bound_extra_s": 0.2,
+        "policies": {
+            "fast-only": policy(pace.tolist(), owed_s=0.0, paid_s=0.0),
+            "slow-only": policy((pace + 0.5).tolist()),
+            "sentinel": {"note": "infeasible as published"},
+            "auto": policy((pace + extra_s).tolist(), owed_s=extra_s, paid_s=extra_s) | ours,
+        },
+    }
+
+
+def holds(**ours: Any) -> dict[str, bool]:
+    found = figures.summarise({"toy": raw(**ours)})
+    json.dumps(found)
+    return {name: goal["holds"] for name, goal in found["goals"].items()}
+
+
+def test_a_row_says_what_was_measured() -> None:
+    fast, slow, sentinel, ours = figures.rows("toy", raw())
+    assert fast["step_seconds"] == fast["fast_only_seconds"] == pytest.approx(1.25)
+    assert fast["paid_over_owed"] is None
+    assert slow["owed_over_model"] == 1
+    assert sentinel["note"] == "infeasible as published"
+    assert "step_seconds" not in sentinel
+    assert ours["step_seconds"] == pytest.approx(1.47)
+    assert ours["bound_seconds"] == pytest.approx(1.45)
+    assert ours["ci95"][0] < 1.47 < ours["ci95"][1]
+    # Each round has its own bound: the drift of a half is no part of the interval.
+    assert ours["over_bound"]["value"] == pytest.approx(1.47 / 1.45, abs=1e-3)
+    assert ours["over_bound"]["high"] - ours["over_bound"]["low"] < 0.005
+    assert ours["daemon_cpu_share"] == pytest.approx(0.05)
+
+
+def test_goals_fail_where_they_should() -> None:
+    assert all(holds().values())
+    assert "auto_over_bound_worst" in holds()
+    assert not holds(losses_equal=False)["unequal_losses"]
+    assert not holds(diverged_steps=1)["diverged_steps"]
+    assert not holds(paid_s=0.222)["injected_error_worst"]
+    assert not holds(predicted_s=1.3)["auto_off_prediction_worst"]
+    assert not holds(extra_s=0.4)["auto_over_bound_worst"]
+
+
+def test_the_table_says_that_tiers_are_emulated() -> None:
+    text = figures.table(figures.summarise({"toy": raw()}))
+    assert "emulated" in text.splitlines()[0]
+    assert "infeasible as published" in text
