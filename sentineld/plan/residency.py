@@ -129,19 +129,21 @@ def crowded_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     slot = np.where(slotted, tensors["slot"], 0)
     in_resident = slotted & resident[slot] if len(resident) else np.zeros(len(slot), np.bool_)
     fast = (found.tier == 0) & ~in_resident[None, :]
-    # Each stretch has a moment after each of its events, and one before them.
+    # Each stretch has a moment before each of its events, and one after them.
     first = profile.stretches["event"].astype(np.int64) + np.arange(count)
     past = np.append(first[1:], profile.event_count + count)
     stretch, piece = np.nonzero(fast)
-    begin, end = first[stretch], past[stretch]
+    low, high = first[stretch], past[stretch]
     passing = slotted & (tensors["kind"] != Kind.PERSISTENT)
     # Who is born and dies in the same stretch a step later is there for all of it.
     passing &= (tensors["birth_stretch"] != tensors["death_stretch"]) | ~tensors["wraps"]
     here = passing[piece]
     born = here & (tensors["birth_stretch"][piece] == stretch)
     dies = here & (tensors["death_stretch"][piece] == stretch)
-    begin = np.where(born, tensors["birth_event"][piece] + stretch, begin)
-    end = np.where(dies, np.maximum(tensors["death_event"][piece] + stretch, begin + 1), end)
+    begin = np.where(born, tensors["birth_event"][piece] + stretch + 1, low)
+    begin = np.clip(begin, low, high - 1)
+    end = np.where(dies, tensors["death_event"][piece] + stretch + 1, high)
+    end = np.clip(end, begin, high)
     change = np.zeros(int(past[-1]) + 2 if count else 1, np.int64)
     np.add.at(change, begin, found.pages[piece])
     np.add.at(change, end, -found.pages[piece])

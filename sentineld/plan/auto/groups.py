@@ -23,7 +23,7 @@ DIGITS = 4
 @dataclass(frozen=True)
 class Crowds:
     """first: (S + 1,), of each stretch; those of stretch s are first[s] .. first[s + 1], at least
-    one. event: (C,), their moments."""
+    one. event: (C,), they stand after it."""
 
     first: Integers
     event: Integers
@@ -31,9 +31,9 @@ class Crowds:
 
 @dataclass(frozen=True)
 class Groups:
-    """G groups. members: rows of the profile; sizes: their pages. birth, length (stretches), pages: (G,). enters: how
-    many crowds of the birth stretch pass before it is there; leaves: how many of the stretch of its
-    death find it. cost_ns: (S, G), of a slow page by position of its life."""
+    """G groups. members: rows of the profile; sizes: their pages. birth, length (stretches), pages:
+    (G,). enters: how many crowds of the birth stretch pass before it is there; leaves: how many of
+    the stretch of its death find it. cost_ns: (S, G), of a slow page by position of its life."""
 
     members: tuple[Integers, ...]
     sizes: tuple[Integers, ...]
@@ -118,9 +118,9 @@ def _crowds(profile: Profile, transient: Integers) -> Crowds:
         low, high = np.searchsorted(deaths, [begin, end])
         before = np.searchsorted(born, deaths[low:high], side="left") - 1
         kept = np.unique(np.append(before[before >= 0], len(born) - 1))
-        moments = born[kept].tolist() if len(born) else [begin]
+        moments = born[kept].tolist() if len(born) else [begin - 1]
         if len(born) and (before < 0).any():
-            moments.insert(0, begin)
+            moments.insert(0, begin - 1)
         events.extend(moments)
         first.append(len(events))
     return Crowds(np.array(first, dtype=np.int64), np.array(events, dtype=np.int64))

@@ -14,12 +14,12 @@ from sentineld.plan.auto.groups import Groups
 from sentineld.plan.items import Floats, Integers, Items
 from sentineld.plan.relax import Lives
 
-GRAIN_SHARE = 1 / 24
+GRAIN_SHARE = 1 / 64
 """Of a group's pages: how many of them are fast is rounded down to a multiple, so that its parts
 are few."""
 
-GRAIN_PAGES = 16
-"""The least multiple: 64 KiB of small pages."""
+GRAIN_PAGES = 8
+"""The least multiple: 32 KiB of small pages."""
 
 
 def levels(groups: Groups, fast_pages: Floats) -> Integers:

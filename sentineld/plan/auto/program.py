@@ -19,14 +19,16 @@ from sentineld.plan.auto.groups import Groups
 from sentineld.plan.items import Floats, Integers
 from sentineld.plan.solver import quiet_solver
 
-NEAR = 3
-"""Positions next to a use at which a group may change one by one."""
+GRIDS = ((3, 0.4), (2, 1.0))
+"""(positions next to a use at which a group may change one by one; further away the next one is by
+this part of the distance further), the finer one first."""
 
-WIDEN = 0.4
-"""Further away: the next one is by this part of the distance further."""
+COLUMNS_MAX = 14_000
+"""Of the finer grid's program; larger ones take the coarser grid."""
 
 MOVE_WORTH = 0.02
-"""Of the time that a move takes, charged for it: no move for its own sake."""
+"""Charged for a move, of the time that it takes or that a use of a slow page costs, whichever is
+less: no move for its own sake."""
 
 UNIT_PAGES = 256.0
 """The solver's unit of memory: a MiB of small pages."""
@@ -34,8 +36,8 @@ UNIT_PAGES = 256.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What a plan may use. times_ns: (S,), all-fast. page_ns: for a page to move; infinite: none
-    does. capacity_pages: of fast memory."""
+    """What a plan may use. times_ns: (S,), all-fast. page_ns: for a page to move.
+    capacity_pages: of fast memory."""
 
     times_ns: Floats
     page_ns: float
@@ -82,31 +84,30 @@ def solve(groups: Groups, limits: Limits) -> Fluid | None:
     return program.fluid(answer.x)
 
 
-def changes(groups: Groups, group: int, can_move: bool) -> Integers:
+def changes(groups: Groups, group: int, grid: tuple[int, float]) -> Integers:
     """Positions of a group's life in which it may be moved. Not in the stretch of its birth, for
     its boundary passes before it is born, nor in its last."""
     length = int(groups.length[group])
-    if not can_move:
-        return np.zeros(0, np.int64)
     uses = np.flatnonzero(groups.cost_ns[:, group] > 0).tolist()
     found: set[int] = set()
     if groups.persistent[group]:
         for use, following in zip(uses, [*uses[1:], uses[0] + length], strict=True):
-            found |= {position % length for position in _spaced(use, following)}
+            found |= {position % length for position in _spaced(use, following, grid)}
     else:
         # After its last use it can only make room, and the sooner the better.
         for use, following in zip([0, *uses], [*uses, length - 1], strict=True):
-            found |= _spaced(use, following)
+            found |= _spaced(use, following, grid)
         found = {position for position in found if 0 < position < length - 1}
     return np.array(sorted(found), dtype=np.int64)
 
 
-def _spaced(begin: int, end: int) -> set[int]:
+def _spaced(begin: int, end: int, grid: tuple[int, float]) -> set[int]:
+    near, widen = grid
     found: set[int] = set()
     away = 0
     while begin + away < end:
         found |= {begin + away, end - 1 - away}
-        away += 1 if away < NEAR else max(1, int(away * WIDEN))
+        away += 1 if away < near else max(1, int(away * widen))
     return found
 
 
@@ -118,8 +119,12 @@ class _Program:
         count = len(limits.times_ns)
         self._count = count
         self._unit_ns = max(float(limits.times_ns.sum()) / max(count, 1), 1.0)
-        can_move = np.isfinite(limits.page_ns)
-        self._changes = [changes(groups, at, bool(can_move)) for at in range(len(groups.pages))]
+        self._changes: list[Integers] = []
+        for grid in GRIDS:
+            self._changes = [changes(groups, at, grid) for at in range(len(groups.pages))]
+            # A column for each segment and one for what is demoted at its end.
+            if 2 * sum(len(positions) for positions in self._changes) <= COLUMNS_MAX:
+                break
         self._segments: list[Integers] = []
         self._first: list[int] = []
         total = 0
@@ -196,7 +201,9 @@ class _Program:
         bounds[:count] = -(limits.times_ns / self._unit_ns + slow)
         bounds[before:net] = max(limits.capacity_pages, 0) / UNIT_PAGES
         goal = np.zeros(len(self.upper))
-        goal[self._held : column] = 2 * MOVE_WORTH * move
+        costs = groups.cost_ns[groups.cost_ns > 0]
+        use = float(costs.mean()) * UNIT_PAGES / self._unit_ns if len(costs) else 0.0
+        goal[self._held : column] = 2 * MOVE_WORTH * min(move, use)
         goal[duration] = 1.0
         matrix = coo_matrix(
             (
