@@ -99,6 +99,26 @@ def groups_of(profile: Profile, timing: Timing) -> Groups:
     )
 
 
+def most_costly(groups: Groups, limit: int) -> Groups:
+    """At most so many groups: those whose slow accesses would cost most."""
+    if len(groups.pages) <= limit:
+        return groups
+    total = groups.cost_ns.sum(axis=0) * groups.pages
+    kept = np.sort(np.argsort(-total, kind="stable")[:limit])
+    return Groups(
+        members=tuple(groups.members[at] for at in kept.tolist()),
+        sizes=tuple(groups.sizes[at] for at in kept.tolist()),
+        birth=groups.birth[kept],
+        length=groups.length[kept],
+        pages=groups.pages[kept],
+        persistent=groups.persistent[kept],
+        enters=groups.enters[kept],
+        leaves=groups.leaves[kept],
+        cost_ns=groups.cost_ns[:, kept],
+        crowds=groups.crowds,
+    )
+
+
 def _before(crowds: Crowds, stretch: int, event: int) -> int:
     events = crowds.event[crowds.first[stretch] : crowds.first[stretch + 1]]
     return int(np.searchsorted(events, event))

@@ -38,7 +38,7 @@ def lay_out(profile: Profile, births: Births) -> Layout:
     slotted = profile.tensors["slot"] >= 0
     slots["bytes"][profile.tensors["slot"][slotted]] = profile.tensors["bytes"][slotted]
     fast = births.fast_pages[births.rows]
-    whole = fast >= pages[births.rows]
+    whole = (fast > 0) & (fast >= pages[births.rows])
     regions: list[Region] = []
     end = 0
 
@@ -52,7 +52,7 @@ def lay_out(profile: Profile, births: Births) -> Layout:
     for name, tier, rows in (
         ("fast-born", 0, births.rows[whole]),
         ("slow-born", 1, births.rows[(fast == 0) & ~moved]),
-        ("slow-born, moved", 1, births.rows[(fast == 0) & moved & ~whole]),
+        ("slow-born, moved", 1, births.rows[(fast == 0) & moved]),
     ):
         if len(rows):
             offsets, size = area_offsets(profile, rows)

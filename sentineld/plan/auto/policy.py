@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sentineld.plan.auto.groups import Groups, groups_of, plannable
+from sentineld.plan.auto.groups import Groups, groups_of, most_costly, plannable
 from sentineld.plan.auto.parts import levels, parts
 from sentineld.plan.auto.places import Births, lay_out
 from sentineld.plan.auto.program import Limits, solve
@@ -30,6 +30,9 @@ from sentineld.timing import timing_of
 TIME_LIMIT_S = 20.0
 """For the solver; then the plan is a fixed placement."""
 
+GROUPS_MAX = 1000
+"""Of tensors alike, for the linear program; what costs less than these stays slow."""
+
 
 @register()
 class Auto:
@@ -46,7 +49,8 @@ class Auto:
         to plan by."""
         require(profile, tiers, budget_bytes)
         timing = timing_of(tiers)
-        groups = groups_of(profile, timing)
+        everything = groups_of(profile, timing)
+        groups = most_costly(everything, GROUPS_MAX)
         limits = Limits(
             times_ns=profile.stretches["time_ns"].astype(np.float64),
             page_ns=timing.move_ns_per_byte * profile.page_bytes / self.move_share,
@@ -61,9 +65,11 @@ class Auto:
             )
         else:
             fast = fluid.fast_pages
+            left_out = len(everything.pages) - len(groups.pages)
             notes = (
                 f"{len(groups.pages)} groups of tensors; the linear program's step takes "
                 f"{fluid.step_ns / 1e9:.4f} s",
+                *([f"{left_out} more groups, which cost less, stay slow"] if left_out else []),
             )
         items, lives = parts(groups, levels(groups, fast))
         plan = _carried_out(self.name, profile, budget_bytes, items, lives)
