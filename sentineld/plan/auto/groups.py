@@ -129,7 +129,8 @@ def _crowds(profile: Profile, transient: Integers) -> Crowds:
     ends = np.append(begins[1:], profile.event_count)
     births = np.unique(profile.tensors["birth_event"][transient].astype(np.int64))
     deaths = np.unique(profile.tensors["death_event"][transient].astype(np.int64))
-    first, events = [0], []
+    first: list[int] = [0]
+    events: list[int] = []
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         low, high = np.searchsorted(births, [begin, end])
         born = births[low:high]
