@@ -61,17 +61,17 @@ def expected_step(profile: Profile, layout: Layout) -> ExpectedStep:
     births["survives"] = inside["wraps"] | (inside["death_stretch"] != inside["birth_stretch"])
     births["offset"] = places["offset"]
     births["bytes"] = _page_rounded(places["bytes"], profile.page_bytes)
+    dropped = (places["flags"] & SLOT_DROP) != 0
+    drops = np.zeros(int(np.count_nonzero(dropped)), DROP_DTYPE)
+    drops["stretch"] = inside["death_stretch"][dropped]
+    drops["offset"] = births["offset"][dropped]
+    drops["bytes"] = births["bytes"][dropped]
     index, offset, size = cut_at_regions(
         layout, births["offset"].astype(np.int64), births["bytes"].astype(np.int64)
     )
     births = births[index]
     births["offset"], births["bytes"] = offset, size
     births["tier"] = _region_tiers(layout, births["offset"])
-    dropped = (places["flags"] & SLOT_DROP) != 0
-    drops = np.zeros(int(np.count_nonzero(dropped)), DROP_DTYPE)
-    drops["stretch"] = inside["death_stretch"][dropped]
-    drops["offset"] = births["offset"][dropped]
-    drops["bytes"] = births["bytes"][dropped]
     return ExpectedStep(
         births=_merged(births, ("stretch", "tier", "survives")),
         drops=_merged(drops, ("stretch",)),
