@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.plan.layout import cut_at_regions
 from sentineld.plan.model import MOVE_DTYPE, SLOT_DROP, SLOT_PLANNED, Layout, Plan, Space
 from sentineld.profile.model import Profile
 
@@ -60,12 +61,17 @@ def expected_step(profile: Profile, layout: Layout) -> ExpectedStep:
     births["survives"] = inside["wraps"] | (inside["death_stretch"] != inside["birth_stretch"])
     births["offset"] = places["offset"]
     births["bytes"] = _page_rounded(places["bytes"], profile.page_bytes)
-    births["tier"] = _region_tiers(layout, births["offset"])
     dropped = (places["flags"] & SLOT_DROP) != 0
     drops = np.zeros(int(np.count_nonzero(dropped)), DROP_DTYPE)
     drops["stretch"] = inside["death_stretch"][dropped]
     drops["offset"] = births["offset"][dropped]
     drops["bytes"] = births["bytes"][dropped]
+    index, offset, size = cut_at_regions(
+        layout, births["offset"].astype(np.int64), births["bytes"].astype(np.int64)
+    )
+    births = births[index]
+    births["offset"], births["bytes"] = offset, size
+    births["tier"] = _region_tiers(layout, births["offset"])
     return ExpectedStep(
         births=_merged(births, ("stretch", "tier", "survives")),
         drops=_merged(drops, ("stretch",)),

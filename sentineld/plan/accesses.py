@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.plan.items import access_pages, tensor_pages
+from sentineld.plan.layout import cut_at_regions
 from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Layout
 from sentineld.profile.model import Profile
 from sentineld.shim.protocol import ACCESS_DTYPE, AccessFlag
@@ -21,7 +22,8 @@ HEAP_BYTES_MAX = 1 << 44
 
 
 def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[np.void]:
-    """ACCESS_DTYPE rows, one for each of the profile's.
+    """ACCESS_DTYPE rows, one for each of the profile's; one for each part of a tensor that lies
+    across regions.
 
     Pages that are dropped at their tensor's death are born anew on their region's
     tier: in the stretch of its birth a tensor is there, whatever the map says of
@@ -44,6 +46,17 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
     planned = slotted & ((flags & SLOT_PLANNED) != 0)
     if slots is not None:
         table["offset"][planned] = slots["offset"][planned]
+    index, offset, size = cut_at_regions(
+        layout,
+        table["offset"].astype(np.int64),
+        np.where(planned, pages * profile.page_bytes, 1),
+    )
+    whole = np.maximum(pages[index], 1)
+    table, rows, tensors = table[index], rows[index], tensors[index]
+    slotted, planned, flags = slotted[index], planned[index], flags[index]
+    table["offset"][planned] = offset[planned]
+    table["pages"][planned] = size[planned] // profile.page_bytes
+    table["touched"] = table["touched"].astype(np.int64) * table["pages"] // whole
     for region in layout.regions:
         inside = planned & (table["offset"] >= region.offset)
         inside &= table["offset"] < region.offset + region.bytes

@@ -13,7 +13,7 @@ from sentineld.errors import SentinelError
 from sentineld.plan.items import Integers, tensor_pages
 from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
 from sentineld.plan.packing import alive_together
-from sentineld.plan.residency import ABSENT, UNKNOWN, Residency, charged_pages, places, residency
+from sentineld.plan.residency import ABSENT, UNKNOWN, Residency, crowded_pages, places, residency
 from sentineld.profile.model import Kind, Profile
 
 
@@ -44,7 +44,7 @@ def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
     _tiers(plan, profile, found)
     if budget_bytes is not None:
         budget = budget_bytes // profile.page_bytes
-        charged = charged_pages(plan, profile, found)
+        charged = crowded_pages(plan, profile, found)
         _budget(charged, budget)
         _gated_births(plan, profile, found, charged, budget)
 
@@ -68,13 +68,23 @@ def _regions(plan: Plan, profile: Profile) -> None:
     slots = plan.layout.slots[(plan.layout.slots["flags"] & SLOT_PLANNED) != 0]
     inside = np.zeros(len(slots), np.int64)
     end = 0
+    last = slots["offset"].astype(np.int64) + slots["bytes"].astype(np.int64)
     for region in plan.layout.regions:
         aligned = region.offset % profile.page_bytes == region.bytes % profile.page_bytes == 0
         _ensure(region.offset >= end and aligned, "regions", f"{region.name} is misplaced")
         end = region.offset + region.bytes
-        inside += (slots["offset"] >= region.offset) & (slots["offset"] + slots["bytes"] <= end)
+        # A slot may lie across regions, as long as there is no page between them.
+        inside += np.clip(
+            np.minimum(last, end) - np.maximum(slots["offset"].astype(np.int64), region.offset),
+            0,
+            None,
+        )
     _ensure(end <= plan.layout.arena_bytes, "regions", "one ends past the arena")
-    _ensure(_all(inside == 1), "regions", "a slot lies in none of them")
+    _ensure(
+        _all(inside == last - slots["offset"].astype(np.int64)),
+        "regions",
+        "a slot lies outside of them",
+    )
 
 
 def _cuts(plan: Plan, profile: Profile) -> None:

@@ -86,6 +86,24 @@ def area_offsets(profile: Profile, tensors: Integers, grouped: bool = True) -> t
     return offsets, packed.size
 
 
+def cut_at_regions(
+    layout: Layout, offset: Integers, size: Integers
+) -> tuple[Integers, Integers, Integers]:
+    """(index, offset, bytes): ranges of the arena, those that lie across regions cut where one
+    ends. In order."""
+    edges = np.unique([region.offset for region in layout.regions]).astype(np.int64)
+    after = np.searchsorted(edges, offset, side="right")
+    inside = np.maximum(np.searchsorted(edges, offset + size, side="left") - after, 0)
+    index = np.repeat(np.arange(len(offset)), inside + 1)
+    ordinal = np.arange(len(index)) - np.repeat(np.cumsum(inside + 1) - inside - 1, inside + 1)
+    begin, end = offset[index].copy(), (offset + size)[index]
+    later = ordinal > 0
+    begin[later] = edges[after[index[later]] + ordinal[later] - 1]
+    cut = ordinal < inside[index]
+    end[cut] = edges[after[index[cut]] + ordinal[cut]]
+    return index, begin, end - begin
+
+
 def bit_strings(profile: Profile) -> list[bytes]:
     """For each tensor the stretches that access it, one bit each."""
     bits = np.zeros((len(profile.tensors), profile.stretch_count), np.bool_)

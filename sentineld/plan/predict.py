@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from sentineld.plan.items import tensor_pages
 from sentineld.plan.model import Plan, Prediction
-from sentineld.plan.residency import charged_pages, fast_shares, residency, served_pages
+from sentineld.plan.residency import crowded_pages, fast_shares, residency, served_pages
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
@@ -34,7 +34,7 @@ def predicted(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
         step_ns=int(timing_of(tiers).stretch_ns(profile, slow).sum()),
         promoted_bytes=int(sizes[up].sum()),
         demoted_bytes=int(sizes[~up].sum()),
-        peak_fast_bytes=int(charged_pages(plan, profile, found).max(initial=0))
+        peak_fast_bytes=int(crowded_pages(plan, profile, found).max(initial=0))
         * profile.page_bytes,
         fast_share=float(served.sum()) / total if total else 0.0,
     )

@@ -13,6 +13,7 @@ from sentineld.plan.policy import Hardware, Policy, Reactive
 
 _MODULES = (
     "sentineld.plan.sentinel",
+    "sentineld.plan.auto.policy",
     "sentineld.plan.baselines",
     "sentineld.plan.rivals.interleave",
     "sentineld.plan.rivals.static",

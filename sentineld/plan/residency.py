@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sentineld.errors import SentinelError
 from sentineld.plan.items import Floats, Integers, access_pages, lifetimes, tensor_pages
 from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
-from sentineld.profile.model import Profile
+from sentineld.profile.model import Kind, Profile
 
 UNKNOWN = 254
 """Of pages that the kernel places as it likes."""
@@ -112,13 +112,46 @@ def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     slot = np.where(slotted, tensors["slot"][found.tensor], 0)
     in_resident = slotted & resident[slot] if len(resident) else np.zeros(len(slot), np.bool_)
     fast = ((found.tier == 0) | found.moving) & ~in_resident[None, :]
-    always = sum(
-        region.bytes // profile.page_bytes
-        for region in plan.layout.regions
-        if region.tier == 0 and _undropped(plan, region.offset, region.bytes).any()
-    )
-    charged: Integers = (fast * found.pages).sum(axis=1) + always
+    charged: Integers = (fast * found.pages).sum(axis=1) + _resident_pages(plan, profile)
     return charged
+
+
+def crowded_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
+    """Fast pages at the fullest moment of each stretch, if what was demoted before is complete.
+
+    As charged_pages(), but of tensors that are born or die within a stretch only those that are
+    there together count, and promotions count once they have landed: they go only where there
+    is room.
+    """
+    resident = _resident_regions(plan, profile)
+    tensors, count = profile.tensors[found.tensor], profile.stretch_count
+    slotted = tensors["slot"] >= 0
+    slot = np.where(slotted, tensors["slot"], 0)
+    in_resident = slotted & resident[slot] if len(resident) else np.zeros(len(slot), np.bool_)
+    fast = (found.tier == 0) & ~in_resident[None, :]
+    # Each stretch has a moment before each of its events, and one after them.
+    first = profile.stretches["event"].astype(np.int64) + np.arange(count)
+    past = np.append(first[1:], profile.event_count + count)
+    stretch, piece = np.nonzero(fast)
+    low, high = first[stretch], past[stretch]
+    passing = slotted & (tensors["kind"] != Kind.PERSISTENT)
+    # Who is born and dies in the same stretch a step later is there for all of it.
+    passing &= (tensors["birth_stretch"] != tensors["death_stretch"]) | ~tensors["wraps"]
+    here = passing[piece]
+    born = here & (tensors["birth_stretch"][piece] == stretch)
+    dies = here & (tensors["death_stretch"][piece] == stretch)
+    begin = np.where(born, tensors["birth_event"][piece] + stretch + 1, low)
+    begin = np.clip(begin, low, high - 1)
+    end = np.where(dies, tensors["death_event"][piece] + stretch + 1, high)
+    end = np.clip(end, begin, high)
+    change = np.zeros(int(past[-1]) + 2 if count else 1, np.int64)
+    np.add.at(change, begin, found.pages[piece])
+    np.add.at(change, end, -found.pages[piece])
+    if not count:
+        return np.zeros(0, np.int64)
+    fullest = np.maximum.reduceat(np.cumsum(change)[: int(past[-1])], first)
+    crowded: Integers = fullest + _resident_pages(plan, profile)
+    return crowded
 
 
 def fast_shares(profile: Profile, found: Residency) -> Floats:
@@ -139,6 +172,14 @@ def served_pages(profile: Profile, found: Residency) -> tuple[Floats, Floats]:
     """(page accesses, those of them served fast) of each access row."""
     worth = access_pages(profile)
     return worth, worth * fast_shares(profile, found)
+
+
+def _resident_pages(plan: Plan, profile: Profile) -> int:
+    return sum(
+        region.bytes // profile.page_bytes
+        for region in plan.layout.regions
+        if region.tier == 0 and _undropped(plan, region.offset, region.bytes).any()
+    )
 
 
 def _undropped(plan: Plan, offset: int, size: int) -> Mask:

@@ -29,6 +29,7 @@ from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.reasons import reasons
 from sentineld.plan.registry import register
 from sentineld.plan.relax import Capacities, Mask, Prices, Relaxed, relax, use
+from sentineld.plan.require import require
 from sentineld.plan.residency import places
 from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
 from sentineld.profile.model import Kind, Profile
@@ -78,7 +79,7 @@ class Sentinel:
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Plan a step; see Policy. Raises SentinelError where short-lived tensors alone exceed the
         budget, and where there is nothing to plan by."""
-        _require(profile, tiers, budget_bytes)
+        require(profile, tiers, budget_bytes)
         page, count = profile.page_bytes, profile.stretch_count
         limit = int(budget_bytes * (1 - self.margin_share)) // page
         rate = tiers.migration_bytes_per_s * self.move_share / page
@@ -111,27 +112,6 @@ class Sentinel:
         plan = replace(plan, initial_tier=initial_tiers(plan, profile))
         return replace(
             plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile)
-        )
-
-
-def _require(profile: Profile, tiers: Tiers, budget_bytes: int) -> None:
-    if len(tiers.tiers) < 2:
-        raise SentinelError("no-second-tier", "there is one tier only", "see sentinelctl doctor")
-    if tiers.migration_bytes_per_s <= 0:
-        raise SentinelError(
-            "bad-config",
-            "the bandwidth between the tiers is not known",
-            "set tiers.migration_bytes_per_s",
-        )
-    if budget_bytes < profile.page_bytes:
-        raise SentinelError(
-            "failed",
-            f"infeasible: {format_bytes(max(budget_bytes, 0))} of fast memory are left for tensors",
-            "give the process more fast memory",
-        )
-    if not len(profile.accesses):
-        raise SentinelError(
-            "failed", "the profile holds no accesses", "load the module or use torch.profiler"
         )
 
 

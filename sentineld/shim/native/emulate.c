@@ -33,15 +33,34 @@ static uint8_t entry(int32_t node)
 	return node < 0 || node > 254 ? FAST : (uint8_t)(node + 1);
 }
 
-static uint8_t slot_birth(const struct layout *layout, uint64_t offset)
+/* What a page becomes at birth; *end: up to which offset the same holds. */
+static uint8_t birth_at(const struct layout *layout, uint64_t offset, uint64_t *end)
 {
+	*end = UINT64_MAX;
 	for (uint32_t i = 0; i < layout->header->region_count; i++) {
 		const struct sentinel_region *region = &layout->regions[i];
 
-		if (offset - region->offset < region->bytes)
+		if (offset - region->offset < region->bytes) {
+			*end = region->offset + region->bytes;
 			return entry(region->node);
+		}
 	}
 	return FAST;
+}
+
+/* A slot may lie across two regions. */
+static struct slot_birth slot_birth(const struct layout *layout, const struct sentinel_slot *slot,
+				    uint32_t page_shift)
+{
+	struct slot_birth birth = {.pages = UINT64_MAX};
+	uint64_t end, rest_end;
+
+	birth.first = birth.rest = birth_at(layout, slot->offset, &end);
+	if (end - slot->offset < slot->bytes) {
+		birth.pages = (end - slot->offset) >> page_shift;
+		birth.rest = birth_at(layout, end, &rest_end);
+	}
+	return birth;
 }
 
 static bool make_segment(struct emulation *emulation, const struct layout *layout, const struct heap *heap)
@@ -139,14 +158,14 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 	emulation->layout = layout;
 	emulation->fast_limit = header->fast_pages;
 	emulation->heap_birth = entry(header->heap_node);
-	emulation->slot_birth = calloc((uint64_t)header->slot_count + 1, 1);
+	emulation->slot_birth = calloc((uint64_t)header->slot_count + 1, sizeof(*emulation->slot_birth));
 	emulation->first_access = calloc((uint64_t)header->boundary_count + 1, sizeof(uint32_t));
 	if (!emulation->slot_birth || !emulation->first_access || !make_segment(emulation, layout, heap)) {
 		emulation_delete(emulation);
 		return "no memory for the emulated tiers' map, or a limit on the size of files (ulimit -f)";
 	}
 	for (uint32_t slot = 0; slot < header->slot_count; slot++)
-		emulation->slot_birth[slot] = slot_birth(layout, layout->slots[slot].offset);
+		emulation->slot_birth[slot] = slot_birth(layout, &layout->slots[slot], heap->page_shift);
 	for (uint32_t stretch = 0; stretch <= header->boundary_count; stretch++) {
 		while (row < header->access_count && layout->accesses[row].stretch < stretch)
 			row++;
@@ -216,9 +235,18 @@ static uint8_t *slot_map(const struct emulation *emulation, uint32_t slot)
 
 void emulation_slot_born(struct emulation *emulation, uint32_t slot)
 {
-	if (emulation && emulation->layout)
-		born(emulation, slot_map(emulation, slot), slot_pages(emulation, slot),
-		     emulation->slot_birth[slot]);
+	const struct slot_birth *birth;
+	uint64_t pages, first;
+	uint8_t *map;
+
+	if (!emulation || !emulation->layout)
+		return;
+	birth = &emulation->slot_birth[slot];
+	map = slot_map(emulation, slot);
+	pages = slot_pages(emulation, slot);
+	first = birth->pages < pages ? birth->pages : pages;
+	born(emulation, map, first, birth->first);
+	born(emulation, map + first, pages - first, birth->rest);
 }
 
 void emulation_slot_dropped(struct emulation *emulation, uint32_t slot)

@@ -17,6 +17,12 @@
 #include "heap.h"
 #include "layout.h"
 
+/* What a slot's pages become at birth: so many of them, and the rest. */
+struct slot_birth {
+	uint64_t pages;
+	uint8_t first, rest;
+};
+
 struct emulation {
 	struct sentinel_residency *segment;
 	uint64_t bytes;
@@ -24,7 +30,7 @@ struct emulation {
 	unsigned page_shift;
 	uint8_t *arena; /* a byte for each page: 0 absent, else 1 + node */
 	uint8_t *heap;
-	uint8_t *slot_birth; /* by slot: what its pages become at birth */
+	struct slot_birth *slot_birth; /* by slot */
 	uint8_t heap_birth;
 	const struct layout *layout; /* NULL: let go of */
 	uint32_t *first_access; /* by stretch, and one more: rows of layout->accesses */

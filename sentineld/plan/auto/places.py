@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arena of a plan whose tensors may be born in both tiers, part by part.
+
+What is born fast as a whole lies in one region, what is born slow in another. A
+tensor whose first pages are born fast and the others slow lies across the line
+between a fast region and a slow one behind it; several can share a line if they are
+never alive together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sentineld.plan.items import Integers, tensor_pages
+from sentineld.plan.layout import area_offsets
+from sentineld.plan.model import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
+from sentineld.plan.packing import alive_together
+from sentineld.profile.model import Profile
+
+
+@dataclass(frozen=True)
+class Births:
+    """fast_pages: (T,), of each tensor, that are born fast: its first ones. moved: (T,), any of
+    its pages. rows: tensors that lie in the arena."""
+
+    rows: Integers
+    fast_pages: Integers
+    moved: np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+def lay_out(profile: Profile, births: Births) -> Layout:
+    """Offsets and regions; no boundary waits yet. All that is born fast or moved is dropped at its
+    death, so that dead pages take no fast memory."""
+    page, pages = profile.page_bytes, tensor_pages(profile)
+    slots = np.zeros(profile.slot_count, SLOT_DTYPE)
+    slotted = profile.tensors["slot"] >= 0
+    slots["bytes"][profile.tensors["slot"][slotted]] = profile.tensors["bytes"][slotted]
+    fast = births.fast_pages[births.rows]
+    whole = (fast > 0) & (fast >= pages[births.rows])
+    regions: list[Region] = []
+    end = 0
+
+    def place(rows: Integers, offsets: Integers) -> None:
+        slot = profile.tensors["slot"][rows]
+        slots["offset"][slot] = (end + offsets) * page
+        dropped = births.moved[rows] | (births.fast_pages[rows] > 0)
+        slots["flags"][slot] = SLOT_PLANNED | np.where(dropped, SLOT_DROP, 0)
+
+    moved = births.moved[births.rows]
+    for name, tier, rows in (
+        ("fast-born", 0, births.rows[whole]),
+        ("slow-born", 1, births.rows[(fast == 0) & ~moved]),
+        ("slow-born, moved", 1, births.rows[(fast == 0) & moved]),
+    ):
+        if len(rows):
+            offsets, size = area_offsets(profile, rows)
+            place(rows, offsets)
+            regions.append(Region(end * page, size * page, tier, name))
+            end += size
+    across = births.rows[(fast > 0) & ~whole]
+    for line in _lines(profile, across):
+        before = int(births.fast_pages[line].max())
+        behind = int((pages[line] - births.fast_pages[line]).max())
+        place(line, before - births.fast_pages[line])
+        regions.append(Region(end * page, before * page, 0, "fast-born part"))
+        regions.append(Region((end + before) * page, behind * page, 1, "slow-born part"))
+        end += before + behind
+    is_cut = profile.stretches["cut"]
+    return Layout(
+        slots=slots,
+        cuts=profile.stretches["cursor"][is_cut].astype(np.uint32),
+        regions=tuple(regions),
+        waits=np.full(profile.stretch_count, -1, np.int32),
+        arena_bytes=end * page,
+        heap_tier=1,
+    )
+
+
+def _lines(profile: Profile, tensors: Integers) -> list[Integers]:
+    """Sets of tensors that are never alive together."""
+    birth = profile.tensors["birth_event"].astype(np.int64)
+    death = profile.tensors["death_event"].astype(np.int64)
+    lines: list[list[int]] = []
+    for row in tensors[np.argsort(birth[tensors], kind="stable")].tolist():
+        for line in lines:
+            together = alive_together(birth[line], death[line], int(birth[row]), int(death[row]))
+            if not together.any():
+                line.append(row)
+                break
+        else:
+            lines.append([row])
+    return [np.array(line, dtype=np.int64) for line in lines]

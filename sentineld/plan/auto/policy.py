@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy `auto`: the shortest step that a linear program finds, carried out page by page.
+
+docs/policies.md says what it does and what it reaches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sentineld.plan.auto.groups import Groups, groups_of, most_costly, plannable
+from sentineld.plan.auto.parts import levels, parts
+from sentineld.plan.auto.places import Births, lay_out
+from sentineld.plan.auto.program import Limits, solve
+from sentineld.plan.items import Floats, Integers, Items
+from sentineld.plan.model import MOVE_DTYPE, Plan
+from sentineld.plan.predict import initial_tiers, predicted, unpredicted
+from sentineld.plan.reasons import reasons
+from sentineld.plan.registry import register
+from sentineld.plan.relax import Lives
+from sentineld.plan.require import require
+from sentineld.plan.residency import crowded_pages, places, residency
+from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
+from sentineld.profile.model import Kind, Profile
+from sentineld.tiers import Tiers
+from sentineld.timing import timing_of
+
+TIME_LIMIT_S = 20.0
+"""For the solver; then the plan is a fixed placement."""
+
+GROUPS_MAX = 1000
+"""Of tensors alike, for the linear program; what costs less than these stays slow."""
+
+
+@register()
+class Auto:
+    """The policy. move_share: of a step's time, for moves; margin_share: of the budget, kept free
+    for what a plan can't foresee."""
+
+    name = "auto"
+    charges_budget = True
+    move_share = 0.97
+    margin_share = 0.005
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """Plan a step; see Policy. Raises SentinelError without scipy, and where there is nothing
+        to plan by."""
+        require(profile, tiers, budget_bytes)
+        timing = timing_of(tiers)
+        everything = groups_of(profile, timing)
+        groups = most_costly(everything, GROUPS_MAX)
+        limits = Limits(
+            times_ns=profile.stretches["time_ns"].astype(np.float64),
+            page_ns=timing.move_ns_per_byte * profile.page_bytes / self.move_share,
+            capacity_pages=int(budget_bytes * (1 - self.margin_share)) // profile.page_bytes,
+            time_limit_s=TIME_LIMIT_S,
+        )
+        fluid = solve(groups, limits)
+        if fluid is None:
+            fast = _fixed(groups, limits.capacity_pages)
+            notes: tuple[str, ...] = (
+                "the solver found no answer in time: a fixed placement of lasting tensors",
+            )
+        else:
+            fast = fluid.fast_pages
+            left_out = len(everything.pages) - len(groups.pages)
+            notes = (
+                f"{len(groups.pages)} groups of tensors; the linear program's step takes "
+                f"{fluid.step_ns / 1e9:.4f} s",
+                *([f"{left_out} more groups, which cost less, stay slow"] if left_out else []),
+            )
+        items, lives = parts(groups, levels(groups, fast))
+        plan = _carried_out(self.name, profile, budget_bytes, items, lives)
+        plan = replace(plan, notes=notes, initial_tier=initial_tiers(plan, profile))
+        return replace(
+            plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile)
+        )
+
+
+def _fixed(groups: Groups, capacity_pages: int) -> Floats:
+    """Without the program: lasting tensors that gain most for a page are fast all the step."""
+    fast = np.zeros(groups.cost_ns.shape)
+    left = max(capacity_pages, 0)
+    for at in np.argsort(-groups.cost_ns.sum(axis=0), kind="stable").tolist():
+        if groups.persistent[at]:
+            taken = min(left, int(groups.pages[at]))
+            fast[:, at] = taken
+            left -= taken
+    return fast
+
+
+def _carried_out(
+    name: str, profile: Profile, budget_bytes: int, items: Items, lives: Lives
+) -> Plan:
+    """Layout, moves and waits of the parts' lives."""
+    tensors = len(profile.tensors)
+    transient = ~items.persistent
+    born = transient & lives.fast[0]
+    fast_pages = np.bincount(items.tensor[born], items.pages[born], minlength=tensors)
+    moved = np.zeros(tensors, np.bool_)
+    moved[items.tensor[lives.moving.any(axis=0)]] = True
+    placed = plannable(profile)
+    lasts = profile.tensors["kind"] == Kind.PERSISTENT
+    births = Births(np.flatnonzero(placed & ~lasts), fast_pages.astype(np.int64), moved)
+    plan = Plan(
+        policy=name,
+        budget_bytes=budget_bytes,
+        layout=lay_out(profile, births),
+        moves=np.zeros(0, MOVE_DTYPE),
+        initial_tier=np.full(tensors, 255, np.uint8),
+        reasons=(),
+        predicted=unpredicted(),
+    )
+    space, offset = places(plan, profile)
+    plan = replace(
+        plan,
+        moves=planned_moves(profile, items, lives, space, offset),
+        initial=initial_ranges(profile, np.flatnonzero(placed & lasts), items, lives, offset),
+    )
+    waits = _waits(plan, profile, fast_pages > 0)
+    return replace(plan, layout=replace(plan.layout, waits=waits.astype(np.int32)))
+
+
+def _waits(
+    plan: Plan, profile: Profile, born_fast: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> Integers:
+    """Births wait for the demotions that make their room."""
+    found = residency(plan, profile)
+    charged = crowded_pages(plan, profile, found)
+    stretch = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
+    born = born_fast[found.tensor] & (found.tier[stretch, np.arange(len(stretch))] == 0)
+    births = np.bincount(stretch[born], found.pages[born], minlength=profile.stretch_count)
+    down = plan.moves[plan.moves["tier"] != 0]
+    demoted = [(int(row["boundary"]), int(row["bytes"]) // profile.page_bytes) for row in down]
+    limit = plan.budget_bytes // profile.page_bytes
+    return needed_waits(charged, births.astype(np.int64), demoted, limit)
