@@ -132,6 +132,8 @@ def main() -> None:
         optimizer.step()
         if args.keep:
             kept = [*kept[-2:], output]
+        if args.fixed:
+            del output  # else it dies after its successor's birth
         print(loss.item().hex(), *(old.sum().item().hex() for old in kept), flush=True)
 
 
