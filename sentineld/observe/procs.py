@@ -10,9 +10,11 @@ were there at track(), and exits are still sure.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -164,34 +166,52 @@ class ProcessWatcher:
                 continue
 
     def _listen(self) -> None:
-        """Thread: the proc connector.
+        """Thread: the proc connector, opened anew after each loss of events.
 
         pyroute2's socket is made, bound and read here, since 0.9 delivers
-        nothing to another thread than the one that made it.
+        nothing to another thread than the one that made it. An error that it
+        has met once it raises ever after.
         """
         try:
             from pyroute2.netlink.connector.cn_proc import ProcEventSocket
-
-            source = ProcEventSocket()
-            source.bind()
-            source.control(listen=True)
         except ImportError:
             self._refusal = "this pyroute2 has no proc connector"
             return
-        except OSError as error:
-            self._refusal = f"netlink: {os.strerror(error.errno or 0)} (CAP_NET_ADMIN is needed)"
-            return
+        while not self._stopping.is_set():
+            try:
+                source = ProcEventSocket()
+                source.bind()
+                source.control(listen=True)
+            except OSError as error:
+                reason = f"netlink: {os.strerror(error.errno or 0)}"
+                self._refusal = f"{reason} (CAP_NET_ADMIN is needed)"
+                if self._connected.is_set():
+                    self.note = f"forks and execs are no longer seen: {reason}"
+                return
+            with self._lock:
+                self._scan()
+            followed = self._follow(source)
+            # After an error 0.9 can't close it; what is open then goes with the object.
+            with contextlib.suppress(OSError):
+                source.close()
+            if not followed:
+                return
+
+    def _follow(self, source: Any) -> bool:
+        """Take events until some are lost, or until the end; False: no more can be had."""
         while not self._stopping.is_set():
             try:
                 for message in source.get():
                     self._handle(message)
             except OSError as error:
-                if error.errno != errno.ENOBUFS:
-                    self.note = f"forks and execs are no longer seen: {error}"
-                    return
-                with self._lock:
-                    self._scan()
-        source.close()
+                if error.errno == errno.ENOBUFS:
+                    return True
+                self.note = f"forks and execs are no longer seen: {error}"
+                return False
+            except struct.error:
+                # What 0.9 tells itself of the loss it sometimes takes for an event.
+                return True
+        return True
 
     def _handle(self, message: Any) -> None:
         """One event of the connector."""

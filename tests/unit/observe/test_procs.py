@@ -186,6 +186,42 @@ def test_a_tree_is_found_whole_when_it_is_tracked_late(
     assert [event.pid for event in seen if event.kind == "fork"] == [child]
 
 
+def test_a_flood_of_events_loses_nothing_for_good(tree: Tree) -> None:
+    events: queue.Queue[ProcessEvent] = queue.Queue()
+    slow, go_on = threading.Event(), threading.Event()
+
+    def deliver(event: ProcessEvent) -> None:
+        events.put(event)
+        slow.set()
+        assert go_on.wait(WAIT_SECONDS)
+
+    watching = ProcessWatcher(deliver)
+    watching.start()
+    others = [Tree(), Tree()]
+    try:
+        if watching.note:
+            pytest.skip(watching.note)
+        for one in (tree, *others):
+            watching.track(one.process.pid)
+        tree.tell()
+        assert slow.wait(WAIT_SECONDS)
+        for _ in range(3000):  # more than the socket holds
+            thread = threading.Thread(target=int)
+            thread.start()
+            thread.join()
+        child = int(others[0].tell())
+        go_on.set()
+        wait_for(events, lambda event: event.kind == "fork" and event.pid == child)
+        # Looking at all processes finds no exec: events come again.
+        child = int(others[1].tell())
+        wait_for(events, lambda event: event.kind == "exec" and event.pid == child)
+    finally:
+        go_on.set()
+        for one in others:
+            one.end()
+        watching.close()
+
+
 def test_no_event_of_a_tree_after_untrack(
     tree: Tree, watcher: tuple[ProcessWatcher, queue.Queue[ProcessEvent]]
 ) -> None:
