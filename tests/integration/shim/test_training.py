@@ -95,7 +95,9 @@ def test_records_tell_layers_and_live_tensors(daemon: Daemon, tmp_path: Path) ->
 
 def test_another_number_of_threads_is_told(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn", "--threads-at", "12")
-    assert daemon.hello["threads"] == 1
+    # The script sets one thread after the hello, which comes with torch.
+    if daemon.hello["threads"] != 1:
+        assert daemon.receive("threads")["threads"] == 1
     assert daemon.receive("threads")["threads"] == 2
     daemon.wait_steps(3)
     check_losses(training)
