@@ -7,11 +7,11 @@ import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.bench.meanwhile import again_and_again
 
 ROOT = Path(__file__).parents[3]
 STEPPER = ("-m", "tests.bench.stepper")
@@ -58,28 +58,9 @@ class Contestant:
         self.losses.append(now.loss)
         return StepUse(now.cpu_s - before.cpu_s, now.minor_faults - before.minor_faults, now.loss)
 
-    @contextmanager
-    def stepping(self) -> Iterator[None]:
-        """Take step after step meanwhile, in a thread of its own."""
-        enough = threading.Event()
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                while not enough.is_set():
-                    self.step()
-            except RuntimeError as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            enough.set()
-            thread.join()
-        if failed:
-            raise failed[0]
+    def stepping(self) -> AbstractContextManager[None]:
+        """Take step after step meanwhile."""
+        return again_and_again(self.step)
 
     def max_rss_bytes(self) -> int:
         """The most that it ever had resident (VmHWM)."""

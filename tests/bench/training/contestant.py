@@ -7,10 +7,8 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +17,7 @@ from sentineld.errors import SentinelError
 from sentineld.plan.model import Plan
 from sentineld.plan.store import load_plan
 from sentineld.profile.model import Profile
+from tests.bench.meanwhile import again_and_again
 from tests.bench.traces import ROOT, Daemon, wait
 
 FAST = "20%"
@@ -61,28 +60,9 @@ class Training:
         self.losses += [loss for _, _, loss in taken]
         return [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns, _ in taken]
 
-    @contextmanager
-    def stepping(self) -> Iterator[None]:
-        """Take step after step meanwhile, in a thread of its own."""
-        enough = threading.Event()
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                while not enough.is_set():
-                    self.steps(1)
-            except RuntimeError as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=run, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            enough.set()
-            thread.join()
-        if failed:
-            raise failed[0]
+    def stepping(self) -> AbstractContextManager[None]:
+        """Take step after step meanwhile."""
+        return again_and_again(lambda: self.steps(1))
 
     def close(self) -> None:
         """End it."""
