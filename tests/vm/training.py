@@ -24,7 +24,6 @@ PAUSE = "--pause 1"
 STEPS = 400
 METRICS = "http://127.0.0.1:9464/metrics"
 LOG = "/tmp/training.log"
-PLAIN_LOG = "/tmp/plain.log"
 
 
 def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
@@ -44,7 +43,7 @@ class Training:
         command = f"{wrapper} python3 -m sentineld.shim {training} {PAUSE} --steps {STEPS}"
         self.process = guest.start(f"exec {command} > {LOG} 2>&1")
         self.pid = self.process.remote_pid
-        wait("hello", lambda: self.pid in states(guest), 240)
+        wait("hello", lambda: self.pid in states(guest), 480)
 
     def session(self) -> dict[str, Any] | None:
         answer = self.guest.run("sentinelctl status --json", check=False)
@@ -57,25 +56,11 @@ class Training:
         return states(self.guest).get(self.pid) == state
 
     def losses(self) -> list[str]:
-        return logged_losses(self.guest, LOG)
+        return re.findall(r"loss (\S+)", self.guest.run(f"cat {LOG}").stdout)
 
     def goes_on(self) -> None:
         before = len(self.losses())
         wait("another step", lambda: len(self.losses()) > before, 120)
-
-
-class PlainTraining:
-    """The same training without the shim, in what others leave of the guest's time."""
-
-    def __init__(self, guest: Guest) -> None:
-        self._guest = guest
-        command = f"nice -n 19 python3 {TRAINING} --steps {STEPS}"
-        self.process = guest.start(f"exec {command} > {PLAIN_LOG} 2>&1")
-
-    def losses(self, count: int) -> list[str]:
-        """Its first so many; waits for them."""
-        wait("steps", lambda: len(logged_losses(self._guest, PLAIN_LOG)) >= count, 900)
-        return logged_losses(self._guest, PLAIN_LOG)[:count]
 
 
 def states(guest: Guest) -> dict[int, str]:
@@ -84,11 +69,6 @@ def states(guest: Guest) -> dict[int, str]:
     rows = re.findall(r"^sentineld_session_info\{(.*)\} 1", page, re.MULTILINE)
     labels = [dict(re.findall(r'(\w+)="([^"]*)"', row)) for row in rows]
     return {int(one["pid"]): one["state"] for one in labels}
-
-
-def logged_losses(guest: Guest, log: str) -> list[str]:
-    """The losses that a training has printed so far."""
-    return re.findall(r"loss (\S+)", guest.run(f"cat {log}").stdout)
 
 
 def refused(guest: Guest, command: str, code: str) -> str:
