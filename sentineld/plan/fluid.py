@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.errors import SentinelError
-from sentineld.plan.items import Floats, Integers, lifetimes, tensor_pages
+from sentineld.plan.items import Floats, Integers, by_position, lifetimes, tensor_pages
 from sentineld.plan.solver import quiet_solver
 from sentineld.profile.model import Kind, Profile
 from sentineld.tiers import Tiers
@@ -70,11 +70,7 @@ def _fluids(profile: Profile, extra_ns: Floats) -> Fluids:
     birth, length = lifetimes(profile)
     persistent = profile.tensors["kind"] == Kind.PERSISTENT
     pages = tensor_pages(profile)
-    rows = profile.accesses
-    cost = np.zeros((count, len(pages)))
-    position = (rows["stretch"].astype(np.int64) - birth[rows["tensor"]]) % max(count, 1)
-    np.add.at(cost, (position, rows["tensor"]), extra_ns)
-    cost = _rounded_down(cost / np.maximum(pages, 1))
+    cost = _rounded_down(by_position(profile, extra_ns) / np.maximum(pages, 1))
     # Who dies in the stretch of its birth is at no boundary: it costs no room and is always fast.
     matters = np.flatnonzero((cost.any(axis=0)) & (persistent | (length > 1)))
     last = count - np.argmax(cost[::-1, matters] > 0, axis=0)

@@ -75,6 +75,31 @@ def lifetimes(profile: Profile) -> tuple[Integers, Integers]:
     return np.where(lasting, 0, birth), np.where(lasting, count, np.minimum(length, count))
 
 
+def transient(profile: Profile) -> npt.NDArray[np.bool_]:
+    """Which tensors the arena holds: those that are born in the step and die within one."""
+    tensors = profile.tensors
+    found: npt.NDArray[np.bool_] = (tensors["slot"] >= 0) & (tensors["kind"] != Kind.PERSISTENT)
+    return found
+
+
+def lasting(profile: Profile) -> npt.NDArray[np.bool_]:
+    """Which tensors lie in the heap for good: parameters, optimizer state."""
+    tensors = profile.tensors
+    found: npt.NDArray[np.bool_] = (tensors["slot"] < 0) & (tensors["address"] >= profile.heap_base)
+    return found
+
+
+def by_position(profile: Profile, amounts: Floats) -> Floats:
+    """(S, T): the sum of each tensor's access rows in each position of its life, counted in
+    stretches from its birth. amounts: of each access row."""
+    count, rows = profile.stretch_count, profile.accesses
+    birth, _ = lifetimes(profile)
+    summed = np.zeros((count, len(profile.tensors)))
+    position = (rows["stretch"].astype(np.int64) - birth[rows["tensor"]]) % max(count, 1)
+    np.add.at(summed, (position, rows["tensor"]), amounts)
+    return summed
+
+
 def access_pages(profile: Profile) -> Floats:
     """Page accesses of each access row: sampled pages; where no page was ever sampled, the
     pages that the row's bytes fill."""
@@ -89,7 +114,6 @@ def access_pages(profile: Profile) -> Floats:
 
 def chunks(profile: Profile, tensors: Integers, chunk_pages: int) -> Items:
     """Cut the tensors (rows of the profile) into chunks of at most chunk_pages."""
-    count = profile.stretch_count
     pages = tensor_pages(profile)
     parts = -(-pages[tensors] // chunk_pages)
     tensor = np.repeat(tensors, parts)
@@ -97,12 +121,8 @@ def chunks(profile: Profile, tensors: Integers, chunk_pages: int) -> Items:
     first_page = ordinal * chunk_pages
     size = np.minimum(chunk_pages, pages[tensor] - first_page)
     birth, length = lifetimes(profile)
-    worth = np.zeros((count, len(tensor)))
-    dense = np.zeros((count, len(profile.tensors)))
-    rows = profile.accesses
-    position = (rows["stretch"].astype(np.int64) - birth[rows["tensor"]]) % max(count, 1)
-    np.add.at(dense, (position, rows["tensor"]), access_pages(profile))
-    worth[:] = dense[:, tensor] * (size / np.maximum(pages[tensor], 1))
+    accessed = by_position(profile, access_pages(profile))
+    worth = accessed[:, tensor] * (size / np.maximum(pages[tensor], 1))
     return Items(
         tensor=tensor,
         first_page=first_page,

@@ -106,11 +106,7 @@ def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     Regions born fast whose tensors are not dropped stay resident as a whole;
     other pages count while their tensor lives and they are fast or in flight.
     """
-    resident = _resident_regions(plan, profile)
-    tensors = profile.tensors
-    slotted = tensors["slot"][found.tensor] >= 0
-    slot = np.where(slotted, tensors["slot"][found.tensor], 0)
-    in_resident = slotted & resident[slot] if len(resident) else np.zeros(len(slot), np.bool_)
+    in_resident = _in_resident(plan, profile, found)
     fast = ((found.tier == 0) | found.moving) & ~in_resident[None, :]
     charged: Integers = (fast * found.pages).sum(axis=1) + _resident_pages(plan, profile)
     return charged
@@ -123,12 +119,9 @@ def crowded_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     there together count, and promotions count once they have landed: they go only where there
     is room.
     """
-    resident = _resident_regions(plan, profile)
     tensors, count = profile.tensors[found.tensor], profile.stretch_count
     slotted = tensors["slot"] >= 0
-    slot = np.where(slotted, tensors["slot"], 0)
-    in_resident = slotted & resident[slot] if len(resident) else np.zeros(len(slot), np.bool_)
-    fast = (found.tier == 0) & ~in_resident[None, :]
+    fast = (found.tier == 0) & ~_in_resident(plan, profile, found)[None, :]
     # Each stretch has a moment before each of its events, and one after them.
     first = profile.stretches["event"].astype(np.int64) + np.arange(count)
     past = np.append(first[1:], profile.event_count + count)
@@ -172,6 +165,17 @@ def served_pages(profile: Profile, found: Residency) -> tuple[Floats, Floats]:
     """(page accesses, those of them served fast) of each access row."""
     worth = access_pages(profile)
     return worth, worth * fast_shares(profile, found)
+
+
+def _in_resident(plan: Plan, profile: Profile, found: Residency) -> Mask:
+    """Which pieces lie in regions that are charged as a whole."""
+    resident = _resident_regions(plan, profile)
+    slots = profile.tensors["slot"][found.tensor]
+    slotted = slots >= 0
+    if not len(resident):
+        return np.zeros(len(slots), np.bool_)
+    inside: Mask = slotted & resident[np.where(slotted, slots, 0)]
+    return inside
 
 
 def _resident_pages(plan: Plan, profile: Profile) -> int:

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.plan.items import Integers, Items
-from sentineld.plan.model import MOVE_DTYPE, Space
-from sentineld.plan.relax import Lives
+from sentineld.plan.model import MOVE_DTYPE, Plan, Space
+from sentineld.plan.relax import Lives, Mask
+from sentineld.plan.residency import Residency
 from sentineld.profile.model import Profile
 
 Table = npt.NDArray[np.void]
@@ -120,6 +121,25 @@ def needed_waits(
             if pages[boundary]:
                 open_.append((boundary, int(pages[boundary])))
     return waits
+
+
+def births_waits(
+    plan: Plan,
+    profile: Profile,
+    found: Residency,
+    charged: Integers,
+    born_fast: Mask,
+    limit: int,
+) -> Integers:
+    """Births wait for the demotions that make their room. charged: fast pages of each stretch.
+    born_fast: which tensors may be waited for; those whose pages are born slow are not. limit: fast
+    pages."""
+    stretch = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
+    born = born_fast[found.tensor] & (found.tier[stretch, np.arange(len(stretch))] == 0)
+    births = np.bincount(stretch[born], found.pages[born], minlength=profile.stretch_count)
+    down = plan.moves[plan.moves["tier"] != 0]
+    demoted = [(int(row["boundary"]), int(row["bytes"]) // profile.page_bytes) for row in down]
+    return needed_waits(charged, births.astype(np.int64), demoted, limit)
 
 
 def _sorted(moves: Table, count: int) -> Table:

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.plan.items import Floats, Integers, lifetimes, tensor_pages
+from sentineld.plan.items import (
+    Floats,
+    Integers,
+    by_position,
+    lasting,
+    lifetimes,
+    tensor_pages,
+    transient,
+)
 from sentineld.profile.model import Kind, Profile
 from sentineld.timing import Timing
 
@@ -47,29 +55,16 @@ class Groups:
     crowds: Crowds
 
 
-def plannable(profile: Profile) -> npt.NDArray[np.bool_]:
-    """Tensors that the plan can give a place: of the arena, or lasting ones of the heap."""
-    tensors = profile.tensors
-    lasts = tensors["kind"] == Kind.PERSISTENT
-    slotted = tensors["slot"] >= 0
-    found: npt.NDArray[np.bool_] = np.where(
-        slotted, ~lasts, lasts & (tensors["address"] >= profile.heap_base)
-    )
-    return found
-
-
 def groups_of(profile: Profile, timing: Timing) -> Groups:
     """Group the tensors whose place costs anything."""
     count = profile.stretch_count
     birth, length = lifetimes(profile)
     lasts = profile.tensors["kind"] == Kind.PERSISTENT
     pages = tensor_pages(profile)
-    rows = profile.accesses
-    cost = np.zeros((count, len(pages)))
-    position = (rows["stretch"].astype(np.int64) - birth[rows["tensor"]]) % max(count, 1)
-    np.add.at(cost, (position, rows["tensor"]), timing.extra_ns(profile))
-    cost = _rounded(cost / np.maximum(pages, 1))
-    matters = np.flatnonzero(cost.any(axis=0) & plannable(profile) & (pages > 0))
+    cost = _rounded(by_position(profile, timing.extra_ns(profile)) / np.maximum(pages, 1))
+    matters = np.flatnonzero(
+        cost.any(axis=0) & (transient(profile) | lasting(profile)) & (pages > 0)
+    )
     crowds = _crowds(profile, matters[~lasts[matters]])
     death_stretch = (birth + length - 1) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)

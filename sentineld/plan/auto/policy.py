@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from sentineld.plan.auto.groups import Groups, groups_of, most_costly, plannable
+from sentineld.plan.auto.groups import Groups, groups_of, most_costly
 from sentineld.plan.auto.parts import levels, parts
 from sentineld.plan.auto.places import Births, lay_out
 from sentineld.plan.auto.program import Limits, solve
-from sentineld.plan.items import Floats, Integers, Items
+from sentineld.plan.items import Floats, Items, lasting, transient
 from sentineld.plan.model import MOVE_DTYPE, Plan
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.reasons import reasons
@@ -22,8 +22,8 @@ from sentineld.plan.registry import register
 from sentineld.plan.relax import Lives
 from sentineld.plan.require import require
 from sentineld.plan.residency import crowded_pages, places, residency
-from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
-from sentineld.profile.model import Kind, Profile
+from sentineld.plan.schedule import births_waits, initial_ranges, planned_moves
+from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
 
@@ -96,14 +96,11 @@ def _carried_out(
 ) -> Plan:
     """Layout, moves and waits of the parts' lives."""
     tensors = len(profile.tensors)
-    transient = ~items.persistent
-    born = transient & lives.fast[0]
+    born = ~items.persistent & lives.fast[0]
     fast_pages = np.bincount(items.tensor[born], items.pages[born], minlength=tensors)
     moved = np.zeros(tensors, np.bool_)
     moved[items.tensor[lives.moving.any(axis=0)]] = True
-    placed = plannable(profile)
-    lasts = profile.tensors["kind"] == Kind.PERSISTENT
-    births = Births(np.flatnonzero(placed & ~lasts), fast_pages.astype(np.int64), moved)
+    births = Births(np.flatnonzero(transient(profile)), fast_pages.astype(np.int64), moved)
     plan = Plan(
         policy=name,
         budget_bytes=budget_bytes,
@@ -117,22 +114,10 @@ def _carried_out(
     plan = replace(
         plan,
         moves=planned_moves(profile, items, lives, space, offset),
-        initial=initial_ranges(profile, np.flatnonzero(placed & lasts), items, lives, offset),
+        initial=initial_ranges(profile, np.flatnonzero(lasting(profile)), items, lives, offset),
     )
-    waits = _waits(plan, profile, fast_pages > 0)
-    return replace(plan, layout=replace(plan.layout, waits=waits.astype(np.int32)))
-
-
-def _waits(
-    plan: Plan, profile: Profile, born_fast: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> Integers:
-    """Births wait for the demotions that make their room."""
     found = residency(plan, profile)
-    charged = crowded_pages(plan, profile, found)
-    stretch = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
-    born = born_fast[found.tensor] & (found.tier[stretch, np.arange(len(stretch))] == 0)
-    births = np.bincount(stretch[born], found.pages[born], minlength=profile.stretch_count)
-    down = plan.moves[plan.moves["tier"] != 0]
-    demoted = [(int(row["boundary"]), int(row["bytes"]) // profile.page_bytes) for row in down]
-    limit = plan.budget_bytes // profile.page_bytes
-    return needed_waits(charged, births.astype(np.int64), demoted, limit)
+    crowded = crowded_pages(plan, profile, found)
+    limit = budget_bytes // profile.page_bytes
+    waits = births_waits(plan, profile, found, crowded, fast_pages > 0, limit)
+    return replace(plan, layout=replace(plan.layout, waits=waits.astype(np.int32)))

@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from sentineld.errors import SentinelError
-from sentineld.plan.items import Integers, tensor_pages
+from sentineld.plan.items import Integers, lasting, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout
 from sentineld.plan.model import MOVE_DTYPE, Plan, Space
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
@@ -32,9 +32,8 @@ from sentineld.plan.reasons import reasons
 from sentineld.plan.registry import register
 from sentineld.plan.residency import charged_pages, places, residency
 from sentineld.plan.rivals.autotm_program import Answer, Problem, problem_of, solve
-from sentineld.plan.rivals.fixed import lasting, transient
-from sentineld.plan.rivals.swaps import births_waits
-from sentineld.plan.schedule import Table, coalesce
+from sentineld.plan.rivals.swaps import in_order
+from sentineld.plan.schedule import Table, births_waits, coalesce
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
@@ -47,8 +46,6 @@ answer to the search the tensors that were searched do."""
 
 TRIES = 4
 """Times that it is solved at most, each time for as much less as the plan was too large."""
-
-NOBODY = np.zeros(0, np.int64)
 
 
 @register()
@@ -84,8 +81,10 @@ class AutoTM:
         else:
             answer = replace(answer, fast=(False,) * len(answer.fast))
             plan = _plan(self.name, problem, answer, budget_bytes)
-        waits = births_waits(plan, profile, NOBODY, limit).astype(np.int32)
-        plan = replace(plan, layout=replace(plan.layout, waits=waits))
+        found = residency(plan, profile)
+        charged = charged_pages(plan, profile, found)
+        waits = births_waits(plan, profile, found, charged, transient(profile), limit)
+        plan = replace(plan, layout=replace(plan.layout, waits=waits.astype(np.int32)))
         plan = replace(plan, initial_tier=initial_tiers(plan, profile))
         return replace(
             plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile)
@@ -145,10 +144,7 @@ def _moves(problem: Problem, answer: Answer, space: Integers, offset: Integers) 
                 size = pages * page
                 rows.append((boundary, deadline, tensor, space[tensor], tier, begin, size))
                 first += pages
-    moves = coalesce(np.array(rows, MOVE_DTYPE))
-    window = (moves["deadline"].astype(np.int64) - moves["boundary"] - 1) % max(count, 1)
-    order = np.lexsort((moves["offset"], window, moves["tier"] == 0, moves["boundary"]))
-    return moves[order]
+    return in_order(coalesce(np.array(rows, MOVE_DTYPE)), count)
 
 
 def _initial(problem: Problem, answer: Answer, offset: Integers) -> Table:

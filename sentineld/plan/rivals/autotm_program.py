@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sentineld.errors import SentinelError
-from sentineld.plan.items import Floats, Integers, lifetimes, tensor_pages
+from sentineld.plan.items import Floats, Integers, lasting, lifetimes, tensor_pages, transient
 from sentineld.plan.solver import quiet_solver
 from sentineld.profile.model import Kind, Profile
 
@@ -91,12 +91,10 @@ def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
     pages, kinds = tensor_pages(profile), profile.tensors["kind"]
     times = profile.stretches["time_ns"].astype(np.float64)
     rows = profile.accesses
-    placed = (profile.tensors["slot"] >= 0) & (kinds != Kind.PERSISTENT)
-    placed |= (profile.tensors["slot"] < 0) & (profile.tensors["address"] >= profile.heap_base)
     spans: list[Span] = []
     gaps: list[Gap] = []
     costs: dict[int, Floats] = {}
-    for tensor in np.flatnonzero(placed).tolist():
+    for tensor in np.flatnonzero(transient(profile) | lasting(profile)).tolist():
         mine = np.flatnonzero((rows["tensor"] == tensor) & (extra_ns > 0))
         if not len(mine):
             continue
@@ -106,20 +104,20 @@ def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
         np.add.at(cost, position, extra_ns[mine])
         costs[tensor] = cost
         uses = set(np.flatnonzero(cost).tolist())
-        lasting = bool(kinds[tensor] == Kind.PERSISTENT)
+        lasts = bool(kinds[tensor] == Kind.PERSISTENT)
         first = len(spans)
-        if not lasting:
+        if not lasts:
             # A birth is a use, and so is a death: a tensor may be slow from its last one on.
             uses |= {0, length - 1}
         spans += [Span(tensor, since, until) for since, until in _runs(sorted(uses))]
-        if lasting and len(spans) - first > 1 and {0, count - 1} <= uses:
+        if lasts and len(spans) - first > 1 and {0, count - 1} <= uses:
             # One span round the step's end.
             last = spans.pop()
             spans[first] = Span(tensor, last.since, spans[first].until + count)
             spans[first:] = [*spans[first + 1 :], spans[first]]
         numbers = list(range(first, len(spans)))
         ends = [(one, one + 1, spans[one + 1].since) for one in numbers[:-1]]
-        if lasting:
+        if lasts:
             ends.append((numbers[-1], first, spans[first].since + count))
         for before, after, until in ends:
             inside = range(spans[before].until + 1, until)

@@ -7,29 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from sentineld.plan.items import Integers, tensor_pages
+from sentineld.plan.items import Integers, lasting, tensor_pages, transient
 from sentineld.plan.layout import Area, area_offsets, build_layout
 from sentineld.plan.model import MOVE_DTYPE, Plan, Space
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.reasons import reasons
 from sentineld.plan.relax import Mask
 from sentineld.plan.schedule import coalesce
-from sentineld.profile.model import Kind, Profile
+from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
-
-
-def transient(profile: Profile) -> Mask:
-    """Which tensors the arena holds: those that are born in the step and die within one."""
-    tensors = profile.tensors
-    found: Mask = (tensors["slot"] >= 0) & (tensors["kind"] != Kind.PERSISTENT)
-    return found
-
-
-def lasting(profile: Profile) -> Mask:
-    """Which tensors lie in the heap for good: parameters, optimizer state."""
-    tensors = profile.tensors
-    found: Mask = (tensors["slot"] < 0) & (tensors["address"] >= profile.heap_base)
-    return found
 
 
 def fixed_pages(profile: Profile, born_fast: Mask, lasting_fast: Integers) -> int:

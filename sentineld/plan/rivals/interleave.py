@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.plan.items import Integers, tensor_pages
+from sentineld.plan.items import Integers, lasting, tensor_pages, transient
 from sentineld.plan.model import Plan
 from sentineld.plan.registry import register
 from sentineld.plan.relax import Mask
-from sentineld.plan.rivals.fixed import fixed_pages, fixed_plan, lasting, transient
+from sentineld.plan.rivals.fixed import fixed_pages, fixed_plan
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 import numpy as np
 
 from sentineld.errors import SentinelError
-from sentineld.plan.items import Floats, Integers, tensor_pages
+from sentineld.plan.items import Floats, Integers, lasting, tensor_pages, transient
 from sentineld.plan.model import Plan
 from sentineld.plan.packing import alive_together
 from sentineld.plan.registry import register
 from sentineld.plan.relax import Mask
-from sentineld.plan.rivals.fixed import fixed_pages, fixed_plan, lasting, transient
+from sentineld.plan.rivals.fixed import fixed_pages, fixed_plan
 from sentineld.plan.solver import quiet_solver
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers

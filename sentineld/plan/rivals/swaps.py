@@ -17,15 +17,14 @@ import numpy as np
 
 from sentineld.errors import SentinelError
 from sentineld.plan.intervals import short_lived
-from sentineld.plan.items import Floats, Integers, lifetimes, tensor_pages
+from sentineld.plan.items import Floats, Integers, lasting, lifetimes, tensor_pages, transient
 from sentineld.plan.layout import Area, area_offsets, build_layout
 from sentineld.plan.model import MOVE_DTYPE, Plan, Space
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.reasons import reasons
 from sentineld.plan.relax import Mask
 from sentineld.plan.residency import charged_pages, places, residency
-from sentineld.plan.rivals.fixed import lasting, transient
-from sentineld.plan.schedule import coalesce, needed_waits
+from sentineld.plan.schedule import Table, births_waits, coalesce
 from sentineld.profile.model import Kind, Profile
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
@@ -291,7 +290,11 @@ def swapping_plan(
     )
     space, offset = places(plan, profile)
     plan = replace(plan, moves=_moves(book, space, offset), initial=_initial(book, offset))
-    waits = births_waits(plan, profile, book.pooled, book.limit)
+    found = residency(plan, profile)
+    charged = charged_pages(plan, profile, found)
+    waited = transient(profile)
+    waited[book.pooled] = False
+    waits = births_waits(plan, profile, found, charged, waited, book.limit)
     layout = replace(plan.layout, waits=waits.astype(np.int32))
     plan = replace(plan, layout=layout, initial_tier=initial_tiers(plan, profile))
     return replace(plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile))
@@ -334,7 +337,11 @@ def _moves(
                         part.pages * page,
                     )
                 )
-    moves = coalesce(np.array(rows, MOVE_DTYPE))
+    return in_order(coalesce(np.array(rows, MOVE_DTYPE)), count)
+
+
+def in_order(moves: Table, count: int) -> Table:
+    """By boundary, demotions first, then by deadline and offset. count: of stretches."""
     window = (moves["deadline"].astype(np.int64) - moves["boundary"] - 1) % max(count, 1)
     order = np.lexsort((moves["offset"], window, moves["tier"] == 0, moves["boundary"]))
     return moves[order]
@@ -365,17 +372,3 @@ def _initial(book: Book, offset: Integers) -> np.ndarray[tuple[int], np.dtype[np
         ranges["bytes"] = np.diff(edges) * page
         tables.append(ranges)
     return coalesce(np.concatenate([np.zeros(0, MOVE_DTYPE), *tables]))
-
-
-def births_waits(plan: Plan, profile: Profile, pooled: Integers, limit: int) -> Integers:
-    """Births wait for the demotions that make their room. pooled: tensors whose pages are always
-    there; limit: fast pages."""
-    found = residency(plan, profile)
-    charged = charged_pages(plan, profile, found)
-    stretch = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
-    born = transient(profile)[found.tensor] & ~np.isin(found.tensor, pooled)
-    born &= found.tier[stretch, np.arange(len(stretch))] == 0
-    births = np.bincount(stretch[born], found.pages[born], minlength=profile.stretch_count)
-    down = plan.moves[plan.moves["tier"] != 0]
-    demoted = [(int(row["boundary"]), int(row["bytes"]) // profile.page_bytes) for row in down]
-    return needed_waits(charged, births.astype(np.int64), demoted, limit)

@@ -76,6 +76,13 @@ def imported() -> Any:
     return transformers
 
 
+def by_adam(model: Any, batch: int, length: int) -> Callable[[], Tensor]:
+    """A step of a transformers model."""
+    model.train()
+    adam = torch.optim.Adam(model.parameters(), lr=1e-4)
+    return trained(lambda tokens: model(tokens).logits, adam, WORDS, batch, length)
+
+
 def bert() -> Callable[[], Tensor]:
     """BERT of 6 layers, 512 wide: 8 sequences of 128 tokens, masked-token head."""
     transformers = imported()
@@ -89,9 +96,7 @@ def bert() -> Callable[[], Tensor]:
             max_position_embeddings=128,
         )
     )
-    model.train()
-    adam = torch.optim.Adam(model.parameters(), lr=1e-4)
-    return trained(lambda tokens: model(tokens).logits, adam, WORDS, 8, 128)
+    return by_adam(model, 8, 128)
 
 
 def gpt2() -> Callable[[], Tensor]:
@@ -109,9 +114,7 @@ def gpt2() -> Callable[[], Tensor]:
             eos_token_id=0,
         )
     )
-    model.train()
-    adam = torch.optim.Adam(model.parameters(), lr=1e-4)
-    return trained(lambda tokens: model(tokens).logits, adam, WORDS, 4, 256)
+    return by_adam(model, 4, 256)
 
 
 def lstm() -> Callable[[], Tensor]:
