@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.plan.auto.groups import Groups
+from sentineld.plan.groups import Groups
 from sentineld.plan.items import Floats, Integers, Items
 from sentineld.plan.relax import Lives
 

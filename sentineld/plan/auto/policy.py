@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from sentineld.plan.auto.groups import Groups, groups_of, most_costly
 from sentineld.plan.auto.parts import levels, parts
 from sentineld.plan.auto.places import Births, lay_out
-from sentineld.plan.auto.program import Limits, solve
+from sentineld.plan.groups import Groups, groups_of, most_costly
 from sentineld.plan.items import Floats, Items, lasting, transient
 from sentineld.plan.model import MOVE_DTYPE, Plan
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
+from sentineld.plan.program import Limits, changes_of, solve
 from sentineld.plan.reasons import reasons
 from sentineld.plan.registry import register
 from sentineld.plan.relax import Lives
@@ -57,7 +57,7 @@ class Auto:
             capacity_pages=int(budget_bytes * (1 - self.margin_share)) // profile.page_bytes,
             time_limit_s=TIME_LIMIT_S,
         )
-        fluid = solve(groups, limits)
+        fluid = solve(groups, limits, changes_of(groups), self.name)
         if fluid is None:
             fast = _fixed(groups, limits.capacity_pages)
             notes: tuple[str, ...] = (

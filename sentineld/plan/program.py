@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The linear program: how much of each group is fast in each stretch, so that a step is shortest.
+
+For plans, and generously for the bound. A group changes only at some positions of
+its life, close to its uses one by one, further away at wider steps: moves far from
+every use are as good a little earlier or later. That makes the program small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.errors import SentinelError
+from sentineld.plan.groups import Groups
+from sentineld.plan.items import Floats, Integers
+from sentineld.plan.solver import quiet_solver
+
+GRIDS = ((3, 0.4), (2, 1.0))
+"""(positions next to a use at which a group may change one by one; further away the next one is by
+this part of the distance further), the finer one first."""
+
+COLUMNS_MAX = 14_000
+"""Of the finer grid's program; larger ones take the coarser grid."""
+
+MOVE_WORTH = 0.02
+"""What a plan charges for a move, of the time that it takes or that a use of a slow page costs,
+whichever is less: no move for its own sake."""
+
+UNIT_PAGES = 256.0
+"""The solver's unit of memory: a MiB of small pages."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be used. times_ns: (S,), all-fast. page_ns: for a page to move, infinite: none does.
+    capacity_pages: of fast memory.
+
+    generous: what the timing model alone demands. Room that demotions make
+    in a stretch can be taken in it, moves can begin and end in a stretch of birth or death,
+    and a page may have been in flight when a stretch begins. Else what a plan has to keep
+    beside it: at every crowd there is room before and after the moves of its stretch, and
+    nothing moves in a stretch in which it is not alive at both ends.
+    """
+
+    times_ns: Floats
+    page_ns: float
+    capacity_pages: int
+    time_limit_s: float
+    generous: bool = False
+
+    @property
+    def in_flight_pages(self) -> float:
+        """What may be moved in a stretch beyond its time."""
+        return 1.0 if self.generous and np.isfinite(self.page_ns) else 0.0
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What a little more of everything would save, in ns a page. moves: (S,). boundaries: (S,),
+    room at them. crowds: (C,), room there."""
+
+    moves: Floats
+    boundaries: Floats
+    crowds: Floats
+
+
+@dataclass(frozen=True)
+class Fluid:
+    """fast_pages: (S, G), by position of the group's life, 0 beyond its end. step_ns: what the
+    program says of the step. prices: of a generous program, else of no meaning."""
+
+    fast_pages: Floats
+    step_ns: float
+    prices: Prices
+
+
+Changes = list[Integers]
+"""For each group the positions of its life, in order, after which it may be moved."""
+
+
+def changes_of(groups: Groups, generous: bool = False) -> Changes:
+    """By the finer of the grids whose program isn't too large."""
+    found: Changes = []
+    for grid in GRIDS:
+        found = [_changes(groups, at, grid, generous) for at in range(len(groups.pages))]
+        # A column for each segment and one for what is demoted at its end.
+        if 2 * sum(len(positions) for positions in found) <= COLUMNS_MAX:
+            break
+    return found
+
+
+def solve(groups: Groups, limits: Limits, changes: Changes, who: str) -> Fluid | None:
+    """Minimise the sum of the stretches' times D; None if the solver finds no answer in time.
+
+    Variables: f, what is fast of each group in each segment between two changes; d, what is
+    demoted at each change; e, what is demoted in a stretch of death; D. who: needs scipy,
+    says the SentinelError where there is none.
+    """
+    try:
+        from scipy.optimize import linprog
+    except ImportError:
+        hint = "apt install python3-scipy"
+        raise SentinelError(
+            "failed",
+            f"{who} needs scipy, which is not installed",
+            hint if limits.generous else f"{hint}, or take the policy sentinel",
+        ) from None
+    program = _Program(groups, limits, changes)
+    matrix, least, goal = program.constraints()
+    with quiet_solver():
+        answer = linprog(
+            goal,
+            A_ub=matrix,
+            b_ub=least,
+            bounds=np.column_stack([np.zeros(len(goal)), program.upper]),
+            method="highs-ds",
+            options={"time_limit": limits.time_limit_s},
+        )
+    if answer.status != 0 or answer.x is None:
+        return None
+    return program.fluid(answer.x, -answer.ineqlin.marginals)
+
+
+def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool) -> Integers:
+    """A plan's are not in the stretch of birth, for its boundary passes before, nor in the last."""
+    length = int(groups.length[group])
+    uses = np.flatnonzero(groups.cost_ns[:length, group] > 0).tolist()
+    found: set[int] = set()
+    if groups.persistent[group]:
+        for use, following in zip(uses, [*uses[1:], uses[0] + length], strict=True):
+            found |= {position % length for position in _spaced(use, following, grid)}
+    else:
+        # After its last use it can only make room, and the sooner the better.
+        for use, following in zip([0, *uses], [*uses, length - 1], strict=True):
+            found |= _spaced(use, following, grid)
+        first = 0 if generous else 1
+        found = {position for position in found if first <= position < length - 1}
+    return np.array(sorted(found), dtype=np.int64)
+
+
+def _spaced(begin: int, end: int, grid: tuple[int, float]) -> set[int]:
+    near, widen = grid
+    found: set[int] = set()
+    away = 0
+    while begin + away < end:
+        found |= {begin + away, end - 1 - away}
+        away += 1 if away < near else max(1, int(away * widen))
+    return found
+
+
+class _Program:
+    """The rows and columns.
+
+    Rows: times, moves and boundaries of each stretch; crowds before the moves of their stretch,
+    and after them; and what a group's columns have to do with each other.
+    """
+
+    def __init__(self, groups: Groups, limits: Limits, changes: Changes) -> None:
+        self._groups, self._limits, self._changes = groups, limits, changes
+        self._count = count = len(limits.times_ns)
+        self._unit_ns = max(float(limits.times_ns.sum()) / max(count, 1), 1.0)
+        self._segments: Changes = []
+        self._first: list[int] = []
+        total = 0
+        for at, positions in enumerate(changes):
+            segment = np.searchsorted(positions, np.arange(int(groups.length[at])), side="left")
+            many = len(positions) + 1
+            if groups.persistent[at] and len(positions):
+                many = len(positions)
+                segment %= many
+            self._segments.append(segment)
+            self._first.append(total)
+            total += many
+        self._held = total
+        self._moved = sum(len(positions) for positions in changes)
+        passing = np.flatnonzero(~groups.persistent) if limits.generous else np.zeros(0, np.int64)
+        self._leaving = {group: at for at, group in enumerate(passing.tolist())}
+        self._durations = total + self._moved + len(passing)
+        self.upper = np.full(self._durations + count, np.inf)
+        self._rows: list[Integers] = []
+        self._columns: list[Integers] = []
+        self._values: list[Floats] = []
+        crowds = len(groups.crowds.event)
+        self._moving, self._boundaries = count, 2 * count
+        self._before, self._after = 3 * count, 3 * count + crowds
+        self._own = self._after + crowds
+
+    def _put(self, row: Integers, column: Integers, value: float | Floats) -> None:
+        self._rows.append(row)
+        self._columns.append(column)
+        self._values.append(np.broadcast_to(np.asarray(value, np.float64), row.shape))
+
+    def constraints(self) -> tuple[object, Floats, Floats]:
+        """(matrix, limits, goal) of matrix @ x <= limits."""
+        from scipy.sparse import coo_matrix
+
+        groups, limits, count = self._groups, self._limits, self._count
+        move = limits.page_ns * UNIT_PAGES / self._unit_ns
+        slow = np.zeros(count)
+        demoted = self._held
+        for at in range(len(groups.pages)):
+            slow += self._time(at)
+            self._room(at, demoted)
+            self._moves(at, demoted)
+            demoted += len(self._changes[at])
+        stretches = np.arange(count)
+        duration = self._durations + stretches
+        self._put(stretches, duration, -1.0)
+        self._put(self._moving + stretches, duration, -1.0 / move)
+        own = self._durations - self._held
+        bounds = np.zeros(self._own + own)
+        bounds[:count] = -(limits.times_ns / self._unit_ns + slow)
+        bounds[self._moving : self._boundaries] = limits.in_flight_pages / UNIT_PAGES
+        bounds[self._boundaries : self._own] = max(limits.capacity_pages, 0) / UNIT_PAGES
+        goal = np.zeros(len(self.upper))
+        if not limits.generous:
+            costs = groups.cost_ns[groups.cost_ns > 0]
+            use = float(costs.mean()) * UNIT_PAGES / self._unit_ns if len(costs) else 0.0
+            goal[self._held : self._held + self._moved] = 2 * MOVE_WORTH * min(move, use)
+        goal[self._durations :] = 1.0
+        matrix = coo_matrix(
+            (
+                np.concatenate(self._values),
+                (np.concatenate(self._rows), np.concatenate(self._columns)),
+            ),
+            shape=(len(bounds), len(goal)),
+        ).tocsr()
+        self._needed = np.ones(len(bounds), np.bool_)
+        # A plan has room at crowds, and so at boundaries; where nobody is born or dies, its crowd
+        # after the moves is the next one before them.
+        self._needed[self._boundaries : self._before] = limits.generous
+        self._needed[self._after : self._own] = self._crowd_changes() & (not limits.generous)
+        return matrix[self._needed], bounds[self._needed], goal
+
+    def fluid(self, answer: Floats, prices: Floats) -> Fluid:
+        """The solution, by position. prices: of the needed rows."""
+        groups = self._groups
+        fast = np.zeros((self._count, len(groups.pages)))
+        for at, segment in enumerate(self._segments):
+            fast[: len(segment), at] = answer[self._first[at] + segment] * UNIT_PAGES
+        step_ns = float(answer[self._durations :].sum()) * self._unit_ns
+        every = np.zeros(len(self._needed))
+        every[self._needed] = prices * self._unit_ns / UNIT_PAGES
+        return Fluid(
+            fast,
+            step_ns,
+            Prices(
+                moves=every[self._moving : self._boundaries],
+                boundaries=every[self._boundaries : self._before],
+                crowds=every[self._before : self._after],
+            ),
+        )
+
+    def _time(self, at: int) -> Floats:
+        """What is fast is not paid for; returns what all of it would cost if it were slow."""
+        groups = self._groups
+        length, stretch = int(groups.length[at]), groups.stretches(at)
+        cost = groups.cost_ns[:length, at] * UNIT_PAGES / self._unit_ns
+        uses = np.flatnonzero(cost > 0)
+        self._put(stretch[uses], self._first[at] + self._segments[at][uses], -cost[uses])
+        slow: Floats = np.zeros(self._count)
+        np.add.at(slow, stretch[uses], cost[uses] * groups.pages[at] / UNIT_PAGES)
+        return slow
+
+    def _room(self, at: int, demoted: int) -> None:
+        """demoted: the first column of what the group's changes demote."""
+        groups, segment, first = self._groups, self._segments[at], self._first[at]
+        positions = self._changes[at]
+        crowd, position = groups.met(at)
+        self._put(self._before + crowd, first + segment[position], 1.0)
+        if not self._limits.generous:
+            following = self._following(at)
+            self._put(self._after + crowd, first + following[position], 1.0)
+            return
+        stretch = groups.stretches(at)
+        begins = np.arange(len(stretch)) if groups.persistent[at] else np.arange(1, len(stretch))
+        self._put(self._boundaries + stretch[begins], first + segment[begins], 1.0)
+        change = np.searchsorted(positions, position)
+        moving = np.isin(position, positions)
+        self._put(self._before + crowd[moving], demoted + change[moving], -1.0)
+        if at in self._leaving:
+            last = position == len(stretch) - 1
+            column = np.full(int(last.sum()), self._held + self._moved + self._leaving[at])
+            self._put(self._before + crowd[last], column, -1.0)
+
+    def _moves(self, at: int, demoted: int) -> None:
+        groups, segment, first = self._groups, self._segments[at], self._first[at]
+        positions, stretch = self._changes[at], groups.stretches(at)
+        pages = groups.pages[at] / UNIT_PAGES
+        self.upper[first : first + int(segment.max()) + 1] = pages
+        column = demoted + np.arange(len(positions))
+        self.upper[column] = pages
+        here, there = first + segment[positions], first + self._following(at)[positions]
+        row = self._moving + stretch[positions]
+        self._put(row, there, 1.0)
+        self._put(row, here, -1.0)
+        self._put(row, column, 2.0)
+        # What is promoted is not negative.
+        row = self._own + column - self._held
+        self._put(row, here, 1.0)
+        self._put(row, there, -1.0)
+        self._put(row, column, -1.0)
+        if at in self._leaving:
+            leaving = np.array([self._held + self._moved + self._leaving[at]])
+            self.upper[leaving] = pages
+            self._put(np.array([self._moving + int(stretch[-1])]), leaving, 1.0)
+            row = self._own + leaving - self._held
+            self._put(row, leaving, 1.0)
+            self._put(row, np.array([first + int(segment[-1])]), -1.0)
+
+    def _following(self, at: int) -> Integers:
+        """The segment after the moves of each position."""
+        segment = self._segments[at]
+        found: Integers = np.append(
+            segment[1:], segment[0] if self._groups.persistent[at] else segment[-1]
+        )
+        return found
+
+    def _crowd_changes(self) -> npt.NDArray[np.bool_]:
+        groups, count = self._groups, self._count
+        busy = np.zeros(count, np.bool_)
+        passing = ~groups.persistent
+        busy[(groups.birth + groups.length - 1)[passing] % count] = True
+        found: npt.NDArray[np.bool_] = np.repeat(busy, np.diff(groups.crowds.first))
+        return found
