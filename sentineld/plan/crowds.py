@@ -10,17 +10,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sentineld.plan.items import Integers
+from sentineld.plan.items import Floats, Integers, share_passed
 from sentineld.profile.model import Profile
 
 
 @dataclass(frozen=True)
 class Crowds:
     """first: (S + 1,), of each stretch; those of stretch s are first[s] .. first[s + 1], at least
-    one. event: (C,), they stand after it."""
+    one. event: (C,), they stand after it. share: (C,), of their stretch that has passed then."""
 
     first: Integers
     event: Integers
+    share: Floats
 
     def before(self, stretch: int, event: int) -> int:
         """How many of a stretch's crowds have passed when the event comes."""
@@ -53,4 +54,8 @@ def crowds_of(profile: Profile, tensors: Integers) -> Crowds:
             moments.insert(0, begin - 1)
         events.extend(moments)
         first.append(len(events))
-    return Crowds(np.array(first, dtype=np.int64), np.array(events, dtype=np.int64))
+    standing = np.array(events, dtype=np.int64)
+    stretch = np.repeat(np.arange(len(first) - 1), np.diff(first))
+    return Crowds(
+        np.array(first, dtype=np.int64), standing, share_passed(profile, stretch, standing)
+    )

@@ -34,23 +34,32 @@ def least(groups: Groups, limits: Limits, prices: Prices) -> Least:
     """The dual's value. limits: generous ones. prices: negative ones count as 0, and a moved page's
     is at most what it takes."""
     count, many = len(limits.times_ns), len(groups.pages)
-    moves = np.clip(prices.moves, 0.0, limits.page_ns)
+    of = np.repeat(np.arange(count), np.diff(groups.crowds.first))
     boundaries, crowds = np.maximum(prices.boundaries, 0.0), np.maximum(prices.crowds, 0.0)
-    # Of a stretch's time D, what isn't paid for by the moves that it has room for.
-    weight = 1.0 - moves / limits.page_ns
+    moves, timely = np.maximum(prices.moves, 0.0), np.maximum(prices.timely, 0.0)
+    # A stretch's time can't be worth more to what moves in it than it takes.
+    sums = moves + np.bincount(of, timely, minlength=count)
+    kept = np.ones(count)
+    if np.isfinite(limits.page_ns):
+        kept = limits.page_ns / np.maximum(sums, limits.page_ns)
+    moves, timely = moves * kept, timely * kept[of]
+    # Of a stretch's own time, what isn't paid for by what can move in it.
+    paid = moves + np.bincount(of, timely * groups.crowds.share, minlength=count)
+    weight = 1.0 - paid / limits.page_ns
     position = np.arange(count)[:, None]
     alive = position < groups.length[None, :]
     stretch = (groups.birth[None, :] + position) % max(count, 1)
     cost = np.where(alive, groups.cost_ns * weight[stretch], 0.0)
-    met = np.zeros((count, many))
+    met, held = np.zeros((count, many)), np.zeros((count, many))
     for group in range(many):
         crowd, at = groups.met(group)
         np.add.at(met[:, group], at, crowds[crowd])
-    begins = np.where((position > 0) | groups.persistent[None, :], boundaries[stretch], 0.0)
-    worth, fast = _paths(groups, met + begins - cost, moves[stretch], met)
-    room = max(limits.capacity_pages, 0) * (boundaries.sum() + crowds.sum())
+        np.add.at(held[:, group], at, crowds[crowd] + timely[crowd])
+    held += np.where((position > 0) | groups.persistent[None, :], boundaries[stretch], 0.0)
+    worth, fast = _paths(groups, held - cost, moves[stretch], met)
+    room = max(limits.capacity_pages, 0) * (boundaries.sum() + crowds.sum() + timely.sum())
     fixed = float(weight @ limits.times_ns + cost.sum(axis=0) @ groups.pages)
-    fixed -= float(room + moves.sum() * limits.in_flight_pages)
+    fixed -= float(room + (moves.sum() + timely.sum()) * limits.in_flight_pages)
     return Least(fixed + float(worth @ groups.pages), fast & alive)
 
 

@@ -100,6 +100,15 @@ def by_position(profile: Profile, amounts: Floats) -> Floats:
     return summed
 
 
+def share_passed(profile: Profile, stretch: Integers, event: Integers) -> Floats:
+    """What part of its stretch has passed when an event comes: births and deaths are taken to be
+    spread evenly over it."""
+    begins = profile.stretches["event"].astype(np.int64)
+    lengths = np.maximum(np.append(begins[1:], profile.event_count) - begins, 1)
+    passed: Floats = np.clip((event - begins[stretch]) / lengths[stretch], 0.0, 1.0)
+    return passed
+
+
 def access_pages(profile: Profile) -> Floats:
     """Page accesses of each access row: sampled pages; where no page was ever sampled, the
     pages that the row's bytes fill."""

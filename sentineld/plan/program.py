@@ -38,11 +38,11 @@ class Limits:
     """What may be used. times_ns: (S,), all-fast. page_ns: for a page to move, infinite: none does.
     capacity_pages: of fast memory.
 
-    generous: what the timing model alone demands. Room that demotions make
-    in a stretch can be taken in it, moves can begin and end in a stretch of birth or death,
-    and a page may have been in flight when a stretch begins. Else what a plan has to keep
-    beside it: at every crowd there is room before and after the moves of its stretch, and
-    nothing moves in a stretch in which it is not alive at both ends.
+    generous: what the timing model alone demands. Room that demotions make in a stretch, as
+    far as there was time for them, can be taken in it; moves can begin and end in a stretch of
+    birth or death; and a page may have been in flight when a stretch begins. Else what a plan has
+    to keep beside it: at every crowd there is room before and after the moves of its stretch,
+    and nothing moves in a stretch in which it is not alive at both ends.
     """
 
     times_ns: Floats
@@ -60,11 +60,13 @@ class Limits:
 @dataclass(frozen=True)
 class Prices:
     """What a little more of everything would save, in ns a page. moves: (S,). boundaries: (S,),
-    room at them. crowds: (C,), room there."""
+    room at them. crowds: (C,), room there beside what is demoted in the stretch; timely: (C,),
+    beside what can have been demoted by then."""
 
     moves: Floats
     boundaries: Floats
     crowds: Floats
+    timely: Floats
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,9 @@ def solve(groups: Groups, limits: Limits, changes: Changes, who: str) -> Fluid |
     """Minimise the sum of the stretches' times D; None if the solver finds no answer in time.
 
     Variables: f, what is fast of each group in each segment between two changes; d, what is
-    demoted at each change; e, what is demoted in a stretch of death; D. who: needs scipy,
-    says the SentinelError where there is none.
+    demoted at each change; D; of a generous program also e, what is demoted in a stretch of
+    death, and what fast pages save of each stretch. who: needs scipy, says the SentinelError
+    where there is none.
     """
     try:
         from scipy.optimize import linprog
@@ -154,8 +157,9 @@ def _spaced(begin: int, end: int, grid: tuple[int, float]) -> set[int]:
 class _Program:
     """The rows and columns.
 
-    Rows: times, moves and boundaries of each stretch; crowds before the moves of their stretch,
-    and after them; and what a group's columns have to do with each other.
+    Rows: times, moves, boundaries and savings of each stretch; crowds before the moves of their
+    stretch, and after them (generous: by the time that has passed); and what a group's columns
+    have to do with each other.
     """
 
     def __init__(self, groups: Groups, limits: Limits, changes: Changes) -> None:
@@ -179,13 +183,14 @@ class _Program:
         passing = np.flatnonzero(~groups.persistent) if limits.generous else np.zeros(0, np.int64)
         self._leaving = {group: at for at, group in enumerate(passing.tolist())}
         self._durations = total + self._moved + len(passing)
-        self.upper = np.full(self._durations + count, np.inf)
+        self._saved = self._durations + count
+        self.upper = np.full(self._saved + (count if limits.generous else 0), np.inf)
         self._rows: list[Integers] = []
         self._columns: list[Integers] = []
         self._values: list[Floats] = []
         crowds = len(groups.crowds.event)
-        self._moving, self._boundaries = count, 2 * count
-        self._before, self._after = 3 * count, 3 * count + crowds
+        self._moving, self._boundaries, self._saving = count, 2 * count, 3 * count
+        self._before, self._after = 4 * count, 4 * count + crowds
         self._own = self._after + crowds
 
     def _put(self, row: Integers, column: Integers, value: float | Floats) -> None:
@@ -214,13 +219,18 @@ class _Program:
         bounds = np.zeros(self._own + own)
         bounds[:count] = -(limits.times_ns / self._unit_ns + slow)
         bounds[self._moving : self._boundaries] = limits.in_flight_pages / UNIT_PAGES
-        bounds[self._boundaries : self._own] = max(limits.capacity_pages, 0) / UNIT_PAGES
+        capacity = max(limits.capacity_pages, 0) / UNIT_PAGES
+        bounds[self._boundaries : self._saving] = capacity
+        bounds[self._before : self._own] = capacity
         goal = np.zeros(len(self.upper))
-        if not limits.generous:
+        if limits.generous:
+            spent = limits.times_ns / self._unit_ns + slow
+            bounds[self._after : self._own] += self._timely(spent, move)
+        else:
             costs = groups.cost_ns[groups.cost_ns > 0]
             use = float(costs.mean()) * UNIT_PAGES / self._unit_ns if len(costs) else 0.0
             goal[self._held : self._held + self._moved] = 2 * MOVE_WORTH * min(move, use)
-        goal[self._durations :] = 1.0
+        goal[self._durations : self._saved] = 1.0
         matrix = coo_matrix(
             (
                 np.concatenate(self._values),
@@ -232,7 +242,7 @@ class _Program:
         # A plan has room at crowds, and so at boundaries; where nobody is born or dies, its crowd
         # after the moves is the next one before them.
         self._needed[self._boundaries : self._before] = limits.generous
-        self._needed[self._after : self._own] = self._crowd_changes() & (not limits.generous)
+        self._needed[self._after : self._own] = self._crowd_changes() | limits.generous
         return matrix[self._needed], bounds[self._needed], goal
 
     def fluid(self, answer: Floats, prices: Floats) -> Fluid:
@@ -241,7 +251,7 @@ class _Program:
         fast = np.zeros((self._count, len(groups.pages)))
         for at, segment in enumerate(self._segments):
             fast[: len(segment), at] = answer[self._first[at] + segment] * UNIT_PAGES
-        step_ns = float(answer[self._durations :].sum()) * self._unit_ns
+        step_ns = float(answer[self._durations : self._saved].sum()) * self._unit_ns
         every = np.zeros(len(self._needed))
         every[self._needed] = prices * self._unit_ns / UNIT_PAGES
         return Fluid(
@@ -249,8 +259,9 @@ class _Program:
             step_ns,
             Prices(
                 moves=every[self._moving : self._boundaries],
-                boundaries=every[self._boundaries : self._before],
+                boundaries=every[self._boundaries : self._saving],
                 crowds=every[self._before : self._after],
+                timely=every[self._after : self._own],
             ),
         )
 
@@ -260,10 +271,28 @@ class _Program:
         length, stretch = int(groups.length[at]), groups.stretches(at)
         cost = groups.cost_ns[:length, at] * UNIT_PAGES / self._unit_ns
         uses = np.flatnonzero(cost > 0)
-        self._put(stretch[uses], self._first[at] + self._segments[at][uses], -cost[uses])
+        # What is saved bounds the times, or is one of the columns that do.
+        row = stretch[uses] + (self._saving if self._limits.generous else 0)
+        self._put(row, self._first[at] + self._segments[at][uses], -cost[uses])
         slow: Floats = np.zeros(self._count)
         np.add.at(slow, stretch[uses], cost[uses] * groups.pages[at] / UNIT_PAGES)
         return slow
+
+    def _timely(self, spent: Floats, move: float) -> Floats:
+        """What may be held at each crowd beyond the capacity: what can have been moved by then, in
+        what D is longer than the stretch itself (a wait comes first), and in the share of it that
+        has passed. Puts the columns; returns what is constant. spent: (S,), if all is slow."""
+        crowds, count = self._groups.crowds, self._count
+        stretches = np.arange(count)
+        self._put(stretches, self._saved + stretches, -1.0)
+        self._put(self._saving + stretches, self._saved + stretches, 1.0)
+        stretch = np.repeat(stretches, np.diff(crowds.first))
+        row = self._after + np.arange(len(stretch))
+        self._put(row, self._durations + stretch, -1.0 / move)
+        self._put(row, self._saved + stretch, -(1.0 - crowds.share) / move)
+        in_flight = self._limits.in_flight_pages / UNIT_PAGES
+        constant: Floats = in_flight - (1.0 - crowds.share) * spent[stretch] / move
+        return constant
 
     def _room(self, at: int, demoted: int) -> None:
         """demoted: the first column of what the group's changes demote."""
@@ -281,6 +310,7 @@ class _Program:
         change = np.searchsorted(positions, position)
         moving = np.isin(position, positions)
         self._put(self._before + crowd[moving], demoted + change[moving], -1.0)
+        self._put(self._after + crowd, first + segment[position], 1.0)
         if at in self._leaving:
             last = position == len(stretch) - 1
             column = np.full(int(last.sum()), self._held + self._moved + self._leaving[at])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sentineld.migrate.expected import settled, useful_until
-from sentineld.plan.items import Floats, Integers, tensor_pages
+from sentineld.plan.items import Floats, Integers, share_passed, tensor_pages
 from sentineld.plan.model import Plan
 from sentineld.profile.model import Kind, Profile
 from sentineld.simulate.cells import Cells, Mask, cells_of, page_costs
@@ -106,21 +106,23 @@ def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Scr
         rows["tensor"][at_birth], extra_ns[at_birth], minlength=len(tensors)
     ) / np.maximum(tensor_pages(profile), 1)
     count = profile.stretch_count
-    begins = profile.stretches["event"].astype(np.int64)
-    lengths = np.maximum(np.append(begins[1:], profile.event_count) - begins, 1)
+    born_at, dead_at = (
+        share_passed(profile, tensors[f"{end}_stretch"], tensors[f"{end}_event"].astype(np.int64))
+        for end in ("birth", "death")
+    )
     listed: list[list[tuple[int, int, Event]]] = [[] for _ in range(count)]
     dropping = np.flatnonzero(_all_inside(cells, cells.dropped) & (cells.high > cells.low))
     for row in np.flatnonzero(born & (cells.high > cells.low)).tolist():
         tensor = tensors[row]
         stretch, event = int(tensor["birth_stretch"]), int(tensor["birth_event"])
-        share = (event - int(begins[stretch])) / int(lengths[stretch])
-        birth = Birth(share, int(cells.low[row]), int(cells.high[row]), float(cost_ns[row]))
+        birth = Birth(
+            float(born_at[row]), int(cells.low[row]), int(cells.high[row]), float(cost_ns[row])
+        )
         listed[stretch].append((event, 1, birth))
     for row in dropping[tensors["kind"][dropping] != Kind.PERSISTENT].tolist():
         tensor = tensors[row]
         stretch, event = int(tensor["death_stretch"]), int(tensor["death_event"])
-        share = (event - int(begins[stretch])) / int(lengths[stretch])
-        drop = Drop(min(max(share, 0.0), 1.0), int(cells.low[row]), int(cells.high[row]))
+        drop = Drop(float(dead_at[row]), int(cells.low[row]), int(cells.high[row]))
         listed[stretch].append((event, 0, drop))
     # The sort is stable, so that births of one event keep the order of their slots.
     events = tuple(

@@ -90,5 +90,7 @@ def test_at_any_prices_it_is_a_bound(
         return prices + scale * spread * random.normal(size=len(prices))
 
     exact = fluid.prices
-    others = Prices(near(exact.moves), near(exact.boundaries), near(exact.crowds))
+    others = Prices(
+        near(exact.moves), near(exact.boundaries), near(exact.crowds), near(exact.timely)
+    )
     assert least(groups, limits, others).ns <= fluid.step_ns * (1 + 1e-6)

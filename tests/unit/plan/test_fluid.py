@@ -42,11 +42,10 @@ def test_without_moves_the_best_placement() -> None:
 
 def test_moves_help_as_far_as_they_go() -> None:
     # Two pages fast: in 0 activation and, once that is demoted, the scratch; the parameter in 1;
-    # activation or parameter in 2, and in their room the gradient; two of the eight pages that 3
-    # uses.
+    # two of the six that 2 uses, for the gradient comes as it begins; two of the eight that 3 uses.
     slow, some, many = (bound(2, rate) for rate in (0.0, LARGE / 2, 100.0 * LARGE))
     assert slow == pytest.approx((19 - 6) * LARGE * PAGE_S, rel=2e-3)
-    assert many == pytest.approx((19 - 3 - 2 - 4 - 2) * LARGE * PAGE_S, rel=2e-3)
+    assert many == pytest.approx((19 - 3 - 2 - 2 - 2) * LARGE * PAGE_S, rel=2e-3)
     assert many < some < slow
 
 
