@@ -46,6 +46,12 @@ ACCESS_WAIT_S = 5.0
 """So many steps, and so long, to wait for one that was wholly sampled, before the allocation steps
 begin again."""
 OP_ACCESSES_WAIT_S = 60.0
+SEEN_AGAIN_ASKS = 4
+"""How often the framework is asked for a second step's accesses, if the one that it saw was of
+another shape."""
+SEEN_AGAIN_RECORDS = 500_000
+"""Of the steps that are kept until the framework's answer says which one it saw: steps of a few
+milliseconds pass by the hundred meanwhile."""
 OTHER_SHAPE_STEPS = 8
 """Steps to wait for one of another shape than that of the plan that was left, before a single one
 of that shape is taken for its return."""
@@ -119,7 +125,8 @@ class Profiling:
         self._deadline_s = 0.0
         self._op_accesses: tuple[int, Records] | None = None
         self._profile: Profile | None = None
-        self._again: deque[Step] = deque(maxlen=ACCESS_STEPS_MAX)
+        self._again: deque[Step] = deque()
+        self._asks_left = SEEN_AGAIN_ASKS
 
     def skip_warm_up(self, left: Shape) -> None:
         """The process has run for long: begin with the allocation steps. left: of the plan that its
@@ -143,6 +150,8 @@ class Profiling:
             self._on_access_step(step, sampling())
         elif self._state is State.PLANNING and self._profile is not None:
             self._again.append(step)
+            while sum(len(one.records) for one in self._again) > SEEN_AGAIN_RECORDS:
+                self._again.popleft()
 
     def on_op_accesses(self, step_number: int, rows: Records) -> None:
         """The shim saw which tensors the operators of a step read and write."""
@@ -156,6 +165,7 @@ class Profiling:
             self._profile = self._first_profile(layers)
             if self._profile is None:
                 return None
+            self._deadline_s = time.monotonic() + OP_ACCESSES_WAIT_S
             if self._machine.substrate.emulated:
                 self._observe_again()
         profile = charged = self._profile
@@ -183,7 +193,10 @@ class Profiling:
     def _observe_again(self) -> None:
         """Have a second step seen: a plan is not charged for what it was made of."""
         self._op_accesses = None
-        self._deadline_s = time.monotonic() + OP_ACCESSES_WAIT_S
+        self._asks_left -= 1
+        if self._asks_left < 0:
+            self._deadline_s = time.monotonic()
+            return
         self._link.send({"type": "profile_ops"})
 
     def _second_profile(self, layers: tuple[str, ...]) -> Profile | None:
@@ -194,9 +207,11 @@ class Profiling:
             return None
         number, ops = self._op_accesses
         found = [one for one in self._again if one.number == number and identical(one, first)]
-        if not found or not len(ops):
-            return None
-        return self._build(found[0], np.empty(0, SAMPLE_DTYPE), ops, layers)
+        if found and len(ops):
+            return self._build(found[0], np.empty(0, SAMPLE_DTYPE), ops, layers)
+        if self._again and self._again[-1].number >= number:
+            self._observe_again()
+        return None
 
     def _build(
         self, step: Step, samples: Records, ops: Records, layers: tuple[str, ...]

@@ -13,10 +13,11 @@ from sentineld.config import Config, TierOverrides
 from sentineld.lifecycle import State
 from sentineld.machine import Machine
 from sentineld.observe.backend import Target
+from sentineld.observe.model import Records
 from sentineld.observe.shimonly import SHIM_ONLY
 from sentineld.plan.layout_wire import WireLayout, unpack_layout
 from sentineld.profile.steps import Step, StepCutter, identical, sequence_digest
-from sentineld.profiling import OTHER_SHAPE_STEPS, Goal, Profiling
+from sentineld.profiling import OTHER_SHAPE_STEPS, SEEN_AGAIN_ASKS, Goal, Profiling
 from sentineld.sampling import Sampling
 from sentineld.shapes import (
     FOLLOWED_STEPS_MIN,
@@ -198,6 +199,48 @@ def test_operators_of_a_step_that_came_in_between_are_asked_for_again(again: Pro
     assert planned is not None
     assert len(planned.profile.accesses)
     assert np.array_equal(planned.plan.layout.slots["bytes"], layout.slots["bytes"])
+
+
+def planning(profiled: Profiled, network: Network) -> tuple[list[Step], Records]:
+    """Up to where a second step's accesses are asked for: the steps that follow, and accesses."""
+    profiled.tell(*steps_of(network, 4))
+    layout, _ = profiled.asked()
+    assert layout is not None
+    cuts = tuple(layout.cuts.tolist())
+    ops = train(network, 2, cuts).take_ops()
+    first, *following = steps_of(network, 40, cuts)
+    profiled.run.on_op_accesses(first.number, ops)
+    assert profiled.tell(first) is None
+    assert profiled.asked() == (None, 1)
+    return following, ops
+
+
+def test_many_steps_may_pass_before_it_is_known_which_one_was_seen_again() -> None:
+    profiled = Profiled(Shapes())
+    following, ops = planning(profiled, SMALL)
+    assert profiled.tell(*following) is None
+    profiled.run.on_op_accesses(following[1].number, ops)
+    planned = profiled.tell()
+    assert planned is not None
+    assert planned.charged is not planned.profile
+    assert profiled.asked() == (None, 0)
+    profiled.close()
+
+
+def test_a_second_step_of_another_shape_is_asked_for_again_but_not_for_ever() -> None:
+    profiled = Profiled(Shapes())
+    following, ops = planning(profiled, SMALL)
+    (other,) = steps_of(LARGE, 1)
+    for asked in range(SEEN_AGAIN_ASKS - 1):
+        profiled.run.on_op_accesses(other.number, ops)
+        assert profiled.tell(other, following[asked]) is None
+        assert profiled.asked() == (None, 1)
+    profiled.run.on_op_accesses(other.number, ops)
+    planned = profiled.tell(other) or profiled.tell()
+    assert planned is not None
+    assert planned.charged is planned.profile
+    assert profiled.asked() == (None, 0)
+    profiled.close()
 
 
 def test_the_plans_used_last_are_kept() -> None:
