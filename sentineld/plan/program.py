@@ -9,6 +9,7 @@ every use are as good a little earlier or later. That makes the program small.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +19,12 @@ from sentineld.plan.groups import Groups
 from sentineld.plan.items import Floats, Integers
 from sentineld.plan.solver import quiet_solver
 
-GRIDS = ((3, 0.4), (2, 1.0))
+GRIDS = ((3, 0.4), (2, 1.0), (1, 3.0))
 """(positions next to a use at which a group may change one by one; further away the next one is by
-this part of the distance further), the finer one first."""
+this part of the distance further), the finest one first."""
 
-COLUMNS_MAX = 14_000
-"""Of the finer grid's program; larger ones take the coarser grid."""
+COLUMNS_MAX = (14_000, 40_000)
+"""Of each grid's program; a larger one takes the next grid, and the last grid what is left."""
 
 MOVE_WORTH = 0.02
 """What a plan charges for a move, of the time that it takes or that a use of a slow page costs,
@@ -84,12 +85,12 @@ Changes = list[Integers]
 
 
 def changes_of(groups: Groups, generous: bool = False) -> Changes:
-    """By the finer of the grids whose program isn't too large."""
+    """By the finest of the grids whose program isn't too large."""
     found: Changes = []
-    for grid in GRIDS:
+    for grid, most in zip_longest(GRIDS, COLUMNS_MAX):
         found = [_changes(groups, at, grid, generous) for at in range(len(groups.pages))]
         # A column for each segment and one for what is demoted at its end.
-        if 2 * sum(len(positions) for positions in found) <= COLUMNS_MAX:
+        if most is None or 2 * sum(len(positions) for positions in found) <= most:
             break
     return found
 

@@ -4,7 +4,8 @@
 All in the simulator: nothing is measured but how long planning takes. Writes
 build/bench/policies.json, prints its tables, draws its pictures. Traces come from
 build/bench/traces; those that are not there are recorded first. A policy that
-fails has a note in its cell, and the others go on.
+fails has a note in its cell, and the others go on. At the end `auto` plans a huge
+synthetic step.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from sentineld.profile.trace import profile_of
 from sentineld.profile.trace_file import load_trace
 from sentineld.simulate.simulate import simulate
 from sentineld.tiers import Tiers
+from tests.bench.huge import huge, words
 from tests.bench.models import MODELS
 from tests.bench.policy_figures import Cell, Row, cell_of, failures, policies_table, standing
 from tests.bench.traces import ROOT, TRACES
@@ -134,12 +136,14 @@ def kept_rows(file: Path, policies: Sequence[str]) -> list[Row]:
     ]
 
 
-def written(rows: list[Row], file: Path) -> None:
-    """Write the rows in the order of traces, tiers, fractions and policies."""
+def written(rows: list[Row], file: Path, synthetic: Row | None = None) -> None:
+    """Write the rows in the order of traces, tiers, fractions and policies. synthetic: how the huge
+    step was planned."""
     order = list(MODELS)
     rows.sort(key=lambda row: (order.index(row["trace"]), *cell_of(row)[1:], row["policy"]))
     temporary = file.with_suffix(".part")
-    temporary.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    found = {"rows": rows} | ({} if synthetic is None else {"huge": synthetic})
+    temporary.write_text(json.dumps(found, indent=1) + "\n")
     temporary.replace(file)
 
 
@@ -165,6 +169,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--resume", action="store_true", help="keep the cells of an earlier run")
     parser.add_argument("--no-plots", action="store_true")
+    parser.add_argument("--no-huge", action="store_true", help="leave out the synthetic step")
     arguments = parser.parse_args()
     recorded(arguments.traces, arguments.models)
     output: Path = arguments.output
@@ -188,7 +193,12 @@ def main() -> None:
             f"{trace}, {tiers}, {fraction:.0%}",
             flush=True,
         )
-    print(f"\n{report(rows)}\n\nwrote {output}", flush=True)
+    print(f"\n{report(rows)}", flush=True)
+    if not arguments.no_huge:
+        synthetic = huge()
+        written(rows, output, synthetic)
+        print(words(synthetic))
+    print(f"\nwrote {output}", flush=True)
     if not arguments.no_plots:
         from tests.bench.policy_plots import draw
 

@@ -27,11 +27,9 @@ from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
 
-TIME_LIMIT_S = 20.0
-"""For the solver; then the plan is a fixed placement."""
-
-GROUPS_MAX = 1000
-"""Of tensors alike, for the linear program; what costs less than these stays slow."""
+ATTEMPTS = ((3000, 18.0), (600, 6.0))
+"""(groups of tensors at most, seconds for the solver): what costs less than these groups stays
+slow. After the last one the plan is a fixed placement."""
 
 
 @register()
@@ -50,14 +48,18 @@ class Auto:
         require(profile, tiers, budget_bytes)
         timing = timing_of(tiers)
         everything = groups_of(profile, timing)
-        groups = most_costly(everything, GROUPS_MAX)
-        limits = Limits(
-            times_ns=profile.stretches["time_ns"].astype(np.float64),
-            page_ns=timing.move_ns_per_byte * profile.page_bytes / self.move_share,
-            capacity_pages=int(budget_bytes * (1 - self.margin_share)) // profile.page_bytes,
-            time_limit_s=TIME_LIMIT_S,
-        )
-        fluid = solve(groups, limits, changes_of(groups), self.name)
+        groups, fluid = everything, None
+        for most, seconds in ATTEMPTS:
+            groups = most_costly(everything, most)
+            limits = Limits(
+                times_ns=profile.stretches["time_ns"].astype(np.float64),
+                page_ns=timing.move_ns_per_byte * profile.page_bytes / self.move_share,
+                capacity_pages=int(budget_bytes * (1 - self.margin_share)) // profile.page_bytes,
+                time_limit_s=seconds,
+            )
+            fluid = solve(groups, limits, changes_of(groups), self.name)
+            if fluid is not None:
+                break
         if fluid is None:
             fast = _fixed(groups, limits.capacity_pages)
             notes: tuple[str, ...] = (

@@ -166,7 +166,7 @@ def test_budgets_at_the_ends(training: Profile) -> None:
 def test_a_solver_out_of_time_leaves_a_safe_plan(
     training: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auto, "TIME_LIMIT_S", 0.0)
+    monkeypatch.setattr(auto, "ATTEMPTS", ((1000, 0.0), (10, 0.0)))
     both, budget = preset_tiers("cxl", 12), training.peak_bytes // 5
     plan = policy("auto").plan(training, both, budget)
     verify(plan, training, budget)
@@ -174,6 +174,20 @@ def test_a_solver_out_of_time_leaves_a_safe_plan(
     assert "no answer in time" in plan.notes[0]
     assert np.any(plan.initial["tier"] == 0)
     assert np.all(plan.layout.slots["flags"] & SLOT_PLANNED)
+
+
+def test_or_one_for_the_costliest_groups(
+    training: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "ATTEMPTS", ((1000, 0.0), (10, 60.0)))
+    both, budget = preset_tiers("cxl", 12), training.peak_bytes // 5
+    plan = policy("auto").plan(training, both, budget)
+    verify(plan, training, budget)
+    assert plan.notes[0].startswith("10 groups of tensors")
+    assert "stay slow" in plan.notes[1]
+    assert len(plan.moves)
+    monkeypatch.undo()
+    assert policy("auto").plan(training, both, budget).predicted.step_ns < plan.predicted.step_ns
 
 
 def test_without_scipy_it_says_so(training: Profile, monkeypatch: pytest.MonkeyPatch) -> None:

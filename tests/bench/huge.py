@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A synthetic step of ten thousand tensors and a thousand stretches: how long `auto` plans it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sentineld.errors import SentinelError
+from sentineld.plan.check import verify
+from sentineld.plan.registry import policy
+from sentineld.presets import preset_tiers
+from tests.unit.workloads import Network, profiled
+
+NETWORK = Network(blocks=200, weights=8)
+FRACTION = 0.2
+GOAL_S = 30.0
+
+
+def huge() -> dict[str, Any]:
+    """What was planned, and the time that it took."""
+    profile, _ = profiled(NETWORK)
+    budget_bytes = int(profile.peak_bytes * FRACTION)
+    found: dict[str, Any] = {
+        "tensors": len(profile.tensors),
+        "stretches": profile.stretch_count,
+        "plan_seconds": None,
+        "predicted_over_fast_only": None,
+        "note": "",
+    }
+    began_s = time.perf_counter()
+    try:
+        plan = policy("auto").plan(profile, preset_tiers("cxl", 1), budget_bytes)
+    except SentinelError as error:
+        return found | {"note": error.message}
+    plan_s = time.perf_counter() - began_s
+    verify(plan, profile, budget_bytes)
+    fast_only_ns = float(profile.stretches["time_ns"].sum())
+    return found | {
+        "plan_seconds": plan_s,
+        "predicted_over_fast_only": plan.predicted.step_ns / fast_only_ns,
+        "note": "; ".join(plan.notes),
+    }
+
+
+def words(found: dict[str, Any]) -> str:
+    """A line, and whether the goal is met."""
+    what = f"a synthetic step of {found['tensors']} tensors and {found['stretches']} stretches"
+    if found["plan_seconds"] is None:
+        return f"DOES NOT HOLD: {what} is planned ({found['note']})"
+    holds = "holds" if found["plan_seconds"] <= GOAL_S else "DOES NOT HOLD"
+    return (
+        f"{holds}: {what} is planned within {GOAL_S:.0f} s ({found['plan_seconds']:.1f} s, step "
+        f"{found['predicted_over_fast_only']:.3f} of all-fast; {found['note']})"
+    )
