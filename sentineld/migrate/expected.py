@@ -103,7 +103,8 @@ def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
 
 
 def settled(plan: Plan, page_bytes: int) -> Table:
-    """MOVE_DTYPE rows of what no planned move ever touches, with the tier where it stays.
+    """MOVE_DTYPE rows of what no planned move ever touches, page by page, with the tier where it
+    stays.
 
     These are initial rows, and slots of a region with a tier that the process never gives back
     (the pool's): born once, perhaps where the kernel found room and not where they should be.
@@ -117,8 +118,26 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     standing["bytes"] = _page_rounded(kept["bytes"], page_bytes)
     standing["tier"] = _region_tiers(plan.layout, kept["offset"])
     rows = np.concatenate([plan.initial, standing[standing["tier"] != UNKNOWN_TIER]])
-    untouched = [not _overlapping(plan.moves, row).any() for row in rows]
-    return _merged(rows[np.array(untouched, dtype=np.bool_)], ("space", "tier"))
+    apart = [_without(row, plan.moves[_overlapping(plan.moves, row)]) for row in rows]
+    return _merged(np.concatenate([rows[:0], *apart]), ("space", "tier"))
+
+
+def _without(row: np.void, moves: Table) -> Table:
+    """What is left of a range where none of these moves touches it."""
+    low, high = int(row["offset"]), int(row["offset"]) + int(row["bytes"])
+    left: list[tuple[int, int]] = []
+    for move in np.sort(moves, order="offset"):
+        begin = int(move["offset"])
+        if low < begin:
+            left.append((low, begin))
+        low = max(low, begin + int(move["bytes"]))
+    if low < high:
+        left.append((low, high))
+    found = np.zeros(len(left), MOVE_DTYPE)
+    found[:] = row
+    found["offset"] = [begin for begin, _ in left]
+    found["bytes"] = [end - begin for begin, end in left]
+    return found
 
 
 def _overlapping(ranges: Table, one: np.void) -> npt.NDArray[np.bool_]:

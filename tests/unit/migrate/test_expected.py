@@ -155,7 +155,8 @@ def test_settled_is_what_no_move_touches_and_the_process_never_gives_back() -> N
     found = settled(replace(moved, initial=initial), PAGE)
     assert found[["space", "tier", "offset", "bytes"]].tolist() == [
         (Space.ARENA, 0, 2 * PAGE, PAGE),
-        (Space.HEAP, 0, 16 * PAGE, PAGE),
+        (Space.HEAP, 0, 16 * PAGE, 4 * PAGE),
+        (Space.HEAP, 0, 21 * PAGE, 5 * PAGE),
     ]
     pool_moved = plan([(1, 2, 1, Space.ARENA, 1, 2 * PAGE, PAGE)])
     assert len(settled(pool_moved, PAGE)) == 0
