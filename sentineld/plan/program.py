@@ -9,7 +9,7 @@ every use are as good a little earlier or later. That makes the program small.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,18 @@ GRIDS = ((3, 0.4), (2, 1.0), (1, 3.0))
 """(positions next to a use at which a group may change one by one; further away the next one is by
 this part of the distance further), the finest one first."""
 
-COLUMNS_MAX = (14_000, 40_000)
+COLUMNS_MAX = (18_000, 40_000)
 """Of each grid's program; a larger one takes the next grid, and the last grid what is left."""
 
 MOVE_WORTH = 0.02
 """What a plan charges for a move, of the time that it takes or that a use of a slow page costs,
 whichever is less: no move for its own sake."""
+
+EARLY_WORTH = 0.005
+"""What a plan gains at most in the same measure for a page that comes or goes sooner: so much if
+it is promoted halfway between two uses and not just before the second, or demoted just after the
+first. It makes the difference between moves that are as good, and those that come early stand
+steps whose stretches take other times than foreseen."""
 
 UNIT_PAGES = 256.0
 """The solver's unit of memory: a MiB of small pages."""
@@ -231,6 +237,10 @@ class _Program:
             costs = groups.cost_ns[groups.cost_ns > 0]
             use = float(costs.mean()) * UNIT_PAGES / self._unit_ns if len(costs) else 0.0
             goal[self._held : self._held + self._moved] = 2 * MOVE_WORTH * min(move, use)
+            for at in range(len(groups.pages)):
+                np.add.at(
+                    goal, self._first[at] + self._segments[at], self._early(at) * min(move, use)
+                )
         goal[self._durations : self._saved] = 1.0
         matrix = coo_matrix(
             (
@@ -278,6 +288,31 @@ class _Program:
         slow: Floats = np.zeros(self._count)
         np.add.at(slow, stretch[uses], cost[uses] * groups.pages[at] / UNIT_PAGES)
         return slow
+
+    def _early(self, at: int) -> Floats:
+        """EARLY_WORTH by position: paid in the first half of the time between two uses, gained in
+        the second; nothing of it where the page is kept all the time."""
+        groups, length = self._groups, int(self._groups.length[at])
+        uses = np.flatnonzero(groups.cost_ns[:length, at] > 0)
+        passed = np.concatenate([[0.0], np.cumsum(self._limits.times_ns[groups.stretches(at)])])
+        found: Floats = np.zeros(length)
+        if groups.persistent[at]:
+            ends = [*uses.tolist(), int(uses[0]) + length]
+        else:
+            ends = sorted({0, *uses.tolist(), length})
+        whole = np.concatenate([passed, passed[1:] + passed[-1]])
+        for begin, end in pairwise(ends):
+            inside = np.arange(begin + 1, end)
+            span = float(whole[end] - whole[begin + 1]) if len(inside) else 0.0
+            if span <= 0:
+                continue
+            low, high = (np.minimum(whole[inside + late], whole[-1]) for late in (0, 1))
+            share = 2 * EARLY_WORTH * (high - low) / span
+            first = (low + high) / 2 < whole[begin + 1] + span / 2
+            # After the last use of a life that ends there is nothing to be ready for.
+            first |= (not groups.persistent[at]) & (end == length)
+            found[inside % length] += np.where(first, share, -share)
+        return found
 
     def _timely(self, spent: Floats, move: float) -> Floats:
         """What may be held at each crowd beyond the capacity: what can have been moved by then, in

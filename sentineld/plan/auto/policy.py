@@ -39,8 +39,8 @@ class Auto:
 
     name = "auto"
     charges_budget = True
-    move_share = 0.97
-    margin_share = 0.005
+    move_share = 0.99
+    margin_share = 0.002
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Plan a step; see Policy. Raises SentinelError without scipy, and where there is nothing
