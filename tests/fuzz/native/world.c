@@ -144,10 +144,18 @@ int world_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void
 
 void world_fork(void)
 {
+	struct emulation *forgotten;
+
 	if (shim.child)
 		return; /* the child's own handlers would do the same again, on closed descriptors */
 	fork_prepare();
+	forgotten = shim.emulation;
 	fork_child();
+	/* A real child has the parent's memory until it ends. Its map's descriptor is closed. */
+	if (forgotten) {
+		forgotten->fd = -1;
+		emulation_delete(forgotten);
+	}
 }
 
 /* Python. A layer's number is the address of its object. */
@@ -357,6 +365,8 @@ void world_end(void)
 	require(shim.child || !shim.heap.live_pages);
 	delete_arenas(shim.arena);
 	delete_arenas(shim.older);
+	if (shim.emulation)
+		emulation_delete(shim.emulation);
 	munmap(shim.heap.base, shim.heap.bytes);
 	munmap(shim.heap.block_at, shim.heap.pages * sizeof(*shim.heap.block_at));
 	munmap(shim.heap.blocks, (shim.heap.pages + 2ull) * sizeof(*shim.heap.blocks));
