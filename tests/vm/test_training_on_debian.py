@@ -3,12 +3,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from sentineld.observe.writefds import WriteFds
+from tests.integration.shim.daemon_side import Daemon
 from tests.integration.shim.test_training import *  # noqa: F403
+from tests.integration.shim.test_training import check_losses, start
 
 from .tree_place import place
 
 __all__ = ["place"]
 
 pytestmark = pytest.mark.long
+
+
+def test_writes_are_watched_by_what_the_process_hands_out(daemon: Daemon, tmp_path: Path) -> None:
+    """But not under another root: its procfs has another path here, and is not believed."""
+    training = start(daemon, tmp_path, "cnn")
+    daemon.send({"type": "watch_writes"})
+    way = daemon.receive("writes")["way"]
+    fds = [daemon.take_descriptor(), daemon.take_descriptor()]
+    writes = WriteFds.received(training.process.pid, way, fds)
+    assert (writes.way, writes.refusal) == ("", "what it handed out is not its own")
+    daemon.wait_steps(6)
+    check_losses(training)
