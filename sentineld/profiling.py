@@ -49,7 +49,7 @@ OP_ACCESSES_WAIT_S = 60.0
 SEEN_AGAIN_ASKS = 4
 """How often the framework is asked for a second step's accesses, if the one that it saw was of
 another shape."""
-SEEN_AGAIN_RECORDS = 500_000
+KEPT_RECORDS = 500_000
 """Of the steps that are kept until the framework's answer says which one it saw: steps of a few
 milliseconds pass by the hundred meanwhile."""
 OTHER_SHAPE_STEPS = 8
@@ -120,7 +120,7 @@ class Profiling:
         self._access: tuple[Step, Seen] | None = None
         self._access_steps = 0
         self._access_since_s = 0.0
-        self._candidates: deque[Step] = deque(maxlen=ACCESS_STEPS_MAX)
+        self._candidates: deque[Step] = deque()
         self._ops_asked_again = False
         self._deadline_s = 0.0
         self._op_accesses: tuple[int, Records] | None = None
@@ -149,9 +149,7 @@ class Profiling:
         elif self._state is State.ACCESS:
             self._on_access_step(step, sampling())
         elif self._state is State.PLANNING and self._profile is not None:
-            self._again.append(step)
-            while sum(len(one.records) for one in self._again) > SEEN_AGAIN_RECORDS:
-                self._again.popleft()
+            _keep(self._again, step)
 
     def on_op_accesses(self, step_number: int, rows: Records) -> None:
         """The shim saw which tensors the operators of a step read and write."""
@@ -284,17 +282,21 @@ class Profiling:
 
     def _on_access_step(self, step: Step, sampling: Sampling) -> None:
         if self._is_whole(step, sampling):
-            self._candidates.append(step)
-        access = self._find_access(step)
+            if not self._candidates:
+                self._access_since_s = time.monotonic()
+            _keep(self._candidates, step)
+        access = self._find_access(step, sampling.exact)
         if access is not None:
             self._access = (access, sampling.finish())
-            now_s = time.monotonic()
-            self._deadline_s = now_s if self._ops_asked_again else now_s + OP_ACCESSES_WAIT_S
+            waited = self._ops_asked_again or self._op_accesses is not None
+            self._deadline_s = time.monotonic() + (0.0 if waited else OP_ACCESSES_WAIT_S)
             reason = f"step {access.number} was observed by {sampling.backend.name}"
             self._go(State.PLANNING, reason)
             return
         self._access_steps += 1
-        late = time.monotonic() > self._access_since_s + ACCESS_WAIT_S
+        awaited = self._candidates and not sampling.exact and self._op_accesses is None
+        wait_s = OP_ACCESSES_WAIT_S if awaited else ACCESS_WAIT_S
+        late = time.monotonic() > self._access_since_s + wait_s
         if self._access_steps > ACCESS_STEPS_MAX and late:
             sampling.disarm()
             self._before = None
@@ -308,21 +310,31 @@ class Profiling:
         same = np.array_equal(births(step), self._layout.slots["bytes"])
         return sampled and same and cut_count(step) == len(self._layout.cuts)
 
-    def _find_access(self, step: Step) -> Step | None:
-        """The step to profile. Where the framework saw a step of another shape that came in
-        between, it is asked again, and its answer awaited."""
+    def _find_access(self, step: Step, exact: bool) -> Step | None:
+        """The step to profile. exact: its pages were seen stretch by stretch, which is worth
+        something without the framework's word; else the step that the framework saw is awaited,
+        which need not be the first that has the cuts. Where it saw a step of another shape that
+        came in between, it is asked again."""
         told = None if self._op_accesses is None else self._op_accesses[0]
         if told is None:
-            waiting = self._ops_asked_again or not self._candidates
+            late = exact or time.monotonic() > self._access_since_s + OP_ACCESSES_WAIT_S
+            waiting = self._ops_asked_again or not self._candidates or not late
             return None if waiting else self._candidates[0]
         for candidate in self._candidates:
             if candidate.number == told:
                 return candidate
         if told <= step.number:
             self._ops_asked_again, self._op_accesses = True, None
+            self._access_since_s = time.monotonic()
             self._link.send({"type": "profile_ops"})
         return None
 
     def _go(self, state: State, reason: str) -> None:
         self._state = state
         self._enter(state, reason)
+
+
+def _keep(steps: deque[Step], step: Step) -> None:
+    steps.append(step)
+    while sum(len(one.records) for one in steps) > KEPT_RECORDS and len(steps) > 1:
+        steps.popleft()

@@ -215,6 +215,24 @@ def planning(profiled: Profiled, network: Network) -> tuple[list[Step], Records]
     return following, ops
 
 
+def test_the_step_that_was_seen_need_not_be_the_first_with_the_cuts() -> None:
+    profiled = Profiled(Shapes())
+    profiled.tell(*steps_of(SMALL, 4))
+    layout, _ = profiled.asked()
+    assert layout is not None
+    cuts = tuple(layout.cuts.tolist())
+    following = steps_of(SMALL, 30, cuts)
+    # The request came between the first and the second, the answer much later.
+    assert profiled.tell(*following) is None
+    assert profiled.states[-1] is State.ACCESS
+    ops = train(SMALL, 3, cuts).take_ops()
+    profiled.run.on_op_accesses(following[1].number, ops)
+    assert profiled.tell(*steps_of(SMALL, 1, cuts)) is None
+    assert profiled.states[-1] is State.PLANNING
+    assert profiled.asked() == (None, 1)
+    profiled.close()
+
+
 def test_many_steps_may_pass_before_it_is_known_which_one_was_seen_again() -> None:
     profiled = Profiled(Shapes())
     following, ops = planning(profiled, SMALL)
