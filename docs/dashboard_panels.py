@@ -155,11 +155,12 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Surprises",
-            "Diverged steps and barriers that timed out, each second.",
+            "Diverged steps, barriers that timed out and plans that were corrected, each second.",
             "short",
             (
                 (_rate("sentineld_diverged_steps_total"), "{{session}} diverged"),
                 (_rate("sentineld_barrier_timeouts_total"), "{{session}} timed out"),
+                (_rate("sentineld_plan_corrections_total"), "{{session}} corrected, {{cause}}"),
             ),
         ),
         Graph(

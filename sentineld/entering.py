@@ -26,11 +26,10 @@ class Entering:
         tiers: Tiers,
         inbox: Inbox,
         planned: Planned,
-        again: bool,
+        what: str,
     ) -> None:
-        """Send it. again: the plan is one that the session had before. Raises EOFError."""
-        self.what = "the plan that it had for these steps" if again else "the plan"
-        """For people."""
+        """Send it. what: for people, which plan this is. Raises EOFError."""
+        self.what = what
         layout = planned.plan.layout
         accesses = machine.substrate.accesses(layout, planned.charged, tiers)
         fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)

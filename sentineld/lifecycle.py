@@ -30,7 +30,8 @@ _NEXT: dict[State, frozenset[State]] = {
     State.ACCESS: frozenset({State.PLANNING, State.ALLOCATION}),
     State.PLANNING: frozenset({State.ENTERING, State.ALLOCATION}),
     State.ENTERING: frozenset({State.MANAGED, State.ALLOCATION}),
-    State.MANAGED: frozenset({State.ALLOCATION}),
+    # ENTERING: a corrected plan for the same steps.
+    State.MANAGED: frozenset({State.ALLOCATION, State.ENTERING}),
     State.ENDED: frozenset(),
 }
 

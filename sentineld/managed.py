@@ -7,6 +7,7 @@ import logging
 import os
 import select
 import threading
+import time
 from collections.abc import Callable, Mapping
 
 from sentineld.divergence import Divergence, Patience, Verdict
@@ -15,6 +16,7 @@ from sentineld.migrate.expected import expected_step, useful_until
 from sentineld.migrate.memory import Memory
 from sentineld.observe.ring import ShimWords
 from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.correct import Progress
 from sentineld.plan.model import Space
 from sentineld.shapes import Planned
 from sentineld.shim import protocol
@@ -93,6 +95,17 @@ class Managed:
     def followed_steps(self) -> int:
         """Steps that did as planned since the plan became live."""
         return self._divergence.followed_steps(self._link.segment.words())
+
+    def progress(self, words: ShimWords) -> Progress:
+        """What has happened up to now under this plan."""
+        ledger = self.mover.ledger
+        return Progress(
+            words.step,
+            time.monotonic_ns(),
+            *ledger.pace(),
+            words.barrier_wait_ns,
+            ledger.late_moves,
+        )
 
     def fast_bytes(self) -> int:
         """Bytes on fast nodes charged to the session, by the mover's map."""

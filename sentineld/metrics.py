@@ -50,6 +50,8 @@ class SessionSnapshot:
     barrier_timeouts: int = 0
     barrier_wait_ns: int = 0
     diverged_steps: int = 0
+    corrections: Mapping[str, int] = field(default_factory=dict)  # plans made again, by cause
+    migration_bytes_per_s: float | None = None  # that its plans count upon
     lost: Mapping[str, int] = field(default_factory=dict)  # records, by queue: ring, log
     samples: Mapping[str, int] = field(default_factory=dict)  # page samples, by backend
     fast_share: float | None = None  # of the last metered step; 0..1
@@ -276,6 +278,21 @@ METRICS: tuple[MetricSpec, ...] = (
         "counter",
         "Steps that allocated otherwise than the profiled one.",
         lambda s: s.diverged_steps,
+    ),
+    _session_by(
+        "sentineld_plan_corrections_total",
+        "counter",
+        "Plans made again because something was not as the live one counted upon, by what it was: "
+        "migration (bandwidth) or times (of stretches).",
+        ("cause",),
+        lambda s: _keyed(s.corrections),
+    ),
+    _session(
+        "sentineld_planned_migration_bandwidth_bytes_per_second",
+        "gauge",
+        "What the session's plans count upon that pages move at, as measured where it was less "
+        "than the machine promises.",
+        lambda s: s.migration_bytes_per_s,
     ),
     _session_by(
         "sentineld_records_lost_total",

@@ -186,7 +186,8 @@ class Profiling:
             self._machine.config.plan_timeout_s,
         )
         duration_s = time.monotonic() - started_s
-        return Planned(self._shape, profile, charged, plan, budget_bytes, duration_s)
+        rate = self._tiers.migration_bytes_per_s
+        return Planned(self._shape, profile, charged, plan, budget_bytes, duration_s, rate)
 
     def _observe_again(self) -> None:
         """Have a second step seen: a plan is not charged for what it was made of."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from sentineld.commands import Commands
 from sentineld.control.frames import Message
+from sentineld.correcting import Correcting, correcting
 from sentineld.divergence import Patience
 from sentineld.entering import Entering
 from sentineld.errands import Errands
@@ -77,6 +79,9 @@ class Session:
         self.shapes = Shapes()
         self._patience = Patience()
         self._entering: Entering | None = None
+        self.correcting: Correcting | None = None
+        self.corrections: Counter[str] = Counter()
+        """Corrected plans by cause; replaced as a whole."""
 
     # Called from other threads.
 
@@ -153,12 +158,15 @@ class Session:
         try:
             self._guarded(self._resume)
             while not self._ended():
-                recording = self._errands.current is not None or self._profiling is not None
-                wait_s = RECORDING_POLL_S if recording else POLL_S
+                wait_s = RECORDING_POLL_S if self._records() else POLL_S
                 self._guarded(self._commands.get(wait_s) or self._turn)
         except Exception:
             log.exception("session %d ends: the daemon met an error of its own", self.link.pid)
             self._end("the daemon met an error of its own")
+
+    def _records(self) -> bool:
+        corrects = self.correcting is not None and self.correcting.recording
+        return corrects or self._errands.current is not None or self._profiling is not None
 
     def _ended(self) -> bool:
         return self.lifecycle.state is State.ENDED
@@ -183,7 +191,8 @@ class Session:
         if self.sampling is not None:
             self.sampling.collect()
         self._errands.collect()
-        if self.managed is not None and self._follow(self.managed):
+        managed = self.managed if self.lifecycle.state is State.MANAGED else None
+        if managed is not None and self._follow(managed):
             return
         for step in self._feed.steps():
             self._on_step(step)
@@ -191,6 +200,8 @@ class Session:
             self._plan()
         elif self.lifecycle.state is State.ENTERING:
             self._enter_plan()
+        elif managed is not None:
+            self._correct()
 
     def _follow(self, managed: Managed) -> bool:
         """Look at how the steps follow the plan; whether it was left."""
@@ -213,6 +224,8 @@ class Session:
                 self._unmanage(recording.outcome)
         elif self._profiling is not None:
             self._profiling.on_step(step, self._sample, self._inbox.layers)
+        elif self.correcting is not None:
+            self.correcting.on_step(step)
 
     def _sample(self) -> Sampling:
         """The session's sampling by the best backend, attached to the process at its first use."""
@@ -233,23 +246,42 @@ class Session:
         if planned is None:
             return
         again = self.shapes.find(planned.shape) is planned
-        self.shapes.keep(planned)
         self._observing.close()
-        self._profiling, self._planned = None, planned
+        self._profiling = None
         if self.sampling is not None and not self.sampling.exact:
             # It holds what only a profile needs, such as write protection; metering it can't.
             self.sampling.close()
             self.sampling = None
-        self.profile, self.budget_bytes = planned.profile, planned.budget_bytes
-        self.plan_duration_s = planned.plan_duration_s
-        self._entering = Entering(
-            self.link, self.machine, self._tiers(), self._inbox, planned, again
-        )
-        self.lifecycle.enter(
-            State.ENTERING,
+        self._send_plan(
+            planned,
+            "the plan that it had for these steps" if again else "the plan",
             f"policy {planned.plan.policy} predicts a fast share of "
             f"{planned.plan.predicted.fast_share:.1%}",
         )
+
+    def _correct(self) -> None:
+        """Follow what the live plan counted upon, and enter a corrected one when there is one."""
+        assert self.correcting is not None
+        if self._errands.current is not None:
+            self.correcting.stop_recording()  # the ring is theirs
+            return
+        corrected = self.correcting.look(self.link.segment.words())
+        if corrected is not None:
+            self.corrections = self.corrections + Counter([corrected.cause])
+            self._send_plan(corrected.planned, "the corrected plan", corrected.text)
+        elif self.correcting.begin_recording():
+            self._begin_recording()
+
+    def _send_plan(self, planned: Planned, what: str, why: str) -> None:
+        """Begin to enter a plan; a live one is followed until its layout is taken."""
+        self.shapes.keep(planned)
+        self._planned = planned
+        self.profile, self.budget_bytes = planned.profile, planned.budget_bytes
+        self.plan_duration_s = planned.plan_duration_s
+        self._entering = Entering(
+            self.link, self.machine, self._tiers(), self._inbox, planned, what
+        )
+        self.lifecycle.enter(State.ENTERING, why)
 
     def _enter_plan(self) -> None:
         """Once the layout is live, bring the pages where the plan begins and follow it."""
@@ -257,24 +289,35 @@ class Session:
         assert self._planned is not None
         if not self._entering.done():
             return
+        before, self.managed = self.managed, None
+        if before is not None:
+            before.stop()
+            self._past.add(before, None)
         self.managed = self._managed(self._planned)
-        self.managed.enter()
+        if before is None:
+            self.managed.enter()
         self.link.set_flags(off=protocol.Flag.RECORD)
-        self.managed.start()
+        self._start(self._planned, self.managed)
         self._save(self._inbox.layout_id)
         self.lifecycle.enter(
             State.MANAGED,
             f"{self._entering.what} is live, budget {format_bytes(self.budget_bytes)}",
         )
 
+    def _start(self, planned: Planned, managed: Managed) -> None:
+        """Follow the schedule, and what the plan counts upon, from now on."""
+        assert self.correcting is not None
+        managed.start()
+        self.correcting.entered(planned, managed, self.link.segment.words())
+
     def _managed(self, planned: Planned) -> Managed:
         memory = self.machine.substrate.memory
         return Managed(self.link, planned, self._tiers(), memory, self.end, self._patience)
 
     def _tiers(self) -> Tiers:
-        tiers = self.machine.tiers
-        assert tiers is not None, "attach requires tiers"
-        return tiers
+        """As this session has come to know them."""
+        assert self.correcting is not None, "attach requires tiers"
+        return self.correcting.tiers
 
     # Commands, run in the session's thread.
 
@@ -289,6 +332,7 @@ class Session:
         self.machine.require(goal.fast)
         self.goal = goal
         self.shapes, self._patience = Shapes(), Patience()
+        self.correcting = correcting(self.link, self.machine, goal.policy)
         self._begin_profiling(goal)
         self._save(0)
         self.machine.watch(self.link.pid)
@@ -351,6 +395,8 @@ class Session:
     def _stop_managing(self, reason: str) -> None:
         self._errands.fail(reason)
         self._profiling = None
+        if self.correcting is not None:
+            self.correcting.left()
         if self.managed is not None:
             self.managed.stop()
         if self.sampling is not None:
@@ -378,6 +424,9 @@ class Session:
 
     def _take(self, message: Message) -> None:
         accesses = self._inbox.take(message)
+        if self.lifecycle.state is State.ENTERING and self._inbox.layout_live:
+            # At once: until then nobody moves what the new layout counts upon.
+            self._enter_plan()
         if accesses is None:
             return
         if not self._errands.on_op_accesses(accesses) and self._profiling is not None:
@@ -406,8 +455,9 @@ class Session:
         self.machine.watch(self.link.pid)
         self._planned = planned
         self.shapes.keep(planned)
+        self.correcting = correcting(self.link, self.machine, goal.policy)
         self.managed = self._managed(planned)
-        self.managed.start()
+        self._start(planned, self.managed)
         self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
 
     def _save(self, layout_id: int) -> None:

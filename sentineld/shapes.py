@@ -37,7 +37,8 @@ class Shape:
 @dataclass(frozen=True)
 class Planned:
     """What a step of this shape does, and what to do about it. charged: what emulated tiers charge
-    for, from another recording than the plan's; else the profile."""
+    for, from another recording than the plan's; else the profile. migration_bytes_per_s: what the
+    plan counts upon; 0: what the machine promises."""
 
     shape: Shape
     profile: Profile
@@ -45,6 +46,7 @@ class Planned:
     plan: Plan
     budget_bytes: int
     plan_duration_s: float
+    migration_bytes_per_s: float = 0.0
 
 
 class Shapes:

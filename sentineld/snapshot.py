@@ -63,6 +63,10 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
         barrier_timeouts=words.barrier_timeouts,
         barrier_wait_ns=words.barrier_wait_ns,
         diverged_steps=words.diverged_steps,
+        corrections=session.corrections,
+        migration_bytes_per_s=(
+            session.correcting.tiers.migration_bytes_per_s if session.correcting else None
+        ),
         lost={"ring": words.ring_lost, "log": totals.samples_lost},
         samples={"module": totals.samples},
         fast_share=session.last_meter.fast_share if session.last_meter else None,

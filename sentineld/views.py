@@ -43,6 +43,10 @@ def describe(session: Session) -> dict[str, Any]:
         "delay_paid_ns": residency.paid_ns if residency else 0,
         "fast_share": meter.fast_share if meter else None,
         "predicted_fast_share": managed.plan.predicted.fast_share if managed else None,
+        "corrections": dict(session.corrections),
+        "migration_bytes_per_s": (
+            session.correcting.tiers.migration_bytes_per_s if session.correcting else 0.0
+        ),
         "disturbances": disturbances,
         "disturbed": in_words(disturbances),
     }

@@ -16,7 +16,8 @@ from sentineld.plan.registry import policy as policy_by_name
 from sentineld.presets import PRESETS, own_tiers, preset_tiers
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import load_trace
-from sentineld.simulate.simulate import STEPS_MAX, Disturbance
+from sentineld.simulate.disturbance import Disturbance
+from sentineld.simulate.simulate import PLANNING_S, STEPS_MAX
 from sentineld.simulate.simulate import simulate as run_simulation
 from sentineld.tiers import Tiers
 from sentineld.units import FastBudget, format_bytes
@@ -48,7 +49,18 @@ from sentineld.units import FastBudget, format_bytes
 @click.option(
     "--interference", default=0.0, help="Part of the migration bandwidth that others take."
 )
-@click.option("--seed", default=1, help="Of the noise.")
+@click.option(
+    "--skew",
+    default=0.0,
+    help="The same as --noise, but alike in all steps: a profile that is off.",
+)
+@click.option("--seed", default=1, help="Of noise and skew.")
+@click.option(
+    "--correct/--no-correct",
+    default=True,
+    show_default=True,
+    help="Plan again where a disturbed plan counted upon other times or another bandwidth.",
+)
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
@@ -66,7 +78,9 @@ def simulate(
     threads: int | None,
     noise: float,
     interference: float,
+    skew: float,
     seed: int,
+    correct: bool,
     steps: int,
     bound: bool,
     as_json: bool,
@@ -79,12 +93,15 @@ def simulate(
     a step is taken to cost.
     """
     chosen, budget = policy_by_name(policy), FastBudget.parse(fast)
-    disturbance = Disturbance(noise, interference, seed)
+    disturbance = Disturbance(noise, interference, seed, skew)
     recorded = load_trace(trace)
     tiers = _tiers(tiers_name, threads or _threads(recorded))
     profile = profile_of(recorded)
     budget_bytes = budget.resolve(profile.peak_bytes)
-    outcome = run_simulation(profile, chosen, tiers, budget_bytes, disturbance, steps)
+    planning_s = PLANNING_S if correct else None
+    outcome = run_simulation(
+        profile, chosen, tiers, budget_bytes, disturbance, steps, planning_s=planning_s
+    )
     notes = list(outcome.notes)
     least: float | None = None
     if bound:
@@ -133,7 +150,8 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         f"all fast    {answer['fast_only_seconds']:.4f} s",
         f"all slow    {slower(answer['slow_only_seconds'])}",
         f"bound       {slower(least) if least is not None else 'not known'}",
-        f"waits       {answer['stall_seconds']:.4f} s",
+        f"waits       {answer['stall_seconds']:.4f} s; "
+        f"{answer['stalled_steps']} of {answer['steps']} steps waited for long",
         f"moves       {format_bytes(answer['bytes_promoted'])} up, "
         f"{format_bytes(answer['bytes_demoted'])} down, {answer['late_moves']} late",
         f"fast peak   {format_bytes(answer['peak_fast_bytes'])}",
@@ -142,6 +160,7 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         + ", ".join(
             f"{phase['steps']} steps of {phase['phase']} in {phase['seconds']:.2f} s"
             for phase in answer["phases"]
+            if phase["steps"]
         )
         + (", and so on for ever" if answer["repeats"] else ""),
     ]

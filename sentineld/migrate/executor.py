@@ -32,6 +32,8 @@ REFRESH_STEPS_MAX = 16
 first steps placed otherwise shows early. Between, it is followed."""
 
 IDLE_S = 0.25
+PACED_SHARE = 0.5
+"""Of what a call takes at once: what fewer bytes take is more the call's than the memory's."""
 _LAST_BOUNDARY = 0xFFFFFFFF
 
 
@@ -80,7 +82,13 @@ class Mover:
         self._charge = Charge(self._spaces, step, budget_bytes, overhead)
         self._memory = memory
         self._schedule = Schedule(
-            plan.moves, step.boundary_count, self._pages_of, self._give_up, useful_until, page_bytes
+            plan.moves,
+            step.boundary_count,
+            self._pages_of,
+            self._give_up,
+            useful_until,
+            page_bytes,
+            stalls_for_promotions=plan.stalls_for_promotions,
         )
         self._initial = plan.initial
         self._settled = settled(plan, page_bytes)
@@ -198,6 +206,7 @@ class Mover:
 
     def _work(self) -> None:
         """Follow the process and move until there is nothing to do or no room for it."""
+        began_ns = time.monotonic_ns()
         while self._follow():
             batch = self._schedule.next_batch(
                 lambda: self._charge.room_bytes(self._schedule.now % self._schedule.boundary_count),
@@ -207,8 +216,13 @@ class Mover:
             self._announce(self._schedule.done())
             if batch is None:
                 return
-            self._execute(batch)
+            moved_bytes = self._execute(batch)
             self._announce(self._schedule.done())
+            # What lies between two batches counts, too: that is how fast pages come to move.
+            now_ns = time.monotonic_ns()
+            if moved_bytes >= PACED_SHARE * self._memory.batch_pages * self._page_bytes:
+                self.ledger.paced(moved_bytes, now_ns - began_ns)
+            began_ns = now_ns
 
     def _follow(self) -> bool:
         """Catch up with the process; False if there is nothing to work at."""
@@ -280,8 +294,8 @@ class Mover:
     def _pages_of(self, move: Pending) -> Pages:
         return self._spaces.pages_to_move(Space(move.space), move.offset, move.bytes, move.tier)
 
-    def _execute(self, batch: Batch) -> None:
-        """Move a batch and account for every page of it."""
+    def _execute(self, batch: Batch) -> int:
+        """Move a batch and account for every page of it; the bytes that moved."""
         node, _ = self._memory.best_node(batch.tier)
         addresses = np.concatenate(
             [self._spaces.maps[Space(move.space)].addresses(pages) for move, pages in batch.parts]
@@ -300,16 +314,18 @@ class Mover:
                 if armed is not None:
                     for start, size in ranges:
                         armed.arm(start, size)
-        first = 0
+        first = moved_bytes = 0
         for move, pages in batch.parts:
             status = result.status[first : first + len(pages)]
             first += len(pages)
             self._spaces.maps[Space(move.space)].apply(pages, status)
-            self._account(move, pages, status, result.error)
+            moved_bytes += self._account(move, pages, status, result.error)
+        return moved_bytes
 
     def _account(
         self, move: Pending, pages: Pages, status: npt.NDArray[np.int32], error: int
-    ) -> None:
+    ) -> int:
+        """Bytes that are there now."""
         direction = _direction(move)
         there = np.isin(status, self._spaces.tiers.tiers[move.tier].nodes)
         absent = (status == -errno.ENOENT) | (status == -errno.EFAULT)
@@ -327,6 +343,7 @@ class Mover:
             shared = bool((status[left] == -errno.EACCES).all())
             why = "no-memory" if error == errno.ENOMEM else "shared" if shared else "busy"
             self._schedule.left_behind(move, pages[left], why)
+        return moved_bytes
 
     def _give_up(self, move: Pending, why: str) -> None:
         """A move ends with pages that are not where it wanted them, or needs no moving."""

@@ -53,6 +53,8 @@ class Ledger:
     _steps: deque[StepTotals] = field(default_factory=lambda: deque(maxlen=KEPT_STEPS))
     _late_moves: int = 0
     _calls: int = 0
+    _paced_bytes: int = 0
+    _paced_ns: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin_step(self, step: int) -> None:
@@ -102,6 +104,12 @@ class Ledger:
             totals = self._current()
             self._steps[-1] = replace(totals, call_ns=totals.call_ns + duration_ns)
 
+    def paced(self, size: int, duration_ns: int) -> None:
+        """Bytes of a batch so large that the time it took tells the bandwidth."""
+        with self._lock:
+            self._paced_bytes += size
+            self._paced_ns += duration_ns
+
     def totals(self) -> dict[Entry, int]:
         """Bytes by entry since the session began."""
         with self._lock:
@@ -126,6 +134,11 @@ class Ledger:
     def calls(self) -> int:
         """move_pages calls."""
         return self._calls
+
+    def pace(self) -> tuple[int, int]:
+        """(bytes, ns) of all large batches: what the bandwidth is known from."""
+        with self._lock:
+            return self._paced_bytes, self._paced_ns
 
     def moved_bytes(self, direction: str | None = None) -> int:
         """Bytes moved since the session began, in one direction or both."""

@@ -11,6 +11,8 @@ boundary. Rules:
 - The newest word on a range counts: a move cancels promotions that it overlaps,
   a promotion also demotions that it covers, a drop all that it covers.
 - Pages that the kernel leaves behind are tried again, TRIES times in all.
+- Where the plan stalls for late promotions, done() holds these back, too, as long as
+  there is room for them; they are then of use at their deadline still.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ TRIES = 3
 class Schedule:
     """The queue. moves: MOVE_DTYPE sorted by boundary; useful_until: boundaries after the move's
     own (expected.useful_until), None: until the deadline. pages_of tells which resident pages of
-    a move are not where they should be. cancelled(move, why) hears of every move given up."""
+    a move are not where they should be. cancelled(move, why) hears of every move given up.
+    stalls_for_promotions: see Plan."""
 
     moves: Table
     boundary_count: int
@@ -43,6 +46,8 @@ class Schedule:
     now: int = 0
     demotions: list[Pending] = field(default_factory=list)
     promotions: list[Pending] = field(default_factory=list)
+    stalls_for_promotions: bool = False
+    _blocked: bool = False  # no room for the promotions that there are
 
     def absolute(self, position: int) -> int:
         """Boundaries since the first step at a position of the shim."""
@@ -133,25 +138,31 @@ class Schedule:
             full = [move for move in self.demotions if move.tier == batch.tier]
             self._cancel(self.demotions, full.__contains__, "no-memory")
         self._cancel(self.promotions, lambda move: self.now >= self._expiry(move), "late")
+        self._blocked = False
         if not self.promotions:
             return None
         self.promotions.sort(key=lambda move: move.deadline)
         allowed = min(room_bytes(), free_bytes(0)) // self.page_bytes
-        return self._take(self.promotions, min(batch_pages, max(allowed, 0)))
+        batch = self._take(self.promotions, min(batch_pages, max(allowed, 0)))
+        self._blocked = batch is None
+        return batch
 
     def left_behind(self, move: Pending, pages: Pages, why: str) -> None:
         """The kernel left these pages of the move where they were."""
         move.stuck, move.why = np.union1d(move.stuck, pages), why
 
     def done(self) -> int:
-        """The position up to which all demotions are complete."""
-        first = min((move.due for move in self.demotions), default=self.now + 1)
+        """The position up to which all demotions are complete, and what else is waited for."""
+        held = [move.due for move in self.demotions]
+        if self.stalls_for_promotions and not self._blocked:
+            # The boundary of the deadline waits for the one before it.
+            held += [move.deadline - 1 for move in self.promotions]
+        first = min([*held, self.now + 1])
         step, boundary = divmod(max(first - 1, 0), self.boundary_count)
         return step << 32 | boundary
 
-    @staticmethod
-    def _expiry(move: Pending) -> int:
-        return max(move.deadline, move.useful_until)
+    def _expiry(self, move: Pending) -> int:
+        return max(move.deadline, move.useful_until) + self.stalls_for_promotions
 
     def _take(self, queue: list[Pending], limit: int) -> Batch | None:
         """Up to limit pages from the queue's begin, all to one tier; finished moves leave it."""

@@ -99,8 +99,10 @@ def _waits(plan: Plan, profile: Profile) -> None:
     asked = waits[waits != -1]
     _ensure(_all((asked >= 0) & (asked < count)), "waits", "one is for a boundary beyond the step")
     demoting = np.unique(plan.moves["boundary"][plan.moves["tier"] != 0])
-    _ensure(_all(np.isin(asked, demoting)), "waits", "one is for a boundary without demotions")
-    _ensure(_all(waits != np.arange(count)), "waits", "a boundary waits for its own demotions")
+    # Who waits for promotions waits for all that is due by then.
+    known = np.isin(asked, demoting) | plan.stalls_for_promotions
+    _ensure(_all(known), "waits", "one is for a boundary without demotions")
+    _ensure(_all(waits != np.arange(count)), "waits", "a boundary waits for its own moves")
 
 
 def _moves(plan: Plan, profile: Profile) -> None:

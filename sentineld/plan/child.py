@@ -18,27 +18,42 @@ import sentineld
 from sentineld.errors import SentinelError
 from sentineld.plan.bound import Bound, best_share
 from sentineld.plan.check import verify
+from sentineld.plan.correct import Correction
 from sentineld.plan.model import Plan
 from sentineld.plan.registry import policy
 from sentineld.profile.model import Profile
+from sentineld.simulate.loop import plan_again
 from sentineld.tiers import Tiers
 
-Request = tuple[str, str, Profile, Tiers, int]
-""""plan" or "bound", the policy's name, and what both need."""
+Request = tuple[str, str, Profile, Tiers, int, Plan | None]
+""""plan", "bound" or "again", the policy's name, and what they need; "again" the live plan, too."""
+
+AGAIN_NICENESS = 10
+"""Nobody waits for a plan that replaces another, and the training needs its processors."""
 
 
 def plan_in_child(
     name: str, profile: Profile, tiers: Tiers, budget_bytes: int, timeout_s: float
 ) -> Plan:
     """The policy's plan, verified. Raises SentinelError."""
-    plan: Plan = _ask_child(("plan", name, profile, tiers, budget_bytes), timeout_s)
+    plan: Plan = _ask_child(("plan", name, profile, tiers, budget_bytes, None), timeout_s)
     return plan
 
 
 def bound_in_child(profile: Profile, tiers: Tiers, budget_bytes: int, timeout_s: float) -> Bound:
     """What no plan can do better at this budget and migration rate. Raises SentinelError."""
-    bound: Bound = _ask_child(("bound", "", profile, tiers, budget_bytes), timeout_s)
+    bound: Bound = _ask_child(("bound", "", profile, tiers, budget_bytes, None), timeout_s)
     return bound
+
+
+def plan_again_in_child(
+    name: str, correction: Correction, budget_bytes: int, live: Plan, timeout_s: float
+) -> Plan | None:
+    """The policy's plan for what was measured under the live one, if its steps are faster. Raises
+    SentinelError."""
+    request = ("again", name, correction.profile, correction.tiers, budget_bytes, live)
+    plan: Plan | None = _ask_child(request, timeout_s)
+    return plan
 
 
 def _ask_child(request: Request, timeout_s: float) -> Any:
@@ -67,11 +82,14 @@ def _ask_child(request: Request, timeout_s: float) -> Any:
     return answer
 
 
-def _answer(request: Request) -> Plan | Bound:
-    kind, name, profile, tiers, budget_bytes = request
+def _answer(request: Request) -> Plan | Bound | None:
+    kind, name, profile, tiers, budget_bytes, live = request
     if kind == "bound":
         return best_share(profile, budget_bytes, tiers.migration_bytes_per_s)
     chosen = policy(name)
+    if live is not None:
+        os.nice(AGAIN_NICENESS)
+        return plan_again(chosen, profile, tiers, budget_bytes, live)
     plan = chosen.plan(profile, tiers, budget_bytes)
     verify(plan, profile, budget_bytes if chosen.charges_budget else None)
     return plan
@@ -79,7 +97,7 @@ def _answer(request: Request) -> Plan | Bound:
 
 def main() -> None:
     """The child."""
-    answer: Plan | Bound | SentinelError
+    answer: Plan | Bound | SentinelError | None
     try:
         answer = _answer(pickle.load(sys.stdin.buffer))
     except SentinelError as error:

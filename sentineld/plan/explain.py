@@ -29,6 +29,7 @@ def plan_json(plan: Plan, profile: Profile) -> dict[str, Any]:
         "regions": [asdict(region) for region in plan.layout.regions],
         "cuts": [int(cut) for cut in plan.layout.cuts],
         "waits": [int(wait) for wait in plan.layout.waits],
+        "stalls_for_promotions": plan.stalls_for_promotions,
         "moves": [
             {
                 "boundary": int(move["boundary"]),

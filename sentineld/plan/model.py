@@ -83,7 +83,8 @@ class Plan:
     initial_tier: for each tensor the tier of a persistent one at boundary 0 (255: not persistent
     or left alone; of one that is split, the tier of most of it). initial: MOVE_DTYPE rows, the page
     ranges of persistent tensors and the tier where each is at boundary 0, exact. reasons: for
-    each tensor why it is where it is, one short sentence."""
+    each tensor why it is where it is, one short sentence. stalls_for_promotions: waits
+    are for promotions, too, that are late and have room; else these are served slow."""
 
     policy: str
     budget_bytes: int
@@ -94,3 +95,4 @@ class Plan:
     predicted: Prediction
     notes: tuple[str, ...] = field(default=())
     initial: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, MOVE_DTYPE))
+    stalls_for_promotions: bool = False

@@ -27,6 +27,15 @@ class Policy(Protocol):
         """
 
 
+@runtime_checkable
+class Tried(Policy, Protocol):
+    """Leaves a choice to trial: variants of its plan that differ in waits alone run for some steps
+    each, where moves come late, and the fastest is kept."""
+
+    def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
+        """What to try beside the plan itself, each with words for it."""
+
+
 def fast_pages(policy: Policy, plan: Plan, page_bytes: int) -> int | None:
     """How many pages the fast tier has for a plan that is carried out where it could have any
     number: the simulator, emulated tiers. None: no end to them. A layout that keeps to no budget

@@ -7,6 +7,7 @@ leaves open.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,6 +33,7 @@ from sentineld.plan.relax import Capacities, Mask, Prices, Relaxed, relax, use
 from sentineld.plan.require import require
 from sentineld.plan.residency import places
 from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
+from sentineld.plan.trial import stalling
 from sentineld.profile.model import Kind, Profile
 from sentineld.tiers import Tiers
 from sentineld.units import format_bytes
@@ -66,15 +68,19 @@ class _Split:
     pool_pages: int
 
 
-@register()
+@register("sentinel", False)
+@register("sentinel+spill", True)
+@dataclass
 class Sentinel:
-    """The policy. move_share: of a step's time, for moves; margin_share: of the budget, kept free
-    for what a plan can't foresee."""
+    """The policy. spills: whether short-lived tensors for which the budget has no room may be
+    planned like long-lived ones; as published they can't be. move_share: of a step's time, for
+    moves; margin_share: of the budget, kept free for what a plan can't foresee."""
 
-    name = "sentinel"
-    charges_budget = True
-    move_share = 0.85
-    margin_share = 0.01
+    name: str
+    spills: bool
+    charges_budget: bool = True
+    move_share: float = 0.85
+    margin_share: float = 0.01
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Plan a step; see Policy. Raises SentinelError where short-lived tensors alone exceed the
@@ -84,7 +90,7 @@ class Sentinel:
         limit = int(budget_bytes * (1 - self.margin_share)) // page
         rate = tiers.migration_bytes_per_s * self.move_share / page
         moves = profile.stretches["time_ns"].astype(np.float64) / 1e9 * rate
-        split, relaxed = _split(profile, limit, moves)
+        split, relaxed = _split(profile, limit, moves, self.spills)
         items = chunks(profile, split.candidates, _chunk_pages(profile, split.candidates))
         room = np.full(count, float(limit - split.pool_pages))
         pooled = pooled_moves(moves, int(items.pages.max(initial=1)))
@@ -114,20 +120,24 @@ class Sentinel:
             plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile)
         )
 
+    def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
+        """See Tried."""
+        return [("stalls for late promotions", stalling(plan))]
 
-def _split(profile: Profile, limit: int, moves: Floats) -> tuple[_Split, Relaxed]:
+
+def _split(profile: Profile, limit: int, moves: Floats, spills: bool) -> tuple[_Split, Relaxed]:
     """Size the pool: the largest, or a smaller one that promises to serve clearly more."""
     short = np.flatnonzero(short_lived(profile))
     rows = profile.tensors[short]
     pages, page = tensor_pages(profile), profile.page_bytes
     birth, death = rows["birth_event"].astype(np.int64), rows["death_event"].astype(np.int64)
     peak = circular_peak(pages[short], birth, death, profile.event_count)
-    if peak > limit:
+    if peak > limit and not spills:
         raise SentinelError(
             "failed",
             f"infeasible as published: short-lived tensors alone need {format_bytes(peak * page)} "
             f"of fast memory at a time, and there are {format_bytes(limit * page)}",
-            "give the process more fast memory",
+            "give the process more fast memory, or take the policy sentinel+spill",
         )
     found: list[tuple[float, _Split, Relaxed]] = []
     seen: set[int] = set()

@@ -43,6 +43,7 @@ def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
         "predicted": asdict(plan.predicted),
         "reasons": list(plan.reasons),
         "notes": list(plan.notes),
+        "stalls_for_promotions": plan.stalls_for_promotions,
         "layers": list(profile.layers),
         "slot_count": profile.slot_count,
         "event_count": profile.event_count,
@@ -114,6 +115,8 @@ def _plan(texts: dict[str, Any], tables: dict[str, npt.NDArray[Any]]) -> Plan:
         predicted=Prediction(**texts["predicted"]),
         notes=tuple(texts["notes"]),
         initial=tables["initial"],
+        # Files of before there was a choice have none.
+        stalls_for_promotions=bool(texts.get("stalls_for_promotions", False)),
     )
 
 

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from sentineld.plan.items import Floats, Integers
-from sentineld.plan.model import Space
+from sentineld.plan.model import Plan, Space
 from sentineld.simulate.cells import Cells
 from sentineld.simulate.script import Birth, Scripts
 from sentineld.simulate.world import NEVER, Counts, Item, World
@@ -18,24 +18,31 @@ from sentineld.simulate.world import NEVER, Counts, Item, World
 @dataclass(frozen=True)
 class Step:
     """One simulated step. ns: all of it, its waits included; slow_ns: of these, what slow accesses
-    cost."""
+    cost. times_ns: (S,), what its stretches took without either."""
 
     ns: float
     slow_ns: float
     counts: Counts
+    times_ns: Floats = field(repr=False, compare=False)
 
 
 class Replay:
     """A plan being carried out. World and plan begin at boundary 0 of step 0. watcher: is told at
-    each boundary which stretch has passed."""
+    each boundary which stretch has passed. looker: is called at each, once it is passed."""
 
     def __init__(
-        self, scripts: Scripts, world: World, watcher: Callable[[int], None] | None = None
+        self,
+        scripts: Scripts,
+        world: World,
+        watcher: Callable[[int], None] | None = None,
+        looker: Callable[[], None] | None = None,
     ) -> None:
         self.world = world
         self._scripts = scripts
         self._step = 0
         self._watcher = watcher
+        self._looker = looker
+        self._waits, self._stalls = scripts.waits, scripts.stalls_for_promotions
 
     def begin(self, before: World | None = None) -> None:
         """Give lasting pages their places: those of the world before, where there is one, from
@@ -50,6 +57,11 @@ class Replay:
         if carried is not None:
             self._put_right(self._scripts.initial)
 
+    def follow(self, plan: Plan) -> None:
+        """Go on under a plan that differs from this one in its waits alone."""
+        self._waits = tuple(plan.layout.waits.tolist())
+        self._stalls = plan.stalls_for_promotions
+
     def step(self, factors: Floats | None = None) -> Step:
         """Pass one step. factors: (S,), of this step's all-fast times."""
         scripts, world = self._scripts, self.world
@@ -62,11 +74,14 @@ class Replay:
             self._put_right(scripts.settled)
         for stretch in range(count):
             world.boundary = first + stretch
-            wait = scripts.waits[stretch]
+            wait = self._waits[stretch]
             if wait >= 0:
-                world.wait_for_demotions(first + wait - (count if wait > stretch else 0))
+                due = first + wait - (count if wait > stretch else 0)
+                world.wait_for(due, self._stalls)
             if self._watcher is not None:
                 self._watcher((stretch - 1) % count)
+            if self._looker is not None:
+                self._looker()
             begin_ns = world.now_ns
             cost_ns = float(script.costs_ns[stretch] @ world.slow)
             span_ns = float(times[stretch]) + cost_ns
@@ -79,7 +94,8 @@ class Replay:
                         tier=move.tier,
                         due=now,
                         deadline=now + move.window,
-                        expiry=now + move.useful,
+                        # Where late ones are waited for, they are of use at their deadline, too.
+                        expiry=now + move.useful + self._stalls,
                         planned=True,
                     )
                 )
@@ -95,7 +111,7 @@ class Replay:
             slow_ns += cost_ns
         self._step += 1
         world.boundary = self._step * count
-        return Step(world.now_ns - began_ns, slow_ns, world.counts)
+        return Step(world.now_ns - began_ns, slow_ns, world.counts, times)
 
     def _put_right(self, targets: tuple[tuple[int, int, int], ...]) -> None:
         """Have pages moved that are not where they are to stay. There is no hurry, but plans count

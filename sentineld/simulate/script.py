@@ -69,6 +69,7 @@ class Scripts:
     steady: Script
     moves: tuple[tuple[Move, ...], ...]
     waits: tuple[int, ...]
+    stalls_for_promotions: bool
     initial: tuple[tuple[int, int, int], ...]
     settled: tuple[tuple[int, int, int], ...]
 
@@ -86,6 +87,7 @@ def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
         steady=_script(profile, cells, extra_ns, reborn),
         moves=_moves(plan, profile, cells),
         waits=tuple(plan.layout.waits.tolist()),
+        stalls_for_promotions=plan.stalls_for_promotions,
         initial=_targets(plan.initial, cells, profile.page_bytes),
         settled=_targets(settled(plan, profile.page_bytes), cells, profile.page_bytes),
     )

@@ -39,14 +39,15 @@ class Item:
 
 @dataclass
 class Counts:
-    """What happened since the last reset. ns, bytes, moves; peak_pages is the most fast frames that
-    were taken at one moment."""
+    """What happened since the last reset. peak_pages: the most fast frames that were taken at one
+    moment. busy_ns: what the mover needed for what it moved."""
 
     stall_ns: float = 0.0
     promoted_pages: int = 0
     demoted_pages: int = 0
     late_moves: int = 0
     peak_pages: int = 0
+    busy_ns: float = 0.0
 
 
 @dataclass
@@ -148,13 +149,15 @@ class World:
         self.now_ns = until_ns
         self._note_peak()
 
-    def wait_for_demotions(self, due: int) -> None:
-        """Stand until all demotions due by then are done; a mover that moves nothing is not waited
-        for."""
+    def wait_for(self, due: int, promotions: bool) -> None:
+        """Stand until all demotions due by then are done; promotions: also those that are late by
+        now, as far as there is room. A mover that moves nothing is not waited for."""
         began_ns = self.now_ns
         while self.page_ns < float("inf"):
             left = [item for item in self.demotions if item.due <= due]
             pages = sum(int(self.fast[item.low : item.high].sum()) for item in left)
+            if promotions and not pages:
+                pages = self._late_pages()
             if not pages:
                 break
             # What is in flight goes first, and may be a promotion.
@@ -163,6 +166,13 @@ class World:
             ahead = (pages + flight) * self.page_ns - spent_ns
             self.run(self.now_ns + max(ahead, 1.0))
         self.counts.stall_ns += self.now_ns - began_ns
+
+    def _late_pages(self) -> int:
+        """Pages of promotions that are late at this boundary, and can be moved now."""
+        left = [item for item in self.promotions if self.boundary >= item.deadline]
+        pages = sum(int(self.slow[item.low : item.high].sum()) for item in left)
+        # Births can't be held back longer than room lasts: what frees it comes after them.
+        return min(pages, max(self.room() + self._held(), 0))
 
     def state(self) -> bytes:
         """Everything that what comes next depends on, apart from the time."""
@@ -233,6 +243,7 @@ class World:
         self.slow[cell] -= pages if up else -pages
         self.fast_pages += pages if up else -pages
         item.left -= pages
+        self.counts.busy_ns += pages * self.page_ns
         if up:
             self.counts.promoted_pages += pages
         else:

@@ -27,6 +27,13 @@ def test_the_way_of_a_session() -> None:
     assert [state for state, _ in life.history] == [State.REGISTERED, *WAY]
 
 
+def test_a_managed_session_enters_a_corrected_plan() -> None:
+    life = Lifecycle()
+    for state in [*WAY, State.ENTERING, State.MANAGED, State.ENTERING]:
+        life.enter(state, "")
+    assert life.can_enter(State.ALLOCATION)
+
+
 @pytest.mark.parametrize("index", range(len(WAY) - 1))
 def test_no_state_is_skipped(index: int) -> None:
     life = Lifecycle()

@@ -13,8 +13,9 @@ from sentineld.divergence import Patience
 from sentineld.managed import Managed
 from sentineld.migrate.emulated import EmulatedMemory
 from sentineld.migrate.memory import Memory
-from sentineld.migrate.pace import TokenBucket
+from sentineld.migrate.pace import SLACK_NS, TokenBucket
 from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.correct import Progress
 from sentineld.plan.model import Space
 from sentineld.shapes import Planned, Shape
 from sentineld.shim.protocol import Flag, Mode
@@ -31,7 +32,8 @@ LAST = 0xFFFFFFFF
 class Process:
     """A process in the toy's steps, on emulated pages."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_per_s: float = 1e12, batch_pages: int = 256) -> None:
+        self._bucket, self._batch_pages = TokenBucket(bytes_per_s), batch_pages
         self.linked = Linked(
             heap_base=HEAP,
             heap_used=6 * PAGE,
@@ -54,7 +56,7 @@ class Process:
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
         maps = {Space.ARENA: np.zeros(5, np.uint8), Space.HEAP: self.heap}
-        return EmulatedMemory(maps, spaces, tiers, TokenBucket(1e12))
+        return EmulatedMemory(maps, spaces, tiers, self._bucket, batch_pages=self._batch_pages)
 
     def pass_boundary(self, step: int, boundary: int) -> None:
         self.linked.set(step=step, position=step << 32 | boundary)
@@ -124,3 +126,23 @@ def test_who_stops_wakes_nobody_any_more(process: Process) -> None:
     assert int(flags[0]) & Flag.SLEEPING
     process.managed.stop()
     assert not int(flags[0]) & Flag.SLEEPING
+
+
+def test_the_pace_of_moves_is_that_of_their_memory() -> None:
+    # Two pages a batch, and 20 ms for each of them.
+    process = Process(bytes_per_s=50 * PAGE, batch_pages=2)
+    try:
+        wait(lambda: process.heap[0] == SLOW)
+        process.pass_boundary(10, 2)
+        wait(lambda: process.heap[0] == FAST)
+
+        def progress() -> Progress:
+            return process.managed.progress(process.linked.link.segment.words())
+
+        wait(lambda: progress().moved_bytes == 4 * PAGE)
+        found = progress()
+        assert found.steps == 10
+        # No less, but for the bucket's slack.
+        assert found.busy_ns >= 4 * 20e6 - 2 * SLACK_NS
+    finally:
+        process.close()

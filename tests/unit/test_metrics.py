@@ -36,6 +36,8 @@ FULL = SessionSnapshot(
     barrier_timeouts=1,
     barrier_wait_ns=1_500_000_000,
     diverged_steps=2,
+    corrections={"migration": 2},
+    migration_bytes_per_s=86e6,
     lost={"ring": 0, "log": 5},
     samples={"module": 70000},
     fast_share=0.93,
@@ -116,6 +118,8 @@ def test_values_arrive_in_base_units(endpoint: Endpoint) -> None:
     assert value("sentineld_emulated_delay_seconds_total", kind="paid") == 1.99
     assert value("sentineld_fast_share_ratio") == 0.93
     assert value("sentineld_records_lost_total", queue="log") == 5
+    assert value("sentineld_plan_corrections_total", cause="migration") == 2
+    assert value("sentineld_planned_migration_bandwidth_bytes_per_second") == 86e6
     moved = {"direction": "demote", "reason": "busy", "result": "skipped"}
     assert value("sentineld_migrated_bytes_total", **moved) == 4096
 

@@ -52,3 +52,11 @@ def test_old_steps_are_forgotten_and_totals_are_not() -> None:
     assert len(ledger.steps()) == KEPT_STEPS
     assert ledger.steps()[0].step == 10
     assert ledger.moved_bytes() == KEPT_STEPS + 10
+
+
+def test_the_pace_of_large_batches() -> None:
+    ledger = Ledger()
+    assert ledger.pace() == (0, 0)
+    ledger.paced(1 << 20, 2_000_000)
+    ledger.paced(3 << 20, 4_000_000)
+    assert ledger.pace() == (4 << 20, 6_000_000)

@@ -262,3 +262,32 @@ def test_a_batch_is_clipped_to_the_node_s_free_pages() -> None:
     batch = world.next(free=2 * PAGE)
     assert batch is not None
     assert [pages.tolist() for _, pages in batch.parts] == [[0, 1]]
+
+
+def test_where_the_plan_stalls_a_deadline_waits_for_its_promotion() -> None:
+    # Due at 3, which waits for boundary 2: this is not done before the promotion is.
+    world = World([(1, 3, 0, 0, 2)], count=4)
+    world.schedule.stalls_for_promotions = True
+    world.tier[0:2] = 1
+    world.schedule.advance()
+    assert world.schedule.done() == 1
+    world.schedule.advance()
+    assert world.schedule.done() == 1
+    world.schedule.advance()
+    assert world.schedule.done() == 1
+    batch = world.next()
+    assert batch is not None
+    assert batch.parts[0][0].late
+    world.move(batch)
+    assert world.next() is None
+    assert world.schedule.done() == 3
+
+
+def test_and_for_no_longer_than_there_is_room() -> None:
+    world = World([(1, 3, 0, 0, 2)], count=4)
+    world.schedule.stalls_for_promotions = True
+    world.tier[0:2] = 1
+    for _ in range(3):
+        world.schedule.advance()
+    assert world.next(room=0) is None
+    assert world.schedule.done() == 3

@@ -60,6 +60,7 @@ def test_every_metric_is_shown_or_joins() -> None:
         "sentineld_emulated_tiers_info",
         "sentineld_migration_bandwidth_bytes_per_second",
         "sentineld_plan_duration_seconds",
+        "sentineld_planned_migration_bandwidth_bytes_per_second",
         "sentineld_step_boundaries",
     }
 

@@ -193,3 +193,26 @@ def test_policies_by_name() -> None:
         policy("sentinal")
     assert error.value.code == "unknown-policy"
     assert error.value.hint.startswith("did you mean sentinel")
+
+
+def test_what_has_no_room_in_the_pool_spills(training: Profile) -> None:
+    peak = training.peak_bytes
+    with pytest.raises(SentinelError, match=r"sentinel\+spill"):
+        policy("sentinel").plan(training, two_tiers(RATE), 64 * PAGE)
+    for budget in (PAGE, 64 * PAGE, peak // 40, peak // 20):
+        plan = policy("sentinel+spill").plan(training, two_tiers(RATE), budget)
+        verify(plan, training, budget)
+        assert plan.policy == "sentinel+spill"
+        assert plan.predicted.peak_fast_bytes <= budget
+    static = policy("static").plan(training, two_tiers(RATE), peak // 20)
+    assert plan.predicted.fast_share > static.predicted.fast_share - 0.05
+
+
+def test_where_the_pool_fits_nothing_spills(training: Profile) -> None:
+    budget = training.peak_bytes // 5
+    one, other = (
+        policy(name).plan(training, two_tiers(RATE), budget)
+        for name in ("sentinel", "sentinel+spill")
+    )
+    assert np.array_equal(one.moves, other.moves)
+    assert np.array_equal(one.layout.slots, other.layout.slots)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sentineld.plan.fluid import bound_seconds
 from sentineld.plan.model import MOVE_DTYPE, Plan, Space
+from sentineld.plan.trial import stalling
 from sentineld.profile.model import Profile
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.script import scripts
@@ -153,3 +154,24 @@ def test_whatever_the_plan_the_world_keeps_its_laws(
 
 def bound(profile: Profile, pages_per_s: float, capacity: int) -> float:
     return bound_seconds(profile, tiers(pages_per_s), capacity * PAGE)
+
+
+def test_a_late_promotion_is_waited_for_where_the_plan_says_so() -> None:
+    # Half of the state goes down after the use in 3 and is due there again: 128 pages of 1.5 s, of
+    # which the stretch before gives 1 s and what the gradient costs in it.
+    plan = stalling(large_plan())
+    _, steps = replayed(plan, STATE / 1.5)
+    last = steps[-1]
+    assert last.slow_ns == pytest.approx(6 * LARGE * PAGE_NS, abs=2)
+    assert last.counts.promoted_pages == last.counts.demoted_pages == STATE
+    waited = 1.5e9 - 1e9 - 2 * LARGE * PAGE_NS
+    assert last.counts.stall_ns == pytest.approx(waited, rel=0.05)
+    assert last.ns == pytest.approx(4e9 + last.slow_ns + last.counts.stall_ns, abs=2)
+
+
+def test_but_not_where_there_is_no_room_for_it() -> None:
+    # Pool and parameter leave no page for the half of the state that is late.
+    _, steps = replayed(stalling(large_plan()), STATE / 1.5, capacity=3 * LARGE - 1)
+    assert steps[-1].counts.promoted_pages < STATE
+    assert steps[-1].counts.late_moves > 0
+    assert steps[-1].counts.stall_ns == 0

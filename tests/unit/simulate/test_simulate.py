@@ -15,9 +15,10 @@ from sentineld.plan.policy import Hardware, Reactive
 from sentineld.plan.registry import managing_policy, names, policy
 from sentineld.presets import preset_tiers
 from sentineld.profile.model import Profile
+from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.script import scripts
-from sentineld.simulate.simulate import Disturbance, simulate
+from sentineld.simulate.simulate import simulate
 from sentineld.simulate.world import World
 from sentineld.timing import timing_of
 from tests.unit.trainer import MIB, PAGE
@@ -104,7 +105,13 @@ def test_the_phases_of_a_training(training: Profile) -> None:
     found = simulate(
         training, policy("sentinel"), preset_tiers("cxl", 12), training.peak_bytes // 3
     )
-    assert [name for name, _, _ in found.phases] == ["warm-up", "profile", "settling", "steady"]
+    assert [name for name, _, _ in found.phases] == [
+        "warm-up",
+        "profile",
+        "settling",
+        "trial",
+        "steady",
+    ]
     assert [steps for _, steps, _ in found.phases][:2] == [2, 3]
     _, steps, seconds = found.phases[-1]
     assert seconds / steps == pytest.approx(found.step_seconds)
@@ -120,7 +127,7 @@ def test_noise_is_repeatable_and_costs_little(training: Profile) -> None:
     ]
     assert noisy[0].step_seconds == noisy[1].step_seconds
     assert not noisy[0].repeats
-    assert noisy[0].steps == 40
+    assert noisy[0].steps >= 40
     assert noisy[0].step_seconds == pytest.approx(calm.step_seconds, rel=0.15)
     assert noisy[0].peak_fast_bytes <= budget
 
@@ -128,7 +135,8 @@ def test_noise_is_repeatable_and_costs_little(training: Profile) -> None:
 def test_interference_makes_moves_late(training: Profile) -> None:
     tiers, budget = preset_tiers("cxl", 12), training.peak_bytes // 3
     calm = simulate(training, policy("sentinel"), tiers, budget)
-    shared = simulate(training, policy("sentinel"), tiers, budget, Disturbance(interference=0.8))
+    disturbance = Disturbance(interference=0.8)
+    shared = simulate(training, policy("sentinel"), tiers, budget, disturbance, planning_s=None)
     assert shared.late_moves > calm.late_moves
     assert shared.step_seconds > calm.step_seconds
     assert shared.peak_fast_bytes <= budget

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Corrections of a managed session's plan: what is measured is looked at, and another plan made
+in the background where it is called for (plan/correct.py decides)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sentineld.errors import SentinelError
+from sentineld.machine import Machine
+from sentineld.managed import Managed
+from sentineld.observe.ring import ShimWords
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.child import plan_again_in_child
+from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector
+from sentineld.plan.items import Floats
+from sentineld.plan.model import Plan
+from sentineld.plan.timed import all_fast_ns, planned_extra_ns
+from sentineld.profile.steps import Step
+from sentineld.shapes import Planned
+from sentineld.shim import protocol
+from sentineld.tiers import Tiers
+
+log = logging.getLogger(__name__)
+
+PlanAgain = Callable[[Correction, int, Plan], Plan | None]
+"""From a correction, the budget for tensor pages, and the live plan. May raise SentinelError."""
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """A plan to enter instead of the live one. cause: see Correction; text: why, for people."""
+
+    planned: Planned
+    cause: str
+    text: str
+
+
+class Correcting:
+    """Of one attach. All calls come from the session's thread; what others read is replaced as a
+    whole."""
+
+    def __init__(self, link: ShimLink, promised: Tiers, plan_again: PlanAgain) -> None:
+        """promised: as the machine has them when nobody else moves pages."""
+        self.tiers = promised
+        """As they are believed to be now."""
+        self._link = link
+        self._promised = promised
+        self._plan_again = plan_again
+        self._corrector = Corrector(promised.migration_bytes_per_s)
+        self._managed: Managed | None = None
+        self._planned: Planned | None = None
+        self._job: _Job | None = None
+        self._times: list[Floats] = []
+        self._extra_ns: Floats | None = None
+        self.recording = False
+        """Whether steps are recorded for it."""
+
+    def entered(self, planned: Planned, managed: Managed, words: ShimWords) -> None:
+        """A plan is live from now on."""
+        rate = planned.migration_bytes_per_s or self._promised.migration_bytes_per_s
+        self.tiers = replace(self._promised, migration_bytes_per_s=rate)
+        self._planned, self._managed, self._job = planned, managed, None
+        self._times, self._extra_ns, self.recording = [], None, False
+        progress = managed.progress(words)
+        self._corrector.entered(planned.plan, planned.profile, self.tiers, progress)
+
+    def left(self) -> None:
+        """No plan is live any more; what is being planned comes too late."""
+        self._planned = self._managed = self._job = None
+        self.recording = False
+
+    def begin_recording(self) -> bool:
+        """Whether the session is to begin to record steps, which would tell what is to be known."""
+        if self.recording or self._managed is None or self._job is not None:
+            return False
+        self.recording = self._corrector.wants_times
+        return self.recording
+
+    def stop_recording(self) -> None:
+        """Somebody else records, and will end it."""
+        self.recording = False
+
+    def on_step(self, step: Step) -> None:
+        """A whole step was recorded."""
+        planned = self._planned
+        if planned is None or not self.recording:
+            return
+        if self._extra_ns is None:
+            self._extra_ns = planned_extra_ns(planned.plan, planned.profile, self._promised)
+        times = all_fast_ns(planned.plan, planned.profile, self._extra_ns, step)
+        if times is None:
+            return
+        self._times.append(times)
+        if len(self._times) < WINDOW_STEPS:
+            return
+        self._link.set_flags(off=protocol.Flag.RECORD)
+        times_ns, self._times, self.recording = np.array(self._times), [], False
+        correction = self._corrector.timed(times_ns) if self._job is None else None
+        if correction is not None:
+            self._begin(planned, correction)
+
+    def look(self, words: ShimWords) -> Corrected | None:
+        """What has happened since; a better plan as soon as there is one."""
+        planned, managed = self._planned, self._managed
+        if planned is None or managed is None:
+            return None
+        correction = self._corrector.look(managed.progress(words))
+        if self._job is None:
+            if correction is not None:
+                self._begin(planned, correction)
+            return None
+        return self._finished(planned, self._job)
+
+    def _begin(self, planned: Planned, correction: Correction) -> None:
+        log.info("process %d: %s; planning again", self._link.pid, correction.text)
+        # What lies outside the arena is charged beside the plan, and was when it was made.
+        budget_bytes = planned.plan.budget_bytes
+        self._job = _Job(
+            correction, lambda: self._plan_again(correction, budget_bytes, planned.plan)
+        )
+
+    def _finished(self, planned: Planned, job: _Job) -> Corrected | None:
+        if not job.done():
+            return None
+        self._job = None
+        if job.plan is None:
+            why = job.problem or "no other plan would be faster"
+            log.info("process %d keeps its plan: %s", self._link.pid, why)
+            self._corrector.kept()
+            return None
+        self._corrector.left()
+        rate = job.correction.tiers.migration_bytes_per_s
+        corrected = replace(
+            planned,
+            profile=job.correction.profile,
+            plan=job.plan,
+            plan_duration_s=job.duration_s,
+            migration_bytes_per_s=rate,
+        )
+        return Corrected(corrected, job.correction.cause, job.correction.text)
+
+
+def correcting(link: ShimLink, machine: Machine, policy: str) -> Correcting:
+    """For a process that is attached with the policy, on a machine with tiers."""
+    tiers, timeout_s = machine.tiers, machine.config.plan_timeout_s
+    assert tiers is not None, "attach requires tiers"
+
+    def plan_again(correction: Correction, budget_bytes: int, live: Plan) -> Plan | None:
+        return plan_again_in_child(policy, correction, budget_bytes, live, timeout_s)
+
+    return Correcting(link, tiers, plan_again)
+
+
+class _Job:
+    """Planning in a thread of its own, which waits for the child."""
+
+    def __init__(self, correction: Correction, make: Callable[[], Plan | None]) -> None:
+        self.correction = correction
+        self.plan: Plan | None = None
+        self.problem = ""
+        self.duration_s = 0.0
+        self._thread = threading.Thread(target=self._run, args=(make,), daemon=True, name="again")
+        self._thread.start()
+
+    def done(self) -> bool:
+        """Whether plan and problem can be read."""
+        return not self._thread.is_alive()
+
+    def _run(self, make: Callable[[], Plan | None]) -> None:
+        began_s = time.monotonic()
+        try:
+            self.plan = make()
+        except SentinelError as error:
+            self.problem = str(error)
+        self.duration_s = time.monotonic() - began_s

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training under plans in virtual time: settling, correction, trial, steady.
+
+What happens is seen as the daemon sees it, and the same decisions follow
+(plan/correct.py): while the next plan is made, steps go on under the last one; it
+is entered between two steps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+import numpy as np
+
+from sentineld.errors import SentinelError
+from sentineld.plan.check import verify
+from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector, Progress
+from sentineld.plan.items import Floats
+from sentineld.plan.model import Plan
+from sentineld.plan.policy import Policy, Tried
+from sentineld.profile.model import Profile
+from sentineld.simulate.disturbance import Disturbance
+from sentineld.simulate.replay import Replay, Step
+from sentineld.simulate.training import Passed, Training
+from sentineld.simulate.world import World
+from sentineld.tiers import Tiers
+
+TRIAL_STEPS = 16
+"""Of a variant where steps differ by noise; else it runs until they repeat themselves."""
+
+COMPARED_STEPS = 20
+"""Of a plan and of the one that is to replace it, at most."""
+GAIN_MIN = 0.002
+"""Of the step: a plan that gains less is not worth entering."""
+
+Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A correction whose plan is being made until then."""
+
+    correction: Correction
+    ready_ns: float
+
+
+class ClosedLoop:
+    """The steps under a planned policy. planning_ns: what making another plan takes; None: nobody
+    plans again."""
+
+    def __init__(self, training: Training, before: World, planning_ns: float | None) -> None:
+        self._training, self._planning_ns = training, planning_ns
+        self._corrects = planning_ns is not None and training.disturbance.disturbs
+        self._factors = training.disturbance.steps(training.profile.stretch_count, 1)
+        self._steps: list[Step] = []
+        self._notes: list[str] = []
+        self._corrections = 0
+        self._corrector = Corrector(training.tiers.migration_bytes_per_s)
+        self._passed = Progress()
+        self._times: deque[Floats] = deque(maxlen=WINDOW_STEPS)
+        self._waiting: _Waiting | None = None
+        # What the plan in force was made for: the training's own profile and tiers are the world's.
+        self._assumed = training.profile, training.tiers
+        self._enter(training.plan, before)
+
+    def run(self) -> Passed:
+        """Pass steps until they repeat themselves, or there have been enough of them."""
+        steady, repeats = self._settle(self._training.steps_max)
+        begun = len(self._steps)
+        if isinstance(self._training.policy, Tried):
+            steady, repeats = self._trial(self._training.policy, steady, repeats)
+        kept = set(map(id, steady))
+        settling, trial = (
+            tuple(step for step in steps if id(step) not in kept)
+            for steps in (self._steps[:begun], self._steps[begun:])
+        )
+        notes = tuple(self._notes)
+        return Passed(settling, steady, repeats, trial, self._corrections, notes)
+
+    def _trial(self, policy: Tried, steady: Steps, repeats: bool) -> tuple[Steps, bool]:
+        """Try the variants of the plan if moves come late; the steady steps of what is kept."""
+        if not any(step.counts.late_moves for step in steady):
+            return steady, repeats
+        self._corrects, training = False, self._training
+        for words, variant in policy.variants(self._plan):
+            limit = training.budget_bytes if policy.charges_budget else None
+            verify(variant, self._assumed[0], limit)
+            self._replay.follow(variant)
+            self._forget()
+            found, again = self._settle(len(self._steps) + TRIAL_STEPS)
+            faster = fmean(step.ns for step in found) < fmean(step.ns for step in steady)
+            self._notes.append(f"{words}: {'kept' if faster else 'not kept'} after a trial")
+            if faster:
+                steady, repeats = found, again
+        return steady, repeats
+
+    def _enter(self, plan: Plan, before: World) -> None:
+        self._plan = plan
+        training = replace(self._training, plan=plan)
+        self._replay: Replay = training.replay(looker=self._look if self._corrects else None)
+        self._replay.begin(before)
+        self._begun_ns = self._replay.world.now_ns
+        self._forget()
+        self._times.clear()
+        self._corrector.entered(plan, *self._assumed, self._passed)
+
+    def _forget(self) -> None:
+        """States from before do not come again."""
+        self._seen: dict[bytes, int] = {}
+
+    def _settle(self, steps_max: int) -> tuple[Steps, bool]:
+        """Steps until they repeat themselves; the steady ones, and whether they do repeat."""
+        first = len(self._steps)
+        while len(self._steps) < steps_max:
+            count = len(self._steps)
+            if not self._training.disturbance.noise and self._waiting is None:
+                before = self._seen.setdefault(self._replay.world.state(), count)
+                if before < count:
+                    if not (self._corrects and self._corrector.undecided):
+                        return tuple(self._steps[before:]), True
+                    self._seen[self._replay.world.state()] = count
+            self._pass_step()
+        later = self._steps[first:]
+        return tuple(later[len(later) // 2 :]), False
+
+    def _pass_step(self) -> None:
+        world = self._replay.world
+        begun_ns = world.now_ns
+        step = self._replay.step(self._factors.next())
+        self._steps.append(step)
+        self._times.append(step.times_ns)
+        self._passed = self._progress(world.now_ns - begun_ns, len(self._steps))
+        self._begun_ns = world.now_ns
+        if self._waiting is not None and self._passed.time_ns >= self._waiting.ready_ns:
+            self._plan_again(self._waiting.correction)
+
+    def _progress(self, step_ns: float, steps: int) -> Progress:
+        """Up to so far into the step that goes on."""
+        counts, passed = self._replay.world.counts, self._passed
+        moved = (counts.promoted_pages + counts.demoted_pages) * self._training.profile.page_bytes
+        return Progress(
+            steps,
+            passed.time_ns + step_ns,
+            passed.moved_bytes + moved,
+            passed.busy_ns + counts.busy_ns,
+            passed.stall_ns + counts.stall_ns,
+            passed.late_moves + counts.late_moves,
+        )
+
+    def _look(self) -> None:
+        """At a boundary."""
+        if self._waiting is not None or not self._corrects:
+            return
+        now = self._progress(self._replay.world.now_ns - self._begun_ns, len(self._steps))
+        correction = self._corrector.look(now)
+        if correction is None and len(self._times) == WINDOW_STEPS and self._corrector.wants_times:
+            correction = self._corrector.timed(np.array(self._times))
+        if correction is not None and self._planning_ns is not None:
+            self._waiting = _Waiting(correction, now.time_ns + self._planning_ns)
+
+    def _plan_again(self, correction: Correction) -> None:
+        self._waiting = None
+        training = self._training
+        try:
+            plan = plan_again(
+                training.policy,
+                correction.profile,
+                correction.tiers,
+                training.budget_bytes,
+                self._plan,
+            )
+        except SentinelError as error:
+            self._corrector.kept()
+            self._notes.append(f"{correction.text}, and there is no plan for that: {error.message}")
+            return
+        if plan is None:
+            self._corrector.kept()
+            self._notes.append(f"{correction.text}, and no other plan is faster")
+            return
+        self._assumed = correction.profile, correction.tiers
+        self._corrector.left()
+        self._corrections += 1
+        self._notes.append(f"planned again after step {len(self._steps)}: {correction.text}")
+        self._enter(plan, self._replay.world)
+
+
+def plan_again(
+    policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
+) -> Plan | None:
+    """The policy's plan for these, where its steps are faster then than those of the one that is
+    live; else None. Raises SentinelError."""
+    plan = policy.plan(profile, tiers, budget_bytes)
+    verify(plan, profile, budget_bytes if policy.charges_budget else None)
+
+    def step_ns(one: Plan) -> float:
+        training = Training(
+            profile, policy, one, tiers, budget_bytes, Disturbance(), COMPARED_STEPS
+        )
+        _, before = training.by_first_touch()
+        return ClosedLoop(training, before, None).run().step_ns
+
+    return plan if step_ns(plan) < (1 - GAIN_MIN) * step_ns(live) else None

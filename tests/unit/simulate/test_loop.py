@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that are corrected by what is seen under them, and choices that are left to trial."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sentineld.plan.registry import policy
+from sentineld.plan.trial import stalling
+from sentineld.presets import preset_tiers
+from sentineld.profile.model import Profile
+from sentineld.simulate.disturbance import Disturbance
+from sentineld.simulate.loop import plan_again
+from sentineld.simulate.simulate import Outcome, simulate
+from tests.unit.trainer import MIB
+from tests.unit.workloads import Network, profiled
+
+NETWORK = Network(blocks=6, weight_bytes=MIB // 4, activation_bytes=MIB, bytes_per_s=40e9)
+CUTS = tuple(range(4, 80, 4))
+TIERS = preset_tiers("cxl", 12)
+HALF = Disturbance(interference=0.5)
+
+
+@pytest.fixture(scope="module")
+def training() -> Profile:
+    return profiled(NETWORK, CUTS)[0]
+
+
+def passed(
+    profile: Profile,
+    name: str,
+    disturbance: Disturbance,
+    planning_s: float | None = 0.0,
+    steps: int = 60,
+) -> Outcome:
+    budget = profile.peak_bytes // 5
+    return simulate(profile, policy(name), TIERS, budget, disturbance, steps, planning_s=planning_s)
+
+
+@pytest.mark.parametrize("name", ["auto", "sentinel+spill"])
+def test_half_the_bandwidth_stalls_no_more_than_one_step(training: Profile, name: str) -> None:
+    left_alone = passed(training, name, HALF, planning_s=None)
+    assert left_alone.corrections == 0
+    assert left_alone.stalled_steps == left_alone.steps > 1
+    assert left_alone.stall_seconds > 0.05 * left_alone.step_seconds
+    found = passed(training, name, HALF)
+    assert found.corrections == 1
+    assert found.stalled_steps <= 1
+    assert found.step_seconds < left_alone.step_seconds
+    assert found.peak_fast_bytes <= found.budget_bytes
+    assert any("planned again after step 1" in note for note in found.notes)
+    # As good as if it had been known from the first.
+    told = replace(TIERS, migration_bytes_per_s=TIERS.migration_bytes_per_s / 2)
+    known = simulate(training, policy(name), told, found.budget_bytes)
+    assert found.step_seconds == pytest.approx(known.step_seconds, rel=0.01)
+
+
+def test_steps_stall_for_as_long_as_planning_takes(training: Profile) -> None:
+    step_s = passed(training, "auto", HALF).step_seconds
+    found = passed(training, "auto", HALF, planning_s=5 * step_s)
+    assert found.corrections == 1
+    assert 1 < found.stalled_steps <= 7
+
+
+def test_an_undisturbed_training_keeps_its_plan(training: Profile) -> None:
+    for name in ("auto", "sentinel+spill", "static", "first-touch"):
+        assert passed(training, name, Disturbance()).corrections == 0
+
+
+def test_noise_alone_makes_nobody_plan_again(training: Profile) -> None:
+    for seed in (1, 2, 3):
+        found = passed(training, "auto", Disturbance(noise=0.25, seed=seed))
+        assert found.corrections == 0
+        assert found.steps == 60
+
+
+def test_a_profile_that_is_off_is_corrected_where_it_harms(training: Profile) -> None:
+    skewed = Disturbance(skew=0.3, seed=4)
+    left_alone = passed(training, "auto", skewed, planning_s=None)
+    found = passed(training, "auto", skewed)
+    assert found.fast_only_seconds == left_alone.fast_only_seconds
+    assert found.step_seconds <= left_alone.step_seconds * (1 + 1e-9)
+    assert found.corrections == 1
+    assert any("other times than profiled" in note for note in found.notes)
+
+
+def test_another_plan_must_be_faster(training: Profile) -> None:
+    chosen, budget = policy("auto"), training.peak_bytes // 5
+    live = chosen.plan(training, TIERS, budget)
+    assert plan_again(chosen, training, TIERS, budget, live) is None
+    slow = replace(TIERS, migration_bytes_per_s=TIERS.migration_bytes_per_s / 2)
+    assert plan_again(chosen, training, slow, budget, live) is not None
+
+
+def test_late_promotions_are_stalled_for_only_if_that_is_faster(training: Profile) -> None:
+    disturbed = Disturbance(interference=0.5)
+    found = passed(training, "sentinel", disturbed, planning_s=None)
+    chosen = policy("sentinel")
+    plan = chosen.plan(training, TIERS, found.budget_bytes)
+    both = [
+        simulate(training, policy("static"), TIERS, found.budget_bytes, disturbed, 60, plan=one)
+        for one in (plan, stalling(plan))
+    ]
+    assert both[0].step_seconds != both[1].step_seconds
+    faster = min(one.step_seconds for one in both)
+    assert found.step_seconds == pytest.approx(faster, rel=0.01)
+    assert any("trial" in note for note in found.notes)
+    assert {name: steps for name, steps, _ in found.phases}["trial"] > 0
