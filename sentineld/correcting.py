@@ -21,7 +21,7 @@ from sentineld.plan.child import plan_again_in_child
 from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector
 from sentineld.plan.items import Floats
 from sentineld.plan.model import Plan
-from sentineld.plan.timed import all_fast_ns, planned_extra_ns
+from sentineld.plan.timed import all_fast_ns, planned_extra_ns, spent_ns
 from sentineld.profile.steps import Step
 from sentineld.shapes import Planned
 from sentineld.shim import protocol
@@ -57,8 +57,8 @@ class Correcting:
         self._managed: Managed | None = None
         self._planned: Planned | None = None
         self._job: _Job | None = None
-        self._times: list[Floats] = []
-        self._extra_ns: Floats | None = None
+        self._spent: list[Floats] = []
+        self._began: tuple[int, int] = 0, 0  # step, and what had been owed for slow pages then
         self.recording = False
         """Whether steps are recorded for it."""
 
@@ -67,7 +67,7 @@ class Correcting:
         rate = planned.migration_bytes_per_s or self._promised.migration_bytes_per_s
         self.tiers = replace(self._promised, migration_bytes_per_s=rate)
         self._planned, self._managed, self._job = planned, managed, None
-        self._times, self._extra_ns, self.recording = [], None, False
+        self._spent, self.recording = [], False
         progress = managed.progress(words)
         self._corrector.entered(planned.plan, planned.profile, self.tiers, progress)
 
@@ -81,6 +81,7 @@ class Correcting:
         if self.recording or self._managed is None or self._job is not None:
             return False
         self.recording = self._corrector.wants_times
+        self._spent, self._began = [], self._owed()
         return self.recording
 
     def stop_recording(self) -> None:
@@ -92,19 +93,35 @@ class Correcting:
         planned = self._planned
         if planned is None or not self.recording:
             return
-        if self._extra_ns is None:
-            self._extra_ns = planned_extra_ns(planned.plan, planned.profile, self._promised)
-        times = all_fast_ns(planned.plan, planned.profile, self._extra_ns, step)
-        if times is None:
+        spent = spent_ns(planned.profile, step)
+        if spent is None:
             return
-        self._times.append(times)
-        if len(self._times) < WINDOW_STEPS:
+        self._spent.append(spent)
+        if len(self._spent) < WINDOW_STEPS:
             return
         self._link.set_flags(off=protocol.Flag.RECORD)
-        times_ns, self._times, self.recording = np.array(self._times), [], False
-        correction = self._corrector.timed(times_ns) if self._job is None else None
+        self.recording = False
+        extra_ns = self._extra_ns(planned)
+        times = all_fast_ns(planned.plan, planned.profile, np.array(self._spent), extra_ns)
+        correction = self._corrector.timed(times) if self._job is None else None
         if correction is not None:
             self._begin(planned, correction)
+
+    def _owed(self) -> tuple[int, int]:
+        residency = self._link.residency
+        return self._link.segment.words().step, residency.owed_ns if residency else 0
+
+    def _extra_ns(self, planned: Planned) -> Floats:
+        """What slow accesses cost the stretches that were recorded: as planned, but on emulated
+        tiers as much as was owed."""
+        extra_ns = planned_extra_ns(planned.plan, planned.profile, self._promised)
+        step, owed_ns = (
+            now - before for now, before in zip(self._owed(), self._began, strict=True)
+        )
+        expected_ns = float(extra_ns.sum())
+        if owed_ns and step and expected_ns:
+            extra_ns = extra_ns * (owed_ns / step / expected_ns)
+        return extra_ns
 
     def look(self, words: ShimWords) -> Corrected | None:
         """What has happened since; a better plan as soon as there is one."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -113,14 +114,21 @@ class Session:
 
     def meter(self, steps: int) -> list[StepMeter]:
         """Meter whole managed steps; blocks. Raises SentinelError."""
+        self._wait_entered()
         metered: list[StepMeter] = self._call(lambda: self._meter(steps)).wait()
         self.last_meter = metered[-1]
         return metered
 
     def record(self, steps: int) -> Trace:
         """Record whole steps and one whose accesses are seen; blocks. Raises SentinelError."""
+        self._wait_entered()
         trace: Trace = self._call(lambda: self._record(steps)).wait()
         return trace
+
+    def _wait_entered(self) -> None:
+        """A corrected plan takes the live one's place between two steps: nobody need know."""
+        while self.lifecycle.state is State.ENTERING and self.managed is not None:
+            time.sleep(RECORDING_POLL_S)
 
     def end(self, reason: str) -> None:
         """Let go of the process."""

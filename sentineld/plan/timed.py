@@ -22,13 +22,19 @@ def planned_extra_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:
     return found
 
 
-def all_fast_ns(plan: Plan, profile: Profile, extra_ns: Floats, step: Step) -> Floats | None:
-    """(S,): what each stretch of a recorded step under the plan would have taken with all memory
-    fast; as profiled where the step may have waited for moves. None: it is no such step."""
+def spent_ns(profile: Profile, step: Step) -> Floats | None:
+    """(S,): what each stretch of a recorded step took. None: it is no step of this profile."""
     boundaries = boundary_records(step)
     if not np.array_equal(boundaries["bytes"], profile.stretches["cursor"]):
         return None
+    found: Floats = stretch_times(profile.stretches, step).astype(np.float64)
+    return found
+
+
+def all_fast_ns(plan: Plan, profile: Profile, spent: Floats, extra_ns: Floats) -> Floats:
+    """(N, S): of what the stretches of N steps under the plan took, what they would have taken with
+    all memory fast; as profiled where they may have waited for moves. extra_ns: (S,), what slow
+    accesses cost."""
     assumed = profile.stretches["time_ns"].astype(np.float64)
-    spent = stretch_times(profile.stretches, step).astype(np.float64) - extra_ns
-    found: Floats = np.where(plan.layout.waits >= 0, assumed, np.maximum(spent, 0.0))
+    found: Floats = np.where(plan.layout.waits >= 0, assumed, np.maximum(spent - extra_ns, 0.0))
     return found

@@ -41,10 +41,10 @@ class Life:
         self.pid = self.training.process.pid
         wait(lambda: self.session() is not None)
 
-    def session(self) -> dict[str, Any] | None:
+    def session(self, pid: int | None = None) -> dict[str, Any] | None:
         done = self.daemon.ctl("status", "--json")
         sessions = json.loads(done.stdout)["sessions"] if done.returncode == 0 else []
-        return next((one for one in sessions if one["pid"] == self.pid), None)
+        return next((one for one in sessions if one["pid"] == (pid or self.pid)), None)
 
     def now(self) -> dict[str, Any]:
         found = self.session()
@@ -191,3 +191,44 @@ def test_a_preset_that_there_is_not_is_refused(tiers: str, tmp_path: Path) -> No
     code = "bad-config" if tiers == "emulated:cxxl" else "usage"
     assert done.returncode == EXIT_STATUS[code]
     assert "cxl" in refused(done, code)
+
+
+def test_two_trainings_that_share_the_bandwidth_get_plans_for_their_part(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    folder = tmp_path / "config.d"
+    folder.mkdir()
+    # So little that the mover's own work does not count beside it.
+    promised = 60e6
+    (folder / "rate.toml").write_text(f"[tiers]\nmigration_bytes_per_s = {promised}\n")
+    life = Life(tmp_path, "perceptron")
+    second = Training("perceptron", socket_path=tmp_path / "shim.sock", stop=tmp_path / "stop")
+    try:
+        pids = [life.pid, second.process.pid]
+        for pid in pids:
+            wait(lambda pid=pid: life.session(pid) is not None)
+            done = life.daemon.ctl("attach", str(pid), "--fast", "20%", "--policy", "auto")
+            assert done.returncode == 0, done.stderr
+
+        corrected: list[dict[str, Any]] = []
+
+        def look() -> bool:
+            corrected[:] = [
+                one
+                for pid in pids
+                if (one := life.session(pid)) is not None
+                and one["corrections"].get("migration")
+                and one["reason"].startswith("the corrected plan is live")
+            ]
+            return bool(corrected)
+
+        wait(look)
+        for one in corrected:
+            assert one["migration_bytes_per_s"] < 0.9 * promised
+            assert one["diverged_steps"] == 0
+        life.check_losses()
+        losses = second.finish()
+        assert losses == second.plain_losses(len(losses))
+    finally:
+        second.process.kill()
+        second.process.wait(timeout=PATIENCE_S)
+        life.close()
