@@ -28,9 +28,6 @@ from sentineld.tiers import Tiers
 Request = tuple[str, str, Profile, Tiers, int, Plan | None]
 """"plan", "bound" or "again", the policy's name, and what they need; "again" the live plan, too."""
 
-AGAIN_NICENESS = 10
-"""Nobody waits for a plan that replaces another, and the training needs its processors."""
-
 
 def plan_in_child(
     name: str, profile: Profile, tiers: Tiers, budget_bytes: int, timeout_s: float
@@ -88,7 +85,6 @@ def _answer(request: Request) -> Plan | Bound | None:
         return best_share(profile, budget_bytes, tiers.migration_bytes_per_s)
     chosen = policy(name)
     if live is not None:
-        os.nice(AGAIN_NICENESS)
         return plan_again(chosen, profile, tiers, budget_bytes, live)
     plan = chosen.plan(profile, tiers, budget_bytes)
     verify(plan, profile, budget_bytes if chosen.charges_budget else None)
