@@ -174,7 +174,8 @@ class Native:
         heap_bytes = int(os.environ.get(HEAP_VARIABLE, 0)) or HEAP_PER_MEMORY * pages
         error = self._library.sentinel_start(heap_bytes, min(pages, heap_bytes), RING_RECORDS)
         if error:
-            raise ShimUnavailableError(f"no address space for its heap: {os.strerror(-error)}")
+            reason = os.strerror(-error)
+            raise ShimUnavailableError(f"no room for its heap or its shared memory: {reason}")
 
     def enable(self, on: bool) -> None:
         """Serve tensors from the heap, or pass everything through."""

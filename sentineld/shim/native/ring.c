@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,6 +23,25 @@ uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
+/* Its pages come now or never: a shortage later would be a SIGBUS in the midst of training. */
+static int reserve(int fd, uint64_t bytes)
+{
+	struct rlimit limit;
+	int error;
+
+	/* a file beyond it would not fail but raise SIGXFSZ */
+	if (getrlimit(RLIMIT_FSIZE, &limit))
+		return -1;
+	if (limit.rlim_cur < bytes) {
+		errno = EFBIG;
+		return -1;
+	}
+	do
+		error = fallocate(fd, 0, 0, (off_t)bytes);
+	while (error && errno == EINTR);
+	return error;
+}
+
 int control_new(uint64_t ring_records)
 {
 	uint64_t bytes = RING_OFFSET + ring_records * sizeof(struct sentinel_record);
@@ -30,7 +50,7 @@ int control_new(uint64_t ring_records)
 	void *base;
 	int error;
 
-	if (fd < 0 || event_fd < 0 || ftruncate(fd, (off_t)bytes))
+	if (fd < 0 || event_fd < 0 || reserve(fd, bytes))
 		goto fail;
 	/* The daemon maps it, too: its size must hold for good. */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))

@@ -38,3 +38,14 @@ class Place:
 
 
 HERE = Place()
+
+
+class Within(Place):
+    """Our own Python, started by a command that changes what it runs in and becomes it."""
+
+    def __init__(self, *wrapper: str) -> None:
+        self.name = " ".join(wrapper) or Place.name
+        self._wrapper = wrapper
+
+    def command(self, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+        return [*self._wrapper, *super().command(arguments, environment)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ pytest.importorskip("torch")
 
 
 def python(
-    *arguments: str, cwd: Path = ROOT, **environment: str
+    *arguments: str, cwd: Path = ROOT, within: Sequence[str] = (), **environment: str
 ) -> subprocess.CompletedProcess[str]:
+    """within: a command that runs it."""
     return subprocess.run(
-        [sys.executable, *arguments],
+        [*within, sys.executable, *arguments],
         capture_output=True,
         text=True,
         cwd=cwd,
@@ -30,8 +32,11 @@ def python(
     )
 
 
-def run(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
-    return python("-m", "sentineld.shim", *arguments, cwd=cwd, **environment)
+def run(
+    *arguments: str, cwd: Path = ROOT, within: Sequence[str] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    shimmed = ("-m", "sentineld.shim", *arguments)
+    return python(*shimmed, cwd=cwd, within=within, **environment)
 
 
 TELL = "import sys; print(__name__, sys.argv, repr(sys.path[0]))"
@@ -68,7 +73,7 @@ def test_usage_errors_are_one_line(arguments: tuple[str, ...]) -> None:
     ("environment", "reason"),
     [
         ({"SENTINELD_SHIM_LIBRARY": "/no/such/library.so"}, "does not load"),
-        ({"SENTINELD_SHIM_HEAP_BYTES": str(1 << 47)}, "no address space"),
+        ({"SENTINELD_SHIM_HEAP_BYTES": str(1 << 47)}, "no room for its heap"),
     ],
 )
 def test_where_it_cannot_work_training_runs_all_the_same(

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machines that give the shim less than it asks for: same losses, bit for bit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.integration.shim import daemon_side as side
+from tests.integration.shim.daemon_side import TRAIN, Daemon, Training
+from tests.integration.shim.place import Within
+from tests.integration.shim.test_start import python, run
+from tests.integration.shim.test_training import check_losses, start
+
+pytest.importorskip("torch")
+
+AS_ROOT = os.geteuid() == 0
+
+FULL = """
+mount -t tmpfs -o size=4k full /dev/shm && head -c 4096 /dev/zero >/dev/shm/all || exit 9
+if echo more 2>/dev/null >/dev/shm/more; then exit 9; fi
+exec "$0" "$@"
+"""
+"""Runs a command where /dev/shm is full."""
+
+
+def test_a_full_dev_shm(tmp_path: Path) -> None:
+    mapped = () if AS_ROOT else ("--user", "--map-root-user")
+    place = Within("unshare", "--mount", *mapped, "sh", "-c", FULL)
+    daemon = Daemon(tmp_path / "shim.sock", place)
+    training = start(daemon, tmp_path, "cnn")
+    side.manage(daemon)
+    daemon.send({"type": "profile_ops"})
+    assert daemon.receive("accesses")["count"] > 100
+    os.close(daemon.take_descriptor())
+    daemon.wait_steps(4)
+    assert daemon.word("diverged_steps") == 0
+    check_losses(training)
+    daemon.close()
+
+
+def test_no_shared_memory() -> None:
+    """The control segment is a file, if one without a name."""
+    plain = python(str(TRAIN), "cnn", "3").stdout
+    done = run(str(TRAIN), "cnn", "3", within=("prlimit", f"--fsize={1 << 20}"))
+    assert done.stdout == plain
+    reason = "no room for its heap or its shared memory: File too large"
+    assert done.stderr == f"sentineld.shim: running unmanaged: {reason}\n"
+
+
+def test_no_permission_on_the_socket(tmp_path: Path) -> None:
+    # Root may connect to any, unless it has given up overriding permissions.
+    rights = ("--inh-caps=-dac_override", "--bounding-set=-dac_override")
+    place = Within(*(("setpriv", *rights) if AS_ROOT else ()))
+    daemon = Daemon(tmp_path / "shim.sock", place)
+    daemon.path.chmod(0)
+    training = Training("cnn", socket_path=daemon.path, stop=tmp_path / "stop", place=place)
+    training.wait_losses(5)
+    assert not daemon.called()
+    # It asks again, and is managed once it may.
+    daemon.path.chmod(0o600)
+    daemon.accept()
+    side.manage(daemon)
+    check_losses(training)
+    assert training.said() == []
+    daemon.close()
