@@ -183,12 +183,22 @@ class ShimServer:
                 else:
                     raise FrameError("no hello came first")
         except (EOFError, FrameError, SentinelError) as error:
+            if isinstance(error, SentinelError) and not receiver:
+                self._refuse(frames, error)
             if not isinstance(error, EOFError):
                 log.warning("a shim's connection (pid %d) ends: %s", frames.peer()[0], error)
             self._loop.remove_reader(frames.fileno())
             frames.close()
             if receiver:
                 receiver[0](None)
+
+    @staticmethod
+    def _refuse(frames: FrameSocket, error: SentinelError) -> None:
+        """Say why, so that the training can: its user does not read our log."""
+        try:
+            frames.send({"type": "refused", "error": str(error)})
+        except EOFError:
+            pass  # it is gone already
 
     def close(self) -> None:
         """Take no new shims."""

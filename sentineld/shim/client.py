@@ -21,6 +21,8 @@ from typing import Any
 SOCKET_VARIABLE = "SENTINELD_SHIM_SOCKET"
 SOCKET_PATH = "/run/sentineld/shim.sock"
 RETRY_SECONDS = 1.0
+REFUSED_SECONDS = 60.0
+"""Until a daemon that refuses this process is asked again: another one may have come."""
 FRAME_BYTES_MAX = 16 << 20
 BACKLOG_BYTES_MAX = 64 << 20
 DESCRIPTORS_MAX = 16
@@ -70,6 +72,11 @@ class Client:
         self._poll = select.poll()
         self._poll.register(attempt, select.POLLIN)
         return True
+
+    def rest(self) -> None:
+        """Hang up on a daemon that refuses this process, and leave it alone for a while."""
+        self.close()
+        self._next_try = time.monotonic() + REFUSED_SECONDS
 
     def close(self) -> None:
         """Drop the connection and all that is under way; a forked child does so, too."""

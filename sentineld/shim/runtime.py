@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from sentineld.control.frames import text_of
 from sentineld.shim.client import BrokenPeerError, Client, Message
 from sentineld.shim.native import SHIM_VERSION, Native, ShimUnavailableError
 from sentineld.shim.selftest import HEAP_BASE_OFFSET, HEAP_BYTES_OFFSET, require_serving
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 LAYOUT_ID_OFFSET = 0xD0  # struct sentinel_control, as the next two
 STEP_OFFSET = 0x90
 CURSOR_OFFSET = 0xA0
+REASON_CHARACTERS_MAX = 200
 
 
 def say(text: str) -> None:
@@ -50,6 +52,7 @@ class Shim:
         self._access_step: AccessStep | None = None
         self._access_asked = False
         self._allocates = True
+        self._refusal_told = False
         self._alive = True
         os.register_at_fork(after_in_child=self._leave)
         self._greet()
@@ -161,10 +164,19 @@ class Shim:
                 self._access_asked = True
             elif kind == "detach":
                 self._native.detach()
+            elif kind == "refused":
+                self._refused(message)
             else:
                 raise BrokenPeerError(f"an unknown message: {kind}")
         except BrokenPeerError:
             self._client.close()
+
+    def _refused(self, message: Message) -> None:
+        self._client.rest()
+        if not self._refusal_told:
+            self._refusal_told = True
+            reason = text_of(message.get("error", "refused"), REASON_CHARACTERS_MAX)
+            say(f"running unmanaged: {reason}")
 
     def _apply_layout(self, message: Message) -> None:
         descriptor = self._client.take_descriptor()

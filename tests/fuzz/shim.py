@@ -248,7 +248,7 @@ class Target:
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="fuzz-")
         path = Path(self._directory.name) / "shim.sock"
-        shim_client.RETRY_SECONDS = 0.0
+        shim_client.RETRY_SECONDS = shim_client.REFUSED_SECONDS = 0.0
         self._training = Training(path)
         self._training.begin()
         self._losses = [self._training.step() for _ in range(STEPS_MAX)]

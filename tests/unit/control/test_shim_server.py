@@ -46,13 +46,13 @@ class Server:
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
 
-    def greet(self) -> FrameSocket:
+    def greet(self, hello: Message = HELLO) -> FrameSocket:
         """A new shim says hello."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.connect(str(self.path))
         shim = FrameSocket(connection)
         segment, event_fd = Writer(), os.eventfd(0)
-        shim.send(HELLO, [segment.fd, event_fd])
+        shim.send(hello, [segment.fd, event_fd])
         os.close(segment.fd)
         os.close(event_fd)
         self.turn()
@@ -93,3 +93,14 @@ def test_the_next_shim_is_heard_after_the_daemon_hung_up(server: Server) -> None
         with pytest.raises(EOFError):
             shim.receive()
         shim.close()
+
+
+def test_a_shim_of_another_version_is_told_why(server: Server) -> None:
+    shim = server.greet({**HELLO, "version": protocol.SHIM_VERSION - 1})
+    (told,) = shim.receive()
+    assert told["type"] == "refused"
+    assert f"not {protocol.SHIM_VERSION}" in told["error"]
+    with pytest.raises(EOFError):
+        shim.receive()
+    assert server.links == []
+    shim.close()

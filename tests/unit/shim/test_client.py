@@ -51,3 +51,21 @@ def test_what_came_before_the_daemon_hung_up_is_told(ends: tuple[Client, socket.
     assert shim.receive() == [{"type": "detach"}]
     assert not shim.connected
     assert shim.receive() == []
+
+
+def test_a_daemon_that_refuses_is_left_alone_for_a_while(
+    ends: tuple[Client, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(client.time, "monotonic", lambda: now_s)
+    shim, _ = ends
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        Path(shim.path).unlink()
+        listener.bind(shim.path)
+        listener.listen(1)
+        shim.rest()
+        assert not shim.connected
+        now_s += client.REFUSED_SECONDS - 1
+        assert not shim.connect()
+        now_s += 1
+        assert shim.connect()
