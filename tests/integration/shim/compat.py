@@ -20,6 +20,7 @@ from torch.nn import functional
 from torch.utils import checkpoint
 
 WIDTH = 256
+FORKED_GENERATIONS = 4
 LOSSES = Iterator[Tensor]
 
 
@@ -198,6 +199,38 @@ def fused() -> LOSSES:
     return plainly(model, adam(model, fused=True))
 
 
+def brood(model: nn.Module, generations: int) -> None:
+    """Two children with two of their own, and so on; each trains on what it has inherited.
+
+    Raises ChildProcessError."""
+    children = []
+    for _ in range(2):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                loss_of(model).backward()
+                if generations > 1:
+                    brood(model, generations - 1)
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    for child in children:
+        _, status = os.waitpid(child, 0)
+        if status:
+            raise ChildProcessError(f"a child ended with status {status}")
+
+
+def forks() -> LOSSES:
+    model = Residual()
+    steps = plainly(model, adam(model))
+    for step in itertools.count():
+        yield next(steps)
+        if step % 4 == 3:
+            brood(model, FORKED_GENERATIONS)
+
+
 def by_hand() -> LOSSES:
     model = Residual()
     while True:
@@ -241,6 +274,7 @@ KINDS: dict[str, Callable[[], LOSSES]] = {
     "compile": lambda: compiled("inductor"),
     "compile-aot": lambda: compiled("aot_eager"),
     "fused": fused,
+    "forks": forks,
     "by-hand": by_hand,
     "replace": replaced,
     "parallel": parallel,

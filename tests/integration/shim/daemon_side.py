@@ -152,6 +152,15 @@ class Daemon:
         starts = np.flatnonzero(records["event"] == Event.STEP)
         return [records[a:b] for a, b in itertools.pairwise(starts)][:steps]
 
+    def called(self) -> bool:
+        """Whether a shim waits to be accepted."""
+        return bool(select.select([self._listener], [], [], 0)[0])
+
+    def hang(self) -> None:
+        """Do nothing any more, as a stopped daemon: no heartbeat, but the connection stands."""
+        self._stop.set()
+        self._beat.join()
+
     def close(self) -> None:
         """Go as a killed daemon goes: no goodbye, the heartbeat stops."""
         self._stop.set()

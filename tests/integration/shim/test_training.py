@@ -208,8 +208,11 @@ def test_it_outlives_the_daemon_and_greets_the_next(daemon: Daemon, tmp_path: Pa
     following.close()
 
 
-def test_forked_workers_leave_the_parent_alone(daemon: Daemon, tmp_path: Path) -> None:
-    training = start(daemon, tmp_path, "cnn", "--workers", "2")
+@pytest.mark.parametrize("workers", ["2", pytest.param("32", marks=pytest.mark.long)])
+def test_forked_workers_leave_the_parent_alone(
+    daemon: Daemon, tmp_path: Path, workers: str
+) -> None:
+    training = start(daemon, tmp_path, "cnn", "--workers", workers)
     side.manage(daemon)
     daemon.wait_steps(25)  # several epochs of 8 steps, each with new workers
     assert daemon.word("layout_id") == 1
@@ -269,7 +272,9 @@ def test_bad_layouts_change_nothing(daemon: Daemon, tmp_path: Path) -> None:
         side.layout_bytes(slots, arena, count, cuts=(5, 5)),
         side.layout_bytes(slots, arena, count, regions=((0, arena + 4096, 0),)),
         side.layout_bytes(slots, arena, count, regions=((0, arena, 1000),)),
+        side.layout_bytes(slots, arena, count, heap_node=1000),
         side.layout_bytes(slots, arena, count, waits=((0, count, 1),)),
+        good[:8] + (side.protocol.SHIM_VERSION - 1).to_bytes(4, "little") + good[12:],
     ]
     for data in bad:
         answer = side.send_layout(daemon, data)

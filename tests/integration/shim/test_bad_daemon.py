@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon that hangs, falls behind or is of another version: same losses, bit for bit.
+
+One that dies or sends garbage is in test_training.py; one that comes and goes in
+../test_daemon_comes_and_goes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sentineld.shim.protocol import Flag, Mode
+from tests.integration.shim import daemon_side as side
+from tests.integration.shim.daemon_side import Daemon
+from tests.integration.shim.test_training import check_losses, start
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    peer = Daemon(tmp_path / "shim.sock")
+    yield peer
+    peer.close()
+    (tmp_path / "stop").touch()  # whatever still trains
+
+
+def test_one_that_hangs_holds_no_barrier(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn")
+    side.manage(daemon, waits=((1, 0, 1),))
+    # No time-out would come in time to let these steps pass.
+    daemon.set("barrier_timeout_ns", int(side.PATIENCE_SECONDS * 1e9))
+    daemon.hang()
+    daemon.set("moves_done", 0)
+    daemon.wait_steps(5)
+    assert daemon.word("barrier_wait_ns") > 0
+    assert daemon.word("barrier_timeouts") == 0
+    assert daemon.word("mode") == Mode.REPLAY
+    check_losses(training)
+
+
+def test_one_that_reads_nothing_loses_records_only(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn")
+    side.manage(daemon)
+    daemon.drain()
+    unread = daemon.word("ring_head") - daemon.word("ring_records")
+    daemon.set("ring_tail", unread % 2**64)  # as after so many records that nobody took
+    daemon.flags(Flag.RECORD)
+    daemon.wait_steps(4)
+    head, lost = daemon.word("ring_head"), daemon.word("ring_lost")
+    assert lost > 0
+    daemon.wait_steps(4)
+    assert daemon.word("ring_head") == head
+    assert daemon.word("ring_lost") > lost
+    assert daemon.word("mode") == Mode.REPLAY
+    assert daemon.word("diverged_steps") == 0
+    # Once it reads again, steps are whole again.
+    first, second = daemon.record(2)
+    assert side.sequence(first) == side.sequence(second) != []
+    check_losses(training)
+
+
+def test_one_that_refuses_us_is_quoted_and_left_alone(daemon: Daemon, tmp_path: Path) -> None:
+    training = start(daemon, tmp_path, "cnn")
+    reason = "process 7 speaks shim protocol 1, not 2"
+    daemon.send({"type": "refused", "error": f"{reason}\n"})
+    assert daemon.hung_up()
+    training.wait_losses(20)
+    assert training.said() == [f"sentineld.shim: running unmanaged: {reason}?"]
+    losses = training.finish(managed=False)
+    assert losses == training.plain_losses(len(losses))
