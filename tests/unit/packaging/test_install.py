@@ -71,6 +71,31 @@ def test_the_installed_package_runs_by_itself(stage: Path) -> None:
         assert done.stdout.strip().endswith(__version__)
 
 
+WATCHES = """
+import site, sys
+for _ in range(2):  # as in a virtual environment that sees the system's packages, too
+    site.addsitedir(sys.argv[1])
+print(sum(type(finder).__module__ == "sentineld.shim.torch_import" for finder in sys.meta_path))
+"""
+
+
+@pytest.mark.parametrize(("asked", "watches"), [("1", 1), ("0", 0), (None, 0)])
+def test_the_environment_asks_for_the_shim(
+    stage: Path, tmp_path: Path, asked: str | None, watches: int
+) -> None:
+    (written,) = stage.rglob("sentineld.pth")
+    library = str(stage / "usr/local/lib/sentineld")
+    text = written.read_text().replace("/usr/local/lib/sentineld", library)
+    (tmp_path / "sentineld.pth").write_text(text)
+    command = [sys.executable, "-S", "-I", "-c", WATCHES, str(tmp_path)]
+    environment = {} if asked is None else {"SENTINELD_SHIM": asked}
+    done = subprocess.run(
+        command, cwd="/", env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == f"{watches}\n", done.stderr
+    assert done.stderr == ""
+
+
 def unit_of(stage: Path) -> configparser.SectionProxy:
     unit = configparser.ConfigParser(interpolation=None)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
