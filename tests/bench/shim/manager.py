@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +13,14 @@ import numpy as np
 from sentineld.observe.model import OP_ACCESS_DTYPE, SAMPLE_DTYPE
 from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.plan.layout_wire import pack_layout
-from sentineld.plan.model import SLOT_PLANNED, Layout
-from sentineld.plan.packing import circular_peak
+from sentineld.plan.model import Layout
 from sentineld.plan.registry import policy
 from sentineld.presets import preset_tiers
 from sentineld.profile.circle import allocation_profile
 from sentineld.profile.join import build_profile
-from sentineld.profile.model import Kind, Profile
+from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step, StepCutter, identical
-from sentineld.shim.protocol import TENSOR_BYTES_MIN, Flag, Mode
+from sentineld.shim.protocol import Flag, Mode
 from sentineld.tiers import Tiers
 from tests.bench.shim.contestant import Contestant
 from tests.integration.shim.daemon_side import Daemon, send_layout, wait_for
@@ -31,17 +30,6 @@ STEPS_MAX = 12
 """A training that allocates alike in two steps in a row does so within these."""
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A layout at work. peak_bytes: of the tensors that it places, rounded to pages;
-    planned_share, planned_bytes_share: of the step's allocations of 4 KiB and more."""
-
-    layout: Layout
-    peak_bytes: int
-    planned_share: float
-    planned_bytes_share: float
-
-
 def one_node() -> Tiers:
     """Two tiers as a plan sees them, both on this machine's first node."""
     tiers = preset_tiers("cxl", 1)
@@ -49,13 +37,19 @@ def one_node() -> Tiers:
 
 
 class Manager:
-    """Serves one contestant."""
+    """Serves one contestant, which it starts. meet() it before anything else."""
 
     def __init__(self, model: str, folder: Path) -> None:
+        folder.mkdir()
         self._daemon = Daemon(folder / "shim.sock")
         self.contestant = Contestant(model, socket_path=folder / "shim.sock")
-        self._daemon.accept()
+        self._met = False
         self._layouts = 0
+
+    def meet(self) -> None:
+        """Wait for the contestant's shim. Raises OSError."""
+        self._daemon.accept()
+        self._met = True
 
     def record(self) -> None:
         """Have every step recorded from now on; drain() after each."""
@@ -95,15 +89,15 @@ class Manager:
             heap_base=self._daemon.word("heap_base"),
         )
 
-    def replay(self, profile: Profile, name: str) -> Planned:
-        """Plan by a policy and wait until the contestant replays it."""
+    def replay(self, profile: Profile, name: str) -> Layout:
+        """Plan by a policy and wait until the contestant replays it; its layout."""
         budget = int(profile.peak_bytes * FAST_FRACTION)
         layout = policy(name).plan(profile, one_node(), budget).layout
         with self.contestant.stepping():
             self._send(layout)
             wait_for(lambda: self._daemon.word("mode") == Mode.REPLAY)
             self._daemon.wait_steps(2)
-        return _planned(layout, profile)
+        return layout
 
     def diverged_steps(self) -> int:
         """Steps that were not as planned, ever."""
@@ -113,19 +107,11 @@ class Manager:
         """Bytes that malloc serves: small tensors, and what the arena could not take."""
         return self._daemon.word("small_bytes") + self._daemon.word("fallback_bytes")
 
-    def resident_arena_bytes(self) -> int:
-        """What the kernel says of the arena's pages (/proc/PID/pagemap)."""
-        page = 4096
-        base, size = self._daemon.word("arena_base"), self._daemon.word("arena_bytes")
-        with open(f"/proc/{self.contestant.pid}/pagemap", "rb") as file:
-            file.seek(base // page * 8)
-            entries = np.frombuffer(file.read(size // page * 8), np.uint64)
-        return int((entries >> np.uint64(63)).sum()) * page
-
     def close(self) -> None:
         """End both."""
         self.contestant.close()
-        self._daemon.close()
+        if self._met:
+            self._daemon.close()
 
     def _cut(self, cutter: StepCutter, enough: Callable[[list[Step]], bool]) -> list[Step]:
         """Steps as they end, until they are enough. One cutter for a whole profile: a tensor that
@@ -144,27 +130,3 @@ class Manager:
         answer = send_layout(self._daemon, data, self._layouts)
         if not answer["ok"]:
             raise RuntimeError(f"the shim refused a layout: {answer['error']}")
-
-
-def _planned(layout: Layout, profile: Profile) -> Planned:
-    slotted = profile.tensors[profile.tensors["slot"] >= 0]
-    placed = (layout.slots["flags"][slotted["slot"]] & SLOT_PLANNED) != 0
-    large = slotted["bytes"] >= TENSOR_BYTES_MIN
-    # what outlives its step has no offset in it, by construction
-    large &= slotted["kind"] != Kind.PERSISTENT
-    rows = slotted[placed]
-    page = profile.page_bytes
-    sizes = -(-rows["bytes"].astype(np.int64) // page) * page
-    return Planned(
-        layout=layout,
-        peak_bytes=circular_peak(
-            sizes,
-            rows["birth_event"].astype(np.int64),
-            rows["death_event"].astype(np.int64),
-            profile.event_count,
-        ),
-        planned_share=float(placed[large].mean()),
-        planned_bytes_share=float(
-            slotted["bytes"][large & placed].sum() / slotted["bytes"][large].sum()
-        ),
-    )

@@ -27,8 +27,14 @@ def raw(**over_plain: float) -> dict[str, Any]:
         "minor_faults": {mode: [100] * 20 for mode in MODES},
         "max_rss_bytes": dict.fromkeys(MODES, 1 << 30),
         "losses_equal": dict.fromkeys(MODES, True),
-        "replay": {"planned_share": 1.0, "outside_bytes": 4096},
-        "grouped": {"resident_over_peak": 1.02},
+        "replay": {"planned_share": 1.0, "outside_share": 0.002, "diverged_steps": 0},
+        "grouped": {
+            "resident_over_peak": 1.02,
+            "planned_share": 1.0,
+            "charged_over_budget": 0.99,
+            "diverged_steps": 0,
+            "losses_equal": True,
+        },
     }
 
 
@@ -75,16 +81,35 @@ def test_one_model_too_large_fails_the_worst_alone() -> None:
     large["max_rss_bytes"]["replay"] = int(1.2 * (1 << 30))
     large["losses_equal"]["replay"] = False
     large["replay"]["planned_share"] = 0.99
+    large["grouped"] |= {"charged_over_budget": 1.01, "diverged_steps": 1}
     held = goals(a=good, b=good, c=good, d=large)
     assert {name for name, holds in held.items() if not holds} == {
         "arena_over_peak_worst",
         "max_rss_over_plain_worst",
         "unequal_losses",
         "planned_share_least",
+        "charged_over_budget_worst",
+        "diverged_steps",
     }
+
+
+def test_the_plan_for_two_tiers_has_to_be_whole_and_right_too() -> None:
+    good, bad = raw(replay=0.9, tcmalloc=0.93), raw(replay=0.9, tcmalloc=0.93)
+    bad["grouped"] |= {"planned_share": 0.999, "losses_equal": False}
+    held = goals(a=good, b=bad)
+    assert {name for name, holds in held.items() if not holds} == {
+        "planned_share_least",
+        "unequal_losses",
+    }
+
+
+def test_more_pairs_are_asked_for_as_long_as_plain_is_not_plain() -> None:
+    assert figures.settled(raw()["cpu_s"])
+    assert not figures.settled(raw(plain_again=1.02)["cpu_s"])
+    assert not figures.settled(raw(plain_again=0.98)["cpu_s"])
 
 
 def test_tables_name_every_model_and_mode() -> None:
     text = figures.tables(figures.summarise({"resnet50": raw()}))
-    for word in ("resnet50", *MODES, "FAILS", "holds"):
+    for word in ("resnet50", *MODES, "FAILS", "holds", "0.200%"):
         assert word in text
