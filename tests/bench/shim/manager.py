@@ -43,13 +43,11 @@ class Manager:
         folder.mkdir()
         self._daemon = Daemon(folder / "shim.sock")
         self.contestant = Contestant(model, socket_path=folder / "shim.sock")
-        self._met = False
         self._layouts = 0
 
     def meet(self) -> None:
         """Wait for the contestant's shim. Raises OSError."""
         self._daemon.accept()
-        self._met = True
 
     def record(self) -> None:
         """Have every step recorded from now on; drain() after each."""
@@ -110,8 +108,7 @@ class Manager:
     def close(self) -> None:
         """End both."""
         self.contestant.close()
-        if self._met:
-            self._daemon.close()
+        self._daemon.close()
 
     def _cut(self, cutter: StepCutter, enough: Callable[[list[Step]], bool]) -> list[Step]:
         """Steps as they end, until they are enough. One cutter for a whole profile: a tensor that

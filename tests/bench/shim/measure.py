@@ -60,6 +60,7 @@ def measure(model: str, settings: Settings, say: Say) -> Json:
 def _compare(model: str, settings: Settings, folder: Path, say: Say) -> tuple[Json, list[str]]:
     """Steps of all modes in turn; and the losses of the plain training."""
     began_s = time.monotonic()
+    rival = tcmalloc()
     with ExitStack() as ending:
 
         def managed(name: str) -> Manager:
@@ -77,7 +78,7 @@ def _compare(model: str, settings: Settings, folder: Path, say: Say) -> tuple[Js
         modes = {
             "plain": unmanaged(),
             "plain-again": unmanaged(),
-            "tcmalloc": unmanaged(preload=tcmalloc()),
+            "tcmalloc": unmanaged(preload=rival),
             "dormant": unmanaged(socket_path=folder / "nobody"),
             "recording": recording.contestant,
             "replay": replaying.contestant,

@@ -48,6 +48,7 @@ class Daemon:
         self._listener.bind(str(path))
         self._listener.listen(1)
         self._listener.settimeout(PATIENCE_SECONDS)
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)  # to nobody yet
         self._stop = threading.Event()
 
     def accept(self) -> dict[str, Any]:
