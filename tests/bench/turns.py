@@ -2,8 +2,8 @@
 """Train one of the nine models as told: `python -m tests.bench.turns MODEL`.
 
 Each line on standard input is a number of steps, to be taken one right after
-the other; each is answered by a line of JSON: begin and end of every step
-(CLOCK_MONOTONIC, ns) and its loss, bit for bit. The end of the input ends it.
+the other; each is answered by a line of JSON: what every step used (see
+usage.py) and its loss, bit for bit. The end of the input ends it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 
 import torch
 
 from tests.bench.models import MODELS
+from tests.bench.usage import Meter, Usage
 
 
 def main() -> None:
@@ -26,12 +26,16 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
     step = MODELS[arguments.model]()
+    meter = Meter()
     for line in sys.stdin:
-        taken: list[tuple[int, int, str]] = []
+        taken: list[tuple[Usage, str]] = []
+        meter.begin()
+        before = meter.read()
         for _ in range(int(line)):
-            begin_ns = time.monotonic_ns()
             loss = float(step()).hex()
-            taken.append((begin_ns, time.monotonic_ns(), loss))
+            now = meter.read()
+            taken.append((now.since(before), loss))
+            before = now
         print(json.dumps(taken), flush=True)
 
 

@@ -19,6 +19,7 @@ from sentineld.plan.store import load_plan
 from sentineld.profile.model import Profile
 from tests.bench.meanwhile import again_and_again
 from tests.bench.traces import ROOT, Daemon, wait
+from tests.bench.usage import Usage
 
 FAST = "20%"
 MANAGED_AFTER_S_MAX = 900.0
@@ -44,8 +45,8 @@ class Training:
         self.pid = self._process.pid  # taskset becomes what it starts
         self.losses: list[str] = []
 
-    def steps(self, count: int) -> list[float]:
-        """Take so many steps in a row; seconds of each. Raises RuntimeError if it is gone."""
+    def steps(self, count: int) -> list[Usage]:
+        """Take so many steps in a row; what each used. Raises RuntimeError if it is gone."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -57,8 +58,8 @@ class Training:
         if not line:
             raise RuntimeError(f"a training ended with status {self._process.wait()}")
         taken = json.loads(line)
-        self.losses += [loss for _, _, loss in taken]
-        return [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns, _ in taken]
+        self.losses += [loss for _, loss in taken]
+        return [Usage(*used) for used, _ in taken]
 
     def stepping(self) -> AbstractContextManager[None]:
         """Take step after step meanwhile."""
@@ -74,7 +75,7 @@ class Training:
 class Turn(NamedTuple):
     """One measured step. daemon_s: CPU seconds of the daemon in all the turn, which took span_s."""
 
-    step_s: float
+    used: Usage
     daemon_s: float
     span_s: float
 
@@ -117,8 +118,8 @@ class Contestant:
     def turn(self, settle: int) -> Turn:
         """Some steps that are not measured, for what happened while it stood, and one that is."""
         before_s, began_s = self._daemon_s(), time.monotonic()
-        step_s = self.training.steps(settle + 1)[-1]
-        return Turn(step_s, self._daemon_s() - before_s, time.monotonic() - began_s)
+        used = self.training.steps(settle + 1)[-1]
+        return Turn(used, self._daemon_s() - before_s, time.monotonic() - began_s)
 
     def meter(self, steps: int) -> list[dict[str, Any]]:
         """Managed steps as the meter sees them. Raises RuntimeError, SentinelError."""

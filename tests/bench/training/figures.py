@@ -60,6 +60,7 @@ def rows(model: str, raw: Json) -> list[Json]:
                 "over_fast_only": of_pairs(one["step_s"], fast.tolist()).to_json(),
                 "over_bound": over.to_json(),
                 "over_predicted": round(step.value / one["predicted_s"], 5),
+                "parts": parts(one, raw["policies"][ALL_FAST], fast_s),
                 "owed_seconds": round(one["owed_s"], 6),
                 "paid_over_owed": _ratio(one["paid_s"], one["owed_s"]),
                 "owed_over_model": _ratio(one["owed_s"], one["model_s"]),
@@ -70,6 +71,34 @@ def rows(model: str, raw: Json) -> list[Json]:
             }
         )
     return found
+
+
+def parts(one: Json, fast: Json, fast_s: float) -> Json:
+    """What the measured steps are made of, medians in seconds, and what was predicted of it.
+
+    own_extra_seconds is what a step takes beyond delay and wait and the all-fast step of the same
+    round: real costs that the timing model does not have, of which page_faults (more than the
+    all-fast step has) are the usual cause; system_extra_seconds of it are the kernel's.
+    """
+    step, wait, delay, system, faults = (
+        np.array(one[name]) for name in ("step_s", "waited_s", "delayed_s", "system_s", "faults")
+    )
+    own_extra = step - wait - delay - np.array(fast["step_s"])
+    found = {
+        "delay_seconds": delay,
+        "wait_seconds": wait,
+        "own_extra_seconds": own_extra,
+        "system_extra_seconds": system - np.array(fast["system_s"]),
+        "queued_seconds": np.array(one["queued_s"]),
+    }
+    predicted_delay_s = one["predicted_s"] - one["predicted_wait_s"] - fast_s
+    return {
+        **{name: round(float(np.median(values)), 5) for name, values in found.items()},
+        "page_faults": round(float(np.median(faults - np.array(fast["faults"])))),
+        "predicted_delay_seconds": round(predicted_delay_s, 5),
+        "predicted_wait_seconds": round(one["predicted_wait_s"], 5),
+        "predicted_late_moves": round(one["predicted_late_moves"], 1),
+    }
 
 
 def _ratio(over: float, under: float) -> float | None:
@@ -135,8 +164,29 @@ def table(summary: Json) -> str:
             f"{row['over_fast_only']['value']:7.3f} {spread:>20} {row['over_predicted']:11.3f} "
             f"{row['daemon_cpu_share']:7.1%}  {equal}"
         )
-    lines.append("")
+    lines += ["", *_parts_table(summary["rows"]), ""]
     for name, goal in summary["goals"].items():
         mark = "holds" if goal["holds"] else "FAILS"
         lines.append(f"{mark}  {name:<27} {goal['value']:.4f}  (limit {goal['limit']})")
     return "\n".join(lines)
+
+
+def _parts_table(found: list[Json]) -> list[str]:
+    lines = [
+        "of a step, ms: delays and waits (predicted), what is real beyond all fast, and of it",
+        f"{'model':<10} {'policy':<12} {'delay':>17} {'wait':>17} {'own extra':>10} {'system':>8} "
+        f"{'faults':>8} {'queued':>8} {'late moves':>11}",
+    ]
+    for row in found:
+        if "parts" not in row:
+            continue
+        part = {name: 1e3 * value for name, value in row["parts"].items()}
+        delay = f"{part['delay_seconds']:.1f} ({part['predicted_delay_seconds']:.1f})"
+        wait = f"{part['wait_seconds']:.1f} ({part['predicted_wait_seconds']:.1f})"
+        late = f"{row['late_moves']} ({row['parts']['predicted_late_moves']:.0f})"
+        lines.append(
+            f"{row['model']:<10} {row['policy']:<12} {delay:>17} {wait:>17} "
+            f"{part['own_extra_seconds']:10.1f} {part['system_extra_seconds']:8.1f} "
+            f"{row['parts']['page_faults']:8} {part['queued_seconds']:8.1f} {late:>11}"
+        )
+    return lines

@@ -22,6 +22,7 @@ from sentineld.simulate.simulate import simulate
 from sentineld.timing import timing_of
 from tests.bench.training.contestant import Contestant, Training, Turn
 from tests.bench.training.figures import ALL_FAST
+from tests.bench.usage import Usage
 
 Json = dict[str, Any]
 
@@ -63,7 +64,7 @@ class Standing:
         plan, profile = self.one.saved()
         return {
             "note": "",
-            "step_s": [turn.step_s for turn in self.turns],
+            **seconds([turn.used for turn in self.turns]),
             "daemon_s": [turn.daemon_s for turn in self.turns],
             "span_s": [turn.span_s for turn in self.turns],
             "owed_s": (after["delay_owed_ns"] - before["delay_owed_ns"]) / self._steps / 1e9,
@@ -74,6 +75,16 @@ class Standing:
             "plan": plan,
             "profile": profile,
         }
+
+
+def seconds(used: list[Usage]) -> Json:
+    """A list for each of what steps used: in seconds, "faults" aside."""
+    columns = dict(zip(Usage._fields, zip(*used, strict=True), strict=True))
+    faults = list(columns.pop("faults"))
+    named = {name.removesuffix("_ns") + "_s": values for name, values in columns.items()}
+    named["step_s"] = named.pop("time_s")
+    in_s = {name: [value / 1e9 for value in values] for name, values in named.items()}
+    return in_s | {"faults": faults}
 
 
 def measure(model: str, settings: Settings, say: Callable[[str], None]) -> Json:
@@ -152,4 +163,6 @@ def _explain(result: Json, fast_s: float, preset: str) -> None:
         at_pace(profile, fast_s), policy(plan.policy), tiers, plan.budget_bytes, plan=plan
     )
     result["predicted_s"] = outcome.step_seconds
+    result["predicted_wait_s"] = outcome.stall_seconds
+    result["predicted_late_moves"] = outcome.late_moves
     result["model_s"] = float(timing_of(tiers).extra_ns(profile).sum()) / 1e9

@@ -18,6 +18,13 @@ def policy(step_s: list[float], **changed: Any) -> dict[str, Any]:
     return {
         "note": "",
         "step_s": step_s,
+        "waited_s": [0.0] * ROUNDS,
+        "delayed_s": [0.5] * ROUNDS,
+        "system_s": [0.1] * ROUNDS,
+        "queued_s": [0.0] * ROUNDS,
+        "faults": [100] * ROUNDS,
+        "predicted_wait_s": 0.0,
+        "predicted_late_moves": 0.0,
         "daemon_s": [0.1] * ROUNDS,
         "span_s": [2.0] * ROUNDS,
         "owed_s": 0.5,
