@@ -7,10 +7,10 @@ import ctypes
 import resource
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from sentineld.observe.residency import ResidencySegment
-from sentineld.shim import protocol
+if TYPE_CHECKING:
+    from sentineld.observe.residency import ResidencySegment
 
 NS_PER_S = 1_000_000_000
 
@@ -38,7 +38,7 @@ class Meter:
     time that begin() is called: its segments change with its layouts."""
 
     def __init__(self) -> None:
-        self._words = 0
+        self._waited_at = 0
         self._residency: ResidencySegment | None = None
 
     def begin(self) -> None:
@@ -46,11 +46,19 @@ class Meter:
         # Its object is loaded for all to see, in front of torch's.
         everything = ctypes.CDLL(None)
         try:
-            words, residency_fd = everything.sentinel_control_words, everything.sentinel_residency_fd
+            words, residency_fd = (
+                everything.sentinel_control_words,
+                everything.sentinel_residency_fd,
+            )
         except AttributeError:
             return
+        # Not where no shim is: to import it is to ask for it.
+        from sentineld.observe.residency import ResidencySegment
+        from sentineld.shim.protocol import CONTROL_DTYPE
+
         words.restype = ctypes.c_void_p
-        self._words = words()
+        assert CONTROL_DTYPE.fields is not None
+        self._waited_at = words() + CONTROL_DTYPE.fields["barrier_wait_ns"][1]
         fd = residency_fd()
         self._residency = ResidencySegment(fd) if fd >= 0 else None
 
@@ -62,13 +70,10 @@ class Meter:
             cpu_ns=time.process_time_ns(),
             system_ns=round(usage.ru_stime * NS_PER_S),
             queued_ns=int(Path("/proc/thread-self/schedstat").read_text().split()[1]),
-            waited_ns=self._word("barrier_wait_ns"),
+            waited_ns=self._waited_ns(),
             delayed_ns=self._residency.paid_ns if self._residency is not None else 0,
             faults=usage.ru_minflt,
         )
 
-    def _word(self, name: str) -> int:
-        fields = protocol.CONTROL_DTYPE.fields
-        if not self._words or fields is None:
-            return 0
-        return ctypes.c_uint64.from_address(self._words + fields[name][1]).value
+    def _waited_ns(self) -> int:
+        return ctypes.c_uint64.from_address(self._waited_at).value if self._waited_at else 0
