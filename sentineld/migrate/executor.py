@@ -217,6 +217,7 @@ class Mover:
             if batch is None:
                 return
             moved_bytes = self._execute(batch)
+            self._schedule.moved(batch)
             self._announce(self._schedule.done())
             # What lies between two batches counts, too: that is how fast pages come to move.
             now_ns = time.monotonic_ns()

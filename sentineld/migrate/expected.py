@@ -31,17 +31,29 @@ BIRTH_DTYPE = np.dtype(
 
 DROP_DTYPE = np.dtype([("stretch", "<u4"), ("offset", "<u8"), ("bytes", "<u8")])
 
+EVENT_DTYPE = np.dtype(
+    [
+        ("stretch", "<u4"),
+        ("birth", "?"),  # else a drop
+        ("tier", "u1"),  # of a birth, as in BIRTH_DTYPE
+        ("offset", "<u8"),
+        ("bytes", "<u8"),
+    ]
+)
+
 Table = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True)
 class ExpectedStep:
-    """births: BIRTH_DTYPE, drops: DROP_DTYPE, both sorted by stretch, neighbours merged.
+    """births: BIRTH_DTYPE, drops: DROP_DTYPE, both sorted by stretch, neighbours merged. events:
+    EVENT_DTYPE, the same births and drops one by one, in the order in which they happen.
     heap_bytes: for each stretch the largest sum of live unplanned tensors, which the heap
     serves; 0 where the plan sends them to a slower tier."""
 
     births: Table
     drops: Table
+    events: Table
     heap_bytes: npt.NDArray[np.int64]
 
     @property
@@ -72,11 +84,26 @@ def expected_step(profile: Profile, layout: Layout) -> ExpectedStep:
     births = births[index]
     births["offset"], births["bytes"] = offset, size
     births["tier"] = _region_tiers(layout, births["offset"])
+    events = _in_order(births, inside["birth_event"][index], drops, inside["death_event"][dropped])
     return ExpectedStep(
         births=_merged(births, ("stretch", "tier", "survives")),
         drops=_merged(drops, ("stretch",)),
+        events=events,
         heap_bytes=_heap_bytes(profile, layout, tensors[~planned]),
     )
+
+
+def _in_order(
+    births: Table, born: npt.NDArray[np.uint32], drops: Table, dropped: npt.NDArray[np.uint32]
+) -> Table:
+    """EVENT_DTYPE. born, dropped: positions of the births and drops in the step's sequence."""
+    events = np.zeros(len(births) + len(drops), EVENT_DTYPE)
+    for name in ("stretch", "offset", "bytes"):
+        events[name] = np.concatenate([births[name], drops[name]])
+    events["birth"][: len(births)] = True
+    events["tier"][: len(births)] = births["tier"]
+    position = np.concatenate([born, dropped])
+    return events[np.lexsort((events["birth"], position, events["stretch"]))]
 
 
 def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:

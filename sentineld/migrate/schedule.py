@@ -147,6 +147,12 @@ class Schedule:
         self._blocked = batch is None
         return batch
 
+    def moved(self, batch: Batch) -> None:
+        """A batch has been carried out: forget what it has brought to its end."""
+        for move, _ in batch.parts:
+            if move.moved_bytes and not len(self.pages_of(move)):
+                (self.demotions if move.tier else self.promotions).remove(move)
+
     def left_behind(self, move: Pending, pages: Pages, why: str) -> None:
         """The kernel left these pages of the move where they were."""
         move.stuck, move.why = np.union1d(move.stuck, pages), why

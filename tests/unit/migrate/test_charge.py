@@ -8,9 +8,11 @@ born in stretch 1, fast, dropped in 2 | born in stretch 2, fast, kept
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sentineld.migrate.charge import Charge
-from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, ExpectedStep
+from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
 from sentineld.migrate.residency import ABSENT, Spaces
 from sentineld.plan.model import Space
 from sentineld.tiers import Tier, Tiers
@@ -24,10 +26,16 @@ def make(
     drops: list[tuple[int, int, int]],
     budget_pages: int,
     overhead_bytes: int = 0,
+    order: list[tuple[int, bool, int, int, int]] | None = None,
 ) -> Charge:
+    """order: of events in each stretch; None: births come first."""
+    if order is None:
+        order = [(s, True, t, o, n) for s, t, _, o, n in births]
+        order += [(s, False, 0, o, n) for s, o, n in drops]
     step = ExpectedStep(
         np.array([(s, t, v, o * PAGE, n * PAGE) for s, t, v, o, n in births], BIRTH_DTYPE),
         np.array([(s, o * PAGE, n * PAGE) for s, o, n in drops], DROP_DTYPE),
+        np.array([(s, b, t, o * PAGE, n * PAGE) for s, b, t, o, n in order], EVENT_DTYPE),
         np.zeros(4, np.int64),
     )
     spaces = Spaces(TIERS, {Space.ARENA: (1 << 30, 8 * PAGE), Space.HEAP: (1 << 32, 8 * PAGE)})
@@ -91,3 +99,66 @@ def test_slow_births_cost_nothing_and_first_touch_ones_are_charged() -> None:
     charge = make([(1, 1, True, 0, 4), (1, 255, True, 4, 1)], [], budget_pages=8)
     charge.begin(1)
     assert charge.charged_bytes(1) == PAGE
+
+
+def test_what_dies_before_another_is_born_makes_room_for_it() -> None:
+    births, drops = [(0, 0, False, 0, 4), (0, 0, True, 4, 4)], [(0, 0, 4)]
+    order = [(0, True, 0, 0, 4), (0, False, 0, 0, 4), (0, True, 0, 4, 4)]
+    charge = make(births, drops, budget_pages=6, order=order)
+    charge.begin(0)
+    assert charge.charged_bytes(0) == 4 * PAGE
+    assert charge.room_bytes(0) == 2 * PAGE
+    together = make(births, drops, budget_pages=9)
+    together.begin(0)
+    assert together.charged_bytes(0) == 8 * PAGE
+    assert together.room_bytes(0) == 1 * PAGE
+
+
+def test_a_birth_that_has_moved_since_is_charged_where_it_is() -> None:
+    charge = make([(0, 1, True, 0, 4)], [], budget_pages=8)
+    arena = charge.spaces.maps[Space.ARENA]
+    charge.begin(0)
+    assert charge.charged_bytes(0) == 0
+    arena.nodes[:2] = 0
+    assert charge.charged_bytes(0) == 2 * PAGE
+    assert charge.room_bytes(0) == 6 * PAGE
+
+
+STRETCHES = 2
+EVENTS = st.lists(
+    st.tuples(st.booleans(), st.integers(0, 1), st.integers(0, 3), st.integers(1, 4)), max_size=8
+)
+
+
+@given(
+    st.lists(EVENTS, min_size=STRETCHES, max_size=STRETCHES),
+    st.tuples(st.integers(0, 1), st.integers(0, 1)),
+    st.integers(0, 12),
+)
+def test_room_is_what_the_fullest_moment_leaves(
+    told: list[list[tuple[bool, int, int, int]]], tiers: tuple[int, int], budget_pages: int
+) -> None:
+    """Against a model that passes the stretches event by event. Two regions of four pages."""
+    order = [
+        (stretch, birth, tiers[region], 4 * region + first, min(count, 4 - first))
+        for stretch in range(STRETCHES)
+        for birth, region, first, count in told[stretch]
+    ]
+    births = [(s, t, False, o, n) for s, b, t, o, n in order if b]
+    drops = [(s, o, n) for s, b, _, o, n in order if not b]
+    charge = make(births, drops, budget_pages, order=order)
+    pages: dict[int, int] = {}
+    fullest = []
+    for stretch in range(STRETCHES):
+        counts = [sum(tier == 0 for tier in pages.values())]
+        for _, birth, tier, first, count in (e for e in order if e[0] == stretch):
+            for page in range(first, first + count):
+                if birth:
+                    pages.setdefault(page, tier)
+                else:
+                    pages.pop(page, None)
+            counts.append(sum(tier == 0 for tier in pages.values()))
+        fullest.append(max(counts))
+    charge.begin(0)
+    assert charge.charged_bytes(0) == fullest[0] * PAGE
+    assert charge.room_bytes(0) == max(budget_pages - max(fullest), 0) * PAGE

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sentineld.migrate.executor import Mover
-from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, ExpectedStep
+from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
 from sentineld.migrate.memory import KernelMemory, Memory
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status
 from sentineld.plan.model import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
@@ -44,7 +44,12 @@ class Run:
             self.process.pid,
             TIERS,
             plan,
-            ExpectedStep(np.zeros(0, BIRTH_DTYPE), np.zeros(0, DROP_DTYPE), np.zeros(4, np.int64)),
+            ExpectedStep(
+                np.zeros(0, BIRTH_DTYPE),
+                np.zeros(0, DROP_DTYPE),
+                np.zeros(0, EVENT_DTYPE),
+                np.zeros(4, np.int64),
+            ),
             memory=memory or KernelMemory(self.process.pid, TIERS),
             spaces={Space.ARENA: (PAGE, 0), Space.HEAP: (PAGE, 4 * PAGE)},
             publish=self._publish,

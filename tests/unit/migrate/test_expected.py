@@ -102,6 +102,14 @@ def test_births_and_drops_of_planned_slots_in_whole_pages() -> None:
         (2, 1, True, 8 * PAGE, 2 * PAGE),
     ]
     assert step.drops.tolist() == [(0, 8 * PAGE, 2 * PAGE), (2, 0, 2 * PAGE)]
+    # What dies in a stretch before another is born makes room for that one.
+    assert step.events.tolist() == [
+        (0, False, 0, 8 * PAGE, 2 * PAGE),
+        (0, True, 0, 0, 2 * PAGE),
+        (1, True, 0, 2 * PAGE, PAGE),
+        (2, False, 0, 0, 2 * PAGE),
+        (2, True, 1, 8 * PAGE, 2 * PAGE),
+    ]
     assert step.boundary_count == 4
 
 

@@ -88,6 +88,26 @@ def test_done_waits_for_demotions_only() -> None:
     assert world.schedule.done() == 1 << 32 | 2
 
 
+def test_demotions_that_have_moved_are_done_before_the_next_batch_is_looked_for() -> None:
+    world = World([(1, 2, 1, 0, 4), (2, 3, 1, 8, 2)], count=4)
+    for _ in range(2):
+        world.schedule.advance()
+    assert world.schedule.done() == 0
+    batch = world.next(pages=3)
+    world.move(batch)
+    world.schedule.moved(batch)
+    assert world.schedule.done() == 0  # a page of the first one is left
+    batch = world.next(pages=2)
+    world.move(batch)
+    world.schedule.moved(batch)
+    assert world.schedule.done() == 1  # of the second one
+    world.pinned = {9}
+    batch = world.next()
+    world.move(batch)
+    world.schedule.moved(batch)
+    assert world.schedule.done() == 1
+
+
 def test_promotions_wait_for_room_and_are_cut_to_it() -> None:
     world = World([(1, 3, 0, 0, 8)], count=4)
     world.tier[0:8] = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, ExpectedStep
+from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
 from sentineld.plan.model import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
 
 PAGE = 4096
@@ -80,8 +80,11 @@ def make_step() -> ExpectedStep:
     _, scratch_first, scratch_pages = TENSORS["S"]
     births = [(1, 0, True, first * PAGE, pages * PAGE)]
     births += [(s, 0, False, scratch_first * PAGE, scratch_pages * PAGE) for s in range(STRETCHES)]
+    events = [(s, True, tier, offset, size) for s, tier, _, offset, size in births]
+    events += [(6, False, 0, first * PAGE, pages * PAGE)]
     return ExpectedStep(
         births=np.sort(np.array(births, BIRTH_DTYPE), order="stretch"),
         drops=np.array([(6, first * PAGE, pages * PAGE)], DROP_DTYPE),
+        events=np.array(events, EVENT_DTYPE),
         heap_bytes=np.zeros(STRETCHES, np.int64),
     )
