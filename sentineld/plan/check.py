@@ -14,6 +14,7 @@ from sentineld.plan.items import Integers, tensor_pages
 from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
 from sentineld.plan.packing import alive_together
 from sentineld.plan.residency import ABSENT, UNKNOWN, Residency, crowded_pages, places, residency
+from sentineld.plan.turnover import turnover
 from sentineld.profile.model import Kind, Profile
 
 
@@ -46,7 +47,7 @@ def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
         budget = budget_bytes // profile.page_bytes
         charged = crowded_pages(plan, profile, found)
         _budget(charged, budget)
-        _gated_births(plan, profile, found, charged, budget)
+        _gated_births(plan, profile, charged, budget)
 
 
 def _slots(plan: Plan, profile: Profile) -> None:
@@ -174,14 +175,10 @@ def _budget(charged: Integers, budget: int) -> None:
         )
 
 
-def _gated_births(
-    plan: Plan, profile: Profile, found: Residency, charged: Integers, budget: int
-) -> None:
+def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) -> None:
     """Births stay within the budget even if no demotion is complete that they do not wait for."""
     count = profile.stretch_count
-    tensors = profile.tensors[found.tensor]
-    born = _dropped(plan, profile, found) & (_birth_tier(profile, found) == 0)
-    births = np.bincount(tensors["birth_stretch"][born], found.pages[born], minlength=count)
+    births = turnover(plan.layout, profile).births(profile)
     down = plan.moves[plan.moves["tier"] != 0]
     demoted = np.bincount(
         down["boundary"], (down["bytes"] // profile.page_bytes).astype(np.int64), minlength=count

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from sentineld.errors import SentinelError
 from sentineld.plan.items import Floats, Integers, access_pages, lifetimes, tensor_pages
 from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
+from sentineld.plan.turnover import first_moments, slot_flags, turnover
 from sentineld.profile.model import Kind, Profile
 
 UNKNOWN = 254
@@ -115,16 +116,26 @@ def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
 def crowded_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     """Fast pages at the fullest moment of each stretch, if what was demoted before is complete.
 
-    As charged_pages(), but of tensors that are born or die within a stretch only those that are
-    there together count, and promotions count once they have landed: they go only where there
-    is room.
+    Pages of dead tensors count until they are given back. Promotions count once they have landed:
+    they go only where there is room.
     """
-    tensors, count = profile.tensors[found.tensor], profile.stretch_count
+    first = first_moments(profile)
+    if len(first) < 2:
+        return np.zeros(0, np.int64)
+    dropped = (slot_flags(plan.layout, profile) & SLOT_DROP) != 0
+    kept = turnover(plan.layout, profile).kept_pages(dropped, int(first[-1]))
+    crowded: Integers = np.maximum.reduceat(occupied_pages(profile, found) + kept, first[:-1])
+    return crowded
+
+
+def occupied_pages(profile: Profile, found: Residency, in_flight: bool = False) -> Integers:
+    """Fast pages of live tensors at each moment of the step (turnover.py). in_flight: those too
+    that are on their way, in the whole stretch."""
+    tensors = profile.tensors[found.tensor]
     slotted = tensors["slot"] >= 0
-    fast = (found.tier == 0) & ~_in_resident(plan, profile, found)[None, :]
-    # Each stretch has a moment before each of its events, and one after them.
-    first = profile.stretches["event"].astype(np.int64) + np.arange(count)
-    past = np.append(first[1:], profile.event_count + count)
+    fast = (found.tier == 0) | found.moving if in_flight else found.tier == 0
+    moments = first_moments(profile)
+    first, past = moments[:-1], moments[1:]
     stretch, piece = np.nonzero(fast)
     low, high = first[stretch], past[stretch]
     passing = slotted & (tensors["kind"] != Kind.PERSISTENT)
@@ -137,14 +148,11 @@ def crowded_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     begin = np.clip(begin, low, high - 1)
     end = np.where(dies, tensors["death_event"][piece] + stretch + 1, high)
     end = np.clip(end, begin, high)
-    change = np.zeros(int(past[-1]) + 2 if count else 1, np.int64)
+    change = np.zeros(int(moments[-1]) + 1, np.int64)
     np.add.at(change, begin, found.pages[piece])
     np.add.at(change, end, -found.pages[piece])
-    if not count:
-        return np.zeros(0, np.int64)
-    fullest = np.maximum.reduceat(np.cumsum(change)[: int(past[-1])], first)
-    crowded: Integers = fullest + _resident_pages(plan, profile)
-    return crowded
+    occupied: Integers = np.cumsum(change)[:-1]
+    return occupied
 
 
 def fast_shares(profile: Profile, found: Residency) -> Floats:

@@ -32,8 +32,8 @@ class Cells:
 
     space, first, pages: (C,); first is a page of the space. born_fast: (C,), the share of a cell's
     pages that asks for the fast tier at birth, as a page count. lasting: (C,), holds a tensor that
-    outlives the step. dropped: (C,), pages are given back when their tenant dies. low, high: (T,),
-    the cells of each tensor.
+    outlives the step. dropped: (C,), a tenant of it gives the pages back when it dies. low, high:
+    (T,), the cells of each tensor. drops: (T,), which tensors do so.
     """
 
     space: Integers
@@ -44,6 +44,7 @@ class Cells:
     dropped: Mask
     low: Integers
     high: Integers
+    drops: Mask
 
     def inside(self, ranges: Table, page_bytes: int) -> list[tuple[int, int]]:
         """(low, high) of the cells in each range (rows with space, offset, bytes)."""
@@ -110,6 +111,7 @@ def cells_of(plan: Plan, profile: Profile) -> Cells:
         dropped=dropped,
         low=low,
         high=high,
+        drops=given_back,
     )
 
 

@@ -113,7 +113,7 @@ def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Scr
         for end in ("birth", "death")
     )
     listed: list[list[tuple[int, int, Event]]] = [[] for _ in range(count)]
-    dropping = np.flatnonzero(_all_inside(cells, cells.dropped) & (cells.high > cells.low))
+    dropping = np.flatnonzero(cells.drops & (cells.high > cells.low))
     for row in np.flatnonzero(born & (cells.high > cells.low)).tolist():
         tensor = tensors[row]
         stretch, event = int(tensor["birth_stretch"]), int(tensor["birth_event"])
@@ -132,12 +132,6 @@ def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Scr
         for stretch in listed
     )
     return Script(page_costs(profile, cells, extra_ns, ~at_birth), events)
-
-
-def _all_inside(cells: Cells, mask: Mask) -> Mask:
-    before = np.concatenate([[0], np.cumsum(mask)])
-    found: Mask = before[cells.high] - before[cells.low] == cells.high - cells.low
-    return found
 
 
 def _moves(plan: Plan, profile: Profile, cells: Cells) -> tuple[tuple[Move, ...], ...]:

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arena pages between two tensors: given back when the first one dies, or kept for the next.
+
+A page that is kept costs its room until the next birth on it, and saves that
+birth a page fault, which takes as long as reading the page from slow memory.
+Time runs in moments: each stretch has one before each of its events, and one
+after them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.plan.items import Integers, tensor_pages
+from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Layout
+from sentineld.profile.model import Kind, Profile
+
+Mask = npt.NDArray[np.bool_]
+
+
+def first_moments(profile: Profile) -> Integers:
+    """(S + 1,): of each stretch; the last one is the number of moments in a step."""
+    events = np.append(profile.stretches["event"].astype(np.int64), profile.event_count)
+    return events + np.arange(len(events))
+
+
+@dataclass(frozen=True)
+class Turnover:
+    """P tenancies: of a page range of a fast region that no tensor begins or ends within, by a
+    tensor. tensor, pages: (P,). death: (P,), the moment from which on the range is empty; gap:
+    moments from then to the next birth on it. fresh: (P,), the one before gave its pages back."""
+
+    tensor: Integers
+    pages: Integers
+    death: Integers
+    gap: Integers
+    fresh: Mask
+
+    def kept_pages(self, dropped: Mask, moments: int) -> Integers:
+        """(M,): pages in which nobody lives and that were kept. dropped: (T,), of tensors."""
+        return self.used(np.flatnonzero(~dropped[self.tensor]), moments)
+
+    def births(self, profile: Profile) -> Integers:
+        """(S,): pages that are born in each stretch where none were left."""
+        stretch = profile.tensors["birth_stretch"][self.tensor[self.fresh]].astype(np.int64)
+        pages = np.bincount(stretch, self.pages[self.fresh], minlength=profile.stretch_count)
+        return pages.astype(np.int64)
+
+    def used(self, which: Integers, moments: int) -> Integers:
+        """(M,): pages that some of the tenancies take after their ends, if they are kept."""
+        change = np.zeros(2 * moments + 1, np.int64)
+        np.add.at(change, self.death[which], self.pages[which])
+        np.add.at(change, self.death[which] + self.gap[which], -self.pages[which])
+        unrolled = np.cumsum(change)[:-1]
+        used: Integers = unrolled[:moments] + unrolled[moments:]
+        return used
+
+
+def slot_flags(layout: Layout, profile: Profile) -> npt.NDArray[np.uint32]:
+    """(T,): of each tensor's slot; 0 without one, and for what outlives the step."""
+    slot = profile.tensors["slot"]
+    flags = np.zeros(len(slot), np.uint32)
+    passing = (slot >= 0) & (profile.tensors["kind"] != Kind.PERSISTENT)
+    flags[passing] = layout.slots["flags"][slot[passing]]
+    return flags
+
+
+def turnover(layout: Layout, profile: Profile) -> Turnover:
+    """Who follows whom on the pages of the layout's fast regions."""
+    page, moments = profile.page_bytes, int(first_moments(profile)[-1])
+    flags = slot_flags(layout, profile)
+    rows = np.flatnonzero(flags & SLOT_PLANNED)
+    offset = layout.slots["offset"][profile.tensors["slot"][rows]].astype(np.int64)
+    start = offset // page
+    end = start + tensor_pages(profile)[rows]
+    around = [(one.offset // page, (one.offset + one.bytes) // page) for one in layout.regions]
+    edges = np.unique(np.concatenate([start, end, np.array(around, np.int64).ravel()]))
+    is_fast = np.zeros(len(edges), np.bool_)
+    for region, ends in zip(layout.regions, around, strict=True):
+        begin, past = np.searchsorted(edges, ends)
+        is_fast[begin:past] = region.tier == 0
+    low, high = np.searchsorted(edges, start), np.searchsorted(edges, end)
+    of = np.repeat(np.arange(len(rows)), high - low)
+    cell = np.arange(len(of)) - np.repeat(np.cumsum(high - low) - (high - low), high - low)
+    cell += low[of]
+    of, cell = of[is_fast[cell]], cell[is_fast[cell]]
+    tensors = profile.tensors[rows[of]]
+    birth = tensors["birth_event"].astype(np.int64) + tensors["birth_stretch"] + 1
+    death = tensors["death_event"].astype(np.int64) + tensors["death_stretch"] + 1
+    order = np.lexsort((birth, cell))
+    of, cell, birth, death = of[order], cell[order], birth[order], death[order]
+    begins = np.flatnonzero(np.diff(cell, prepend=-1))
+    last = np.append(begins, len(cell))[1:] - 1
+    following = np.roll(birth, -1)
+    following[last] = birth[begins] + moments
+    before = np.arange(len(cell)) - 1
+    before[begins] = last
+    lasting = np.where(death > birth, death, death + moments)
+    dropped = (flags & SLOT_DROP) != 0
+    return Turnover(
+        tensor=rows[of],
+        pages=np.diff(edges, append=0)[cell],
+        death=death % moments,
+        gap=np.maximum(following - lasting, 0),
+        fresh=dropped[rows[of]][before],
+    )

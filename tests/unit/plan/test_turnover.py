@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages between two tensors, and which are kept: against a model that looks at every page."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.plan.keep import keep
+from sentineld.plan.model import (
+    MOVE_DTYPE,
+    SLOT_DROP,
+    SLOT_DTYPE,
+    SLOT_PLANNED,
+    Layout,
+    Plan,
+    Prediction,
+    Region,
+)
+from sentineld.plan.residency import crowded_pages, residency
+from sentineld.plan.turnover import first_moments, slot_flags, turnover
+from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
+
+PAGE = 4096
+FAST_PAGES, SLOW_PAGES = 6, 4
+
+
+def step(
+    lives: list[tuple[int, int, int, int, bool]], per_stretch: int = 2
+) -> tuple[Plan, Profile]:
+    """lives: (first page, pages, birth, death, dropped) of tensors that never overlap; events are
+    births and deaths, numbered as given; a death at or before its birth is the next step's."""
+    events = 1 + max((max(birth, death) for _, _, birth, death, _ in lives), default=0)
+    count = -(-events // per_stretch)
+    tensors = np.zeros(len(lives), TENSOR_DTYPE)
+    slots = np.zeros(len(lives), SLOT_DTYPE)
+    for row, (first, pages, birth, death, dropped) in enumerate(lives):
+        tensors[row] = (
+            *(row, Kind.ACTIVATION, pages * PAGE, 0, birth, death),
+            *(birth // per_stretch, death // per_stretch, death <= birth),
+        )
+        slots[row] = (pages * PAGE, first * PAGE, SLOT_PLANNED | (SLOT_DROP if dropped else 0), 0)
+    stretches = np.zeros(count, STRETCH_DTYPE)
+    stretches["event"] = np.arange(count) * per_stretch
+    stretches["time_ns"] = 1000
+    profile = Profile(
+        tensors=tensors,
+        accesses=np.zeros(0, ACCESS_DTYPE),
+        stretches=stretches,
+        layers=(),
+        slot_count=len(lives),
+        event_count=events,
+        page_bytes=PAGE,
+        peak_bytes=PAGE,
+        source="shim",
+        unattributed_pages=0,
+    )
+    regions = (
+        Region(0, FAST_PAGES * PAGE, 0, "fast"),
+        Region(FAST_PAGES * PAGE, SLOW_PAGES * PAGE, 1, "slow"),
+    )
+    layout = Layout(
+        slots=slots,
+        cuts=np.zeros(0, np.uint32),
+        regions=regions,
+        waits=np.full(count, -1, np.int32),
+        arena_bytes=(FAST_PAGES + SLOW_PAGES) * PAGE,
+    )
+    plan = Plan(
+        policy="test",
+        budget_bytes=1 << 30,
+        layout=layout,
+        moves=np.zeros(0, MOVE_DTYPE),
+        initial_tier=np.zeros(len(lives), np.uint8),
+        reasons=(),
+        predicted=Prediction(0, 0, 0, 0, 0.0),
+    )
+    return plan, profile
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[Plan, Profile]:
+    """Tensors on ten pages; each event is one birth or one death. None lives from the end of a
+    stretch to its begin a step later: such a one is taken to be there for all of it."""
+    per_stretch = draw(st.integers(1, 4))
+    wanted = draw(
+        st.lists(
+            st.tuples(
+                st.integers(0, FAST_PAGES + SLOW_PAGES - 1), st.integers(1, 5), st.booleans()
+            ),
+            min_size=1,
+            max_size=8,
+        )
+    )
+    order = draw(st.permutations([*range(len(wanted)), *range(len(wanted))]))
+    taken: list[tuple[set[int], set[int]]] = []
+    lives = []
+    events = len(order)
+    for row, (first, pages, dropped) in enumerate(wanted):
+        birth, death = (at for at, who in enumerate(order) if who == row)
+        if draw(st.booleans()):
+            birth, death = death, birth
+        if death <= birth and death // per_stretch == birth // per_stretch:
+            continue
+        alive = {at % events for at in range(birth, death if death > birth else death + events)}
+        lie = set(range(first, min(first + pages, FAST_PAGES + SLOW_PAGES)))
+        if any(alive & times and lie & pages_ for times, pages_ in taken):
+            continue
+        taken.append((alive, lie))
+        lives.append((min(lie), len(lie), birth, death, dropped))
+    return step(lives, per_stretch)
+
+
+def resident(plan: Plan, profile: Profile) -> tuple[list[int], int]:
+    """Fast pages that are there at each moment of a steady step, and how many were born in it."""
+    flags = slot_flags(plan.layout, profile)
+    slots, tensors = plan.layout.slots, profile.tensors
+    first = first_moments(profile)
+    happens: dict[int, list[tuple[int, int]]] = {}
+    for row, tensor in enumerate(tensors):
+        for birth, name in ((1, "birth"), (0, "death")):
+            at = int(tensor[f"{name}_event"]) + int(tensor[f"{name}_stretch"]) + 1
+            happens.setdefault(at % int(first[-1]), []).append((birth, row))
+    there: set[int] = set()
+    found: list[int] = []
+    born = 0
+    for turn in range(3):
+        for moment in range(int(first[-1])):
+            for birth, row in sorted(happens.get(moment, [])):
+                begin = int(slots["offset"][row]) // PAGE
+                pages = set(range(begin, begin + int(tensors["bytes"][row]) // PAGE))
+                pages &= set(range(FAST_PAGES))
+                if birth:
+                    born += len(pages - there) if turn == 2 else 0
+                    there |= pages
+                elif flags[row] & SLOT_DROP:
+                    there -= pages
+            if turn == 2:
+                found.append(len(there))
+    return found, born
+
+
+@given(steps())
+def test_pages_count_from_their_birth_until_they_are_given_back(one: tuple[Plan, Profile]) -> None:
+    plan, profile = one
+    there, born = resident(plan, profile)
+    first = first_moments(profile)
+    fullest = [max(there[low:high]) for low, high in pairwise(first)]
+    assert crowded_pages(plan, profile, residency(plan, profile)).tolist() == fullest
+    assert turnover(plan.layout, profile).births(profile).sum() == born
+
+
+@given(steps(), st.integers(0, FAST_PAGES))
+def test_what_is_kept_fits_and_saves_births(one: tuple[Plan, Profile], limit: int) -> None:
+    plan, profile = one
+    before, born = resident(plan, profile)
+    kept = keep(plan, profile, limit)
+    after, born_then = resident(kept, profile)
+    assert born_then <= born
+    for now, then in zip(before, after, strict=True):
+        assert then <= max(limit, now)
+    if limit >= FAST_PAGES:
+        assert born_then == 0
+    if limit == 0:
+        assert after == before
+
+
+def test_the_shortest_gap_is_kept_first() -> None:
+    # Pages 0-1: the next birth comes at once; pages 2-3: much later; 4-5 are taken in between.
+    lives = [(0, 2, 0, 1, True), (0, 2, 2, 9, True), (2, 2, 3, 4, True), (4, 2, 5, 6, True)]
+    plan, profile = step(lives)
+    kept = keep(plan, profile, 4)
+    flags = slot_flags(kept.layout, profile)
+    assert [bool(flag & SLOT_DROP) for flag in flags] == [False, False, True, True]
+    everything = keep(plan, profile, 6)
+    assert not (slot_flags(everything.layout, profile) & SLOT_DROP).any()
