@@ -28,6 +28,7 @@ SLOT_DTYPE = np.dtype(
 
 SLOT_PLANNED = 1
 SLOT_DROP = 2
+SLOT_POPULATE = 4
 
 MOVE_DTYPE = np.dtype(
     [

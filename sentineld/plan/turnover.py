@@ -29,9 +29,11 @@ def first_moments(profile: Profile) -> Integers:
 
 @dataclass(frozen=True)
 class Turnover:
-    """P tenancies: of a page range of a fast region that no tensor begins or ends within, by a
-    tensor. tensor, pages: (P,). death: (P,), the moment from which on the range is empty; gap:
-    moments from then to the next birth on it. fresh: (P,), the one before gave its pages back."""
+    """P tenancies: of a page range that no tensor or region begins or ends within, by a tensor.
+
+    tensor, pages: (P,). death: (P,), the moment from which on the range is empty; gap: moments
+    from then to the next birth on it. fresh: (P,), the one before gave its pages back.
+    """
 
     tensor: Integers
     pages: Integers
@@ -68,8 +70,8 @@ def slot_flags(layout: Layout, profile: Profile) -> npt.NDArray[np.uint32]:
     return flags
 
 
-def turnover(layout: Layout, profile: Profile) -> Turnover:
-    """Who follows whom on the pages of the layout's fast regions."""
+def turnover(layout: Layout, profile: Profile, tiers: tuple[int | None, ...] = (0,)) -> Turnover:
+    """Who follows whom on the pages of the layout's regions whose births go to one of the tiers."""
     page, moments = profile.page_bytes, int(first_moments(profile)[-1])
     flags = slot_flags(layout, profile)
     rows = np.flatnonzero(flags & SLOT_PLANNED)
@@ -78,15 +80,15 @@ def turnover(layout: Layout, profile: Profile) -> Turnover:
     end = start + tensor_pages(profile)[rows]
     around = [(one.offset // page, (one.offset + one.bytes) // page) for one in layout.regions]
     edges = np.unique(np.concatenate([start, end, np.array(around, np.int64).ravel()]))
-    is_fast = np.zeros(len(edges), np.bool_)
+    wanted = np.zeros(len(edges), np.bool_)
     for region, ends in zip(layout.regions, around, strict=True):
         begin, past = np.searchsorted(edges, ends)
-        is_fast[begin:past] = region.tier == 0
+        wanted[begin:past] = region.tier in tiers
     low, high = np.searchsorted(edges, start), np.searchsorted(edges, end)
     of = np.repeat(np.arange(len(rows)), high - low)
     cell = np.arange(len(of)) - np.repeat(np.cumsum(high - low) - (high - low), high - low)
     cell += low[of]
-    of, cell = of[is_fast[cell]], cell[is_fast[cell]]
+    of, cell = of[wanted[cell]], cell[wanted[cell]]
     tensors = profile.tensors[rows[of]]
     birth = tensors["birth_event"].astype(np.int64) + tensors["birth_stretch"] + 1
     death = tensors["death_event"].astype(np.int64) + tensors["death_stretch"] + 1

@@ -78,6 +78,7 @@ class SlotFlag(IntFlag):
 
     PLANNED = 1
     DROP = 2
+    POPULATE = 4
 
 
 class WaitFlag(IntFlag):

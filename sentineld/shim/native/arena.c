@@ -10,6 +10,9 @@
 #include <unistd.h>
 
 #define WORD_BITS 64
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
 
 static uint64_t slot_pages(const struct arena *arena, uint32_t slot)
 {
@@ -134,6 +137,13 @@ void *arena_take(struct arena *arena, uint32_t slot, uint32_t step)
 	arena->live_tensors++;
 	arena->live_pages += pages;
 	return arena->base + (page << arena->page_shift);
+}
+
+void arena_populate(const struct arena *arena, uint32_t slot)
+{
+	if (arena->layout.slots[slot].flags & SENTINEL_SLOT_POPULATE)
+		madvise(arena->base + (slot_page(arena, slot) << arena->page_shift),
+			slot_pages(arena, slot) << arena->page_shift, MADV_POPULATE_WRITE);
 }
 
 int64_t arena_find(const struct arena *arena, const void *address)

@@ -39,6 +39,10 @@ static inline bool arena_owns(const struct arena *arena, const void *address)
 /* The planned place of allocation `slot`, now live; NULL if a live tensor is in the way. */
 void *arena_take(struct arena *arena, uint32_t slot, uint32_t step);
 
+/* Have the pages of a newborn tensor made if its slot asks for it; where the kernel can't, they come
+   one by one as they are touched. */
+void arena_populate(const struct arena *arena, uint32_t slot);
+
 /* The slot of the live tensor at address, or -1. */
 int64_t arena_find(const struct arena *arena, const void *address);
 

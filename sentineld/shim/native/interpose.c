@@ -106,6 +106,7 @@ static void *tensor_alloc(uint64_t bytes)
 {
 	bool owner = is_owner();
 	struct heap_birth birth = {.bytes = bytes, .step = (uint32_t)shim.step, .cursor = NOT_IN_SEQUENCE};
+	const struct arena *planned = NULL;
 	void *address = NULL;
 
 	if (owner) {
@@ -115,7 +116,9 @@ static void *tensor_alloc(uint64_t bytes)
 	pthread_mutex_lock(&shim.lock);
 	if (owner && shim.mode == SENTINEL_MODE_REPLAY)
 		address = replay(bytes);
-	if (!address) {
+	if (address) {
+		planned = shim.arena;
+	} else {
 		address = heap_take(&shim.heap, &birth);
 		if (address)
 			emulation_heap_born(shim.emulation, heap_page(address), heap_pages(bytes));
@@ -127,6 +130,9 @@ static void *tensor_alloc(uint64_t bytes)
 	if (owner)
 		publish(cursor, ++shim.cursor);
 	pthread_mutex_unlock(&shim.lock);
+	/* The arena stays while a tensor lives in it. */
+	if (planned)
+		arena_populate(planned, birth.cursor);
 	return address;
 }
 

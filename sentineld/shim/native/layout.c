@@ -10,6 +10,7 @@
 
 #define ARENA_BYTES_MAX (1ull << 44)
 #define NODE_MAX 1023
+#define SLOT_FLAGS (SENTINEL_SLOT_PLANNED | SENTINEL_SLOT_DROP | SENTINEL_SLOT_POPULATE)
 #define SLOW_PS_MAX 1000000000000ull /* a second for a page */
 
 /* pread, not mmap: a file that shrinks under us must not raise SIGBUS. */
@@ -54,7 +55,7 @@ static const char *check_slots(const struct layout *layout, uint64_t page_bytes)
 		const struct sentinel_slot *slot = &layout->slots[i];
 		uint64_t whole;
 
-		if (slot->flags & ~(uint32_t)(SENTINEL_SLOT_PLANNED | SENTINEL_SLOT_DROP))
+		if (slot->flags & ~(uint32_t)SLOT_FLAGS)
 			return "a slot has unknown flags";
 		if (slot->bytes < SENTINEL_TENSOR_BYTES_MIN || slot->bytes > ARENA_BYTES_MAX)
 			return "a slot has an impossible size";

@@ -132,6 +132,7 @@ struct sentinel_record { /* 32 bytes */
 /* slot.flags */
 #define SENTINEL_SLOT_PLANNED (1u << 0) /* offset is valid; else the heap serves this allocation */
 #define SENTINEL_SLOT_DROP (1u << 1) /* give the pages back (MADV_DONTNEED) when the tensor dies */
+#define SENTINEL_SLOT_POPULATE (1u << 2) /* at birth there are none: take them all in one call */
 
 struct sentinel_slot { /* 24 bytes; index = cursor of the allocation within the step */
 	uint64_t bytes; /* exact size that must be asked for */

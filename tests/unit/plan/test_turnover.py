@@ -58,16 +58,17 @@ def step(
         source="shim",
         unattributed_pages=0,
     )
+    last = max((first + pages for first, pages, *_ in lives), default=0)
     regions = (
         Region(0, FAST_PAGES * PAGE, 0, "fast"),
-        Region(FAST_PAGES * PAGE, SLOW_PAGES * PAGE, 1, "slow"),
+        Region(FAST_PAGES * PAGE, max(SLOW_PAGES, last - FAST_PAGES) * PAGE, 1, "slow"),
     )
     layout = Layout(
         slots=slots,
         cuts=np.zeros(0, np.uint32),
         regions=regions,
         waits=np.full(count, -1, np.int32),
-        arena_bytes=(FAST_PAGES + SLOW_PAGES) * PAGE,
+        arena_bytes=max(FAST_PAGES + SLOW_PAGES, last) * PAGE,
     )
     plan = Plan(
         policy="test",

@@ -40,6 +40,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library.test_arena_new.argtypes = (ctypes.c_int, ctypes.POINTER(ctypes.c_char_p))
     library.arena_take.restype = ctypes.c_void_p
     library.arena_take.argtypes = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32)
+    library.arena_populate.argtypes = (ctypes.c_void_p, ctypes.c_uint32)
     library.arena_find.restype = ctypes.c_int64
     library.arena_find.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
     library.test_arena_free.argtypes = (ctypes.c_void_p, ctypes.c_uint32)

@@ -104,6 +104,35 @@ def test_dropped_pages_are_given_back_and_others_kept(harness: ctypes.CDLL) -> N
     harness.arena_delete(arena)
 
 
+def test_pages_are_made_at_birth_where_the_plan_asks_for_it(harness: ctypes.CDLL) -> None:
+    slots = np.zeros(2, dtype=protocol.SLOT_DTYPE)
+    slots["bytes"], slots["offset"] = 3 * PAGE - 1, (0, 4 * PAGE)
+    slots["flags"] = (SlotFlag.PLANNED | SlotFlag.DROP, SlotFlag.PLANNED)
+    slots["flags"][0] |= SlotFlag.POPULATE
+    arena, problem = new_arena(harness, slots, 8 * PAGE)
+    assert not problem
+    for step in (1, 2):
+        addresses = [harness.arena_take(arena, slot, step) for slot in (0, 1)]
+        for slot in (0, 1):
+            harness.arena_populate(arena, slot)
+        assert [resident(address, 4) for address in addresses] == [
+            [True] * 3 + [False],
+            [False] * 4,
+        ]
+        for slot in (0, 1):
+            harness.test_arena_free(arena, slot)
+    harness.arena_delete(arena)
+
+
+def resident(address: int, count: int) -> list[bool]:
+    """Which of the pages from there on are in memory, by the kernel's own map."""
+    with open("/proc/self/pagemap", "rb") as file:
+        file.seek(address // PAGE * 8)
+        entries = np.frombuffer(file.read(8 * count), np.uint64)
+    found: list[bool] = (entries >> np.uint64(63) == 1).tolist()
+    return found
+
+
 @given(st.binary(max_size=400))
 def test_garbage_is_never_a_layout(harness: ctypes.CDLL, garbage: bytes) -> None:
     descriptor = os.memfd_create("layout")

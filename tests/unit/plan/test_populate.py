@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose pages are made at birth: those that the one before gave back, if all are written to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sentineld.plan.model import SLOT_POPULATE, Layout
+from sentineld.plan.populate import PAGES_MIN, THREADS_MAX, populated
+from sentineld.profile.model import ACCESS_DTYPE, Profile
+from tests.unit.plan.test_turnover import step
+
+LARGE = 2 * PAGES_MIN
+
+
+def asked(layout: Layout) -> list[bool]:
+    return [bool(flags & SLOT_POPULATE) for flags in layout.slots["flags"]]
+
+
+def written(profile: Profile, share: float = 1.0) -> Profile:
+    rows = np.zeros(len(profile.tensors), ACCESS_DTYPE)
+    rows["tensor"] = np.arange(len(rows))
+    rows["bytes_written"] = profile.tensors["bytes"] * share
+    return replace(profile, accesses=rows)
+
+
+def test_pages_that_were_given_back_are_made_at_the_next_birth() -> None:
+    # The first two share their pages, fast ones and slow ones; the third is small.
+    lives = [
+        (0, LARGE, 0, 1, False),
+        (0, LARGE, 2, 3, True),
+        (LARGE, PAGES_MIN - 1, 4, 5, True),
+    ]
+    plan, profile = step(lives)
+    whole = written(profile)
+    assert asked(populated(plan.layout, whole, 1)) == [True, False, False]
+    assert asked(populated(plan.layout, whole, THREADS_MAX + 1)) == [False] * 3
+    # Who does not touch all of its pages must not take more memory than it would.
+    assert asked(populated(plan.layout, written(profile, 0.5), 1)) == [False] * 3
+    assert not any(asked(plan.layout))
+
+
+def test_first_births_alone_are_no_reason() -> None:
+    plan, profile = step([(0, LARGE, 0, 1, False), (0, LARGE, 2, 3, False)])
+    assert asked(populated(plan.layout, written(profile), 1)) == [False, False]
