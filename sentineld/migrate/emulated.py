@@ -27,6 +27,18 @@ BATCH_PAGES = 256
 Map = npt.NDArray[np.uint8]
 
 
+class Clock:
+    """The machine's; tests have others."""
+
+    def now_ns(self) -> int:
+        """CLOCK_MONOTONIC."""
+        return time.monotonic_ns()
+
+    def sleep(self, duration_ns: int) -> None:
+        """May end early by a tick."""
+        time.sleep(duration_ns / 1e9)
+
+
 class EmulatedMemory:
     """maps: for each space its pages' entries (0: absent, else 1 + node), shared with the process.
     spaces: (start, bytes)."""
@@ -40,6 +52,7 @@ class EmulatedMemory:
         page_bytes: int = 4096,
         batch_pages: int = BATCH_PAGES,
         moved_fast: Callable[[int], None] = lambda _: None,
+        clock: Clock | None = None,
     ) -> None:
         """moved_fast: hears of each batch how many pages more are on the fast tier."""
         self.batch_pages = batch_pages
@@ -47,6 +60,7 @@ class EmulatedMemory:
         self._bucket = bucket
         self._page_bytes = page_bytes
         self._moved_fast = moved_fast
+        self._clock = clock or Clock()
         self._nodes, self._fast = np.zeros((2, 256), np.bool_)
         for tier in tiers.tiers:
             self._nodes[[node + 1 for node in tier.nodes]] = True
@@ -73,10 +87,9 @@ class EmulatedMemory:
         """
         before = self.query_pages(pages)
         moving = int(np.count_nonzero((before >= 0) & (before != node)))
-        end_ns = self._bucket.take(moving * self._page_bytes, time.monotonic_ns())
-        # A sleep may end early by a clock's tick.
-        while (left_ns := end_ns - time.monotonic_ns()) > 0:
-            time.sleep(left_ns / 1e9)
+        end_ns = self._bucket.take(moving * self._page_bytes, self._clock.now_ns())
+        while (left_ns := end_ns - self._clock.now_ns()) > 0:
+            self._clock.sleep(left_ns)
         for _, entries, index in self._parts(pages):
             there = index[self._nodes[entries[index]]]
             were_fast = int(np.count_nonzero(self._fast[entries[there]]))

@@ -128,10 +128,14 @@ class Mover:
                 if len(move.stuck):
                     self._give_up(move, move.why)
 
-    def start(self, position: int) -> None:
-        """Follow the process from this position on."""
+    def begin(self, position: int) -> None:
+        """Have work() follow the process from this position on."""
         with self._wake:
             self._position, self._restart, self._fresh = position, True, True
+
+    def start(self, position: int) -> None:
+        """Follow the process from this position on, in a thread of its own."""
+        self.begin(position)
         self._thread = threading.Thread(target=self._run, name=f"mover-{self.pid}", daemon=True)
         self._thread.start()
 
@@ -190,7 +194,7 @@ class Mover:
     def _run(self) -> None:
         try:
             while self._wait():
-                self._work()
+                self.work()
         except ProcessLookupError:
             self._ended("the process is gone")
         except (SentinelError, OSError) as error:
@@ -204,7 +208,7 @@ class Mover:
             self._fresh = False
             return not self._stopping
 
-    def _work(self) -> None:
+    def work(self) -> None:
         """Follow the process and move until there is nothing to do or no room for it."""
         began_ns = time.monotonic_ns()
         while self._follow():

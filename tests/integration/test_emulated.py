@@ -34,10 +34,13 @@ PATIENCE_S = 180
 class Life:
     """A training, and the daemons that follow each other beside it."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, alone: tuple[str, ...] = ()) -> None:
+        """alone: see Training."""
         self.folder = folder
         self.daemon = Daemon(folder, *TIERS)
-        self.training = Training(*arguments, socket_path=folder / "shim.sock", stop=folder / "stop")
+        self.training = Training(
+            *arguments, socket_path=folder / "shim.sock", stop=folder / "stop", alone=alone
+        )
         self.pid = self.training.process.pid
         wait(lambda: self.session() is not None)
 
@@ -51,9 +54,9 @@ class Life:
         assert found is not None
         return found
 
-    def manage(self, policy: str) -> dict[str, Any]:
+    def manage(self, policy: str, fast: str = "20%") -> dict[str, Any]:
         """Attach, and wait until it is managed."""
-        done = self.daemon.ctl("attach", str(self.pid), "--fast", "20%", "--policy", policy)
+        done = self.daemon.ctl("attach", str(self.pid), "--fast", fast, "--policy", policy)
         assert done.returncode == 0, done.stderr
         wait(lambda: self.now()["state"] in ("managed", "registered"))
         found = self.now()

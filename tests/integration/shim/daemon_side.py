@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -330,7 +331,9 @@ class Training:
         stop: Path,
         script: Path = TRAIN,
         place: Place = HERE,
+        alone: Sequence[str] = (),
     ) -> None:
+        """alone: options that the plain training does without, for they change no loss."""
         self._stop = stop
         self._place = place
         self._script = place.path(script)
@@ -340,7 +343,8 @@ class Training:
         command = ["-m", "sentineld.shim", self._script, arguments[0], place.path(stop)]
         self.process = subprocess.Popen(
             place.command(
-                [*command, *arguments[1:]], {"SENTINELD_SHIM_SOCKET": place.path(socket_path)}
+                [*command, *arguments[1:], *alone],
+                {"SENTINELD_SHIM_SOCKET": place.path(socket_path)},
             ),
             stdout=subprocess.PIPE,
             stderr=said,

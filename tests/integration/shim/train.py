@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import time
 from collections.abc import Iterator
 
 import torch
@@ -101,6 +102,30 @@ def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[t
         yield list(model.batch(6 if varied else 8))  # type: ignore[operator]
 
 
+def slow_down(model: nn.Module, pause_s: float) -> None:
+    """Let nothing follow too soon on anything else: each layer, its gradient, each parameter's
+    update takes a pause."""
+
+    def pause(*_: object) -> None:
+        time.sleep(pause_s)
+
+    def after_forward(_: nn.Module, __: object, output: torch.Tensor) -> None:
+        pause()
+        if output.requires_grad:
+            output.register_hook(pause)
+
+    for module in model.modules():
+        if not list(module.children()):
+            module.register_forward_hook(after_forward)
+    update = torch.Tensor.addcdiv_
+
+    def updated(*operands: object, **named: object) -> object:
+        pause()
+        return update(*operands, **named)
+
+    torch.Tensor.addcdiv_ = updated  # the last that Adam does to each parameter
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", choices=sorted(KINDS))
@@ -111,11 +136,14 @@ def main() -> None:
     parser.add_argument("--threads-at", type=int, default=0, help="two from this step on")
     parser.add_argument("--keep", action="store_true", help="keep activations over steps")
     parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--pause", type=float, default=0.0, help="ms, after each small thing")
     args = parser.parse_args()
     torch.manual_seed(1)
     torch.set_num_threads(1)
     kind = KINDS[args.model]
     model = kind()
+    if args.pause:
+        slow_down(model, args.pause / 1000)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     kept: list[torch.Tensor] = []
     for step, (inputs, targets) in enumerate(batches(args, kind)):

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulator against emulated tiers where pages move: the same plan, both in virtual time."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+import pytest
+
+from sentineld.plan.keep import keep
+from sentineld.plan.model import Plan
+from sentineld.plan.registry import policy
+from sentineld.plan.residency import crowded_pages, residency
+from sentineld.plan.schedule import births_waits
+from sentineld.plan.turnover import turnover
+from sentineld.presets import preset_tiers
+from sentineld.profile.model import Profile
+from sentineld.simulate.simulate import simulate
+from tests.unit.shim.virtual import Training
+from tests.unit.trainer import MIB
+from tests.unit.workloads import Network, profiled
+
+pytest.importorskip("scipy")
+
+CUTS = tuple(range(4, 100, 4))
+NETWORKS = {
+    "activations": Network(blocks=6, weight_bytes=MIB // 4, activation_bytes=2 * MIB),
+    "weights": Network(
+        blocks=6, weight_bytes=2 * MIB, activation_bytes=MIB // 2, bytes_per_s=1.6e9
+    ),
+    "both": Network(blocks=12, weight_bytes=MIB, activation_bytes=MIB, bytes_per_s=2e9),
+}
+WITHIN = 0.05
+UNTIL_STEADY, STEPS = 6, 4
+
+
+def keeping(plan: Plan, profile: Profile) -> Plan:
+    """The plan with fewer drops, and the waits that its births then need."""
+    limit = plan.budget_bytes // profile.page_bytes
+    kept = keep(plan, profile, limit)
+    before, after = (turnover(one.layout, profile).births(profile).sum() for one in (plan, kept))
+    assert after < before
+    found = residency(kept, profile)
+    crowded = crowded_pages(kept, profile, found)
+    everyone = np.ones(len(profile.tensors), np.bool_)
+    waits = births_waits(kept, profile, found, crowded, everyone, limit)
+    return replace(kept, layout=replace(kept.layout, waits=waits.astype(np.int32)))
+
+
+@pytest.mark.parametrize("name", ["static", "sentinel", "auto", "auto, dead pages kept"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_simulator_and_emulated_tiers_agree(
+    harness: ctypes.CDLL, network: str, name: str
+) -> None:
+    profile = profiled(NETWORKS[network], CUTS)[0]
+    tiers, by = preset_tiers("cxl", 1), policy(name.split(",")[0])
+    plan = by.plan(profile, tiers, int(0.3 * profile.peak_bytes))
+    if "kept" in name:
+        plan = keeping(plan, profile)
+    expected = simulate(profile, by, tiers, plan.budget_bytes, plan=plan)
+    training = Training(harness, plan, profile, tiers)
+    steps = training.run(UNTIL_STEADY + STEPS)[UNTIL_STEADY:]
+    training.close()
+    fast_s = expected.fast_only_seconds
+    owed_s = median(step.owed_ns for step in steps) / 1e9
+    waited_s = median(step.waited_ns for step in steps) / 1e9
+    step_s = median(step.ns for step in steps) / 1e9
+    moved_bytes = median(step.moved_bytes for step in steps)
+    expected_moved_bytes = expected.bytes_promoted + expected.bytes_demoted
+    print(
+        f"{network}, {name}: all fast {fast_s:.4f} s; step {step_s:.4f}, "
+        f"simulated {expected.step_seconds:.4f}; owed {owed_s:.4f}, waited {waited_s:.4f}, "
+        f"simulated {expected.step_seconds - fast_s - expected.stall_seconds:.4f}, "
+        f"{expected.stall_seconds:.4f}; moved {moved_bytes / MIB:.1f} MiB, "
+        f"simulated {expected_moved_bytes / MIB:.1f}"
+    )
+    assert (moved_bytes > 0) == (name != "static")
+    # Of what slow memory costs, not of the step: that would hide all of it.
+    assert step_s - fast_s == pytest.approx(expected.step_seconds - fast_s, rel=WITHIN)
+    assert moved_bytes == pytest.approx(expected_moved_bytes, rel=WITHIN)

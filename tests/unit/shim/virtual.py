@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training on emulated tiers in virtual time: the real mover moves in the shim's real map, and
+the shim's real code is asked what each stretch owes. Only what a process does by itself (time,
+births, deaths, waits) is played, as the profile tells it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sentineld.migrate.emulated import Clock, EmulatedMemory
+from sentineld.migrate.executor import Mover
+from sentineld.migrate.expected import expected_step, useful_until
+from sentineld.migrate.pace import TokenBucket
+from sentineld.observe.residency import ResidencySegment
+from sentineld.plan.accesses import access_table
+from sentineld.plan.items import lasting, tensor_pages, transient
+from sentineld.plan.layout_wire import pack_layout
+from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
+from sentineld.plan.policy import fast_pages
+from sentineld.plan.registry import policy
+from sentineld.plan.turnover import slot_flags
+from sentineld.profile.model import Profile
+from sentineld.tiers import Tiers
+
+ROOM_BYTES = 1 << 40
+HEAP_BYTES_MORE = 1 << 20
+
+
+class Passed(NamedTuple):
+    """A step. moved_bytes: by the mover, in both directions."""
+
+    ns: float
+    owed_ns: int
+    waited_ns: float
+    moved_bytes: int
+
+
+class _Event(NamedTuple):
+    """share: of the stretch's all-fast time that has passed."""
+
+    share: float
+    birth: bool
+    slot: int
+
+
+class Training(Clock):
+    """One process and its mover. close() it."""
+
+    def __init__(self, harness: ctypes.CDLL, plan: Plan, profile: Profile, tiers: Tiers) -> None:
+        """harness: of tests/unit/shim. Boundary 0 of step 1 is about to pass."""
+        self._harness, self._plan, self._profile = harness, plan, profile
+        self._count = profile.stretch_count
+        self._times = profile.stretches["time_ns"].astype(float).tolist()
+        self._events = _events(plan, profile)
+        self._waits = plan.layout.waits.tolist()
+        self._heap, heap_bytes = self._make_heap()
+        self._it = self._emulate(tiers)
+        self._segment = ResidencySegment(harness.test_emulation_fd(self._it))
+        self._step, self._stretch = 1, 0
+        self._now = self._end = self._waited = self._step_began = 0.0
+        self._done, self._owed_before = 0, 0
+        self._queue: list[tuple[float, bool, int]] = []
+        self._standing = False
+        self.steps: list[Passed] = []
+        roomy = replace(
+            tiers, tiers=tuple(replace(tier, capacity_bytes=ROOM_BYTES) for tier in tiers.tiers)
+        )
+        spaces = {
+            Space.ARENA: (1 << 40, plan.layout.arena_bytes),
+            Space.HEAP: (1 << 41, heap_bytes),
+        }
+        self._mover = Mover(
+            0,
+            roomy,
+            plan,
+            expected_step(profile, plan.layout),
+            memory=EmulatedMemory(
+                self._segment.maps,
+                spaces,
+                roomy,
+                TokenBucket(tiers.migration_bytes_per_s),
+                moved_fast=self._segment.moved,
+                clock=self,
+            ),
+            spaces=spaces,
+            publish=self._publish,
+            useful_until=useful_until(profile, plan),
+            position=self._position,
+        )
+        self._moved_before = 0
+        self._begin_stretch()
+
+    def now_ns(self) -> int:
+        """Virtual."""
+        return round(self._now)
+
+    def sleep(self, duration_ns: int) -> None:
+        """The process goes on meanwhile."""
+        self._pass_until(self._now + duration_ns)
+
+    def run(self, steps: int) -> list[Passed]:
+        """Train so many steps more; all so far."""
+        if not self.steps:
+            self._mover.enter()
+            self._mover.begin(self._position())
+        wanted = len(self.steps) + steps
+        while len(self.steps) < wanted:
+            self._mover.work()
+            before = self._position(), self._standing
+            # There is nothing to move until the next boundary.
+            self._pass_until(self._end)
+            assert before != (self._position(), self._standing), "the process waits in vain"
+        return self.steps
+
+    def close(self) -> None:
+        """Free the C side."""
+        self._harness.test_emulation_delete(self._it)
+        self._harness.test_heap_delete(self._heap)
+
+    def _make_heap(self) -> tuple[int, int]:
+        """A heap whose live blocks are where the profile has the lasting tensors."""
+        profile, page = self._profile, self._profile.page_bytes
+        rows = np.flatnonzero(lasting(profile))
+        first = (profile.tensors["address"][rows] - np.uint64(profile.heap_base)) // np.uint64(page)
+        pages = tensor_pages(profile)[rows]
+        order = np.argsort(first)
+        used = int((first.astype(np.int64) + pages).max(initial=0)) * page
+        heap = self._harness.test_heap_new(used + HEAP_BYTES_MORE)
+        at, gaps = 0, []
+        base = None
+        for begin, size in zip(first[order].tolist(), pages[order].tolist(), strict=True):
+            if begin > at:
+                gaps.append(self._harness.test_heap_take(heap, (begin - at) * page))
+            address = self._harness.test_heap_take(heap, size * page)
+            base = address - begin * page if base is None else base
+            assert address == base + begin * page
+            at = begin + size
+        for gap in gaps:
+            self._harness.test_heap_give(heap, gap)
+        return heap, used
+
+    def _emulate(self, tiers: Tiers) -> int:
+        layout, profile = self._plan.layout, self._profile
+        limit = fast_pages(policy(self._plan.policy), self._plan, profile.page_bytes)
+        accesses = access_table(profile, layout, tiers)
+        fd = os.memfd_create("layout")
+        os.write(fd, pack_layout(layout, 1, tiers, self._count, accesses, limit))
+        problem = ctypes.c_char_p()
+        it = self._harness.test_emulation_new(fd, self._heap, None, 1, ctypes.byref(problem))
+        os.close(fd)
+        assert not problem.value, problem.value
+        return int(it)
+
+    def _publish(self, position: int) -> None:
+        self._done = position
+
+    def _position(self) -> int:
+        return self._step << 32 | self._stretch
+
+    def _must_wait(self) -> bool:
+        wait = self._waits[self._stretch]
+        step = self._step - (wait > self._stretch)
+        return wait >= 0 and step >= 1 and (step << 32 | wait) > self._done
+
+    def _pass_until(self, until_ns: float) -> None:
+        """To that time, or just past the boundary at it."""
+        while True:
+            if self._standing:
+                if self._must_wait():
+                    self._wait_until(until_ns)
+                    return
+                self._standing = False
+                self._begin_stretch()
+            self._happen(until_ns)
+            if self._end > until_ns:
+                self._now = max(self._now, until_ns)
+                return
+            self._now = max(self._now, self._end)
+            self._pass_boundary()
+            if self._now >= until_ns:
+                return
+
+    def _wait_until(self, until_ns: float) -> None:
+        self._waited += max(until_ns - self._now, 0.0)
+        self._now = max(self._now, until_ns)
+
+    def _happen(self, until_ns: float) -> None:
+        while self._queue and self._queue[0][0] <= until_ns:
+            at_ns, birth, slot = self._queue.pop(0)
+            self._now = max(self._now, at_ns)
+            happen = "emulation_slot_born" if birth else "emulation_slot_dropped"
+            getattr(self._harness, happen)(self._it, slot)
+
+    def _pass_boundary(self) -> None:
+        self._stretch += 1
+        if self._stretch == self._count:
+            self._stretch = 0
+            self._step += 1
+            self._note_step()
+        self._standing = self._must_wait()
+        if not self._standing:
+            self._begin_stretch()
+
+    def _note_step(self) -> None:
+        owed_ns, moved_bytes = self._segment.owed_ns, self._mover.ledger.moved_bytes()
+        self.steps.append(
+            Passed(
+                self._now - self._step_began,
+                owed_ns - self._owed_before,
+                self._waited,
+                moved_bytes - self._moved_before,
+            )
+        )
+        self._owed_before, self._moved_before = owed_ns, moved_bytes
+        self._waited, self._step_began = 0.0, self._now
+
+    def _begin_stretch(self) -> None:
+        if not self._stretch:
+            self._harness.emulation_recount(self._it, len(self._segment.maps[Space.HEAP]))
+        owed_ns = self._segment.owed_ns
+        served = (ctypes.c_uint32 * 2)()
+        self._harness.test_emulation_charge(self._it, self._stretch, served)
+        time_ns = self._times[self._stretch]
+        self._queue = [
+            (self._now + event.share * time_ns, event.birth, event.slot)
+            for event in self._events[self._stretch]
+        ]
+        self._end = self._now + time_ns + self._segment.owed_ns - owed_ns
+
+
+def _events(plan: Plan, profile: Profile) -> list[list[_Event]]:
+    """Births and drops by stretch, in order."""
+    begins = np.append(profile.stretches["event"].astype(np.int64), profile.event_count)
+    flags = slot_flags(plan.layout, profile)
+    listed: list[list[tuple[int, _Event]]] = [[] for _ in range(profile.stretch_count)]
+    for row in np.flatnonzero(transient(profile) & ((flags & SLOT_PLANNED) != 0)).tolist():
+        tensor = profile.tensors[row]
+        for birth, name in ((True, "birth"), (False, "death")):
+            if not birth and not flags[row] & SLOT_DROP:
+                continue
+            stretch, event = int(tensor[f"{name}_stretch"]), int(tensor[f"{name}_event"])
+            length = max(int(begins[stretch + 1] - begins[stretch]), 1)
+            share = min(max((event - int(begins[stretch])) / length, 0.0), 1.0)
+            listed[stretch].append((event, _Event(share, birth, int(tensor["slot"]))))
+    return [
+        [event for _, event in sorted(stretch, key=lambda one: (one[0], one[1].birth))]
+        for stretch in listed
+    ]
