@@ -200,16 +200,17 @@ def fused() -> LOSSES:
 
 
 def brood(model: nn.Module, generations: int) -> None:
-    """Two children with two of their own, and so on; each trains on what it has inherited.
+    """Two children with two of their own, and so on; each computes with what it has inherited.
 
-    Raises ChildProcessError."""
+    No backward: torch 2.6 refuses it after a fork. Raises ChildProcessError."""
     children = []
     for _ in range(2):
         child = os.fork()
         if child == 0:
             status = 1
             try:
-                loss_of(model).backward()
+                with torch.no_grad():
+                    loss_of(model)
                 if generations > 1:
                     brood(model, generations - 1)
                 status = 0
