@@ -63,10 +63,12 @@ class Process:
         self._drop()
 
     def _connect(self) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.connect(str(self._path))
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            self._socket.connect(str(self._path))
+        except BlockingIOError:
+            return  # more of them wait than the daemon has been let take: it stays outside
         self.connections += 1
-        self._socket.setblocking(False)
 
     def _reconnect(self) -> None:
         self._socket.close()
