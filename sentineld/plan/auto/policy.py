@@ -14,6 +14,7 @@ from sentineld.plan.auto.parts import levels, parts
 from sentineld.plan.auto.places import Births, lay_out
 from sentineld.plan.groups import Groups, groups_of, most_costly
 from sentineld.plan.items import Floats, Items, lasting, transient
+from sentineld.plan.keep import keep
 from sentineld.plan.model import MOVE_DTYPE, Plan
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.program import Limits, changes_of, solve
@@ -30,6 +31,10 @@ from sentineld.timing import timing_of
 ATTEMPTS = ((3000, 18.0), (600, 6.0))
 """(groups of tensors at most, seconds for the solver): what costs less than these groups stays
 slow. After the last one the plan is a fixed placement."""
+
+KEEP_SHARE = 0.97
+"""Of the budget: pages of the dead are kept only where this much isn't full. With all of it, what
+they take now and then comes to be missed by promotions."""
 
 
 @register()
@@ -118,8 +123,9 @@ def _carried_out(
         moves=planned_moves(profile, items, lives, space, offset),
         initial=initial_ranges(profile, np.flatnonzero(lasting(profile)), items, lives, offset),
     )
+    limit = budget_bytes // profile.page_bytes
+    plan = keep(plan, profile, int(limit * KEEP_SHARE))
     found = residency(plan, profile)
     crowded = crowded_pages(plan, profile, found)
-    limit = budget_bytes // profile.page_bytes
     waits = births_waits(plan, profile, found, crowded, fast_pages > 0, limit)
     return replace(plan, layout=replace(plan.layout, waits=waits.astype(np.int32)))
