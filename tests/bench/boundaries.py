@@ -4,9 +4,10 @@
 Reads the traces of build/bench/traces (make bench-traces) or of another folder.
 For each: the stretch that touches most over half of a 20 % budget, the longest
 over 1 % of the step, beside the same with a cut before every allocation, which
-no plan can beat; the share of tensor bytes whose accesses are known; and the
-bytes outside management over the peak. The exit status is 1 if a stretch passes
-a limit although cuts could mend that.
+no plan can beat; the share of tensor bytes whose accesses are known; the
+bytes outside management over the peak; and of the allocations of 4 KiB and more
+those that a plan places. The exit status is 1 if a stretch passes a limit although
+cuts could mend that, or if an allocation is not planned.
 """
 
 from __future__ import annotations
@@ -22,13 +23,17 @@ import numpy.typing as npt
 from sentineld.observe.model import SAMPLE_DTYPE, Records
 from sentineld.plan.cuts import STRETCH_SHARE_MAX, choose_cuts
 from sentineld.plan.items import access_pages
+from sentineld.plan.registry import policy
+from sentineld.presets import preset_tiers
 from sentineld.profile.model import Profile
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import load_trace
 from sentineld.shim.protocol import Alloc, Boundary, Event
+from tests.bench.shim.coverage import coverage
 from tests.bench.traces import TRACES
 
 FAST_FRACTION = 0.2
+POLICY, PRESET = "auto", "cxl"
 TOUCHED_SHARE_MAX = 0.5
 """Of the budget, for the bytes that one stretch touches."""
 
@@ -43,7 +48,8 @@ class Boundaries:
     limits. finest_touched, finest_time: the same if there were a cut before every allocation.
     known_share, estimated_share: of the bytes of all tensors of a step, those with an access that
     the framework told, and those of which it is only known that an operator had them as scratch.
-    outside_share: bytes that the shim only counts, over the peak; None: the trace does not say."""
+    outside_share: bytes that the shim only counts, over the peak; None: the trace does not say.
+    planned_share: of the step's allocations of 4 KiB and more, those with a place in the arena."""
 
     stretches: int
     cuts: int
@@ -54,6 +60,7 @@ class Boundaries:
     known_share: float
     estimated_share: float
     outside_share: float | None
+    planned_share: float
 
     @property
     def holds(self) -> bool:
@@ -62,6 +69,11 @@ class Boundaries:
             1.0, NEAR * self.finest_time
         )
 
+    @property
+    def planned(self) -> bool:
+        """Whether every allocation is."""
+        return self.planned_share >= 1.0
+
 
 def boundaries_of(trace: Trace) -> Boundaries:
     """The figures of a trace."""
@@ -69,6 +81,8 @@ def boundaries_of(trace: Trace) -> Boundaries:
     finest = profile_of(cut_anew(trace, everywhere=True))
     known, told = _known(trace, profile)
     unmanaged = trace.facts.get("unmanaged_bytes")
+    budget_bytes = int(profile.peak_bytes * FAST_FRACTION)
+    plan = policy(POLICY).plan(profile, preset_tiers(PRESET, 1), budget_bytes)
     return Boundaries(
         stretches=profile.stretch_count,
         cuts=int(profile.stretches["cut"].sum()),
@@ -79,6 +93,7 @@ def boundaries_of(trace: Trace) -> Boundaries:
         known_share=known,
         estimated_share=told - known,
         outside_share=unmanaged / profile.peak_bytes if isinstance(unmanaged, int) else None,
+        planned_share=coverage(plan.layout, profile).planned_share,
     )
 
 
@@ -143,15 +158,16 @@ def table(found: dict[str, Boundaries]) -> str:
     lines = [
         f"{'':<10} {'':>9} {'':>5} {'touched most':>15} {'longest':>15} {'accesses':>15}",
         f"{'model':<10} {'stretches':>9} {'cuts':>5} {'now':>7} {'finest':>7} {'now':>7} "
-        f"{'finest':>7} {'known':>7} {'estim.':>7} {'outside':>8}",
+        f"{'finest':>7} {'known':>7} {'estim.':>7} {'outside':>8} {'planned':>8}",
     ]
     for model, one in found.items():
         outside = "?" if one.outside_share is None else f"{one.outside_share:.3%}"
         lines.append(
             f"{model:<10} {one.stretches:>9} {one.cuts:>5} {one.touched:>7.2f} "
             f"{one.finest_touched:>7.2f} {one.time:>7.2f} {one.finest_time:>7.2f} "
-            f"{one.known_share:>7.1%} {one.estimated_share:>7.1%} {outside:>8}"
-            f"{'' if one.holds else '  could be cut'}"
+            f"{one.known_share:>7.1%} {one.estimated_share:>7.1%} {outside:>8} "
+            f"{one.planned_share:>8.1%}"
+            f"{'' if one.holds else '  could be cut'}{'' if one.planned else '  not all planned'}"
         )
     return "\n".join(lines)
 
@@ -170,7 +186,7 @@ def main() -> int:
         print(f"error: no traces in {arguments.traces} (make bench-traces)", file=sys.stderr)
         return 2
     print(table(found))
-    return 0 if all(one.holds for one in found.values()) else 1
+    return 0 if all(one.holds and one.planned for one in found.values()) else 1
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sentineld.profile.model import Kind
 from sentineld.profile.steps import cut_count, identical
 from sentineld.profile.trace import Trace, profile_of
 from tests.bench.boundaries import Boundaries, boundaries_of, cut_anew, table
@@ -80,8 +81,22 @@ def test_a_limit_holds_where_cuts_can_do_no_more(
     touched: float, finest: float, holds: bool
 ) -> None:
     for one in (
-        Boundaries(9, 2, touched, finest, 0.5, 0.5, 1.0, 0.0, None),
-        Boundaries(9, 2, 0.5, 0.5, touched, finest, 1.0, 0.0, None),
+        Boundaries(9, 2, touched, finest, 0.5, 0.5, 1.0, 0.0, None, 1.0),
+        Boundaries(9, 2, 0.5, 0.5, touched, finest, 1.0, 0.0, None, 1.0),
     ):
         assert one.holds == holds
         assert ("could be cut" in table({"it": one})) != holds
+
+
+@pytest.mark.parametrize(("share", "planned"), [(1.0, True), (0.999, False)])
+def test_an_allocation_that_is_not_planned_is_told(share: float, planned: bool) -> None:
+    one = Boundaries(9, 2, 0.5, 0.5, 0.5, 0.5, 1.0, 0.0, None, share)
+    assert one.planned == planned
+    assert ("not all planned" in table({"it": one})) != planned
+
+
+def test_the_toy_is_planned_but_for_what_it_keeps(trace: Trace) -> None:
+    born = profile_of(trace).tensors
+    born = born[born["slot"] >= 0]
+    kept = np.count_nonzero(born["kind"] == Kind.PERSISTENT)
+    assert boundaries_of(trace).planned_share == pytest.approx(1 - kept / len(born))
