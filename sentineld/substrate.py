@@ -158,6 +158,7 @@ class EmulatedSubstrate:
             self._bucket,
             link.residency.page_bytes,
             moved_fast=link.residency.moved,
+            flying_fast=link.residency.flying,
         )
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:

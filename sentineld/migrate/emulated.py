@@ -52,14 +52,18 @@ class EmulatedMemory:
         page_bytes: int = 4096,
         batch_pages: int = BATCH_PAGES,
         moved_fast: Callable[[int], None] = lambda _: None,
+        flying_fast: Callable[[int], None] = lambda _: None,
         clock: Clock | None = None,
     ) -> None:
-        """moved_fast: hears of each batch how many pages more are on the fast tier."""
+        """moved_fast: hears of each batch how many pages more are on the fast tier. flying_fast:
+        hears how many are on their way there, so that no birth takes their room."""
         self.batch_pages = batch_pages
         self._tiers = tiers
         self._bucket = bucket
         self._page_bytes = page_bytes
         self._moved_fast = moved_fast
+        self._flying_fast = flying_fast
+        self._flying_fast(0)  # what a daemon before this one was about to move
         self._clock = clock or Clock()
         self._nodes, self._fast = np.zeros((2, 256), np.bool_)
         for tier in tiers.tiers:
@@ -87,6 +91,8 @@ class EmulatedMemory:
         """
         before = self.query_pages(pages)
         moving = int(np.count_nonzero((before >= 0) & (before != node)))
+        if self._fast[node + 1]:
+            self._flying_fast(moving)
         end_ns = self._bucket.take(moving * self._page_bytes, self._clock.now_ns())
         while (left_ns := end_ns - self._clock.now_ns()) > 0:
             self._clock.sleep(left_ns)
@@ -95,6 +101,7 @@ class EmulatedMemory:
             were_fast = int(np.count_nonzero(self._fast[entries[there]]))
             entries[there] = node + 1
             self._moved_fast(len(there) * bool(self._fast[node + 1]) - were_fast)
+        self._flying_fast(0)
         return MoveResult(self.query_pages(pages), 0)
 
     def best_node(self, tier: int) -> tuple[int, int]:

@@ -42,6 +42,10 @@ class ResidencySegment:
         """Tell the process that so many pages more (or fewer) are on the fast node by moves."""
         self._header["moved_fast"] += pages
 
+    def flying(self, pages: int) -> None:
+        """Tell the process that so many pages are on their way to the fast node."""
+        self._header["flying_fast"] = pages
+
     @property
     def owed_ns(self) -> int:
         """What slow pages have cost the process so far, by the timing model."""

@@ -228,6 +228,7 @@ RESIDENCY_DTYPE = _struct(
         "owed_ns": (56, "<u8"),
         "paid_ns": (64, "<u8"),
         "moved_fast": (72, "<i8"),
+        "flying_fast": (80, "<u8"),
     },
     128,
 )

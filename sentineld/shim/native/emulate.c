@@ -104,7 +104,8 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 static uint64_t fast_room(const struct emulation *emulation)
 {
 	uint64_t moved = (uint64_t)__atomic_load_n(&emulation->segment->moved_fast, __ATOMIC_RELAXED);
-	int64_t room = (int64_t)(emulation->fast_limit - emulation->fast_own - moved);
+	uint64_t flying = __atomic_load_n(&emulation->segment->flying_fast, __ATOMIC_RELAXED);
+	int64_t room = (int64_t)(emulation->fast_limit - emulation->fast_own - moved - flying);
 
 	if (!emulation->fast_limit)
 		return UINT64_MAX;

@@ -180,7 +180,9 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t owed_ns; /* delays that slow pages have cost since tiers were emulated first */
 	uint64_t paid_ns; /* time spent on them; differs by what is yet to be paid */
 	int64_t moved_fast; /* written by the daemon: pages it has moved to node 0, less those away from it */
-	uint64_t reserved[6];
+	uint64_t
+		flying_fast; /* written by the daemon: pages on their way to node 0, which have their room there */
+	uint64_t reserved[5];
 };
 
 struct sentinel_wait { /* 8 bytes; index = boundary within the step */

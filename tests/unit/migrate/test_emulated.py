@@ -82,13 +82,23 @@ def test_what_the_process_writes_is_no_node_unless_it_is_one() -> None:
 
 def test_it_tells_how_many_pages_more_are_fast() -> None:
     told: list[int] = []
+    flying: list[int] = []
     maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
-    pages = EmulatedMemory(maps, SPACES, TIERS, TokenBucket(1e15), moved_fast=told.append)
+    pages = EmulatedMemory(
+        maps,
+        SPACES,
+        TIERS,
+        TokenBucket(1e15),
+        moved_fast=told.append,
+        flying_fast=flying.append,
+    )
     maps[Space.ARENA][:5] = [1, 2, 2, 0, 9]
     wanted = addresses([(Space.ARENA, page) for page in range(5)])
     for node in (0, 0, 1):
         pages.move_pages(wanted, node)
     assert told == [2, 0, -3]
+    # Nothing at first; then up to each batch's end.
+    assert flying == [0, 2, 0, 0, 0, 0]
 
 
 def test_pages_outside_are_absent() -> None:

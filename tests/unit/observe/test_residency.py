@@ -59,6 +59,8 @@ def test_what_it_says() -> None:
     found.moved(3)
     found.moved(-5)
     assert found._header["moved_fast"][0] == -2
+    found.flying(7)
+    assert found._header["flying_fast"][0] == 7
 
 
 @pytest.mark.parametrize(

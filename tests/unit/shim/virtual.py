@@ -85,6 +85,7 @@ class Training(Clock):
                 roomy,
                 TokenBucket(tiers.migration_bytes_per_s),
                 moved_fast=self._segment.moved,
+                flying_fast=self._segment.flying,
                 clock=self,
             ),
             spaces=spaces,
