@@ -78,7 +78,8 @@ def parts(one: Json, fast: Json, fast_s: float) -> Json:
 
     own_extra_seconds is what a step takes beyond delay and wait and the all-fast step of the same
     round: real costs that the timing model does not have, of which page_faults (more than the
-    all-fast step has) are the usual cause; system_extra_seconds of it are the kernel's.
+    all-fast step has) are the usual cause. cpu_extra_seconds is the CPU time of it, which a machine
+    that does other things as well disturbs less; system_extra_seconds of these are the kernel's.
     """
     step, wait, delay, system, faults = (
         np.array(one[name]) for name in ("step_s", "waited_s", "delayed_s", "system_s", "faults")
@@ -88,6 +89,7 @@ def parts(one: Json, fast: Json, fast_s: float) -> Json:
         "delay_seconds": delay,
         "wait_seconds": wait,
         "own_extra_seconds": own_extra,
+        "cpu_extra_seconds": np.array(one["cpu_s"]) - np.array(fast["cpu_s"]),
         "system_extra_seconds": system - np.array(fast["system_s"]),
         "queued_seconds": np.array(one["queued_s"]),
     }
@@ -174,8 +176,8 @@ def table(summary: Json) -> str:
 def _parts_table(found: list[Json]) -> list[str]:
     lines = [
         "of a step, ms: delays and waits (predicted), what is real beyond all fast, and of it",
-        f"{'model':<10} {'policy':<12} {'delay':>17} {'wait':>17} {'own extra':>10} {'system':>8} "
-        f"{'faults':>8} {'queued':>8} {'late moves':>11}",
+        f"{'model':<10} {'policy':<12} {'delay':>17} {'wait':>17} {'own extra':>10} {'CPU':>8} "
+        f"{'system':>8} {'faults':>8} {'queued':>8} {'late moves':>11}",
     ]
     for row in found:
         if "parts" not in row:
@@ -186,7 +188,8 @@ def _parts_table(found: list[Json]) -> list[str]:
         late = f"{row['late_moves']} ({row['parts']['predicted_late_moves']:.0f})"
         lines.append(
             f"{row['model']:<10} {row['policy']:<12} {delay:>17} {wait:>17} "
-            f"{part['own_extra_seconds']:10.1f} {part['system_extra_seconds']:8.1f} "
+            f"{part['own_extra_seconds']:10.1f} {part['cpu_extra_seconds']:8.1f} "
+            f"{part['system_extra_seconds']:8.1f} "
             f"{row['parts']['page_faults']:8} {part['queued_seconds']:8.1f} {late:>11}"
         )
     return lines

@@ -20,6 +20,7 @@ def policy(step_s: list[float], **changed: Any) -> dict[str, Any]:
         "step_s": step_s,
         "waited_s": [0.0] * ROUNDS,
         "delayed_s": [0.5] * ROUNDS,
+        "cpu_s": [1.0] * ROUNDS,
         "system_s": [0.1] * ROUNDS,
         "queued_s": [0.0] * ROUNDS,
         "faults": [100] * ROUNDS,
@@ -90,3 +91,22 @@ def test_the_table_says_that_tiers_are_emulated() -> None:
     text = figures.table(figures.summarise({"toy": raw()}))
     assert "emulated" in text.splitlines()[0]
     assert "infeasible as published" in text
+
+
+def test_a_steps_parts_are_told() -> None:
+    waited, faulted = [0.02] * ROUNDS, [1100] * ROUNDS
+    ours = {
+        "waited_s": waited,
+        "delayed_s": [0.1] * ROUNDS,
+        "faults": faulted,
+        "cpu_s": [1.1] * ROUNDS,
+    }
+    *_, auto = figures.rows("toy", raw(0.22, **ours))
+    parts = auto["parts"]
+    assert parts["delay_seconds"] == pytest.approx(0.1)
+    assert parts["wait_seconds"] == pytest.approx(0.02)
+    assert parts["own_extra_seconds"] == pytest.approx(0.1)
+    assert parts["cpu_extra_seconds"] == pytest.approx(0.1)
+    assert parts["page_faults"] == 1000
+    assert parts["predicted_delay_seconds"] == pytest.approx(0.22)
+    assert "late moves" in figures.table(figures.summarise({"toy": raw(0.22, **ours)}))
