@@ -159,6 +159,7 @@ class EmulatedSubstrate:
             link.residency.page_bytes,
             moved_fast=link.residency.moved,
             flying_fast=link.residency.flying,
+            fast_room=link.residency.fast_room,
         )
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:

@@ -53,16 +53,18 @@ class EmulatedMemory:
         batch_pages: int = BATCH_PAGES,
         moved_fast: Callable[[int], None] = lambda _: None,
         flying_fast: Callable[[int], None] = lambda _: None,
+        fast_room: Callable[[], int | None] = lambda: None,
         clock: Clock | None = None,
     ) -> None:
         """moved_fast: hears of each batch how many pages more are on the fast tier. flying_fast:
-        hears how many are on their way there, so that no birth takes their room."""
+        hears how many are on their way there, so that no birth takes their room. fast_room: pages
+        that the fast tier has beside these, less than none if they are too many."""
         self.batch_pages = batch_pages
         self._tiers = tiers
         self._bucket = bucket
         self._page_bytes = page_bytes
         self._moved_fast = moved_fast
-        self._flying_fast = flying_fast
+        self._flying_fast, self._fast_room = flying_fast, fast_room
         self._flying_fast(0)  # what a daemon before this one was about to move
         self._clock = clock or Clock()
         self._nodes, self._fast = np.zeros((2, 256), np.bool_)
@@ -87,22 +89,31 @@ class EmulatedMemory:
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
         """Let the time of a move pass for the pages that are elsewhere, then note where they are.
 
-        A page that the process drops meanwhile stays dropped.
+        A page that the process drops meanwhile stays dropped. What the fast tier has no room for
+        stays where it is, and the result's error is ENOMEM.
         """
         before = self.query_pages(pages)
-        moving = int(np.count_nonzero((before >= 0) & (before != node)))
+        there = np.flatnonzero((before >= 0) & (before != node))
+        moving, wanted = len(there), pages
         if self._fast[node + 1]:
             self._flying_fast(moving)
+            lacking = min(max(-(self._fast_room() or 0), 0), moving)
+            if lacking:
+                # As the kernel does with a full node: the first ones go.
+                moving -= lacking
+                self._flying_fast(moving)
+                wanted = np.delete(pages, there[moving:])
         end_ns = self._bucket.take(moving * self._page_bytes, self._clock.now_ns())
         while (left_ns := end_ns - self._clock.now_ns()) > 0:
             self._clock.sleep(left_ns)
-        for _, entries, index in self._parts(pages):
+        for _, entries, index in self._parts(wanted):
             there = index[self._nodes[entries[index]]]
             were_fast = int(np.count_nonzero(self._fast[entries[there]]))
             entries[there] = node + 1
             self._moved_fast(len(there) * bool(self._fast[node + 1]) - were_fast)
         self._flying_fast(0)
-        return MoveResult(self.query_pages(pages), 0)
+        full = len(wanted) < len(pages)
+        return MoveResult(self.query_pages(pages), errno.ENOMEM if full else 0)
 
     def best_node(self, tier: int) -> tuple[int, int]:
         """The tier's first node; its room has no limit but the tier's capacity."""

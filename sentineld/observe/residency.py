@@ -46,6 +46,15 @@ class ResidencySegment:
         """Tell the process that so many pages are on their way to the fast node."""
         self._header["flying_fast"] = pages
 
+    def fast_room(self) -> int | None:
+        """Pages that the fast node still has beside those on their way there, less than none if it
+        is too full; None: there is no end to them."""
+        found = self._header[0]
+        if not found["fast_limit"]:
+            return None
+        taken = sum(int(found[name]) for name in ("fast_own", "moved_fast", "flying_fast"))
+        return int(found["fast_limit"]) - taken
+
     @property
     def owed_ns(self) -> int:
         """What slow pages have cost the process so far, by the timing model."""

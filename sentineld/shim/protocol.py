@@ -229,6 +229,8 @@ RESIDENCY_DTYPE = _struct(
         "paid_ns": (64, "<u8"),
         "moved_fast": (72, "<i8"),
         "flying_fast": (80, "<u8"),
+        "fast_own": (88, "<i8"),
+        "fast_limit": (96, "<u8"),
     },
     128,
 )

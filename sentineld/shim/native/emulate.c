@@ -112,6 +112,12 @@ static uint64_t fast_room(const struct emulation *emulation)
 	return room > 0 ? (uint64_t)room : 0;
 }
 
+/* What the daemon must leave room for. */
+static void tell_own(const struct emulation *emulation)
+{
+	__atomic_store_n(&emulation->segment->fast_own, (int64_t)emulation->fast_own, __ATOMIC_RELAXED);
+}
+
 /*
  * Live blocks stay where they were; before the first emulated layout all memory was fast. What a
  * limited fast node has no pages for is slow, the highest addresses first, and so is what was born
@@ -173,6 +179,8 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 		emulation->first_access[stretch] = row;
 	}
 	take_over_heap(emulation, heap, before, step);
+	emulation->segment->fast_limit = emulation->fast_limit;
+	tell_own(emulation);
 	if (before) {
 		emulation->owed_ps = before->owed_ps;
 		emulation->paid_ns = before->paid_ns;
@@ -213,6 +221,7 @@ static void born(struct emulation *emulation, uint8_t *map, uint64_t pages, uint
 			map[i] = SLOW;
 		}
 	}
+	tell_own(emulation);
 }
 
 static void dropped(struct emulation *emulation, uint8_t *map, uint64_t pages)
@@ -220,6 +229,7 @@ static void dropped(struct emulation *emulation, uint8_t *map, uint64_t pages)
 	for (uint64_t i = 0; i < pages; i++)
 		emulation->fast_own -= map[i] == FAST;
 	memset(map, 0, pages);
+	tell_own(emulation);
 }
 
 static uint64_t slot_pages(const struct emulation *emulation, uint32_t slot)
@@ -338,6 +348,7 @@ void emulation_recount(struct emulation *emulation, uint64_t heap_pages)
 	count(emulation->arena, emulation->segment->arena_pages, &fast, &slow);
 	count(emulation->heap, heap_pages, &fast, &slow);
 	emulation->fast_own = fast - moved;
+	tell_own(emulation);
 }
 
 uint64_t emulation_due(const struct emulation *emulation, bool all)

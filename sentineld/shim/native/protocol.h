@@ -180,9 +180,10 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t owed_ns; /* delays that slow pages have cost since tiers were emulated first */
 	uint64_t paid_ns; /* time spent on them; differs by what is yet to be paid */
 	int64_t moved_fast; /* written by the daemon: pages it has moved to node 0, less those away from it */
-	uint64_t
-		flying_fast; /* written by the daemon: pages on their way to node 0, which have their room there */
-	uint64_t reserved[5];
+	uint64_t flying_fast; /* written by the daemon: pages on their way there, which hold room */
+	int64_t fast_own; /* pages of node 0 that are taken, but for moved_fast */
+	uint64_t fast_limit; /* pages that node 0 has; 0: no end to them */
+	uint64_t reserved[3];
 };
 
 struct sentinel_wait { /* 8 bytes; index = boundary within the step */

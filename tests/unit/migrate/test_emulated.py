@@ -101,6 +101,27 @@ def test_it_tells_how_many_pages_more_are_fast() -> None:
     assert flying == [0, 2, 0, 0, 0, 0]
 
 
+def test_a_full_fast_tier_takes_the_first_pages_only() -> None:
+    maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
+    flying: list[int] = []
+    pages = EmulatedMemory(
+        maps,
+        SPACES,
+        TIERS,
+        TokenBucket(1e15),
+        flying_fast=flying.append,
+        fast_room=lambda: 2 - flying[-1],
+    )
+    maps[Space.ARENA][:5] = [2, 1, 2, 2, 0]
+    wanted = addresses([(Space.ARENA, page) for page in range(5)])
+    found = pages.move_pages(wanted, 0)
+    assert found.status.tolist() == [0, 0, 0, 1, -errno.ENOENT]
+    assert found.error == errno.ENOMEM
+    assert maps[Space.ARENA][:5].tolist() == [1, 1, 1, 2, 0]
+    assert flying == [0, 3, 2, 0]
+    assert pages.move_pages(wanted[:3], 1).error == 0
+
+
 def test_pages_outside_are_absent() -> None:
     pages, _ = memory()
     outside = np.array([0, STARTS[Space.ARENA] - PAGE, STARTS[Space.HEAP] + PAGES * PAGE])

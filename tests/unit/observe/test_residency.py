@@ -61,6 +61,9 @@ def test_what_it_says() -> None:
     assert found._header["moved_fast"][0] == -2
     found.flying(7)
     assert found._header["flying_fast"][0] == 7
+    assert found.fast_room() is None
+    found._header["fast_limit"], found._header["fast_own"] = 12, 6
+    assert found.fast_room() == 12 - (6 - 2 + 7)
 
 
 @pytest.mark.parametrize(

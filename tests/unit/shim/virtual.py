@@ -86,6 +86,7 @@ class Training(Clock):
                 TokenBucket(tiers.migration_bytes_per_s),
                 moved_fast=self._segment.moved,
                 flying_fast=self._segment.flying,
+                fast_room=self._segment.fast_room,
                 clock=self,
             ),
             spaces=spaces,
