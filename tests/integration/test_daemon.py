@@ -177,5 +177,11 @@ def test_hello_without_descriptors_is_refused(daemon: Daemon) -> None:
         peer.connect(str(daemon.folder / "shim.sock"))
         peer.sendall(len(body).to_bytes(4, "little") + body)
         peer.settimeout(30)
-        assert peer.recv(10) == b""
+        heard = b""
+        while data := peer.recv(4096):
+            heard += data
+    said = json.loads(heard[4:])
+    assert len(heard) == 4 + int.from_bytes(heard[:4], "little")
+    assert said["type"] == "refused"
+    assert said["error"]
     assert json.loads(daemon.ctl("status", "--json").stdout)["sessions"] == []
