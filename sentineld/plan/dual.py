@@ -11,23 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from sentineld.plan.groups import Groups
-from sentineld.plan.items import Floats
 from sentineld.plan.program import Limits, Prices
-
-SLOW, FAST = 0, 1
-
-Mask = npt.NDArray[np.bool_]
+from sentineld.plan.relax import Gains, Mask, best_walks
 
 
 @dataclass(frozen=True)
 class Least:
-    """ns: no step takes less. fast: (S, G), lives that are best at these prices, by position."""
+    """ns: no step takes less. moving: (S, G), after which positions the lives change that are best
+    at these prices."""
 
     ns: float
-    fast: Mask
+    moving: Mask
 
 
 def least(groups: Groups, limits: Limits, prices: Prices) -> Least:
@@ -56,58 +52,21 @@ def least(groups: Groups, limits: Limits, prices: Prices) -> Least:
         np.add.at(met[:, group], at, crowds[crowd])
         np.add.at(held[:, group], at, crowds[crowd] + timely[crowd])
     held += np.where((position > 0) | groups.persistent[None, :], boundaries[stretch], 0.0)
-    worth, fast = _paths(groups, held - cost, moves[stretch], met)
+    moved = moves[stretch]
+    # Demoted and back within a stretch, or demoted in the stretch of its death: room for a moment.
+    last = (position == groups.length[None, :] - 1) & ~groups.persistent[None, :]
+    relief = np.maximum(0.0, met - np.where(last, moved, 2 * moved))
+    lives = best_walks(
+        Gains(
+            keep=cost - held + relief,
+            leave=cost - held + met - moved,
+            enter=-moved,
+            stay=np.zeros((count, many)),
+        ),
+        groups.length,
+        groups.persistent,
+    )
     room = max(limits.capacity_pages, 0) * (boundaries.sum() + crowds.sum() + timely.sum())
     fixed = float(weight @ limits.times_ns + cost.sum(axis=0) @ groups.pages)
     fixed -= float(room + (moves.sum() + timely.sum()) * limits.in_flight_pages)
-    return Least(fixed + float(worth @ groups.pages), fast & alive)
-
-
-def _paths(groups: Groups, held: Floats, moved: Floats, met: Floats) -> tuple[Floats, Mask]:
-    """The cheapest life of a page of each group, and its states.
-
-    held: (S, G), for being fast in a position; moved: for a move in it; met: what the crowds
-    of its stretch give back for being demoted in it.
-    """
-    count, many = held.shape
-    every = np.arange(many)
-    # By the state that the life begins with, for a circle comes back to it.
-    so_far = np.full((2, 2, many), np.inf)
-    so_far[SLOW, SLOW], so_far[FAST, FAST] = 0.0, held[0]
-    came = np.zeros((count + 1, 2, 2, many), np.int8)
-    final = np.zeros((2, many))
-    last = groups.length - 1
-    for at in range(count):
-        # Demoted and back within a stretch: room for a moment.
-        stay = np.minimum(0.0, 2 * moved[at] - met[at])
-        leave = moved[at] - met[at]
-        to_slow = np.stack([so_far[:, SLOW], so_far[:, FAST] + leave])
-        to_fast = np.stack([so_far[:, SLOW] + moved[at], so_far[:, FAST] + stay])
-        came[at + 1, :, SLOW], came[at + 1, :, FAST] = (
-            to_slow.argmin(axis=0),
-            to_fast.argmin(axis=0),
-        )
-        ends = last == at
-        if ends.any():
-            circle = np.stack([to_slow.min(axis=0)[SLOW], to_fast.min(axis=0)[FAST]])
-            freed = so_far + np.stack([np.zeros(many), np.minimum(0.0, leave)])[None]
-            chosen = np.where(groups.persistent, circle, freed.min(axis=1))
-            final[:, ends] = chosen[:, ends]
-            # How a life that ends here came to its last state.
-            came[at + 1, :, SLOW, :] = np.where(
-                ends & ~groups.persistent, freed.argmin(axis=1), came[at + 1, :, SLOW, :]
-            )
-            came[at + 1, :, FAST, :] = np.where(
-                ends & ~groups.persistent, freed.argmin(axis=1), came[at + 1, :, FAST, :]
-            )
-        if at + 1 < count:
-            so_far[:, SLOW], so_far[:, FAST] = to_slow.min(axis=0), to_fast.min(axis=0)
-            so_far[:, FAST] += held[at + 1]
-    start = final.argmin(axis=0)
-    state = start.copy()
-    fast = np.zeros((count, many), np.bool_)
-    for at in range(count - 1, -1, -1):
-        inside = at <= last
-        state = np.where(inside, came[at + 1, start, state, every], state)
-        fast[at] = (state == FAST) & inside
-    return final.min(axis=0), fast
+    return Least(fixed - float(lives.value @ groups.pages), lives.moving)

@@ -15,8 +15,8 @@ import numpy as np
 
 from sentineld.errors import SentinelError
 from sentineld.plan.dual import least
-from sentineld.plan.groups import Groups, groups_of
-from sentineld.plan.program import Changes, Limits, changes_of, solve
+from sentineld.plan.groups import groups_of
+from sentineld.plan.program import Limits, changes_of, solve
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
@@ -53,17 +53,8 @@ def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
         found_ns = max(found_ns, dual.ns)
         if found_ns >= fluid.step_ns * (1 - GAP):
             break
-        changes = _wider(groups, changes, dual.fast)
+        changes = [
+            np.union1d(positions, np.flatnonzero(dual.moving[:, at]))
+            for at, positions in enumerate(changes)
+        ]
     return found_ns / 1e9
-
-
-def _wider(
-    groups: Groups, changes: Changes, fast: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
-) -> Changes:
-    """The changes, and those that lives make which are better at these prices."""
-    found: Changes = []
-    for at, positions in enumerate(changes):
-        states = fast[: int(groups.length[at]), at]
-        following = np.append(states[1:], states[0] if groups.persistent[at] else states[-1])
-        found.append(np.union1d(positions, np.flatnonzero(states != following)))
-    return found

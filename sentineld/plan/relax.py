@@ -52,6 +52,17 @@ class Costs:
 
 
 @dataclass(frozen=True)
+class Gains:
+    """What a life gains in each position, (S, N), by its state in it and after it: fast and still
+    fast, fast and then slow, slow and then fast, slow and still slow."""
+
+    keep: Floats
+    leave: Floats
+    enter: Floats
+    stay: Floats
+
+
+@dataclass(frozen=True)
 class Relaxed:
     """bound: no schedule serves more page accesses fast. guide: steady prices near those that
     prove it."""
@@ -95,11 +106,6 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     room only at boundaries, and one may come and go within a stretch; whatever a
     real mover can do is allowed.
     """
-    count, many = items.worth.shape
-    position = np.arange(count)[:, None]
-    alive = position < items.length[None, :]
-    # A transient chunk has no state after its end; to change it there would be a move for nothing.
-    last = (position == items.length[None, :] - 1) & ~items.persistent[None, :]
     keep = items.worth - costs.room
     if generous:
         leave, enter = keep - costs.move, items.worth - costs.move - costs.enter
@@ -108,15 +114,27 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
         leave = -costs.room - costs.move
         enter = leave - costs.enter
         stay = np.zeros(keep.shape)
+    return best_walks(Gains(keep, leave, enter, stay), items.length, items.persistent)
+
+
+def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
+    """The walk of each life through the states fast and slow that gains most. length, persistent:
+    (N,); a life that persists comes back to the state that it begins with."""
+    count, many = gains.keep.shape
+    position = np.arange(count)[:, None]
+    alive = position < length[None, :]
+    # A transient chunk has no state after its end; to change it there would be a move for nothing.
+    last = (position == length[None, :] - 1) & ~persistent[None, :]
     # After its life a chunk stays what it is, for nothing.
-    keep, stay = np.where(alive, keep, 0.0), np.where(alive, stay, 0.0)
+    keep, stay = np.where(alive, gains.keep, 0.0), np.where(alive, gains.stay, 0.0)
     fixed = last | ~alive
-    leave, enter = np.where(fixed, -IMPOSSIBLE, leave), np.where(fixed, -IMPOSSIBLE, enter)
+    leave = np.where(fixed, -IMPOSSIBLE, gains.leave)
+    enter = np.where(fixed, -IMPOSSIBLE, gains.enter)
 
     # [state at the begin: fast, slow; chunk]: the worth of what is to come, by state now.
     to_fast, to_slow = np.zeros((2, many)), np.zeros((2, many))
-    to_fast[1, items.persistent] = -IMPOSSIBLE
-    to_slow[0, items.persistent] = -IMPOSSIBLE
+    to_fast[1, persistent] = -IMPOSSIBLE
+    to_slow[0, persistent] = -IMPOSSIBLE
     stays_fast = np.empty((count, 2, many), np.bool_)
     gets_fast = np.empty((count, 2, many), np.bool_)
     for at in range(count - 1, -1, -1):
