@@ -34,6 +34,7 @@ from sentineld.tiers import Tiers
 from tests.bench.huge import huge, words
 from tests.bench.models import MODELS
 from tests.bench.policy_figures import Cell, Row, cell_of, failures, policies_table, standing
+from tests.bench.results import write
 from tests.bench.traces import ROOT, TRACES
 
 BENCH = ROOT / "build" / "bench"
@@ -141,10 +142,7 @@ def written(rows: list[Row], file: Path, synthetic: Row | None = None) -> None:
     step was planned."""
     order = list(MODELS)
     rows.sort(key=lambda row: (order.index(row["trace"]), *cell_of(row)[1:], row["policy"]))
-    temporary = file.with_suffix(".part")
-    found = {"rows": rows} | ({} if synthetic is None else {"huge": synthetic})
-    temporary.write_text(json.dumps(found, indent=1) + "\n")
-    temporary.replace(file)
+    write(file, {"rows": rows} | ({} if synthetic is None else {"huge": synthetic}))
 
 
 def report(rows: Sequence[Row]) -> str:

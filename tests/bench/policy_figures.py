@@ -131,15 +131,15 @@ def standing(rows: Sequence[Row]) -> list[str]:
     if mean is not None:
         worst = max(ratios, key=ratios.__getitem__)
         lines += [
-            _claim(f"geometric mean over the bound: {mean:.4f}", mean <= OVER_BOUND_MEAN),
-            _claim(
+            claim(f"geometric mean over the bound: {mean:.4f}", mean <= OVER_BOUND_MEAN),
+            claim(
                 f"worst cell over the bound: {ratios[worst]:.4f} ({_words(worst)})",
                 ratios[worst] <= OVER_BOUND_WORST,
             ),
         ]
-    lines.append(_claim(f"cells that failed: {len(failed)}", not failed))
+    lines.append(claim(f"cells that failed: {len(failed)}", not failed))
     beaten = better_than_ours(rows)
-    lines.append(_claim(f"cells in which another software policy is better: {len(beaten)}",
+    lines.append(claim(f"cells in which another software policy is better: {len(beaten)}",
                         not beaten))  # fmt: skip
     lines += [
         f"  {_words(cell)}: {name} by {gain:.2%}"
@@ -147,7 +147,7 @@ def standing(rows: Sequence[Row]) -> list[str]:
     ]
     plans = [row["plan_seconds"] for row in mine.values() if row["plan_seconds"] is not None]
     if plans:
-        lines.append(_claim(f"longest planning: {max(plans):.2f} s", max(plans) <= PLAN_SECONDS))
+        lines.append(claim(f"longest planning: {max(plans):.2f} s", max(plans) <= PLAN_SECONDS))
     return lines
 
 
@@ -178,7 +178,8 @@ def failures(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _claim(words: str, holds: bool) -> str:
+def claim(words: str, holds: bool) -> str:
+    """A line for what is asked of `auto`."""
     return f"{'holds' if holds else 'DOES NOT HOLD'}: {words}"
 
 

@@ -14,9 +14,6 @@ could not be measured; what was measured is written model by model.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import sys
 import time
 from dataclasses import asdict
@@ -24,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sentineld.errors import SentinelError
+from tests.bench import results
 from tests.bench.models import MODELS
 from tests.bench.shim import figures
 from tests.bench.shim.contestant import ROOT
@@ -39,27 +37,10 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def kept(output: Path, settings: Settings) -> dict[str, Any]:
-    """Models that the file has for the same settings. Raises RuntimeError."""
-    try:
-        found = json.loads(output.read_text())
-    except FileNotFoundError:
-        return {}
-    if found["settings"] != asdict(settings):
-        raise RuntimeError(f"{output} has other settings: {found['settings']}")
-    models: dict[str, Any] = found["raw"]
-    return models
-
-
 def write(output: Path, found: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """All models so far; returns the summary."""
     summary = figures.summarise(found)
-    machine = {"cpus": os.cpu_count(), "kernel": platform.release(), "threads": 1}
-    whole = {**summary, "settings": asdict(settings), "machine": machine, "raw": found}
-    output.parent.mkdir(parents=True, exist_ok=True)
-    part = output.with_name(output.name + ".part")
-    part.write_text(json.dumps(whole, indent=1) + "\n")
-    part.rename(output)
+    results.write_models(output, summary, asdict(settings), found)
     return summary
 
 
@@ -76,7 +57,7 @@ def main() -> int:
         parser.error("give 1 pair or more")
     settings = Settings(arguments.pairs, max(arguments.pairs, arguments.pairs_max))
     try:
-        found = kept(arguments.output, settings) if arguments.resume else {}
+        found = results.kept(arguments.output, asdict(settings)) if arguments.resume else {}
         for model in arguments.models or MODELS:
             if model in found:
                 continue

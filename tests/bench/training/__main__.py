@@ -13,9 +13,7 @@ holds, 1 if not, 2 if something could not be measured.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import sys
 import time
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any
 from sentineld.errors import SentinelError
 from sentineld.plan.registry import names
 from sentineld.presets import PRESETS
+from tests.bench import results
 from tests.bench.models import MODELS
 from tests.bench.traces import ROOT
 from tests.bench.training import figures
@@ -73,32 +72,21 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     )
 
 
-def kept(output: Path, settings: Settings) -> dict[str, Any]:
-    """Models that the file has for the same settings."""
-    try:
-        found = json.loads(output.read_text())
-    except FileNotFoundError:
-        return {}
-    wanted = {"policies": list(settings.policies), "tiers": settings.tiers}
-    wanted |= {"rounds": settings.rounds, "settle": settings.settle}
-    if found["settings"] != wanted:
-        raise RuntimeError(f"{output} has other settings: {found['settings']}")
-    models: dict[str, Any] = found["raw"]
-    return models
+def compared(settings: Settings) -> dict[str, Any]:
+    """What models must have in common to stand in one file."""
+    return {
+        "policies": list(settings.policies),
+        "tiers": settings.tiers,
+        "rounds": settings.rounds,
+        "settle": settings.settle,
+    }
 
 
 def write(output: Path, found: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """All models so far; returns the summary."""
     summary = figures.summarise(found)
-    machine = {"cpus": os.cpu_count(), "kernel": platform.release(), "threads": 1}
-    how = {"policies": settings.policies, "tiers": settings.tiers}
-    how |= {"rounds": settings.rounds, "settle": settings.settle}
     what = f"emulated tiers (preset {settings.tiers}, one thread): no slow memory was used"
-    output.parent.mkdir(parents=True, exist_ok=True)
-    part = output.with_name(output.name + ".part")
-    whole = {"what": what, **summary, "settings": how, "machine": machine, "raw": found}
-    part.write_text(json.dumps(whole, indent=1) + "\n")
-    part.rename(output)
+    results.write_models(output, {"what": what, **summary}, compared(settings), found)
     return summary
 
 
@@ -108,7 +96,7 @@ def main() -> int:
     arguments = arguments_of(parser)
     try:
         settings = settings_of(arguments)
-        found = kept(arguments.output, settings) if arguments.resume else {}
+        found = results.kept(arguments.output, compared(settings)) if arguments.resume else {}
         models = [model for model in arguments.models or MODELS if model not in found]
         for model in models:
             began_s = time.monotonic()
