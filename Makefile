@@ -30,7 +30,7 @@ lint: $(VENV)/.dev $(BUILD)/.apt-lint ## Style and types of all code, the unit's
 	@bash tests/lint-files.sh
 
 # Which tests, by their markers.
-SELECT ?= not long
+SELECT ?= not long and not alone
 
 .PHONY: unit
 unit: $(VENV)/.torch shim ## Tests of single parts, seconds each
@@ -69,7 +69,8 @@ test: $(VENV)/.torch vm-tools shim ## All of them; the command for continuous in
 
 .PHONY: test-long
 test-long: $(VENV)/.trainer ## All tests, the long ones too, with full counts
-	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT="long or not long" PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)"
+	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT="not alone" PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)"
+	$(MAKE) integration SELECT=alone
 	$(MAKE) fuzz
 
 FUZZ_SECONDS ?= 600

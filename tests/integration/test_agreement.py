@@ -111,7 +111,7 @@ def carried_out(life: Life, moved_bytes: float) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.long  # the mover has to keep up, which it doesn't beside two guests
+@pytest.mark.alone  # the mover has to keep up, which it doesn't beside two guests
 def test_they_agree_where_pages_move(slow_life: Life) -> None:
     budget_bytes = slow_life.manage("sentinel", FAST_FOR_SENTINEL)["budget_bytes"]
     slow_life.meter(STEPS_UNTIL_STEADY)

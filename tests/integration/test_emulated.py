@@ -197,7 +197,7 @@ def test_a_preset_that_there_is_not_is_refused(tiers: str, tmp_path: Path) -> No
 
 
 # Movers that share two CPUs with other tests fall behind for other reasons, too.
-@pytest.mark.long
+@pytest.mark.alone
 def test_two_trainings_that_share_the_bandwidth_get_plans_for_their_part(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
     folder = tmp_path / "config.d"
