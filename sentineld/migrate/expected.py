@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.plan.drops import drops as given_back
 from sentineld.plan.layout import cut_at_regions
 from sentineld.plan.model import MOVE_DTYPE, SLOT_DROP, SLOT_PLANNED, Layout, Plan, Space
 from sentineld.profile.model import Profile
@@ -73,18 +74,22 @@ def expected_step(profile: Profile, layout: Layout) -> ExpectedStep:
     births["survives"] = inside["wraps"] | (inside["death_stretch"] != inside["birth_stretch"])
     births["offset"] = places["offset"]
     births["bytes"] = _page_rounded(places["bytes"], profile.page_bytes)
-    dropped = (places["flags"] & SLOT_DROP) != 0
-    drops = np.zeros(int(np.count_nonzero(dropped)), DROP_DTYPE)
-    drops["stretch"] = inside["death_stretch"][dropped]
-    drops["offset"] = births["offset"][dropped]
-    drops["bytes"] = births["bytes"][dropped]
+    row_of = np.full(len(layout.slots), -1, np.int64)
+    row_of[inside["slot"]] = np.arange(len(inside))
+    given = given_back(layout, profile.page_bytes)
+    given = given[row_of[given["slot"]] >= 0]
+    dropper = inside[row_of[given["slot"]]]
+    drops = np.zeros(len(given), DROP_DTYPE)
+    drops["stretch"] = dropper["death_stretch"]
+    drops["offset"] = given["offset"]
+    drops["bytes"] = given["bytes"]
     index, offset, size = cut_at_regions(
         layout, births["offset"].astype(np.int64), births["bytes"].astype(np.int64)
     )
     births = births[index]
     births["offset"], births["bytes"] = offset, size
     births["tier"] = _region_tiers(layout, births["offset"])
-    events = _in_order(births, inside["birth_event"][index], drops, inside["death_event"][dropped])
+    events = _in_order(births, inside["birth_event"][index], drops, dropper["death_event"])
     return ExpectedStep(
         births=_merged(births, ("stretch", "tier", "survives")),
         drops=_merged(drops, ("stretch",)),
@@ -133,31 +138,39 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     """MOVE_DTYPE rows of what no planned move ever touches, page by page, with the tier where it
     stays.
 
-    These are initial rows, and slots of a region with a tier that the process never gives back
-    (the pool's): born once, perhaps where the kernel found room and not where they should be.
+    These are initial rows, and what slots of a region with a tier keep when their tensors die (the
+    pool's): born once, perhaps where the kernel found room and not where it should be.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)
-    kept = slots[flags == SLOT_PLANNED]
+    keeper = np.flatnonzero(flags == SLOT_PLANNED)
+    kept = slots[keeper]
     standing = np.zeros(len(kept), MOVE_DTYPE)
     standing["space"] = Space.ARENA
     standing["offset"] = kept["offset"]
     standing["bytes"] = _page_rounded(kept["bytes"], page_bytes)
     standing["tier"] = _region_tiers(plan.layout, kept["offset"])
+    parts = plan.layout.parts
+    partly = np.isin(keeper, parts["slot"])
+    whole = [
+        _without(row, parts[parts["slot"] == slot])
+        for row, slot in zip(standing[partly], keeper[partly], strict=True)
+    ]
+    standing = np.concatenate([standing[~partly], *whole])
     rows = np.concatenate([plan.initial, standing[standing["tier"] != UNKNOWN_TIER]])
     apart = [_without(row, plan.moves[_overlapping(plan.moves, row)]) for row in rows]
     return _merged(np.concatenate([rows[:0], *apart]), ("space", "tier"))
 
 
-def _without(row: np.void, moves: Table) -> Table:
-    """What is left of a range where none of these moves touches it."""
+def _without(row: np.void, ranges: Table) -> Table:
+    """What is left of a row where none of these ranges touches it."""
     low, high = int(row["offset"]), int(row["offset"]) + int(row["bytes"])
     left: list[tuple[int, int]] = []
-    for move in np.sort(moves, order="offset"):
-        begin = int(move["offset"])
+    for one in np.sort(ranges, order="offset"):
+        begin = int(one["offset"])
         if low < begin:
             left.append((low, begin))
-        low = max(low, begin + int(move["bytes"]))
+        low = max(low, begin + int(one["bytes"]))
     if low < high:
         left.append((low, high))
     found = np.zeros(len(left), MOVE_DTYPE)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sentineld.plan.items import access_pages, tensor_pages
-from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
+from sentineld.plan.model import SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
 from sentineld.profile.model import Kind, Profile
 from sentineld.shim.protocol import Boundary
 from sentineld.units import format_bytes
@@ -104,7 +104,8 @@ def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
         if plan is not None:
             planned = slot >= 0 and bool(plan.layout.slots["flags"][slot] & SLOT_PLANNED)
             row["offset"] = int(plan.layout.slots["offset"][slot]) if planned else None
-            row["dropped"] = planned and bool(plan.layout.slots["flags"][slot] & SLOT_DROP)
+            dropping = plan.layout.slots["flags"][slot] & (SLOT_DROP | SLOT_DROP_PARTS)
+            row["dropped"] = planned and bool(dropping)
             first = int(plan.initial_tier[index])
             row["initial_tier"] = None if first == 255 else first
             row["reason"] = plan.reasons[index]

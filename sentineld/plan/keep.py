@@ -5,53 +5,104 @@ A plan that gives all fast pages back when their tensor dies pays a page fault f
 each page of the next one: as much as reading that page from slow memory, and for
 short-lived tensors the most of what a plan costs. Where fast memory is not full
 between death and birth, keeping them costs nothing.
+
+It is the problem of a cache whose size changes with time and whose accesses
+are births, so what has to go is what is born on last (Belady 1966).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from heapq import heappop, heappush
 
 import numpy as np
 
+from sentineld.plan.drops import with_drops
 from sentineld.plan.items import Integers
-from sentineld.plan.model import SLOT_DROP, Plan
-from sentineld.plan.residency import occupied_pages, residency
-from sentineld.plan.turnover import first_moments, slot_flags, turnover
+from sentineld.plan.model import Layout, Plan
+from sentineld.plan.residency import free_pages, residency
+from sentineld.plan.turnover import Mask, Turnover, first_moments, turnover
 from sentineld.profile.model import Profile
 
+TURNS = 3
+"""Of the step, until what is kept over its end is what another turn begins with."""
 
-def keep(plan: Plan, profile: Profile, limit_pages: int) -> Plan:
-    """The plan with fewer drops: those are left out whose pages fit in what fast memory is free
-    until the next birth on them, the shortest times first. limit_pages: of fast memory.
+
+def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> Plan:
+    """The plan with fewer drops: those pages stay that fit in a share of what fast memory is free
+    until the next birth on them. limit_pages: of fast memory.
 
     What is moved is dropped as before: its pages are not where the next one wants them.
     """
     found = residency(plan, profile)
     moments = int(first_moments(profile)[-1])
-    flags = slot_flags(plan.layout, profile)
-    dropped = (flags & SLOT_DROP) != 0
     tenancies = turnover(plan.layout, profile)
-    free = limit_pages - occupied_pages(profile, found, in_flight=True)
-    free -= tenancies.kept_pages(dropped, moments)
-    may = dropped.copy()
-    may[found.tensor[found.moving.any(axis=0)]] = False
-    kept = np.zeros(len(dropped), np.bool_)
-    for tensor, which in _by_gap(tenancies.tensor, tenancies.pages * tenancies.gap):
-        if not may[tensor]:
+    free = free_pages(profile, found, limit_pages) - tenancies.kept_pages(moments)
+    moved = np.zeros(len(profile.tensors), np.bool_)
+    moved[found.tensor[found.moving.any(axis=0)]] = True
+    may = tenancies.dropped & ~moved[tenancies.tensor]
+    kept = longest_kept(tenancies, may, (np.maximum(free, 0) * share).astype(np.int64))
+    return replace(plan, layout=_without(plan, profile, tenancies, kept))
+
+
+def longest_kept(tenancies: Turnover, may: Mask, free: Integers) -> Mask:
+    """(P,): tenancies whose pages stay, as many births as can be find theirs. may: (P,), which may
+    stay. free: (M,), pages that may be held at each moment beyond what is held already."""
+    moments, rows = len(free), np.flatnonzero(may)
+    kept = np.zeros(len(may), np.bool_)
+    kept[rows[tenancies.gap[rows] == 0]] = True
+    rows = rows[tenancies.gap[rows] > 0]
+    changes: list[tuple[int, bool, int, int]] = []
+    for turn in range(TURNS):
+        for row in rows.tolist():
+            death = turn * moments + int(tenancies.death[row])
+            changes.append((death, True, turn, row))
+            changes.append((death + int(tenancies.gap[row]), False, turn, row))
+    changes.sort()
+    allowed = np.tile(free, TURNS + 1)
+    held: dict[tuple[int, int], int] = {}
+    furthest: list[tuple[int, int, int]] = []
+    total = 0
+    for at, (moment, dies, turn, row) in enumerate(changes):
+        if dies:
+            held[turn, row] = int(tenancies.pages[row])
+            total += held[turn, row]
+            heappush(furthest, (-moment - int(tenancies.gap[row]), turn, row))
+        elif (turn, row) in held:
+            total -= held.pop((turn, row))
+            kept[row] |= turn == TURNS - 2
+        following = changes[at + 1][0] if at + 1 < len(changes) else moment + 1
+        if following == moment:
             continue
-        used = tenancies.used(which, moments)
-        if np.all((used <= free) | (used == 0)):
-            free -= used
-            kept[tensor] = True
-    slots = plan.layout.slots.copy()
-    slots["flags"][profile.tensors["slot"][kept]] &= ~np.uint32(SLOT_DROP)
-    return replace(plan, layout=replace(plan.layout, slots=slots))
+        room = int(allowed[moment:following].min())
+        while total > room and furthest:
+            total -= held.pop(heappop(furthest)[1:], 0)
+    return _fitting(tenancies, kept, free)
 
 
-def _by_gap(tensor: Integers, cost: Integers) -> list[tuple[int, Integers]]:
-    """(tensor, its tenancies), the least cost first."""
-    order = np.argsort(tensor, kind="stable")
-    begins = np.flatnonzero(np.diff(tensor[order], prepend=-1))
-    costs = np.add.reduceat(cost[order], begins) if len(begins) else cost
-    groups = np.split(order, begins[1:]) if len(begins) else []
-    return [(int(tensor[groups[at][0]]), groups[at]) for at in np.argsort(costs, kind="stable")]
+def _fitting(tenancies: Turnover, kept: Mask, free: Integers) -> Mask:
+    """Those of them that fit: turns may differ from each other for ever."""
+    rows = np.flatnonzero(kept)
+    over = tenancies.used(rows, len(free)) > free
+    for row in rows[np.argsort(-tenancies.gap[rows], kind="stable")].tolist():
+        if not over.any():
+            break
+        if over[tenancies.used(np.array([row]), len(free)) > 0].any():
+            kept[row] = False
+            over = tenancies.used(np.flatnonzero(kept), len(free)) > free
+    return kept
+
+
+def _without(plan: Plan, profile: Profile, tenancies: Turnover, kept: Mask) -> Layout:
+    """The layout that gives back what it did, but for what is kept."""
+    everywhere = turnover(plan.layout, profile, (0, 1, None))
+    span = plan.layout.arena_bytes // profile.page_bytes + 1
+    stays = np.isin(
+        everywhere.tensor * span + everywhere.first,
+        tenancies.tensor[kept] * span + tenancies.first[kept],
+    )
+    rows = np.flatnonzero(everywhere.dropped & ~stays)
+    slot = profile.tensors["slot"][everywhere.tensor[rows]].astype(np.int64)
+    return with_drops(
+        plan.layout, slot, everywhere.first[rows], everywhere.pages[rows], profile.page_bytes
+    )

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.errors import SentinelError
-from sentineld.plan.model import SLOT_DTYPE, Layout
+from sentineld.plan.model import PART_DTYPE, SLOT_DTYPE, Layout
 from sentineld.shim import protocol
 from sentineld.shim.protocol import LayoutFlag, WaitFlag
 from sentineld.tiers import Tiers
@@ -20,9 +20,9 @@ _CUT_DTYPE = np.dtype("<u4")
 
 @dataclass(frozen=True)
 class WireLayout:
-    """What the bytes say. slots, regions, waits, accesses: protocol's dtypes. accesses: None where
-    nodes are the kernel's, else what the shim of emulated tiers charges. fast_pages: how many the
-    fast tier has, None: no end to them."""
+    """What the bytes say. slots, regions, waits, parts, accesses: protocol's dtypes. accesses: None
+    where nodes are the kernel's, else what the shim of emulated tiers charges. fast_pages: how many
+    the fast tier has, None: no end to them."""
 
     layout_id: int
     arena_bytes: int
@@ -31,6 +31,7 @@ class WireLayout:
     cuts: npt.NDArray[np.uint32]
     regions: npt.NDArray[np.void]
     waits: npt.NDArray[np.void]
+    parts: npt.NDArray[np.void]
     accesses: npt.NDArray[np.void] | None = None
     fast_pages: int | None = None
 
@@ -61,6 +62,7 @@ def pack_layout(
         layout.cuts.astype(_CUT_DTYPE).tobytes(),
         regions.tobytes(),
         waits.tobytes(),
+        layout.parts.astype(PART_DTYPE).tobytes(),
         accesses.tobytes() if accesses is not None else b"",
     ]
     header = np.zeros(1, protocol.LAYOUT_DTYPE)
@@ -74,10 +76,11 @@ def pack_layout(
     header["boundary_count"] = boundary_count
     header["heap_node"] = _node(tiers, layout.heap_tier)
     header["flags"] = LayoutFlag.EMULATED if accesses is not None else 0
+    header["part_count"] = len(layout.parts)
     header["access_count"] = len(accesses) if accesses is not None else 0
     header["fast_pages"] = 0 if fast_pages is None else max(fast_pages, 1)
     end = _aligned(protocol.LAYOUT_DTYPE.itemsize)
-    names = ("slots", "cuts", "regions", "waits", "accesses")
+    names = ("slots", "cuts", "regions", "waits", "parts", "accesses")
     for name, part in zip(names, parts, strict=True):
         header[f"{name}_offset"] = end
         end += _aligned(len(part))
@@ -112,6 +115,7 @@ def unpack_layout(data: bytes) -> WireLayout:
         cuts=part("cuts", _CUT_DTYPE, int(header["cut_count"])),
         regions=part("regions", protocol.REGION_DTYPE, int(header["region_count"])),
         waits=part("waits", protocol.WAIT_DTYPE, int(header["boundary_count"])),
+        parts=part("parts", protocol.PART_DTYPE, int(header["part_count"])),
         accesses=part("accesses", protocol.ACCESS_DTYPE, int(header["access_count"]))
         if header["flags"] & LayoutFlag.EMULATED
         else None,

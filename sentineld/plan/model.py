@@ -29,6 +29,11 @@ SLOT_DTYPE = np.dtype(
 SLOT_PLANNED = 1
 SLOT_DROP = 2
 SLOT_POPULATE = 4
+SLOT_DROP_PARTS = 8
+
+PART_DTYPE = np.dtype(
+    [("offset", "<u8"), ("bytes", "<u8"), ("slot", "<u4"), ("reserved", "<u4")]
+)  # struct sentinel_part: whole pages of the arena
 
 MOVE_DTYPE = np.dtype(
     [
@@ -57,7 +62,8 @@ class Region:
 class Layout:
     """slots: SLOT_DTYPE by cursor; cuts: cursors that are boundaries, rising; waits: for each
     boundary the boundary whose moves must be complete before it passes, -1: none (a value
-    greater than the boundary's own index means one of the step before)."""
+    greater than the boundary's own index means one of the step before). parts: PART_DTYPE by slot
+    and offset, what slots with SLOT_DROP_PARTS give back."""
 
     slots: npt.NDArray[np.void]
     cuts: npt.NDArray[np.uint32]
@@ -65,6 +71,7 @@ class Layout:
     waits: npt.NDArray[np.int32]
     arena_bytes: int
     heap_tier: int | None = None  # births in the heap while managed; None: leave as it is
+    parts: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, PART_DTYPE))
 
 
 @dataclass(frozen=True)

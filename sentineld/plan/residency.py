@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sentineld.errors import SentinelError
 from sentineld.plan.items import Floats, Integers, access_pages, lifetimes, tensor_pages
 from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
-from sentineld.plan.turnover import first_moments, slot_flags, turnover
+from sentineld.plan.turnover import first_moments, turnover
 from sentineld.profile.model import Kind, Profile
 
 UNKNOWN = 254
@@ -122,18 +122,29 @@ def crowded_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     first = first_moments(profile)
     if len(first) < 2:
         return np.zeros(0, np.int64)
-    dropped = (slot_flags(plan.layout, profile) & SLOT_DROP) != 0
-    kept = turnover(plan.layout, profile).kept_pages(dropped, int(first[-1]))
+    kept = turnover(plan.layout, profile).kept_pages(int(first[-1]))
     crowded: Integers = np.maximum.reduceat(occupied_pages(profile, found) + kept, first[:-1])
     return crowded
 
 
-def occupied_pages(profile: Profile, found: Residency, in_flight: bool = False) -> Integers:
-    """Fast pages of live tensors at each moment of the step (turnover.py). in_flight: those too
-    that are on their way, in the whole stretch."""
+def occupied_pages(profile: Profile, found: Residency) -> Integers:
+    """Fast pages of live tensors at each moment of the step (turnover.py), moves of the moment's
+    stretch not counted."""
+    return _occupied(profile, found, found.tier == 0)
+
+
+def free_pages(profile: Profile, found: Residency, limit_pages: int) -> Integers:
+    """What live tensors leave of so many fast pages at each moment, before as well as after the
+    moves of its stretch: they go where there is room, demotions first."""
+    after = (found.tier == 0) ^ found.moving
+    occupied = np.maximum(occupied_pages(profile, found), _occupied(profile, found, after))
+    free: Integers = limit_pages - occupied
+    return free
+
+
+def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
     tensors = profile.tensors[found.tensor]
     slotted = tensors["slot"] >= 0
-    fast = (found.tier == 0) | found.moving if in_flight else found.tier == 0
     moments = first_moments(profile)
     first, past = moments[:-1], moments[1:]
     stretch, piece = np.nonzero(fast)

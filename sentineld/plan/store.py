@@ -14,10 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.errors import SentinelError
-from sentineld.plan.model import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Region
+from sentineld.plan.model import (
+    MOVE_DTYPE,
+    PART_DTYPE,
+    SLOT_DTYPE,
+    Layout,
+    Plan,
+    Prediction,
+    Region,
+)
 from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Profile
 
-STORE_VERSION = 1
+STORE_VERSION = 2
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "tensors": TENSOR_DTYPE,
@@ -26,6 +34,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     "slots": SLOT_DTYPE,
     "cuts": np.dtype("<u4"),
     "waits": np.dtype("<i4"),
+    "parts": PART_DTYPE,
     "moves": MOVE_DTYPE,
     "initial": MOVE_DTYPE,
     "initial_tier": np.dtype("u1"),
@@ -66,6 +75,7 @@ def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
             slots=plan.layout.slots,
             cuts=plan.layout.cuts,
             waits=plan.layout.waits,
+            parts=plan.layout.parts,
             moves=plan.moves,
             initial=plan.initial,
             initial_tier=plan.initial_tier,
@@ -108,6 +118,7 @@ def _plan(texts: dict[str, Any], tables: dict[str, npt.NDArray[Any]]) -> Plan:
             waits=tables["waits"],
             arena_bytes=texts["arena_bytes"],
             heap_tier=texts["heap_tier"],
+            parts=tables["parts"],
         ),
         moves=tables["moves"],
         initial_tier=tables["initial_tier"],
@@ -115,8 +126,7 @@ def _plan(texts: dict[str, Any], tables: dict[str, npt.NDArray[Any]]) -> Plan:
         predicted=Prediction(**texts["predicted"]),
         notes=tuple(texts["notes"]),
         initial=tables["initial"],
-        # Files of before there was a choice have none.
-        stalls_for_promotions=bool(texts.get("stalls_for_promotions", False)),
+        stalls_for_promotions=bool(texts["stalls_for_promotions"]),
     )
 
 

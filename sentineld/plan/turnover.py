@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.plan.drops import drops
 from sentineld.plan.items import Integers, tensor_pages
-from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Layout
+from sentineld.plan.model import SLOT_PLANNED, Layout
 from sentineld.profile.model import Kind, Profile
 
 Mask = npt.NDArray[np.bool_]
@@ -29,21 +30,24 @@ def first_moments(profile: Profile) -> Integers:
 
 @dataclass(frozen=True)
 class Turnover:
-    """P tenancies: of a page range that no tensor or region begins or ends within, by a tensor.
+    """P tenancies: of a page range by a tensor; no tensor, region or drop begins or ends within it.
 
-    tensor, pages: (P,). death: (P,), the moment from which on the range is empty; gap: moments
-    from then to the next birth on it. fresh: (P,), the one before gave its pages back.
+    tensor, first (page of the arena), pages: (P,). death: (P,), the moment from which on the range
+    is empty; gap: moments from then to the next birth on it. dropped: (P,), it gives its pages
+    back; fresh: the one before did.
     """
 
     tensor: Integers
+    first: Integers
     pages: Integers
     death: Integers
     gap: Integers
+    dropped: Mask
     fresh: Mask
 
-    def kept_pages(self, dropped: Mask, moments: int) -> Integers:
-        """(M,): pages in which nobody lives and that were kept. dropped: (T,), of tensors."""
-        return self.used(np.flatnonzero(~dropped[self.tensor]), moments)
+    def kept_pages(self, moments: int) -> Integers:
+        """(M,): pages in which nobody lives and that were kept."""
+        return self.used(np.flatnonzero(~self.dropped), moments)
 
     def births(self, profile: Profile) -> Integers:
         """(S,): pages that are born in each stretch where none were left."""
@@ -79,7 +83,12 @@ def turnover(layout: Layout, profile: Profile, tiers: tuple[int | None, ...] = (
     start = offset // page
     end = start + tensor_pages(profile)[rows]
     around = [(one.offset // page, (one.offset + one.bytes) // page) for one in layout.regions]
-    edges = np.unique(np.concatenate([start, end, np.array(around, np.int64).ravel()]))
+    given = drops(layout, page)
+    given_begin = given["offset"].astype(np.int64) // page
+    given_end = given_begin + given["bytes"].astype(np.int64) // page
+    edges = np.unique(
+        np.concatenate([start, end, given_begin, given_end, np.array(around, np.int64).ravel()])
+    )
     wanted = np.zeros(len(edges), np.bool_)
     for region, ends in zip(layout.regions, around, strict=True):
         begin, past = np.searchsorted(edges, ends)
@@ -101,11 +110,31 @@ def turnover(layout: Layout, profile: Profile, tiers: tuple[int | None, ...] = (
     before = np.arange(len(cell)) - 1
     before[begins] = last
     lasting = np.where(death > birth, death, death + moments)
-    dropped = (flags & SLOT_DROP) != 0
+    dropped = _covered(
+        profile.tensors["slot"][rows[of]], edges[cell], given, given_begin, given_end
+    )
     return Turnover(
         tensor=rows[of],
+        first=edges[cell],
         pages=np.diff(edges, append=0)[cell],
         death=death % moments,
         gap=np.maximum(following - lasting, 0),
-        fresh=dropped[rows[of]][before],
+        dropped=dropped,
+        fresh=dropped[before],
     )
+
+
+def _covered(
+    slot: Integers, page: Integers, ranges: npt.NDArray[np.void], begin: Integers, end: Integers
+) -> Mask:
+    """Which (slot, page) lie in one of the slot's ranges, [begin, end) in pages."""
+    if not len(ranges):
+        return np.zeros(len(slot), np.bool_)
+    # Slots and pages as one number: ranges rise by slot, then by offset.
+    span = int(max(end.max(), page.max(initial=0))) + 1
+    at = np.searchsorted(
+        ranges["slot"] * np.int64(span) + begin, slot * np.int64(span) + page, "right"
+    )
+    last = np.maximum(at - 1, 0)
+    found: Mask = (at > 0) & (ranges["slot"][last] == slot) & (page < end[last])
+    return found

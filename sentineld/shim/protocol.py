@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-SHIM_VERSION = 1
+SHIM_VERSION = 2
 CONTROL_MAGIC = 0x314C544E45534853
 LAYOUT_MAGIC = 0x3159414C53484E53
 RESIDENCY_MAGIC = 0x3153455253484E53
@@ -79,6 +79,7 @@ class SlotFlag(IntFlag):
     PLANNED = 1
     DROP = 2
     POPULATE = 4
+    DROP_PARTS = 8
 
 
 class WaitFlag(IntFlag):
@@ -173,6 +174,11 @@ REGION_DTYPE = _struct(
 )
 """struct sentinel_region."""
 
+PART_DTYPE = _struct(
+    {"offset": (0, "<u8"), "bytes": (8, "<u8"), "slot": (16, "<u4"), "reserved": (20, "<u4")}, 24
+)
+"""struct sentinel_part."""
+
 WAIT_DTYPE = _struct({"boundary": (0, "<u4"), "flags": (4, "<u4")}, 8)
 """struct sentinel_wait."""
 
@@ -196,8 +202,10 @@ LAYOUT_DTYPE = _struct(
         "access_count": (92, "<u4"),
         "accesses_offset": (96, "<u8"),
         "fast_pages": (104, "<u8"),
+        "parts_offset": (112, "<u8"),
+        "part_count": (120, "<u4"),
     },
-    120,
+    128,
 )
 """struct sentinel_layout without its reserved words."""
 

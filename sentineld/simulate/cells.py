@@ -14,8 +14,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.plan.drops import drops
 from sentineld.plan.items import Floats, Integers, tensor_pages
-from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
+from sentineld.plan.model import Plan, Space
 from sentineld.plan.residency import places
 from sentineld.profile.model import Kind, Profile
 
@@ -28,12 +29,13 @@ LOOSE = 2
 
 @dataclass(frozen=True)
 class Cells:
-    """C cells, sorted by space and place.
+    """C cells, sorted by space and place, of T tensors that give back D ranges of cells.
 
     space, first, pages: (C,); first is a page of the space. born_fast: (C,), the share of a cell's
     pages that asks for the fast tier at birth, as a page count. lasting: (C,), holds a tensor that
     outlives the step. dropped: (C,), a tenant of it gives the pages back when it dies. low, high:
-    (T,), the cells of each tensor. drops: (T,), which tensors do so.
+    (T,), the cells of each tensor. dropper, drop_low, drop_high: (D,), which tensor gives back
+    which cells.
     """
 
     space: Integers
@@ -44,7 +46,9 @@ class Cells:
     dropped: Mask
     low: Integers
     high: Integers
-    drops: Mask
+    dropper: Integers
+    drop_low: Integers
+    drop_high: Integers
 
     def inside(self, ranges: Table, page_bytes: int) -> list[tuple[int, int]]:
         """(low, high) of the cells in each range (rows with space, offset, bytes)."""
@@ -92,16 +96,23 @@ def cells_of(plan: Plan, profile: Profile) -> Cells:
     all_space, first = np.concatenate(spaces), np.concatenate(firsts)
     size = np.concatenate(sizes)
     lasting, dropped = np.zeros(before, np.bool_), np.zeros(before, np.bool_)
-    flags = np.zeros(len(tensors), np.uint32)
-    slotted = tensors["slot"] >= 0
-    flags[slotted] = plan.layout.slots["flags"][tensors["slot"][slotted]]
     for row in np.flatnonzero(tensors["kind"] == Kind.PERSISTENT).tolist():
         lasting[low[row] : high[row]] = True
-    given_back = ((flags & SLOT_DROP) != 0) & ((flags & SLOT_PLANNED) != 0)
+    given = drops(plan.layout, page)
+    row_of = np.full(len(plan.layout.slots), -1, np.int64)
+    slotted = np.flatnonzero(tensors["slot"] >= 0)
+    row_of[tensors["slot"][slotted]] = slotted
+    given = given[row_of[given["slot"]] >= 0]
+    arena = firsts[0]
+    begins = given["offset"].astype(np.int64) // page
+    ends = begins + given["bytes"].astype(np.int64) // page
     # Pages that the heap serves to a transient tensor are taken to go back with it.
-    given_back |= (space == LOOSE) & (tensors["kind"] != Kind.PERSISTENT)
-    for row in np.flatnonzero(given_back).tolist():
-        dropped[low[row] : high[row]] = True
+    passing = np.flatnonzero((space == LOOSE) & (tensors["kind"] != Kind.PERSISTENT))
+    dropper = np.concatenate([row_of[given["slot"]], passing])
+    drop_low = np.concatenate([np.searchsorted(arena, begins), low[passing]])
+    drop_high = np.concatenate([np.searchsorted(arena, ends), high[passing]])
+    for begin, end in zip(drop_low.tolist(), drop_high.tolist(), strict=True):
+        dropped[begin:end] = True
     return Cells(
         space=all_space,
         first=first,
@@ -111,7 +122,9 @@ def cells_of(plan: Plan, profile: Profile) -> Cells:
         dropped=dropped,
         low=low,
         high=high,
-        drops=given_back,
+        dropper=dropper,
+        drop_low=drop_low,
+        drop_high=drop_high,
     )
 
 
@@ -124,6 +137,11 @@ def _edges(plan: Plan, kind: int, page: int) -> Integers:
             edges = np.append(
                 edges, [region.offset // page, (region.offset + region.bytes) // page]
             )
+        parts = (
+            plan.layout.parts["offset"],
+            plan.layout.parts["offset"] + plan.layout.parts["bytes"],
+        )
+        edges = np.append(edges, np.concatenate(parts).astype(np.int64) // page)
     return edges
 
 

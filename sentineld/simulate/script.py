@@ -113,7 +113,6 @@ def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Scr
         for end in ("birth", "death")
     )
     listed: list[list[tuple[int, int, Event]]] = [[] for _ in range(count)]
-    dropping = np.flatnonzero(cells.drops & (cells.high > cells.low))
     for row in np.flatnonzero(born & (cells.high > cells.low)).tolist():
         tensor = tensors[row]
         stretch, event = int(tensor["birth_stretch"]), int(tensor["birth_event"])
@@ -121,11 +120,13 @@ def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Scr
             float(born_at[row]), int(cells.low[row]), int(cells.high[row]), float(cost_ns[row])
         )
         listed[stretch].append((event, 1, birth))
-    for row in dropping[tensors["kind"][dropping] != Kind.PERSISTENT].tolist():
+    for row, low, high in zip(
+        cells.dropper.tolist(), cells.drop_low.tolist(), cells.drop_high.tolist(), strict=True
+    ):
         tensor = tensors[row]
-        stretch, event = int(tensor["death_stretch"]), int(tensor["death_event"])
-        drop = Drop(float(dead_at[row]), int(cells.low[row]), int(cells.high[row]))
-        listed[stretch].append((event, 0, drop))
+        if high > low and tensor["kind"] != Kind.PERSISTENT:
+            stretch, event = int(tensor["death_stretch"]), int(tensor["death_event"])
+            listed[stretch].append((event, 0, Drop(float(dead_at[row]), low, high)))
     # The sort is stable, so that births of one event keep the order of their slots.
     events = tuple(
         tuple(event for _, _, event in sorted(stretch, key=lambda entry: entry[:2]))

@@ -32,9 +32,9 @@ ATTEMPTS = ((3000, 18.0), (600, 6.0))
 """(groups of tensors at most, seconds for the solver): what costs less than these groups stays
 slow. After the last one the plan is a fixed placement."""
 
-KEEP_SHARE = 0.97
-"""Of the budget: pages of the dead are kept only where this much isn't full. With all of it, what
-they take now and then comes to be missed by promotions."""
+KEEP_SHARE = 0.9
+"""Of fast memory that is free for a time: this much of it holds pages of the dead for those that
+are born then. With all of it, what they take comes to be missed by late moves."""
 
 
 @register()
@@ -124,7 +124,7 @@ def _carried_out(
         initial=initial_ranges(profile, np.flatnonzero(lasting(profile)), items, lives, offset),
     )
     limit = budget_bytes // profile.page_bytes
-    plan = keep(plan, profile, int(limit * KEEP_SHARE))
+    plan = keep(plan, profile, limit, KEEP_SHARE)
     found = residency(plan, profile)
     crowded = crowded_pages(plan, profile, found)
     waits = births_waits(plan, profile, found, crowded, fast_pages > 0, limit)

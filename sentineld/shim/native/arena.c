@@ -157,10 +157,16 @@ int64_t arena_find(const struct arena *arena, const void *address)
 
 void arena_drop(struct arena *arena, uint32_t slot)
 {
+	const struct sentinel_part *parts;
+	uint32_t count;
+
 	/* Its pages are marked live until arena_give, so nobody can be born here meanwhile. */
 	if (arena->layout.slots[slot].flags & SENTINEL_SLOT_DROP)
 		madvise(arena->base + (slot_page(arena, slot) << arena->page_shift),
 			slot_pages(arena, slot) << arena->page_shift, MADV_DONTNEED);
+	parts = layout_parts(&arena->layout, slot, &count);
+	for (uint32_t i = 0; i < count; i++)
+		madvise(arena->base + parts[i].offset, parts[i].bytes, MADV_DONTNEED);
 }
 
 void arena_give(struct arena *arena, uint32_t slot)

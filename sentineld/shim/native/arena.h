@@ -46,7 +46,7 @@ void arena_populate(const struct arena *arena, uint32_t slot);
 /* The slot of the live tensor at address, or -1. */
 int64_t arena_find(const struct arena *arena, const void *address);
 
-/* Give the pages of a live, dying tensor back to the kernel if its slot asks for it. */
+/* Give the pages of a live, dying tensor back to the kernel, those that its slot says. */
 void arena_drop(struct arena *arena, uint32_t slot);
 
 void arena_give(struct arena *arena, uint32_t slot);

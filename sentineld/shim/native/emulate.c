@@ -262,8 +262,17 @@ void emulation_slot_born(struct emulation *emulation, uint32_t slot)
 
 void emulation_slot_dropped(struct emulation *emulation, uint32_t slot)
 {
-	if (emulation && emulation->layout && (emulation->layout->slots[slot].flags & SENTINEL_SLOT_DROP))
+	const struct sentinel_part *parts;
+	uint32_t count;
+
+	if (!emulation || !emulation->layout)
+		return;
+	if (emulation->layout->slots[slot].flags & SENTINEL_SLOT_DROP)
 		dropped(emulation, slot_map(emulation, slot), slot_pages(emulation, slot));
+	parts = layout_parts(emulation->layout, slot, &count);
+	for (uint32_t i = 0; i < count; i++)
+		dropped(emulation, emulation->arena + (parts[i].offset >> emulation->page_shift),
+			parts[i].bytes >> emulation->page_shift);
 }
 
 void emulation_heap_born(struct emulation *emulation, uint64_t page, uint64_t pages)

@@ -10,7 +10,8 @@
 
 #define ARENA_BYTES_MAX (1ull << 44)
 #define NODE_MAX 1023
-#define SLOT_FLAGS (SENTINEL_SLOT_PLANNED | SENTINEL_SLOT_DROP | SENTINEL_SLOT_POPULATE)
+#define SLOT_FLAGS                                                                                  \
+	(SENTINEL_SLOT_PLANNED | SENTINEL_SLOT_DROP | SENTINEL_SLOT_POPULATE | SENTINEL_SLOT_DROP_PARTS)
 #define SLOW_PS_MAX 1000000000000ull /* a second for a page */
 
 /* pread, not mmap: a file that shrinks under us must not raise SIGBUS. */
@@ -64,6 +65,33 @@ static const char *check_slots(const struct layout *layout, uint64_t page_bytes)
 		whole = (slot->bytes + page_bytes - 1) & ~(page_bytes - 1);
 		if (slot->offset % page_bytes || slot->offset > arena || whole > arena - slot->offset)
 			return "a slot lies outside the arena or is not page-aligned";
+	}
+	return NULL;
+}
+
+static const char *check_parts(const struct layout *layout, uint64_t page_bytes)
+{
+	const struct sentinel_layout *header = layout->header;
+	uint64_t end = 0;
+
+	for (uint32_t i = 0; i < header->part_count; i++) {
+		const struct sentinel_part *part = &layout->parts[i];
+		const struct sentinel_slot *slot;
+		uint64_t whole;
+
+		if (part->slot >= header->slot_count || (i && part->slot < part[-1].slot))
+			return "the parts' slots do not rise or pass the last one";
+		slot = &layout->slots[part->slot];
+		if (!(slot->flags & SENTINEL_SLOT_PLANNED) || !(slot->flags & SENTINEL_SLOT_DROP_PARTS))
+			return "a part is of a slot that gives no parts back";
+		if (!i || part->slot != part[-1].slot)
+			end = slot->offset;
+		whole = (slot->bytes + page_bytes - 1) & ~(page_bytes - 1);
+		if (part->offset % page_bytes || part->bytes % page_bytes || part->offset < end ||
+		    part->offset - slot->offset > whole ||
+		    part->bytes > whole - (part->offset - slot->offset))
+			return "a part lies outside its slot, is not page-aligned, or overlaps another";
+		end = part->offset + part->bytes;
 	}
 	return NULL;
 }
@@ -137,6 +165,9 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 	if (end)
 		end = part_end(header->waits_offset, header->boundary_count, sizeof(struct sentinel_wait),
 			       end, bytes);
+	if (end && header->part_count)
+		end = part_end(header->parts_offset, header->part_count, sizeof(struct sentinel_part), end,
+			       bytes);
 	if (end && header->access_count)
 		end = part_end(header->accesses_offset, header->access_count, sizeof(struct sentinel_access),
 			       end, bytes);
@@ -146,12 +177,15 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 	layout->cuts = (const void *)(base + header->cuts_offset);
 	layout->regions = (const void *)(base + header->regions_offset);
 	layout->waits = (const void *)(base + header->waits_offset);
+	layout->parts = header->part_count ? (const void *)(base + header->parts_offset) : NULL;
 	layout->accesses = header->access_count ? (const void *)(base + header->accesses_offset) : NULL;
 	if (header->flags & ~(uint32_t)SENTINEL_LAYOUT_EMULATED)
 		return "the layout has unknown flags";
 	if (header->fast_pages > ARENA_BYTES_MAX / page_bytes)
 		return "the fast node has an impossible size";
 	problem = check_slots(layout, page_bytes);
+	if (!problem)
+		problem = check_parts(layout, page_bytes);
 	if (!problem)
 		problem = check_rest(layout, page_bytes);
 	return problem ? problem : check_accesses(layout, page_bytes);
@@ -171,6 +205,27 @@ const char *layout_read(struct layout *layout, int fd, uint64_t page_bytes)
 	if (problem)
 		layout_free(layout);
 	return problem;
+}
+
+const struct sentinel_part *layout_parts(const struct layout *layout, uint32_t slot, uint32_t *count)
+{
+	uint32_t low = 0, high = layout->header->part_count, end;
+
+	*count = 0;
+	if (!(layout->slots[slot].flags & SENTINEL_SLOT_DROP_PARTS))
+		return NULL;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (layout->parts[middle].slot < slot)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (end = low; end < layout->header->part_count && layout->parts[end].slot == slot; end++)
+		;
+	*count = end - low;
+	return *count ? &layout->parts[low] : NULL;
 }
 
 void layout_free(struct layout *layout)

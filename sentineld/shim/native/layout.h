@@ -16,6 +16,7 @@ struct layout {
 	const uint32_t *cuts;
 	const struct sentinel_region *regions;
 	const struct sentinel_wait *waits;
+	const struct sentinel_part *parts;
 	const struct sentinel_access *accesses;
 };
 
@@ -27,6 +28,9 @@ static inline bool layout_emulated(const struct sentinel_layout *header)
 
 /* NULL, or what is wrong with the layout (a static string); then nothing is held. */
 const char *layout_read(struct layout *layout, int fd, uint64_t page_bytes);
+
+/* What slot gives back when its tensor dies, if that is not all of it or nothing; count: how many. */
+const struct sentinel_part *layout_parts(const struct layout *layout, uint32_t slot, uint32_t *count);
 
 void layout_free(struct layout *layout);
 

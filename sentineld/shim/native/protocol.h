@@ -20,7 +20,7 @@
 
 #include <stdint.h>
 
-#define SENTINEL_SHIM_VERSION 1
+#define SENTINEL_SHIM_VERSION 2
 #define SENTINEL_CONTROL_MAGIC 0x314c544e45534853ull /* "SHSENTL1" */
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
@@ -133,11 +133,19 @@ struct sentinel_record { /* 32 bytes */
 #define SENTINEL_SLOT_PLANNED (1u << 0) /* offset is valid; else the heap serves this allocation */
 #define SENTINEL_SLOT_DROP (1u << 1) /* give the pages back (MADV_DONTNEED) when the tensor dies */
 #define SENTINEL_SLOT_POPULATE (1u << 2) /* at birth there are none: take them all in one call */
+#define SENTINEL_SLOT_DROP_PARTS (1u << 3) /* as SENTINEL_SLOT_DROP, but for its parts alone */
 
 struct sentinel_slot { /* 24 bytes; index = cursor of the allocation within the step */
 	uint64_t bytes; /* exact size that must be asked for */
 	uint64_t offset; /* in the arena, page-aligned */
 	uint32_t flags;
+	uint32_t reserved;
+};
+
+struct sentinel_part { /* 24 bytes: what a slot with SENTINEL_SLOT_DROP_PARTS gives back */
+	uint64_t offset; /* in the arena, page-aligned, within the slot's pages */
+	uint64_t bytes; /* whole pages */
+	uint32_t slot;
 	uint32_t reserved;
 };
 
@@ -191,8 +199,8 @@ struct sentinel_wait { /* 8 bytes; index = boundary within the step */
 	uint32_t flags; /* bit 0: a wait is asked for; bit 1: the boundary meant is of the step before */
 };
 
-/* header, then slots, cuts (uint32_t cursor each, rising), regions, waits, accesses; each part 8-byte
-   aligned, in this order */
+/* header, then slots, cuts (uint32_t cursor each, rising), regions, waits, parts (rising by slot, then
+   by offset), accesses; each 8-byte aligned, in this order */
 struct sentinel_layout {
 	uint64_t magic;
 	uint32_t version;
@@ -212,7 +220,9 @@ struct sentinel_layout {
 	uint32_t access_count;
 	uint64_t accesses_offset; /* looked at if there are any */
 	uint64_t fast_pages; /* emulated: pages that node 0 has for arena and heap; 0: no end of them */
-	uint64_t reserved;
+	uint64_t parts_offset;
+	uint32_t part_count;
+	uint32_t reserved;
 };
 
 #endif

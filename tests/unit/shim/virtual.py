@@ -20,7 +20,7 @@ from sentineld.observe.residency import ResidencySegment
 from sentineld.plan.accesses import access_table
 from sentineld.plan.items import lasting, tensor_pages, transient
 from sentineld.plan.layout_wire import pack_layout
-from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
+from sentineld.plan.model import SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
 from sentineld.plan.policy import fast_pages
 from sentineld.plan.registry import policy
 from sentineld.plan.turnover import slot_flags
@@ -243,7 +243,7 @@ def _events(plan: Plan, profile: Profile) -> list[list[_Event]]:
     for row in np.flatnonzero(transient(profile) & ((flags & SLOT_PLANNED) != 0)).tolist():
         tensor = profile.tensors[row]
         for birth, name in ((True, "birth"), (False, "death")):
-            if not birth and not flags[row] & SLOT_DROP:
+            if not birth and not flags[row] & (SLOT_DROP | SLOT_DROP_PARTS):
                 continue
             stretch, event = int(tensor[f"{name}_stretch"]), int(tensor[f"{name}_event"])
             length = max(int(begins[stretch + 1] - begins[stretch]), 1)

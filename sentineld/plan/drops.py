@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which arena pages are given back when the tensor on them dies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.plan.items import Integers
+from sentineld.plan.model import PART_DTYPE, SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Layout
+
+
+def drops(layout: Layout, page_bytes: int) -> npt.NDArray[np.void]:
+    """PART_DTYPE: all of them, whole slots and parts of others, by slot and then by offset."""
+    flags = layout.slots["flags"]
+    slot = np.flatnonzero((flags & SLOT_PLANNED != 0) & (flags & SLOT_DROP != 0))
+    whole = np.zeros(len(slot), PART_DTYPE)
+    whole["slot"] = slot
+    whole["offset"] = layout.slots["offset"][slot]
+    whole["bytes"] = -(-layout.slots["bytes"][slot].astype(np.int64) // page_bytes) * page_bytes
+    found = np.concatenate([whole, layout.parts])
+    return found[np.lexsort((found["offset"], found["slot"]))]
+
+
+def with_drops(
+    layout: Layout, slot: Integers, first: Integers, pages: Integers, page_bytes: int
+) -> Layout:
+    """The layout whose planned slots give back these page ranges of the arena and nothing else.
+
+    slot, first, pages: one for each range; first counts from the arena's base. Ranges of a slot
+    don't overlap.
+    """
+    order = np.lexsort((first, slot))
+    slot, first, pages = slot[order], first[order], pages[order]
+    past = first + pages
+    joins = (slot[1:] == slot[:-1]) & (first[1:] == past[:-1])
+    begins = np.flatnonzero(np.concatenate([[True], ~joins])) if len(slot) else np.zeros(0, int)
+    ends = np.append(begins, len(slot))[1:] - 1
+    parts = np.zeros(len(begins), PART_DTYPE)
+    parts["slot"] = slot[begins]
+    parts["offset"] = first[begins] * page_bytes
+    parts["bytes"] = (past[ends] - first[begins]) * page_bytes
+    size = -(-layout.slots["bytes"][parts["slot"]].astype(np.int64) // page_bytes) * page_bytes
+    whole = parts["bytes"] == size
+    slots = layout.slots.copy()
+    slots["flags"] &= ~np.uint32(SLOT_DROP | SLOT_DROP_PARTS)
+    slots["flags"][parts["slot"][whole]] |= np.uint32(SLOT_DROP)
+    slots["flags"][parts["slot"][~whole]] |= np.uint32(SLOT_DROP_PARTS)
+    return replace(layout, slots=slots, parts=parts[~whole])
