@@ -149,7 +149,6 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     standing["space"] = Space.ARENA
     standing["offset"] = kept["offset"]
     standing["bytes"] = _page_rounded(kept["bytes"], page_bytes)
-    standing["tier"] = _region_tiers(plan.layout, kept["offset"])
     parts = plan.layout.parts
     partly = np.isin(keeper, parts["slot"])
     whole = [
@@ -157,6 +156,12 @@ def settled(plan: Plan, page_bytes: int) -> Table:
         for row, slot in zip(standing[partly], keeper[partly], strict=True)
     ]
     standing = np.concatenate([standing[~partly], *whole])
+    index, offset, size = cut_at_regions(
+        plan.layout, standing["offset"].astype(np.int64), standing["bytes"].astype(np.int64)
+    )
+    standing = standing[index]
+    standing["offset"], standing["bytes"] = offset, size
+    standing["tier"] = _region_tiers(plan.layout, standing["offset"])
     rows = np.concatenate([plan.initial, standing[standing["tier"] != UNKNOWN_TIER]])
     apart = [_without(row, plan.moves[_overlapping(plan.moves, row)]) for row in rows]
     return _merged(np.concatenate([rows[:0], *apart]), ("space", "tier"))

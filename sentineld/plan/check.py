@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.errors import SentinelError
+from sentineld.plan.drops import covered, drops
 from sentineld.plan.items import Integers, tensor_pages
-from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
+from sentineld.plan.model import SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
 from sentineld.plan.packing import alive_together
 from sentineld.plan.residency import ABSENT, UNKNOWN, Residency, crowded_pages, places, residency
 from sentineld.plan.turnover import turnover
@@ -60,6 +61,18 @@ def _slots(plan: Plan, profile: Profile) -> None:
     _ensure(_all(planned["offset"] % profile.page_bytes == 0), "slots", "one is not page-aligned")
     last = planned["offset"].astype(np.int64) + planned["bytes"].astype(np.int64)
     _ensure(int(last.max(initial=0)) <= plan.layout.arena_bytes, "slots", "one ends past the arena")
+    parts = plan.layout.parts
+    _ensure(int(parts["slot"].max(initial=0)) < max(len(slots), 1), "slots", "one has parts alone")
+    of = slots[parts["slot"]]
+    begin, size = parts["offset"].astype(np.int64), parts["bytes"].astype(np.int64)
+    own = of["flags"] & (SLOT_PLANNED | SLOT_DROP_PARTS) == SLOT_PLANNED | SLOT_DROP_PARTS
+    own &= begin >= of["offset"].astype(np.int64)
+    own &= begin + size < (of["offset"] + of["bytes"]).astype(np.int64) + profile.page_bytes
+    own &= (begin % profile.page_bytes == 0) & (size % profile.page_bytes == 0)
+    own[1:] &= (parts["slot"][1:] > parts["slot"][:-1]) | (
+        (parts["slot"][1:] == parts["slot"][:-1]) & (begin[1:] >= (begin + size)[:-1])
+    )
+    _ensure(_all(own), "slots", "one gives back parts that are not its own pages, in order")
     outlasting = slotted["slot"][slotted["kind"] == Kind.PERSISTENT]
     misplaced = np.any(slots["flags"][outlasting] & SLOT_PLANNED)
     _ensure(not misplaced, "slots", "a tensor that outlives the step has an offset")
@@ -207,11 +220,11 @@ def _birth_tier(profile: Profile, found: Residency) -> npt.NDArray[np.uint8]:
 
 
 def _dropped(plan: Plan, profile: Profile, found: Residency) -> npt.NDArray[np.bool_]:
-    slot = profile.tensors["slot"][found.tensor]
-    dropped = np.zeros(len(slot), np.bool_)
-    slotted = slot >= 0
-    dropped[slotted] = (plan.layout.slots["flags"][slot[slotted]] & SLOT_DROP) != 0
-    return dropped
+    page = profile.page_bytes
+    _, offset = places(plan, profile)
+    slot = profile.tensors["slot"][found.tensor].astype(np.int64)
+    first = offset[found.tensor] // page + found.first_page
+    return covered(drops(plan.layout, page), slot, first, found.pages, page)
 
 
 def _all(holds: npt.NDArray[np.bool_]) -> bool:

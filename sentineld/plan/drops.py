@@ -24,6 +24,24 @@ def drops(layout: Layout, page_bytes: int) -> npt.NDArray[np.void]:
     return found[np.lexsort((found["offset"], found["slot"]))]
 
 
+def covered(
+    ranges: npt.NDArray[np.void], slot: Integers, first: Integers, pages: Integers, page_bytes: int
+) -> npt.NDArray[np.bool_]:
+    """Which page ranges of slots lie in one of these rows of drops() as a whole."""
+    if not len(ranges):
+        return np.zeros(len(slot), np.bool_)
+    begin = ranges["offset"].astype(np.int64) // page_bytes
+    end = begin + ranges["bytes"].astype(np.int64) // page_bytes
+    # Slots and pages as one number, which rises with the rows.
+    span = int(max(end.max(), first.max(initial=0))) + 1
+    key = ranges["slot"].astype(np.int64) * span + begin
+    at = np.searchsorted(key, slot * span + first, side="right") - 1
+    last = np.maximum(at, 0)
+    found: npt.NDArray[np.bool_] = (at >= 0) & (ranges["slot"][last] == slot)
+    found &= first + pages <= end[last]
+    return found
+
+
 def with_drops(
     layout: Layout, slot: Integers, first: Integers, pages: Integers, page_bytes: int
 ) -> Layout:

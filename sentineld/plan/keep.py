@@ -19,8 +19,8 @@ import numpy as np
 
 from sentineld.plan.drops import with_drops
 from sentineld.plan.items import Integers
-from sentineld.plan.model import Layout, Plan
-from sentineld.plan.residency import free_pages, residency
+from sentineld.plan.model import Plan
+from sentineld.plan.residency import Residency, free_pages, places, residency
 from sentineld.plan.turnover import Mask, Turnover, first_moments, turnover
 from sentineld.profile.model import Profile
 
@@ -32,17 +32,31 @@ def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> 
     """The plan with fewer drops: those pages stay that fit in a share of what fast memory is free
     until the next birth on them. limit_pages: of fast memory.
 
-    What is moved is dropped as before: its pages are not where the next one wants them.
+    What was moved is dropped as before: it is not where the next one wants it. What is born slow
+    and was not moved stays, for it takes no room.
     """
     found = residency(plan, profile)
+    moved: Mask = np.any(found.moving, axis=0)
+    start = places(plan, profile)[1][found.tensor] // profile.page_bytes + found.first_page
+    cuts = np.concatenate([start[moved], (start + found.pages)[moved]])
+    fast, slow = (turnover(plan.layout, profile, tiers, cuts) for tiers in ((0,), (1, None)))
     moments = int(first_moments(profile)[-1])
-    tenancies = turnover(plan.layout, profile)
-    free = free_pages(profile, found, limit_pages) - tenancies.kept_pages(moments)
-    moved = np.zeros(len(profile.tensors), np.bool_)
-    moved[found.tensor[found.moving.any(axis=0)]] = True
-    may = tenancies.dropped & ~moved[tenancies.tensor]
-    kept = longest_kept(tenancies, may, (np.maximum(free, 0) * share).astype(np.int64))
-    return replace(plan, layout=_without(plan, profile, tenancies, kept))
+    free = free_pages(profile, found, limit_pages) - fast.kept_pages(moments)
+    may = fast.dropped & ~_inside(fast, found, start, moved)
+    kept = longest_kept(fast, may, (np.maximum(free, 0) * share).astype(np.int64))
+    gone = [
+        (fast, np.flatnonzero(fast.dropped & ~kept)),
+        (slow, np.flatnonzero(slow.dropped & _inside(slow, found, start, moved))),
+    ]
+    slot = profile.tensors["slot"].astype(np.int64)
+    layout = with_drops(
+        plan.layout,
+        slot=np.concatenate([slot[some.tensor[rows]] for some, rows in gone]),
+        first=np.concatenate([some.first[rows] for some, rows in gone]),
+        pages=np.concatenate([some.pages[rows] for some, rows in gone]),
+        page_bytes=profile.page_bytes,
+    )
+    return replace(plan, layout=layout)
 
 
 def longest_kept(tenancies: Turnover, may: Mask, free: Integers) -> Mask:
@@ -93,16 +107,11 @@ def _fitting(tenancies: Turnover, kept: Mask, free: Integers) -> Mask:
     return kept
 
 
-def _without(plan: Plan, profile: Profile, tenancies: Turnover, kept: Mask) -> Layout:
-    """The layout that gives back what it did, but for what is kept."""
-    everywhere = turnover(plan.layout, profile, (0, 1, None))
-    span = plan.layout.arena_bytes // profile.page_bytes + 1
-    stays = np.isin(
-        everywhere.tensor * span + everywhere.first,
-        tenancies.tensor[kept] * span + tenancies.first[kept],
-    )
-    rows = np.flatnonzero(everywhere.dropped & ~stays)
-    slot = profile.tensors["slot"][everywhere.tensor[rows]].astype(np.int64)
-    return with_drops(
-        plan.layout, slot, everywhere.first[rows], everywhere.pages[rows], profile.page_bytes
-    )
+def _inside(tenancies: Turnover, found: Residency, start: Integers, moved: Mask) -> Mask:
+    """Which tenancies are of pages that are moved in their tensor's life. start: of each piece."""
+    many = int((start + found.pages).max(initial=0)) + 1
+    order = np.lexsort((start, found.tensor))
+    key = (found.tensor * many + start)[order]
+    at = np.searchsorted(key, tenancies.tensor * many + tenancies.first, side="right") - 1
+    inside: Mask = moved[order][np.maximum(at, 0)]
+    return inside

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.plan.drops import drops
+from sentineld.plan.drops import covered, drops
 from sentineld.plan.items import Integers, tensor_pages
 from sentineld.plan.model import SLOT_PLANNED, Layout
 from sentineld.profile.model import Kind, Profile
@@ -74,8 +74,14 @@ def slot_flags(layout: Layout, profile: Profile) -> npt.NDArray[np.uint32]:
     return flags
 
 
-def turnover(layout: Layout, profile: Profile, tiers: tuple[int | None, ...] = (0,)) -> Turnover:
-    """Who follows whom on the pages of the layout's regions whose births go to one of the tiers."""
+def turnover(
+    layout: Layout,
+    profile: Profile,
+    tiers: tuple[int | None, ...] = (0,),
+    cuts: Integers | None = None,
+) -> Turnover:
+    """Who follows whom on the pages of the layout's regions whose births go to one of the tiers.
+    cuts: pages of the arena at which a tenancy begins, besides."""
     page, moments = profile.page_bytes, int(first_moments(profile)[-1])
     flags = slot_flags(layout, profile)
     rows = np.flatnonzero(flags & SLOT_PLANNED)
@@ -87,7 +93,12 @@ def turnover(layout: Layout, profile: Profile, tiers: tuple[int | None, ...] = (
     given_begin = given["offset"].astype(np.int64) // page
     given_end = given_begin + given["bytes"].astype(np.int64) // page
     edges = np.unique(
-        np.concatenate([start, end, given_begin, given_end, np.array(around, np.int64).ravel()])
+        np.concatenate(
+            [
+                *(start, end, given_begin, given_end, np.array(around, np.int64).ravel()),
+                cuts if cuts is not None else start[:0],
+            ]
+        )
     )
     wanted = np.zeros(len(edges), np.bool_)
     for region, ends in zip(layout.regions, around, strict=True):
@@ -110,31 +121,15 @@ def turnover(layout: Layout, profile: Profile, tiers: tuple[int | None, ...] = (
     before = np.arange(len(cell)) - 1
     before[begins] = last
     lasting = np.where(death > birth, death, death + moments)
-    dropped = _covered(
-        profile.tensors["slot"][rows[of]], edges[cell], given, given_begin, given_end
-    )
+    size = np.diff(edges, append=0)[cell]
+    slot = profile.tensors["slot"][rows[of]].astype(np.int64)
+    dropped = covered(given, slot, edges[cell], size, page)
     return Turnover(
         tensor=rows[of],
         first=edges[cell],
-        pages=np.diff(edges, append=0)[cell],
+        pages=size,
         death=death % moments,
         gap=np.maximum(following - lasting, 0),
         dropped=dropped,
         fresh=dropped[before],
     )
-
-
-def _covered(
-    slot: Integers, page: Integers, ranges: npt.NDArray[np.void], begin: Integers, end: Integers
-) -> Mask:
-    """Which (slot, page) lie in one of the slot's ranges, [begin, end) in pages."""
-    if not len(ranges):
-        return np.zeros(len(slot), np.bool_)
-    # Slots and pages as one number: ranges rise by slot, then by offset.
-    span = int(max(end.max(), page.max(initial=0))) + 1
-    at = np.searchsorted(
-        ranges["slot"] * np.int64(span) + begin, slot * np.int64(span) + page, "right"
-    )
-    last = np.maximum(at - 1, 0)
-    found: Mask = (at > 0) & (ranges["slot"][last] == slot) & (page < end[last])
-    return found

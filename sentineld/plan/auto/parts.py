@@ -13,6 +13,7 @@ import numpy as np
 from sentineld.plan.groups import Groups
 from sentineld.plan.items import Floats, Integers, Items
 from sentineld.plan.relax import Lives
+from sentineld.plan.residency import ABSENT, Residency
 
 GRAIN_SHARE = 1 / 64
 """Of a group's pages: how many of them are fast is rounded down to a multiple, so that its parts
@@ -72,3 +73,18 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
         worth=groups.cost_ns[:, of] * np.array(size, dtype=np.float64),
     )
     return items, Lives(np.zeros(len(of)), state, (following != state) & alive)
+
+
+def residency_of(items: Items, lives: Lives) -> Residency:
+    """Where the parts are, stretch by stretch, if all goes as it should."""
+    count, many = lives.fast.shape
+    position = np.arange(count)[:, None]
+    alive = position < items.length[None, :]
+    stretch, part = items.stretch_of()[alive], np.nonzero(alive)[1]
+    tier = np.full((count, many), ABSENT, np.uint8)
+    tier[stretch, part] = ~lives.fast[alive]
+    moving = np.zeros((count, many), np.bool_)
+    moving[stretch, part] = lives.moving[alive]
+    last, parts_ = items.length - 1, np.arange(many)
+    end_tier = (~(lives.fast ^ lives.moving)[last, parts_]).astype(np.uint8)
+    return Residency(items.tensor, items.first_page, items.pages, tier, moving, end_tier)

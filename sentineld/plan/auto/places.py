@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sentineld.plan.auto.warm import warm_offsets
 from sentineld.plan.items import Integers, tensor_pages
 from sentineld.plan.layout import area_offsets
 from sentineld.plan.model import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
@@ -22,12 +23,14 @@ from sentineld.profile.model import Profile
 
 @dataclass(frozen=True)
 class Births:
-    """fast_pages: (T,), of each tensor, that are born fast: its first ones. moved: (T,), any of
-    its pages. rows: tensors that lie in the arena."""
+    """fast_pages: (T,), of each tensor, that are born fast: its first ones. moved_pages: (T,), how
+    many ever are. rows: tensors that lie in the arena. free: for each moment (plan/turnover.py)
+    how many fast pages dead tensors may keep."""
 
     rows: Integers
     fast_pages: Integers
-    moved: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    moved_pages: Integers
+    free: Integers
 
 
 def lay_out(profile: Profile, births: Births) -> Layout:
@@ -45,17 +48,17 @@ def lay_out(profile: Profile, births: Births) -> Layout:
     def place(rows: Integers, offsets: Integers) -> None:
         slot = profile.tensors["slot"][rows]
         slots["offset"][slot] = (end + offsets) * page
-        dropped = births.moved[rows] | (births.fast_pages[rows] > 0)
+        dropped = (births.moved_pages[rows] > 0) | (births.fast_pages[rows] > 0)
         slots["flags"][slot] = SLOT_PLANNED | np.where(dropped, SLOT_DROP, 0)
 
-    moved = births.moved[births.rows]
+    moved = births.moved_pages[births.rows] > 0
     for name, tier, rows in (
         ("fast-born", 0, births.rows[whole]),
         ("slow-born", 1, births.rows[(fast == 0) & ~moved]),
         ("slow-born, moved", 1, births.rows[(fast == 0) & moved]),
     ):
         if len(rows):
-            offsets, size = area_offsets(profile, rows)
+            offsets, size = area_offsets(profile, rows) if tier else _warm(profile, births, rows)
             place(rows, offsets)
             regions.append(Region(end * page, size * page, tier, name))
             end += size
@@ -76,6 +79,17 @@ def lay_out(profile: Profile, births: Births) -> Layout:
         arena_bytes=end * page,
         heap_tier=1,
     )
+
+
+def _warm(profile: Profile, births: Births, rows: Integers) -> tuple[Integers, int]:
+    tensors, moments = profile.tensors[rows], len(births.free)
+    birth, death = (
+        tensors[f"{end}_event"].astype(np.int64) + tensors[f"{end}_stretch"] + 1
+        for end in ("birth", "death")
+    )
+    pages = tensor_pages(profile)[rows]
+    stay = 2 * births.moved_pages[rows] < pages
+    return warm_offsets(pages, birth, death % max(moments, 1), stay, births.free)
 
 
 def _lines(profile: Profile, tensors: Integers) -> list[Integers]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sentineld.plan.auto.parts import levels, parts
+from sentineld.plan.auto.parts import levels, parts, residency_of
 from sentineld.plan.auto.places import Births, lay_out
 from sentineld.plan.groups import Groups, groups_of, most_costly
 from sentineld.plan.items import Floats, Items, lasting, transient
@@ -22,7 +22,7 @@ from sentineld.plan.reasons import reasons
 from sentineld.plan.registry import register
 from sentineld.plan.relax import Lives
 from sentineld.plan.require import require
-from sentineld.plan.residency import crowded_pages, places, residency
+from sentineld.plan.residency import crowded_pages, free_pages, places, residency
 from sentineld.plan.schedule import births_waits, initial_ranges, planned_moves
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
@@ -105,9 +105,16 @@ def _carried_out(
     tensors = len(profile.tensors)
     born = ~items.persistent & lives.fast[0]
     fast_pages = np.bincount(items.tensor[born], items.pages[born], minlength=tensors)
-    moved = np.zeros(tensors, np.bool_)
-    moved[items.tensor[lives.moving.any(axis=0)]] = True
-    births = Births(np.flatnonzero(transient(profile)), fast_pages.astype(np.int64), moved)
+    moving = lives.moving.any(axis=0)
+    moved_pages = np.bincount(items.tensor[moving], items.pages[moving], minlength=tensors)
+    limit = budget_bytes // profile.page_bytes
+    free = free_pages(profile, residency_of(items, lives), limit) * KEEP_SHARE
+    births = Births(
+        rows=np.flatnonzero(transient(profile)),
+        fast_pages=fast_pages.astype(np.int64),
+        moved_pages=moved_pages.astype(np.int64),
+        free=free.astype(np.int64),
+    )
     plan = Plan(
         policy=name,
         budget_bytes=budget_bytes,
@@ -123,7 +130,6 @@ def _carried_out(
         moves=planned_moves(profile, items, lives, space, offset),
         initial=initial_ranges(profile, np.flatnonzero(lasting(profile)), items, lives, offset),
     )
-    limit = budget_bytes // profile.page_bytes
     plan = keep(plan, profile, limit, KEEP_SHARE)
     found = residency(plan, profile)
     crowded = crowded_pages(plan, profile, found)

@@ -19,7 +19,9 @@ import pytest
 from sentineld.migrate.expected import UNKNOWN_TIER, expected_step, settled, useful_until
 from sentineld.plan.model import (
     MOVE_DTYPE,
+    PART_DTYPE,
     SLOT_DROP,
+    SLOT_DROP_PARTS,
     SLOT_DTYPE,
     SLOT_PLANNED,
     Layout,
@@ -92,6 +94,35 @@ def plan(moves: list[tuple[int, ...]]) -> Plan:
         reasons=(),
         predicted=Prediction(0, 0, 0, 0, 0.0),
     )
+
+
+def test_parts_that_are_given_back_are_drops_and_the_rest_stays() -> None:
+    # Slot 1 on page 2, slot 2 on pages 8 and 9, of which it gives the second back.
+    one = layout()
+    slots = one.slots.copy()
+    slots["flags"][2] = SLOT_PLANNED | SLOT_DROP_PARTS
+    parted = replace(one, slots=slots, parts=np.array([(9 * PAGE, PAGE, 2, 0)], PART_DTYPE))
+    step = expected_step(profile(), parted)
+    assert step.drops.tolist() == [(0, 9 * PAGE, PAGE), (2, 0, 2 * PAGE)]
+    stays = settled(replace(plan([]), layout=parted), PAGE)
+    assert stays[["offset", "bytes", "tier"]].tolist() == [
+        (2 * PAGE, PAGE, 0),
+        (8 * PAGE, PAGE, 1),
+    ]
+
+
+def test_what_stays_has_the_tier_of_its_own_region() -> None:
+    # Slot 0 lies on pages 3 and 4, across the line between a fast and a slow region.
+    one = layout()
+    slots = one.slots.copy()
+    slots[0] = (8192, 3 * PAGE, SLOT_PLANNED, 0)
+    regions = (Region(0, 4 * PAGE, 0, "fast"), Region(4 * PAGE, 8 * PAGE, 1, "slow"))
+    across = replace(one, slots=slots, regions=regions)
+    stays = settled(replace(plan([]), layout=across), PAGE)
+    assert stays[["offset", "bytes", "tier"]].tolist() == [
+        (2 * PAGE, 2 * PAGE, 0),
+        (4 * PAGE, PAGE, 1),
+    ]
 
 
 def test_births_and_drops_of_planned_slots_in_whole_pages() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sentineld.plan.check import PlanError, verify
-from sentineld.plan.model import SLOT_PLANNED, Plan, Region, Space
+from sentineld.plan.model import PART_DTYPE, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Region, Space
 from tests.unit.plan.toys import PAGE, move, toy_plan, toy_profile, with_layout
 
 
@@ -18,6 +18,12 @@ def slots(plan: Plan, name: str, slot: int, value: int) -> Plan:
     changed = plan.layout.slots.copy()
     changed[name][slot] = value
     return with_layout(plan, slots=changed)
+
+
+def parts(plan: Plan, *rows: tuple[int, int, int]) -> Plan:
+    """(offset, bytes, slot) that slot 2 gives back."""
+    table = np.array([(*row, 0) for row in rows], PART_DTYPE)
+    return with_layout(slots(plan, "flags", 2, SLOT_PLANNED | SLOT_DROP_PARTS), parts=table)
 
 
 def moves(plan: Plan, *rows: tuple[int, ...]) -> Plan:
@@ -32,6 +38,9 @@ BROKEN: list[tuple[str, Callable[[Plan], Plan]]] = [
     ("slots", lambda p: slots(p, "bytes", 0, PAGE)),
     ("slots", lambda p: slots(p, "offset", 0, PAGE + 8)),
     ("slots", lambda p: slots(p, "offset", 2, 4 * PAGE)),
+    ("slots", lambda p: parts(p, (PAGE, PAGE, 9))),
+    ("slots", lambda p: parts(p, (PAGE, PAGE, 0))),
+    ("slots", lambda p: parts(p, (3 * PAGE, 2 * PAGE, 2), (4 * PAGE, PAGE, 2))),
     ("regions", lambda p: with_layout(p, regions=p.layout.regions[:2])),
     ("regions", lambda p: with_layout(p, regions=(Region(0, 9 * PAGE, 0, "too long"),))),
     ("cuts", lambda p: with_layout(p, cuts=np.array([1], np.uint32))),
@@ -62,6 +71,10 @@ def test_broken_plans_are_refused_by_name(name: str, breaks: Callable[[Plan], Pl
     with pytest.raises(PlanError) as error:
         verify(breaks(toy_plan()), toy_profile(), 7 * PAGE)
     assert error.value.name == name
+
+
+def test_parts_of_a_slot_are_given_back() -> None:
+    verify(parts(toy_plan(), (4 * PAGE, PAGE, 2)), toy_profile(), 7 * PAGE)
 
 
 def test_live_tensors_on_one_page_are_refused() -> None:

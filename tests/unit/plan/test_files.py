@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ import pytest
 from sentineld.errors import SentinelError
 from sentineld.plan.explain import plan_json, plan_text, tensors_json
 from sentineld.plan.layout_wire import pack_layout, unpack_layout
+from sentineld.plan.model import PART_DTYPE, SLOT_DROP_PARTS
 from sentineld.plan.registry import policy
 from sentineld.plan.store import load_plan, save_plan
 from sentineld.shim import protocol
@@ -23,11 +24,16 @@ def test_a_layout_comes_back_from_the_wire() -> None:
     layout = with_layout(
         toy_plan(), waits=np.array([3, -1, 1, 0], np.int32), cuts=np.array([1, 2], np.uint32)
     ).layout
+    slots = layout.slots.copy()
+    slots["flags"][2] |= SLOT_DROP_PARTS
+    parts = np.array([(4 * PAGE, PAGE, 2, 0)], PART_DTYPE)
+    layout = replace(layout, slots=slots, parts=parts)
     data = pack_layout(layout, 77, two_tiers(), 4)
     found = unpack_layout(data)
     assert (found.layout_id, found.arena_bytes, found.heap_node) == (77, 5 * PAGE, 1)
     assert found.slots.tolist() == layout.slots.tolist()
     assert found.cuts.tolist() == [1, 2]
+    assert found.parts.tolist() == layout.parts.tolist()
     assert found.regions[["offset", "bytes", "node"]].tolist() == [
         (0, PAGE, 0),
         (PAGE, 2 * PAGE, 0),
@@ -38,11 +44,14 @@ def test_a_layout_comes_back_from_the_wire() -> None:
     assert found.waits.tolist() == [(3, asked | before), (0, 0), (1, asked), (0, asked)]
 
 
+PARTS = ("slots", "cuts", "regions", "waits", "parts")
+
+
 def test_the_wire_is_as_the_header_says() -> None:
     data = pack_layout(toy_plan().layout, 1, two_tiers(), 4)
     header = np.frombuffer(data, protocol.LAYOUT_DTYPE, 1)[0]
     assert header["total_bytes"] == len(data)
-    offsets = [int(header[f"{name}_offset"]) for name in ("slots", "cuts", "regions", "waits")]
+    offsets = [int(header[f"{name}_offset"]) for name in PARTS]
     assert offsets == sorted(offsets)
     assert all(offset % 8 == 0 for offset in offsets)
     assert offsets[0] == protocol.LAYOUT_DTYPE.itemsize

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.plan.keep import keep
+from sentineld.plan.drops import drops
+from sentineld.plan.keep import keep, longest_kept
 from sentineld.plan.model import (
     MOVE_DTYPE,
     SLOT_DROP,
@@ -21,7 +22,7 @@ from sentineld.plan.model import (
     Region,
 )
 from sentineld.plan.residency import crowded_pages, residency
-from sentineld.plan.turnover import first_moments, slot_flags, turnover
+from sentineld.plan.turnover import Turnover, first_moments, slot_flags, turnover
 from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
 
 PAGE = 4096
@@ -117,7 +118,10 @@ def steps(draw: st.DrawFn) -> tuple[Plan, Profile]:
 
 def resident(plan: Plan, profile: Profile) -> tuple[list[int], int]:
     """Fast pages that are there at each moment of a steady step, and how many were born in it."""
-    flags = slot_flags(plan.layout, profile)
+    given: dict[int, set[int]] = {}
+    for row in drops(plan.layout, PAGE):
+        first, past = int(row["offset"]), int(row["offset"] + row["bytes"])
+        given.setdefault(int(row["slot"]), set()).update(range(first // PAGE, past // PAGE))
     slots, tensors = plan.layout.slots, profile.tensors
     first = first_moments(profile)
     happens: dict[int, list[tuple[int, int]]] = {}
@@ -137,8 +141,8 @@ def resident(plan: Plan, profile: Profile) -> tuple[list[int], int]:
                 if birth:
                     born += len(pages - there) if turn == 2 else 0
                     there |= pages
-                elif flags[row] & SLOT_DROP:
-                    there -= pages
+                else:
+                    there -= given.get(row, set())
             if turn == 2:
                 found.append(len(there))
     return found, born
@@ -167,6 +171,34 @@ def test_what_is_kept_fits_and_saves_births(one: tuple[Plan, Profile], limit: in
         assert born_then == 0
     if limit == 0:
         assert after == before
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), min_size=1, max_size=7
+    ),
+    st.lists(st.integers(0, 3), min_size=10, max_size=10),
+)
+def test_no_choice_keeps_more_than_that_of_the_last_birth(
+    gaps: list[tuple[int, int, bool]], free: list[int]
+) -> None:
+    # Of a page each, and none over the step's end.
+    death = np.array([min(ends) for *ends, _ in gaps])
+    gap = np.array([abs(low - high) for low, high, _ in gaps])
+    may = np.array([one for *_, one in gaps])
+    none = np.zeros(len(gaps), np.int64)
+    tenancies = Turnover(none, none, none + 1, death, gap, may, may)
+    room = np.array(free)
+    kept = longest_kept(tenancies, may, room)
+    assert not (kept & ~may).any()
+    assert (tenancies.used(np.flatnonzero(kept), 10) <= room).all()
+    best = max(
+        sum(choice)
+        for choice in product((False, True), repeat=len(gaps))
+        if (np.array(choice) <= may).all()
+        and (tenancies.used(np.flatnonzero(choice), 10) <= room).all()
+    )
+    assert kept.sum() == best
 
 
 def test_the_shortest_gap_is_kept_first() -> None:

@@ -7,6 +7,7 @@ import ctypes
 import os
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from tests.unit.shim.test_heap import PAGE, pages, stamp, stamped
 ARENA_PAGES = 70  # more than one word of the bitmap
 
 
-def layout_fd(slots: np.ndarray, arena_bytes: int) -> int:
+def layout_fd(slots: np.ndarray, arena_bytes: int, parts: np.ndarray | None = None) -> int:
     header = np.zeros(1, dtype=protocol.LAYOUT_DTYPE)
     header["magic"], header["version"] = protocol.LAYOUT_MAGIC, protocol.SHIM_VERSION
     header["slot_count"], header["boundary_count"] = len(slots), 1
@@ -25,14 +26,18 @@ def layout_fd(slots: np.ndarray, arena_bytes: int) -> int:
     end = header.nbytes + slots.nbytes
     header["slots_offset"] = header.nbytes
     header["cuts_offset"] = header["regions_offset"] = header["waits_offset"] = end
-    header["total_bytes"] = end + 8
+    parts = np.zeros(0, protocol.PART_DTYPE) if parts is None else parts
+    header["parts_offset"], header["part_count"] = end + 8, len(parts)
+    header["total_bytes"] = end + 8 + parts.nbytes
     descriptor = os.memfd_create("layout")
-    os.write(descriptor, header.tobytes() + slots.tobytes() + b"\0" * 8)
+    os.write(descriptor, header.tobytes() + slots.tobytes() + b"\0" * 8 + parts.tobytes())
     return descriptor
 
 
-def new_arena(harness: ctypes.CDLL, slots: np.ndarray, arena_bytes: int) -> tuple[int, str]:
-    descriptor = layout_fd(slots, arena_bytes)
+def new_arena(
+    harness: ctypes.CDLL, slots: np.ndarray, arena_bytes: int, parts: np.ndarray | None = None
+) -> tuple[int, str]:
+    descriptor = layout_fd(slots, arena_bytes, parts)
     problem = ctypes.c_char_p()
     arena = harness.test_arena_new(descriptor, ctypes.byref(problem))
     os.close(descriptor)
@@ -101,6 +106,50 @@ def test_dropped_pages_are_given_back_and_others_kept(harness: ctypes.CDLL) -> N
         harness.test_arena_free(arena, slot)
     assert ctypes.string_at(addresses[0], 8) == b"\0" * 8
     assert stamped(addresses[1], 2 * PAGE, 5)
+    harness.arena_delete(arena)
+
+
+PARTED = [
+    # (slot, first page, pages) of slot 0 on pages 1 to 5, which gives parts back
+    ([(0, 1, 1), (0, 3, 2)], ""),
+    ([(0, 1, 5)], ""),
+    ([(0, 0, 1)], "lies outside its slot"),
+    ([(0, 5, 2)], "lies outside its slot"),
+    ([(0, 3, 2), (0, 4, 1)], "overlaps another"),
+    ([(0, 3, 1), (0, 1, 1)], "overlaps another"),
+    ([(1, 6, 1)], "gives no parts back"),
+    ([(2, 1, 1)], "pass the last one"),
+]
+
+
+@pytest.mark.parametrize(("rows", "problem"), PARTED)
+def test_parts_lie_in_slots_that_give_parts_back(
+    harness: ctypes.CDLL, rows: list[tuple[int, int, int]], problem: str
+) -> None:
+    arena, found = parted(harness, rows)
+    assert problem in found
+    assert bool(problem) == bool(found)
+    if not found:
+        harness.arena_delete(arena)
+
+
+def parted(harness: ctypes.CDLL, rows: list[tuple[int, int, int]]) -> tuple[int, str]:
+    slots = np.zeros(2, dtype=protocol.SLOT_DTYPE)
+    slots["bytes"], slots["offset"] = (5 * PAGE - 9, PAGE), (PAGE, 6 * PAGE)
+    slots["flags"] = (SlotFlag.PLANNED | SlotFlag.DROP_PARTS, SlotFlag.PLANNED)
+    parts = np.zeros(len(rows), protocol.PART_DTYPE)
+    for at, (slot, first, count) in enumerate(rows):
+        parts[at] = (first * PAGE, count * PAGE, slot, 0)
+    return new_arena(harness, slots, 8 * PAGE, parts)
+
+
+def test_parts_are_given_back_and_the_rest_is_kept(harness: ctypes.CDLL) -> None:
+    arena, problem = parted(harness, [(0, 1, 1), (0, 3, 2)])
+    assert not problem
+    address = harness.arena_take(arena, 0, 1)
+    ctypes.memset(address, 7, 5 * PAGE - 9)
+    harness.test_arena_free(arena, 0)
+    assert resident(address, 5) == [False, True, False, False, True]
     harness.arena_delete(arena)
 
 
