@@ -10,7 +10,7 @@
 
 #define ARENA_BYTES_MAX (1ull << 44)
 #define NODE_MAX 1023
-#define SLOT_FLAGS                                                                                  \
+#define SLOT_FLAGS                                                                                           \
 	(SENTINEL_SLOT_PLANNED | SENTINEL_SLOT_DROP | SENTINEL_SLOT_POPULATE | SENTINEL_SLOT_DROP_PARTS)
 #define SLOW_PS_MAX 1000000000000ull /* a second for a page */
 
