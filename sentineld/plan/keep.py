@@ -32,21 +32,22 @@ def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> 
     """The plan with fewer drops: those pages stay that fit in a share of what fast memory is free
     until the next birth on them. limit_pages: of fast memory.
 
-    What was moved is dropped as before: it is not where the next one wants it. What is born slow
-    and was not moved stays, for it takes no room.
+    What dies on another tier than it was born on is dropped as before: it is not where the next
+    one wants it. What is slow at both ends stays, for it takes no room.
     """
     found = residency(plan, profile)
-    moved: Mask = np.any(found.moving, axis=0)
+    birth = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
+    astray: Mask = found.tier[birth, np.arange(len(birth))] != found.end_tier
     start = places(plan, profile)[1][found.tensor] // profile.page_bytes + found.first_page
-    cuts = np.concatenate([start[moved], (start + found.pages)[moved]])
+    cuts = np.concatenate([start[astray], (start + found.pages)[astray]])
     fast, slow = (turnover(plan.layout, profile, tiers, cuts) for tiers in ((0,), (1, None)))
     moments = int(first_moments(profile)[-1])
     free = free_pages(profile, found, limit_pages) - fast.kept_pages(moments)
-    may = fast.dropped & ~_inside(fast, found, start, moved)
+    may = fast.dropped & ~_inside(fast, found, start, astray)
     kept = longest_kept(fast, may, (np.maximum(free, 0) * share).astype(np.int64))
     gone = [
         (fast, np.flatnonzero(fast.dropped & ~kept)),
-        (slow, np.flatnonzero(slow.dropped & _inside(slow, found, start, moved))),
+        (slow, np.flatnonzero(slow.dropped & _inside(slow, found, start, astray))),
     ]
     slot = profile.tensors["slot"].astype(np.int64)
     layout = with_drops(
@@ -107,11 +108,11 @@ def _fitting(tenancies: Turnover, kept: Mask, free: Integers) -> Mask:
     return kept
 
 
-def _inside(tenancies: Turnover, found: Residency, start: Integers, moved: Mask) -> Mask:
-    """Which tenancies are of pages that are moved in their tensor's life. start: of each piece."""
+def _inside(tenancies: Turnover, found: Residency, start: Integers, chosen: Mask) -> Mask:
+    """Which tenancies are of chosen pieces. start: of each piece, in pages of its space."""
     many = int((start + found.pages).max(initial=0)) + 1
     order = np.lexsort((start, found.tensor))
     key = (found.tensor * many + start)[order]
     at = np.searchsorted(key, tenancies.tensor * many + tenancies.first, side="right") - 1
-    inside: Mask = moved[order][np.maximum(at, 0)]
+    inside: Mask = chosen[order][np.maximum(at, 0)]
     return inside

@@ -18,18 +18,21 @@ from sentineld.plan.items import Integers, tensor_pages
 from sentineld.plan.layout import area_offsets
 from sentineld.plan.model import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
 from sentineld.plan.packing import alive_together
+from sentineld.plan.turnover import Mask
 from sentineld.profile.model import Profile
 
 
 @dataclass(frozen=True)
 class Births:
-    """fast_pages: (T,), of each tensor, that are born fast: its first ones. moved_pages: (T,), how
-    many ever are. rows: tensors that lie in the arena. free: for each moment (plan/turnover.py)
-    how many fast pages dead tensors may keep."""
+    """fast_pages: (T,), of each tensor, that are born fast: its first ones. moved: (T,), any of
+    its pages; astray_pages: how many die on another tier than they were born on. rows: tensors that
+    lie in the arena. free: for each moment (plan/turnover.py) how many fast pages dead tensors may
+    keep."""
 
     rows: Integers
     fast_pages: Integers
-    moved_pages: Integers
+    moved: Mask
+    astray_pages: Integers
     free: Integers
 
 
@@ -48,10 +51,10 @@ def lay_out(profile: Profile, births: Births) -> Layout:
     def place(rows: Integers, offsets: Integers) -> None:
         slot = profile.tensors["slot"][rows]
         slots["offset"][slot] = (end + offsets) * page
-        dropped = (births.moved_pages[rows] > 0) | (births.fast_pages[rows] > 0)
+        dropped = births.moved[rows] | (births.fast_pages[rows] > 0)
         slots["flags"][slot] = SLOT_PLANNED | np.where(dropped, SLOT_DROP, 0)
 
-    moved = births.moved_pages[births.rows] > 0
+    moved = births.moved[births.rows]
     for name, tier, rows in (
         ("fast-born", 0, births.rows[whole]),
         ("slow-born", 1, births.rows[(fast == 0) & ~moved]),
@@ -88,7 +91,7 @@ def _warm(profile: Profile, births: Births, rows: Integers) -> tuple[Integers, i
         for end in ("birth", "death")
     )
     pages = tensor_pages(profile)[rows]
-    stay = 2 * births.moved_pages[rows] < pages
+    stay = 2 * births.astray_pages[rows] < pages
     return warm_offsets(pages, birth, death % max(moments, 1), stay, births.free)
 
 

@@ -32,7 +32,7 @@ ATTEMPTS = ((3000, 18.0), (600, 6.0))
 """(groups of tensors at most, seconds for the solver): what costs less than these groups stays
 slow. After the last one the plan is a fixed placement."""
 
-KEEP_SHARE = 0.9
+KEEP_SHARE = 0.97
 """Of fast memory that is free for a time: this much of it holds pages of the dead for those that
 are born then. With all of it, what they take comes to be missed by late moves."""
 
@@ -105,14 +105,19 @@ def _carried_out(
     tensors = len(profile.tensors)
     born = ~items.persistent & lives.fast[0]
     fast_pages = np.bincount(items.tensor[born], items.pages[born], minlength=tensors)
-    moving = lives.moving.any(axis=0)
-    moved_pages = np.bincount(items.tensor[moving], items.pages[moving], minlength=tensors)
+    wanted = residency_of(items, lives)
+    astray = lives.fast[0] != (wanted.end_tier == 0)
+    moved = np.zeros(tensors, np.bool_)
+    moved[items.tensor[lives.moving.any(axis=0)]] = True
     limit = budget_bytes // profile.page_bytes
-    free = free_pages(profile, residency_of(items, lives), limit) * KEEP_SHARE
+    free = free_pages(profile, wanted, limit) * KEEP_SHARE
     births = Births(
         rows=np.flatnonzero(transient(profile)),
         fast_pages=fast_pages.astype(np.int64),
-        moved_pages=moved_pages.astype(np.int64),
+        moved=moved,
+        astray_pages=np.bincount(
+            items.tensor[astray], items.pages[astray], minlength=tensors
+        ).astype(np.int64),
         free=free.astype(np.int64),
     )
     plan = Plan(
