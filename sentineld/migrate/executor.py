@@ -33,7 +33,8 @@ first steps placed otherwise shows early. Between, it is followed."""
 
 IDLE_S = 0.25
 PACED_SHARE = 0.5
-"""Of what a call takes at once: what fewer bytes take is more the call's than the memory's."""
+"""Of what a call takes at once, or of the plan's largest move if that is less: what fewer bytes
+take is more the call's than the memory's."""
 _LAST_BOUNDARY = 0xFFFFFFFF
 
 
@@ -90,6 +91,9 @@ class Mover:
             page_bytes,
             stalls_for_promotions=plan.stalls_for_promotions,
         )
+        at_once = memory.batch_pages * page_bytes
+        largest = int(plan.moves["bytes"].max()) if len(plan.moves) else at_once
+        self._telling_bytes = PACED_SHARE * min(at_once, largest)
         self._initial = plan.initial
         self._settled = settled(plan, page_bytes)
         self._refresh_at_step = 0
@@ -225,7 +229,7 @@ class Mover:
             self._announce(self._schedule.done())
             # What lies between two batches counts, too: that is how fast pages come to move.
             now_ns = time.monotonic_ns()
-            if moved_bytes >= PACED_SHARE * self._memory.batch_pages * self._page_bytes:
+            if moved_bytes >= self._telling_bytes:
                 self.ledger.paced(moved_bytes, now_ns - began_ns)
             began_ns = now_ns
 

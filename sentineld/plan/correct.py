@@ -209,12 +209,11 @@ class Corrector:
         return self._last.steps - self._began.steps
 
     def _since(self, steps: int) -> Progress:
-        """What happened in the last steps, the one that goes on not counted among them."""
+        """What happened in the last steps, the one that goes on not counted among them; in more of
+        them where looks are further apart."""
         first = self._last.steps - steps
-        before = next(
-            look for look in self._looks if look.steps >= first or look is self._looks[-1]
-        )
-        return self._last.since(before)
+        before = next((look for look in reversed(self._looks) if look.steps <= first), None)
+        return self._last.since(before or self._looks[0])
 
     def _rate(self, passed: Progress) -> float | None:
         """Bytes per second; None: too few moved to tell."""

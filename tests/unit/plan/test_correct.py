@@ -31,9 +31,10 @@ PROMISED = MOVED / 3
 
 
 class Steps:
-    """A training whose steps are looked at four times each."""
+    """A training whose steps are looked at four times each, or at every so many quarters."""
 
-    def __init__(self, assumed: float = PROMISED) -> None:
+    def __init__(self, assumed: float = PROMISED, every: int = 1) -> None:
+        self.every = every
         self.corrector = Corrector(PROMISED)
         self.progress = Progress(steps=100)
         self.enter(assumed)
@@ -55,6 +56,8 @@ class Steps:
                 before.stall_ns + stall * STEP_NS / 4,
                 before.late_moves + late * (quarter % 4 == 3),
             )
+            if quarter % self.every:
+                continue
             correction = self.corrector.look(self.progress)
             if correction is not None:
                 return quarter // 4, correction
@@ -76,6 +79,15 @@ def test_half_the_bandwidth_is_seen_within_the_first_step_that_it_harms(
     assert correction.tiers.migration_bytes_per_s == pytest.approx(PROMISED / 2)
     assert correction.profile is PROFILE
     assert correction.text == "pages move at 170.7 KiB/s, not 341.3 KiB/s"
+
+
+@pytest.mark.parametrize("steps_between", [2, 3, 10, 50])
+def test_it_is_seen_where_many_steps_pass_between_two_looks(steps_between: int) -> None:
+    steps = Steps(every=4 * steps_between)
+    passed, correction = steps.run(4 * steps_between, rate=PROMISED / 2, stall=0.1)
+    assert passed <= 2 * steps_between
+    assert correction is not None
+    assert correction.tiers.migration_bytes_per_s == pytest.approx(PROMISED / 2)
 
 
 def test_a_lower_bandwidth_that_does_no_harm_is_let_be() -> None:
