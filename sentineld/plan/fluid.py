@@ -27,9 +27,6 @@ ROUNDS are over."""
 
 ROUNDS = 6
 
-TIME_LIMIT_S = 300.0
-"""For one round of the solver."""
-
 
 def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
     """No policy takes less for a steady step. Raises SentinelError without scipy, or if the solver
@@ -40,7 +37,6 @@ def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
         times_ns=profile.stretches["time_ns"].astype(np.float64),
         page_ns=timing.move_ns_per_byte * profile.page_bytes,
         capacity_pages=budget_bytes // profile.page_bytes,
-        time_limit_s=TIME_LIMIT_S,
         generous=True,
     )
     found_ns = float(limits.times_ns.sum())

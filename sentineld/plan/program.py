@@ -39,11 +39,16 @@ steps whose stretches take other times than foreseen."""
 UNIT_PAGES = 256.0
 """The solver's unit of memory: a MiB of small pages."""
 
+TIME_LIMIT_S = 240.0
+"""For one run of the solver, by the clock: the last resort, for steps beyond all measure. Two runs end
+before the daemon gives up on its planning process."""
+
 
 @dataclass(frozen=True)
 class Limits:
     """What may be used. times_ns: (S,), all-fast. page_ns: for a page to move, infinite: none does.
-    capacity_pages: of fast memory.
+    capacity_pages: of fast memory. iterations_max: of the solver, None: as many as it takes. They
+    are work, not time: how much is planned must not depend on who else is on the machine.
 
     generous: what the timing model alone demands. Room that demotions make in a stretch, as
     far as there was time for them, can be taken in it; moves can begin and end in a stretch of
@@ -55,7 +60,7 @@ class Limits:
     times_ns: Floats
     page_ns: float
     capacity_pages: int
-    time_limit_s: float
+    iterations_max: int | None = None
     generous: bool = False
 
     @property
@@ -102,7 +107,8 @@ def changes_of(groups: Groups, generous: bool = False) -> Changes:
 
 
 def solve(groups: Groups, limits: Limits, changes: Changes, who: str) -> Fluid | None:
-    """Minimise the sum of the stretches' times D; None if the solver finds no answer in time.
+    """Minimise the sum of the stretches' times D; None if the solver finds no answer within
+    its limits.
 
     Variables: f, what is fast of each group in each segment between two changes; d, what is
     demoted at each change; D; of a generous program also e, what is demoted in a stretch of
@@ -127,7 +133,7 @@ def solve(groups: Groups, limits: Limits, changes: Changes, who: str) -> Fluid |
             b_ub=least,
             bounds=np.column_stack([np.zeros(len(goal)), program.upper]),
             method="highs-ds",
-            options={"time_limit": limits.time_limit_s},
+            options={"maxiter": limits.iterations_max, "time_limit": TIME_LIMIT_S},
         )
     if answer.status != 0 or answer.x is None:
         return None

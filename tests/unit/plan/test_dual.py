@@ -35,7 +35,6 @@ def problem(pages: int, pages_per_s: float, toy: bool) -> tuple[Groups, Limits]:
         times_ns=profile.stretches["time_ns"].astype(np.float64),
         page_ns=timing.move_ns_per_byte * PAGE,
         capacity_pages=pages,
-        time_limit_s=60.0,
         generous=True,
     )
 

@@ -15,8 +15,10 @@ from sentineld.errors import SentinelError
 from sentineld.plan.auto import policy as auto
 from sentineld.plan.check import verify
 from sentineld.plan.fluid import bound_seconds
+from sentineld.plan.groups import Groups
 from sentineld.plan.items import tensor_pages
 from sentineld.plan.model import SLOT_PLANNED, Plan
+from sentineld.plan.program import Changes, Fluid, Limits, solve
 from sentineld.plan.registry import policy
 from sentineld.plan.residency import residency
 from sentineld.presets import preset_tiers
@@ -143,12 +145,21 @@ def test_plans_keep_the_budget_and_no_step_beats_the_bound(
     assert found.step_seconds >= bound_seconds(profile, both, budget) * (1 - 1e-6)
 
 
+def equal(one: Plan, other: Plan) -> bool:
+    return (
+        np.array_equal(one.moves, other.moves)
+        and np.array_equal(one.initial, other.initial)
+        and np.array_equal(one.layout.slots, other.layout.slots)
+        and np.array_equal(one.layout.waits, other.layout.waits)
+        and one.layout.regions == other.layout.regions
+        and one.predicted == other.predicted
+        and one.notes == other.notes
+    )
+
+
 def test_same_profile_same_plan(training: Profile) -> None:
     both, budget = preset_tiers("cxl", 12), training.peak_bytes // 5
-    one, other = (policy("auto").plan(training, both, budget) for _ in range(2))
-    assert np.array_equal(one.moves, other.moves)
-    assert np.array_equal(one.layout.slots, other.layout.slots)
-    assert one.predicted == other.predicted
+    assert equal(*(policy("auto").plan(training, both, budget) for _ in range(2)))
 
 
 def test_budgets_at_the_ends(training: Profile) -> None:
@@ -163,23 +174,66 @@ def test_budgets_at_the_ends(training: Profile) -> None:
     assert all_fast.predicted.step_ns == training.stretches["time_ns"].sum()
 
 
-def test_a_solver_out_of_time_leaves_a_safe_plan(
-    training: Profile, monkeypatch: pytest.MonkeyPatch
+def solved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the programs that are given to the solver from now on."""
+    found: list[int] = []
+
+    def noting(groups: Groups, limits: Limits, changes: Changes, who: str) -> Fluid | None:
+        found.append(len(groups.pages))
+        return solve(groups, limits, changes, who)
+
+    monkeypatch.setattr(auto, "solve", noting)
+    return found
+
+
+@pytest.mark.parametrize("iterations", [0, 1])
+def test_a_solver_at_its_limits_leaves_a_safe_plan(
+    training: Profile, iterations: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auto, "ATTEMPTS", ((1000, 0.0), (10, 0.0)))
+    monkeypatch.setattr(auto, "ATTEMPTS", ((1000, iterations), (10, iterations)))
+    sizes = solved(monkeypatch)
     both, budget = preset_tiers("cxl", 12), training.peak_bytes // 5
     plan = policy("auto").plan(training, both, budget)
     verify(plan, training, budget)
     assert not len(plan.moves)
-    assert "no answer in time" in plan.notes[0]
+    assert "no answer within limits" in plan.notes[0]
     assert np.any(plan.initial["tier"] == 0)
     assert np.all(plan.layout.slots["flags"] & SLOT_PLANNED)
+    assert sizes[0] > sizes[1] == 10
+    assert equal(plan, policy("auto").plan(training, both, budget))
+
+
+def test_the_limit_is_one_of_work(training: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What the program needs is the same at any pace: one iteration less is too few.
+    both, budget = preset_tiers("cxl", 12), training.peak_bytes // 5
+
+    def answered(iterations: int) -> bool:
+        monkeypatch.setattr(auto, "ATTEMPTS", ((1000, iterations),))
+        return bool(len(policy("auto").plan(training, both, budget).moves))
+
+    low, high = 0, 1 << 14
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if answered(middle) else (middle, high)
+    assert 10 < high < 1 << 14
+    assert [answered(high), answered(high - 1), answered(high)] == [True, False, True]
+
+
+def test_the_same_groups_are_not_tried_again(
+    training: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto, "ATTEMPTS", ((3000, 1), (600, 100_000)))
+    sizes = solved(monkeypatch)
+    plan = policy("auto").plan(training, preset_tiers("cxl", 12), training.peak_bytes // 5)
+    assert "no answer within limits" in plan.notes[0]
+    assert len(sizes) == 1
+    assert sizes[0] <= 600
 
 
 def test_or_one_for_the_costliest_groups(
     training: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auto, "ATTEMPTS", ((1000, 0.0), (10, 60.0)))
+    monkeypatch.setattr(auto, "ATTEMPTS", ((1000, 0), (10, 100_000)))
     both, budget = preset_tiers("cxl", 12), training.peak_bytes // 5
     plan = policy("auto").plan(training, both, budget)
     verify(plan, training, budget)
