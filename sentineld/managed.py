@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from sentineld.divergence import Divergence, Patience, Verdict
 from sentineld.migrate.executor import Mover
-from sentineld.migrate.expected import expected_step, useful_until
+from sentineld.migrate.expected import ahead_of_time, expected_step, useful_until
 from sentineld.migrate.memory import Memory
 from sentineld.observe.ring import ShimWords
 from sentineld.observe.shimlink import ShimLink
@@ -55,6 +55,7 @@ class Managed:
             memory=memory(link, self.spaces, tiers),
             spaces=self.spaces,
             useful_until=useful_until(profile, plan),
+            ahead=ahead_of_time(profile, plan),
             overhead=self._unmanaged_bytes,
             publish=link.segment.set_moves_done,
             position=link.segment.position,

@@ -68,6 +68,7 @@ class Mover:
         publish: Callable[[int], None],
         overhead: Callable[[], int] = lambda: 0,
         useful_until: npt.NDArray[np.int64] | None = None,
+        ahead: npt.NDArray[np.int64] | None = None,
         position: Callable[[], int] | None = None,
         ended: Callable[[str], None] = lambda _: None,
         page_bytes: int = 4096,
@@ -89,6 +90,7 @@ class Mover:
             self._give_up,
             useful_until,
             page_bytes,
+            ahead,
             stalls_for_promotions=plan.stalls_for_promotions,
         )
         at_once = memory.batch_pages * page_bytes

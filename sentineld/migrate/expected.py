@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a managed step does to residency by itself: births, drops, and until when a move is of use.
+"""What a managed step does to residency by itself: births, drops, and when a move is of use.
 
 Pure functions over profile and plan. The mover needs them because nobody tells
 it of single births: the shim serves them and the kernel places them while it runs.
@@ -131,6 +131,31 @@ def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
         inside = _overlapping(places, move)[accessed]
         uses = (profile.accesses["stretch"][inside].astype(np.int64) - boundary) % count
         result[row] = uses[uses < window].max(initial=0)
+    return result
+
+
+def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
+    """For each of the plan's moves the boundaries before its own at which it may begin already.
+
+    A demotion's pages are cold from the last use, birth or move before it on; the plan puts it
+    off for want of bandwidth alone. 0 for promotions, which would take room that is counted upon,
+    and for demotions of what the stretch at their own boundary uses still.
+    """
+    count, moves = profile.stretch_count, plan.moves
+    result = np.zeros(len(moves), dtype=np.int64)
+    places = _places(profile, plan.layout)
+    accessed, used = profile.accesses["tensor"], profile.accesses["stretch"].astype(np.int64)
+    born = profile.tensors["birth_stretch"].astype(np.int64)
+    slotted = profile.tensors["slot"] >= 0
+    for row in np.flatnonzero(moves["tier"] != 0):
+        move = moves[row]
+        boundary = int(move["boundary"])
+        here = _overlapping(places, move)
+        others = moves["boundary"][_overlapping(moves, move)].astype(np.int64)
+        uses = used[here[accessed]]
+        if not np.any(uses == boundary):
+            warm = np.concatenate([uses, born[here & slotted], others[others != boundary]])
+            result[row] = ((boundary - 1 - warm) % count).min(initial=count - 1)
     return result
 
 

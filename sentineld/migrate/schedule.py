@@ -4,10 +4,12 @@
 Time is counted in boundaries since the first step: step * boundary_count +
 boundary. Rules:
 
-- Demotions go first, in order, and are never held back: births wait for them.
+- Demotions that are due go first, in order, and are never held back: births wait for them.
 - A promotion goes when there is room, earliest deadline first. Past its deadline
   it still goes, counted late, while a stretch that uses the tensor is yet to
   begin before the tensor is moved away again; then it is cancelled.
+- When there is nothing else to do, demotions whose pages nobody uses until they are due go
+  ahead of time: where a stretch takes longer than foreseen, the next ones may take less.
 - The newest word on a range counts: a move cancels promotions that it overlaps,
   a promotion also demotions that it covers, a drop all that it covers.
 - Pages that the kernel leaves behind are tried again, TRIES times in all.
@@ -17,8 +19,10 @@ boundary. Rules:
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +37,10 @@ TRIES = 3
 @dataclass
 class Schedule:
     """The queue. moves: MOVE_DTYPE sorted by boundary; useful_until: boundaries after the move's
-    own (expected.useful_until), None: until the deadline. pages_of tells which resident pages of
-    a move are not where they should be. cancelled(move, why) hears of every move given up.
-    stalls_for_promotions: see Plan."""
+    own (expected.useful_until), None: until the deadline. ahead: boundaries before it at which the
+    move may begin (expected.ahead_of_time), None: at its own alone. pages_of tells which resident
+    pages of a move are not where they should be. cancelled(move, why) hears of every move given
+    up. stalls_for_promotions: see Plan."""
 
     moves: Table
     boundary_count: int
@@ -43,11 +48,21 @@ class Schedule:
     cancelled: Callable[[Pending, str], None]
     useful_until: npt.NDArray[np.int64] | None = None
     page_bytes: int = 4096
+    ahead: npt.NDArray[np.int64] | None = None
     now: int = 0
     demotions: list[Pending] = field(default_factory=list)
     promotions: list[Pending] = field(default_factory=list)
     stalls_for_promotions: bool = False
     _blocked: bool = False  # no room for the promotions that there are
+    _begins: list[list[int]] = field(init=False)  # rows of moves, by boundary
+
+    def __post_init__(self) -> None:
+        self._begins = [[] for _ in range(self.boundary_count)]
+        begins = self.moves["boundary"].astype(np.int64)
+        if self.ahead is not None:
+            begins = (begins - self.ahead) % self.boundary_count
+        for row, boundary in enumerate(begins.tolist()):
+            self._begins[boundary].append(row)
 
     def absolute(self, position: int) -> int:
         """Boundaries since the first step at a position of the shim."""
@@ -64,18 +79,17 @@ class Schedule:
     def advance(self) -> None:
         """One more boundary passes: its moves become due."""
         self.now += 1
-        boundary = self.now % self.boundary_count
-        low, high = np.searchsorted(self.moves["boundary"], [boundary, boundary + 1])
-        for row in range(int(low), int(high)):
+        for row in self._begins[self.now % self.boundary_count]:
             move = self.moves[row]
-            window = (int(move["deadline"]) - boundary) % self.boundary_count
+            due = self.now + (0 if self.ahead is None else int(self.ahead[row]))
+            window = (int(move["deadline"]) - int(move["boundary"])) % self.boundary_count
             window = window or self.boundary_count
             useful = window if self.useful_until is None else int(self.useful_until[row])
             self.add(
                 Pending(
-                    due=self.now,
-                    deadline=self.now + window,
-                    useful_until=self.now + max(window, useful),
+                    due=due,
+                    deadline=due + window,
+                    useful_until=due + max(window, useful),
                     space=int(move["space"]),
                     tier=int(move["tier"]),
                     offset=int(move["offset"]),
@@ -104,7 +118,7 @@ class Schedule:
         """Queue a move; what it makes obsolete is cancelled."""
         self._cancel(self.promotions, move.overlaps, "superseded")
         if move.tier:
-            self.demotions.append(move)
+            insort(self.demotions, move, key=attrgetter("due"))
         else:
             self._cancel(self.demotions, move.covers, "superseded")
             self.promotions.append(move)
@@ -131,21 +145,24 @@ class Schedule:
         room_bytes: what the budget still allows on the fast tier; free_bytes(tier):
         memory that the tier's nodes have left.
         """
-        while (batch := self._take(self.demotions, batch_pages)) is not None:
+        while (batch := self._take(self.demotions, batch_pages, self.now)) is not None:
             free_pages = free_bytes(batch.tier) // self.page_bytes
             if free_pages > 0:
                 return batch.clipped(free_pages)
-            full = [move for move in self.demotions if move.tier == batch.tier]
+            full = [m for m in self.demotions if m.tier == batch.tier and m.due <= self.now]
             self._cancel(self.demotions, full.__contains__, "no-memory")
         self._cancel(self.promotions, lambda move: self.now >= self._expiry(move), "late")
         self._blocked = False
-        if not self.promotions:
-            return None
-        self.promotions.sort(key=lambda move: move.deadline)
-        allowed = min(room_bytes(), free_bytes(0)) // self.page_bytes
-        batch = self._take(self.promotions, min(batch_pages, max(allowed, 0)))
-        self._blocked = batch is None
-        return batch
+        if self.promotions:
+            self.promotions.sort(key=lambda move: move.deadline)
+            allowed = min(room_bytes(), free_bytes(0)) // self.page_bytes
+            batch = self._take(self.promotions, min(batch_pages, max(allowed, 0)))
+            self._blocked = batch is None
+            if batch is not None:
+                return batch
+        batch = self._take(self.demotions, batch_pages)
+        free_pages = 0 if batch is None else free_bytes(batch.tier) // self.page_bytes
+        return batch.clipped(free_pages) if batch is not None and free_pages > 0 else None
 
     def moved(self, batch: Batch) -> None:
         """A batch has been carried out: forget what it has brought to its end."""
@@ -170,12 +187,15 @@ class Schedule:
     def _expiry(self, move: Pending) -> int:
         return max(move.deadline, move.useful_until) + self.stalls_for_promotions
 
-    def _take(self, queue: list[Pending], limit: int) -> Batch | None:
-        """Up to limit pages from the queue's begin, all to one tier; finished moves leave it."""
+    def _take(self, queue: list[Pending], limit: int, due: int | None = None) -> Batch | None:
+        """Up to limit pages from the queue's begin, all to one tier; finished moves leave it. due:
+        of moves that are due by then alone."""
         parts: list[tuple[Pending, Pages]] = []
         taken = 0
         for move in list(queue):
             if taken >= limit or (parts and move.tier != parts[0][0].tier):
+                break
+            if due is not None and move.due > due:
                 break
             pages = self._untried(move)
             if not len(pages):

@@ -40,8 +40,8 @@ UNIT_PAGES = 256.0
 """The solver's unit of memory: a MiB of small pages."""
 
 TIME_LIMIT_S = 240.0
-"""For one run of the solver, by the clock: the last resort, for steps beyond all measure. Two runs end
-before the daemon gives up on its planning process."""
+"""For one run of the solver, by the clock: the last resort, for steps beyond all measure. Two runs
+end before the daemon gives up on its planning process."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from sentineld.plan.items import Floats, Integers
 from sentineld.plan.model import Plan, Space
 from sentineld.simulate.cells import Cells
-from sentineld.simulate.script import Birth, Scripts
+from sentineld.simulate.script import Birth, Move, Scripts
 from sentineld.simulate.world import NEVER, Counts, Item, World
 
 
@@ -70,7 +70,13 @@ class Replay:
         count, first = len(times), self._step * len(times)
         world.counts = Counts(peak_pages=world.fast_pages)
         began_ns, slow_ns = world.now_ns, 0.0
-        if self._step and self._watcher is None:
+        if not self._step:
+            # What might have begun in the step before.
+            for begin, moves in enumerate(scripts.moves):
+                for move in moves:
+                    if begin + move.ahead >= count:
+                        self._queue(move, begin + move.ahead - count)
+        elif self._watcher is None:
             self._put_right(scripts.settled)
         for stretch in range(count):
             world.boundary = first + stretch
@@ -86,19 +92,7 @@ class Replay:
             cost_ns = float(script.costs_ns[stretch] @ world.slow)
             span_ns = float(times[stretch]) + cost_ns
             for move in scripts.moves[stretch]:
-                now = world.boundary
-                world.add(
-                    Item(
-                        low=move.low,
-                        high=move.high,
-                        tier=move.tier,
-                        due=now,
-                        deadline=now + move.window,
-                        # Where late ones are waited for, they are of use at their deadline, too.
-                        expiry=now + move.useful + self._stalls,
-                        planned=True,
-                    )
-                )
+                self._queue(move, world.boundary + move.ahead)
             for event in script.events[stretch]:
                 world.run(max(world.now_ns, begin_ns + event.at * span_ns))
                 if isinstance(event, Birth):
@@ -112,6 +106,20 @@ class Replay:
         self._step += 1
         world.boundary = self._step * count
         return Step(world.now_ns - began_ns, slow_ns, world.counts, times)
+
+    def _queue(self, move: Move, due: int) -> None:
+        self.world.add(
+            Item(
+                low=move.low,
+                high=move.high,
+                tier=move.tier,
+                due=due,
+                deadline=due + move.window,
+                # Where late ones are waited for, they are of use at their deadline, too.
+                expiry=due + move.useful + self._stalls,
+                planned=True,
+            )
+        )
 
     def _put_right(self, targets: tuple[tuple[int, int, int], ...]) -> None:
         """Have pages moved that are not where they are to stay. There is no hurry, but plans count

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sentineld.migrate.expected import settled, useful_until
+from sentineld.migrate.expected import ahead_of_time, settled, useful_until
 from sentineld.plan.items import Floats, Integers, share_passed, tensor_pages
 from sentineld.plan.model import Plan
 from sentineld.profile.model import Kind, Profile
@@ -36,13 +36,14 @@ class Drop(NamedTuple):
 
 class Move(NamedTuple):
     """One of the plan's moves, by cells. window, useful: boundaries from its own to its deadline,
-    and until it is of no use any more."""
+    and until it is of no use any more. ahead: boundaries from where it may begin to its own."""
 
     low: int
     high: int
     tier: int
     window: int
     useful: int
+    ahead: int
 
 
 Event = Birth | Drop
@@ -61,7 +62,7 @@ class Script:
 class Scripts:
     """A plan's first step, in which every page is born, and those after it, in which only dropped
     pages are. settled: (low, high, tier) of what the plan never moves; initial: where the plan
-    wants persistent pages at boundary 0."""
+    wants persistent pages at boundary 0. moves: by the stretch in which they may begin."""
 
     cells: Cells
     times_ns: Floats
@@ -140,12 +141,14 @@ def _moves(plan: Plan, profile: Profile, cells: Cells) -> tuple[tuple[Move, ...]
     listed: list[list[Move]] = [[] for _ in range(count)]
     places = cells.inside(plan.moves, profile.page_bytes)
     useful: Integers = useful_until(profile, plan)
+    aheads: Integers = ahead_of_time(profile, plan)
     for at, (low, high) in enumerate(places):
         move = plan.moves[at]
         boundary = int(move["boundary"])
         window = (int(move["deadline"]) - boundary) % count or count
-        listed[boundary].append(
-            Move(low, high, int(move["tier"]), window, max(window, int(useful[at])))
+        ahead = int(aheads[at])
+        listed[(boundary - ahead) % count].append(
+            Move(low, high, int(move["tier"]), window, max(window, int(useful[at])), ahead)
         )
     return tuple(tuple(moves) for moves in listed)
 

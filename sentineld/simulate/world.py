@@ -2,13 +2,14 @@
 """Pages, the mover and a clock: the state of a simulated process.
 
 The mover works page by page at the migration bandwidth. Its rules are those of
-migrate/schedule.py: demotions first, in order; promotions when there is room,
-by their deadlines, until they are of no use. A page in flight stays at its
-source until it is whole, and has a frame at both ends.
+migrate/schedule.py: demotions that are due first, in order; promotions when there is
+room, by their deadlines, until they are of no use; then demotions ahead of time. A page
+in flight stays at its source until it is whole, and has a frame at both ends.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -19,6 +20,9 @@ from sentineld.simulate.cells import Cells
 
 NEVER = 1 << 60
 """A deadline that no boundary reaches."""
+
+AHEAD_PAGES = 256
+"""Demoted ahead of time at once while promotions wait for room: a batch of the mover's."""
 
 
 @dataclass(eq=False)
@@ -118,7 +122,7 @@ class World:
                 self._give_up(other)
         self.promotions = kept
         if item.tier:
-            self.demotions.append(item)
+            insort(self.demotions, item, key=attrgetter("due"))
             return
         self.demotions = [
             other
@@ -176,8 +180,9 @@ class World:
 
     def state(self) -> bytes:
         """Everything that what comes next depends on, apart from the time."""
+        now = self.boundary
         queues = [
-            (i.low, i.high, i.tier, i.deadline - self.boundary, i.expiry - self.boundary, i.late)
+            (i.low, i.high, i.tier, i.late, *(at - now for at in (i.due, i.deadline, i.expiry)))
             for i in (*self.demotions, *self.promotions)
         ]
         flight = None if self._in_flight is None else self._in_flight[1]
@@ -210,13 +215,8 @@ class World:
             if left > 0 and room > 0 and (item in self.promotions or item in self.demotions):
                 return item, cell, 1
             self._in_flight, self._done_ns = None, 0.0
-        while self.demotions:
-            item = self.demotions[0]
-            there = self.fast[item.low : item.high].nonzero()[0]
-            if len(there) and item.left > 0:
-                cell = item.low + int(there[0])
-                return item, cell, min(int(self.fast[cell]), item.left)
-            self.demotions.pop(0)
+        if (found := self._next_demotion(self.boundary)) is not None:
+            return found
         while self.promotions:
             item = self.promotions[0]
             if self.boundary >= item.expiry:
@@ -226,10 +226,22 @@ class World:
             if len(there) and item.left > 0:
                 room = self.room()
                 if room <= 0:
-                    return None
+                    found = self._next_demotion(NEVER)
+                    return None if found is None else (*found[:2], min(found[2], AHEAD_PAGES))
                 cell = item.low + int(there[0])
                 return item, cell, min(int(self.slow[cell]), room, item.left)
             self.promotions.pop(0)
+        return self._next_demotion(NEVER)
+
+    def _next_demotion(self, due: int) -> tuple[Item, int, int] | None:
+        """Of those that are due by then; see _next()."""
+        while self.demotions and self.demotions[0].due <= due:
+            item = self.demotions[0]
+            there = self.fast[item.low : item.high].nonzero()[0]
+            if len(there) and item.left > 0:
+                cell = item.low + int(there[0])
+                return item, cell, min(int(self.fast[cell]), item.left)
+            self.demotions.pop(0)
         return None
 
     def _give_up(self, item: Item) -> None:

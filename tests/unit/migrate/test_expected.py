@@ -16,7 +16,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sentineld.migrate.expected import UNKNOWN_TIER, expected_step, settled, useful_until
+from sentineld.migrate.expected import (
+    UNKNOWN_TIER,
+    ahead_of_time,
+    expected_step,
+    settled,
+    useful_until,
+)
 from sentineld.plan.model import (
     MOVE_DTYPE,
     PART_DTYPE,
@@ -177,6 +183,38 @@ def test_a_promotion_is_useful_until_its_last_use_before_the_next_demotion() -> 
     # From 1 there is the use in 2, but none in 0: the demotion at 1 comes only after it, a step
     # later. From 3 the use in 0 counts, the demotion at 1 ends it.
     assert useful_until(profile(), plan(rows)).tolist() == [4, 3, 1]
+
+
+def test_a_demotion_may_begin_once_its_pages_are_cold() -> None:
+    heap = (4, Space.HEAP)
+    # Used in 0 and 2. After the use in 2 it is cold from 3 on; at 2 and 0 it is in use still.
+    for boundary, ahead in ((1, 0), (0, 0), (2, 0), (3, 0)):
+        rows = [(boundary, boundary, *heap, 1, 16 * PAGE, 10 * PAGE)]
+        assert ahead_of_time(profile(), plan(rows)).tolist() == [ahead]
+    once = profile()
+    once.accesses["stretch"][3] = 0
+    for boundary, ahead in ((1, 0), (2, 1), (3, 2), (0, 0)):
+        rows = [(boundary, boundary, *heap, 1, 16 * PAGE, 10 * PAGE)]
+        assert ahead_of_time(once, plan(rows)).tolist() == [ahead]
+
+
+def test_nor_before_it_is_born_or_has_come() -> None:
+    # The tensor is born in 2, dies in 0, and is used in neither.
+    arena = (2, Space.ARENA, 1, 8 * PAGE, 2 * PAGE)
+    unused = profile()
+    unused.accesses["tensor"][4] = 3
+    assert ahead_of_time(unused, plan([(3, 0, *arena)])).tolist() == [0]
+    assert ahead_of_time(unused, plan([(0, 1, *arena)])).tolist() == [1]
+    heap = (4, Space.HEAP)
+    once = profile()
+    once.accesses["stretch"][3] = 0
+    rows = [
+        (1, 0, *heap, 0, 20 * PAGE, PAGE),
+        (3, 0, *heap, 1, 16 * PAGE, 4 * PAGE),
+        (3, 0, *heap, 1, 20 * PAGE, 6 * PAGE),
+    ]
+    # What is promoted at 1 stays until 2 at least; promotions have their own time alone.
+    assert ahead_of_time(once, plan(rows)).tolist() == [0, 2, 1]
 
 
 def test_uses_are_those_of_the_tensors_in_the_range() -> None:

@@ -27,6 +27,7 @@ class World:
         rows: list[tuple[int, int, int, int, int]],
         count: int,
         useful: list[int] | None = None,
+        ahead: list[int] | None = None,
     ) -> None:
         """rows: (boundary, deadline, tier, first page, pages)."""
         moves = np.zeros(len(rows), MOVE_DTYPE)
@@ -41,6 +42,7 @@ class World:
             self.pages_of,
             lambda move, why: self.cancelled.append((move.offset // PAGE, why)),
             np.array(useful) if useful is not None else None,
+            ahead=np.array(ahead) if ahead is not None else None,
         )
 
     def pages_of(self, move: Pending) -> Pages:
@@ -207,6 +209,57 @@ def test_rejoining_catches_up_with_what_a_circle_would_have_done() -> None:
     assert not world.cancelled
 
 
+def test_a_demotion_goes_ahead_of_time_if_there_is_nothing_else_to_do() -> None:
+    # boundary      1   2   3
+    # pages 0-1     .   .   D    may begin at 1
+    # pages 8-9     D   .   .
+    # pages 16-17   P   .   .
+    rows = [(1, 2, 1, 8, 2), (1, 3, 0, 16, 2), (3, 4, 1, 0, 2)]
+    world = World(rows, count=8, ahead=[0, 0, 2])
+    world.tier[16:18] = 1
+    world.schedule.advance()
+    assert world.drain() == [(1, [8, 9]), (0, [16, 17]), (1, [0, 1])]
+    # Nobody waits for it before it is due, nor then.
+    assert world.schedule.done() == 1
+    for _ in range(2):
+        world.schedule.advance()
+    assert world.next() is None
+    assert world.schedule.done() == 3
+
+
+def test_it_makes_room_for_promotions_that_wait_and_stands_back_for_them() -> None:
+    rows = [(1, 3, 0, 16, 2), (3, 4, 1, 0, 4)]
+    world = World(rows, count=8, ahead=[0, 2])
+    world.tier[16:18] = 1
+    world.schedule.advance()
+    assert world.next(room=0, pages=2).parts[0][1].tolist() == [0, 1]
+    assert world.next(pages=2).parts[0][1].tolist() == [16, 17]
+
+
+def test_what_is_due_comes_before_what_is_ahead_of_its_time() -> None:
+    rows = [(2, 3, 1, 8, 2), (3, 4, 1, 0, 2), (4, 5, 1, 16, 2)]
+    world = World(rows, count=8, ahead=[0, 2, 3])
+    world.schedule.advance()
+    world.schedule.advance()
+    assert world.next(pages=1).parts[0][1].tolist() == [8]
+    assert world.schedule.done() == 1
+
+
+def test_a_full_node_ends_what_is_due_and_not_what_may_go_later() -> None:
+    world = World([(1, 2, 1, 0, 4), (3, 4, 1, 8, 4)], count=8, ahead=[0, 2])
+    world.schedule.advance()
+    assert world.next(free=0) is None
+    assert world.cancelled == [(0, "no-memory")]
+    assert world.drain() == [(1, [8, 9, 10, 11])]
+
+
+def test_rejoining_knows_of_what_may_have_begun_before() -> None:
+    world = World([(3, 4, 1, 0, 2)], count=8, ahead=[4])
+    world.schedule.rejoin(2 * 8 + 1, lambda _: np.zeros(0, DROP_DTYPE))
+    assert world.schedule.done() == 2 << 32 | 1
+    assert world.drain() == [(1, [0, 1])]
+
+
 def test_pinned_pages_are_tried_again_after_all_others_and_then_given_up() -> None:
     world = World([(1, 2, 1, 0, 4)], count=8)
     world.pinned = {0, 1}
@@ -251,11 +304,17 @@ def test_a_diverged_position_stays_inside_its_step() -> None:
     ),
     rooms=st.lists(st.integers(0, 6), min_size=24, max_size=24),
     pinned=st.sets(st.integers(0, 63), max_size=6),
+    aheads=st.lists(st.integers(0, 7), min_size=12, max_size=12),
 )  # fmt: skip
 def test_every_demotion_ends_at_its_own_boundary_whatever_else_is_due(
-    rows: list[tuple[int, int, int, int, int]], rooms: list[int], pinned: set[int]
+    rows: list[tuple[int, int, int, int, int]],
+    rooms: list[int],
+    pinned: set[int],
+    aheads: list[int],
 ) -> None:
-    world = World(sorted(rows), count=8)
+    rows = sorted(rows)
+    ahead = [may if row[2] else 0 for may, row in zip(aheads, rows, strict=False)]
+    world = World(rows, count=8, ahead=ahead)
     world.pinned = pinned
     for room in rooms:
         world.schedule.advance()
@@ -263,7 +322,7 @@ def test_every_demotion_ends_at_its_own_boundary_whatever_else_is_due(
         while (batch := world.next(room=left * PAGE, pages=4)) is not None:
             assert 0 < batch.pages <= 4
             if batch.tier == 0:
-                assert not world.schedule.demotions
+                assert all(move.due > world.schedule.now for move in world.schedule.demotions)
                 assert batch.pages <= left
                 left -= batch.pages
             world.move(batch)

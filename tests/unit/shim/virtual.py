@@ -14,7 +14,7 @@ import numpy as np
 
 from sentineld.migrate.emulated import Clock, EmulatedMemory
 from sentineld.migrate.executor import Mover
-from sentineld.migrate.expected import expected_step, useful_until
+from sentineld.migrate.expected import ahead_of_time, expected_step, useful_until
 from sentineld.migrate.pace import TokenBucket
 from sentineld.observe.residency import ResidencySegment
 from sentineld.plan.accesses import access_table
@@ -92,6 +92,7 @@ class Training(Clock):
             spaces=spaces,
             publish=self._publish,
             useful_until=useful_until(profile, plan),
+            ahead=ahead_of_time(profile, plan),
             position=self._position,
         )
         self._moved_before = 0

@@ -79,6 +79,22 @@ def test_a_boundary_waits_for_demotions() -> None:
     assert steps[-1].ns == pytest.approx(4e9 + steps[-1].slow_ns + steps[-1].counts.stall_ns, abs=2)
 
 
+@pytest.mark.parametrize(("used", "stall_s"), [(3, 0.0), (0, 0.5)])
+def test_a_mover_with_nothing_to_do_goes_ahead_of_the_plan(used: int, stall_s: float) -> None:
+    # The state is demoted at 1, which takes a second, and 2 waits for it: half a second, for that
+    # is what 1 takes less than foreseen. Used in 3, it is cold from 0 on.
+    plan = with_layout(large_plan(), waits=np.array([-1, -1, 1, -1], np.int32))
+    plan.moves["boundary"][0], plan.moves["deadline"][0] = 1, 2
+    profile, timing = large_profile(), timing_of(tiers(STATE))
+    profile.accesses["stretch"][profile.accesses["tensor"] == 3] = used
+    made = scripts(plan, profile, timing)
+    replay = Replay(made, World(made.cells, 7 * LARGE, timing.move_ns_per_byte * PAGE))
+    replay.begin()
+    last = [replay.step(np.array([1.0, 0.5, 1.0, 1.0])) for _ in range(6)][-1]
+    assert last.counts.demoted_pages == last.counts.promoted_pages == STATE
+    assert last.counts.stall_ns == pytest.approx(stall_s * 1e9, rel=0.02, abs=2)
+
+
 def test_without_migration_nobody_waits() -> None:
     waits = np.array([-1, 0, -1, -1], np.int32)
     _, steps = replayed(with_layout(large_plan(), waits=waits), 0.0)
