@@ -110,6 +110,10 @@ bench-traces: $(VENV)/.trainer shim ## Record a trace of each of nine models; bu
 bench-policies: $(VENV)/.trainer shim ## Every policy on these traces, simulated; build/bench/policies.json
 	$(PY) -m tests.bench.policies
 
+.PHONY: bench-noise
+bench-noise: $(VENV)/.trainer shim ## What noise on the layers' times costs auto, simulated; build/bench/noise.json
+	$(PY) -m tests.bench.noise
+
 .PHONY: bench-boundaries
 bench-boundaries: $(VENV)/.torch ## How much of a step lies between two boundaries, by these traces
 	$(PY) -m tests.bench.boundaries

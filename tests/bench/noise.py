@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stretches that take other times in each step cost `auto`: `python -m tests.bench.noise`.
+
+The cells of tests.bench.policies. Each is planned once, and simulated without noise and
+with it, several times. Writes build/bench/noise.json, prints a table. Some draws
+are of slow steps, some of fast ones: the same steps all-fast say how slow, so that what
+noise costs beside that is known, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from sentineld.plan.fluid import bound_seconds
+from sentineld.plan.registry import names, policy
+from sentineld.presets import PRESETS, preset_tiers
+from sentineld.profile.model import Profile
+from sentineld.simulate.disturbance import Disturbance
+from sentineld.simulate.simulate import Outcome, simulate
+from tests.bench.figures import table
+from tests.bench.models import MODELS
+from tests.bench.policies import BENCH, FRACTIONS, TIERS, recorded, step_of
+from tests.bench.policy_figures import Row, claim, geometric_mean
+from tests.bench.results import write
+from tests.bench.traces import TRACES
+
+NOISE = 0.25
+STEPS = 40
+SEEDS = 4
+POINTS_MAX = 2.0
+
+Job = tuple[Path, str, float, str, int]
+
+
+def cell_row(job: Job) -> Row:
+    """A cell: its steps with and without noise, in seconds, by seed."""
+    trace, tiers_name, fraction, name, seeds = job
+    profile, threads = step_of(trace)
+    tiers, budget_bytes = preset_tiers(tiers_name, threads), int(profile.peak_bytes * fraction)
+    plan = policy(name).plan(profile, tiers, budget_bytes)
+
+    def run(disturbance: Disturbance) -> Outcome:
+        return simulate(
+            profile, policy(name), tiers, budget_bytes, disturbance, steps_max=STEPS, plan=plan
+        )
+
+    noises = [Disturbance(noise=NOISE, seed=seed) for seed in range(1, seeds + 1)]
+    disturbed = [run(noise) for noise in noises]
+    return {
+        "trace": trace.stem,
+        "tiers": tiers_name,
+        "fast_fraction": fraction,
+        "policy": name,
+        "bound_seconds": bound_seconds(profile, tiers, budget_bytes),
+        "step_seconds": run(Disturbance()).step_seconds,
+        "noisy_seconds": [found.step_seconds for found in disturbed],
+        "drawn_seconds": [_drawn_s(profile, noise) for noise in noises],
+        "stall_seconds": [found.stall_seconds for found in disturbed],
+        "corrections": [found.corrections for found in disturbed],
+        "note": "; ".join(plan.notes),
+    }
+
+
+def _drawn_s(profile: Profile, noise: Disturbance) -> float:
+    """How much longer than profiled the steps that simulate() counts take with all memory fast."""
+    times_ns = profile.stretches["time_ns"].astype(np.float64)
+    factors = noise.steps(profile.stretch_count, 1)
+    drawn = [factors.next() for _ in range(STEPS)][STEPS // 2 :]
+    return fmean(float(times_ns @ (one - 1.0)) for one in drawn if one is not None) / 1e9
+
+
+def _quiet_s(row: Row) -> float:
+    return float(row["step_seconds"])
+
+
+def _noisy_s(row: Row) -> float:
+    return fmean(row["noisy_seconds"])
+
+
+def _paced_s(row: Row) -> float:
+    return _noisy_s(row) - fmean(row["drawn_seconds"])
+
+
+def summary(rows: Sequence[Row]) -> Row:
+    """Geometric means of the step over the bound. paced: less what the draws' own steps took more;
+    points: what noise costs, in hundredths of the bound."""
+    quiet, noisy, paced = (
+        geometric_mean(seconds(row) / row["bound_seconds"] for row in rows)
+        for seconds in (_quiet_s, _noisy_s, _paced_s)
+    )
+    if quiet is None or noisy is None or paced is None:
+        raise ValueError("no cells")
+    return {
+        "quiet": quiet,
+        "noisy": noisy,
+        "paced": paced,
+        "points": 100 * (noisy - quiet),
+        "paced_points": 100 * (paced - quiet),
+    }
+
+
+def main() -> None:
+    """Run them all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--traces", type=Path, default=TRACES)
+    parser.add_argument("-o", "--output", type=Path, default=BENCH / "noise.json")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--tiers", nargs="+", choices=list(PRESETS), default=list(TIERS))
+    parser.add_argument("--fractions", nargs="+", type=float, default=list(FRACTIONS))
+    parser.add_argument("--policy", choices=names(), default="auto")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    arguments = parser.parse_args()
+    recorded(arguments.traces, arguments.models)
+    jobs: list[Job] = [
+        (arguments.traces / f"{model}.npz", tiers, fraction, arguments.policy, arguments.seeds)
+        for model in arguments.models
+        for tiers in arguments.tiers
+        for fraction in arguments.fractions
+    ]
+    rows: list[Row] = []
+    with ProcessPoolExecutor(arguments.jobs) as pool:
+        for row in pool.map(cell_row, jobs):
+            rows.append(row)
+            print(f"{len(rows)}/{len(jobs)} cells: {row['trace']}, {row['tiers']}", flush=True)
+            write(arguments.output, {"noise": NOISE, "rows": rows, "geomean": summary(rows)})
+    by_trace = {model: [row for row in rows if row["trace"] == model] for model in arguments.models}
+    names_of = ["quiet", "noisy", "paced", "points", "paced_points"]
+    lines = [
+        [name, *(f"{value:.4f}" for value in found[:3]), *(f"{value:.2f}" for value in found[3:])]
+        for name, found in (
+            (name, list(summary(some).values()))
+            for name, some in [*by_trace.items(), ("all", rows)]
+        )
+    ]
+    print("\n" + table(["step over bound", *names_of], lines))
+    points = summary(rows)["points"]
+    what = f"noise of {NOISE:.0%} costs {arguments.policy} at most {POINTS_MAX:g} points"
+    print("\n" + claim(f"{what} ({points:.2f})", points <= POINTS_MAX))
+    print(f"\nwrote {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()
