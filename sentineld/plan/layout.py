@@ -16,22 +16,28 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.plan.huge import best_begin
 from sentineld.plan.items import Integers, access_pages, tensor_pages
 from sentineld.plan.model import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
 from sentineld.plan.packing import pack
 from sentineld.profile.model import Profile
+from sentineld.shim.protocol import HUGE_BYTES
+
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Area:
     """tensors: rows of the profile, each with a slot. drops: for each, whether its pages are given
-    back when it dies. grouped: lay tensors of equal bit strings side by side."""
+    back when it dies. grouped: lay tensors of equal bit strings side by side. still: see
+    area_offsets()."""
 
     name: str
     tier: int | None
     tensors: Integers
     drops: npt.NDArray[np.bool_]
     grouped: bool = True
+    still: Mask | None = None
 
 
 def build_layout(
@@ -47,11 +53,12 @@ def build_layout(
     for area in areas:
         if not len(area.tensors):
             continue
-        offsets, size = area_offsets(profile, area.tensors, area.grouped)
+        offsets, size = area_offsets(profile, area.tensors, area.grouped, area.still)
+        size_bytes = size * profile.page_bytes
+        end = best_begin(end, size_bytes, HUGE_BYTES)
         slot = profile.tensors["slot"][area.tensors]
         slots["offset"][slot] = end + offsets * profile.page_bytes
         slots["flags"][slot] = SLOT_PLANNED | np.where(area.drops, SLOT_DROP, 0)
-        size_bytes = size * profile.page_bytes
         regions.append(Region(end, size_bytes, area.tier, area.name))
         end += size_bytes
     is_cut = profile.stretches["cut"]
@@ -65,25 +72,44 @@ def build_layout(
     )
 
 
-def area_offsets(profile: Profile, tensors: Integers, grouped: bool = True) -> tuple[Integers, int]:
-    """(offset of each tensor, size of the area), in pages."""
+def area_offsets(
+    profile: Profile, tensors: Integers, grouped: bool = True, still: Mask | None = None
+) -> tuple[Integers, int]:
+    """(offset of each tensor, size of the area), in pages. still: which of them no move touches; of
+    these the large ones lie where huge pages do, in no group.
+
+    A huge page can be there only where all tensors take the whole of it. So those of whole huge
+    pages have a part of the area to themselves, and so has each other size.
+    """
     rows = profile.tensors[tensors]
     pages = tensor_pages(profile)[tensors]
+    huge = HUGE_BYTES // profile.page_bytes
+    alone = np.zeros(len(tensors), np.bool_) if still is None else still & (pages >= huge)
     birth = rows["birth_event"].astype(np.int64)
     death = rows["death_event"].astype(np.int64)
     # Unrolled: a life that wraps ends in the next turn.
     death = np.where(rows["wraps"], death + profile.event_count, death)
-    blocks = _blocks(profile, tensors) if grouped else [[at] for at in range(len(tensors))]
+    blocks = _blocks(profile, tensors, alone) if grouped else [[at] for at in range(len(tensors))]
     size = np.array([pages[block].sum() for block in blocks], dtype=np.int64)
     first = np.array([birth[block].min() for block in blocks], dtype=np.int64)
     last = np.array([death[block].max() for block in blocks], dtype=np.int64)
     events = max(profile.event_count, 1)
     always = last - first >= events
-    packed = pack(size, np.where(always, 0, first), np.where(always, 0, last % events))
+    first, last = np.where(always, 0, first), np.where(always, 0, last % events)
+    aligned = np.array([alone[block[0]] for block in blocks], dtype=np.bool_)
+    part = np.where(aligned, np.where(size % huge == 0, huge, size), 0)
+    place = np.zeros(len(blocks), np.int64)
+    end = 0
+    for one in np.unique(part)[::-1].tolist():
+        inside = np.flatnonzero(part == one)
+        packed = pack(size[inside], first[inside], last[inside], huge if one else 1)
+        end = best_begin(end, one, huge)
+        place[inside] = end + packed.offsets
+        end += packed.size
     offsets = np.zeros(len(tensors), np.int64)
-    for block, offset in zip(blocks, packed.offsets.tolist(), strict=True):
+    for block, offset in zip(blocks, place.tolist(), strict=True):
         offsets[block] = offset + np.cumsum(pages[block]) - pages[block]
-    return offsets, packed.size
+    return offsets, end
 
 
 def cut_at_regions(
@@ -111,18 +137,19 @@ def bit_strings(profile: Profile) -> list[bytes]:
     return [row.tobytes() for row in np.packbits(bits, axis=1)]
 
 
-def _blocks(profile: Profile, tensors: Integers) -> list[list[int]]:
-    """Indices into tensors, grouped; each group by falling accesses per page."""
+def _blocks(profile: Profile, tensors: Integers, alone: Mask) -> list[list[int]]:
+    """Indices into tensors, grouped but for those that are to be alone; each group by falling
+    accesses per page."""
     strings = bit_strings(profile)
     accessed = np.bincount(
         profile.accesses["tensor"], access_pages(profile), minlength=len(profile.tensors)
     )
     density = accessed / np.maximum(tensor_pages(profile), 1)
-    groups: defaultdict[tuple[bytes, int, int], list[int]] = defaultdict(list)
+    groups: defaultdict[tuple[bytes, int, int, int], list[int]] = defaultdict(list)
     for at, tensor in enumerate(tensors.tolist()):
         row = profile.tensors[tensor]
-        key = (strings[tensor], int(row["birth_stretch"]), int(row["death_stretch"]))
-        groups[key].append(at)
+        stretches = int(row["birth_stretch"]), int(row["death_stretch"])
+        groups[(strings[tensor], *stretches, at if alone[at] else -1)].append(at)
     return [
         sorted(group, key=lambda at: (-density[tensors[at]], tensors[at]))
         for group in groups.values()

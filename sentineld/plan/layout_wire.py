@@ -20,9 +20,9 @@ _CUT_DTYPE = np.dtype("<u4")
 
 @dataclass(frozen=True)
 class WireLayout:
-    """What the bytes say. slots, regions, waits, parts, accesses: protocol's dtypes. accesses: None
-    where nodes are the kernel's, else what the shim of emulated tiers charges. fast_pages: how many
-    the fast tier has, None: no end to them."""
+    """What the bytes say. slots, regions, waits, parts, huge, accesses: protocol's dtypes.
+    accesses: None where nodes are the kernel's, else what the shim of emulated tiers charges.
+    fast_pages: how many the fast tier has, None: no end to them."""
 
     layout_id: int
     arena_bytes: int
@@ -32,6 +32,7 @@ class WireLayout:
     regions: npt.NDArray[np.void]
     waits: npt.NDArray[np.void]
     parts: npt.NDArray[np.void]
+    huge: npt.NDArray[np.void]
     accesses: npt.NDArray[np.void] | None = None
     fast_pages: int | None = None
 
@@ -57,6 +58,7 @@ def pack_layout(
     waits = np.zeros(boundary_count, protocol.WAIT_DTYPE)
     waits["boundary"] = np.where(asked, layout.waits, 0)
     waits["flags"] = asked * int(WaitFlag.ASKED) + before * int(WaitFlag.STEP_BEFORE)
+    huge = np.array([(one.offset, one.bytes) for one in layout.huge], protocol.HUGE_DTYPE)
     parts = [
         layout.slots.astype(SLOT_DTYPE).tobytes(),
         layout.cuts.astype(_CUT_DTYPE).tobytes(),
@@ -64,6 +66,7 @@ def pack_layout(
         waits.tobytes(),
         layout.parts.astype(PART_DTYPE).tobytes(),
         accesses.tobytes() if accesses is not None else b"",
+        huge.tobytes(),
     ]
     header = np.zeros(1, protocol.LAYOUT_DTYPE)
     header["magic"] = protocol.LAYOUT_MAGIC
@@ -78,14 +81,14 @@ def pack_layout(
     header["flags"] = LayoutFlag.EMULATED if accesses is not None else 0
     header["part_count"] = len(layout.parts)
     header["access_count"] = len(accesses) if accesses is not None else 0
+    header["huge_count"] = len(huge)
     header["fast_pages"] = 0 if fast_pages is None else max(fast_pages, 1)
     end = _aligned(protocol.LAYOUT_DTYPE.itemsize)
-    names = ("slots", "cuts", "regions", "waits", "parts", "accesses")
+    names = ("slots", "cuts", "regions", "waits", "parts", "accesses", "huge")
     for name, part in zip(names, parts, strict=True):
         header[f"{name}_offset"] = end
         end += _aligned(len(part))
     header["total_bytes"] = end
-    # tobytes() leaves the reserved words, which the dtype does not name, as zeros.
     head = header.tobytes()
     return b"".join(part.ljust(_aligned(len(part)), b"\0") for part in (head, *parts))
 
@@ -116,6 +119,7 @@ def unpack_layout(data: bytes) -> WireLayout:
         regions=part("regions", protocol.REGION_DTYPE, int(header["region_count"])),
         waits=part("waits", protocol.WAIT_DTYPE, int(header["boundary_count"])),
         parts=part("parts", protocol.PART_DTYPE, int(header["part_count"])),
+        huge=part("huge", protocol.HUGE_DTYPE, int(header["huge_count"])),
         accesses=part("accesses", protocol.ACCESS_DTYPE, int(header["access_count"]))
         if header["flags"] & LayoutFlag.EMULATED
         else None,

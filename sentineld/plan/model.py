@@ -59,11 +59,20 @@ class Region:
 
 
 @dataclass(frozen=True)
+class Range:
+    """Part of the arena."""
+
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Layout:
     """slots: SLOT_DTYPE by cursor; cuts: cursors that are boundaries, rising; waits: for each
     boundary the boundary whose moves must be complete before it passes, -1: none (a value
     greater than the boundary's own index means one of the step before). parts: PART_DTYPE by slot
-    and offset, what slots with SLOT_DROP_PARTS give back."""
+    and offset, what slots with SLOT_DROP_PARTS give back. huge: what may be made of huge pages
+    (plan/huge.py), rising."""
 
     slots: npt.NDArray[np.void]
     cuts: npt.NDArray[np.uint32]
@@ -72,6 +81,7 @@ class Layout:
     arena_bytes: int
     heap_tier: int | None = None  # births in the heap while managed; None: leave as it is
     parts: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, PART_DTYPE))
+    huge: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -233,7 +233,7 @@ def _layout(profile: Profile, split: _Split, fitting: Fitting, limit: int) -> La
     fast, slow = np.flatnonzero(placed & born_fast), np.flatnonzero(placed & ~born_fast)
     areas = (
         Area("pool", 0, split.pooled, np.zeros(len(split.pooled), np.bool_), grouped=False),
-        Area("fast-born", 0, fast, np.ones(len(fast), np.bool_)),
+        Area("fast-born", 0, fast, np.ones(len(fast), np.bool_), still=~moved[fast]),
         Area("slow-born", 1, slow, moved[slow]),
     )
     return build_layout(profile, areas, _waits(split, fitting, limit), heap_tier=1)

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-SHIM_VERSION = 2
+SHIM_VERSION = 3
 CONTROL_MAGIC = 0x314C544E45534853
 LAYOUT_MAGIC = 0x3159414C53484E53
 RESIDENCY_MAGIC = 0x3153455253484E53
 TENSOR_BYTES_MIN = 4096
+HUGE_BYTES = 2 << 20
 HEARTBEAT_STALE_NS = 2_000_000_000
 NOT_IN_SEQUENCE = 0xFFFFFFFF
 """record.value of an allocation or a birth that is no part of the step's sequence."""
@@ -179,6 +180,9 @@ PART_DTYPE = _struct(
 )
 """struct sentinel_part."""
 
+HUGE_DTYPE = _struct({"offset": (0, "<u8"), "bytes": (8, "<u8")}, 16)
+"""struct sentinel_huge."""
+
 WAIT_DTYPE = _struct({"boundary": (0, "<u4"), "flags": (4, "<u4")}, 8)
 """struct sentinel_wait."""
 
@@ -204,10 +208,12 @@ LAYOUT_DTYPE = _struct(
         "fast_pages": (104, "<u8"),
         "parts_offset": (112, "<u8"),
         "part_count": (120, "<u4"),
+        "huge_count": (124, "<u4"),
+        "huge_offset": (128, "<u8"),
     },
-    128,
+    136,
 )
-"""struct sentinel_layout without its reserved words."""
+"""struct sentinel_layout."""
 
 ACCESS_DTYPE = _struct(
     {

@@ -68,6 +68,31 @@ int memory_prefer(void *address, uint64_t bytes, int32_t node)
 	return 0;
 }
 
+/* Where huge pages may begin, whatever the size. MAP_FAILED as from mmap. */
+static void *map_aligned(uint64_t bytes)
+{
+	uint64_t mapped = bytes + SENTINEL_HUGE_BYTES, before;
+	char *base = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+			  -1, 0);
+
+	if (base == MAP_FAILED)
+		return base;
+	before = -(uintptr_t)base % SENTINEL_HUGE_BYTES;
+	if (before)
+		munmap(base, before);
+	munmap(base + before + bytes, mapped - before - bytes);
+	return base + before;
+}
+
+/* Pages come and go in twos of MiB only where the plan says that nothing is there for longer by it. */
+static void choose_page_sizes(const struct arena *arena, const struct layout *layout)
+{
+	/* these fail only on a kernel without huge pages */
+	madvise(arena->base, arena->bytes, MADV_NOHUGEPAGE);
+	for (uint32_t i = 0; i < layout->header->huge_count; i++)
+		madvise(arena->base + layout->huge[i].offset, layout->huge[i].bytes, MADV_HUGEPAGE);
+}
+
 const char *arena_new(struct arena **out, struct layout *layout)
 {
 	const struct sentinel_layout *header = layout->header;
@@ -85,15 +110,13 @@ const char *arena_new(struct arena **out, struct layout *layout)
 	if (!arena->live_map || !arena->slot_at || !arena->birth_step)
 		goto fail;
 	if (header->arena_bytes) {
-		void *base = mmap(NULL, header->arena_bytes, PROT_READ | PROT_WRITE,
-				  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		void *base = map_aligned(header->arena_bytes);
 
 		if (base == MAP_FAILED)
 			goto fail;
 		arena->base = base;
 		arena->bytes = header->arena_bytes;
-		/* fails only on a kernel without huge pages */
-		madvise(base, arena->bytes, MADV_NOHUGEPAGE);
+		choose_page_sizes(arena, layout);
 	}
 	for (uint32_t i = 0; i < header->region_count; i++) {
 		const struct sentinel_region *region = &layout->regions[i];

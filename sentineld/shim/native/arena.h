@@ -25,7 +25,7 @@ struct arena {
 	uint64_t live_pages;
 };
 
-/* Map the arena and apply its regions' policies; takes the layout over on success. */
+/* Map the arena, choose where it may be huge pages, and apply its regions' policies; takes the layout over on success. */
 const char *arena_new(struct arena **arena, struct layout *layout);
 
 /* Unmap an arena in which nothing lives. */

@@ -138,6 +138,25 @@ static const char *check_accesses(const struct layout *layout, uint64_t page_byt
 	return NULL;
 }
 
+static const char *check_huge(const struct layout *layout)
+{
+	const struct sentinel_layout *header = layout->header;
+	uint64_t end = 0;
+
+	for (uint32_t i = 0; i < header->huge_count; i++) {
+		const struct sentinel_huge *huge = &layout->huge[i];
+
+		if (huge->offset % SENTINEL_HUGE_BYTES || huge->bytes % SENTINEL_HUGE_BYTES || !huge->bytes)
+			return "a range of huge pages is empty or not aligned to them";
+		if (huge->offset < end)
+			return "the ranges of huge pages do not rise or overlap";
+		if (huge->offset > header->arena_bytes || huge->bytes > header->arena_bytes - huge->offset)
+			return "a range of huge pages lies outside the arena";
+		end = huge->offset + huge->bytes;
+	}
+	return NULL;
+}
+
 static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_bytes)
 {
 	const struct sentinel_layout *header = layout->header;
@@ -171,6 +190,9 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 	if (end && header->access_count)
 		end = part_end(header->accesses_offset, header->access_count, sizeof(struct sentinel_access),
 			       end, bytes);
+	if (end && header->huge_count)
+		end = part_end(header->huge_offset, header->huge_count, sizeof(struct sentinel_huge), end,
+			       bytes);
 	if (!end)
 		return "a part of the layout lies outside it";
 	layout->slots = (const void *)(base + header->slots_offset);
@@ -179,6 +201,7 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 	layout->waits = (const void *)(base + header->waits_offset);
 	layout->parts = header->part_count ? (const void *)(base + header->parts_offset) : NULL;
 	layout->accesses = header->access_count ? (const void *)(base + header->accesses_offset) : NULL;
+	layout->huge = header->huge_count ? (const void *)(base + header->huge_offset) : NULL;
 	if (header->flags & ~(uint32_t)SENTINEL_LAYOUT_EMULATED)
 		return "the layout has unknown flags";
 	if (header->fast_pages > ARENA_BYTES_MAX / page_bytes)
@@ -188,6 +211,8 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 		problem = check_parts(layout, page_bytes);
 	if (!problem)
 		problem = check_rest(layout, page_bytes);
+	if (!problem)
+		problem = check_huge(layout);
 	return problem ? problem : check_accesses(layout, page_bytes);
 }
 

@@ -18,6 +18,7 @@ struct layout {
 	const struct sentinel_wait *waits;
 	const struct sentinel_part *parts;
 	const struct sentinel_access *accesses;
+	const struct sentinel_huge *huge;
 };
 
 /* Its nodes are only thought of: nothing is bound to them. */

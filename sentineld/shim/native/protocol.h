@@ -20,7 +20,7 @@
 
 #include <stdint.h>
 
-#define SENTINEL_SHIM_VERSION 2
+#define SENTINEL_SHIM_VERSION 3
 #define SENTINEL_CONTROL_MAGIC 0x314c544e45534853ull /* "SHSENTL1" */
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
@@ -194,13 +194,20 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t reserved[3];
 };
 
+#define SENTINEL_HUGE_BYTES (2ull << 20)
+
+struct sentinel_huge { /* 16 bytes; may be huge pages, the rest of the arena may not */
+	uint64_t offset; /* in the arena; both are multiples of SENTINEL_HUGE_BYTES */
+	uint64_t bytes;
+};
+
 struct sentinel_wait { /* 8 bytes; index = boundary within the step */
 	uint32_t boundary; /* before this boundary is passed, moves of boundaries <= this are complete */
 	uint32_t flags; /* bit 0: a wait is asked for; bit 1: the boundary meant is of the step before */
 };
 
 /* header, then slots, cuts (uint32_t cursor each, rising), regions, waits, parts (rising by slot, then
-   by offset), accesses; each 8-byte aligned, in this order */
+   by offset), accesses, huge ranges (rising); each 8-byte aligned, in this order */
 struct sentinel_layout {
 	uint64_t magic;
 	uint32_t version;
@@ -222,7 +229,8 @@ struct sentinel_layout {
 	uint64_t fast_pages; /* emulated: pages that node 0 has for arena and heap; 0: no end of them */
 	uint64_t parts_offset;
 	uint32_t part_count;
-	uint32_t reserved;
+	uint32_t huge_count;
+	uint64_t huge_offset; /* looked at if there are any */
 };
 
 #endif

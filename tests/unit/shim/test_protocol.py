@@ -24,6 +24,7 @@ STRUCTS = {
     "sentinel_slot": protocol.SLOT_DTYPE,
     "sentinel_region": protocol.REGION_DTYPE,
     "sentinel_wait": protocol.WAIT_DTYPE,
+    "sentinel_huge": protocol.HUGE_DTYPE,
     "sentinel_layout": protocol.LAYOUT_DTYPE,
 }
 ENUMS: dict[str, type[IntEnum] | Any] = {
@@ -39,6 +40,7 @@ VALUES = {
     "SENTINEL_CONTROL_MAGIC": protocol.CONTROL_MAGIC,
     "SENTINEL_LAYOUT_MAGIC": protocol.LAYOUT_MAGIC,
     "SENTINEL_TENSOR_BYTES_MIN": protocol.TENSOR_BYTES_MIN,
+    "SENTINEL_HUGE_BYTES": protocol.HUGE_BYTES,
     "SENTINEL_HEARTBEAT_STALE_NS": protocol.HEARTBEAT_STALE_NS,
 }
 

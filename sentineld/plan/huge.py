@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parts of the arena may be made of huge pages, so that no page is there that otherwise would
+not be.
+
+A huge page comes and goes as a whole. So a block of 2 MiB may be one where pages come and go
+together: every tensor that lies in it takes all of it, and gives back all of it or nothing. Or where
+they only come: nobody gives
+a page of it back, and tensors lie on all of them. Such a block is whole after the plan's first
+step at the latest and is charged as a whole in every step, so that in the first one it
+may be there earlier than its tensors. What is moved is moved page by page and stays small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.plan.drops import drops
+from sentineld.plan.items import Integers
+from sentineld.plan.model import SLOT_PLANNED, Layout, Plan, Range, Space
+from sentineld.shim.protocol import HUGE_BYTES
+
+RANGES_MAX = 1024
+"""Each cuts a mapping in three, of which a process may have 65530 (vm.max_map_count)."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+def with_huge_pages(plan: Plan, page_bytes: int) -> Layout:
+    """The plan's layout with the ranges that may be huge pages: the largest ones, if there are more
+    than RANGES_MAX."""
+    first, past = _runs(_huge_blocks(plan, page_bytes))
+    if len(first) > RANGES_MAX:
+        largest = np.sort(np.argsort(first - past, kind="stable")[:RANGES_MAX])
+        first, past = first[largest], past[largest]
+    ranges = tuple(
+        Range(low * HUGE_BYTES, (high - low) * HUGE_BYTES)
+        for low, high in zip(first.tolist(), past.tolist(), strict=True)
+    )
+    return replace(plan.layout, huge=ranges)
+
+
+def best_begin(end: int, size: int, block: int) -> int:
+    """Where to begin with something of this size that comes after `end`: at a huge page's begin if
+    it can hold one. block: the size of a huge page."""
+    return -(-end // block) * block if size >= block else end
+
+
+def _huge_blocks(plan: Plan, page_bytes: int) -> Mask:
+    """Of each 2 MiB of the arena, but for what is left at its end."""
+    layout, block = plan.layout, HUGE_BYTES // page_bytes
+    blocks = layout.arena_bytes // HUGE_BYTES
+    slots = layout.slots[(layout.slots["flags"] & SLOT_PLANNED) != 0]
+    begin = slots["offset"].astype(np.int64) // page_bytes
+    end = begin - (-slots["bytes"].astype(np.int64) // page_bytes)
+    tenants, filling = _touching(begin, end, block, blocks), _filling(begin, end, block, blocks)
+    given = drops(layout, page_bytes)
+    from_ = given["offset"].astype(np.int64) // page_bytes
+    until = from_ + given["bytes"].astype(np.int64) // page_bytes
+    dropped = _touching(from_, until, block, blocks)
+    together = (tenants > 0) & (tenants == filling)
+    together &= dropped == _filling(from_, until, block, blocks)
+    taken = _counts(begin, end, blocks * block) > 0
+    only_come = taken.reshape(blocks, block).all(axis=1) & (dropped == 0)
+    moves = plan.moves[plan.moves["space"] == Space.ARENA]
+    low = moves["offset"].astype(np.int64)
+    high = low + moves["bytes"].astype(np.int64)
+    still = _touching(low, high, HUGE_BYTES, blocks) == 0
+    edges = np.array([(one.offset, one.offset + one.bytes) for one in layout.regions], np.int64)
+    in_region = _filling(*edges.reshape(-1, 2).T, HUGE_BYTES, blocks) > 0
+    found: Mask = (together | only_come) & still & in_region
+    return found
+
+
+def _touching(begin: Integers, end: Integers, block: int, blocks: int) -> Integers:
+    """(blocks,): how many of the ranges have any of each block."""
+    return _counts(begin // block, -(-end // block), blocks)
+
+
+def _filling(begin: Integers, end: Integers, block: int, blocks: int) -> Integers:
+    """(blocks,): how many of the ranges have all of each block."""
+    return _counts(-(-begin // block), end // block, blocks)
+
+
+def _counts(first: Integers, past: Integers, length: int) -> Integers:
+    """(length,): how many of the ranges [first, past) hold each index; those that are empty or lie
+    beyond it hold none."""
+    first, past = np.minimum(first, length), np.minimum(past, length)
+    there = first < past
+    change = np.bincount(first[there], minlength=length + 1)
+    change -= np.bincount(past[there], minlength=length + 1)
+    counts: Integers = np.cumsum(change)[:length]
+    return counts
+
+
+def _runs(chosen: Mask) -> tuple[Integers, Integers]:
+    """(first, past) of each run of chosen ones."""
+    edges = np.diff(chosen.astype(np.int8), prepend=0, append=0)
+    return np.flatnonzero(edges > 0), np.flatnonzero(edges < 0)
