@@ -49,6 +49,7 @@ class Config:
     barrier_timeout_ms: int = 2000
     log_records: int = 1 << 20
     plan_timeout_s: int = 600
+    huge_pages: str = "auto"  # auto: on emulated tiers; on: on nodes, too; off
     tiers: TierOverrides = field(default_factory=TierOverrides)
 
 
@@ -119,6 +120,10 @@ def _converted(file: Path, key: str, value: Any, default: Any) -> Any:
 def _check(config: Config) -> None:
     if config.ebpf not in ("auto", "off", "required"):
         raise SentinelError("bad-config", f"ebpf = {config.ebpf!r}", "use auto, off or required")
+    if config.huge_pages not in ("auto", "on", "off"):
+        raise SentinelError(
+            "bad-config", f"huge_pages = {config.huge_pages!r}", "use auto, on or off"
+        )
     records = config.log_records
     if not 4096 <= records <= 1 << 24 or records & (records - 1):
         raise SentinelError(

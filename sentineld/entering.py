@@ -9,6 +9,7 @@ from sentineld.errors import SentinelError
 from sentineld.inbox import Inbox
 from sentineld.machine import Machine
 from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.huge import with_huge_pages
 from sentineld.plan.populate import populated
 from sentineld.profiling import send_layout
 from sentineld.shapes import Planned
@@ -34,6 +35,8 @@ class Entering:
         layout = planned.plan.layout
         accesses = machine.substrate.accesses(layout, planned.charged, tiers)
         fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
+        if machine.huge_pages():
+            layout = with_huge_pages(planned.plan, planned.profile.page_bytes)
         layout = populated(layout, planned.profile, planned.shape.threads)
         inbox.expect_layout(send_layout(link, layout, tiers, accesses, fast_pages))
         self._inbox = inbox

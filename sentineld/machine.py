@@ -12,6 +12,7 @@ from typing import Any
 from sentineld.config import Config
 from sentineld.errors import SentinelError
 from sentineld.observe.backends import Verdict, survey
+from sentineld.observe.module import MODULE
 from sentineld.observe.probing import Probing
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
 from sentineld.substrate import Substrate, substrate_of
@@ -95,6 +96,11 @@ class Machine:
     def tree(self, pid: int) -> list[int]:
         """A watched process and its descendants, such as data-loader workers."""
         return self._processes.processes(pid)
+
+    def huge_pages(self) -> bool:
+        """Whether a layout may ask for huge pages now (docs/architecture.md)."""
+        wanted = ("auto", "on") if self.substrate.emulated else ("on",)
+        return self.config.huge_pages in wanted and MODULE.probe() is not None
 
     def require(self, fast: FastBudget) -> None:
         """Check that a session with this budget can be managed here. Raises SentinelError."""

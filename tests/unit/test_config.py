@@ -31,6 +31,7 @@ def test_later_files_win(tmp_path: Path) -> None:
         ("[tiers]\nfast = [-1]", "tiers.fast must be a list of node ids"),
         ("log_records = 5000", "power of two"),
         ('ebpf = "maybe"', "auto, off or required"),
+        ('huge_pages = "maybe"', "auto, on or off"),
         ('fast = "120%"', "up to 100%"),
         ("fast = ", "config.toml"),
         ("tiers = 3", "write [tiers]"),

@@ -13,7 +13,7 @@ import pytest
 from sentineld.errors import SentinelError
 from sentineld.plan.explain import plan_json, plan_text, tensors_json
 from sentineld.plan.layout_wire import pack_layout, unpack_layout
-from sentineld.plan.model import PART_DTYPE, SLOT_DROP_PARTS
+from sentineld.plan.model import PART_DTYPE, SLOT_DROP_PARTS, Range
 from sentineld.plan.registry import policy
 from sentineld.plan.store import load_plan, save_plan
 from sentineld.shim import protocol
@@ -22,7 +22,10 @@ from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers, with_la
 
 def test_a_layout_comes_back_from_the_wire() -> None:
     layout = with_layout(
-        toy_plan(), waits=np.array([3, -1, 1, 0], np.int32), cuts=np.array([1, 2], np.uint32)
+        toy_plan(),
+        waits=np.array([3, -1, 1, 0], np.int32),
+        cuts=np.array([1, 2], np.uint32),
+        huge=(Range(0, protocol.HUGE_BYTES), Range(4 * protocol.HUGE_BYTES, protocol.HUGE_BYTES)),
     ).layout
     slots = layout.slots.copy()
     slots["flags"][2] |= SLOT_DROP_PARTS
@@ -41,6 +44,7 @@ def test_a_layout_comes_back_from_the_wire() -> None:
     ]
     asked, before = int(protocol.WaitFlag.ASKED), int(protocol.WaitFlag.STEP_BEFORE)
     # Boundary 0 waits for 3 of the step before, 2 for 1, 3 for 0 of the same step.
+    assert found.huge.tolist() == [(one.offset, one.bytes) for one in layout.huge]
     assert found.waits.tolist() == [(3, asked | before), (0, 0), (1, asked), (0, asked)]
 
 

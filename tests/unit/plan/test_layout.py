@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that lie across regions: born in part on one tier, in part on the other."""
+"""Where tensors lie: across regions, born in part on one tier, in part on the other; and where
+huge pages can be."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +12,11 @@ import pytest
 from sentineld.migrate.expected import expected_step
 from sentineld.plan.accesses import access_table
 from sentineld.plan.check import PlanError, verify
-from sentineld.plan.layout import cut_at_regions
+from sentineld.plan.layout import Area, area_offsets, build_layout, cut_at_regions
 from sentineld.plan.model import Plan, Region
 from sentineld.plan.residency import crowded_pages, residency
+from sentineld.profile.model import ACCESS_DTYPE, TENSOR_DTYPE, Profile
+from sentineld.shim.protocol import HUGE_BYTES
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers, with_layout
 
 
@@ -61,3 +66,56 @@ def test_its_accesses_are_charged_part_by_part() -> None:
     assert (rows["offset"] // PAGE).tolist() == [1, 2]
     assert rows["node"].tolist() == [0, 1]
     assert rows["touched"].tolist() == [1, 1]
+
+
+HUGE_PAGES = HUGE_BYTES // PAGE
+
+
+def large_step(sizes: list[int]) -> Profile:
+    """One tensor after the other, of so many pages; equally long, accessed in no stretch."""
+    tensors = np.zeros(len(sizes), TENSOR_DTYPE)
+    tensors["slot"] = np.arange(len(sizes))
+    tensors["bytes"] = np.array(sizes) * PAGE
+    tensors["birth_event"] = 2 * np.arange(len(sizes))
+    tensors["death_event"] = tensors["birth_event"] + 1
+    return replace(
+        toy_profile(),
+        tensors=tensors,
+        accesses=np.zeros(0, ACCESS_DTYPE),
+        slot_count=len(sizes),
+        event_count=2 * len(sizes),
+    )
+
+
+def test_what_stays_where_it_is_lies_where_huge_pages_do() -> None:
+    """Each size has its own place, but all that is whole huge pages together; one place for each
+    that comes after another. What is small, or moves, is packed behind them."""
+    sizes = [2 * HUGE_PAGES, HUGE_PAGES, HUGE_PAGES + 3, 700, 700, 700, 5]
+    rows = np.arange(len(sizes))
+    still = np.array([True, True, True, True, True, False, True])
+    profile = large_step(sizes)
+    for grouped in (False, True):
+        offsets, size = area_offsets(profile, rows, grouped, still)
+        assert offsets[0] == offsets[1]
+        assert offsets[3] == offsets[4]
+        assert not (offsets[:5] % HUGE_PAGES).any()
+        ends = offsets + sizes
+        for one, other in ((0, 2), (0, 3), (2, 3), (0, 5), (2, 5), (3, 5), (0, 6), (2, 6), (3, 6)):
+            assert offsets[one] >= ends[other] or offsets[other] >= ends[one]
+        assert size == ends.max()
+        # Without them, all take turns at one place.
+        offsets, size = area_offsets(profile, rows[:6], grouped=False)
+        assert (offsets == 0).all()
+        assert size == 2 * HUGE_PAGES
+
+
+def test_regions_that_can_hold_a_huge_page_begin_where_one_does() -> None:
+    profile = large_step([3, HUGE_PAGES, 4])
+    rows = [np.array([row], np.int64) for row in range(3)]
+    no = np.zeros(1, np.bool_)
+    areas = [Area(str(at), 0, row, no) for at, row in enumerate(rows)]
+    layout = build_layout(profile, areas, np.zeros(4, np.int64), None)
+    places = [(one.offset // PAGE, one.bytes // PAGE) for one in layout.regions]
+    assert places == [(0, 3), (HUGE_PAGES, HUGE_PAGES), (2 * HUGE_PAGES, 4)]
+    assert (layout.slots["offset"] // PAGE).tolist() == [0, HUGE_PAGES, 2 * HUGE_PAGES]
+    assert layout.arena_bytes == (2 * HUGE_PAGES + 4) * PAGE

@@ -70,6 +70,20 @@ def test_turns_share_one_place() -> None:
     assert packed.offsets[1] in (packed.offsets[0], packed.offsets[2])
 
 
+@given(blocks, st.integers(1, 5))
+def test_offsets_are_multiples_of_the_unit(found: list[tuple[int, int, int]], unit: int) -> None:
+    sizes, birth, death = arrays(found)
+    packed = pack(sizes, birth, death, unit)
+    assert not (packed.offsets % unit).any()
+    assert packed.size == (packed.offsets + sizes).max(initial=0)
+    for one in range(len(sizes)):
+        together = alive_together(birth, death, int(birth[one]), int(death[one]))
+        apart = (packed.offsets >= packed.offsets[one] + sizes[one]) | (
+            packed.offsets + sizes <= packed.offsets[one]
+        )
+        assert (apart | ~together | (np.arange(len(sizes)) == one)).all()
+
+
 def test_three_thousand_tensors_of_a_step_pack_tightly() -> None:
     random = np.random.default_rng(7)
     count = 3000

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.shim import protocol
-from sentineld.shim.protocol import SlotFlag
+from sentineld.shim.protocol import HUGE_BYTES, SlotFlag
 from tests.unit.shim.test_heap import PAGE, pages, stamp, stamped
 
+THP = Path("/sys/kernel/mm/transparent_hugepage")
 ARENA_PAGES = 70  # more than one word of the bitmap
 
 
-def layout_fd(slots: np.ndarray, arena_bytes: int, parts: np.ndarray | None = None) -> int:
+NO_RANGES: list[tuple[int, int]] = []
+
+
+def layout_fd(
+    slots: np.ndarray,
+    arena_bytes: int,
+    parts: np.ndarray | None = None,
+    huge: list[tuple[int, int]] = NO_RANGES,
+) -> int:
+    ranges = np.array(huge, dtype=protocol.HUGE_DTYPE)
     header = np.zeros(1, dtype=protocol.LAYOUT_DTYPE)
     header["magic"], header["version"] = protocol.LAYOUT_MAGIC, protocol.SHIM_VERSION
     header["slot_count"], header["boundary_count"] = len(slots), 1
@@ -28,16 +39,22 @@ def layout_fd(slots: np.ndarray, arena_bytes: int, parts: np.ndarray | None = No
     header["cuts_offset"] = header["regions_offset"] = header["waits_offset"] = end
     parts = np.zeros(0, protocol.PART_DTYPE) if parts is None else parts
     header["parts_offset"], header["part_count"] = end + 8, len(parts)
-    header["total_bytes"] = end + 8 + parts.nbytes
+    header["huge_offset"], header["huge_count"] = end + 8 + parts.nbytes, len(ranges)
+    tail = b"\0" * 8 + parts.tobytes() + ranges.tobytes()
+    header["total_bytes"] = end + len(tail)
     descriptor = os.memfd_create("layout")
-    os.write(descriptor, header.tobytes() + slots.tobytes() + b"\0" * 8 + parts.tobytes())
+    os.write(descriptor, header.tobytes() + slots.tobytes() + tail)
     return descriptor
 
 
 def new_arena(
-    harness: ctypes.CDLL, slots: np.ndarray, arena_bytes: int, parts: np.ndarray | None = None
+    harness: ctypes.CDLL,
+    slots: np.ndarray,
+    arena_bytes: int,
+    parts: np.ndarray | None = None,
+    huge: list[tuple[int, int]] = NO_RANGES,
 ) -> tuple[int, str]:
-    descriptor = layout_fd(slots, arena_bytes, parts)
+    descriptor = layout_fd(slots, arena_bytes, parts, huge)
     problem = ctypes.c_char_p()
     arena = harness.test_arena_new(descriptor, ctypes.byref(problem))
     os.close(descriptor)
@@ -171,6 +188,88 @@ def test_pages_are_made_at_birth_where_the_plan_asks_for_it(harness: ctypes.CDLL
         for slot in (0, 1):
             harness.test_arena_free(arena, slot)
     harness.arena_delete(arena)
+
+
+def page_sizes(begin: int, end: int) -> str:
+    """Of the mappings there, in order: h may be huge pages, s may not."""
+    found = ""
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        head = line.split(maxsplit=1)[0]
+        if "-" in head and not head.endswith(":"):
+            low, high = (int(word, 16) for word in head.split("-"))
+            inside = begin <= low < high <= end
+        elif head == "VmFlags:" and inside:
+            flags = line.split()
+            assert ("hg" in flags) != ("nh" in flags)
+            found += "h" if "hg" in flags else "s"
+    return found
+
+
+@pytest.mark.skipif(not THP.exists(), reason="a kernel without huge pages")
+def test_huge_pages_may_be_where_the_layout_says_so(harness: ctypes.CDLL) -> None:
+    slots = np.zeros(1, dtype=protocol.SLOT_DTYPE)
+    slots["bytes"], slots["flags"] = 9 * HUGE_BYTES, SlotFlag.PLANNED | SlotFlag.DROP
+    ranges = [(HUGE_BYTES, 2 * HUGE_BYTES), (6 * HUGE_BYTES, HUGE_BYTES)]
+    size = 9 * HUGE_BYTES + PAGE
+    arena, problem = new_arena(harness, slots, size, huge=ranges)
+    assert not problem
+    address = harness.arena_take(arena, 0, 1)
+    assert address % HUGE_BYTES == 0
+    assert page_sizes(address, address + size) == "shshs"
+    ctypes.memset(address, 7, 9 * HUGE_BYTES)
+    assert all(resident(address, size // PAGE)[:-1])
+    harness.test_arena_free(arena, 0)
+    assert not any(resident(address, size // PAGE))
+    harness.arena_delete(arena)
+
+
+def test_nothing_stays_mapped_of_an_arena(harness: ctypes.CDLL) -> None:
+    """Not what was mapped around it either, so that it could be aligned."""
+    slots = np.zeros(0, dtype=protocol.SLOT_DTYPE)
+    mapped = []
+    for _ in range(2):
+        for _ in range(30):
+            arena, _ = new_arena(harness, slots, HUGE_BYTES + PAGE, huge=[(0, HUGE_BYTES)])
+            harness.arena_delete(arena)
+        mapped.append(int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]))
+    assert mapped[1] - mapped[0] < 10 * HUGE_BYTES // PAGE
+
+
+@pytest.mark.parametrize(
+    ("ranges", "what"),
+    [
+        ([(PAGE, HUGE_BYTES)], "not aligned"),
+        ([(0, PAGE)], "not aligned"),
+        ([(0, 0)], "empty"),
+        ([(2 * HUGE_BYTES, HUGE_BYTES), (0, HUGE_BYTES)], "do not rise"),
+        ([(0, 2 * HUGE_BYTES), (HUGE_BYTES, HUGE_BYTES)], "overlap"),
+        ([(0, 4 * HUGE_BYTES)], "outside the arena"),
+        ([(4 * HUGE_BYTES, HUGE_BYTES)], "outside the arena"),
+        ([(2**64 - HUGE_BYTES, HUGE_BYTES)], "outside the arena"),
+        ([(HUGE_BYTES, 2**64 - HUGE_BYTES)], "outside the arena"),
+    ],
+)
+def test_ranges_that_can_not_be_huge_are_refused(
+    harness: ctypes.CDLL, ranges: list[tuple[int, int]], what: str
+) -> None:
+    slots = np.zeros(0, dtype=protocol.SLOT_DTYPE)
+    arena, problem = new_arena(harness, slots, 3 * HUGE_BYTES + PAGE, huge=ranges)
+    assert arena is None
+    assert what in problem
+
+
+def test_ranges_beyond_the_layouts_end_are_refused(harness: ctypes.CDLL) -> None:
+    slots = np.zeros(0, dtype=protocol.SLOT_DTYPE)
+    descriptor = layout_fd(slots, 3 * HUGE_BYTES, huge=[(0, HUGE_BYTES)])
+    os.truncate(descriptor, os.fstat(descriptor).st_size - 1)
+    fields = protocol.LAYOUT_DTYPE.fields
+    assert fields is not None
+    total = np.uint64(os.fstat(descriptor).st_size)
+    os.pwrite(descriptor, total.tobytes(), fields["total_bytes"][1])
+    problem = ctypes.c_char_p()
+    assert harness.test_arena_new(descriptor, ctypes.byref(problem)) is None
+    assert problem.value == b"a part of the layout lies outside it"
+    os.close(descriptor)
 
 
 def resident(address: int, count: int) -> list[bool]:

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the arena may be huge pages: against a model that follows every page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.plan import huge
+from sentineld.plan.huge import with_huge_pages
+from sentineld.plan.model import (
+    MOVE_DTYPE,
+    SLOT_DROP,
+    SLOT_DTYPE,
+    SLOT_PLANNED,
+    Layout,
+    Plan,
+    Region,
+    Space,
+)
+from sentineld.plan.packing import alive_together
+from sentineld.plan.predict import unpredicted
+from sentineld.shim.protocol import HUGE_BYTES
+
+BLOCK = 4
+"""Small pages of a huge one, of which these are a quarter."""
+PAGE = HUGE_BYTES // BLOCK
+BLOCKS = 4
+EVENTS = 8
+KEPT, DROPPED = 0, SLOT_DROP
+
+Life = tuple[int, int, int, int, int]
+"""First page, pages, birth, death, KEPT or DROPPED."""
+
+
+def plan_of(
+    lives: list[Life],
+    moves: list[tuple[int, int, Space]] | None = None,
+    borders: tuple[int, ...] = (),
+    pages: int = BLOCK * BLOCKS,
+) -> Plan:
+    """moves: (first page, pages, space). borders: pages at which another region begins."""
+    slots = np.zeros(len(lives), SLOT_DTYPE)
+    for at, (first, count, _, _, flags) in enumerate(lives):
+        # The last page of a tensor need not be full.
+        slots[at] = (count * PAGE - 1, first * PAGE, SLOT_PLANNED | flags, 0)
+    table = np.zeros(len(moves or ()), MOVE_DTYPE)
+    for at, (first, count, space) in enumerate(moves or ()):
+        table[at]["offset"], table[at]["bytes"] = first * PAGE, count * PAGE
+        table[at]["space"] = space
+    edges = [0, *borders, pages]
+    layout = Layout(
+        slots=slots,
+        cuts=np.zeros(0, np.uint32),
+        regions=tuple(
+            Region(low * PAGE, (high - low) * PAGE, 0, "") for low, high in pairwise(edges)
+        ),
+        waits=np.full(1, -1, np.int32),
+        arena_bytes=pages * PAGE,
+    )
+    return Plan("", 0, layout, table, np.zeros(0, np.uint8), (), unpredicted())
+
+
+def found(plan: Plan) -> list[int]:
+    """The blocks that may be huge pages."""
+    ranges = with_huge_pages(plan, PAGE).huge
+    assert all(one.offset % HUGE_BYTES == one.bytes % HUGE_BYTES == 0 for one in ranges)
+    return [
+        block
+        for one in ranges
+        for block in range(one.offset // HUGE_BYTES, (one.offset + one.bytes) // HUGE_BYTES)
+    ]
+
+
+def test_who_gives_pages_back_must_take_whole_blocks() -> None:
+    # block     0    1    2    3
+    # A (drops) AAAA AAAA AA..
+    # B (drops) .... BBBB .... BBBB   from block 1 to 1, and one of its own
+    # C         .... .... .... C...   later, on a part of block 3
+    a, b = (0, 10, 0, 2, DROPPED), (4, 4, 2, 4, DROPPED)
+    d, c = (12, 4, 0, 2, DROPPED), (12, 1, 4, 6, KEPT)
+    assert found(plan_of([a, b, d])) == [0, 1, 3]
+    assert found(plan_of([a, b, d, c])) == [0, 1]
+    assert found(plan_of([])) == []
+
+
+def test_what_nobody_gives_back_must_be_full() -> None:
+    # block     0    1    2    3
+    # A         AAAA AA..
+    # B         .... ..BB B...        block 2 is never full
+    # C                        CCC.   later
+    # D                        .DDD   later still; together all of block 3
+    a, b = (0, 6, 0, 2, KEPT), (6, 3, 0, 2, KEPT)
+    c, d = (12, 3, 0, 2, KEPT), (13, 3, 2, 4, KEPT)
+    assert found(plan_of([a, b, c, d])) == [0, 1, 3]
+    assert found(plan_of([a, (6, 3, 0, 2, DROPPED), c, d])) == [0, 3]
+
+
+def test_what_moves_or_lies_across_regions_stays_small() -> None:
+    whole = [(0, 16, 0, 4, KEPT)]
+    assert found(plan_of(whole)) == [0, 1, 2, 3]
+    assert found(plan_of(whole, [(5, 1, Space.ARENA), (0, 16, Space.HEAP)])) == [0, 2, 3]
+    assert found(plan_of(whole, borders=(8,))) == [0, 1, 2, 3]
+    assert found(plan_of(whole, borders=(9,))) == [0, 1, 3]
+    # Nor is the arena's end huge if it is not a whole huge page.
+    assert found(plan_of([(0, 15, 0, 4, KEPT)], pages=15)) == [0, 1, 2]
+
+
+def test_the_largest_ranges_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    lives = [(0, 4, 0, 4, KEPT), (8, 8, 0, 4, KEPT)]
+    assert found(plan_of(lives)) == [0, 2, 3]
+    monkeypatch.setattr(huge, "RANGES_MAX", 1)
+    assert found(plan_of(lives)) == [2, 3]
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[Plan, list[Life]]:
+    """Tensors that never overlap while they live."""
+    lives: list[Life] = []
+    for _ in range(draw(st.integers(0, 12))):
+        # Borders of blocks are likelier than they would be by chance.
+        first = draw(st.integers(0, BLOCK * BLOCKS - 1) | st.sampled_from(range(0, 16, BLOCK)))
+        count = draw(st.integers(1, 16) | st.sampled_from((4, 8)))
+        count = min(count, BLOCK * BLOCKS - first)
+        birth, death = draw(st.permutations(range(EVENTS)))[:2]
+        others = np.array(
+            [life[2:4] for life in lives if life[0] < first + count and first < life[0] + life[1]],
+            np.int64,
+        ).reshape(-1, 2)
+        if not alive_together(others[:, 0], others[:, 1], birth, death).any():
+            lives.append((first, count, birth, death, draw(st.sampled_from((KEPT, DROPPED)))))
+    moved = draw(
+        st.lists(st.tuples(st.integers(0, 15), st.just(1), st.just(Space.ARENA)), max_size=1)
+    )
+    borders = draw(st.sets(st.integers(1, 15), max_size=1))
+    return plan_of(lives, moved, tuple(borders)), lives
+
+
+@given(plans())
+def test_no_page_is_there_that_would_not_be(case: tuple[Plan, list[Life]]) -> None:
+    plan, lives = case
+    chosen = found(plan)
+    small, large = (np.zeros(BLOCK * BLOCKS, np.bool_) for _ in range(2))
+    by_block = large.reshape(BLOCKS, BLOCK)  # the same pages
+    seen_small, seen_large = [], []
+    for _ in range(3):
+        for event in range(EVENTS):
+            for first, count, _, death, flags in lives:
+                if death == event and flags == DROPPED:
+                    small[first : first + count] = large[first : first + count] = False
+            # Of a huge page nobody gives back a part.
+            assert all(by_block[block].all() == by_block[block].any() for block in chosen)
+            for first, count, birth, _, _ in lives:
+                if birth == event:
+                    small[first : first + count] = large[first : first + count] = True
+                    for block in chosen:
+                        by_block[block] = by_block[block].any()
+            seen_small.append(small.copy())
+            seen_large.append(large.copy())
+    for event in range(EVENTS):
+        steady = seen_small[event + 2 * EVENTS]
+        assert (seen_large[event + 2 * EVENTS] == steady).all()
+        # In the first step pages may be there before their tensors, but never more than later.
+        assert (seen_small[event] <= seen_large[event]).all()
+        assert (seen_large[event] <= steady).all()
+
+
+@given(plans())
+def test_slots_that_the_plan_leaves_to_the_heap_do_not_count(case: tuple[Plan, list[Life]]) -> None:
+    plan, _ = case
+    slots = plan.layout.slots.copy()
+    slots["flags"] &= ~np.uint32(SLOT_PLANNED)
+    assert found(replace(plan, layout=replace(plan.layout, slots=slots))) == []
