@@ -12,6 +12,7 @@ import numpy as np
 
 from sentineld.observe.model import OP_ACCESS_DTYPE, SAMPLE_DTYPE
 from sentineld.plan.cuts import choose_cuts, provisional_layout
+from sentineld.plan.huge import with_huge_pages
 from sentineld.plan.layout_wire import pack_layout
 from sentineld.plan.model import Layout
 from sentineld.plan.registry import policy
@@ -90,7 +91,8 @@ class Manager:
     def replay(self, profile: Profile, name: str) -> Layout:
         """Plan by a policy and wait until the contestant replays it; its layout."""
         budget = int(profile.peak_bytes * FAST_FRACTION)
-        layout = policy(name).plan(profile, one_node(), budget).layout
+        plan = policy(name).plan(profile, one_node(), budget)
+        layout = with_huge_pages(plan, profile.page_bytes)
         with self.contestant.stepping():
             self._send(layout)
             wait_for(lambda: self._daemon.word("mode") == Mode.REPLAY)

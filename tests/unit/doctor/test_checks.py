@@ -160,8 +160,12 @@ def test_policies_that_get_in_the_way(
 
 
 def test_huge_page_mode_is_named(system: System) -> None:
-    write(system.root, "sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n")
+    file = "sys/kernel/mm/transparent_hugepage/enabled"
+    write(system.root, file, "[always] madvise never\n")
     assert memory.huge_pages(system).cause.startswith("always;")
+    assert memory.huge_pages(system).cause.endswith("but for what a plan names")
+    write(system.root, file, "always madvise [never]\n")
+    assert memory.huge_pages(system).cause == "never; tensor memory is kept in small pages"
 
 
 def test_no_daemon(system: System) -> None:
