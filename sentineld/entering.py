@@ -36,7 +36,9 @@ class Entering:
         accesses = machine.substrate.accesses(layout, planned.charged, tiers)
         fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
         if machine.huge_pages():
-            layout = with_huge_pages(planned.plan, planned.profile.page_bytes)
+            # Nothing is copied on emulated tiers, so that a move can't find a part of a huge page.
+            whole_moves = bool(machine.substrate.emulated)
+            layout = with_huge_pages(planned.plan, planned.profile.page_bytes, whole_moves)
         layout = populated(layout, planned.profile, planned.shape.threads)
         inbox.expect_layout(send_layout(link, layout, tiers, accesses, fast_pages))
         self._inbox = inbox

@@ -3,11 +3,11 @@
 not be.
 
 A huge page comes and goes as a whole. So a block of 2 MiB may be one where pages come and go
-together: every tensor that lies in it takes all of it, and gives back all of it or nothing. Or where
-they only come: nobody gives
-a page of it back, and tensors lie on all of them. Such a block is whole after the plan's first
-step at the latest and is charged as a whole in every step, so that in the first one it
-may be there earlier than its tensors. What is moved is moved page by page and stays small.
+together: every tensor that lies in it takes all of it, and gives back all of it or nothing. Or
+where they only come: nobody gives a page of it back, and tensors lie on all of them. Such a block
+is whole after the plan's first step at the latest and is charged as a whole in every step, so
+that in the first one it may be there earlier than its tensors. What is moved is moved page by
+page and stays small, unless moves are known to take whole blocks.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ RANGES_MAX = 1024
 Mask = npt.NDArray[np.bool_]
 
 
-def with_huge_pages(plan: Plan, page_bytes: int) -> Layout:
+def with_huge_pages(plan: Plan, page_bytes: int, whole_moves: bool = False) -> Layout:
     """The plan's layout with the ranges that may be huge pages: the largest ones, if there are more
-    than RANGES_MAX."""
-    first, past = _runs(_huge_blocks(plan, page_bytes))
+    than RANGES_MAX. whole_moves: a block may be moved, too, if each move takes all of it."""
+    first, past = _runs(_huge_blocks(plan, page_bytes, whole_moves))
     if len(first) > RANGES_MAX:
         largest = np.sort(np.argsort(first - past, kind="stable")[:RANGES_MAX])
         first, past = first[largest], past[largest]
@@ -48,7 +48,7 @@ def best_begin(end: int, size: int, block: int) -> int:
     return -(-end // block) * block if size >= block else end
 
 
-def _huge_blocks(plan: Plan, page_bytes: int) -> Mask:
+def _huge_blocks(plan: Plan, page_bytes: int, whole_moves: bool) -> Mask:
     """Of each 2 MiB of the arena, but for what is left at its end."""
     layout, block = plan.layout, HUGE_BYTES // page_bytes
     blocks = layout.arena_bytes // HUGE_BYTES
@@ -67,9 +67,11 @@ def _huge_blocks(plan: Plan, page_bytes: int) -> Mask:
     moves = plan.moves[plan.moves["space"] == Space.ARENA]
     low = moves["offset"].astype(np.int64)
     high = low + moves["bytes"].astype(np.int64)
-    still = _touching(low, high, HUGE_BYTES, blocks) == 0
+    moved = _touching(low, high, HUGE_BYTES, blocks)
+    still = moved == (_filling(low, high, HUGE_BYTES, blocks) if whole_moves else 0)
     edges = np.array([(one.offset, one.offset + one.bytes) for one in layout.regions], np.int64)
-    in_region = _filling(*edges.reshape(-1, 2).T, HUGE_BYTES, blocks) > 0
+    edges = edges.reshape(-1, 2)
+    in_region = _filling(edges[:, 0], edges[:, 1], HUGE_BYTES, blocks) > 0
     found: Mask = (together | only_come) & still & in_region
     return found
 

@@ -15,7 +15,9 @@ from sentineld.plan import huge
 from sentineld.plan.huge import with_huge_pages
 from sentineld.plan.model import (
     MOVE_DTYPE,
+    PART_DTYPE,
     SLOT_DROP,
+    SLOT_DROP_PARTS,
     SLOT_DTYPE,
     SLOT_PLANNED,
     Layout,
@@ -32,10 +34,15 @@ BLOCK = 4
 PAGE = HUGE_BYTES // BLOCK
 BLOCKS = 4
 EVENTS = 8
-KEPT, DROPPED = 0, SLOT_DROP
+KEPT, DROPPED, PARTLY = 0, SLOT_DROP, SLOT_DROP_PARTS
 
 Life = tuple[int, int, int, int, int]
-"""First page, pages, birth, death, KEPT or DROPPED."""
+"""First page, pages, birth, death, KEPT, DROPPED or PARTLY."""
+
+
+def part_of(first: int, count: int) -> tuple[int, int]:
+    """(first page, pages) that a tensor gives back if it does so partly: all but a block."""
+    return (first + BLOCK, count - BLOCK) if count > BLOCK else (first, 0 if count == 1 else 1)
 
 
 def plan_of(
@@ -46,9 +53,14 @@ def plan_of(
 ) -> Plan:
     """moves: (first page, pages, space). borders: pages at which another region begins."""
     slots = np.zeros(len(lives), SLOT_DTYPE)
+    parts = np.zeros(0, PART_DTYPE)
     for at, (first, count, _, _, flags) in enumerate(lives):
         # The last page of a tensor need not be full.
         slots[at] = (count * PAGE - 1, first * PAGE, SLOT_PLANNED | flags, 0)
+        if flags == PARTLY:
+            low, pages_ = part_of(first, count)
+            part = np.array([(low * PAGE, pages_ * PAGE, at, 0)], PART_DTYPE)
+            parts = np.concatenate([parts, part])
     table = np.zeros(len(moves or ()), MOVE_DTYPE)
     for at, (first, count, space) in enumerate(moves or ()):
         table[at]["offset"], table[at]["bytes"] = first * PAGE, count * PAGE
@@ -62,13 +74,14 @@ def plan_of(
         ),
         waits=np.full(1, -1, np.int32),
         arena_bytes=pages * PAGE,
+        parts=parts,
     )
     return Plan("", 0, layout, table, np.zeros(0, np.uint8), (), unpredicted())
 
 
-def found(plan: Plan) -> list[int]:
+def found(plan: Plan, whole_moves: bool = False) -> list[int]:
     """The blocks that may be huge pages."""
-    ranges = with_huge_pages(plan, PAGE).huge
+    ranges = with_huge_pages(plan, PAGE, whole_moves).huge
     assert all(one.offset % HUGE_BYTES == one.bytes % HUGE_BYTES == 0 for one in ranges)
     return [
         block
@@ -89,6 +102,15 @@ def test_who_gives_pages_back_must_take_whole_blocks() -> None:
     assert found(plan_of([])) == []
 
 
+def test_who_gives_parts_back_must_do_so_by_whole_blocks() -> None:
+    # block     0    1    2    3
+    # A         AAAA AAAA AA..        all but the first block is given back: block 2 in part
+    assert found(plan_of([(0, 8, 0, 2, PARTLY)])) == [0, 1]
+    assert found(plan_of([(0, 10, 0, 2, PARTLY)])) == [0, 1]
+    # B         ..BB BBBB BBBB        from page 6 on
+    assert found(plan_of([(2, 10, 0, 2, PARTLY), (0, 2, 0, 2, KEPT)])) == [0, 2]
+
+
 def test_what_nobody_gives_back_must_be_full() -> None:
     # block     0    1    2    3
     # A         AAAA AA..
@@ -105,6 +127,10 @@ def test_what_moves_or_lies_across_regions_stays_small() -> None:
     whole = [(0, 16, 0, 4, KEPT)]
     assert found(plan_of(whole)) == [0, 1, 2, 3]
     assert found(plan_of(whole, [(5, 1, Space.ARENA), (0, 16, Space.HEAP)])) == [0, 2, 3]
+    # Blocks 0 and 1 are moved as wholes, of block 2 a part.
+    moved = plan_of(whole, [(0, 8, Space.ARENA), (8, 2, Space.ARENA), (4, 4, Space.ARENA)])
+    assert found(moved) == [3]
+    assert found(moved, whole_moves=True) == [0, 1, 3]
     assert found(plan_of(whole, borders=(8,))) == [0, 1, 2, 3]
     assert found(plan_of(whole, borders=(9,))) == [0, 1, 3]
     # Nor is the arena's end huge if it is not a whole huge page.
@@ -133,7 +159,9 @@ def plans(draw: st.DrawFn) -> tuple[Plan, list[Life]]:
             np.int64,
         ).reshape(-1, 2)
         if not alive_together(others[:, 0], others[:, 1], birth, death).any():
-            lives.append((first, count, birth, death, draw(st.sampled_from((KEPT, DROPPED)))))
+            lives.append(
+                (first, count, birth, death, draw(st.sampled_from((KEPT, DROPPED, PARTLY))))
+            )
     moved = draw(
         st.lists(st.tuples(st.integers(0, 15), st.just(1), st.just(Space.ARENA)), max_size=1)
     )
@@ -151,8 +179,9 @@ def test_no_page_is_there_that_would_not_be(case: tuple[Plan, list[Life]]) -> No
     for _ in range(3):
         for event in range(EVENTS):
             for first, count, _, death, flags in lives:
-                if death == event and flags == DROPPED:
-                    small[first : first + count] = large[first : first + count] = False
+                low, gone = (first, count) if flags == DROPPED else part_of(first, count)
+                if death == event and flags != KEPT:
+                    small[low : low + gone] = large[low : low + gone] = False
             # Of a huge page nobody gives back a part.
             assert all(by_block[block].all() == by_block[block].any() for block in chosen)
             for first, count, birth, _, _ in lives:
