@@ -35,10 +35,10 @@ class Entering:
         layout = planned.plan.layout
         accesses = machine.substrate.accesses(layout, planned.charged, tiers)
         fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
-        if machine.huge_pages():
+        if sizes := machine.huge_pages():
             # Nothing is copied on emulated tiers, so that a move can't find a part of a huge page.
             whole_moves = bool(machine.substrate.emulated)
-            layout = with_huge_pages(planned.plan, planned.profile.page_bytes, whole_moves)
+            layout = with_huge_pages(planned.plan, planned.profile.page_bytes, sizes, whole_moves)
         layout = populated(layout, planned.profile, planned.shape.threads)
         inbox.expect_layout(send_layout(link, layout, tiers, accesses, fast_pages))
         self._inbox = inbox

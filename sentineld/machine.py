@@ -11,6 +11,7 @@ from typing import Any
 
 from sentineld.config import Config
 from sentineld.errors import SentinelError
+from sentineld.hugesizes import offered_sizes, planned_sizes
 from sentineld.observe.backends import Verdict, survey
 from sentineld.observe.module import MODULE
 from sentineld.observe.probing import Probing
@@ -97,10 +98,12 @@ class Machine:
         """A watched process and its descendants, such as data-loader workers."""
         return self._processes.processes(pid)
 
-    def huge_pages(self) -> bool:
-        """Whether a layout may ask for huge pages now (docs/architecture.md)."""
+    def huge_pages(self) -> tuple[int, ...]:
+        """Of what sizes, in bytes, a layout may ask for huge pages now (docs/architecture.md)."""
         wanted = ("auto", "on") if self.substrate.emulated else ("on",)
-        return self.config.huge_pages in wanted and MODULE.probe() is not None
+        if self.config.huge_pages not in wanted or MODULE.probe() is None:
+            return ()
+        return planned_sizes(offered_sizes())
 
     def require(self, fast: FastBudget) -> None:
         """Check that a session with this budget can be managed here. Raises SentinelError."""

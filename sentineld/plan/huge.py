@@ -8,10 +8,15 @@ where they only come: nobody gives a page of it back, and tensors lie on all of 
 is whole after the plan's first step at the latest and is charged as a whole in every step, so
 that in the first one it may be there earlier than its tensors. What is moved is moved page by
 page and stays small, unless moves are known to take whole blocks.
+
+Where the kernel offers smaller huge pages, too, the same holds for their blocks. In a mapping that
+may have both it takes the larger ones wherever they fit; so of each 2 MiB that may have smaller
+ones alone one block is left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,36 +27,60 @@ from sentineld.plan.items import Integers
 from sentineld.plan.model import SLOT_PLANNED, Layout, Plan, Range, Space
 from sentineld.shim.protocol import HUGE_BYTES
 
+UNITS = (HUGE_BYTES, 64 << 10)
+"""Bytes: tensors of at least so many begin at a multiple. Linux has huge pages of more sizes since
+6.8; 64 KiB is the least that saves most of what small pages cost."""
+
 RANGES_MAX = 1024
 """Each cuts a mapping in three, of which a process may have 65530 (vm.max_map_count)."""
 
 Mask = npt.NDArray[np.bool_]
 
 
-def with_huge_pages(plan: Plan, page_bytes: int, whole_moves: bool = False) -> Layout:
+def with_huge_pages(
+    plan: Plan,
+    page_bytes: int,
+    sizes: Sequence[int] = (HUGE_BYTES,),
+    whole_moves: bool = False,
+) -> Layout:
     """The plan's layout with the ranges that may be huge pages: the largest ones, if there are more
-    than RANGES_MAX. whole_moves: a block may be moved, too, if each move takes all of it."""
-    first, past = _runs(_huge_blocks(plan, page_bytes, whole_moves))
+    than RANGES_MAX. sizes: in bytes, what the kernel makes huge pages of, HUGE_BYTES and at most
+    one less. whole_moves: a block may be moved, too, if each move takes all of it."""
+    unit = min(sizes)
+    chosen = _blocks(plan, page_bytes, unit, whole_moves)
+    if unit < HUGE_BYTES <= max(sizes):
+        many = HUGE_BYTES // unit
+        large = _blocks(plan, page_bytes, HUGE_BYTES, whole_moves)
+        aligned = chosen[: len(large) * many].reshape(-1, many)
+        aligned[:, 0] &= large | ~aligned.all(axis=1)
+        aligned[large] = True
+    first, past = _runs(chosen)
     if len(first) > RANGES_MAX:
         largest = np.sort(np.argsort(first - past, kind="stable")[:RANGES_MAX])
         first, past = first[largest], past[largest]
     ranges = tuple(
-        Range(low * HUGE_BYTES, (high - low) * HUGE_BYTES)
+        Range(low * unit, (high - low) * unit)
         for low, high in zip(first.tolist(), past.tolist(), strict=True)
     )
     return replace(plan.layout, huge=ranges)
 
 
-def best_begin(end: int, size: int, block: int) -> int:
-    """Where to begin with something of this size that comes after `end`: at a huge page's begin if
-    it can hold one. block: the size of a huge page."""
-    return -(-end // block) * block if size >= block else end
+def begin_unit(size: int, page_bytes: int) -> int:
+    """At a multiple of how many pages something of so many begins, so that it can be made of huge
+    pages."""
+    return next((unit for one in UNITS if size >= (unit := one // page_bytes) > 0), 1)
 
 
-def _huge_blocks(plan: Plan, page_bytes: int, whole_moves: bool) -> Mask:
-    """Of each 2 MiB of the arena, but for what is left at its end."""
-    layout, block = plan.layout, HUGE_BYTES // page_bytes
-    blocks = layout.arena_bytes // HUGE_BYTES
+def best_begin(end: int, size: int, page_bytes: int) -> int:
+    """Where to begin with so many pages that come after `end`, in pages."""
+    unit = begin_unit(size, page_bytes)
+    return -(-end // unit) * unit
+
+
+def _blocks(plan: Plan, page_bytes: int, block_bytes: int, whole_moves: bool) -> Mask:
+    """Which blocks of this size of the arena may be huge pages, but for what is left at its end."""
+    layout, block = plan.layout, block_bytes // page_bytes
+    blocks = layout.arena_bytes // block_bytes
     slots = layout.slots[(layout.slots["flags"] & SLOT_PLANNED) != 0]
     begin = slots["offset"].astype(np.int64) // page_bytes
     end = begin - (-slots["bytes"].astype(np.int64) // page_bytes)
@@ -67,11 +96,11 @@ def _huge_blocks(plan: Plan, page_bytes: int, whole_moves: bool) -> Mask:
     moves = plan.moves[plan.moves["space"] == Space.ARENA]
     low = moves["offset"].astype(np.int64)
     high = low + moves["bytes"].astype(np.int64)
-    moved = _touching(low, high, HUGE_BYTES, blocks)
-    still = moved == (_filling(low, high, HUGE_BYTES, blocks) if whole_moves else 0)
+    moved = _touching(low, high, block_bytes, blocks)
+    still = moved == (_filling(low, high, block_bytes, blocks) if whole_moves else 0)
     edges = np.array([(one.offset, one.offset + one.bytes) for one in layout.regions], np.int64)
     edges = edges.reshape(-1, 2)
-    in_region = _filling(edges[:, 0], edges[:, 1], HUGE_BYTES, blocks) > 0
+    in_region = _filling(edges[:, 0], edges[:, 1], block_bytes, blocks) > 0
     found: Mask = (together | only_come) & still & in_region
     return found
 

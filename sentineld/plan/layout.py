@@ -16,12 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.plan.huge import best_begin
+from sentineld.plan.huge import UNITS, best_begin
 from sentineld.plan.items import Integers, access_pages, tensor_pages
 from sentineld.plan.model import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
 from sentineld.plan.packing import pack
 from sentineld.profile.model import Profile
-from sentineld.shim.protocol import HUGE_BYTES
 
 Mask = npt.NDArray[np.bool_]
 
@@ -55,7 +54,8 @@ def build_layout(
             continue
         offsets, size = area_offsets(profile, area.tensors, area.grouped, area.still)
         size_bytes = size * profile.page_bytes
-        end = best_begin(end, size_bytes, HUGE_BYTES)
+        page = profile.page_bytes
+        end = best_begin(end // page, size, page) * page
         slot = profile.tensors["slot"][area.tensors]
         slots["offset"][slot] = end + offsets * profile.page_bytes
         slots["flags"][slot] = SLOT_PLANNED | np.where(area.drops, SLOT_DROP, 0)
@@ -76,14 +76,14 @@ def area_offsets(
     profile: Profile, tensors: Integers, grouped: bool = True, still: Mask | None = None
 ) -> tuple[Integers, int]:
     """(offset of each tensor, size of the area), in pages. still: which of them no move touches; of
-    these the large ones lie where huge pages do, in no group.
+    these the large ones lie where huge pages do, in no group; others begin where smaller ones do.
 
     A huge page can be there only where all tensors take the whole of it. So those of whole huge
     pages have a part of the area to themselves, and so has each other size.
     """
     rows = profile.tensors[tensors]
     pages = tensor_pages(profile)[tensors]
-    huge = HUGE_BYTES // profile.page_bytes
+    huge, least = (unit // profile.page_bytes for unit in UNITS)
     alone = np.zeros(len(tensors), np.bool_) if still is None else still & (pages >= huge)
     birth = rows["birth_event"].astype(np.int64)
     death = rows["death_event"].astype(np.int64)
@@ -102,8 +102,10 @@ def area_offsets(
     end = 0
     for one in np.unique(part)[::-1].tolist():
         inside = np.flatnonzero(part == one)
-        packed = pack(size[inside], first[inside], last[inside], huge if one else 1)
-        end = best_begin(end, one, huge)
+        # Elsewhere as small as it can be: what lies apart is resident apart.
+        units = np.where(size[inside] >= least, least, 1) if not one else np.full(len(inside), huge)
+        packed = pack(size[inside], first[inside], last[inside], units)
+        end = best_begin(end, packed.size, profile.page_bytes)
         place[inside] = end + packed.offsets
         end += packed.size
     offsets = np.zeros(len(tensors), np.int64)

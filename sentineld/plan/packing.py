@@ -32,8 +32,11 @@ def alive_together(
     return _holds(birth, death, one_birth) | _holds(one_birth, one_death, birth)
 
 
-def pack(sizes: Integers, birth: Integers, death: Integers, unit: int = 1) -> Packed:
-    """Find offsets, multiples of the unit. Exact: blocks that live together never overlap."""
+def pack(
+    sizes: Integers, birth: Integers, death: Integers, units: Integers | None = None
+) -> Packed:
+    """Find offsets, multiples of each block's unit. Exact: blocks that live together never
+    overlap."""
     count = len(sizes)
     offsets = np.zeros(count, np.int64)
     lives = np.where(death > birth, death - birth, np.iinfo(np.int64).max)
@@ -49,7 +52,8 @@ def pack(sizes: Integers, birth: Integers, death: Integers, unit: int = 1) -> Pa
         begins = low[:placed][together]
         # Free space up to each begin is what no block before it reaches into.
         reached = np.concatenate([[0], np.maximum.accumulate(high[:placed][together])])
-        reached = -(-reached // unit) * unit
+        if units is not None:
+            reached = -(-reached // units[block]) * units[block]
         gaps = begins - reached[:-1]
         fitting = np.flatnonzero(gaps >= size)
         if len(fitting):

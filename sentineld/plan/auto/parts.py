@@ -15,12 +15,13 @@ from sentineld.plan.items import Floats, Integers, Items
 from sentineld.plan.relax import Lives
 from sentineld.plan.residency import ABSENT, Residency
 
-GRAIN_SHARE = 1 / 64
+GRAIN_SHARE = 1 / 128
 """Of a group's pages: how many of them are fast is rounded down to a multiple, so that its parts
 are few."""
 
-GRAIN_PAGES = 8
-"""The least multiple: 32 KiB of small pages."""
+GRAIN_PAGES = 16
+"""The least multiple, and of how many pages of a tensor parts are: 64 KiB of small pages, so that
+these may be a huge page (plan/huge.py)."""
 
 
 def levels(groups: Groups, fast_pages: Floats) -> Integers:
@@ -44,14 +45,16 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
         edges = np.unique(fast[: int(groups.length[at]), at])
         start = 0
         for row, pages in zip(members.tolist(), groups.sizes[at].tolist(), strict=True):
-            inside = edges[(edges > start) & (edges < start + pages)].tolist()
-            begins = [start, *inside]
-            for begin, end in zip(begins, [*inside, start + pages], strict=True):
-                tensor.append(row)
-                first.append(begin - start)
-                size.append(end - begin)
-                group.append(at)
-                rank.append(begin)
+            inside = [0, *(edges[(edges > start) & (edges < start + pages)] - start).tolist()]
+            # What begins a little sooner than it must is slow a little more.
+            begins = [begin // GRAIN_PAGES * GRAIN_PAGES for begin in inside]
+            for edge, begin, end in zip(inside, begins, [*begins[1:], pages], strict=True):
+                if end > begin:
+                    tensor.append(row)
+                    first.append(begin)
+                    size.append(end - begin)
+                    group.append(at)
+                    rank.append(start + edge)
             start += pages
     of = np.array(group, dtype=np.int64)
     length = groups.length[of]

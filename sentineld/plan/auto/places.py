@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from sentineld.plan.auto.warm import warm_offsets
-from sentineld.plan.huge import best_begin
+from sentineld.plan.huge import begin_unit, best_begin
 from sentineld.plan.items import Integers, tensor_pages
 from sentineld.plan.layout import area_offsets
 from sentineld.plan.model import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
 from sentineld.plan.packing import alive_together
 from sentineld.plan.turnover import Mask
 from sentineld.profile.model import Profile
-from sentineld.shim.protocol import HUGE_BYTES
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def lay_out(profile: Profile, births: Births) -> Layout:
     ):
         if len(rows):
             offsets, size = area_offsets(profile, rows) if tier else _warm(profile, births, rows)
-            end = best_begin(end, size, HUGE_BYTES // page)
+            end = best_begin(end, size, page)
             place(rows, offsets)
             regions.append(Region(end * page, size * page, tier, name))
             end += size
@@ -72,6 +71,7 @@ def lay_out(profile: Profile, births: Births) -> Layout:
     for line in _lines(profile, across):
         before = int(births.fast_pages[line].max())
         behind = int((pages[line] - births.fast_pages[line]).max())
+        end = best_begin(end, before + behind, page)
         place(line, before - births.fast_pages[line])
         regions.append(Region(end * page, before * page, 0, "fast-born part"))
         regions.append(Region((end + before) * page, behind * page, 1, "slow-born part"))
@@ -95,8 +95,8 @@ def _warm(profile: Profile, births: Births, rows: Integers) -> tuple[Integers, i
     )
     pages = tensor_pages(profile)[rows]
     stay = 2 * births.astray_pages[rows] < pages
-    align = HUGE_BYTES // profile.page_bytes
-    return warm_offsets(pages, birth, death % max(moments, 1), stay, births.free, align)
+    units = np.array([begin_unit(many, profile.page_bytes) for many in pages.tolist()], np.int64)
+    return warm_offsets(pages, birth, death % max(moments, 1), stay, births.free, units)
 
 
 def _lines(profile: Profile, tensors: Integers) -> list[Integers]:

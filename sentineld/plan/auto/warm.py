@@ -30,13 +30,13 @@ def warm_offsets(
     death: Integers,
     stay: Mask,
     free: Integers,
-    align: int = 1,
+    units: Integers,
 ) -> tuple[Integers, int]:
     """(offset of each tensor, size of the area), in pages; none that live together overlap.
 
     birth, death: moments of a step (plan/turnover.py); a death at or before the birth is in the
-    next one. stay: whose pages may be held when they die. free: for each moment how many. align:
-    tensors of at least so many pages begin at multiples of it.
+    next one. stay: whose pages may be held when they die. free: for each moment how many. units:
+    each begins at a multiple of its own.
     """
     moments, count = len(free), len(pages)
     # From the emptiest moment on, so that few are alive over the turn's end. These share no page.
@@ -51,8 +51,7 @@ def warm_offsets(
     offsets = np.zeros(count, np.int64)
     end = 0
     for row in np.flatnonzero(death <= birth).tolist():
-        end = _aligned(end, int(pages[row]), align)
-        offsets[row] = end
+        offsets[row] = end = -(-end // int(units[row])) * int(units[row])
         end += int(pages[row])
     rows = np.flatnonzero(death > birth).tolist()
     changes = sorted(
@@ -66,7 +65,7 @@ def warm_offsets(
                 space.hold_at_most(int(free[last:moment].min()))
                 last = moment
             if born:
-                offsets[row] = space.take(int(pages[row]), align)
+                offsets[row] = space.take(int(pages[row]), int(units[row]))
             else:
                 since = turn * moments + moment
                 space.leave(int(offsets[row]), since if stay[row] else _EMPTY)
@@ -82,9 +81,9 @@ class _Space:
         self._begin = np.array([first], np.int64)
         self._state = np.array([_EMPTY], np.int64)
 
-    def take(self, pages: int, align: int) -> int:
-        """A place for a newborn: where fewest pages are missing; then where least is left over of
-        the range that it begins or ends in; then the lowest."""
+    def take(self, pages: int, unit: int) -> int:
+        """A place for a newborn at a multiple of the unit: where fewest pages are missing; then
+        where least is left over of the range that it begins or ends in; then the lowest."""
         begin, state = self._begin, self._state
         end = np.append(begin[1:], _ENDLESS)
         missing = np.where(state == _EMPTY, 1, 0)
@@ -98,8 +97,8 @@ class _Space:
             return found
 
         places = np.concatenate([begin, end[:-1] - pages])
-        if pages >= align > 1:
-            places = np.append(-(-places // align) * align, -(-int(begin[-1]) // align) * align)
+        if unit > 1:
+            places = np.append(-(-places // unit) * unit, -(-int(begin[-1]) // unit) * unit)
         places = places[places >= begin[0]]
         inside = at(places)
         fits = (state[inside] != _LIVE) & (places + pages <= room_end[inside])
@@ -146,7 +145,3 @@ class _Space:
             states.append(int(self._state[past - 1]))
         self._begin = np.concatenate([self._begin[:first], begins, self._begin[past:]])
         self._state = np.concatenate([self._state[:first], states, self._state[past:]])
-
-
-def _aligned(place: int, pages: int, align: int) -> int:
-    return -(-place // align) * align if pages >= align else place

@@ -138,7 +138,7 @@ static const char *check_accesses(const struct layout *layout, uint64_t page_byt
 	return NULL;
 }
 
-static const char *check_huge(const struct layout *layout)
+static const char *check_huge(const struct layout *layout, uint64_t page_bytes)
 {
 	const struct sentinel_layout *header = layout->header;
 	uint64_t end = 0;
@@ -146,8 +146,8 @@ static const char *check_huge(const struct layout *layout)
 	for (uint32_t i = 0; i < header->huge_count; i++) {
 		const struct sentinel_huge *huge = &layout->huge[i];
 
-		if (huge->offset % SENTINEL_HUGE_BYTES || huge->bytes % SENTINEL_HUGE_BYTES || !huge->bytes)
-			return "a range of huge pages is empty or not aligned to them";
+		if (huge->offset % page_bytes || huge->bytes % page_bytes || !huge->bytes)
+			return "a range of huge pages is empty or not page-aligned";
 		if (huge->offset < end)
 			return "the ranges of huge pages do not rise or overlap";
 		if (huge->offset > header->arena_bytes || huge->bytes > header->arena_bytes - huge->offset)
@@ -212,7 +212,7 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 	if (!problem)
 		problem = check_rest(layout, page_bytes);
 	if (!problem)
-		problem = check_huge(layout);
+		problem = check_huge(layout, page_bytes);
 	return problem ? problem : check_accesses(layout, page_bytes);
 }
 

@@ -194,11 +194,11 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t reserved[3];
 };
 
-#define SENTINEL_HUGE_BYTES (2ull << 20)
+#define SENTINEL_HUGE_BYTES (2ull << 20) /* the largest; the arena begins at a multiple */
 
 struct sentinel_huge { /* 16 bytes; may be huge pages, the rest of the arena may not */
-	uint64_t offset; /* in the arena; both are multiples of SENTINEL_HUGE_BYTES */
-	uint64_t bytes;
+	uint64_t offset; /* in the arena, page-aligned */
+	uint64_t bytes; /* whole pages */
 };
 
 struct sentinel_wait { /* 8 bytes; index = boundary within the step */

@@ -6,7 +6,8 @@
 Each model is trained under each policy side by side, a daemon for each, at 20 %
 fast memory. In every round each takes its turn: steps until it is as if it had
 never stood, and one that is measured. Trainings have a CPU of their own, one
-torch thread; daemons and this program have another. Exit status 0 if every goal
+torch thread; daemons and this program have another. Huge pages of 64 KiB are
+offered meanwhile, where the kernel has them. Exit status 0 if every goal
 holds, 1 if not, 2 if something could not be measured.
 """
 
@@ -23,6 +24,7 @@ from sentineld.errors import SentinelError
 from sentineld.plan.registry import names
 from sentineld.presets import PRESETS
 from tests.bench import results
+from tests.bench.huge_sizes import huge_sizes
 from tests.bench.models import MODELS
 from tests.bench.traces import ROOT
 from tests.bench.training import figures
@@ -72,9 +74,10 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     )
 
 
-def compared(settings: Settings) -> dict[str, Any]:
-    """What models must have in common to stand in one file."""
+def compared(settings: Settings, sizes: tuple[int, ...]) -> dict[str, Any]:
+    """What models must have in common to stand in one file. sizes: of huge pages."""
     return {
+        "huge_page_bytes": list(sizes),
         "policies": list(settings.policies),
         "tiers": settings.tiers,
         "rounds": settings.rounds,
@@ -82,11 +85,11 @@ def compared(settings: Settings) -> dict[str, Any]:
     }
 
 
-def write(output: Path, found: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """All models so far; returns the summary."""
+def write(output: Path, found: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
+    """All models so far; returns the summary. common: what they have in common."""
     summary = figures.summarise(found)
-    what = f"emulated tiers (preset {settings.tiers}, one thread): no slow memory was used"
-    results.write_models(output, {"what": what, **summary}, compared(settings), found)
+    what = f"emulated tiers (preset {common['tiers']}, one thread): no slow memory was used"
+    results.write_models(output, {"what": what, **summary}, common, found)
     return summary
 
 
@@ -96,14 +99,16 @@ def main() -> int:
     arguments = arguments_of(parser)
     try:
         settings = settings_of(arguments)
-        found = results.kept(arguments.output, compared(settings)) if arguments.resume else {}
-        models = [model for model in arguments.models or MODELS if model not in found]
-        for model in models:
-            began_s = time.monotonic()
-            found[model] = measure(model, settings, say)
-            write(arguments.output, found, settings)
-            say(f"{model}: {time.monotonic() - began_s:.0f} s")
-        summary = write(arguments.output, found, settings)
+        with huge_sizes() as sizes:
+            common = compared(settings, sizes)
+            found = results.kept(arguments.output, common) if arguments.resume else {}
+            models = [model for model in arguments.models or MODELS if model not in found]
+            for model in models:
+                began_s = time.monotonic()
+                found[model] = measure(model, settings, say)
+                write(arguments.output, found, common)
+                say(f"{model}: {time.monotonic() - began_s:.0f} s")
+        summary = write(arguments.output, found, common)
     except (RuntimeError, OSError, SentinelError) as error:
         say(f"error: {error}")
         return 2

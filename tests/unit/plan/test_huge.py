@@ -81,7 +81,7 @@ def plan_of(
 
 def found(plan: Plan, whole_moves: bool = False) -> list[int]:
     """The blocks that may be huge pages."""
-    ranges = with_huge_pages(plan, PAGE, whole_moves).huge
+    ranges = with_huge_pages(plan, PAGE, whole_moves=whole_moves).huge
     assert all(one.offset % HUGE_BYTES == one.bytes % HUGE_BYTES == 0 for one in ranges)
     return [
         block
@@ -197,6 +197,30 @@ def test_no_page_is_there_that_would_not_be(case: tuple[Plan, list[Life]]) -> No
         # In the first step pages may be there before their tensors, but never more than later.
         assert (seen_small[event] <= seen_large[event]).all()
         assert (seen_large[event] <= steady).all()
+
+
+@given(plans())
+def test_blocks_of_two_sizes_are_such_as_each_size_alone_has(case: tuple[Plan, list[Life]]) -> None:
+    plan, _ = case
+    unit = HUGE_BYTES // 2
+
+    def blocks(*sizes: int) -> set[int]:
+        """Of the lesser size."""
+        ranges = with_huge_pages(plan, PAGE, sizes).huge
+        assert all(one.offset % unit == one.bytes % unit == 0 for one in ranges)
+        return {
+            at
+            for one in ranges
+            for at in range(one.offset // unit, (one.offset + one.bytes) // unit)
+        }
+
+    small, large, both = blocks(unit), blocks(HUGE_BYTES), blocks(unit, HUGE_BYTES)
+    assert large <= both <= small | large
+    for block in range(BLOCKS):
+        halves = {2 * block, 2 * block + 1}
+        # Where both may be, the kernel takes the larger one: it must be one that may be.
+        assert (halves <= both) == (halves <= large)
+        assert both & halves == small & halves or halves <= small | large
 
 
 @given(plans())

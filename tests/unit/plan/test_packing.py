@@ -73,7 +73,7 @@ def test_turns_share_one_place() -> None:
 @given(blocks, st.integers(1, 5))
 def test_offsets_are_multiples_of_the_unit(found: list[tuple[int, int, int]], unit: int) -> None:
     sizes, birth, death = arrays(found)
-    packed = pack(sizes, birth, death, unit)
+    packed = pack(sizes, birth, death, np.full(len(sizes), unit))
     assert not (packed.offsets % unit).any()
     assert packed.size == (packed.offsets + sizes).max(initial=0)
     for one in range(len(sizes)):

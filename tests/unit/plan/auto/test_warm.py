@@ -32,11 +32,11 @@ def test_who_lives_together_shares_no_page(
         np.array([one[at] for one in tensors], kind)
         for at, kind in enumerate((np.int64, np.int64, np.int64, np.bool_))
     )
-    align = 4 if aligned else 1
-    offsets, size = warm_offsets(pages, birth, death, stay, np.array(free), align)
+    units = np.where(pages >= 4, 4, 1) if aligned else np.ones(len(pages), np.int64)
+    offsets, size = warm_offsets(pages, birth, death, stay, np.array(free), units)
     assert size == int((offsets + pages).max(initial=0))
     assert (offsets >= 0).all()
-    assert not (offsets % align)[pages >= align].any()
+    assert not (offsets % units).any()
     for at in range(len(tensors)):
         together = alive_together(birth, death, int(birth[at]), int(death[at]))
         shares = (offsets < offsets[at] + pages[at]) & (offsets[at] < offsets + pages)
@@ -60,5 +60,6 @@ def test_the_newborn_goes_where_pages_are(stay: list[bool], free: int, expected:
     # 2 pages        |--------|
     # 2 pages                    |--|
     pages, birth, death = np.array([3, 2, 2]), np.array([1, 2, 6]), np.array([4, 5, 7])
-    offsets, _ = warm_offsets(pages, birth, death, np.array(stay), np.full(8, free))
+    units = np.ones(3, np.int64)
+    offsets, _ = warm_offsets(pages, birth, death, np.array(stay), np.full(8, free), units)
     assert offsets.tolist() == expected
