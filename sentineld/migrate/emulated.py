@@ -43,6 +43,8 @@ class EmulatedMemory:
     """maps: for each space its pages' entries (0: absent, else 1 + node), shared with the process.
     spaces: (start, bytes)."""
 
+    exact = True
+
     def __init__(
         self,
         maps: Mapping[Space, Map],

@@ -33,8 +33,8 @@ first steps placed otherwise shows early. Between, it is followed."""
 
 IDLE_S = 0.25
 PACED_SHARE = 0.5
-"""Of what a call takes at once, or of the plan's largest move if that is less: what fewer bytes
-take is more the call's than the memory's."""
+"""Of what a call takes at once: what fewer bytes take is more the call's than the memory's. On
+emulated tiers each takes its time, so that there half of the plan's largest move is enough."""
 _LAST_BOUNDARY = 0xFFFFFFFF
 
 
@@ -95,7 +95,7 @@ class Mover:
         )
         at_once = memory.batch_pages * page_bytes
         largest = int(plan.moves["bytes"].max()) if len(plan.moves) else at_once
-        self._telling_bytes = PACED_SHARE * min(at_once, largest)
+        self._telling_bytes = PACED_SHARE * (min(at_once, largest) if memory.exact else at_once)
         self._initial = plan.initial
         self._settled = settled(plan, page_bytes)
         self._refresh_at_step = 0

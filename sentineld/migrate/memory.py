@@ -18,9 +18,10 @@ from sentineld.tiers import Tiers
 
 class Memory(Protocol):
     """One process's pages. batch_pages: how many to move at once; a page in flight is where it
-    was until its batch is done."""
+    was until its batch is done. exact: a batch takes what its bytes take, however few."""
 
     batch_pages: int
+    exact: bool
 
     def query_pages(self, pages: Addresses) -> Status:
         """Node of each page, or -ENOENT. Raises ProcessLookupError when the process is gone."""
@@ -34,6 +35,8 @@ class Memory(Protocol):
 
 class KernelMemory:
     """A process's pages as the kernel knows them."""
+
+    exact = False
 
     def __init__(self, pid: int, tiers: Tiers, batch_pages: int = BATCH_PAGES) -> None:
         self.batch_pages = batch_pages

@@ -73,10 +73,15 @@ def build_layout(
 
 
 def area_offsets(
-    profile: Profile, tensors: Integers, grouped: bool = True, still: Mask | None = None
+    profile: Profile,
+    tensors: Integers,
+    grouped: bool = True,
+    still: Mask | None = None,
+    apart: bool = False,
 ) -> tuple[Integers, int]:
     """(offset of each tensor, size of the area), in pages. still: which of them no move touches; of
-    these the large ones lie where huge pages do, in no group; others begin where smaller ones do.
+    these the large ones lie where huge pages do, in no group. apart: others begin where smaller
+    huge pages do, which takes more of the area.
 
     A huge page can be there only where all tensors take the whole of it. So those of whole huge
     pages have a part of the area to themselves, and so has each other size.
@@ -102,8 +107,8 @@ def area_offsets(
     end = 0
     for one in np.unique(part)[::-1].tolist():
         inside = np.flatnonzero(part == one)
-        # Elsewhere as small as it can be: what lies apart is resident apart.
-        units = np.where(size[inside] >= least, least, 1) if not one else np.full(len(inside), huge)
+        unit = huge if one else least if apart else 1
+        units = np.where(size[inside] >= unit, unit, 1)
         packed = pack(size[inside], first[inside], last[inside], units)
         end = best_begin(end, packed.size, profile.page_bytes)
         place[inside] = end + packed.offsets

@@ -62,7 +62,9 @@ def lay_out(profile: Profile, births: Births) -> Layout:
         ("slow-born, moved", 1, births.rows[(fast == 0) & moved]),
     ):
         if len(rows):
-            offsets, size = area_offsets(profile, rows) if tier else _warm(profile, births, rows)
+            offsets, size = (
+                area_offsets(profile, rows, apart=True) if tier else _warm(profile, births, rows)
+            )
             end = best_begin(end, size, page)
             place(rows, offsets)
             regions.append(Region(end * page, size * page, tier, name))

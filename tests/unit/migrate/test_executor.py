@@ -143,6 +143,7 @@ class SlowMemory:
     """All pages are on one node; moves wait until they are let through."""
 
     batch_pages = 4
+    exact = False
 
     def __init__(self) -> None:
         self.asked = threading.Event()
