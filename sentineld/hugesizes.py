@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from sentineld.shim.protocol import HUGE_BYTES
-from sentineld.sysfs import read_text
+from sentineld.sysfs import chosen, read_text
 
 FOLDER = "kernel/mm/transparent_hugepage"
 _SIZE = re.compile(r"hugepages-(\d+)kB")
@@ -35,5 +35,4 @@ def planned_sizes(offered: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _mode(folder: Path) -> str:
-    """The one in brackets."""
-    return (read_text(folder / "enabled") or "").partition("[")[2].partition("]")[0]
+    return chosen(read_text(folder / "enabled") or "")

@@ -31,6 +31,11 @@ def read_text(path: Path) -> str | None:
         return None
 
 
+def chosen(text: str) -> str:
+    """Of a file that lists its settings, the one in brackets; empty if there is none."""
+    return text.partition("[")[2].partition("]")[0]
+
+
 def node_dir(sys_root: Path, node: int) -> Path:
     """The directory of one node."""
     return sys_root / "devices/system/node" / f"node{node}"

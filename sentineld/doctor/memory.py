@@ -7,7 +7,7 @@ import re
 
 from sentineld.doctor.model import Finding, Status, System
 from sentineld.errors import SentinelError
-from sentineld.sysfs import read_text
+from sentineld.sysfs import chosen, read_text
 from sentineld.tiers import discover
 from sentineld.units import format_bytes
 
@@ -88,7 +88,7 @@ def huge_pages(system: System) -> Finding:
     """Transparent huge pages: tensors' memory says for itself where it has them, so any mode will
     do."""
     modes = system.text("sys/kernel/mm/transparent_hugepage/enabled") or ""
-    mode = modes.partition("[")[2].partition("]")[0] or "not built in"
+    mode = chosen(modes) or "not built in"
     but = "" if mode in ("never", "not built in") else ", but for what a plan names"
     return Finding("huge_pages", Status.OK, f"{mode}; tensor memory is kept in small pages{but}")
 
