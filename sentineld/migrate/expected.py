@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.plan.drops import drops as given_back
+from sentineld.plan.drops import drops_by_tensor
 from sentineld.plan.layout import cut_at_regions
 from sentineld.plan.model import MOVE_DTYPE, SLOT_DROP, SLOT_PLANNED, Layout, Plan, Space
 from sentineld.profile.model import Profile
@@ -74,11 +74,8 @@ def expected_step(profile: Profile, layout: Layout) -> ExpectedStep:
     births["survives"] = inside["wraps"] | (inside["death_stretch"] != inside["birth_stretch"])
     births["offset"] = places["offset"]
     births["bytes"] = _page_rounded(places["bytes"], profile.page_bytes)
-    row_of = np.full(len(layout.slots), -1, np.int64)
-    row_of[inside["slot"]] = np.arange(len(inside))
-    given = given_back(layout, profile.page_bytes)
-    given = given[row_of[given["slot"]] >= 0]
-    dropper = inside[row_of[given["slot"]]]
+    given, row = drops_by_tensor(layout, inside["slot"].astype(np.int64), profile.page_bytes)
+    dropper = inside[row]
     drops = np.zeros(len(given), DROP_DTYPE)
     drops["stretch"] = dropper["death_stretch"]
     drops["offset"] = given["offset"]

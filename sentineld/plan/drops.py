@@ -24,6 +24,19 @@ def drops(layout: Layout, page_bytes: int) -> npt.NDArray[np.void]:
     return found[np.lexsort((found["offset"], found["slot"]))]
 
 
+def drops_by_tensor(
+    layout: Layout, slot: Integers, page_bytes: int
+) -> tuple[npt.NDArray[np.void], Integers]:
+    """(drops() of the slots that tensors have, whose each is). slot: of each tensor, negative: it
+    has none."""
+    row_of = np.full(len(layout.slots), -1, np.int64)
+    slotted = np.flatnonzero(slot >= 0)
+    row_of[slot[slotted]] = slotted
+    found = drops(layout, page_bytes)
+    row = row_of[found["slot"]]
+    return found[row >= 0], row[row >= 0]
+
+
 def covered(
     ranges: npt.NDArray[np.void], slot: Integers, first: Integers, pages: Integers, page_bytes: int
 ) -> npt.NDArray[np.bool_]:

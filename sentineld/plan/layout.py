@@ -53,14 +53,13 @@ def build_layout(
         if not len(area.tensors):
             continue
         offsets, size = area_offsets(profile, area.tensors, area.grouped, area.still)
-        size_bytes = size * profile.page_bytes
         page = profile.page_bytes
         end = best_begin(end // page, size, page) * page
         slot = profile.tensors["slot"][area.tensors]
-        slots["offset"][slot] = end + offsets * profile.page_bytes
+        slots["offset"][slot] = end + offsets * page
         slots["flags"][slot] = SLOT_PLANNED | np.where(area.drops, SLOT_DROP, 0)
-        regions.append(Region(end, size_bytes, area.tier, area.name))
-        end += size_bytes
+        regions.append(Region(end, size * page, area.tier, area.name))
+        end += size * page
     is_cut = profile.stretches["cut"]
     return Layout(
         slots=slots,

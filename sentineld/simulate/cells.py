@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.plan.drops import drops
+from sentineld.plan.drops import drops_by_tensor
 from sentineld.plan.items import Floats, Integers, tensor_pages
 from sentineld.plan.model import Plan, Space
 from sentineld.plan.residency import places
@@ -98,17 +98,13 @@ def cells_of(plan: Plan, profile: Profile) -> Cells:
     lasting, dropped = np.zeros(before, np.bool_), np.zeros(before, np.bool_)
     for row in np.flatnonzero(tensors["kind"] == Kind.PERSISTENT).tolist():
         lasting[low[row] : high[row]] = True
-    given = drops(plan.layout, page)
-    row_of = np.full(len(plan.layout.slots), -1, np.int64)
-    slotted = np.flatnonzero(tensors["slot"] >= 0)
-    row_of[tensors["slot"][slotted]] = slotted
-    given = given[row_of[given["slot"]] >= 0]
+    given, giver = drops_by_tensor(plan.layout, tensors["slot"].astype(np.int64), page)
     arena = firsts[0]
     begins = given["offset"].astype(np.int64) // page
     ends = begins + given["bytes"].astype(np.int64) // page
     # Pages that the heap serves to a transient tensor are taken to go back with it.
     passing = np.flatnonzero((space == LOOSE) & (tensors["kind"] != Kind.PERSISTENT))
-    dropper = np.concatenate([row_of[given["slot"]], passing])
+    dropper = np.concatenate([giver, passing])
     drop_low = np.concatenate([np.searchsorted(arena, begins), low[passing]])
     drop_high = np.concatenate([np.searchsorted(arena, ends), high[passing]])
     for begin, end in zip(drop_low.tolist(), drop_high.tolist(), strict=True):
