@@ -10,7 +10,6 @@ noise costs beside that is known, too.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -20,16 +19,14 @@ import numpy as np
 
 from sentineld.plan.fluid import bound_seconds
 from sentineld.plan.registry import names, policy
-from sentineld.presets import PRESETS, preset_tiers
+from sentineld.presets import preset_tiers
 from sentineld.profile.model import Profile
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.simulate import Outcome, simulate
 from tests.bench.figures import table
-from tests.bench.models import MODELS
-from tests.bench.policies import BENCH, FRACTIONS, TIERS, recorded, step_of
+from tests.bench.policies import BENCH, add_cells, chosen_cells, step_of
 from tests.bench.policy_figures import Row, claim, geometric_mean
 from tests.bench.results import write
-from tests.bench.traces import TRACES
 
 NOISE = 0.25
 STEPS = 40
@@ -109,21 +106,13 @@ def summary(rows: Sequence[Row]) -> Row:
 def main() -> None:
     """Run them all."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--traces", type=Path, default=TRACES)
+    add_cells(parser)
     parser.add_argument("-o", "--output", type=Path, default=BENCH / "noise.json")
-    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
-    parser.add_argument("--tiers", nargs="+", choices=list(PRESETS), default=list(TIERS))
-    parser.add_argument("--fractions", nargs="+", type=float, default=list(FRACTIONS))
     parser.add_argument("--policy", choices=names(), default="auto")
     parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
-    recorded(arguments.traces, arguments.models)
     jobs: list[Job] = [
-        (arguments.traces / f"{model}.npz", tiers, fraction, arguments.policy, arguments.seeds)
-        for model in arguments.models
-        for tiers in arguments.tiers
-        for fraction in arguments.fractions
+        (*cell, arguments.policy, arguments.seeds) for cell in chosen_cells(arguments)
     ]
     rows: list[Row] = []
     with ProcessPoolExecutor(arguments.jobs) as pool:

@@ -155,32 +155,42 @@ def report(rows: Sequence[Row]) -> str:
     return "\n\n".join(parts)
 
 
-def main() -> None:
-    """Run them all."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_cells(parser: argparse.ArgumentParser) -> None:
+    """The options that say which cells there are, and how many run at a time."""
     parser.add_argument("--traces", type=Path, default=TRACES)
-    parser.add_argument("-o", "--output", type=Path, default=BENCH / "policies.json")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--tiers", nargs="+", choices=list(PRESETS), default=list(TIERS))
     parser.add_argument("--fractions", nargs="+", type=float, default=list(FRACTIONS))
-    parser.add_argument("--policies", nargs="+", choices=names(), default=names())
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--resume", action="store_true", help="keep the cells of an earlier run")
-    parser.add_argument("--no-plots", action="store_true")
-    parser.add_argument("--no-huge", action="store_true", help="leave out the synthetic step")
-    arguments = parser.parse_args()
+
+
+def chosen_cells(arguments: argparse.Namespace) -> list[tuple[Path, str, float]]:
+    """(trace, tiers, fraction) of each; records the traces that are missing."""
     recorded(arguments.traces, arguments.models)
-    output: Path = arguments.output
-    output.parent.mkdir(parents=True, exist_ok=True)
-    rows = kept_rows(output, arguments.policies) if arguments.resume else []
-    done = {cell_of(row) for row in rows}
-    cells = [
+    return [
         (arguments.traces / f"{model}.npz", tiers, fraction)
         for model in arguments.models
         for tiers in arguments.tiers
         for fraction in arguments.fractions
-        if (model, tiers, fraction) not in done
     ]
+
+
+def main() -> None:
+    """Run them all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_cells(parser)
+    parser.add_argument("-o", "--output", type=Path, default=BENCH / "policies.json")
+    parser.add_argument("--policies", nargs="+", choices=names(), default=names())
+    parser.add_argument("--resume", action="store_true", help="keep the cells of an earlier run")
+    parser.add_argument("--no-plots", action="store_true")
+    parser.add_argument("--no-huge", action="store_true", help="leave out the synthetic step")
+    arguments = parser.parse_args()
+    wanted = chosen_cells(arguments)
+    output: Path = arguments.output
+    output.parent.mkdir(parents=True, exist_ok=True)
+    rows = kept_rows(output, arguments.policies) if arguments.resume else []
+    done = {cell_of(row) for row in rows}
+    cells = [cell for cell in wanted if (cell[0].stem, *cell[1:]) not in done]
     began_s = time.monotonic()
     for number, found in enumerate(all_rows(cells, arguments.policies, arguments.jobs), 1):
         rows += found
