@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.plan.intervals import short_lived
 from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.layout import Area, build_layout
 from sentineld.plan.model import MOVE_DTYPE, Plan, Prediction, Space
@@ -39,21 +38,14 @@ class Baseline:
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Lay out the step; see Policy."""
-        short = short_lived(profile)
         tensors = profile.tensors
-        placed = (tensors["slot"] >= 0) & (tensors["kind"] != Kind.PERSISTENT)
-        areas = [
-            Area(name, self.tier, rows, np.zeros(len(rows), np.bool_), grouped=False)
-            for name, rows in (
-                ("short-lived", np.flatnonzero(placed & short)),
-                ("long-lived", np.flatnonzero(placed & ~short)),
-            )
-        ]
+        placed = np.flatnonzero((tensors["slot"] >= 0) & (tensors["kind"] != Kind.PERSISTENT))
+        area = Area("all", self.tier, placed, np.zeros(len(placed), np.bool_), as_born=True)
         waits = np.full(profile.stretch_count, -1, np.int64)
         plan = Plan(
             policy=self.name,
             budget_bytes=budget_bytes,
-            layout=build_layout(profile, areas, waits, heap_tier=self.tier),
+            layout=build_layout(profile, [area], waits, heap_tier=self.tier),
             moves=np.zeros(0, MOVE_DTYPE),
             initial_tier=np.full(len(tensors), 255, np.uint8),
             reasons=(self.reason,) * len(tensors),

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sentineld.plan.huge import UNITS, best_begin
 from sentineld.plan.items import Integers, access_pages, tensor_pages
 from sentineld.plan.model import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
-from sentineld.plan.packing import pack
+from sentineld.plan.packing import pack, pack_as_born
 from sentineld.profile.model import Profile
 
 Mask = npt.NDArray[np.bool_]
@@ -29,7 +29,8 @@ Mask = npt.NDArray[np.bool_]
 class Area:
     """tensors: rows of the profile, each with a slot. drops: for each, whether its pages are given
     back when it dies. grouped: lay tensors of equal bit strings side by side. still: see
-    area_offsets()."""
+    area_offsets(). as_born: nothing of it is moved and there is room for it, so that each tensor
+    may lie where one has just died; instead of all these."""
 
     name: str
     tier: int | None
@@ -37,6 +38,7 @@ class Area:
     drops: npt.NDArray[np.bool_]
     grouped: bool = True
     still: Mask | None = None
+    as_born: bool = False
 
 
 def build_layout(
@@ -52,7 +54,10 @@ def build_layout(
     for area in areas:
         if not len(area.tensors):
             continue
-        offsets, size = area_offsets(profile, area.tensors, area.grouped, area.still)
+        if area.as_born:
+            offsets, size = born_offsets(profile, area.tensors)
+        else:
+            offsets, size = area_offsets(profile, area.tensors, area.grouped, area.still)
         page = profile.page_bytes
         end = best_begin(end // page, size, page) * page
         slot = profile.tensors["slot"][area.tensors]
@@ -71,6 +76,13 @@ def build_layout(
     )
 
 
+def born_offsets(profile: Profile, tensors: Integers) -> tuple[Integers, int]:
+    """(offset of each tensor, size of the area), in pages; see Area.as_born."""
+    first, last = _circular(profile, *_lives(profile, tensors))
+    packed = pack_as_born(tensor_pages(profile)[tensors], first, last)
+    return packed.offsets, packed.size
+
+
 def area_offsets(
     profile: Profile,
     tensors: Integers,
@@ -85,21 +97,17 @@ def area_offsets(
     A huge page can be there only where all tensors take the whole of it. So those of whole huge
     pages have a part of the area to themselves, and so has each other size.
     """
-    rows = profile.tensors[tensors]
     pages = tensor_pages(profile)[tensors]
     huge, least = (unit // profile.page_bytes for unit in UNITS)
     alone = np.zeros(len(tensors), np.bool_) if still is None else still & (pages >= huge)
-    birth = rows["birth_event"].astype(np.int64)
-    death = rows["death_event"].astype(np.int64)
-    # Unrolled: a life that wraps ends in the next turn.
-    death = np.where(rows["wraps"], death + profile.event_count, death)
+    birth, death = _lives(profile, tensors)
     blocks = _blocks(profile, tensors, alone) if grouped else [[at] for at in range(len(tensors))]
     size = np.array([pages[block].sum() for block in blocks], dtype=np.int64)
-    first = np.array([birth[block].min() for block in blocks], dtype=np.int64)
-    last = np.array([death[block].max() for block in blocks], dtype=np.int64)
-    events = max(profile.event_count, 1)
-    always = last - first >= events
-    first, last = np.where(always, 0, first), np.where(always, 0, last % events)
+    first, last = _circular(
+        profile,
+        np.array([birth[block].min() for block in blocks], dtype=np.int64),
+        np.array([death[block].max() for block in blocks], dtype=np.int64),
+    )
     aligned = np.array([alone[block[0]] for block in blocks], dtype=np.bool_)
     part = np.where(aligned, np.where(size % huge == 0, huge, size), 0)
     place = np.zeros(len(blocks), np.int64)
@@ -116,6 +124,20 @@ def area_offsets(
     for block, offset in zip(blocks, place.tolist(), strict=True):
         offsets[block] = offset + np.cumsum(pages[block]) - pages[block]
     return offsets, end
+
+
+def _lives(profile: Profile, tensors: Integers) -> tuple[Integers, Integers]:
+    """(birth, death) in events, unrolled: a life that wraps ends in the next turn."""
+    rows = profile.tensors[tensors]
+    birth, death = rows["birth_event"].astype(np.int64), rows["death_event"].astype(np.int64)
+    return birth, np.where(rows["wraps"], death + profile.event_count, death)
+
+
+def _circular(profile: Profile, first: Integers, last: Integers) -> tuple[Integers, Integers]:
+    """Unrolled lives as packing takes them."""
+    events = max(profile.event_count, 1)
+    always = last - first >= events
+    return np.where(always, 0, first), np.where(always, 0, last % events)
 
 
 def cut_at_regions(

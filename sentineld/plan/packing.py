@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packing: offsets for blocks with circular lifetimes, no two live ones overlapping.
 
-Best fit in order of size: large blocks first, each into the smallest gap that
-is free for its whole life, counting from 0. A lifetime is [birth, death) in
-events; death <= birth wraps over the step's end; birth == death is all events.
+A lifetime is [birth, death) in events; death <= birth wraps over the step's end;
+birth == death is all events. Two ways, for two ends: pack() takes the least room,
+pack_as_born() leaves to the newborn what was just freed, which is in the caches.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +37,11 @@ def pack(
     sizes: Integers, birth: Integers, death: Integers, units: Integers | None = None
 ) -> Packed:
     """Find offsets, multiples of each block's unit. Exact: blocks that live together never
-    overlap."""
+    overlap.
+
+    Best fit in order of size: large blocks first, each into the smallest gap that is free for its
+    whole life, counting from 0.
+    """
     count = len(sizes)
     offsets = np.zeros(count, np.int64)
     lives = np.where(death > birth, death - birth, np.iinfo(np.int64).max)
@@ -71,6 +76,69 @@ def pack(
             array[at + 1 : placed + 1] = array[at:placed].copy()
             array[at] = value
     return Packed(offsets, int((offsets + sizes).max(initial=0)))
+
+
+def pack_as_born(sizes: Integers, birth: Integers, death: Integers) -> Packed:
+    """Find offsets as an allocator does that serves the births of a step one after the other, each
+    from the smallest free range that holds it, the lowest one among equals.
+
+    The step begins where least is alive; what is alive then shares no place with anybody.
+    """
+    events = int(max(birth.max(initial=0), death.max(initial=0))) + 1
+    begin = _emptiest(sizes, birth, death, events)
+    birth, death = (birth - begin) % events, (death - begin - 1) % events + 1
+    offsets = np.zeros(len(sizes), np.int64)
+    around = death <= birth
+    offsets[around] = np.cumsum(sizes[around]) - sizes[around]
+    free = _FreeRanges(int(sizes[around].sum()))
+    rows = np.flatnonzero(~around)
+    # Who dies at an event makes room for who is born at it.
+    order = np.lexsort((np.repeat([1, 0], len(rows)), np.concatenate([birth[rows], death[rows]])))
+    for at in order.tolist():
+        row = int(rows[at % len(rows)])
+        if at < len(rows):
+            offsets[row] = free.take(int(sizes[row]))
+        else:
+            free.give(int(offsets[row]), int(sizes[row]))
+    return Packed(offsets, int((offsets + sizes).max(initial=0)))
+
+
+class _FreeRanges:
+    """What is free from a first offset on, as ranges in order that don't touch; the last one has no
+    end."""
+
+    def __init__(self, first: int) -> None:
+        self._begins: list[int] = [first]
+        self._ends: list[float] = [float("inf")]
+
+    def take(self, size: int) -> int:
+        """The begin of the smallest range that holds so much, of which it is taken."""
+        spans = zip(self._begins, self._ends, strict=True)
+        _, at = min(
+            (end - begin, at) for at, (begin, end) in enumerate(spans) if end - begin >= size
+        )
+        begin = self._begins[at]
+        self._begins[at] += size
+        if self._begins[at] == self._ends[at]:
+            del self._begins[at], self._ends[at]
+        return begin
+
+    def give(self, begin: int, size: int) -> None:
+        """Free again what was taken."""
+        at = bisect_left(self._begins, begin)
+        self._begins.insert(at, begin)
+        self._ends.insert(at, begin + size)
+        for left in (at, at - 1):
+            if left >= 0 and self._ends[left] == self._begins[left + 1]:
+                del self._ends[left], self._begins[left + 1]
+
+
+def _emptiest(sizes: Integers, birth: Integers, death: Integers, events: int) -> int:
+    """The event at which least is alive."""
+    alive = np.zeros(events + 1, np.int64)
+    np.add.at(alive, birth, sizes)
+    np.add.at(alive, death, -sizes)
+    return int(np.argmin(np.cumsum(alive)[:-1]))
 
 
 def circular_peak(sizes: Integers, birth: Integers, death: Integers, event_count: int) -> int:

@@ -39,7 +39,7 @@ def fixed_plan(
     lasting one are, counted from its begin."""
     page, placed = profile.page_bytes, transient(profile)
     areas = [
-        Area(area, tier, rows, np.zeros(len(rows), np.bool_), grouped=False)
+        Area(area, tier, rows, np.zeros(len(rows), np.bool_), grouped=False, as_born=tier == 1)
         for area, tier, rows in (
             ("fast-born", 0, np.flatnonzero(placed & born_fast)),
             ("slow-born", 1, np.flatnonzero(placed & ~born_fast)),

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.plan.packing import alive_together, circular_peak, pack
+from sentineld.plan.packing import Packed, alive_together, circular_peak, pack, pack_as_born
 
 EVENTS = 12
 
@@ -28,10 +31,13 @@ def arrays(found: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, n
     return table[:, 0], table[:, 1], table[:, 2]
 
 
-@given(blocks)
-def test_live_blocks_never_overlap(found: list[tuple[int, int, int]]) -> None:
+@pytest.mark.parametrize("how", [pack, pack_as_born])
+@given(found=blocks)
+def test_live_blocks_never_overlap(
+    how: Callable[..., Packed], found: list[tuple[int, int, int]]
+) -> None:
     sizes, birth, death = arrays(found)
-    packed = pack(sizes, birth, death)
+    packed = how(sizes, birth, death)
     owner: dict[tuple[int, int], int] = {}
     for block, (size, b, d) in enumerate(found):
         for unit in range(size):
@@ -68,6 +74,30 @@ def test_turns_share_one_place() -> None:
     packed = pack(np.array([4, 4, 4]), np.array([0, 2, 4]), np.array([2, 4, 1]))
     assert packed.size == 8
     assert packed.offsets[1] in (packed.offsets[0], packed.offsets[2])
+
+
+def test_the_newborn_gets_what_was_just_freed() -> None:
+    # events     0 1 2 3 4 5 6 7
+    # A (1)      A A A A A A A .      first, for least is alive at 0
+    # B (4)      . B B . . . . .
+    # C (3)      . . . C C . . .      where B was
+    # D (1)      . . . . D D D .      right behind C
+    # E (4)      . . . . . E . .      behind D: where C was is too small
+    # F (3)      . . . . . . F .      but it is just right for F
+    # G (6)      . . . . . . . G      where A, F and D were
+    birth, death = np.array([0, 1, 3, 4, 5, 6, 7]), np.array([7, 3, 5, 7, 6, 7, 0])
+    packed = pack_as_born(np.array([1, 4, 3, 1, 4, 3, 6]), birth, death)
+    assert packed.offsets.tolist() == [0, 1, 1, 4, 5, 1, 0]
+    assert packed.size == 9
+
+
+def test_who_lives_where_the_step_is_emptiest_shares_no_place() -> None:
+    # events     0 1 2
+    # A (1)      A . A
+    # B (1)      B B B
+    # C (5)      . C .      one is alive at 1 but for it, so that the step begins there
+    packed = pack_as_born(np.array([2, 1, 5]), np.array([2, 0, 1]), np.array([1, 0, 2]))
+    assert packed.offsets.tolist() == [0, 2, 3]
 
 
 @given(blocks, st.integers(1, 5))
