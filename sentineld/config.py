@@ -28,6 +28,7 @@ class TierOverrides:
     fast_write_bytes_per_s: float = 0.0
     slow_read_bytes_per_s: float = 0.0
     slow_write_bytes_per_s: float = 0.0
+    birth_ns_per_byte: float = 0.0  # 0: not counted
     emulated: str = ""  # a preset's name: tiers that are only thought of; "": the machine's own
     emulated_threads: int = 1  # of the training, which scale the preset
 
@@ -129,7 +130,7 @@ def _check(config: Config) -> None:
         raise SentinelError(
             "bad-config", f"log_records = {records}", "use a power of two, 4096 to 16777216"
         )
-    rates = [value for key, value in vars(config.tiers).items() if key.endswith("_per_s")]
+    rates = [value for key, value in vars(config.tiers).items() if "_per_" in key]
     if config.barrier_timeout_ms < 0 or not all(0 <= rate < math.inf for rate in rates):
         raise SentinelError("bad-config", "a negative or endless rate or time", "use 0 or more")
     try:

@@ -84,4 +84,4 @@ def own_tiers(figures: TierOverrides) -> Tiers:
     slow = Tier(
         figures.slow or (1,), 0, figures.slow_read_bytes_per_s, figures.slow_write_bytes_per_s
     )
-    return Tiers((fast, slow), figures.migration_bytes_per_s, "config")
+    return Tiers((fast, slow), figures.migration_bytes_per_s, "config", figures.birth_ns_per_byte)

@@ -40,11 +40,16 @@ class Tier:
 
 @dataclass(frozen=True)
 class Tiers:
-    """All tiers, fastest first, and the bandwidth between them in bytes per second."""
+    """All tiers, fastest first, and the bandwidth between them in bytes per second.
+
+    birth_ns_per_byte: what it takes the kernel to make a page, which a process waits for at its
+    first touch; 0: not known.
+    """
 
     tiers: tuple[Tier, ...]
     migration_bytes_per_s: float
     source: str  # "config", "sysfs:memory_tiering", "sysfs:hmat" or "sysfs:distance"
+    birth_ns_per_byte: float = 0.0
 
     def tier_of_node(self, node: int) -> int | None:
         """Index of the tier that holds the node, or None."""
@@ -84,8 +89,9 @@ def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | No
 
 
 def with_figures(tiers: Tiers, config: Mapping[str, object]) -> Tiers:
-    """The tiers with a user's own bandwidths of the first two: `fast_read_bytes_per_s`,
-    `fast_write_bytes_per_s`, and the same of slow; what is 0 or not there stays."""
+    """The tiers with a user's own figures: bandwidths of the first two (`fast_read_bytes_per_s`,
+    `fast_write_bytes_per_s`, and the same of slow) and `birth_ns_per_byte`; what is 0 or not there
+    stays."""
     found = list(tiers.tiers)
     for at, name in enumerate(("fast", "slow")):
         tier = found[at]
@@ -94,7 +100,11 @@ def with_figures(tiers: Tiers, config: Mapping[str, object]) -> Tiers:
             read_bytes_per_s=_own(config, f"{name}_read_bytes_per_s", tier.read_bytes_per_s),
             write_bytes_per_s=_own(config, f"{name}_write_bytes_per_s", tier.write_bytes_per_s),
         )
-    return replace(tiers, tiers=tuple(found))
+    return replace(
+        tiers,
+        tiers=tuple(found),
+        birth_ns_per_byte=_own(config, "birth_ns_per_byte", tiers.birth_ns_per_byte),
+    )
 
 
 def _own(config: Mapping[str, object], key: str, found: float) -> float:

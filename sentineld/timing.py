@@ -7,6 +7,7 @@ docs/reference/timing.md gives the formula and its rules.
     time of a stretch = its all-fast time
                       + bytes read from the slow tier    x (1/R_slow - 1/R_fast)
                       + bytes written to the slow tier   x (1/W_slow - 1/W_fast)
+                      + bytes of arena pages made anew   x what a birth costs
                       + what the process waits for moves
 
 R and W are the tiers' bandwidths of reading and writing. Tensors smaller than
@@ -14,7 +15,8 @@ CACHED_BYTES are taken to be in the processor's caches and cost nothing more. A
 page serves the stretch after a boundary from the tier in which it is at that
 boundary (or at its birth, if that is later); a page in flight is at its source
 for access, and in both tiers for capacity. Moves of both directions share one
-bandwidth, and go on while the process waits.
+bandwidth, and go on while the process waits. A page is made anew where a tensor is
+born on one that was given back.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Timing:
-    """What the slow tier costs beyond the fast one, in ns a byte, and what a moved byte takes.
+    """What the slow tier costs beyond the fast one, what a move and what a birth takes, in ns a
+    byte.
 
     move_ns_per_byte is infinite where nothing can be moved.
     """
@@ -44,10 +47,11 @@ class Timing:
     read_ns_per_byte: float
     write_ns_per_byte: float
     move_ns_per_byte: float
+    birth_ns_per_byte: float = 0.0
 
     def stretch_ns(self, profile: Profile, slow: Floats) -> Floats:
-        """(S,): the time of each stretch, without waits. slow: for each access row the share of
-        its pages that is on the slow tier, 0..1."""
+        """(S,): the time of each stretch, without births and waits. slow: for each access row the
+        share of its pages that is on the slow tier, 0..1."""
         times = profile.stretches["time_ns"].astype(np.float64)
         extra = self.extra_ns(profile) * slow
         found: Floats = times + np.bincount(
@@ -73,12 +77,13 @@ def timing_of(tiers: Tiers) -> Timing:
     rate = tiers.migration_bytes_per_s
     move = 1e9 / rate if rate > 0 else float("inf")
     if len(tiers.tiers) < 2:
-        return Timing(0.0, 0.0, move)
+        return Timing(0.0, 0.0, move, tiers.birth_ns_per_byte)
     fast, slow = tiers.tiers[:2]
     return Timing(
         _extra(fast.read_bytes_per_s, slow.read_bytes_per_s),
         _extra(fast.write_bytes_per_s, slow.write_bytes_per_s),
         move,
+        tiers.birth_ns_per_byte,
     )
 
 

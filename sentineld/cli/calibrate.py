@@ -16,6 +16,7 @@ from sentineld.cli.output import json_option, print_json, print_table
 from sentineld.config import load
 from sentineld.errors import SentinelError
 from sentineld.migrate.bandwidth import NodeRates, node_rates, threads_allowed
+from sentineld.migrate.births import birth_ns_per_byte
 from sentineld.migrate.calibrate import Rates, measure
 from sentineld.migrate.syscalls import BATCH_PAGES
 from sentineld.tiers import Tiers, discover
@@ -35,12 +36,13 @@ SYS = Path("/sys")
 @dataclass(frozen=True)
 class Found:
     """What was measured. tiers: None where there is one only. migration: by pages in a call.
-    missing: what can't be told, in words."""
+    birth_ns_per_byte: for a page that is made anew. missing: what can't be told, in words."""
 
     threads: int
     nodes: tuple[NodeRates, ...]
     tiers: Tiers | None
     migration: dict[int, Rates]
+    birth_ns_per_byte: float
     missing: tuple[str, ...]
 
     def figures(self) -> dict[str, list[int] | float]:
@@ -61,6 +63,7 @@ class Found:
             both = self.migration[BATCH_PAGES]
             slower = min(both.demote_bytes_per_s, both.promote_bytes_per_s)
             values["migration_bytes_per_s"] = float(f"{slower:.3g}")
+        values["birth_ns_per_byte"] = float(f"{self.birth_ns_per_byte:.3g}")
         return values
 
     def toml(self) -> str:
@@ -104,9 +107,9 @@ def calibrate(
 ) -> None:
     """Measure the memory nodes and write their figures into the config.
 
-    Reads, writes and reads at random on each node, and moves pages between the two
-    fastest tiers in calls of different sizes. It takes seconds; do it
-    while the machine does nothing else, and restart the daemon then.
+    Reads, writes and reads at random on each node, moves pages between the two
+    fastest tiers in calls of different sizes, and has pages made anew. It takes
+    seconds; do it while the machine does nothing else, and restart the daemon then.
     """
     size_bytes = parse_bytes(size)
     if size_bytes < SIZE_MIN_BYTES:
@@ -125,6 +128,7 @@ def calibrate(
                     {"batch_pages": pages, **asdict(rates)}
                     for pages, rates in found.migration.items()
                 ],
+                "birth_ns_per_byte": found.birth_ns_per_byte,
                 "tiers": found.figures(),
                 "missing": list(found.missing),
                 "written": None if dry_run else str(output),
@@ -166,7 +170,8 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
                 migration[batch] = measure(tiers, max(size_bytes // 4, SIZE_MIN_BYTES), batch)
             except SentinelError as error:
                 missing.append(f"moves of {batch} pages a call: {error.message}")
-    return Found(threads, tuple(rates), tiers, migration, tuple(missing))
+    birth = birth_ns_per_byte(max(size_bytes // 4, SIZE_MIN_BYTES))
+    return Found(threads, tuple(rates), tiers, migration, birth, tuple(missing))
 
 
 def check_ours(file: Path) -> None:
@@ -226,5 +231,6 @@ def _print(found: Found) -> None:
                 for pages, rates in found.migration.items()
             ],
         )
+    click.echo(f"\na page made anew takes {found.birth_ns_per_byte:.3f} ns a byte")
     for words in found.missing:
         click.echo(f"not measured: {words}")

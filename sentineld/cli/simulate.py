@@ -152,6 +152,7 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         f"bound       {slower(least) if least is not None else 'not known'}",
         f"waits       {answer['stall_seconds']:.4f} s; "
         f"{answer['stalled_steps']} of {answer['steps']} steps waited for long",
+        f"births      {answer['birth_seconds']:.4f} s",
         f"moves       {format_bytes(answer['bytes_promoted'])} up, "
         f"{format_bytes(answer['bytes_demoted'])} down, {answer['late_moves']} late",
         f"fast peak   {format_bytes(answer['peak_fast_bytes'])}",

@@ -276,7 +276,12 @@ def _tiers(value: Any) -> Tiers | None:
     if value is None:
         return None
     tiers = tuple(Tier(**{**tier, "nodes": tuple(tier["nodes"])}) for tier in value["tiers"])
-    return Tiers(tiers, float(value["migration_bytes_per_s"]), str(value["source"]))
+    return Tiers(
+        tiers,
+        float(value["migration_bytes_per_s"]),
+        str(value["source"]),
+        float(value.get("birth_ns_per_byte", 0.0)),
+    )
 
 
 def _steps(name: str, tables: dict[str, Table]) -> Iterator[Step]:

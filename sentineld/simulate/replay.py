@@ -18,7 +18,7 @@ from sentineld.simulate.world import NEVER, Counts, Item, World
 @dataclass(frozen=True)
 class Step:
     """One simulated step. ns: all of it, its waits included; slow_ns: of these, what slow accesses
-    cost. times_ns: (S,), what its stretches took without either."""
+    cost. times_ns: (S,), what its stretches took without slow accesses, births and waits."""
 
     ns: float
     slow_ns: float
@@ -96,9 +96,11 @@ class Replay:
             for event in script.events[stretch]:
                 world.run(max(world.now_ns, begin_ns + event.at * span_ns))
                 if isinstance(event, Birth):
+                    born_before = world.counts.born_pages
                     late_ns = world.born(event.low, event.high) * event.cost_ns
+                    made_ns = (world.counts.born_pages - born_before) * scripts.birth_ns
                     cost_ns += late_ns
-                    span_ns += late_ns
+                    span_ns += late_ns + made_ns
                 else:
                     world.dropped(event.low, event.high)
             world.run(max(world.now_ns, begin_ns + span_ns))

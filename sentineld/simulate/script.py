@@ -62,7 +62,8 @@ class Script:
 class Scripts:
     """A plan's first step, in which every page is born, and those after it, in which only dropped
     pages are. settled: (low, high, tier) of what the plan never moves; initial: where the plan
-    wants persistent pages at boundary 0. moves: by the stretch in which they may begin."""
+    wants persistent pages at boundary 0. moves: by the stretch in which they may begin.
+    birth_ns: for a page to be made anew."""
 
     cells: Cells
     times_ns: Floats
@@ -73,6 +74,7 @@ class Scripts:
     stalls_for_promotions: bool
     initial: tuple[tuple[int, int, int], ...]
     settled: tuple[tuple[int, int, int], ...]
+    birth_ns: float
 
 
 def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
@@ -91,6 +93,7 @@ def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
         stalls_for_promotions=plan.stalls_for_promotions,
         initial=_targets(plan.initial, cells, profile.page_bytes),
         settled=_targets(settled(plan, profile.page_bytes), cells, profile.page_bytes),
+        birth_ns=timing.birth_ns_per_byte * profile.page_bytes,
     )
 
 

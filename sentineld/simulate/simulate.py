@@ -49,6 +49,7 @@ class Outcome:
     slow_only_seconds: float
     plan_seconds: float
     stall_seconds: float
+    birth_seconds: float
     bytes_promoted: float
     bytes_demoted: float
     late_moves: float
@@ -126,6 +127,10 @@ def simulate(
         slow_only_seconds=(float(fast_ns.sum()) + slow_ns) / 1e9,
         plan_seconds=plan_s,
         stall_seconds=fmean(step.counts.stall_ns for step in steady) / 1e9,
+        birth_seconds=fmean(step.counts.born_pages for step in steady)
+        * timing.birth_ns_per_byte
+        * page
+        / 1e9,
         bytes_promoted=fmean(step.counts.promoted_pages for step in steady) * page,
         bytes_demoted=fmean(step.counts.demoted_pages for step in steady) * page,
         late_moves=fmean(step.counts.late_moves for step in steady),

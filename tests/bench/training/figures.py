@@ -77,9 +77,10 @@ def parts(one: Json, fast: Json, fast_s: float) -> Json:
     """What the measured steps are made of, medians in seconds, and what was predicted of it.
 
     own_extra_seconds is what a step takes beyond delay and wait and the all-fast step of the same
-    round: real costs that the timing model does not have, of which page_faults (more than the
-    all-fast step has) are the usual cause. cpu_extra_seconds is the CPU time of it, which a machine
-    that does other things as well disturbs less; system_extra_seconds of these are the kernel's.
+    round: real costs, of which the model has those of births. cpu_extra_seconds is the CPU time of
+    it (delays take CPU time, too), which a machine that does other things as well disturbs less;
+    system_extra_seconds of these are the kernel's, mostly for page_faults more than the all-fast
+    step has.
     """
     step, wait, delay, system, faults = (
         np.array(one[name]) for name in ("step_s", "waited_s", "delayed_s", "system_s", "faults")
@@ -93,12 +94,13 @@ def parts(one: Json, fast: Json, fast_s: float) -> Json:
         "system_extra_seconds": system - np.array(fast["system_s"]),
         "queued_seconds": np.array(one["queued_s"]),
     }
-    predicted_delay_s = one["predicted_s"] - one["predicted_wait_s"] - fast_s
+    wait_s, birth_s = one["predicted_wait_s"], one["predicted_birth_s"]
     return {
         **{name: round(float(np.median(values)), 5) for name, values in found.items()},
         "page_faults": round(float(np.median(faults - np.array(fast["faults"])))),
-        "predicted_delay_seconds": round(predicted_delay_s, 5),
-        "predicted_wait_seconds": round(one["predicted_wait_s"], 5),
+        "predicted_delay_seconds": round(one["predicted_s"] - wait_s - birth_s - fast_s, 5),
+        "predicted_wait_seconds": round(wait_s, 5),
+        "predicted_birth_seconds": round(birth_s, 5),
         "predicted_late_moves": round(one["predicted_late_moves"], 1),
     }
 
@@ -175,8 +177,8 @@ def table(summary: Json) -> str:
 
 def _parts_table(found: list[Json]) -> list[str]:
     lines = [
-        "of a step, ms: delays and waits (predicted), what is real beyond all fast, and of it",
-        f"{'model':<10} {'policy':<12} {'delay':>17} {'wait':>17} {'own extra':>10} {'CPU':>8} "
+        "of a step, ms: delays and waits (predicted), what is real beyond all fast (births), of it",
+        f"{'model':<10} {'policy':<12} {'delay':>17} {'wait':>17} {'own extra':>17} {'CPU':>8} "
         f"{'system':>8} {'faults':>8} {'queued':>8} {'late moves':>11}",
     ]
     for row in found:
@@ -185,10 +187,11 @@ def _parts_table(found: list[Json]) -> list[str]:
         part = {name: 1e3 * value for name, value in row["parts"].items()}
         delay = f"{part['delay_seconds']:.1f} ({part['predicted_delay_seconds']:.1f})"
         wait = f"{part['wait_seconds']:.1f} ({part['predicted_wait_seconds']:.1f})"
+        own = f"{part['own_extra_seconds']:.1f} ({part['predicted_birth_seconds']:.1f})"
         late = f"{row['late_moves']} ({row['parts']['predicted_late_moves']:.0f})"
         lines.append(
             f"{row['model']:<10} {row['policy']:<12} {delay:>17} {wait:>17} "
-            f"{part['own_extra_seconds']:10.1f} {part['cpu_extra_seconds']:8.1f} "
+            f"{own:>17} {part['cpu_extra_seconds']:8.1f} "
             f"{part['system_extra_seconds']:8.1f} "
             f"{row['parts']['page_faults']:8} {part['queued_seconds']:8.1f} {late:>11}"
         )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -13,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from sentineld.migrate.births import birth_ns_per_byte
 from sentineld.plan.fluid import bound_seconds
 from sentineld.plan.model import Plan
 from sentineld.plan.registry import policy
 from sentineld.presets import preset_tiers
 from sentineld.profile.model import Profile
 from sentineld.simulate.simulate import simulate
+from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
 from tests.bench.training.contestant import Contestant, Training, Turn
 from tests.bench.training.figures import ALL_FAST
@@ -29,6 +32,7 @@ Json = dict[str, Any]
 WARM_UP_STEPS = 3
 """Until pages that were elsewhere when the plan began are where it wants them."""
 METERED_STEPS = 2
+BIRTHS_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,7 @@ def seconds(used: list[Usage]) -> Json:
 
 def measure(model: str, settings: Settings, say: Callable[[str], None]) -> Json:
     """See figures.rows. Raises RuntimeError, OSError, SentinelError."""
+    birth_ns = births_on(settings.cpu)
     results: dict[str, Json] = {}
     losses: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as name, ExitStack() as ending:
@@ -116,17 +121,29 @@ def measure(model: str, settings: Settings, say: Callable[[str], None]) -> Json:
         raise RuntimeError(f"{model} under {ALL_FAST}: {results[ALL_FAST]['note']}")
     plain = plain_losses(model, max(map(len, losses.values())), settings.cpu)
     fast_s = median(results[ALL_FAST]["step_s"])
+    tiers = preset_tiers(settings.tiers, 1)
     raw = {
         "tiers": settings.tiers,
-        "bound_extra_s": _bound_s(results[ALL_FAST], fast_s, settings.tiers) - fast_s,
+        "birth_ns_per_byte": birth_ns,
+        "bound_extra_s": _bound_s(results[ALL_FAST], fast_s, tiers) - fast_s,
         "policies": results,
     }
     for policy_name, result in results.items():
         if policy_name in losses:
             told = losses[policy_name]
             result["losses_equal"] = told == plain[: len(told)]
-            _explain(result, fast_s, settings.tiers)
+            _explain(result, fast_s, replace(tiers, birth_ns_per_byte=birth_ns))
     return raw
+
+
+def births_on(cpu: int) -> float:
+    """What a page made anew takes on this CPU, in ns a byte."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    try:
+        return birth_ns_per_byte(BIRTHS_BYTES)
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def plain_losses(model: str, steps: int, cpu: int) -> list[str]:
@@ -147,22 +164,21 @@ def at_pace(profile: Profile, step_s: float) -> Profile:
     return replace(profile, stretches=stretches)
 
 
-def _bound_s(result: Json, fast_s: float, preset: str) -> float:
+def _bound_s(result: Json, fast_s: float, tiers: Tiers) -> float:
     plan: Plan = result["plan"]
-    profile = at_pace(result["profile"], fast_s)
-    return bound_seconds(profile, preset_tiers(preset, 1), plan.budget_bytes)
+    return bound_seconds(at_pace(result["profile"], fast_s), tiers, plan.budget_bytes)
 
 
-def _explain(result: Json, fast_s: float, preset: str) -> None:
+def _explain(result: Json, fast_s: float, tiers: Tiers) -> None:
     """Add what the simulator says of the daemon's own plan at this run's pace, and what all the
     step's accesses cost on slow memory; take out what is no plain value."""
     plan: Plan = result.pop("plan")
     profile: Profile = result.pop("profile")
-    tiers = preset_tiers(preset, 1)
     outcome = simulate(
         at_pace(profile, fast_s), policy(plan.policy), tiers, plan.budget_bytes, plan=plan
     )
     result["predicted_s"] = outcome.step_seconds
     result["predicted_wait_s"] = outcome.stall_seconds
+    result["predicted_birth_s"] = outcome.birth_seconds
     result["predicted_late_moves"] = outcome.late_moves
     result["model_s"] = float(timing_of(tiers).extra_ns(profile).sum()) / 1e9

@@ -25,6 +25,7 @@ def policy(step_s: list[float], **changed: Any) -> dict[str, Any]:
         "queued_s": [0.0] * ROUNDS,
         "faults": [100] * ROUNDS,
         "predicted_wait_s": 0.0,
+        "predicted_birth_s": 0.0,
         "predicted_late_moves": 0.0,
         "daemon_s": [0.1] * ROUNDS,
         "span_s": [2.0] * ROUNDS,

@@ -115,6 +115,7 @@ def test_figures_of_two_tiers(tmp_path: Path) -> None:
         ),
         tiers=Tiers((Tier((0, 1), 0), Tier((2,), 0)), 1e9, "toy"),
         migration={64: Rates(1e9, 1e9), 2048: Rates(4e9, 3e9)},
+        birth_ns_per_byte=0.1234,
         missing=(),
     )
     file = tmp_path / "config.toml"
@@ -125,3 +126,4 @@ def test_figures_of_two_tiers(tmp_path: Path) -> None:
     assert tiers.slow_write_bytes_per_s == 5e9
     assert tiers.migration_bytes_per_s == 3e9  # the slower way, at the daemon's batch
     assert own_tiers(tiers).tiers[1].read_bytes_per_s == 10e9
+    assert own_tiers(tiers).birth_ns_per_byte == 0.123
