@@ -11,7 +11,7 @@ from sentineld.machine import Machine
 from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.huge import with_huge_pages
 from sentineld.plan.populate import populated
-from sentineld.profiling import send_layout
+from sentineld.profiling import new_layout_id, send_layout
 from sentineld.shapes import Planned
 from sentineld.tiers import Tiers
 
@@ -30,18 +30,31 @@ class Entering:
         planned: Planned,
         what: str,
     ) -> None:
-        """Send it. what: for people, which plan this is. Raises EOFError."""
+        """what: for people, which plan this is."""
         self.what = what
+        self.layout_id = new_layout_id()
         layout = planned.plan.layout
-        accesses = machine.substrate.accesses(layout, planned.charged, tiers)
-        fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
+        self._accesses = machine.substrate.accesses(layout, planned.charged, tiers)
+        self._fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
         if sizes := machine.huge_pages():
             # Nothing is copied on emulated tiers, so that a move can't find a part of a huge page.
             whole_moves = bool(machine.substrate.emulated)
             layout = with_huge_pages(planned.plan, planned.profile.page_bytes, sizes, whole_moves)
-        layout = populated(layout, planned.profile, planned.shape.threads)
-        inbox.expect_layout(send_layout(link, layout, tiers, accesses, fast_pages))
-        self._inbox = inbox
+        self._layout = populated(layout, planned.profile, planned.shape.threads)
+        self._link, self._tiers, self._inbox = link, tiers, inbox
+        self._deadline_s = float("inf")
+
+    def send(self) -> None:
+        """Send the layout. Raises EOFError."""
+        send_layout(
+            self._link,
+            self._layout,
+            self._tiers,
+            self._accesses,
+            self._fast_pages,
+            self.layout_id,
+        )
+        self._inbox.expect_layout(self.layout_id)
         self._deadline_s = time.monotonic() + ANSWER_WAIT_S
 
     def done(self) -> bool:

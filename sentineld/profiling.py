@@ -67,16 +67,22 @@ class Goal:
     policy: str
 
 
+def new_layout_id() -> int:
+    """Unique over a daemon's restart: a live layout is known by its id alone."""
+    return time.time_ns()
+
+
 def send_layout(
     link: ShimLink,
     layout: Layout,
     tiers: Tiers,
     accesses: Records | None = None,
     fast_pages: int | None = None,
-) -> int:
-    """Send a layout to the shim; its id. accesses, fast_pages: see Substrate. Raises EOFError."""
-    # Ids stay unique over a daemon's restart: a live layout is known by its id alone.
-    layout_id = time.time_ns()
+    layout_id: int | None = None,
+) -> None:
+    """Send a layout to the shim. accesses, fast_pages: see Substrate. layout_id: None for one that
+    nobody will ask for. Raises EOFError."""
+    layout_id = layout_id or new_layout_id()
     fd = os.memfd_create("sentineld-layout", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         with os.fdopen(fd, "wb", closefd=False) as file:
@@ -85,7 +91,6 @@ def send_layout(
         link.send({"type": "layout", "layout_id": layout_id}, [fd])
     finally:
         os.close(fd)
-    return layout_id
 
 
 class Profiling:

@@ -289,6 +289,9 @@ class Session:
         self._entering = Entering(
             self.link, self.machine, self._tiers(), self._inbox, planned, what
         )
+        # First, so that whoever follows knows the layout, whenever this daemon dies.
+        self._states.entering(self.name, self._saved(), self._entering.layout_id, planned)
+        self._entering.send()
         self.lifecycle.enter(State.ENTERING, why)
 
     def _enter_plan(self) -> None:
@@ -306,7 +309,7 @@ class Session:
             self.managed.enter()
         self.link.set_flags(off=protocol.Flag.RECORD)
         self._start(self._planned, self.managed)
-        self._save(self._inbox.layout_id)
+        self._states.live(self.name, self._inbox.layout_id)
         self.lifecycle.enter(
             State.MANAGED,
             f"{self._entering.what} is live, budget {format_bytes(self.budget_bytes)}",
@@ -342,7 +345,7 @@ class Session:
         self.shapes, self._patience = Shapes(), Patience()
         self.correcting = correcting(self.link, self.machine, goal.policy)
         self._begin_profiling(goal)
-        self._save(0)
+        self._states.attached(self.name, self._saved())
         self.machine.watch(self.link.pid)
         self.lifecycle.enter(
             State.ATTACHED, f"attached with policy {goal.policy}, fast {goal.fast}"
@@ -394,7 +397,7 @@ class Session:
         self._patience.left(followed)
         self.shapes.left(left, followed)
         self._stop_managing(reason)
-        self._save(0)
+        self._states.attached(self.name, self._saved())
         self.link.send({"type": "detach"})
         assert self.goal is not None
         self._begin_profiling(self.goal).skip_warm_up(left)
@@ -443,7 +446,8 @@ class Session:
     def _resume(self) -> None:
         """Take up what a dead daemon left: its plan if it is live, else its attach."""
         self.link.send({"type": "welcome", "session": self.name})
-        loaded = self._states.load(self.name)
+        layout_id = self.link.segment.words().layout_id
+        loaded = self._states.load(self.name, layout_id)
         config = self.machine.config
         if loaded is None:
             if config.auto_attach:
@@ -451,28 +455,25 @@ class Session:
             return
         saved, planned = loaded
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
-        same = self.link.segment.words().layout_id == saved.layout_id
-        same = same and saved.emulated == self.machine.substrate.emulated
-        if planned is None or not same:
+        if planned is None or saved.emulated != self.machine.substrate.emulated:
             self._attach(goal)
             self.lifecycle.reason = "attached again after the daemon's restart"
             return
         self.machine.require(goal.fast)
         self.goal = goal
-        self.budget_bytes, self.profile = saved.budget_bytes, planned.profile
+        self.budget_bytes, self.profile = planned.budget_bytes, planned.profile
         self.machine.watch(self.link.pid)
         self._planned = planned
         self.shapes.keep(planned)
         self.correcting = correcting(self.link, self.machine, goal.policy)
         self.managed = self._managed(planned)
         self._start(planned, self.managed)
+        self._states.live(self.name, layout_id)
         self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
 
-    def _save(self, layout_id: int) -> None:
+    def _saved(self) -> Saved:
         assert self.goal is not None
-        emulated = self.machine.substrate.emulated
-        saved = Saved(str(self.goal.fast), self.goal.policy, self.budget_bytes, layout_id, emulated)
-        self._states.save(self.name, saved, self._planned if layout_id else None)
+        return Saved(str(self.goal.fast), self.goal.policy, self.machine.substrate.emulated)
 
     def _end(self, reason: str) -> None:
         if self.lifecycle.state is State.ENDED:

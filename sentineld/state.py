@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """State files: what the next daemon needs to take up a session that this one leaves.
 
-Two files a process, named by pid and start time, so that a reused pid never
-inherits a plan: NAME.json with the attach's parameters and the layout's id,
-NAME.npz with profile and plan.
+Named by a process's pid and start time, so that a reused pid never inherits a
+plan: NAME.json with the attach's parameters and what there is to know of its plans,
+and for each of these NAME.LAYOUT.npz with profile and plan. There are two while one
+takes the other's place: which of them is live, the process's own words tell.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -22,21 +25,29 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class SavedPlan:
+    """layout_id: of its layout, by which a live plan is known. threads, sequence: of its shape."""
+
+    layout_id: int
+    budget_bytes: int
+    threads: int
+    sequence: str
+
+
+@dataclass(frozen=True)
 class Saved:
-    """A session's parameters; layout_id 0 means that no plan was live. emulated: the preset of its
-    emulated tiers, "" for the machine's own. threads, sequence: of the plan's shape."""
+    """A session's parameters. emulated: the preset of its emulated tiers, "" for the machine's own.
+    plans: the live one and the one that is to be; none while it is profiled."""
 
     fast: str
     policy: str
-    budget_bytes: int
-    layout_id: int
     emulated: str = ""
-    threads: int = 0
-    sequence: str = ""
+    plans: tuple[SavedPlan, ...] = ()
 
 
 class StateFiles:
-    """The sessions' folder below the daemon's state directory."""
+    """The sessions' folder below the daemon's state directory. What can't be written is said in the
+    log: the session goes on, and a daemon that follows attaches the process again at worst."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / "sessions"
@@ -48,42 +59,87 @@ class StateFiles:
             ) from None
         self._prune()
 
-    def save(self, name: str, saved: Saved, planned: Planned | None) -> None:
-        """Write a session's files; the parameters last, so that a plan named there is whole."""
-        if planned is not None:
-            save_plan(self._folder / f"{name}.npz", planned.plan, planned.profile)
-            shape = planned.shape
-            saved = replace(saved, threads=shape.threads, sequence=shape.sequence)
-        part = self._folder / f"{name}.json.part"
-        part.write_text(json.dumps(asdict(saved)))
-        part.rename(self._folder / f"{name}.json")
+    def attached(self, name: str, saved: Saved) -> None:
+        """A session that has no plan any more, or not yet."""
+        with self._writing(name):
+            self._write(name, replace(saved, plans=()))
 
-    def load(self, name: str) -> tuple[Saved, Planned | None] | None:
-        """A session's files, or None. A damaged plan is reported and not used."""
-        try:
-            saved = Saved(**json.loads((self._folder / f"{name}.json").read_text()))
-        except FileNotFoundError:
+    def entering(self, name: str, saved: Saved, layout_id: int, planned: Planned) -> None:
+        """A plan that is about to be sent, beside the live one if there is one."""
+        shape = planned.shape
+        row = SavedPlan(layout_id, planned.budget_bytes, shape.threads, shape.sequence)
+        before = self._read(name)
+        with self._writing(name):
+            save_plan(self._plan_file(name, layout_id), planned.plan, planned.profile)
+            # The parameters last, so that a plan named there is whole.
+            self._write(name, replace(saved, plans=(*(before.plans if before else ()), row)))
+
+    def live(self, name: str, layout_id: int) -> None:
+        """That plan is live, and no other one will be."""
+        saved = self._read(name)
+        if saved is None:
+            return
+        with self._writing(name):
+            kept = tuple(row for row in saved.plans if row.layout_id == layout_id)
+            self._write(name, replace(saved, plans=kept))
+
+    def load(self, name: str, layout_id: int) -> tuple[Saved, Planned | None] | None:
+        """A session's parameters, and the plan whose layout is live in the process (0: none is). None
+        if there are no parameters. What is damaged is reported and not used."""
+        saved = self._read(name)
+        if saved is None:
             return None
-        except (OSError, ValueError, TypeError) as error:
-            log.warning("state of session %s is damaged: %s", name, error)
-            return None
-        if not saved.layout_id:
+        row = next((row for row in saved.plans if row.layout_id == layout_id), None)
+        if row is None:
             return saved, None
         try:
-            plan, profile = load_plan(self._folder / f"{name}.npz")
+            plan, profile = load_plan(self._plan_file(name, layout_id))
         except (OSError, SentinelError) as error:
             log.warning("the plan of session %s can't be read: %s", name, error)
             return saved, None
-        shape = Shape(saved.threads, saved.sequence)
-        return saved, Planned(shape, profile, profile, plan, saved.budget_bytes, 0.0)
+        shape = Shape(row.threads, row.sequence)
+        return saved, Planned(shape, profile, profile, plan, row.budget_bytes, 0.0)
 
     def forget(self, name: str) -> None:
         """Remove a session's files."""
-        for suffix in ("json", "npz"):
-            (self._folder / f"{name}.{suffix}").unlink(missing_ok=True)
+        self._remove(self._folder.glob(f"{name}.*"))
+
+    def _plan_file(self, name: str, layout_id: int) -> Path:
+        return self._folder / f"{name}.{layout_id}.npz"
+
+    def _read(self, name: str) -> Saved | None:
+        try:
+            found = json.loads((self._folder / f"{name}.json").read_text())
+            plans = tuple(SavedPlan(**row) for row in found.pop("plans"))
+            return Saved(**found, plans=plans)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+            log.warning("state of session %s is damaged: %s", name, error)
+            return None
+
+    def _write(self, name: str, saved: Saved) -> None:
+        part = self._folder / f"{name}.json.part"
+        part.write_text(json.dumps(asdict(saved)))
+        part.rename(self._folder / f"{name}.json")
+        named = {self._plan_file(name, row.layout_id) for row in saved.plans}
+        self._remove(file for file in self._folder.glob(f"{name}.*.npz") if file not in named)
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            log.warning("the state of session %s can't be written: %s", name, error)
 
     def _prune(self) -> None:
-        for file in self._folder.iterdir():
-            pid = file.name.split("-")[0]
-            if not pid.isdigit() or not os.path.exists(f"/proc/{pid}"):
-                file.unlink(missing_ok=True)
+        self._remove(
+            file
+            for file in self._folder.iterdir()
+            if not (pid := file.name.split("-")[0]).isdigit() or not os.path.exists(f"/proc/{pid}")
+        )
+
+    @staticmethod
+    def _remove(files: Iterable[Path]) -> None:
+        for file in list(files):
+            file.unlink(missing_ok=True)

@@ -198,10 +198,7 @@ def test_a_killed_daemon_leaves_the_training_and_resumes_it(training: Training) 
     wait("resumed", lambda: training.in_state("managed"), 480)
     session = training.session()
     assert session is not None
-    if "resumed" not in session["reason"]:
-        # Who dies while a corrected plan is entered leaves a layout that its files don't know.
-        journal = guest.run("journalctl -u sentineld --no-pager").stdout
-        assert "planning again" in journal, journal
+    assert "resumed" in session["reason"]
     training.goes_on()
     metered = guest.run(f"sentinelctl meter {training.pid} --steps 2 --json", timeout=600).stdout
     for step in json.loads(metered)["steps"]:
