@@ -28,7 +28,7 @@ class TierOverrides:
     fast_write_bytes_per_s: float = 0.0
     slow_read_bytes_per_s: float = 0.0
     slow_write_bytes_per_s: float = 0.0
-    birth_ns_per_byte: float = 0.0  # 0: not counted
+    birth_ns_per_byte: float = 0.0  # 0: not counted; measured at start for emulated tiers
     emulated: str = ""  # a preset's name: tiers that are only thought of; "": the machine's own
     emulated_threads: int = 1  # of the training, which scale the preset
 

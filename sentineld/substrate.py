@@ -18,6 +18,7 @@ from sentineld.config import Config, TierOverrides
 from sentineld.errors import SentinelError
 from sentineld.managed import Managed
 from sentineld.metering import Metering, ModuleMetering, ResidencyMetering
+from sentineld.migrate.births import measure_births
 from sentineld.migrate.calibrate import measure_bytes_per_s
 from sentineld.migrate.emulated import EmulatedMemory
 from sentineld.migrate.memory import KernelMemory, Memory
@@ -138,8 +139,9 @@ class EmulatedSubstrate:
         self._bucket = TokenBucket(self._tiers.migration_bytes_per_s)
 
     def tiers(self) -> Tiers:
-        """The preset's, with the config's figures where it has any."""
-        return self._tiers
+        """The preset's, with the config's figures where it has any. What births take is measured:
+        pages are really made, whatever tier they are thought to be on."""
+        return self._tiers if self._tiers.birth_ns_per_byte else measure_births(self._tiers)
 
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers

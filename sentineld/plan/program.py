@@ -17,6 +17,7 @@ import numpy.typing as npt
 from sentineld.errors import SentinelError
 from sentineld.plan.groups import Groups
 from sentineld.plan.items import Floats, Integers
+from sentineld.plan.pool import passing_of
 from sentineld.plan.solver import quiet_solver
 
 GRIDS = ((3, 0.4), (2, 1.0), (1, 3.0))
@@ -47,6 +48,7 @@ end before the daemon gives up on its planning process."""
 @dataclass(frozen=True)
 class Limits:
     """What may be used. times_ns: (S,), all-fast. page_ns: for a page to move, infinite: none does.
+    birth_ns: for one to be made, 0: not counted; of no meaning to a generous program.
     capacity_pages: of fast memory. iterations_max: of the solver, None: as many as it takes. They
     are work, not time: how much is planned must not depend on who else is on the machine.
 
@@ -60,6 +62,7 @@ class Limits:
     times_ns: Floats
     page_ns: float
     capacity_pages: int
+    birth_ns: float = 0.0
     iterations_max: int | None = None
     generous: bool = False
 
@@ -112,8 +115,9 @@ def solve(groups: Groups, limits: Limits, changes: Changes, who: str) -> Fluid |
 
     Variables: f, what is fast of each group in each segment between two changes; d, what is
     demoted at each change; D; of a generous program also e, what is demoted in a stretch of
-    death, and what fast pages save of each stretch. who: needs scipy, says the SentinelError
-    where there is none.
+    death, and what fast pages save of each stretch; where births cost anything, what the dead have
+    left in fast memory at each crowd, what is made anew for it, and what of each group is born slow
+    and dies fast. who: needs scipy, says the SentinelError where there is none.
     """
     try:
         from scipy.optimize import linprog
@@ -197,11 +201,17 @@ class _Program:
         self._leaving = {group: at for at, group in enumerate(passing.tolist())}
         self._durations = total + self._moved + len(passing)
         self._saved = self._durations + count
-        self.upper = np.full(self._saved + (count if limits.generous else 0), np.inf)
+        self._left = self._saved + (count if limits.generous else 0)
+        crowds = len(groups.crowds.event)
+        priced = limits.birth_ns > 0 and not limits.generous
+        self._passing = passing_of(groups) if priced else None
+        self._made = self._left + crowds
+        self._astray = self._made + crowds
+        pool = 2 * crowds + len(self._passing.rows) if self._passing else 0
+        self.upper = np.full(self._left + pool, np.inf)
         self._rows: list[Integers] = []
         self._columns: list[Integers] = []
         self._values: list[Floats] = []
-        crowds = len(groups.crowds.event)
         self._moving, self._boundaries, self._saving = count, 2 * count, 3 * count
         self._before, self._after = 4 * count, 4 * count + crowds
         self._own = self._after + crowds
@@ -229,7 +239,8 @@ class _Program:
         self._put(stretches, duration, -1.0)
         self._put(self._moving + stretches, duration, -1.0 / move)
         own = self._durations - self._held
-        bounds = np.zeros(self._own + own)
+        births = self._own + own
+        bounds = np.zeros(births + (self._births(births) if self._passing else 0))
         bounds[:count] = -(limits.times_ns / self._unit_ns + slow)
         bounds[self._moving : self._boundaries] = limits.in_flight_pages / UNIT_PAGES
         capacity = max(limits.capacity_pages, 0) / UNIT_PAGES
@@ -382,6 +393,33 @@ class _Program:
             row = self._own + leaving - self._held
             self._put(row, leaving, 1.0)
             self._put(row, np.array([first + int(segment[-1])]), -1.0)
+
+    def _births(self, row: int) -> int:
+        """From this row on; returns how many rows there are."""
+        crowds, found = self._groups.crowds, self._passing
+        assert found is not None
+        birth = self._limits.birth_ns * UNIT_PAGES / self._unit_ns
+        each = np.arange(len(crowds.event))
+        left, made = self._left + each, self._made + each
+        self._put(np.repeat(np.arange(self._count), np.diff(crowds.first)), made, birth)
+        self._put(self._before + each, left, 1.0)
+        self._put(self._after + each, left, 1.0)
+        # What is left is no more than what was left before, and of those who died since, and was
+        # made, less what the newborn took.
+        self._put(row + each, left, 1.0)
+        self._put(row + np.roll(each, -1), left, -1.0)
+        self._put(row + each, made, -1.0)
+        first = np.array([self._first[at] + self._segments[at][0] for at in found.rows.tolist()])
+        last = np.array([self._first[at] + self._segments[at][-1] for at in found.rows.tolist()])
+        self._put(row + found.born, first, 1.0)
+        self._put(row + found.gone, last, -1.0)
+        # And what is born slow and dies fast has left nothing for its like.
+        own = np.arange(len(found.rows))
+        self._put(row + len(each) + own, last, 1.0)
+        self._put(row + len(each) + own, first, -1.0)
+        self._put(row + len(each) + own, self._astray + own, -1.0)
+        self._put(self._groups.birth[found.rows], self._astray + own, birth)
+        return len(each) + len(own)
 
     def _following(self, at: int) -> Integers:
         """The segment after the moves of each position."""

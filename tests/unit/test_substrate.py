@@ -49,6 +49,11 @@ def test_own_figures_replace_the_presets() -> None:
     assert found.migration_bytes_per_s == 7e8
 
 
+def test_what_births_take_is_measured_or_the_users() -> None:
+    assert emulated().tiers().birth_ns_per_byte > 0.0
+    assert emulated(birth_ns_per_byte=7.5).tiers().birth_ns_per_byte == 7.5
+
+
 @pytest.mark.parametrize(
     "figures", [{"emulated": "cxxl"}, {"emulated_threads": 0}, {"fast": (0,)}, {"slow": (1,)}]
 )

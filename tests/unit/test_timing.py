@@ -30,7 +30,7 @@ def test_a_stretch_by_hand() -> None:
     # 1/2 - 1/8 = 0.375 ns more for each byte read, 1 - 1/4 = 0.75 for each written.
     timing = timing_of(tiers(8 * GB, 4 * GB, 2 * GB, 1 * GB))
     assert (timing.read_ns_per_byte, timing.write_ns_per_byte) == (0.375, 0.75)
-    assert timing.move_ns_per_byte == 1.0
+    assert (timing.move_ns_per_byte, timing.birth_ns_per_byte) == (1.0, 0.0)
     profile = large_profile()
     rows = profile.accesses
     slow = np.zeros(len(rows))

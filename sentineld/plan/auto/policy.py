@@ -24,6 +24,7 @@ from sentineld.plan.relax import Lives
 from sentineld.plan.require import require
 from sentineld.plan.residency import crowded_pages, free_pages, places, residency
 from sentineld.plan.schedule import births_waits, initial_ranges, planned_moves
+from sentineld.plan.turnover import turnover
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
@@ -53,12 +54,27 @@ class Auto:
         to plan by."""
         require(profile, tiers, budget_bytes)
         timing = timing_of(tiers)
-        everything = groups_of(profile, timing)
         limits = Limits(
             times_ns=profile.stretches["time_ns"].astype(np.float64),
             page_ns=timing.move_ns_per_byte * profile.page_bytes / self.move_share,
             capacity_pages=int(budget_bytes * (1 - self.margin_share)) // profile.page_bytes,
         )
+        heedless = self._plan(profile, tiers, budget_bytes, limits)
+        birth_ns = timing.birth_ns_per_byte * profile.page_bytes
+        if not birth_ns:
+            return heedless
+        # The program's pool is better than what addresses make of it. Where that is too much, it is
+        # still of use to know that moves go on while pages are made.
+        births = turnover(heedless.layout, profile, (0, 1, None)).births(profile)
+        tried = (
+            replace(limits, birth_ns=birth_ns),
+            replace(limits, times_ns=limits.times_ns + births * birth_ns),
+        )
+        plans = [self._plan(profile, tiers, budget_bytes, one) for one in tried]
+        return min(heedless, *plans, key=lambda plan: plan.predicted.step_ns)
+
+    def _plan(self, profile: Profile, tiers: Tiers, budget_bytes: int, limits: Limits) -> Plan:
+        everything = groups_of(profile, timing_of(tiers))
         groups, fluid = everything, None
         for number, (most, iterations) in enumerate(ATTEMPTS):
             fewer = most_costly(everything, most)

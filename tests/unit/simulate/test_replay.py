@@ -57,6 +57,20 @@ def test_a_steady_step_by_hand() -> None:
     assert last.counts.stall_ns == 0
 
 
+def test_births_on_pages_that_were_given_back_take_their_time() -> None:
+    # Of scratch, activation and gradient only the activation's pages go back.
+    profile = large_profile()
+    timing = timing_of(replace(tiers(1000.0), birth_ns_per_byte=0.5))
+    made = scripts(large_plan(), profile, timing)
+    replay = Replay(made, World(made.cells, 7 * LARGE, timing.move_ns_per_byte * PAGE))
+    replay.begin()
+    first, *_, last = [replay.step() for _ in range(4)]
+    _, free = replayed(large_plan(), 1000.0)
+    assert (first.counts.born_pages, last.counts.born_pages) == (5 * LARGE - 1, 2 * LARGE)
+    assert last.slow_ns == free[-1].slow_ns
+    assert last.ns == pytest.approx(free[-1].ns + 2 * LARGE * PAGE * 0.5, abs=2)
+
+
 def test_a_late_promotion_leaves_the_rest_slow() -> None:
     # 128 pages take 1.5 s, the stretch before their use 1 s and what the gradient costs in it: 85
     # come in time. The one in flight then is finished, for the others it is too late. The

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Births in the linear program: by hand, and what they change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sentineld.plan.check import verify
+from sentineld.plan.groups import groups_of
+from sentineld.plan.model import Plan
+from sentineld.plan.pool import passing_of
+from sentineld.plan.registry import policy
+from sentineld.plan.turnover import turnover
+from sentineld.presets import preset_tiers
+from sentineld.profile.model import Profile
+from sentineld.simulate.simulate import simulate
+from sentineld.timing import timing_of
+from tests.unit.plan.toys import large_profile
+from tests.unit.trainer import MIB
+from tests.unit.workloads import Network, profiled
+
+NETWORK = Network(blocks=4, weight_bytes=MIB // 4, activation_bytes=MIB // 2, bytes_per_s=4e9)
+FREE = preset_tiers("cxl", 12)
+DEAR = replace(FREE, birth_ns_per_byte=0.2)
+"""A byte that is read from slow memory costs 0.03 ns more here, one that is written 0.04."""
+
+
+@pytest.fixture(scope="module")
+def training() -> Profile:
+    return profiled(NETWORK, tuple(range(4, 60, 4)))[0]
+
+
+def born_pages(plan: Plan, profile: Profile) -> int:
+    return int(turnover(plan.layout, profile, (0, 1, None)).births(profile).sum())
+
+
+def test_who_comes_and_goes_at_which_crowd() -> None:
+    # See toy_profile(). Its births end at events 2 (scratch) and 4 (gradient), where deaths follow;
+    # in stretches without births a crowd is the begin, and in 0, too, for the gradient dies there
+    # before the first birth.
+    groups = groups_of(large_profile(), timing_of(preset_tiers("cxl", 1)))
+    found = passing_of(groups)
+    events = groups.crowds.event.tolist()
+    lives = {
+        int(groups.members[row][0]): (events[born], events[gone])
+        for row, born, gone in zip(found.rows, found.born, found.gone, strict=True)
+    }
+    assert set(lives) == {0, 1, 2}  # the state and the parameter stay
+    activation, scratch, gradient = lives[0], lives[1], lives[2]
+    assert activation[0] == scratch[0]
+    assert scratch[1] > scratch[0]
+    assert gradient[0] == 4
+    assert gradient[1] == activation[0]  # born where it was
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4])
+def test_dear_births_are_avoided(training: Profile, share: float) -> None:
+    budget = int(training.peak_bytes * share)
+    heedless, thrifty = (policy("auto").plan(training, tiers, budget) for tiers in (FREE, DEAR))
+    verify(thrifty, training, budget)
+    assert born_pages(thrifty, training) < born_pages(heedless, training)
+    slow, quick = (
+        simulate(training, policy("auto"), DEAR, budget, plan=plan) for plan in (heedless, thrifty)
+    )
+    assert quick.step_seconds < slow.step_seconds
+    assert quick.birth_seconds < slow.birth_seconds
+
+
+@pytest.mark.parametrize("name", ["auto", "sentinel+spill", "static"])
+def test_the_prediction_counts_them_as_the_simulator_does(training: Profile, name: str) -> None:
+    budget = training.peak_bytes // 4
+    plan = policy(name).plan(training, DEAR, budget)
+    found = simulate(training, policy(name), DEAR, budget, plan=plan)
+    page = training.page_bytes
+    assert found.birth_seconds == pytest.approx(born_pages(plan, training) * page * 0.2e-9)
+    assert found.step_seconds == pytest.approx(found.predicted_seconds, rel=0.02)
