@@ -84,8 +84,10 @@ class StateFiles:
             self._write(name, replace(saved, plans=kept))
 
     def load(self, name: str, layout_id: int) -> tuple[Saved, Planned | None] | None:
-        """A session's parameters, and the plan whose layout is live in the process (0: none is). None
-        if there are no parameters. What is damaged is reported and not used."""
+        """A session's parameters, and the plan whose layout is live in the process (0: none is).
+
+        None without parameters. What is damaged is reported and not used.
+        """
         saved = self._read(name)
         if saved is None:
             return None

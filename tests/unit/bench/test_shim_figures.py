@@ -55,6 +55,15 @@ def test_the_mean_over_models_is_geometric() -> None:
     assert ratio == pytest.approx((1.0, 1.0, 1.0))
 
 
+def test_one_process_that_has_bad_luck_with_glibc_counts_half() -> None:
+    found = figures.summarise({"one": raw(plain=1.1, replay=0.9)})
+    assert found["geomean"]["plain_over_plain"] == pytest.approx(1 / 1.1, abs=0.01)
+    assert found["geomean"]["replay_over_plain"] == pytest.approx(0.9 / 1.05, abs=0.01)
+    over_plain = {row["mode"]: row["over_plain"]["value"] for row in found["rows"][:2]}
+    assert over_plain["plain"] == pytest.approx(1.1 / 1.05, abs=0.01)
+    assert over_plain["plain-again"] == pytest.approx(1 / 1.05, abs=0.01)
+
+
 def test_all_goals_hold() -> None:
     good = raw(replay=0.9, tcmalloc=0.93)
     assert all(goals(one=good, two=good).values())
