@@ -21,7 +21,7 @@ from sentineld.plan.child import plan_again_in_child
 from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector
 from sentineld.plan.items import Floats
 from sentineld.plan.model import Plan
-from sentineld.plan.timed import all_fast_ns, planned_extra_ns, spent_ns
+from sentineld.plan.timed import all_fast_ns, births_ns, planned_extra_ns, spent_ns
 from sentineld.profile.steps import Step
 from sentineld.shapes import Planned
 from sentineld.shim import protocol
@@ -112,8 +112,8 @@ class Correcting:
         return self._link.segment.words().step, residency.owed_ns if residency else 0
 
     def _extra_ns(self, planned: Planned) -> Floats:
-        """What slow accesses cost the stretches that were recorded: as planned, but on emulated
-        tiers as much as was owed."""
+        """What slow accesses and births took in the recorded stretches: as planned, but on emulated
+        tiers slow accesses took as much as was owed."""
         extra_ns = planned_extra_ns(planned.plan, planned.profile, self._promised)
         step, owed_ns = (
             now - before for now, before in zip(self._owed(), self._began, strict=True)
@@ -121,7 +121,7 @@ class Correcting:
         expected_ns = float(extra_ns.sum())
         if owed_ns and step and expected_ns:
             extra_ns = extra_ns * (owed_ns / step / expected_ns)
-        return extra_ns
+        return extra_ns + births_ns(planned.plan, planned.profile, self._promised)
 
     def look(self, words: ShimWords) -> Corrected | None:
         """What has happened since; a better plan as soon as there is one."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from sentineld.errors import SentinelError
 from sentineld.inbox import Inbox
@@ -34,26 +35,21 @@ class Entering:
         self.what = what
         self.layout_id = new_layout_id()
         layout = planned.plan.layout
-        self._accesses = machine.substrate.accesses(layout, planned.charged, tiers)
-        self._fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
+        accesses = machine.substrate.accesses(layout, planned.charged, tiers)
+        fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
         if sizes := machine.huge_pages():
             # Nothing is copied on emulated tiers, so that a move can't find a part of a huge page.
             whole_moves = bool(machine.substrate.emulated)
             layout = with_huge_pages(planned.plan, planned.profile.page_bytes, sizes, whole_moves)
-        self._layout = populated(layout, planned.profile, planned.shape.threads)
-        self._link, self._tiers, self._inbox = link, tiers, inbox
+        layout = populated(layout, planned.profile, planned.shape.threads)
+        self._inbox = inbox
         self._deadline_s = float("inf")
+        # Nothing of this is kept in the session: the layout is large.
+        self._send = partial(send_layout, link, layout, tiers, accesses, fast_pages, self.layout_id)
 
     def send(self) -> None:
         """Send the layout. Raises EOFError."""
-        send_layout(
-            self._link,
-            self._layout,
-            self._tiers,
-            self._accesses,
-            self._fast_pages,
-            self.layout_id,
-        )
+        self._send()
         self._inbox.expect_layout(self.layout_id)
         self._deadline_s = time.monotonic() + ANSWER_WAIT_S
 

@@ -314,6 +314,7 @@ class Session:
             State.MANAGED,
             f"{self._entering.what} is live, budget {format_bytes(self.budget_bytes)}",
         )
+        self._entering = None  # the layout that it sent is large
 
     def _start(self, planned: Planned, managed: Managed) -> None:
         """Follow the schedule, and what the plan counts upon, from now on."""
@@ -447,13 +448,13 @@ class Session:
         """Take up what a dead daemon left: its plan if it is live, else its attach."""
         self.link.send({"type": "welcome", "session": self.name})
         layout_id = self.link.segment.words().layout_id
-        loaded = self._states.load(self.name, layout_id)
+        left = self._states.load(self.name, layout_id)
         config = self.machine.config
-        if loaded is None:
+        if left is None:
             if config.auto_attach:
                 self._attach(Goal(FastBudget.parse(config.fast), config.policy))
             return
-        saved, planned = loaded
+        saved, planned = left.saved, left.planned
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
         if planned is None or saved.emulated != self.machine.substrate.emulated:
             self._attach(goal)
@@ -467,6 +468,8 @@ class Session:
         self.shapes.keep(planned)
         self.correcting = correcting(self.link, self.machine, goal.policy)
         self.managed = self._managed(planned)
+        if not left.entered:
+            self.managed.enter()
         self._start(planned, self.managed)
         self._states.live(self.name, layout_id)
         self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")

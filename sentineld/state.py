@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from sentineld.errors import SentinelError
 from sentineld.plan.store import load_plan, save_plan
@@ -26,12 +27,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """layout_id: of its layout, by which a live plan is known. threads, sequence: of its shape."""
+    """layout_id: of its layout, by which a live plan is known. threads, sequence: of its shape.
+    migration_bytes_per_s: see Planned. entered: it was live, and lasting tensors have been brought
+    where it begins with them."""
 
     layout_id: int
     budget_bytes: int
     threads: int
     sequence: str
+    migration_bytes_per_s: float = 0.0
+    entered: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,14 @@ class Saved:
     policy: str
     emulated: str = ""
     plans: tuple[SavedPlan, ...] = ()
+
+
+class Left(NamedTuple):
+    """What a daemon has left of a session. planned: its live plan; entered: see SavedPlan."""
+
+    saved: Saved
+    planned: Planned | None
+    entered: bool
 
 
 class StateFiles:
@@ -67,7 +80,13 @@ class StateFiles:
     def entering(self, name: str, saved: Saved, layout_id: int, planned: Planned) -> None:
         """A plan that is about to be sent, beside the live one if there is one."""
         shape = planned.shape
-        row = SavedPlan(layout_id, planned.budget_bytes, shape.threads, shape.sequence)
+        row = SavedPlan(
+            layout_id,
+            planned.budget_bytes,
+            shape.threads,
+            shape.sequence,
+            planned.migration_bytes_per_s,
+        )
         before = self._read(name)
         with self._writing(name):
             save_plan(self._plan_file(name, layout_id), planned.plan, planned.profile)
@@ -80,11 +99,13 @@ class StateFiles:
         if saved is None:
             return
         with self._writing(name):
-            kept = tuple(row for row in saved.plans if row.layout_id == layout_id)
+            kept = tuple(
+                replace(row, entered=True) for row in saved.plans if row.layout_id == layout_id
+            )
             self._write(name, replace(saved, plans=kept))
 
-    def load(self, name: str, layout_id: int) -> tuple[Saved, Planned | None] | None:
-        """A session's parameters, and the plan whose layout is live in the process (0: none is).
+    def load(self, name: str, layout_id: int) -> Left | None:
+        """What there is of a session in whose process this layout is live (0: none is).
 
         None without parameters. What is damaged is reported and not used.
         """
@@ -93,14 +114,22 @@ class StateFiles:
             return None
         row = next((row for row in saved.plans if row.layout_id == layout_id), None)
         if row is None:
-            return saved, None
+            return Left(saved, None, False)
         try:
             plan, profile = load_plan(self._plan_file(name, layout_id))
         except (OSError, SentinelError) as error:
             log.warning("the plan of session %s can't be read: %s", name, error)
-            return saved, None
-        shape = Shape(row.threads, row.sequence)
-        return saved, Planned(shape, profile, profile, plan, row.budget_bytes, 0.0)
+            return Left(saved, None, False)
+        planned = Planned(
+            shape=Shape(row.threads, row.sequence),
+            profile=profile,
+            charged=profile,
+            plan=plan,
+            budget_bytes=row.budget_bytes,
+            plan_duration_s=0.0,
+            migration_bytes_per_s=row.migration_bytes_per_s,
+        )
+        return Left(saved, planned, row.entered)
 
     def forget(self, name: str) -> None:
         """Remove a session's files."""
@@ -112,8 +141,9 @@ class StateFiles:
     def _read(self, name: str) -> Saved | None:
         try:
             found = json.loads((self._folder / f"{name}.json").read_text())
-            plans = tuple(SavedPlan(**row) for row in found.pop("plans"))
-            return Saved(**found, plans=plans)
+            # The files of earlier daemons name one plan, in another way: it is made again.
+            plans = tuple(SavedPlan(**row) for row in found.get("plans", []))
+            return Saved(found["fast"], found["policy"], found.get("emulated", ""), plans)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
@@ -125,7 +155,7 @@ class StateFiles:
         part.write_text(json.dumps(asdict(saved)))
         part.rename(self._folder / f"{name}.json")
         named = {self._plan_file(name, row.layout_id) for row in saved.plans}
-        self._remove(file for file in self._folder.glob(f"{name}.*.npz") if file not in named)
+        self._remove(file for file in self._folder.glob(f"{name}.*npz*") if file not in named)
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The timing model: what a step takes, by where its pages are. The only one there is.
 
-Predictions, bounds, the simulator and the emulated tiers all use it;
-docs/reference/timing.md gives the formula and its rules.
+Predictions, bounds, the simulator and the emulated tiers all use it (a bound
+without births and emulated tiers with real ones); docs/reference/timing.md gives
+the formula and its rules.
 
     time of a stretch = its all-fast time
                       + bytes read from the slow tier    x (1/R_slow - 1/R_fast)

@@ -36,7 +36,8 @@ SYS = Path("/sys")
 @dataclass(frozen=True)
 class Found:
     """What was measured. tiers: None where there is one only. migration: by pages in a call.
-    birth_ns_per_byte: for a page that is made anew. missing: what can't be told, in words."""
+    birth_ns_per_byte: for a page that is made anew, 0: not known. missing: what can't be told, in
+    words."""
 
     threads: int
     nodes: tuple[NodeRates, ...]
@@ -63,7 +64,8 @@ class Found:
             both = self.migration[BATCH_PAGES]
             slower = min(both.demote_bytes_per_s, both.promote_bytes_per_s)
             values["migration_bytes_per_s"] = float(f"{slower:.3g}")
-        values["birth_ns_per_byte"] = float(f"{self.birth_ns_per_byte:.3g}")
+        if self.birth_ns_per_byte:
+            values["birth_ns_per_byte"] = float(f"{self.birth_ns_per_byte:.3g}")
         return values
 
     def toml(self) -> str:
@@ -170,8 +172,12 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
                 migration[batch] = measure(tiers, max(size_bytes // 4, SIZE_MIN_BYTES), batch)
             except SentinelError as error:
                 missing.append(f"moves of {batch} pages a call: {error.message}")
-    birth = birth_ns_per_byte(max(size_bytes // 4, SIZE_MIN_BYTES))
-    return Found(threads, tuple(rates), tiers, migration, birth, tuple(missing))
+    birth_ns = 0.0
+    try:
+        birth_ns = birth_ns_per_byte(max(size_bytes // 4, SIZE_MIN_BYTES))
+    except OSError as error:
+        missing.append(f"pages that are made anew: {error.strerror}")
+    return Found(threads, tuple(rates), tiers, migration, birth_ns, tuple(missing))
 
 
 def check_ours(file: Path) -> None:
@@ -231,6 +237,7 @@ def _print(found: Found) -> None:
                 for pages, rates in found.migration.items()
             ],
         )
-    click.echo(f"\na page made anew takes {found.birth_ns_per_byte:.3f} ns a byte")
+    if found.birth_ns_per_byte:
+        click.echo(f"\na page made anew takes {found.birth_ns_per_byte:.3f} ns a byte")
     for words in found.missing:
         click.echo(f"not measured: {words}")

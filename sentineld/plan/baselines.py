@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Baselines: a layout and nothing else. No moves, and no budget kept.
 
-They use the same arena code as `sentinel`, so that a comparison shows what
-placement and moves do, not what another allocator does.
+They lie in an arena as every plan does, so that a comparison shows what placement
+and moves do; but laid out as well as nothing that moves can be, in the order of births.
 """
 
 from __future__ import annotations

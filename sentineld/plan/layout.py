@@ -4,7 +4,8 @@
 An area is a part of the arena whose pages are all born on one tier. Tensors
 of an area that are accessed in the same stretches (the same layer bit string)
 and live equally long lie side by side, most accessed first, and are packed as
-one block; so what moves at the same time is one range.
+one block; so what moves at the same time is one range. What never moves is laid out
+tensor by tensor.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Area:
     """tensors: rows of the profile, each with a slot. drops: for each, whether its pages are given
     back when it dies. grouped: lay tensors of equal bit strings side by side. still: see
     area_offsets(). as_born: nothing of it is moved and there is room for it, so that each tensor
-    may lie where one has just died; instead of all these."""
+    may lie where one has just died; grouped and still then mean nothing."""
 
     name: str
     tier: int | None

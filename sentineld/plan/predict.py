@@ -9,7 +9,7 @@ import numpy.typing as npt
 from sentineld.plan.items import tensor_pages
 from sentineld.plan.model import Plan, Prediction
 from sentineld.plan.residency import crowded_pages, fast_shares, residency, served_pages
-from sentineld.plan.turnover import turnover
+from sentineld.plan.timed import births_ns
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
@@ -27,16 +27,13 @@ def predicted(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
     """
     found = residency(plan, profile)
     worth, served = served_pages(profile, found)
-    slow, timing = 1 - fast_shares(profile, found), timing_of(tiers)
-    step_ns = float(timing.stretch_ns(profile, slow).sum())
-    if timing.birth_ns_per_byte:
-        born = turnover(plan.layout, profile, (0, 1, None)).births(profile)
-        step_ns += float(born.sum()) * profile.page_bytes * timing.birth_ns_per_byte
+    slow = 1 - fast_shares(profile, found)
+    times_ns = timing_of(tiers).stretch_ns(profile, slow) + births_ns(plan, profile, tiers)
     sizes = plan.moves["bytes"].astype(np.int64)
     up = plan.moves["tier"] == 0
     total = float(worth.sum())
     return Prediction(
-        step_ns=int(step_ns),
+        step_ns=int(times_ns.sum()),
         promoted_bytes=int(sizes[up].sum()),
         demoted_bytes=int(sizes[~up].sum()),
         peak_fast_bytes=int(crowded_pages(plan, profile, found).max(initial=0))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sentineld.errors import SentinelError
 from sentineld.plan.groups import Groups
 from sentineld.plan.items import Floats, Integers
-from sentineld.plan.pool import passing_of
+from sentineld.plan.pool import Columns, passing_of, pool_rows
 from sentineld.plan.solver import quiet_solver
 
 GRIDS = ((3, 0.4), (2, 1.0), (1, 3.0))
@@ -40,9 +40,9 @@ steps whose stretches take other times than foreseen."""
 UNIT_PAGES = 256.0
 """The solver's unit of memory: a MiB of small pages."""
 
-TIME_LIMIT_S = 240.0
-"""For one run of the solver, by the clock: the last resort, for steps beyond all measure. Two runs
-end before the daemon gives up on its planning process."""
+TIME_LIMIT_S = 120.0
+"""For one run of the solver, by the clock: the last resort, for steps beyond all measure. The four
+runs that a plan takes at most end before the daemon gives up on its planning process."""
 
 
 @dataclass(frozen=True)
@@ -268,9 +268,10 @@ class _Program:
         ).tocsr()
         self._needed = np.ones(len(bounds), np.bool_)
         # A plan has room at crowds, and so at boundaries; where nobody is born or dies, its crowd
-        # after the moves is the next one before them.
+        # after the moves is the next one before them (but for what the dead have left till then).
         self._needed[self._boundaries : self._before] = limits.generous
-        self._needed[self._after : self._own] = self._crowd_changes() | limits.generous
+        every = limits.generous or self._passing is not None
+        self._needed[self._after : self._own] = self._crowd_changes() | every
         return matrix[self._needed], bounds[self._needed], goal
 
     def fluid(self, answer: Floats, prices: Floats) -> Fluid:
@@ -399,27 +400,24 @@ class _Program:
         crowds, found = self._groups.crowds, self._passing
         assert found is not None
         birth = self._limits.birth_ns * UNIT_PAGES / self._unit_ns
+        first, last = (
+            np.array(
+                [self._first[at] + self._segments[at][end] for at in found.rows.tolist()], np.int64
+            )
+            for end in (0, -1)
+        )
+        columns = Columns(first, last, self._left, self._made, self._astray)
+        entries, count = pool_rows(found, columns, len(crowds.event))
+        for rows, column, value in entries:
+            self._put(row + rows, column, value)
         each = np.arange(len(crowds.event))
-        left, made = self._left + each, self._made + each
-        self._put(np.repeat(np.arange(self._count), np.diff(crowds.first)), made, birth)
-        self._put(self._before + each, left, 1.0)
-        self._put(self._after + each, left, 1.0)
-        # What is left is no more than what was left before, and of those who died since, and was
-        # made, less what the newborn took.
-        self._put(row + each, left, 1.0)
-        self._put(row + np.roll(each, -1), left, -1.0)
-        self._put(row + each, made, -1.0)
-        first = np.array([self._first[at] + self._segments[at][0] for at in found.rows.tolist()])
-        last = np.array([self._first[at] + self._segments[at][-1] for at in found.rows.tolist()])
-        self._put(row + found.born, first, 1.0)
-        self._put(row + found.gone, last, -1.0)
-        # And what is born slow and dies fast has left nothing for its like.
-        own = np.arange(len(found.rows))
-        self._put(row + len(each) + own, last, 1.0)
-        self._put(row + len(each) + own, first, -1.0)
-        self._put(row + len(each) + own, self._astray + own, -1.0)
-        self._put(self._groups.birth[found.rows], self._astray + own, birth)
-        return len(each) + len(own)
+        self._put(self._before + each, self._left + each, 1.0)
+        self._put(self._after + each, self._left + each, 1.0)
+        stretch = np.repeat(np.arange(self._count), np.diff(crowds.first))
+        self._put(stretch, self._made + each, birth)
+        own = self._astray + np.arange(len(found.rows))
+        self._put(self._groups.birth[found.rows], own, birth)
+        return count
 
     def _following(self, at: int) -> Integers:
         """The segment after the moves of each position."""

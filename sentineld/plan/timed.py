@@ -8,6 +8,7 @@ import numpy as np
 from sentineld.plan.items import Floats
 from sentineld.plan.model import Plan
 from sentineld.plan.residency import fast_shares, residency
+from sentineld.plan.turnover import turnover
 from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.times import stretch_times
@@ -22,6 +23,12 @@ def planned_extra_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:
     return found
 
 
+def births_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:
+    """(S,): what pages take that are made anew in each stretch."""
+    born = turnover(plan.layout, profile, (0, 1, None)).births(profile).astype(np.float64)
+    return born * (timing_of(tiers).birth_ns_per_byte * profile.page_bytes)
+
+
 def spent_ns(profile: Profile, step: Step) -> Floats | None:
     """(S,): what each stretch of a recorded step took. None: it is no step of this profile."""
     boundaries = boundary_records(step)
@@ -33,8 +40,8 @@ def spent_ns(profile: Profile, step: Step) -> Floats | None:
 
 def all_fast_ns(plan: Plan, profile: Profile, spent: Floats, extra_ns: Floats) -> Floats:
     """(N, S): of what the stretches of N steps under the plan took, what they would have taken with
-    all memory fast; as profiled where they may have waited for moves. extra_ns: (S,), what slow
-    accesses cost."""
+    all memory fast and nothing made anew; as profiled where they may have waited for moves.
+    extra_ns: (S,), what slow accesses and births took."""
     assumed = profile.stretches["time_ns"].astype(np.float64)
     found: Floats = np.where(plan.layout.waits >= 0, assumed, np.maximum(spent - extra_ns, 0.0))
     return found

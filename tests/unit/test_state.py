@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from dataclasses import replace
@@ -20,7 +21,7 @@ SAVED = Saved("20%", "auto", "cxl")
 
 def planned(budget_bytes: int) -> Planned:
     profile, plan = large_profile(), replace(large_plan(), budget_bytes=budget_bytes)
-    return Planned(Shape(2, "abc"), profile, profile, plan, budget_bytes, 1.5)
+    return Planned(Shape(2, "abc"), profile, profile, plan, budget_bytes, 1.5, 1e8)
 
 
 @pytest.fixture
@@ -38,19 +39,21 @@ def test_nothing_is_known_of_a_session_that_was_never_saved(states: StateFiles) 
 
 def test_a_session_without_a_plan(states: StateFiles) -> None:
     states.attached(NAME, SAVED)
-    assert states.load(NAME, 0) == (SAVED, None)
-    assert states.load(NAME, 7) == (SAVED, None)  # a layout that is none of ours
+    assert states.load(NAME, 0) == (SAVED, None, False)
+    assert states.load(NAME, 7) == (SAVED, None, False)  # a layout that is none of ours
 
 
 def test_a_plan_is_known_before_it_is_live_and_after(states: StateFiles) -> None:
     states.attached(NAME, SAVED)
     states.entering(NAME, SAVED, 7, planned(4096))
-    for _ in range(2):
-        loaded = states.load(NAME, 7)
-        assert loaded is not None
-        found = loaded[1]
+    for entered in (False, True):
+        left = states.load(NAME, 7)
+        assert left is not None
+        assert left.entered == entered
+        found = left.planned
         assert found is not None
         assert (found.shape, found.budget_bytes) == (Shape(2, "abc"), 4096)
+        assert found.migration_bytes_per_s == 1e8
         assert found.plan.moves.tobytes() == large_plan().moves.tobytes()
         states.live(NAME, 7)
 
@@ -62,23 +65,23 @@ def test_while_plans_take_turns_both_are_known(states: StateFiles, tmp_path: Pat
     states.entering(NAME, SAVED, 8, planned(8192))
     budgets = []
     for layout_id in (7, 8):
-        loaded = states.load(NAME, layout_id)
-        assert loaded is not None
-        assert loaded[1] is not None
-        budgets.append(loaded[1].budget_bytes)
-    assert budgets == [4096, 8192]
+        left = states.load(NAME, layout_id)
+        assert left is not None
+        assert left.planned is not None
+        budgets.append((left.planned.budget_bytes, left.entered))
+    assert budgets == [(4096, True), (8192, False)]
     states.live(NAME, 8)
     assert files(tmp_path) == {f"{NAME}.json", f"{NAME}.8.npz"}
-    loaded = states.load(NAME, 7)
-    assert loaded is not None
-    assert loaded[1] is None
+    left = states.load(NAME, 7)
+    assert left is not None
+    assert left.planned is None
 
 
 def test_who_is_profiled_again_has_no_plan(states: StateFiles, tmp_path: Path) -> None:
     states.attached(NAME, SAVED)
     states.entering(NAME, SAVED, 7, planned(4096))
     states.attached(NAME, SAVED)
-    assert states.load(NAME, 7) == (SAVED, None)
+    assert states.load(NAME, 7) == (SAVED, None, False)
     assert files(tmp_path) == {f"{NAME}.json"}
 
 
@@ -88,6 +91,22 @@ def test_a_detached_session_is_forgotten(states: StateFiles, tmp_path: Path) -> 
     states.forget(NAME)
     assert not files(tmp_path)
     states.forget(NAME)
+
+
+def test_what_a_full_disk_left_is_removed_with_the_next(states: StateFiles, tmp_path: Path) -> None:
+    states.attached(NAME, SAVED)
+    (tmp_path / "sessions" / f"{NAME}.7.npz.writing").write_bytes(b"half")
+    states.attached(NAME, SAVED)
+    assert files(tmp_path) == {f"{NAME}.json"}
+
+
+def test_the_file_of_an_earlier_daemon_is_attached_by(states: StateFiles, tmp_path: Path) -> None:
+    old = {"fast": "20%", "policy": "auto", "budget_bytes": 1, "layout_id": 7, "emulated": "cxl"}
+    (tmp_path / "sessions" / f"{NAME}.json").write_text(json.dumps(old))
+    (tmp_path / "sessions" / f"{NAME}.npz").write_bytes(b"its plan")
+    assert states.load(NAME, 7) == (SAVED, None, False)
+    states.attached(NAME, SAVED)
+    assert files(tmp_path) == {f"{NAME}.json"}
 
 
 def test_another_process_of_the_same_pid_inherits_nothing(states: StateFiles) -> None:
@@ -123,9 +142,9 @@ def test_a_damaged_plan_is_told_and_not_used(
     states.entering(NAME, SAVED, 7, planned(4096))
     (tmp_path / "sessions" / f"{NAME}.7.npz").write_bytes(b"no plan")
     with caplog.at_level(logging.WARNING):
-        loaded = states.load(NAME, 7)
-    assert loaded is not None
-    assert loaded[1] is None
+        left = states.load(NAME, 7)
+    assert left is not None
+    assert left.planned is None
     assert "can't be read" in caplog.text
 
 

@@ -24,7 +24,7 @@ from sentineld.plan.relax import Lives
 from sentineld.plan.require import require
 from sentineld.plan.residency import crowded_pages, free_pages, places, residency
 from sentineld.plan.schedule import births_waits, initial_ranges, planned_moves
-from sentineld.plan.turnover import turnover
+from sentineld.plan.timed import births_ns
 from sentineld.profile.model import Profile
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
@@ -59,24 +59,31 @@ class Auto:
             page_ns=timing.move_ns_per_byte * profile.page_bytes / self.move_share,
             capacity_pages=int(budget_bytes * (1 - self.margin_share)) // profile.page_bytes,
         )
-        heedless = self._plan(profile, tiers, budget_bytes, limits)
-        birth_ns = timing.birth_ns_per_byte * profile.page_bytes
-        if not birth_ns:
-            return heedless
+        plan, births = self._plan(profile, tiers, budget_bytes, limits, ATTEMPTS)
+        if births is None or not births.any():
+            return plan
         # The program's pool is better than what addresses make of it. Where that is too much, it is
         # still of use to know that moves go on while pages are made.
-        births = turnover(heedless.layout, profile, (0, 1, None)).births(profile)
+        birth_ns = timing.birth_ns_per_byte * profile.page_bytes
         tried = (
             replace(limits, birth_ns=birth_ns),
-            replace(limits, times_ns=limits.times_ns + births * birth_ns),
+            replace(limits, times_ns=limits.times_ns + births),
         )
-        plans = [self._plan(profile, tiers, budget_bytes, one) for one in tried]
-        return min(heedless, *plans, key=lambda plan: plan.predicted.step_ns)
+        plans = [self._plan(profile, tiers, budget_bytes, one, ATTEMPTS[:1])[0] for one in tried]
+        return min(plan, *plans, key=lambda one: one.predicted.step_ns)
 
-    def _plan(self, profile: Profile, tiers: Tiers, budget_bytes: int, limits: Limits) -> Plan:
+    def _plan(
+        self,
+        profile: Profile,
+        tiers: Tiers,
+        budget_bytes: int,
+        limits: Limits,
+        attempts: tuple[tuple[int, int], ...],
+    ) -> tuple[Plan, Floats | None]:
+        """(a plan, what births take in each stretch); None: the solver found no answer."""
         everything = groups_of(profile, timing_of(tiers))
         groups, fluid = everything, None
-        for number, (most, iterations) in enumerate(ATTEMPTS):
+        for number, (most, iterations) in enumerate(attempts):
             fewer = most_costly(everything, most)
             if number and len(fewer.pages) == len(groups.pages):
                 break  # the same program again
@@ -100,9 +107,10 @@ class Auto:
         items, lives = parts(groups, levels(groups, fast))
         plan = _carried_out(self.name, profile, budget_bytes, items, lives)
         plan = replace(plan, notes=notes, initial_tier=initial_tiers(plan, profile))
-        return replace(
+        plan = replace(
             plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile)
         )
+        return plan, None if fluid is None else births_ns(plan, profile, tiers)
 
 
 def _fixed(groups: Groups, capacity_pages: int) -> Floats:

@@ -39,6 +39,7 @@ def fixed_plan(
     lasting one are, counted from its begin."""
     page, placed = profile.page_bytes, transient(profile)
     areas = [
+        # Of the fast one it counts how much it takes.
         Area(area, tier, rows, np.zeros(len(rows), np.bool_), grouped=False, as_born=tier == 1)
         for area, tier, rows in (
             ("fast-born", 0, np.flatnonzero(placed & born_fast)),

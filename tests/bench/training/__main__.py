@@ -78,6 +78,7 @@ def compared(settings: Settings, sizes: tuple[int, ...]) -> dict[str, Any]:
     """What models must have in common to stand in one file. sizes: of huge pages."""
     return {
         "huge_page_bytes": list(sizes),
+        "births_counted": True,
         "policies": list(settings.policies),
         "tiers": settings.tiers,
         "rounds": settings.rounds,

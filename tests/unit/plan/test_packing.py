@@ -91,13 +91,16 @@ def test_the_newborn_gets_what_was_just_freed() -> None:
     assert packed.size == 9
 
 
-def test_who_lives_where_the_step_is_emptiest_shares_no_place() -> None:
-    # events     0 1 2
-    # A (1)      A . A
-    # B (1)      B B B
-    # C (5)      . C .      one is alive at 1 but for it, so that the step begins there
-    packed = pack_as_born(np.array([2, 1, 5]), np.array([2, 0, 1]), np.array([1, 0, 2]))
-    assert packed.offsets.tolist() == [0, 2, 3]
+def test_the_step_begins_where_it_is_emptiest() -> None:
+    # events     0 1 2 3
+    # A (2)      A . A A      born at 2, dies at 1: it is alive when the step ends, but not at 1
+    # B (1)      B B B B      alive always, and alone at 1; so it has the lowest place to itself
+    # C (5)      C . . C      where A leaves nothing
+    # D (2)      . . D .      side by side with A; C takes its place and three more
+    birth, death = np.array([2, 0, 3, 2]), np.array([1, 0, 1, 3])
+    packed = pack_as_born(np.array([2, 1, 5, 2]), birth, death)
+    assert packed.offsets.tolist() == [1, 0, 3, 3]
+    assert packed.size == 8
 
 
 @given(blocks, st.integers(1, 5))

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Births in the linear program: by hand, and what they change."""
+"""Births in the linear program: what it says of them, and what that changes in plans."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from sentineld.plan.check import verify
-from sentineld.plan.groups import groups_of
+from sentineld.plan.groups import Groups, groups_of
+from sentineld.plan.items import Floats
 from sentineld.plan.model import Plan
 from sentineld.plan.pool import passing_of
+from sentineld.plan.program import Limits, changes_of, solve
 from sentineld.plan.registry import policy
 from sentineld.plan.turnover import turnover
 from sentineld.presets import preset_tiers
@@ -53,6 +56,58 @@ def test_who_comes_and_goes_at_which_crowd() -> None:
     assert scratch[1] > scratch[0]
     assert gradient[0] == 4
     assert gradient[1] == activation[0]  # born where it was
+
+
+def births_of(groups: Groups, fast: Floats, capacity_pages: int) -> float:
+    """Pages that are made in a step in which so much of each group is fast, if what the dead leave
+    is kept as long as there is room."""
+    found, crowds = passing_of(groups), len(groups.crowds.event)
+    before, after = np.full((2, crowds), float(capacity_pages))
+    for group in range(len(groups.pages)):
+        crowd, position = groups.met(group)
+        following = np.minimum(position + 1, int(groups.length[group]) - 1)
+        if groups.persistent[group]:
+            following = (position + 1) % int(groups.length[group])
+        np.subtract.at(before, crowd, fast[position, group])
+        np.subtract.at(after, crowd, fast[following, group])
+    # There has to be room before and after the moves of a stretch.
+    room = np.maximum(np.minimum(before, after), 0.0)
+    first = fast[0, found.rows]
+    last = fast[groups.length[found.rows] - 1, found.rows]
+    born = np.bincount(found.born, first, minlength=crowds)
+    gone = np.bincount(found.gone, np.minimum(first, last), minlength=crowds)
+    left = made = 0.0
+    for _ in range(3):
+        made = 0.0
+        for crowd in range(crowds):
+            left += gone[crowd] - born[crowd]
+            made, left = made - min(left, 0.0), max(left, 0.0)
+            left = min(left, room[crowd])
+    return made + float(np.maximum(last - first, 0.0).sum())
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.3, 0.5, 2.0])
+@pytest.mark.parametrize("birth_ns", [100.0, 1000.0])
+def test_the_program_counts_the_births_that_its_answer_needs(
+    training: Profile, share: float, birth_ns: float
+) -> None:
+    groups = groups_of(training, timing_of(FREE))
+    times = training.stretches["time_ns"].astype(np.float64)
+    # Moves take next to no time, so that a stretch's time is what its accesses and births take.
+    limits = Limits(
+        times_ns=times,
+        page_ns=1e-3,
+        capacity_pages=int(training.peak_bytes * share) // training.page_bytes,
+        birth_ns=birth_ns,
+    )
+    fluid = solve(groups, limits, changes_of(groups), "the test")
+    assert fluid is not None
+    slow_ns = float(((groups.pages - fluid.fast_pages) * groups.cost_ns).sum())
+    births_ns = fluid.step_ns - float(times.sum()) - slow_ns
+    needed_ns = births_of(groups, fluid.fast_pages, limits.capacity_pages) * birth_ns
+    assert births_ns == pytest.approx(needed_ns, rel=0.02, abs=birth_ns)
+    if share > 1:
+        assert births_ns == pytest.approx(0.0, abs=birth_ns)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.4])
