@@ -21,11 +21,15 @@ from sentineld.plan.drops import with_drops
 from sentineld.plan.items import Integers
 from sentineld.plan.model import Plan
 from sentineld.plan.residency import Residency, free_pages, places, residency
-from sentineld.plan.turnover import Mask, Turnover, first_moments, turnover
+from sentineld.plan.turnover import Mask, Turnover, alive_pages, first_moments, turnover
 from sentineld.profile.model import Profile
 
 TURNS = 3
 """Of the step, until what is kept over its end is what another turn begins with."""
+
+
+RESIDENT_MAX = 1.06
+"""Pages of the arena that are there, over those that live tensors take at their most."""
 
 
 def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> Plan:
@@ -33,7 +37,8 @@ def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> 
     until the next birth on them. limit_pages: of fast memory.
 
     What dies on another tier than it was born on is dropped as before: it is not where the next
-    one wants it. What is slow at both ends stays, for it takes no room.
+    one wants it. What is slow at both ends takes no fast room: it stays as long as all pages that
+    are there are no more than RESIDENT_MAX of what tensors need at their most.
     """
     found = residency(plan, profile)
     birth = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
@@ -45,10 +50,12 @@ def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> 
     free = free_pages(profile, found, limit_pages) - fast.kept_pages(moments)
     may = fast.dropped & ~_inside(fast, found, start, astray)
     kept = longest_kept(fast, may, (np.maximum(free, 0) * share).astype(np.int64))
-    gone = [
-        (fast, np.flatnonzero(fast.dropped & ~kept)),
-        (slow, np.flatnonzero(slow.dropped & _inside(slow, found, start, astray))),
-    ]
+    fast_gone = np.flatnonzero(fast.dropped & ~kept)
+    fast_stays = np.flatnonzero(~fast.dropped | kept)
+    alive = alive_pages(plan.layout, profile)
+    free = int(alive.max(initial=0) * RESIDENT_MAX) - alive - fast.used(fast_stays, moments)
+    kept = longest_kept(slow, ~_inside(slow, found, start, astray), np.maximum(free, 0))
+    gone = [(fast, fast_gone), (slow, np.flatnonzero(~kept))]
     slot = profile.tensors["slot"].astype(np.int64)
     layout = with_drops(
         plan.layout,

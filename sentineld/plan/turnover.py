@@ -74,6 +74,27 @@ def slot_flags(layout: Layout, profile: Profile) -> npt.NDArray[np.uint32]:
     return flags
 
 
+def alive_pages(layout: Layout, profile: Profile) -> Integers:
+    """(M,): pages of the arena in which planned tensors live, at each moment."""
+    moments = int(first_moments(profile)[-1])
+    rows = np.flatnonzero(slot_flags(layout, profile) & SLOT_PLANNED)
+    tensors, pages = profile.tensors[rows], tensor_pages(profile)[rows]
+    birth, death = _moments_of(tensors)
+    change = np.zeros(2 * moments + 1, np.int64)
+    np.add.at(change, birth, pages)
+    np.add.at(change, np.where(death > birth, death, death + moments), -pages)
+    unrolled = np.cumsum(change)[:-1]
+    alive: Integers = unrolled[:moments] + unrolled[moments:]
+    return alive
+
+
+def _moments_of(tensors: npt.NDArray[np.void]) -> tuple[Integers, Integers]:
+    """(birth, death) of each; who dies is there until that moment."""
+    birth = tensors["birth_event"].astype(np.int64) + tensors["birth_stretch"] + 1
+    death = tensors["death_event"].astype(np.int64) + tensors["death_stretch"] + 1
+    return birth, death
+
+
 def turnover(
     layout: Layout,
     profile: Profile,
@@ -109,9 +130,7 @@ def turnover(
     cell = np.arange(len(of)) - np.repeat(np.cumsum(high - low) - (high - low), high - low)
     cell += low[of]
     of, cell = of[wanted[cell]], cell[wanted[cell]]
-    tensors = profile.tensors[rows[of]]
-    birth = tensors["birth_event"].astype(np.int64) + tensors["birth_stretch"] + 1
-    death = tensors["death_event"].astype(np.int64) + tensors["death_stretch"] + 1
+    birth, death = _moments_of(profile.tensors[rows[of]])
     order = np.lexsort((birth, cell))
     of, cell, birth, death = of[order], cell[order], birth[order], death[order]
     begins = np.flatnonzero(np.diff(cell, prepend=-1))

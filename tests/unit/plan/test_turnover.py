@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.plan.drops import drops
-from sentineld.plan.keep import keep, longest_kept
+from sentineld.plan.keep import RESIDENT_MAX, keep, longest_kept
 from sentineld.plan.model import (
     MOVE_DTYPE,
     SLOT_DROP,
@@ -22,7 +22,7 @@ from sentineld.plan.model import (
     Region,
 )
 from sentineld.plan.residency import crowded_pages, residency
-from sentineld.plan.turnover import Turnover, first_moments, slot_flags, turnover
+from sentineld.plan.turnover import Turnover, alive_pages, first_moments, slot_flags, turnover
 from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
 
 PAGE = 4096
@@ -171,6 +171,32 @@ def test_what_is_kept_fits_and_saves_births(one: tuple[Plan, Profile], limit: in
         assert born_then == 0
     if limit == 0:
         assert after == before
+
+
+@given(steps(), st.integers(0, FAST_PAGES))
+def test_slow_pages_stay_as_long_as_all_are_not_too_many(
+    one: tuple[Plan, Profile], limit: int
+) -> None:
+    plan, profile = one
+    kept, alive = keep(plan, profile, limit), alive_pages(plan.layout, profile)
+    moments = len(alive)
+    fast, slow = (
+        turnover(kept.layout, profile, tiers).kept_pages(moments) for tiers in ((0,), (1, None))
+    )
+    most = int(alive.max(initial=0) * RESIDENT_MAX)
+    assert (alive + fast + slow <= np.maximum(most, alive + fast)).all()
+
+
+def test_a_slow_page_that_nobody_takes_for_long_goes() -> None:
+    # Slow pages 6-7 and 8-9 are taken in turns, each while the other is empty: one pair would do.
+    lives = [(6, 2, 0, 1, False), (8, 2, 2, 3, False)]
+    plan, profile = step(lives)
+    flags = slot_flags(keep(plan, profile, 6).layout, profile)
+    assert all(flag & SLOT_DROP for flag in flags)
+    # Where the step needs both at once, both stay for those who need one.
+    plan, profile = step([*lives, (6, 2, 4, 7, False), (8, 2, 5, 6, False)])
+    flags = slot_flags(keep(plan, profile, 6).layout, profile)
+    assert not any(flag & SLOT_DROP for flag in flags)
 
 
 @given(
