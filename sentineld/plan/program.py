@@ -40,8 +40,8 @@ steps whose stretches take other times than foreseen."""
 UNIT_PAGES = 256.0
 """The solver's unit of memory: a MiB of small pages."""
 
-TIME_LIMIT_S = 120.0
-"""For one run of the solver, by the clock: the last resort, for steps beyond all measure. The four
+TIME_LIMIT_S = 100.0
+"""For one run of the solver, by the clock: the last resort, for steps beyond all measure. The five
 runs that a plan takes at most end before the daemon gives up on its planning process."""
 
 
@@ -205,6 +205,7 @@ class _Program:
         crowds = len(groups.crowds.event)
         priced = limits.birth_ns > 0 and not limits.generous
         self._passing = passing_of(groups) if priced else None
+        self._birth = limits.birth_ns * UNIT_PAGES / self._unit_ns
         self._made = self._left + crowds
         self._astray = self._made + crowds
         pool = 2 * crowds + len(self._passing.rows) if self._passing else 0
@@ -259,6 +260,9 @@ class _Program:
                     goal, self._first[at] + self._segments[at], self._early(at) * min(move, use)
                 )
         goal[self._durations : self._saved] = 1.0
+        # Not in the durations: that pages are moved meanwhile would make births worth something
+        # where a plan's addresses don't need them.
+        goal[self._made :] = self._birth
         matrix = coo_matrix(
             (
                 np.concatenate(self._values),
@@ -280,7 +284,8 @@ class _Program:
         fast = np.zeros((self._count, len(groups.pages)))
         for at, segment in enumerate(self._segments):
             fast[: len(segment), at] = answer[self._first[at] + segment] * UNIT_PAGES
-        step_ns = float(answer[self._durations : self._saved].sum()) * self._unit_ns
+        step = answer[self._durations : self._saved].sum()
+        step_ns = float(step + answer[self._made :].sum() * self._birth) * self._unit_ns
         every = np.zeros(len(self._needed))
         every[self._needed] = prices * self._unit_ns / UNIT_PAGES
         return Fluid(
@@ -399,7 +404,6 @@ class _Program:
         """From this row on; returns how many rows there are."""
         crowds, found = self._groups.crowds, self._passing
         assert found is not None
-        birth = self._limits.birth_ns * UNIT_PAGES / self._unit_ns
         first, last = (
             np.array(
                 [self._first[at] + self._segments[at][end] for at in found.rows.tolist()], np.int64
@@ -413,10 +417,6 @@ class _Program:
         each = np.arange(len(crowds.event))
         self._put(self._before + each, self._left + each, 1.0)
         self._put(self._after + each, self._left + each, 1.0)
-        stretch = np.repeat(np.arange(self._count), np.diff(crowds.first))
-        self._put(stretch, self._made + each, birth)
-        own = self._astray + np.arange(len(found.rows))
-        self._put(self._groups.birth[found.rows], own, birth)
         return count
 
     def _following(self, at: int) -> Integers:

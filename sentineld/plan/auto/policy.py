@@ -26,6 +26,7 @@ from sentineld.plan.residency import crowded_pages, free_pages, places, residenc
 from sentineld.plan.schedule import births_waits, initial_ranges, planned_moves
 from sentineld.plan.timed import births_ns
 from sentineld.profile.model import Profile
+from sentineld.simulate.steady import steady_step_ns
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
 
@@ -62,15 +63,19 @@ class Auto:
         plan, births = self._plan(profile, tiers, budget_bytes, limits, ATTEMPTS)
         if births is None or not births.any():
             return plan
-        # The program's pool is better than what addresses make of it. Where that is too much, it is
-        # still of use to know that moves go on while pages are made.
-        birth_ns = timing.birth_ns_per_byte * profile.page_bytes
-        tried = (
-            replace(limits, birth_ns=birth_ns),
-            replace(limits, times_ns=limits.times_ns + births),
-        )
-        plans = [self._plan(profile, tiers, budget_bytes, one, ATTEMPTS[:1])[0] for one in tried]
-        return min(plan, *plans, key=lambda one: one.predicted.step_ns)
+        # With a price on births and without, and then with the time that they take, in which pages
+        # move. Addresses make less of the pool than the program thinks, so that the best is tried.
+        plans = [plan]
+        for birth_ns in (0.0, timing.birth_ns_per_byte * profile.page_bytes):
+            priced = replace(limits, birth_ns=birth_ns)
+            if birth_ns:
+                plan, births = self._plan(profile, tiers, budget_bytes, priced, ATTEMPTS[:1])
+                plans.append(plan)
+            if births is not None:
+                priced = replace(priced, times_ns=limits.times_ns + births)
+                plan, _ = self._plan(profile, tiers, budget_bytes, priced, ATTEMPTS[:1])
+                plans.append(plan)
+        return min(plans, key=lambda one: steady_step_ns(one, profile, tiers))
 
     def _plan(
         self,
