@@ -36,9 +36,10 @@ METERED_AT_ONCE = 4
 METERED_MAX = 40
 
 
-def simulated(folder: Path) -> Outcome:
+def simulated(life: Life) -> Outcome:
     """The daemon's own plan and profile, as it saved them, in the simulator."""
-    (file,) = (folder / "state" / "sessions").glob("*.npz")
+    layout_id = life.now()["layout_id"]
+    (file,) = (life.folder / "state" / "sessions").glob(f"*.{layout_id}.npz")
     plan, profile = load_plan(file)
     tiers, by = preset_tiers("cxl", 1), policy(plan.policy)
     return simulate(profile, by, tiers, plan.budget_bytes, plan=plan)
@@ -83,7 +84,7 @@ def test_they_agree_where_pages_stay(life: Life) -> None:
     for name in STANDING:
         budget_bytes = life.manage(name)["budget_bytes"]
         metered = life.meter(STEPS_UNTIL_STEADY + 2)[STEPS_UNTIL_STEADY:]
-        expected = simulated(life.folder)
+        expected = simulated(life)
         # The simulator's peak is of all steps, those too in which what was fast moves away.
         peak_bytes = 0 if name == "slow-only" else expected.peak_fast_bytes
         slow_ns = slow_ns_of(expected)
@@ -115,7 +116,7 @@ def carried_out(life: Life, moved_bytes: float) -> list[dict[str, Any]]:
 def test_they_agree_where_pages_move(slow_life: Life) -> None:
     budget_bytes = slow_life.manage("sentinel", FAST_FOR_SENTINEL)["budget_bytes"]
     slow_life.meter(STEPS_UNTIL_STEADY)
-    expected = simulated(slow_life.folder)
+    expected = simulated(slow_life)
     moved_bytes = expected.bytes_promoted + expected.bytes_demoted
     slow_ns = slow_ns_of(expected)
     assert moved_bytes > 0

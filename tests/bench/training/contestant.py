@@ -129,9 +129,12 @@ class Contestant:
         return metered
 
     def saved(self) -> tuple[Plan, Profile]:
-        """The daemon's plan and the profile that it was made from."""
-        (file,) = (self._folder / "state" / "sessions").glob("*.npz")
-        return load_plan(file)
+        """The live plan and the profile that it was made from. A plan may be on its way into the
+        process, which takes none while it stands. Raises RuntimeError, SentinelError."""
+        layout_id = self.session()["layout_id"]
+        for file in (self._folder / "state" / "sessions").glob(f"*.{layout_id}.npz"):
+            return load_plan(file)
+        raise RuntimeError(f"{self.policy}: no plan is live")
 
     def close(self) -> None:
         """End both."""
