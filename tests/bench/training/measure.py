@@ -53,6 +53,9 @@ class Standing:
         self.one = one
         self.turns: list[Turn] = []
         one.training.steps(WARM_UP_STEPS)
+        plan, _ = one.saved()
+        if len(plan.moves):
+            one.settle()
         self._before = one.session()
         self._steps = 0
 
