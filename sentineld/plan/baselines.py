@@ -2,7 +2,7 @@
 """Baselines: a layout and nothing else. No moves, and no budget kept.
 
 They lie in an arena as every plan does, so that a comparison shows what placement
-and moves do; but laid out as well as nothing that moves can be, in the order of births.
+and moves do. Where all is on one tier it is laid out in the order of births.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.plan.intervals import short_lived
 from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.layout import Area, build_layout
 from sentineld.plan.model import MOVE_DTYPE, Plan, Prediction, Space
@@ -38,14 +39,24 @@ class Baseline:
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Lay out the step; see Policy."""
-        tensors = profile.tensors
-        placed = np.flatnonzero((tensors["slot"] >= 0) & (tensors["kind"] != Kind.PERSISTENT))
-        area = Area("all", self.tier, placed, np.zeros(len(placed), np.bool_), as_born=True)
+        tensors, short = profile.tensors, short_lived(profile)
+        placed = (tensors["slot"] >= 0) & (tensors["kind"] != Kind.PERSISTENT)
+        # Where pages stay where they were first, tensors of one kind on them are better served.
+        parts = {"all": placed}
+        if self.tier is None:
+            parts = {"short-lived": placed & short, "long-lived": placed & ~short}
+        areas = []
+        for name, chosen in parts.items():
+            rows = np.flatnonzero(chosen)
+            kept = np.zeros(len(rows), np.bool_)
+            areas.append(
+                Area(name, self.tier, rows, kept, grouped=False, as_born=self.tier is not None)
+            )
         waits = np.full(profile.stretch_count, -1, np.int64)
         plan = Plan(
             policy=self.name,
             budget_bytes=budget_bytes,
-            layout=build_layout(profile, [area], waits, heap_tier=self.tier),
+            layout=build_layout(profile, areas, waits, heap_tier=self.tier),
             moves=np.zeros(0, MOVE_DTYPE),
             initial_tier=np.full(len(tensors), 255, np.uint8),
             reasons=(self.reason,) * len(tensors),
