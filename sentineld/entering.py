@@ -44,7 +44,6 @@ class Entering:
         layout = populated(layout, planned.profile, planned.shape.threads)
         self._inbox = inbox
         self._deadline_s = float("inf")
-        # Nothing of this is kept in the session: the layout is large.
         self._send = partial(send_layout, link, layout, tiers, accesses, fast_pages, self.layout_id)
 
     def send(self) -> None:

@@ -10,6 +10,7 @@ import statistics
 import time
 from dataclasses import replace
 
+from sentineld.migrate.scratch import Scratch, scratch_on
 from sentineld.tiers import Tiers
 
 MADV_POPULATE_WRITE = 23
@@ -41,29 +42,15 @@ def birth_ns_per_byte(size_bytes: int) -> float:
     Of small pages, made as the shim has them made: in one call for all of a tensor, where the
     kernel has such a call. Raises OSError.
     """
-    with mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        held = (ctypes.c_char * size_bytes).from_buffer(memory)
-        try:
-            start = ctypes.addressof(held)
-            _refuse_huge_pages(memory)
-            pieces = [
-                (at, min(PIECE_BYTES, size_bytes - at)) for at in range(0, size_bytes, PIECE_BYTES)
-            ]
-            longer_ns = [_longer_ns(memory, start, pieces) for _ in range(ROUNDS)]
-        finally:
-            del held  # an exported buffer keeps the mapping from closing
-    return max(statistics.median(longer_ns), 0.0) / size_bytes
+    with scratch_on(None, size_bytes) as scratch:
+        size = scratch.bytes
+        pieces = [(at, min(PIECE_BYTES, size - at)) for at in range(0, size, PIECE_BYTES)]
+        longer_ns = [_longer_ns(scratch, pieces) for _ in range(ROUNDS)]
+    return max(statistics.median(longer_ns), 0.0) / size
 
 
-def _refuse_huge_pages(memory: mmap.mmap) -> None:
-    try:
-        memory.madvise(mmap.MADV_NOHUGEPAGE)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a kernel that has none
-            raise
-
-
-def _longer_ns(memory: mmap.mmap, start: int, pieces: list[tuple[int, int]]) -> int:
+def _longer_ns(scratch: Scratch, pieces: list[tuple[int, int]]) -> int:
+    memory, start = scratch.mapping, scratch.start
     for first, size in pieces:
         ctypes.memset(start + first, 1, size)
     found = 0

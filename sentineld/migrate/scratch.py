@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,11 +24,12 @@ ASKED_PAGES = 512
 
 
 class Scratch(NamedTuple):
-    """words: all of the memory. start: its address. bytes: its size."""
+    """words: all of the memory. start: its address. bytes: its size. mapping: what it lies in."""
 
     words: npt.NDArray[np.uint64]
     start: int
     bytes: int
+    mapping: mmap.mmap
 
 
 @contextmanager
@@ -36,7 +38,7 @@ def scratch_on(node: int | None, size_bytes: int) -> Iterator[Scratch]:
     array must not be used afterwards. Raises SentinelError where the kernel forbids to choose."""
     size = size_bytes // mmap.PAGESIZE * mmap.PAGESIZE
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
-        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        _refuse_huge_pages(memory)
         held = (ctypes.c_char * size).from_buffer(memory)
         start = ctypes.addressof(held)
         # From the address, not from the buffer: a view that outlived this would keep it open.
@@ -54,9 +56,17 @@ def scratch_on(node: int | None, size_bytes: int) -> Iterator[Scratch]:
                         "run it outside of the container, or as root",
                     ) from None
             words[:: mmap.PAGESIZE // 8] = 1
-            yield Scratch(words, start, size)
+            yield Scratch(words, start, size, memory)
         finally:
             del held  # an exported buffer keeps the mapping from closing
+
+
+def _refuse_huge_pages(memory: mmap.mmap) -> None:
+    try:
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a kernel that has none
+            raise
 
 
 def check_on_node(scratch: Scratch, node: int) -> None:

@@ -25,8 +25,11 @@ def planned_extra_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:
 
 def births_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:
     """(S,): what pages take that are made anew in each stretch."""
+    page_ns = timing_of(tiers).birth_ns_per_byte * profile.page_bytes
+    if not page_ns:
+        return np.zeros(profile.stretch_count)
     born = turnover(plan.layout, profile, (0, 1, None)).births(profile).astype(np.float64)
-    return born * (timing_of(tiers).birth_ns_per_byte * profile.page_bytes)
+    return born * page_ns
 
 
 def spent_ns(profile: Profile, step: Step) -> Floats | None:

@@ -28,6 +28,17 @@ def first_moments(profile: Profile) -> Integers:
     return events + np.arange(len(events))
 
 
+def pages_there(moments: int, begin: Integers, past: Integers, pages: Integers) -> Integers:
+    """(M,): how many pages are there at each moment of a step, of some that are from their begin
+    until they are past, in the next step perhaps."""
+    change = np.zeros(2 * moments + 1, np.int64)
+    np.add.at(change, begin, pages)
+    np.add.at(change, past, -pages)
+    unrolled = np.cumsum(change)[:-1]
+    there: Integers = unrolled[:moments] + unrolled[moments:]
+    return there
+
+
 @dataclass(frozen=True)
 class Turnover:
     """P tenancies: of a page range by a tensor; no tensor, region or drop begins or ends within it.
@@ -57,12 +68,8 @@ class Turnover:
 
     def used(self, which: Integers, moments: int) -> Integers:
         """(M,): pages that some of the tenancies take after their ends, if they are kept."""
-        change = np.zeros(2 * moments + 1, np.int64)
-        np.add.at(change, self.death[which], self.pages[which])
-        np.add.at(change, self.death[which] + self.gap[which], -self.pages[which])
-        unrolled = np.cumsum(change)[:-1]
-        used: Integers = unrolled[:moments] + unrolled[moments:]
-        return used
+        death, pages = self.death[which], self.pages[which]
+        return pages_there(moments, death, death + self.gap[which], pages)
 
 
 def slot_flags(layout: Layout, profile: Profile) -> npt.NDArray[np.uint32]:
@@ -74,25 +81,21 @@ def slot_flags(layout: Layout, profile: Profile) -> npt.NDArray[np.uint32]:
     return flags
 
 
+def life_moments(tensors: npt.NDArray[np.void]) -> tuple[Integers, Integers]:
+    """(birth, death) of each of these rows of a profile, which is there until the moment of its
+    death; that of a life that is over at the step's end may be one beyond the last."""
+    birth = tensors["birth_event"].astype(np.int64) + tensors["birth_stretch"] + 1
+    death = tensors["death_event"].astype(np.int64) + tensors["death_stretch"] + 1
+    return birth, death
+
+
 def alive_pages(layout: Layout, profile: Profile) -> Integers:
     """(M,): pages of the arena in which planned tensors live, at each moment."""
     moments = int(first_moments(profile)[-1])
     rows = np.flatnonzero(slot_flags(layout, profile) & SLOT_PLANNED)
     tensors, pages = profile.tensors[rows], tensor_pages(profile)[rows]
-    birth, death = _moments_of(tensors)
-    change = np.zeros(2 * moments + 1, np.int64)
-    np.add.at(change, birth, pages)
-    np.add.at(change, np.where(death > birth, death, death + moments), -pages)
-    unrolled = np.cumsum(change)[:-1]
-    alive: Integers = unrolled[:moments] + unrolled[moments:]
-    return alive
-
-
-def _moments_of(tensors: npt.NDArray[np.void]) -> tuple[Integers, Integers]:
-    """(birth, death) of each; who dies is there until that moment."""
-    birth = tensors["birth_event"].astype(np.int64) + tensors["birth_stretch"] + 1
-    death = tensors["death_event"].astype(np.int64) + tensors["death_stretch"] + 1
-    return birth, death
+    birth, death = life_moments(tensors)
+    return pages_there(moments, birth, np.where(death > birth, death, death + moments), pages)
 
 
 def turnover(
@@ -130,7 +133,7 @@ def turnover(
     cell = np.arange(len(of)) - np.repeat(np.cumsum(high - low) - (high - low), high - low)
     cell += low[of]
     of, cell = of[wanted[cell]], cell[wanted[cell]]
-    birth, death = _moments_of(profile.tensors[rows[of]])
+    birth, death = life_moments(profile.tensors[rows[of]])
     order = np.lexsort((birth, cell))
     of, cell, birth, death = of[order], cell[order], birth[order], death[order]
     begins = np.flatnonzero(np.diff(cell, prepend=-1))

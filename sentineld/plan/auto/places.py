@@ -19,7 +19,7 @@ from sentineld.plan.items import Integers, tensor_pages
 from sentineld.plan.layout import area_offsets
 from sentineld.plan.model import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
 from sentineld.plan.packing import alive_together
-from sentineld.plan.turnover import Mask
+from sentineld.plan.turnover import Mask, life_moments
 from sentineld.profile.model import Profile
 
 
@@ -90,11 +90,8 @@ def lay_out(profile: Profile, births: Births) -> Layout:
 
 
 def _warm(profile: Profile, births: Births, rows: Integers) -> tuple[Integers, int]:
-    tensors, moments = profile.tensors[rows], len(births.free)
-    birth, death = (
-        tensors[f"{end}_event"].astype(np.int64) + tensors[f"{end}_stretch"] + 1
-        for end in ("birth", "death")
-    )
+    moments = len(births.free)
+    birth, death = life_moments(profile.tensors[rows])
     pages = tensor_pages(profile)[rows]
     stay = 2 * births.astray_pages[rows] < pages
     units = np.array([begin_unit(many, profile.page_bytes) for many in pages.tolist()], np.int64)

@@ -30,7 +30,9 @@ from sentineld.simulate.steady import steady_step_ns
 from sentineld.tiers import Tiers
 from sentineld.timing import timing_of
 
-ATTEMPTS = ((3000, 120_000), (600, 100_000))
+Attempts = tuple[tuple[int, int], ...]
+
+ATTEMPTS: Attempts = ((3000, 120_000), (600, 100_000))
 """(groups of tensors at most, iterations of the solver): what costs less than these groups stays
 slow. After the last one the plan is a fixed placement. The nine traces of tests/bench need 500 to
 19,000 iterations, its step of 4004 groups needs 39,000 for 3000 of them."""
@@ -60,21 +62,24 @@ class Auto:
             page_ns=timing.move_ns_per_byte * profile.page_bytes / self.move_share,
             capacity_pages=int(budget_bytes * (1 - self.margin_share)) // profile.page_bytes,
         )
-        plan, births = self._plan(profile, tiers, budget_bytes, limits, ATTEMPTS)
-        if births is None or not births.any():
+        groups = groups_of(profile, timing)
+
+        def planned(within: Limits, attempts: Attempts = ATTEMPTS[:1]) -> tuple[Plan, bool]:
+            return self._plan(profile, tiers, budget_bytes, groups, within, attempts)
+
+        plan, solved = planned(limits, ATTEMPTS)
+        births = births_ns(plan, profile, tiers)
+        if not solved or not births.any():
             return plan
         # With a price on births and without, and then with the time that they take, in which pages
         # move. Addresses make less of the pool than the program thinks, so that the best is tried.
-        plans = [plan]
-        for birth_ns in (0.0, timing.birth_ns_per_byte * profile.page_bytes):
-            priced = replace(limits, birth_ns=birth_ns)
-            if birth_ns:
-                plan, births = self._plan(profile, tiers, budget_bytes, priced, ATTEMPTS[:1])
-                plans.append(plan)
-            if births is not None:
-                priced = replace(priced, times_ns=limits.times_ns + births)
-                plan, _ = self._plan(profile, tiers, budget_bytes, priced, ATTEMPTS[:1])
-                plans.append(plan)
+        plans = [plan, planned(replace(limits, times_ns=limits.times_ns + births))[0]]
+        priced = replace(limits, birth_ns=timing.birth_ns_per_byte * profile.page_bytes)
+        plan, solved = planned(priced)
+        plans.append(plan)
+        if solved:
+            births = births_ns(plan, profile, tiers)
+            plans.append(planned(replace(priced, times_ns=limits.times_ns + births))[0])
         return min(plans, key=lambda one: steady_step_ns(one, profile, tiers))
 
     def _plan(
@@ -82,11 +87,11 @@ class Auto:
         profile: Profile,
         tiers: Tiers,
         budget_bytes: int,
+        everything: Groups,
         limits: Limits,
-        attempts: tuple[tuple[int, int], ...],
-    ) -> tuple[Plan, Floats | None]:
-        """(a plan, what births take in each stretch); None: the solver found no answer."""
-        everything = groups_of(profile, timing_of(tiers))
+        attempts: Attempts,
+    ) -> tuple[Plan, bool]:
+        """(a plan, whether the solver found an answer). everything: all groups of the profile."""
         groups, fluid = everything, None
         for number, (most, iterations) in enumerate(attempts):
             fewer = most_costly(everything, most)
@@ -115,7 +120,7 @@ class Auto:
         plan = replace(
             plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile)
         )
-        return plan, None if fluid is None else births_ns(plan, profile, tiers)
+        return plan, fluid is not None
 
 
 def _fixed(groups: Groups, capacity_pages: int) -> Floats:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from sentineld.plan.items import Integers
-from sentineld.plan.turnover import Mask
+from sentineld.plan.turnover import Mask, pages_there
 
 TURNS = 2
 """Of the step: the second one begins with what the first one leaves."""
@@ -41,11 +41,7 @@ def warm_offsets(
     moments, count = len(free), len(pages)
     # From the emptiest moment on, so that few are alive over the turn's end. These share no page.
     past = np.where(death > birth, death, death + moments)
-    change = np.zeros(2 * moments + 1, np.int64)
-    np.add.at(change, birth, pages)
-    np.add.at(change, past, -pages)
-    unrolled = np.cumsum(change)[:-1]
-    begin = int(np.argmin(unrolled[:moments] + unrolled[moments:])) if moments else 0
+    begin = int(np.argmin(pages_there(moments, birth, past, pages))) if moments else 0
     birth, death = (birth - begin) % max(moments, 1), (death - begin) % max(moments, 1)
     free = np.roll(free, -begin)
     offsets = np.zeros(count, np.int64)

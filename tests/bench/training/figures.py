@@ -78,7 +78,7 @@ def parts(one: Json, fast: Json, fast_s: float) -> Json:
 
     own_extra_seconds is what a step takes beyond delay and wait and the all-fast step of the same
     round: real costs, of which the model has those of births. cpu_extra_seconds is the CPU time of
-    it (delays take CPU time, too), which a machine that does other things as well disturbs less;
+    it, which a machine that does other things as well disturbs less;
     system_extra_seconds of these are the kernel's, mostly for page_faults more than the all-fast
     step has.
     """
