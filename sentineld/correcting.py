@@ -129,11 +129,17 @@ class Correcting:
         if planned is None or managed is None:
             return None
         correction = self._corrector.look(managed.progress(words))
-        if self._job is None:
-            if correction is not None:
-                self._begin(planned, correction)
+        if self._job is not None:
+            return self._finished(planned, self._job)
+        if correction is None:
             return None
-        return self._finished(planned, self._job)
+        spare = planned.spare
+        if spare is None or not spare.answers(correction, self.tiers):
+            self._begin(planned, correction)
+            return None
+        log.info("process %d: %s; the spare plan is entered", self._link.pid, correction.text)
+        answer = replace(correction, tiers=spare.tiers)
+        return self._corrected(planned, answer, spare.plan, planned.plan_duration_s)
 
     def _begin(self, planned: Planned, correction: Correction) -> None:
         log.info("process %d: %s; planning again", self._link.pid, correction.text)
@@ -152,16 +158,21 @@ class Correcting:
             log.info("process %d keeps its plan: %s", self._link.pid, why)
             self._corrector.kept()
             return None
+        return self._corrected(planned, job.correction, job.plan, job.duration_s)
+
+    def _corrected(
+        self, planned: Planned, correction: Correction, plan: Plan, duration_s: float
+    ) -> Corrected:
         self._corrector.left()
-        rate = job.correction.tiers.migration_bytes_per_s
         corrected = replace(
             planned,
-            profile=job.correction.profile,
-            plan=job.plan,
-            plan_duration_s=job.duration_s,
-            migration_bytes_per_s=rate,
+            profile=correction.profile,
+            plan=plan,
+            plan_duration_s=duration_s,
+            migration_bytes_per_s=correction.tiers.migration_bytes_per_s,
+            spare=None,
         )
-        return Corrected(corrected, job.correction.cause, job.correction.text)
+        return Corrected(corrected, correction.cause, correction.text)
 
 
 def correcting(link: ShimLink, machine: Machine, policy: str) -> Correcting:

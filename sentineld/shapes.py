@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sentineld.plan.model import Plan
+from sentineld.plan.spare import Spare
 from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step, sequence_digest
 
@@ -38,7 +39,8 @@ class Shape:
 class Planned:
     """What a step of this shape does, and what to do about it. charged: what emulated tiers charge
     for, from another recording than the plan's; else the profile. migration_bytes_per_s: what the
-    plan counts upon; 0: what the machine promises."""
+    plan counts upon; 0: what the machine promises. spare: another plan for the same, with less
+    bandwidth."""
 
     shape: Shape
     profile: Profile
@@ -47,6 +49,7 @@ class Planned:
     budget_bytes: int
     plan_duration_s: float
     migration_bytes_per_s: float = 0.0
+    spare: Spare | None = None
 
 
 class Shapes:

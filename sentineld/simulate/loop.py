@@ -20,6 +20,7 @@ from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector, Progress
 from sentineld.plan.items import Floats
 from sentineld.plan.model import Plan
 from sentineld.plan.policy import Policy, Tried
+from sentineld.plan.spare import Spare, spare_tiers
 from sentineld.profile.model import Profile
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
@@ -40,10 +41,11 @@ Steps = tuple[Step, ...]
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A correction whose plan is being made until then."""
+    """A correction whose plan is being made until then; one that was made ahead is the spare's."""
 
     correction: Correction
     ready_ns: float
+    spare: Spare | None = None
 
 
 class ClosedLoop:
@@ -63,6 +65,7 @@ class ClosedLoop:
         self._waiting: _Waiting | None = None
         # What the plan in force was made for: the training's own profile and tiers are the world's.
         self._assumed = training.profile, training.tiers
+        self._has_spare = self._corrects and bool(len(training.plan.moves))
         self._enter(training.plan, before)
 
     def run(self) -> Passed:
@@ -134,7 +137,8 @@ class ClosedLoop:
         self._passed = self._progress(world.now_ns - begun_ns, len(self._steps))
         self._begun_ns = world.now_ns
         if self._waiting is not None and self._passed.time_ns >= self._waiting.ready_ns:
-            self._plan_again(self._waiting.correction)
+            waiting, self._waiting = self._waiting, None
+            self._correct(waiting)
 
     def _progress(self, step_ns: float, steps: int) -> Progress:
         """Up to so far into the step that goes on."""
@@ -157,11 +161,32 @@ class ClosedLoop:
         correction = self._corrector.look(now)
         if correction is None and len(self._times) == WINDOW_STEPS and self._corrector.wants_times:
             correction = self._corrector.timed(np.array(self._times))
-        if correction is not None and self._planning_ns is not None:
+        if correction is None or self._planning_ns is None:
+            return
+        spare = self._spare() if self._has_spare else None
+        if spare is not None and spare.answers(correction, self._assumed[1]):
+            self._waiting = _Waiting(correction, now.time_ns, spare)
+        else:
             self._waiting = _Waiting(correction, now.time_ns + self._planning_ns)
 
+    def _spare(self) -> Spare | None:
+        """The plan that was made beside the first one: only looked at it is worth its making."""
+        training = self._training
+        tiers = spare_tiers(training.tiers)
+        try:
+            plan = _planned(training.policy, training.profile, tiers, training.budget_bytes)
+        except SentinelError:
+            return None
+        return Spare(plan, tiers)
+
+    def _correct(self, waiting: _Waiting) -> None:
+        if waiting.spare is not None:
+            answer = replace(waiting.correction, tiers=waiting.spare.tiers)
+            self._enter_corrected(waiting.spare.plan, answer, "the spare plan entered")
+        else:
+            self._plan_again(waiting.correction)
+
     def _plan_again(self, correction: Correction) -> None:
-        self._waiting = None
         training = self._training
         try:
             plan = plan_again(
@@ -179,11 +204,21 @@ class ClosedLoop:
             self._corrector.kept()
             self._notes.append(f"{correction.text}, and no other plan is faster")
             return
+        self._enter_corrected(plan, correction, "planned again")
+
+    def _enter_corrected(self, plan: Plan, correction: Correction, what: str) -> None:
         self._assumed = correction.profile, correction.tiers
+        self._has_spare = False
         self._corrector.left()
         self._corrections += 1
-        self._notes.append(f"planned again after step {len(self._steps)}: {correction.text}")
+        self._notes.append(f"{what} after step {len(self._steps)}: {correction.text}")
         self._enter(plan, self._replay.world)
+
+
+def _planned(policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+    plan = policy.plan(profile, tiers, budget_bytes)
+    verify(plan, profile, budget_bytes if policy.charges_budget else None)
+    return plan
 
 
 def plan_again(
@@ -191,8 +226,7 @@ def plan_again(
 ) -> Plan | None:
     """The policy's plan for these, where its steps are faster then than those of the one that is
     live; else None. Raises SentinelError."""
-    plan = policy.plan(profile, tiers, budget_bytes)
-    verify(plan, profile, budget_bytes if policy.charges_budget else None)
+    plan = _planned(policy, profile, tiers, budget_bytes)
 
     def step_ns(one: Plan) -> float:
         training = Training(

@@ -16,6 +16,7 @@ from sentineld.errors import SentinelError
 from sentineld.plan.correct import WINDOW_STEPS, Correction, Progress
 from sentineld.plan.model import Plan
 from sentineld.plan.registry import policy
+from sentineld.plan.spare import Spare, spare_tiers
 from sentineld.profile.steps import Step, StepCutter
 from sentineld.shapes import Planned, Shape
 from sentineld.shim.protocol import Flag
@@ -131,6 +132,38 @@ def test_a_corrected_plan_is_offered_once_it_is_made(session: Session) -> None:
     session.correcting.entered(corrected.planned, session.live, session.words())  # type: ignore[arg-type]
     assert session.correcting.tiers.migration_bytes_per_s == pytest.approx(PROMISED / 2)
     assert session.look() is None
+
+
+def with_spare() -> Planned:
+    few = replace(toy_plan(), moves=toy_plan().moves[:0])
+    return replace(planned_toy(), spare=Spare(few, spare_tiers(two_tiers(PROMISED))))
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.5, 0.7])
+def test_a_spare_plan_is_offered_at_once(rate: float) -> None:
+    planned = with_spare()
+    session = Session(planned, two_tiers(PROMISED))
+    session.live.step(PROMISED * rate, stall=0.2)
+    corrected = session.look()
+    assert corrected is not None
+    assert corrected.cause == "migration"
+    assert planned.spare is not None
+    assert corrected.planned.plan is planned.spare.plan
+    assert corrected.planned.migration_bytes_per_s == PROMISED / 2
+    # It is made for no other profile or bandwidth.
+    assert corrected.planned.spare is None
+    assert not session.asked
+    session.correcting.entered(corrected.planned, session.live, session.words())  # type: ignore[arg-type]
+    assert session.correcting.tiers.migration_bytes_per_s == PROMISED / 2
+    session.close()
+
+
+def test_a_spare_plan_for_much_less_is_not_taken() -> None:
+    session = Session(with_spare(), two_tiers(PROMISED))
+    session.live.step(PROMISED * 0.75, stall=0.2)
+    assert session.look() is None
+    wait(lambda: session.asked)
+    session.close()
 
 
 @pytest.mark.parametrize("answer", [None, SentinelError("failed", "no plan", "none")])

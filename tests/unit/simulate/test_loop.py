@@ -52,18 +52,41 @@ def test_half_the_bandwidth_stalls_no_more_than_one_step(training: Profile, name
     assert found.stalled_steps <= 1 + entering
     assert found.step_seconds < left_alone.step_seconds
     assert found.peak_fast_bytes <= found.budget_bytes
-    assert any("planned again after step 1" in note for note in found.notes)
+    assert any("the spare plan entered after step 1" in note for note in found.notes)
     # As good as if it had been known from the first.
     told = replace(TIERS, migration_bytes_per_s=TIERS.migration_bytes_per_s / 2)
     known = simulate(training, policy(name), told, found.budget_bytes)
     assert found.step_seconds == pytest.approx(known.step_seconds, rel=0.01)
 
 
-def test_steps_stall_for_as_long_as_planning_takes(training: Profile) -> None:
-    step_s = passed(training, "auto", HALF).step_seconds
-    found = passed(training, "auto", HALF, planning_s=5 * step_s)
-    assert found.corrections == 1
-    assert 1 < found.stalled_steps <= 7
+def test_half_the_bandwidth_waits_for_no_planning(training: Profile) -> None:
+    at_once = passed(training, "auto", HALF)
+    found = passed(training, "auto", HALF, planning_s=50 * at_once.step_seconds)
+    assert found == replace(at_once, plan_seconds=found.plan_seconds)
+
+
+def test_where_no_spare_plan_fits_steps_stall_for_as_long_as_planning_takes(
+    training: Profile,
+) -> None:
+    three_quarters = Disturbance(interference=0.25)
+    at_once = passed(training, "auto", three_quarters)
+    assert at_once.corrections == 1
+    later = passed(training, "auto", three_quarters, planning_s=5 * at_once.step_seconds)
+    assert later.corrections == 1
+    assert at_once.stalled_steps < later.stalled_steps <= at_once.stalled_steps + 6
+    assert any("planned again after step" in note for note in later.notes)
+
+
+def test_a_spare_plan_for_more_than_there_is_gives_way_to_one_for_what_there_is(
+    training: Profile,
+) -> None:
+    found = passed(training, "auto", Disturbance(interference=0.8))
+    assert found.corrections == 2
+    assert "the spare plan entered" in found.notes[-2]
+    assert "planned again" in found.notes[-1]
+    told = replace(TIERS, migration_bytes_per_s=TIERS.migration_bytes_per_s / 5)
+    known = simulate(training, policy("auto"), told, found.budget_bytes)
+    assert found.step_seconds == pytest.approx(known.step_seconds, rel=0.01)
 
 
 def test_an_undisturbed_training_keeps_its_plan(training: Profile) -> None:
@@ -101,8 +124,9 @@ def test_late_promotions_are_stalled_for_only_if_that_is_faster(training: Profil
     found = passed(training, "sentinel", disturbed, planning_s=None)
     chosen = policy("sentinel")
     plan = chosen.plan(training, TIERS, found.budget_bytes)
+    static, budget = policy("static"), found.budget_bytes
     both = [
-        simulate(training, policy("static"), TIERS, found.budget_bytes, disturbed, 60, plan=one)
+        simulate(training, static, TIERS, budget, disturbed, 60, plan=one, planning_s=None)
         for one in (plan, stalling(plan))
     ]
     assert both[0].step_seconds != both[1].step_seconds
