@@ -134,7 +134,7 @@ class Correcting:
         if correction is None:
             return None
         spare = planned.spare
-        if spare is None or not spare.answers(correction, self.tiers):
+        if spare is None or not spare.answers(correction):
             self._begin(planned, correction)
             return None
         log.info("process %d: %s; the spare plan is entered", self._link.pid, correction.text)

@@ -23,11 +23,10 @@ from sentineld.lifecycle import State
 from sentineld.machine import Machine
 from sentineld.observe.model import OP_ACCESS_DTYPE, SAMPLE_DTYPE, Records
 from sentineld.observe.shimlink import ShimLink
-from sentineld.plan.child import plan_in_child
+from sentineld.plan.child import plan_in_child, spare_in_child
 from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.plan.layout_wire import pack_layout
-from sentineld.plan.model import Layout, Plan
-from sentineld.plan.spare import Spare, spare_tiers
+from sentineld.plan.model import Layout
 from sentineld.profile.circle import allocation_profile
 from sentineld.profile.join import build_profile
 from sentineld.profile.model import Profile
@@ -183,9 +182,10 @@ class Profiling:
         words = self._link.segment.words()
         budget_bytes = self._goal.fast.resolve(profile.peak_bytes)
         self._machine.require_capacity(budget_bytes)
-        pages_bytes = budget_bytes - words.unmanaged_bytes
+        timeout_s = self._machine.config.plan_timeout_s
+        asked = self._goal.policy, profile, self._tiers, budget_bytes - words.unmanaged_bytes
         started_s = time.monotonic()
-        plan = self._plan(profile, self._tiers, pages_bytes)
+        plan = plan_in_child(*asked, timeout_s)
         duration_s = time.monotonic() - started_s
         return Planned(
             self._shape,
@@ -195,22 +195,9 @@ class Profiling:
             budget_bytes,
             duration_s,
             self._tiers.migration_bytes_per_s,
-            self._spare(profile, pages_bytes) if len(plan.moves) else None,
+            # Now: that the promised bandwidth is not there shows in the first step under the plan.
+            spare_in_child(*asked, plan, timeout_s),
         )
-
-    def _plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        timeout_s = self._machine.config.plan_timeout_s
-        return plan_in_child(self._goal.policy, profile, tiers, budget_bytes, timeout_s)
-
-    def _spare(self, profile: Profile, budget_bytes: int) -> Spare | None:
-        """Made before the plan is entered: that the promised bandwidth is not there shows in the
-        first step under it."""
-        tiers = spare_tiers(self._tiers)
-        try:
-            return Spare(self._plan(profile, tiers, budget_bytes), tiers)
-        except SentinelError as error:
-            log.info("process %d has no spare plan: %s", self._link.pid, error)
-            return None
 
     def _observe_again(self) -> None:
         """Have a second step seen: a plan is not charged for what it was made of."""

@@ -7,6 +7,7 @@ and writes a pickled answer; both ends are this program's own.
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import subprocess
@@ -21,12 +22,16 @@ from sentineld.plan.check import verify
 from sentineld.plan.correct import Correction
 from sentineld.plan.model import Plan
 from sentineld.plan.registry import policy
+from sentineld.plan.spare import Spare
 from sentineld.profile.model import Profile
-from sentineld.simulate.loop import plan_again
+from sentineld.simulate.loop import plan_again, spare_plan
 from sentineld.tiers import Tiers
 
+log = logging.getLogger(__name__)
+
 Request = tuple[str, str, Profile, Tiers, int, Plan | None]
-""""plan", "bound" or "again", the policy's name, and what they need; "again" the live plan, too."""
+""""plan", "bound", "again" or "spare", the policy's name, and what they need; the last two the live
+plan, too."""
 
 
 def plan_in_child(
@@ -51,6 +56,22 @@ def plan_again_in_child(
     request = ("again", name, correction.profile, correction.tiers, budget_bytes, live)
     plan: Plan | None = _ask_child(request, timeout_s)
     return plan
+
+
+def spare_in_child(
+    name: str, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan, timeout_s: float
+) -> Spare | None:
+    """What to have beside the live plan, for want of bandwidth; None, and a word in the log, where
+    that can't be had."""
+    if not len(live.moves):
+        return None
+    try:
+        request = ("spare", name, profile, tiers, budget_bytes, live)
+        spare: Spare | None = _ask_child(request, timeout_s)
+    except SentinelError as error:
+        log.info("no spare plan: %s", error)
+        return None
+    return spare
 
 
 def _ask_child(request: Request, timeout_s: float) -> Any:
@@ -79,13 +100,14 @@ def _ask_child(request: Request, timeout_s: float) -> Any:
     return answer
 
 
-def _answer(request: Request) -> Plan | Bound | None:
+def _answer(request: Request) -> Plan | Bound | Spare | None:
     kind, name, profile, tiers, budget_bytes, live = request
     if kind == "bound":
         return best_share(profile, budget_bytes, tiers.migration_bytes_per_s)
     chosen = policy(name)
     if live is not None:
-        return plan_again(chosen, profile, tiers, budget_bytes, live)
+        ask = spare_plan if kind == "spare" else plan_again
+        return ask(chosen, profile, tiers, budget_bytes, live)
     plan = chosen.plan(profile, tiers, budget_bytes)
     verify(plan, profile, budget_bytes if chosen.charges_budget else None)
     return plan
@@ -93,7 +115,7 @@ def _answer(request: Request) -> Plan | Bound | None:
 
 def main() -> None:
     """The child."""
-    answer: Plan | Bound | SentinelError | None
+    answer: Plan | Bound | Spare | SentinelError | None
     try:
         answer = _answer(pickle.load(sys.stdin.buffer))
     except SentinelError as error:

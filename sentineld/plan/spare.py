@@ -18,20 +18,19 @@ SPARE_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Spare:
-    """A plan of the same profile and budget as the live one, for tiers with less bandwidth."""
+    """A plan of the same profile and budget as the live one, for tiers with less bandwidth.
+    up_to_bytes_per_s: with no more than this its steps are faster than the live one's."""
 
     plan: Plan
     tiers: Tiers
+    up_to_bytes_per_s: float
 
-    def answers(self, correction: Correction, counted: Tiers) -> bool:
-        """Whether what was measured is nearer to what this plan counts upon than to what the live
-        one does; by their ratios."""
-        if correction.cause != "migration":
-            return False
+    def answers(self, correction: Correction) -> bool:
+        """Whether to enter it for what was measured under the live plan."""
         measured = correction.tiers.migration_bytes_per_s
-        return measured**2 <= self.tiers.migration_bytes_per_s * counted.migration_bytes_per_s
+        return correction.cause == "migration" and measured <= self.up_to_bytes_per_s
 
 
-def spare_tiers(tiers: Tiers) -> Tiers:
-    """What a spare plan is made for, beside one for these."""
-    return replace(tiers, migration_bytes_per_s=tiers.migration_bytes_per_s * SPARE_SHARE)
+def with_share(tiers: Tiers, share: float) -> Tiers:
+    """The tiers with a part of their migration bandwidth."""
+    return replace(tiers, migration_bytes_per_s=tiers.migration_bytes_per_s * share)

@@ -20,7 +20,7 @@ from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector, Progress
 from sentineld.plan.items import Floats
 from sentineld.plan.model import Plan
 from sentineld.plan.policy import Policy, Tried
-from sentineld.plan.spare import Spare, spare_tiers
+from sentineld.plan.spare import SPARE_SHARE, Spare, with_share
 from sentineld.profile.model import Profile
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
@@ -35,6 +35,9 @@ COMPARED_STEPS = 20
 """Of a plan and of the one that is to replace it, at most."""
 GAIN_MIN = 0.002
 """Of the step: a plan that gains less is not worth entering."""
+
+SPARE_TRIED_SHARES = (0.75, 0.65, 0.55)
+"""Of the bandwidth: up to which of them the spare plan is the faster one is found by trying."""
 
 Steps = tuple[Step, ...]
 
@@ -164,20 +167,15 @@ class ClosedLoop:
         if correction is None or self._planning_ns is None:
             return
         spare = self._spare() if self._has_spare else None
-        if spare is not None and spare.answers(correction, self._assumed[1]):
+        if spare is not None and spare.answers(correction):
             self._waiting = _Waiting(correction, now.time_ns, spare)
         else:
             self._waiting = _Waiting(correction, now.time_ns + self._planning_ns)
 
     def _spare(self) -> Spare | None:
-        """The plan that was made beside the first one: only looked at it is worth its making."""
-        training = self._training
-        tiers = spare_tiers(training.tiers)
-        try:
-            plan = _planned(training.policy, training.profile, tiers, training.budget_bytes)
-        except SentinelError:
-            return None
-        return Spare(plan, tiers)
+        """As if made beside the first plan: making it is put off until somebody asks for it."""
+        one = self._training
+        return spare_plan(one.policy, one.profile, one.tiers, one.budget_bytes, one.plan)
 
     def _correct(self, waiting: _Waiting) -> None:
         if waiting.spare is not None:
@@ -227,12 +225,36 @@ def plan_again(
     """The policy's plan for these, where its steps are faster then than those of the one that is
     live; else None. Raises SentinelError."""
     plan = _planned(policy, profile, tiers, budget_bytes)
+    return plan if _is_faster(plan, live, policy, profile, tiers) else None
+
+
+def spare_plan(
+    policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
+) -> Spare | None:
+    """A plan beside the live one, for when there is less bandwidth than in these tiers; None where
+    there is none, or none that would be faster then."""
+    if not len(live.moves):
+        return None
+    fewer = with_share(tiers, SPARE_SHARE)
+    try:
+        plan = _planned(policy, profile, fewer, budget_bytes)
+    except SentinelError:
+        return None
+    for share in SPARE_TRIED_SHARES:
+        found = with_share(tiers, share)
+        if _is_faster(plan, live, policy, profile, found):
+            return Spare(plan, fewer, found.migration_bytes_per_s)
+    return None
+
+
+def _is_faster(plan: Plan, live: Plan, policy: Policy, profile: Profile, tiers: Tiers) -> bool:
+    """Whether a plan is worth entering in place of the live one."""
 
     def step_ns(one: Plan) -> float:
         training = Training(
-            profile, policy, one, tiers, budget_bytes, Disturbance(), COMPARED_STEPS
+            profile, policy, one, tiers, one.budget_bytes, Disturbance(), COMPARED_STEPS
         )
         _, before = training.by_first_touch()
         return ClosedLoop(training, before, None).run().step_ns
 
-    return plan if step_ns(plan) < (1 - GAIN_MIN) * step_ns(live) else None
+    return step_ns(plan) < (1 - GAIN_MIN) * step_ns(live)

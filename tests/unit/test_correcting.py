@@ -16,7 +16,7 @@ from sentineld.errors import SentinelError
 from sentineld.plan.correct import WINDOW_STEPS, Correction, Progress
 from sentineld.plan.model import Plan
 from sentineld.plan.registry import policy
-from sentineld.plan.spare import Spare, spare_tiers
+from sentineld.plan.spare import Spare, with_share
 from sentineld.profile.steps import Step, StepCutter
 from sentineld.shapes import Planned, Shape
 from sentineld.shim.protocol import Flag
@@ -136,10 +136,11 @@ def test_a_corrected_plan_is_offered_once_it_is_made(session: Session) -> None:
 
 def with_spare() -> Planned:
     few = replace(toy_plan(), moves=toy_plan().moves[:0])
-    return replace(planned_toy(), spare=Spare(few, spare_tiers(two_tiers(PROMISED))))
+    tiers = with_share(two_tiers(PROMISED), 0.5)
+    return replace(planned_toy(), spare=Spare(few, tiers, 0.7 * PROMISED))
 
 
-@pytest.mark.parametrize("rate", [0.3, 0.5, 0.7])
+@pytest.mark.parametrize("rate", [0.3, 0.5, 0.69])
 def test_a_spare_plan_is_offered_at_once(rate: float) -> None:
     planned = with_spare()
     session = Session(planned, two_tiers(PROMISED))
