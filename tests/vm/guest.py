@@ -207,14 +207,19 @@ class Guest:
         connection = Connection(image, self.port, self._work)
         while not connection.answers():
             if self._qemu.poll() is not None:
-                if self.accelerator == "tcg" and kernel_log.met_stale_breakpoint(self.kernel_log()):
-                    raise EmulatorError("the kernel met a breakpoint that it had taken back")
+                self._blame_emulator()
                 raise MachineError(f"QEMU ended while booting: {self._last_words()}")
             if time.monotonic() > deadline:
                 raise MachineError(f"no ssh after {self._boot_seconds:.0f} s: {self._last_words()}")
             time.sleep(0.3)
         connection.open(deadline)
         self._connection = connection
+
+    def _blame_emulator(self, error: MachineError | None = None) -> None:
+        """Raise EmulatorError if that is what the kernel died of."""
+        if self.accelerator == "tcg" and kernel_log.met_stale_breakpoint(self.kernel_log()):
+            what = "the kernel met a breakpoint that it had taken back: QEMU's flaw, try again"
+            raise EmulatorError(what) from error
 
     def _qemu_output(self) -> str:
         assert self._work is not None
@@ -241,7 +246,11 @@ class Guest:
         stdin: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a bash line or an argv as root and wait; see Connection.run."""
-        return self.connection.run(command, timeout, check, stdin)
+        try:
+            return self.connection.run(command, timeout, check, stdin)
+        except MachineError as error:
+            self._blame_emulator(error)
+            raise
 
     def start(self, command: Command) -> GuestProcess:
         """Start a command and return at once; its output comes from `.stdout`."""
