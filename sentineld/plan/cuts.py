@@ -50,12 +50,13 @@ def choose_cuts(
     limit_ns = max(int((step.end_ns - begins[0]) * share_max), 1)
     limit_bytes = max(int(budget_bytes * TOUCHED_SHARE_MAX), 1)
     cuts: list[int] = []
-    firsts = boundaries["bytes"].astype(np.int64)
+    # Where records are missing, cursors go beyond the allocations that are left.
+    firsts = np.minimum(boundaries["bytes"], len(allocs)).astype(np.int64)
     lasts = np.append(firsts[1:], len(allocs))
     for begin, end, first, last in zip(
         begins.tolist(), ends.tolist(), firsts.tolist(), lasts.tolist(), strict=True
     ):
-        since, cursor = begin, min(first, len(allocs))
+        since, cursor = begin, first
         while cursor < last:
             full = touched[cursor] + limit_bytes
             by_bytes = int(np.searchsorted(touched, full, side="right")) - 1

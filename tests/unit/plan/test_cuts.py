@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.profile.circle import circle
 from sentineld.profile.steps import Step, StepCutter
-from sentineld.shim.protocol import Boundary
+from sentineld.shim.protocol import Boundary, Event
 from tests.unit.trainer import MIB, PAGE, Trainer
 from tests.unit.workloads import Network, train
 
@@ -65,6 +67,18 @@ def test_an_optimizer_goes_through_all_that_lives_not_only_through_its_scratch()
     assert choose_cuts(step, 1024 * PAGE, 1.0).tolist() == []
     again = StepCutter().feed(trained(tuple(tight.tolist())).take_records())[-1]
     assert circle(again, tight).stretches["cut"].sum() == len(tight)
+
+
+def test_missing_records_are_no_obstacle() -> None:
+    network = Network(blocks=2, weight_bytes=PAGE, activation_bytes=PAGE)
+    step = StepCutter().feed(train(network, 3).take_records())[-1]
+    allocs = np.flatnonzero(step.records["event"] == Event.ALLOC)
+    for lost in range(len(allocs)):
+        for missing in (allocs[:lost], allocs[len(allocs) - lost :]):
+            left = replace(step, records=np.delete(step.records, missing))
+            cuts = choose_cuts(left, PAGE, share_max=0.01)
+            assert np.all(np.diff(cuts.astype(np.int64)) > 0)
+            assert np.all(cuts < len(allocs) - lost)
 
 
 def test_short_stretches_are_left_alone() -> None:
