@@ -7,8 +7,9 @@ Each model is trained under each policy side by side, a daemon for each, at 20 %
 fast memory. In every round each takes its turn: steps until it is as if it had
 never stood, and one that is measured. Trainings have a CPU of their own, one
 torch thread; daemons and this program have another. Huge pages of 64 KiB are
-offered meanwhile, where the kernel has them. Exit status 0 if every goal
-holds, 1 if not, 2 if something could not be measured.
+offered meanwhile, where the kernel has them, and a hypervisor is told of no
+free memory but large blocks. Exit status 0 if every goal holds, 1 if not, 2 if
+something could not be measured.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sentineld.errors import SentinelError
 from sentineld.plan.registry import names
 from sentineld.presets import PRESETS
 from tests.bench import results
-from tests.bench.huge_sizes import huge_sizes
+from tests.bench.memory_settings import free_pages_kept, huge_sizes
 from tests.bench.models import MODELS
 from tests.bench.traces import ROOT
 from tests.bench.training import figures
@@ -74,10 +75,14 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     )
 
 
-def compared(settings: Settings, sizes: tuple[int, ...]) -> dict[str, Any]:
-    """What models must have in common to stand in one file. sizes: of huge pages."""
+def compared(
+    settings: Settings, sizes: tuple[int, ...], reported_order: int | None
+) -> dict[str, Any]:
+    """What models must have in common to stand in one file. sizes: of huge pages. reported_order:
+    of free pages."""
     return {
         "huge_page_bytes": list(sizes),
+        "reported_order": reported_order,
         "births_counted": True,
         "policies": list(settings.policies),
         "tiers": settings.tiers,
@@ -100,8 +105,8 @@ def main() -> int:
     arguments = arguments_of(parser)
     try:
         settings = settings_of(arguments)
-        with huge_sizes() as sizes:
-            common = compared(settings, sizes)
+        with huge_sizes() as sizes, free_pages_kept() as order:
+            common = compared(settings, sizes, order)
             found = results.kept(arguments.output, common) if arguments.resume else {}
             models = [model for model in arguments.models or MODELS if model not in found]
             for model in models:
