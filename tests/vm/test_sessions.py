@@ -112,12 +112,9 @@ def test_attach_leads_to_managed(training: Training) -> None:
 
 
 def test_metered_steps_keep_the_budget_while_pages_move(training: Training) -> None:
-    answer = training.guest.run(
-        f"sentinelctl meter {training.pid} --steps 3 --json", timeout=600
-    ).stdout
+    steps = training.meter(3)
     session = training.session()
     assert session is not None
-    steps = json.loads(answer)["steps"]
     assert len(steps) == 3
     for step in steps:
         assert step["moved_bytes"] > 0
@@ -200,8 +197,7 @@ def test_a_killed_daemon_leaves_the_training_and_resumes_it(training: Training) 
     assert session is not None
     assert "resumed" in session["reason"]
     training.goes_on()
-    metered = guest.run(f"sentinelctl meter {training.pid} --steps 2 --json", timeout=600).stdout
-    for step in json.loads(metered)["steps"]:
+    for step in training.meter(2):
         assert step["moved_bytes"] > 0
         assert step["charged_bytes_max"] <= session["budget_bytes"]
 

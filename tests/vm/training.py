@@ -55,6 +55,17 @@ class Training:
     def in_state(self, state: str) -> bool:
         return states(self.guest).get(self.pid) == state
 
+    def meter(self, steps: int) -> list[dict[str, Any]]:
+        """Of a managed process; if another plan is being entered just then, under that one."""
+        command = f"sentinelctl meter {self.pid} --steps {steps} --json"
+        answer = self.guest.run(command, timeout=600, check=False)
+        if "it is entering" in answer.stderr:
+            wait("managed again", lambda: self.in_state("managed"), 240)
+            answer = self.guest.run(command, timeout=600, check=False)
+        assert answer.returncode == 0, answer.stderr
+        metered: list[dict[str, Any]] = json.loads(answer.stdout)["steps"]
+        return metered
+
     def losses(self) -> list[str]:
         return re.findall(r"loss (\S+)", self.guest.run(f"cat {LOG}").stdout)
 
