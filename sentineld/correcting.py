@@ -134,11 +134,11 @@ class Correcting:
         if correction is None:
             return None
         spare = planned.spare
-        if spare is None or not spare.answers(correction):
+        answer = spare.answer(correction) if spare is not None else None
+        if spare is None or answer is None:
             self._begin(planned, correction)
             return None
         log.info("process %d: %s; the spare plan is entered", self._link.pid, correction.text)
-        answer = replace(correction, tiers=spare.tiers)
         return self._corrected(planned, answer, spare.plan, planned.plan_duration_s)
 
     def _begin(self, planned: Planned, correction: Correction) -> None:

@@ -25,10 +25,13 @@ class Spare:
     tiers: Tiers
     up_to_bytes_per_s: float
 
-    def answers(self, correction: Correction) -> bool:
-        """Whether to enter it for what was measured under the live plan."""
+    def answer(self, correction: Correction) -> Correction | None:
+        """What is answered by entering it for what was measured under the live plan: the correction
+        for this plan's tiers. None: another plan is to be made."""
         measured = correction.tiers.migration_bytes_per_s
-        return correction.cause == "migration" and measured <= self.up_to_bytes_per_s
+        if correction.cause != "migration" or measured > self.up_to_bytes_per_s:
+            return None
+        return replace(correction, tiers=self.tiers)
 
 
 def with_share(tiers: Tiers, share: float) -> Tiers:

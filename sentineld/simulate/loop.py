@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import fmean
 
 import numpy as np
@@ -44,11 +45,11 @@ Steps = tuple[Step, ...]
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A correction whose plan is being made until then; one that was made ahead is the spare's."""
+    """A correction whose plan is being made until then. spare: the plan, if it was made ahead."""
 
     correction: Correction
     ready_ns: float
-    spare: Spare | None = None
+    spare: Plan | None = None
 
 
 class ClosedLoop:
@@ -68,7 +69,7 @@ class ClosedLoop:
         self._waiting: _Waiting | None = None
         # What the plan in force was made for: the training's own profile and tiers are the world's.
         self._assumed = training.profile, training.tiers
-        self._has_spare = self._corrects and bool(len(training.plan.moves))
+        self._has_spare = True
         self._enter(training.plan, before)
 
     def run(self) -> Passed:
@@ -166,12 +167,14 @@ class ClosedLoop:
             correction = self._corrector.timed(np.array(self._times))
         if correction is None or self._planning_ns is None:
             return
-        spare = self._spare() if self._has_spare else None
-        if spare is not None and spare.answers(correction):
-            self._waiting = _Waiting(correction, now.time_ns, spare)
+        spare = self._spare if self._has_spare else None
+        answer = spare.answer(correction) if spare is not None else None
+        if spare is not None and answer is not None:
+            self._waiting = _Waiting(answer, now.time_ns, spare.plan)
         else:
             self._waiting = _Waiting(correction, now.time_ns + self._planning_ns)
 
+    @cached_property
     def _spare(self) -> Spare | None:
         """As if made beside the first plan: making it is put off until somebody asks for it."""
         one = self._training
@@ -179,8 +182,7 @@ class ClosedLoop:
 
     def _correct(self, waiting: _Waiting) -> None:
         if waiting.spare is not None:
-            answer = replace(waiting.correction, tiers=waiting.spare.tiers)
-            self._enter_corrected(waiting.spare.plan, answer, "the spare plan entered")
+            self._enter_corrected(waiting.spare, waiting.correction, "the spare plan entered")
         else:
             self._plan_again(waiting.correction)
 
@@ -233,8 +235,6 @@ def spare_plan(
 ) -> Spare | None:
     """A plan beside the live one, for when there is less bandwidth than in these tiers; None where
     there is none, or none that would be faster then."""
-    if not len(live.moves):
-        return None
     fewer = with_share(tiers, SPARE_SHARE)
     try:
         plan = _planned(policy, profile, fewer, budget_bytes)
