@@ -26,6 +26,7 @@ CHECKS: tuple[Callable[[System], Finding], ...] = (
     memory.huge_pages,
     memory.max_map_count,
     memory.swap,
+    memory.free_memory,
     limits.cpuset,
     limits.memory_limit,
     limits.mappings,

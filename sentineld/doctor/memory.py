@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from sentineld.doctor.model import Finding, Status, System
 from sentineld.errors import SentinelError
@@ -15,6 +16,12 @@ DEFAULT_MAX_MAP_COUNT = 65530
 SYSCTL_FOLDERS = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d")
 """The first hides files of the same name in the others; sysctl.d(5)."""
 TUNED_FOLDERS = ("etc/tuned", "etc/tuned/profiles", "usr/lib/tuned", "usr/lib/tuned/profiles")
+
+VIRTIO_BALLOON_F_REPORTING = 5
+"""The feature's bit, include/uapi/linux/virtio_balloon.h."""
+LIST_FRACTION = "proc/sys/vm/percpu_pagelist_high_fraction"
+LIST_FRACTION_MIN = 8
+"""mm/page_alloc.c: an eighth of a zone is the most that the lists of all its CPUs may hold."""
 
 _NUMA_BALANCING = re.compile(r"^\s*-?kernel[./]numa_balancing\s*=", re.MULTILINE)
 
@@ -116,3 +123,31 @@ def swap(system: System) -> Finding:
             "swapoff -a, or vm.swappiness=0",
         )
     return Finding("swap", Status.OK, "off")
+
+
+def reports_free_memory(root: Path) -> bool:
+    """Whether a hypervisor is told, through a virtio balloon, of memory that has been free for 2 s
+    (mm/page_reporting.c), and takes it away."""
+    balloons = root.glob("sys/bus/virtio/drivers/virtio_balloon/virtio*/features")
+    return any(
+        (read_text(balloon) or "")[VIRTIO_BALLOON_F_REPORTING:].startswith("1")
+        for balloon in balloons
+    )
+
+
+def free_memory(system: System) -> Finding:
+    """Memory that a hypervisor takes back while nobody uses it: each step's births wait for it."""
+    if not reports_free_memory(system.root):
+        return Finding("free_memory", Status.OK, "no virtio balloon reports it to a hypervisor")
+    fraction = int(system.text(LIST_FRACTION) or 0)
+    reported = "the kernel reports free memory to the hypervisor"
+    if fraction:
+        kept = f"{reported}, but the CPUs' lists keep up to 1/{fraction} of it"
+        return Finding("free_memory", Status.OK, kept)
+    return Finding(
+        "free_memory",
+        Status.WARN,
+        f"{reported}, which takes it back after 2 s: pages that a step gives back and makes anew"
+        " cost several times as much",
+        f"sysctl vm.percpu_pagelist_high_fraction={LIST_FRACTION_MIN}",
+    )

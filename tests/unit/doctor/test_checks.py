@@ -168,6 +168,21 @@ def test_huge_page_mode_is_named(system: System) -> None:
     assert memory.huge_pages(system).cause == "never; tensor memory is kept in small pages"
 
 
+def test_free_memory_that_a_hypervisor_takes_back(system: System) -> None:
+    assert memory.free_memory(system).status is Status.OK
+    features = "sys/bus/virtio/drivers/virtio_balloon/virtio0/features"
+    fraction = "proc/sys/vm/percpu_pagelist_high_fraction"
+    write(system.root, fraction, "0\n")
+    write(system.root, features, "01100" + 123 * "0" + "\n")
+    assert memory.free_memory(system).status is Status.OK
+    write(system.root, features, "011001" + 122 * "0" + "\n")
+    found = memory.free_memory(system)
+    assert found.status is Status.WARN
+    assert found.fix == "sysctl vm.percpu_pagelist_high_fraction=8"
+    write(system.root, fraction, "8\n")
+    assert memory.free_memory(system).status is Status.OK
+
+
 def test_no_daemon(system: System) -> None:
     found = service.daemon(system)
     assert (found.status, found.code) == (Status.FAIL, "daemon-unreachable")
