@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sentineld.doctor.memory import LIST_FRACTION, LIST_FRACTION_MIN, reports_free_memory
 from sentineld.hugesizes import FOLDER, offered_sizes
 
 SIZE = Path("/sys") / FOLDER / "hugepages-64kB" / "enabled"
-
-REPORTING = Path("/sys/module/page_reporting/parameters/page_reporting_order")
-REPORTING_ORDER_MAX = 10
-"""MAX_PAGE_ORDER of x86: what lies free there is seldom what a training has given back."""
+FRACTION = Path("/") / LIST_FRACTION
 
 
 @contextmanager
@@ -32,18 +30,21 @@ def huge_sizes() -> Iterator[tuple[int, ...]]:
 
 @contextmanager
 def free_pages_kept() -> Iterator[int | None]:
-    """The order of free blocks, at least, that the hypervisor is told of; None: it is told of none.
+    """vm.percpu_pagelist_high_fraction, meanwhile as large a part as there is where a hypervisor is
+    told of free memory; None: the kernel has no such setting.
 
-    It takes them back 2 s after they became free (mm/page_reporting.c), and whoever gets one
-    again waits for it: a page made anew takes seven times as long as one that was kept.
+    It takes back what has been free for 2 s (mm/page_reporting.c), and whoever gets that again
+    waits for it: a page made anew takes seven times as long as one that was kept. Pages on a CPU's
+    lists aren't reported, and the next births are served from there.
     """
     try:
-        before = int(REPORTING.read_text(encoding="ascii"))
+        before = int(FRACTION.read_text(encoding="ascii"))
     except (OSError, ValueError):
         yield None
         return
-    with _set(REPORTING, str(REPORTING_ORDER_MAX), str(before)):
-        yield int(REPORTING.read_text(encoding="ascii"))
+    wanted = reports_free_memory(Path("/")) and not before
+    with _set(FRACTION, str(LIST_FRACTION_MIN), "0") if wanted else contextlib.nullcontext():
+        yield int(FRACTION.read_text(encoding="ascii"))
 
 
 @contextmanager

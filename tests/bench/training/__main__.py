@@ -76,13 +76,13 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 
 def compared(
-    settings: Settings, sizes: tuple[int, ...], reported_order: int | None
+    settings: Settings, sizes: tuple[int, ...], list_fraction: int | None
 ) -> dict[str, Any]:
-    """What models must have in common to stand in one file. sizes: of huge pages. reported_order:
-    of free pages."""
+    """What models must have in common to stand in one file. sizes: of huge pages. list_fraction:
+    of memory, on the CPUs' lists of free pages."""
     return {
         "huge_page_bytes": list(sizes),
-        "reported_order": reported_order,
+        "percpu_pagelist_high_fraction": list_fraction,
         "births_counted": True,
         "policies": list(settings.policies),
         "tiers": settings.tiers,
@@ -105,8 +105,8 @@ def main() -> int:
     arguments = arguments_of(parser)
     try:
         settings = settings_of(arguments)
-        with huge_sizes() as sizes, free_pages_kept() as order:
-            common = compared(settings, sizes, order)
+        with huge_sizes() as sizes, free_pages_kept() as fraction:
+            common = compared(settings, sizes, fraction)
             found = results.kept(arguments.output, common) if arguments.resume else {}
             models = [model for model in arguments.models or MODELS if model not in found]
             for model in models:

@@ -19,39 +19,60 @@ def size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def reporting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    file = tmp_path / "page_reporting_order"
-    monkeypatch.setattr(memory_settings, "REPORTING", file)
+def fraction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """On a machine whose hypervisor is told of free memory."""
+    file = tmp_path / "percpu_pagelist_high_fraction"
+    monkeypatch.setattr(memory_settings, "FRACTION", file)
+    monkeypatch.setattr(memory_settings, "reports_free_memory", lambda root: True)
     return file
 
 
-def test_free_pages_are_kept_meanwhile(reporting: Path) -> None:
-    reporting.write_text("9\n")
-    with free_pages_kept() as order:
-        assert order == 10
-    assert reporting.read_text() == "9"
+def test_free_pages_are_kept_meanwhile(fraction: Path) -> None:
+    fraction.write_text("0\n")
+    with free_pages_kept() as meanwhile:
+        assert meanwhile == 8
+        assert fraction.read_text() == "8"
+    assert fraction.read_text() == "0"
     with pytest.raises(ZeroDivisionError), free_pages_kept():
         raise ZeroDivisionError
-    assert reporting.read_text() == "9"
+    assert fraction.read_text() == "0"
 
 
-def test_where_nothing_is_reported_nothing_is_changed(reporting: Path) -> None:
-    with free_pages_kept() as order:
-        assert order is None
-    assert not reporting.exists()
+def test_where_nothing_is_reported_nothing_is_changed(
+    fraction: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory_settings, "reports_free_memory", lambda root: False)
+    fraction.write_text("0\n")
+    with free_pages_kept() as meanwhile:
+        assert meanwhile == 0
+        assert fraction.read_text() == "0\n"
+    assert fraction.read_text() == "0\n"
+
+
+def test_what_somebody_chose_is_kept(fraction: Path) -> None:
+    fraction.write_text("100\n")
+    with free_pages_kept() as meanwhile:
+        assert meanwhile == 100
+    assert fraction.read_text() == "100\n"
+
+
+def test_a_kernel_without_the_setting_is_left_alone(fraction: Path) -> None:
+    with free_pages_kept() as meanwhile:
+        assert meanwhile is None
+    assert not fraction.exists()
 
 
 def test_without_leave_things_stay_as_they_are(
-    reporting: Path, monkeypatch: pytest.MonkeyPatch
+    fraction: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reporting.write_text("9\n")
+    fraction.write_text("0\n")
 
     def refuse(self: Path, *arguments: object, **options: object) -> int:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "write_text", refuse)
-    with free_pages_kept() as order:
-        assert order == 9
+    with free_pages_kept() as meanwhile:
+        assert meanwhile == 0
 
 
 def test_a_size_is_offered_only_where_it_was_not(size: Path) -> None:
