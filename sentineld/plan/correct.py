@@ -21,7 +21,10 @@ from sentineld.units import format_bytes
 
 RATE_TOLERANCE = 0.1
 """A bandwidth that is less by no more than this part is what the plan counted upon."""
-RATE_GAIN = 0.25
+FALL_TOLERANCE = 0.25
+"""One that is less by more than this part is believed at once. What lies between has to last: a
+mover that waits for its CPU now and then is as slow, and must not cost the better plan."""
+RATE_GAIN = 0.1
 """One that is more by this part is worth another plan, if moves take their part of the time. It is
 then others who have gone: no plan counts upon more than the machine promises."""
 BUSY_SHARE = 0.25
@@ -37,7 +40,8 @@ EVIDENCE_SHARE = 1 / 8
 RECENT_STEPS = 2
 """What harms is seen in the last steps, so that one step of it is enough."""
 WINDOW_STEPS = 16
-"""What could be gained, and what stretches take, is seen over so many."""
+"""What is lost little by little, what could be gained, and what stretches take, is seen over so
+many."""
 
 DRIFT_MIN = 0.05
 """Times of stretches that are off by less than this part of the step are as profiled."""
@@ -123,17 +127,17 @@ class Corrector:
             self._looks.popleft()
         if self._done or not self._step_bytes or self._lived() < self._quiet_steps:
             return None
-        recent = self._since(RECENT_STEPS)
-        rate = self._rate(recent)
-        counted = self._tiers.migration_bytes_per_s
-        if rate is not None and self._harmed(recent) and rate < counted * (1 - RATE_TOLERANCE):
-            return self._migration(rate)
+        rate = self._slow(self._since(RECENT_STEPS), FALL_TOLERANCE)
         window = self._since(WINDOW_STEPS)
+        if rate is None and window.steps >= WINDOW_STEPS:
+            rate = self._slow(window, RATE_TOLERANCE)
+        if rate is not None:
+            return self._migration(rate)
         rate = self._rate(window)
         if (
             window.steps >= WINDOW_STEPS
             and rate is not None
-            and min(rate, self._promised) > counted * (1 + RATE_GAIN)
+            and min(rate, self._promised) > self._tiers.migration_bytes_per_s * (1 + RATE_GAIN)
             and window.busy_ns > BUSY_SHARE * window.time_ns
         ):
             return self._migration(min(rate, self._promised))
@@ -143,12 +147,14 @@ class Corrector:
     def wants_times(self) -> bool:
         """Moves come late or are waited for, and it is not the bandwidth: what stretches take would
         tell whether it is chance."""
+        recent = self._since(RECENT_STEPS)
         return (
             not self._done
             and self._step_bytes > 0
             and self._lived() >= max(RECENT_STEPS, self._quiet_steps)
             and self._lived() - self._timed_steps >= RECHECK_STEPS
-            and self._harmed(self._since(RECENT_STEPS))
+            and self._harmed(recent)
+            and self._slow(recent, RATE_TOLERANCE) is None
         )
 
     @property
@@ -220,6 +226,12 @@ class Corrector:
         if passed.moved_bytes < EVIDENCE_SHARE * self._step_bytes or passed.busy_ns <= 0:
             return None
         return passed.moved_bytes / passed.busy_ns * 1e9
+
+    def _slow(self, passed: Progress, tolerance: float) -> float | None:
+        """The bandwidth, if it is less by more than this part than counted upon, and did harm."""
+        rate = self._rate(passed)
+        least = self._tiers.migration_bytes_per_s * (1 - tolerance)
+        return rate if rate is not None and rate < least and self._harmed(passed) else None
 
     def _harmed(self, passed: Progress) -> bool:
         moves = len(self._plan.moves) * max(passed.steps, 1)

@@ -161,7 +161,7 @@ def test_a_spare_plan_is_offered_at_once(rate: float) -> None:
 
 def test_a_spare_plan_for_much_less_is_not_taken() -> None:
     session = Session(with_spare(), two_tiers(PROMISED))
-    session.live.step(PROMISED * 0.75, stall=0.2)
+    session.live.step(PROMISED * 0.72, stall=0.2)
     assert session.look() is None
     wait(lambda: session.asked)
     session.close()

@@ -99,6 +99,17 @@ def test_harm_that_the_bandwidth_does_not_explain_makes_no_correction() -> None:
     assert Steps().run(50, 0.95 * PROMISED, stall=0.1) == (50, None)
 
 
+def test_a_little_less_is_believed_once_many_steps_show_it() -> None:
+    steps = Steps()
+    assert steps.run(WINDOW_STEPS // 2, 0.85 * PROMISED, stall=0.1)[1] is None
+    assert not steps.corrector.wants_times  # it is the bandwidth
+    assert steps.run(50) == (50, None)
+    passed, correction = Steps().run(50, 0.85 * PROMISED, stall=0.1)
+    assert passed == WINDOW_STEPS - 1
+    assert correction is not None
+    assert correction.tiers.migration_bytes_per_s == pytest.approx(0.85 * PROMISED)
+
+
 def test_who_moves_hardly_anything_tells_nothing_of_the_bandwidth() -> None:
     steps = Steps()
     tenth = Progress(101, STEP_NS, MOVED / 20, MOVED / 20, STEP_NS / 10)
@@ -114,8 +125,9 @@ def test_a_fall_is_seen_after_a_thousand_good_steps() -> None:
     assert correction is not None
 
 
-def test_bandwidth_that_is_back_is_used_again_but_no_more_than_promised() -> None:
-    steps = Steps(assumed=PROMISED / 2)
+@pytest.mark.parametrize("share", [0.5, 0.85])
+def test_bandwidth_that_is_back_is_used_again_but_no_more_than_promised(share: float) -> None:
+    steps = Steps(assumed=share * PROMISED)
     passed, correction = steps.run(100, 2 * PROMISED)
     assert passed == WINDOW_STEPS - 1
     assert correction is not None
