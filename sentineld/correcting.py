@@ -5,14 +5,13 @@ in the background where it is called for (plan/correct.py decides)."""
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from sentineld.errors import SentinelError
+from sentineld.background import Background
 from sentineld.machine import Machine
 from sentineld.managed import Managed
 from sentineld.observe.ring import ShimWords
@@ -40,6 +39,13 @@ class Corrected:
     planned: Planned
     cause: str
     text: str
+
+
+class _Job(NamedTuple):
+    """Planning for a correction."""
+
+    correction: Correction
+    making: Background[Plan | None]
 
 
 class Correcting:
@@ -146,19 +152,24 @@ class Correcting:
         # What lies outside the arena is charged beside the plan, and was when it was made.
         budget_bytes = planned.plan.budget_bytes
         self._job = _Job(
-            correction, lambda: self._plan_again(correction, budget_bytes, planned.plan)
+            correction,
+            Background(
+                "planning a correction",
+                lambda: self._plan_again(correction, budget_bytes, planned.plan),
+            ),
         )
 
     def _finished(self, planned: Planned, job: _Job) -> Corrected | None:
-        if not job.done():
+        making = job.making
+        if not making.done():
             return None
         self._job = None
-        if job.plan is None:
-            why = job.problem or "no other plan would be faster"
+        if making.result is None:
+            why = making.problem or "no other plan would be faster"
             log.info("process %d keeps its plan: %s", self._link.pid, why)
             self._corrector.kept()
             return None
-        return self._corrected(planned, job.correction, job.plan, job.duration_s)
+        return self._corrected(planned, job.correction, making.result, making.duration_s)
 
     def _corrected(
         self, planned: Planned, correction: Correction, plan: Plan, duration_s: float
@@ -175,36 +186,12 @@ class Correcting:
         return Corrected(corrected, correction.cause, correction.text)
 
 
-def correcting(link: ShimLink, machine: Machine, policy: str) -> Correcting:
-    """For a process that is attached with the policy, on a machine with tiers."""
+def correcting(link: ShimLink, machine: Machine) -> Correcting:
+    """For a process that is attached, on a machine with tiers."""
     tiers, timeout_s = machine.tiers, machine.config.plan_timeout_s
     assert tiers is not None, "attach requires tiers"
 
     def plan_again(correction: Correction, budget_bytes: int, live: Plan) -> Plan | None:
-        return plan_again_in_child(policy, correction, budget_bytes, live, timeout_s)
+        return plan_again_in_child(live.policy, correction, budget_bytes, live, timeout_s)
 
     return Correcting(link, tiers, plan_again)
-
-
-class _Job:
-    """Planning in a thread of its own, which waits for the child."""
-
-    def __init__(self, correction: Correction, make: Callable[[], Plan | None]) -> None:
-        self.correction = correction
-        self.plan: Plan | None = None
-        self.problem = ""
-        self.duration_s = 0.0
-        self._thread = threading.Thread(target=self._run, args=(make,), daemon=True, name="again")
-        self._thread.start()
-
-    def done(self) -> bool:
-        """Whether plan and problem can be read."""
-        return not self._thread.is_alive()
-
-    def _run(self, make: Callable[[], Plan | None]) -> None:
-        began_s = time.monotonic()
-        try:
-            self.plan = make()
-        except SentinelError as error:
-            self.problem = str(error)
-        self.duration_s = time.monotonic() - began_s

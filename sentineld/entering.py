@@ -53,9 +53,11 @@ class Entering:
         self._deadline_s = time.monotonic() + ANSWER_WAIT_S
 
     def done(self) -> bool:
-        """Whether the layout is live. Raises SentinelError when it takes too long."""
-        if self._inbox.layout_live:
-            return True
+        """Whether the layout is live."""
+        return self._inbox.layout_live
+
+    def require_in_time(self) -> None:
+        """Raise SentinelError when it takes too long. With another plan live it may: no step
+        begins while the training evaluates, say."""
         if time.monotonic() > self._deadline_s:
             raise SentinelError("failed", "the process did not take the layout in time")
-        return False

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session does for somebody who waits, one at a time: metering and recording."""
+"""What a session does for somebody who waits, one at a time: metering, recording, going over to
+another budget or policy."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from sentineld.managed import Managed
 from sentineld.metering import Metering
 from sentineld.observe.model import OpAccesses
 from sentineld.observe.shimlink import ShimLink
+from sentineld.planning import Goal, Known, planned_for
 from sentineld.profile.steps import Step
 from sentineld.recording import Recording
+from sentineld.replanning import Replanning
 from sentineld.sampling import Sampling
 from sentineld.shim import protocol
 from sentineld.tiers import Tiers
@@ -26,7 +29,7 @@ class Errands:
         self._link = link
         self._machine = machine
         self._sample = sample
-        self.current: Metering | Recording | None = None
+        self.current: Metering | Recording | Replanning | None = None
 
     def require_none(self) -> None:
         """Raise SentinelError while there is one."""
@@ -51,6 +54,24 @@ class Errands:
         self.current = recording
         return recording
 
+    def plan_again(self, goal: Goal, known: Known) -> Replanning:
+        """Begin to plan for another goal. Raises SentinelError."""
+        self.require_none()
+        replanning = Replanning(goal, lambda: planned_for(goal, known, self._machine))
+        self.current = replanning
+        return replanning
+
+    def replanned(self) -> Replanning | None:
+        """The replanning, if it is ready: an errand until finish()."""
+        errand = self.current
+        return errand if isinstance(errand, Replanning) and errand.ready() else None
+
+    def finish(self) -> None:
+        """Let who waits go: what it waits for is there."""
+        assert self.current is not None
+        self.current.done()
+        self.current = None
+
     def collect(self) -> None:
         """Take what waits to be taken; to be called often."""
         if isinstance(self.current, Recording):
@@ -61,9 +82,8 @@ class Errands:
         errand = self.current
         if errand is None or not errand.on_step(step):
             return None
-        self.current = None
         self._link.set_flags(off=protocol.Flag.RECORD)
-        errand.done()
+        self.finish()
         return errand if isinstance(errand, Recording) else None
 
     def on_op_accesses(self, accesses: OpAccesses) -> bool:

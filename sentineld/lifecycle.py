@@ -30,7 +30,7 @@ _NEXT: dict[State, frozenset[State]] = {
     State.ACCESS: frozenset({State.PLANNING, State.ALLOCATION}),
     State.PLANNING: frozenset({State.ENTERING, State.ALLOCATION}),
     State.ENTERING: frozenset({State.MANAGED, State.ALLOCATION}),
-    # ENTERING: a corrected plan for the same steps.
+    # ENTERING: another plan for the same steps, corrected or of another budget or policy.
     State.MANAGED: frozenset({State.ALLOCATION, State.ENTERING}),
     State.ENDED: frozenset(),
 }

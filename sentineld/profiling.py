@@ -14,7 +14,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,10 +22,10 @@ from sentineld.lifecycle import State
 from sentineld.machine import Machine
 from sentineld.observe.model import OP_ACCESS_DTYPE, SAMPLE_DTYPE, Records
 from sentineld.observe.shimlink import ShimLink
-from sentineld.plan.child import plan_in_child, spare_in_child
 from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.plan.layout_wire import pack_layout
 from sentineld.plan.model import Layout
+from sentineld.planning import Goal, Known, planned_for
 from sentineld.profile.circle import allocation_profile
 from sentineld.profile.join import build_profile
 from sentineld.profile.model import Profile
@@ -36,7 +35,6 @@ from sentineld.sampling import Sampling, Seen
 from sentineld.shapes import Planned, Shape, Shapes
 from sentineld.shim import protocol
 from sentineld.tiers import Tiers
-from sentineld.units import FastBudget
 
 log = logging.getLogger(__name__)
 
@@ -57,14 +55,6 @@ OTHER_SHAPE_STEPS = 8
 of that shape is taken for its return."""
 
 EnterState = Callable[[State, str], None]
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What an attach asked for."""
-
-    fast: FastBudget
-    policy: str
 
 
 def new_layout_id() -> int:
@@ -179,25 +169,9 @@ class Profiling:
             if again is None:
                 log.warning("process %d: its accesses were seen but once", self._link.pid)
             charged = again or profile
-        words = self._link.segment.words()
-        budget_bytes = self._goal.fast.resolve(profile.peak_bytes)
-        self._machine.require_capacity(budget_bytes)
-        timeout_s = self._machine.config.plan_timeout_s
-        asked = self._goal.policy, profile, self._tiers, budget_bytes - words.unmanaged_bytes
-        started_s = time.monotonic()
-        plan = plan_in_child(*asked, timeout_s)
-        duration_s = time.monotonic() - started_s
-        return Planned(
-            self._shape,
-            profile,
-            charged,
-            plan,
-            budget_bytes,
-            duration_s,
-            self._tiers.migration_bytes_per_s,
-            # Now: that the promised bandwidth is not there shows in the first step under the plan.
-            spare_in_child(*asked, plan, timeout_s),
-        )
+        unmanaged_bytes = self._link.segment.words().unmanaged_bytes
+        known = Known(self._shape, profile, charged, self._tiers, unmanaged_bytes)
+        return planned_for(self._goal, known, self._machine)
 
     def _observe_again(self) -> None:
         """Have a second step seen: a plan is not charged for what it was made of."""

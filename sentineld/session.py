@@ -28,12 +28,15 @@ from sentineld.managed import Managed
 from sentineld.metering import Metering
 from sentineld.observe.pidfd import Pidfd
 from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.registry import policy
+from sentineld.planning import Goal, Known
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
-from sentineld.profiling import Goal, Profiling
+from sentineld.profiling import Profiling
 from sentineld.recording import Recording
+from sentineld.replanning import Replanning
 from sentineld.sampling import Observing, Sampling
 from sentineld.shapes import Planned, Shapes
 from sentineld.shim import protocol
@@ -104,9 +107,16 @@ class Session:
         else:
             self._commands.put(lambda: self._take(message))
 
-    def attach(self, goal: Goal) -> None:
-        """Begin to manage. Raises SentinelError."""
-        self._call(lambda: self._attach(goal))
+    def attach(self, fast: FastBudget | None, policy_name: str | None) -> None:
+        """Begin to manage. A managed process goes over to another budget or policy; that blocks
+        until there is a plan for it, and if there is none all stays as it was. None: as it is, or
+        as the configuration has it. Raises SentinelError."""
+        self._wait_entered()
+        replanning: Replanning | None = self._call(
+            lambda: self._attach(self._goal(fast, policy_name))
+        )
+        if replanning is not None:
+            replanning.wait()
 
     def detach(self) -> None:
         """Stop managing; the process runs on. Raises SentinelError."""
@@ -208,6 +218,8 @@ class Session:
             self._plan()
         elif self.lifecycle.state is State.ENTERING:
             self._enter_plan()
+        elif managed is not None and (replanning := self._errands.replanned()) is not None:
+            self._go_over(replanning)
         elif managed is not None:
             self._correct()
 
@@ -280,6 +292,14 @@ class Session:
         elif self.correcting.begin_recording():
             self._begin_recording()
 
+    def _go_over(self, replanning: Replanning) -> None:
+        """Enter the plan for another goal; the shapes' other plans were for the one before."""
+        planned = replanning.planned()
+        if planned is not None:
+            self.goal, self.shapes = replanning.goal, Shapes()
+            self._send_plan(planned, "the plan", f"attached with {replanning.goal} from now on")
+        self._errands.finish()
+
     def _send_plan(self, planned: Planned, what: str, why: str) -> None:
         """Begin to enter a plan; a live one is followed until its layout is taken."""
         self.shapes.keep(planned)
@@ -299,13 +319,16 @@ class Session:
         assert self._entering is not None
         assert self._planned is not None
         if not self._entering.done():
+            if self.managed is None:
+                self._entering.require_in_time()
             return
         before, self.managed = self.managed, None
         if before is not None:
             before.stop()
             self._past.add(before, None)
         self.managed = self._managed(self._planned)
-        if before is None:
+        if before is None or not policy(self.managed.plan.policy).charges_budget:
+            # Later the budget is kept step by step, for which some plans are no good.
             self.managed.enter()
         self.link.set_flags(off=protocol.Flag.RECORD)
         self._start(self._planned, self.managed)
@@ -333,24 +356,47 @@ class Session:
 
     # Commands, run in the session's thread.
 
-    def _attach(self, goal: Goal) -> None:
+    def _goal(self, fast: FastBudget | None = None, policy_name: str | None = None) -> Goal:
+        config = self.machine.config
+        now = self.goal if self.lifecycle.state is not State.REGISTERED else None
+        now = now or Goal(FastBudget.parse(config.fast), config.policy)
+        return Goal(fast or now.fast, policy_name or now.policy)
+
+    def _attach(self, goal: Goal) -> Replanning | None:
         if self.lifecycle.state is not State.REGISTERED:
-            raise SentinelError(
-                "wrong-state",
-                f"process {self.link.pid} is attached already",
-                f"detach it first: sentinelctl detach {self.link.pid}",
-            )
+            return self._attach_again(goal)
         self._errands.require_none()
         self.machine.require(goal.fast)
         self.goal = goal
         self.shapes, self._patience = Shapes(), Patience()
-        self.correcting = correcting(self.link, self.machine, goal.policy)
+        self.correcting = correcting(self.link, self.machine)
         self._begin_profiling(goal)
         self._states.attached(self.name, self._saved())
         self.machine.watch(self.link.pid)
-        self.lifecycle.enter(
-            State.ATTACHED, f"attached with policy {goal.policy}, fast {goal.fast}"
+        self.lifecycle.enter(State.ATTACHED, f"attached with {goal}")
+        return None
+
+    def _attach_again(self, goal: Goal) -> Replanning:
+        """The live plan is followed until there is another one, and so is the profile kept."""
+        planned = self._planned
+        if goal == self.goal or planned is None or self.lifecycle.state is not State.MANAGED:
+            raise SentinelError(
+                "wrong-state",
+                f"process {self.link.pid} is attached already ({self.goal}): it is"
+                f" {self.lifecycle.state}",
+                "once it is managed, give another --fast or --policy; or detach it first:"
+                f" sentinelctl detach {self.link.pid}",
+            )
+        self.machine.require(goal.fast)
+        unmanaged_bytes = self.link.segment.words().unmanaged_bytes
+        known = Known(
+            planned.shape, planned.profile, planned.charged, self._tiers(), unmanaged_bytes
         )
+        replanning = self._errands.plan_again(goal, known)
+        assert self.correcting is not None
+        self.correcting.stop_recording()
+        self.link.set_flags(off=protocol.Flag.RECORD)
+        return replanning
 
     def _begin_profiling(self, goal: Goal) -> Profiling:
         self._profiling = Profiling(
@@ -449,10 +495,9 @@ class Session:
         self.link.send({"type": "welcome", "session": self.name})
         layout_id = self.link.segment.words().layout_id
         left = self._states.load(self.name, layout_id)
-        config = self.machine.config
         if left is None:
-            if config.auto_attach:
-                self._attach(Goal(FastBudget.parse(config.fast), config.policy))
+            if self.machine.config.auto_attach:
+                self._attach(self._goal())
             return
         saved, planned = left.saved, left.planned
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
@@ -466,7 +511,7 @@ class Session:
         self.machine.watch(self.link.pid)
         self._planned = planned
         self.shapes.keep(planned)
-        self.correcting = correcting(self.link, self.machine, goal.policy)
+        self.correcting = correcting(self.link, self.machine)
         self.managed = self._managed(planned)
         if not left.entered:
             self.managed.enter()

@@ -19,7 +19,6 @@ from sentineld.observe.procs import ProcessEvent
 from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.registry import managing_policy
 from sentineld.profile.trace_file import write_trace
-from sentineld.profiling import Goal
 from sentineld.session import Session
 from sentineld.state import StateFiles
 from sentineld.units import FastBudget
@@ -88,13 +87,13 @@ class Sessions:
     # Verbs: (caller's uid, arguments) -> JSON-able.
 
     def attach(self, uid: int, arguments: Message) -> Any:
-        """Begin to manage a process."""
+        """Begin to manage a process; one that is managed goes over to another budget or policy,
+        and what is not given stays as it is."""
         session = self._of_caller(uid, arguments)
-        config = self._machine.config
-        fast = FastBudget.parse(str(arguments.get("fast") or config.fast))
-        policy = str(arguments.get("policy") or config.policy)
-        managing_policy(policy)
-        session.attach(Goal(fast, policy))
+        fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None
+        policy = str(arguments["policy"]) if arguments.get("policy") else None
+        managing_policy(policy or self._machine.config.policy)
+        session.attach(fast, policy)
         return describe(session)
 
     def detach(self, uid: int, arguments: Message) -> Any:

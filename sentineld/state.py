@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 class SavedPlan:
     """layout_id: of its layout, by which a live plan is known. threads, sequence: of its shape.
     migration_bytes_per_s: see Planned. entered: it was live, and lasting tensors have been brought
-    where it begins with them."""
+    where it begins with them. fast, policy: what it was asked for; "": as the session's."""
 
     layout_id: int
     budget_bytes: int
@@ -37,6 +37,8 @@ class SavedPlan:
     sequence: str
     migration_bytes_per_s: float = 0.0
     entered: bool = False
+    fast: str = ""
+    policy: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,15 @@ class StateFiles:
             shape.threads,
             shape.sequence,
             planned.migration_bytes_per_s,
+            fast=saved.fast,
+            policy=saved.policy,
         )
         before = self._read(name)
+        plans = [] if before is None else [_asked_for(one, before) for one in before.plans]
         with self._writing(name):
             save_plan(self._plan_file(name, layout_id), planned.plan, planned.profile)
             # The parameters last, so that a plan named there is whole.
-            self._write(name, replace(saved, plans=(*(before.plans if before else ()), row)))
+            self._write(name, replace(saved, plans=(*plans, row)))
 
     def live(self, name: str, layout_id: int) -> None:
         """That plan is live, and no other one will be."""
@@ -115,6 +120,9 @@ class StateFiles:
         row = next((row for row in saved.plans if row.layout_id == layout_id), None)
         if row is None:
             return Left(saved, None, False)
+        # The plan that is to be, and never was, may have been for another budget.
+        row = _asked_for(row, saved)
+        saved = replace(saved, fast=row.fast, policy=row.policy)
         try:
             plan, profile = load_plan(self._plan_file(name, layout_id))
         except (OSError, SentinelError) as error:
@@ -175,3 +183,8 @@ class StateFiles:
     def _remove(files: Iterable[Path]) -> None:
         for file in list(files):
             file.unlink(missing_ok=True)
+
+
+def _asked_for(row: SavedPlan, saved: Saved) -> SavedPlan:
+    """The row with what its plan was asked for; earlier daemons' rows leave that to the session."""
+    return replace(row, fast=row.fast or saved.fast, policy=row.policy or saved.policy)

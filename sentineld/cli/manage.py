@@ -12,14 +12,18 @@ from sentineld.units import FastBudget, format_bytes
 @click.command()
 @click.argument("pid", type=click.IntRange(min=1))
 @click.option("--fast", help="Fast memory: a share of the peak (20%) or a size (48MiB).")
-@click.option("--policy", help="The policy that plans; the daemon's default if not given.")
+@click.option("--policy", help="The policy that plans.  [default: the daemon's]")
 @json_option
 @click.pass_obj
 def attach(daemon: Daemon, pid: int, fast: str | None, policy: str | None, as_json: bool) -> None:
-    """Begin to manage the training process PID, which runs under the shim."""
+    """Begin to manage the training process PID, which runs under the shim.
+
+    A process that is managed already goes over to another budget or policy without a new profile;
+    of the two, what is not given stays as it is then.
+    """
     if fast is not None:
         FastBudget.parse(fast)
-    session = daemon.ask("attach", pid=pid, fast=fast, policy=policy)
+    session = daemon.ask_long("attach", pid=pid, fast=fast, policy=policy)
     if as_json:
         print_json({"session": session})
     else:

@@ -16,7 +16,7 @@ from sentineld.control.client import request, request_file
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 JSON_SCHEMA = 1
-FILE_TIMEOUT_S = 6 * 3600.0
+LONG_TIMEOUT_S = 6 * 3600.0
 """A step of training may take minutes, and as many of them as are asked for have to pass."""
 
 
@@ -30,10 +30,14 @@ class Daemon:
         """The daemon's answer. Raises SentinelError."""
         return request(self.socket, verb, **arguments)
 
+    def ask_long(self, verb: str, **arguments: Any) -> Any:
+        """The answer to what may take as long as planning may. Raises SentinelError."""
+        return request(self.socket, verb, LONG_TIMEOUT_S, **arguments)
+
     def ask_file(self, verb: str, **arguments: Any) -> tuple[Any, int]:
         """The daemon's answer and the descriptor of the file that comes with it, now the caller's.
         Raises SentinelError."""
-        return request_file(self.socket, verb, FILE_TIMEOUT_S, **arguments)
+        return request_file(self.socket, verb, LONG_TIMEOUT_S, **arguments)
 
 
 def json_option(function: Function) -> Function:

@@ -144,6 +144,36 @@ def test_a_managed_training_keeps_its_budget_and_outlives_its_daemon(life: Life)
     life.check_losses()
 
 
+def test_another_budget_takes_no_new_profile(life: Life) -> None:
+    def attach(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return life.daemon.ctl("attach", str(life.pid), *arguments)
+
+    before = life.manage("sentinel", "40%")
+    seen = [before["layout_id"]]
+    assert "attached already (policy sentinel, fast 40%)" in refused(attach(), "wrong-state")
+    assert "infeasible" in refused(attach("--fast", "1KiB"), "failed")
+    for arguments, policy, fast in (
+        (("--fast", "25%"), "sentinel", "25%"),
+        (("--fast", "50%", "--policy", "static"), "static", "50%"),
+        (("--policy", "sentinel"), "sentinel", "50%"),
+    ):
+        done = attach(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        # Else it would have to be profiled first.
+        assert json.loads(done.stdout)["session"]["state"] in ("entering", "managed")
+        wait(lambda: life.now()["state"] == "managed")
+        now = life.now()
+        assert (now["policy"], now["fast"]) == (policy, fast)
+        assert now["layout_id"] not in seen
+        seen.append(now["layout_id"])
+        assert now["budget_bytes"] == pytest.approx(
+            before["budget_bytes"] * int(fast[:-1]) / 40, rel=0.001
+        )
+        wait(lambda now=now: within_budget(life.meter(1)[0], now))
+        assert all(within_budget(step, now) for step in life.meter(3))
+    life.check_losses()
+
+
 def test_slow_pages_cost_what_the_model_says(life: Life, tmp_path: Path) -> None:
     life.manage("slow-only")
     steps = life.meter(12)

@@ -16,8 +16,9 @@ from sentineld.observe.backend import Target
 from sentineld.observe.model import Records
 from sentineld.observe.shimonly import SHIM_ONLY
 from sentineld.plan.layout_wire import WireLayout, unpack_layout
+from sentineld.planning import Goal
 from sentineld.profile.steps import Step, StepCutter, identical, sequence_digest
-from sentineld.profiling import OTHER_SHAPE_STEPS, SEEN_AGAIN_ASKS, Goal, Profiling
+from sentineld.profiling import OTHER_SHAPE_STEPS, SEEN_AGAIN_ASKS, Profiling
 from sentineld.sampling import Sampling
 from sentineld.shapes import (
     FOLLOWED_STEPS_MIN,

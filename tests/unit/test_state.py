@@ -77,6 +77,35 @@ def test_while_plans_take_turns_both_are_known(states: StateFiles, tmp_path: Pat
     assert left.planned is None
 
 
+def test_each_plan_is_known_with_what_it_was_asked_for(states: StateFiles) -> None:
+    more = replace(SAVED, fast="30%", policy="sentinel")
+    states.attached(NAME, SAVED)
+    states.entering(NAME, SAVED, 7, planned(4096))
+    states.live(NAME, 7)
+    states.entering(NAME, more, 8, planned(8192))
+    for layout_id, saved in ((7, SAVED), (8, more)):
+        left = states.load(NAME, layout_id)
+        assert left is not None
+        assert (left.saved.fast, left.saved.policy) == (saved.fast, saved.policy)
+
+
+def test_the_rows_of_an_earlier_daemon_were_asked_for_by_the_attach(
+    states: StateFiles, tmp_path: Path
+) -> None:
+    states.attached(NAME, SAVED)
+    states.entering(NAME, SAVED, 7, planned(4096))
+    file = tmp_path / "sessions" / f"{NAME}.json"
+    found = json.loads(file.read_text())
+    for word in ("fast", "policy"):
+        del found["plans"][0][word]
+    file.write_text(json.dumps(found))
+    states.live(NAME, 7)
+    states.entering(NAME, replace(SAVED, fast="30%"), 8, planned(8192))
+    left = states.load(NAME, 7)
+    assert left is not None
+    assert left.saved.fast == SAVED.fast
+
+
 def test_who_is_profiled_again_has_no_plan(states: StateFiles, tmp_path: Path) -> None:
     states.attached(NAME, SAVED)
     states.entering(NAME, SAVED, 7, planned(4096))

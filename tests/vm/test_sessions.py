@@ -188,6 +188,28 @@ def test_another_that_moves_its_pages_is_named(training: Training) -> None:
     training.goes_on()
 
 
+def test_other_budgets_are_kept_without_a_new_profile(training: Training) -> None:
+    before = training.session()
+    assert before is not None
+    for fast, ratio in (("50%", 2), ("25%", 1)):
+        attach = f"sentinelctl attach {training.pid} --fast {fast} --json"
+        answer = json.loads(training.guest.run(attach, timeout=600).stdout)
+        assert answer["session"]["state"] in ("entering", "managed")
+        wait("managed", lambda: training.in_state("managed"), 240)
+        session = training.session()
+        assert session is not None
+        budget_bytes = session["budget_bytes"]
+        assert budget_bytes == pytest.approx(ratio * before["budget_bytes"], rel=0.001)
+        assert (session["fast"], session["policy"]) == (fast, before["policy"])
+
+        def kept(most: int = budget_bytes) -> bool:
+            return bool(training.meter(1)[0]["charged_bytes_max"] <= most)
+
+        wait("what is too much has been demoted", kept, 240)
+        assert all(step["charged_bytes_max"] <= budget_bytes for step in training.meter(2))
+    training.goes_on()
+
+
 def test_a_killed_daemon_leaves_the_training_and_resumes_it(training: Training) -> None:
     guest = training.guest
     guest.run("systemctl kill -s KILL sentineld")
