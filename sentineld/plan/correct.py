@@ -164,11 +164,17 @@ class Corrector:
         return open_ and self._lived() < max(WINDOW_STEPS, self._quiet_steps + 1)
 
     def timed(self, times_ns: Floats) -> Correction | None:
-        """times_ns: (N, S), what the stretches of N steps took without waits and slow accesses."""
+        """times_ns: (N, S), what the stretches of N steps took without waits and slow accesses.
+
+        Steps that are slower as a whole are no reason: their plan has but more time for its moves.
+        One that counts upon that time is bad for as long as they are fast again.
+        """
         self._timed_steps = self._lived()
         assumed = self._profile.stretches["time_ns"].astype(np.float64)
-        found = np.median(times_ns, axis=0)
         whole = max(float(assumed.sum()), 1.0)
+        found = np.median(times_ns, axis=0)
+        slower = max(float(found.sum()) / whole, 1.0)
+        times_ns, found = times_ns / slower, found / slower
         drift = float(np.abs(found - assumed).sum()) / whole
         error = (
             times_ns.std(axis=0, ddof=1) / np.sqrt(len(times_ns)) if len(times_ns) > 1 else found

@@ -183,6 +183,26 @@ def test_other_times_are_planned_with() -> None:
     assert "25%" in correction.text
 
 
+def test_steps_that_are_slower_as_a_whole_have_the_same_plan() -> None:
+    steps = Steps()
+    steps.run(3, stall=0.1)
+    assert steps.corrector.timed(np.array([1.3 * TIMES] * WINDOW_STEPS)) is None
+    found = TIMES * [3.0, 1.0, 2.0, 2.0]
+    correction = steps.corrector.timed(np.array([found] * WINDOW_STEPS))
+    assert correction is not None
+    planned_ns = correction.profile.stretches["time_ns"].astype(np.float64)
+    assert planned_ns.sum() == pytest.approx(STEP_NS)
+    assert planned_ns == pytest.approx(found * STEP_NS / found.sum())
+
+
+def test_steps_that_are_faster_as_a_whole_are_planned_with() -> None:
+    steps = Steps()
+    steps.run(3, stall=0.1)
+    correction = steps.corrector.timed(np.array([0.8 * TIMES] * WINDOW_STEPS))
+    assert correction is not None
+    assert correction.profile.stretches["time_ns"].astype(float) == pytest.approx(0.8 * TIMES)
+
+
 def timed(seed: int, scatter: float, skew: float) -> Correction | None:
     """What is said of steps of many stretches whose profiled time was 1 ms each."""
     stretches = np.zeros(400, STRETCH_DTYPE)
