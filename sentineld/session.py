@@ -388,7 +388,9 @@ class Session:
                 f" sentinelctl detach {self.link.pid}",
             )
         self.machine.require(goal.fast)
-        unmanaged_bytes = self.link.segment.words().unmanaged_bytes
+        # It comes and goes within a step: what the live plan left for it may be more than now.
+        left_bytes = planned.budget_bytes - planned.plan.budget_bytes
+        unmanaged_bytes = max(left_bytes, self.link.segment.words().unmanaged_bytes)
         known = Known(
             planned.shape, planned.profile, planned.charged, self._tiers(), unmanaged_bytes
         )

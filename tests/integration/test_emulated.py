@@ -29,6 +29,7 @@ pytest.importorskip("torch")
 
 TIERS = ("--tiers", "emulated:cxl")
 PATIENCE_S = 180
+UNPLANNED_BYTES = 32 << 10
 
 
 class Life:
@@ -169,8 +170,10 @@ def test_another_budget_takes_no_new_profile(life: Life) -> None:
         assert now["budget_bytes"] == pytest.approx(
             before["budget_bytes"] * int(fast[:-1]) / 40, rel=0.001
         )
-        wait(lambda now=now: within_budget(life.meter(1)[0], now))
-        assert all(within_budget(step, now) for step in life.meter(3))
+        # Tensors that no plan has come and go, and `static` leaves no room for more of them.
+        most = now["budget_bytes"] + UNPLANNED_BYTES
+        wait(lambda most=most: life.meter(1)[0]["charged_bytes_max"] <= most)
+        assert all(step["charged_bytes_max"] <= most for step in life.meter(3))
     life.check_losses()
 
 
