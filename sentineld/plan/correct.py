@@ -130,18 +130,8 @@ class Corrector:
         rate = self._slow(self._since(RECENT_STEPS), FALL_TOLERANCE)
         window = self._since(WINDOW_STEPS)
         if rate is None and window.steps >= WINDOW_STEPS:
-            rate = self._slow(window, RATE_TOLERANCE)
-        if rate is not None:
-            return self._migration(rate)
-        rate = self._rate(window)
-        if (
-            window.steps >= WINDOW_STEPS
-            and rate is not None
-            and min(rate, self._promised) > self._tiers.migration_bytes_per_s * (1 + RATE_GAIN)
-            and window.busy_ns > BUSY_SHARE * window.time_ns
-        ):
-            return self._migration(min(rate, self._promised))
-        return None
+            rate = self._slow(window, RATE_TOLERANCE) or self._gained(window)
+        return None if rate is None else self._migration(rate)
 
     @property
     def wants_times(self) -> bool:
@@ -238,6 +228,12 @@ class Corrector:
         rate = self._rate(passed)
         least = self._tiers.migration_bytes_per_s * (1 - tolerance)
         return rate if rate is not None and rate < least and self._harmed(passed) else None
+
+    def _gained(self, passed: Progress) -> float | None:
+        """The bandwidth, no more than promised, if it is worth another plan."""
+        rate = min(self._rate(passed) or 0.0, self._promised)
+        more = rate > self._tiers.migration_bytes_per_s * (1 + RATE_GAIN)
+        return rate if more and passed.busy_ns > BUSY_SHARE * passed.time_ns else None
 
     def _harmed(self, passed: Progress) -> bool:
         moves = len(self._plan.moves) * max(passed.steps, 1)
