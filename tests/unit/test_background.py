@@ -4,22 +4,17 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
 
 from sentineld.background import Background
 from sentineld.errors import SentinelError
-
-PATIENCE_S = 10
+from tests.unit.waiting import PATIENCE_S, wait
 
 
 def ended(background: Background[Any]) -> Background[Any]:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not background.done():
-        assert time.monotonic() < deadline_s, "waited in vain"
-        time.sleep(0.005)
+    wait(background.done)
     return background
 
 

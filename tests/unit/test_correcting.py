@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -24,9 +24,9 @@ from sentineld.tiers import Tier, Tiers
 from tests.unit.links import Linked
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
 from tests.unit.trainer import MIB
+from tests.unit.waiting import PATIENCE_S, wait
 from tests.unit.workloads import Network, profiled, train
 
-PATIENCE_S = 30.0
 PROMISED = 1e6
 NETWORK = Network(blocks=2, weights=1, weight_bytes=MIB // 4, activation_bytes=MIB // 2)
 CUTS = (4, 8)
@@ -102,13 +102,6 @@ def harmed(session: Session) -> None:
     session.live.step(PROMISED / 2, stall=0.2)
     assert session.look() is None
     wait(lambda: session.asked)
-
-
-def wait(done: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < deadline_s, "waited in vain"
-        time.sleep(0.005)
 
 
 def test_a_corrected_plan_is_offered_once_it_is_made(session: Session) -> None:

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -22,8 +21,8 @@ from sentineld.shim.protocol import Flag, Mode
 from sentineld.tiers import Tiers
 from tests.unit.links import Linked
 from tests.unit.plan.toys import HEAP, PAGE, toy_plan, toy_profile, two_tiers
+from tests.unit.waiting import wait
 
-PATIENCE_S = 30.0
 FAST, SLOW = 1, 2
 BOUNDARIES = 4
 LAST = 0xFFFFFFFF
@@ -73,13 +72,6 @@ class Process:
     def close(self) -> None:
         self.managed.stop()
         self.linked.close()
-
-
-def wait(done: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < deadline_s, "waited in vain"
-        time.sleep(0.005)
 
 
 @pytest.fixture

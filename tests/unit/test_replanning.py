@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -14,10 +13,10 @@ from sentineld.replanning import Replanning
 from sentineld.shapes import Planned, Shape
 from sentineld.units import FastBudget
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile
+from tests.unit.waiting import PATIENCE_S, wait
 
 GOAL = Goal(FastBudget.parse("30%"), "auto")
 PLANNED = Planned(Shape(1, ""), toy_profile(), toy_profile(), toy_plan(), 9 * PAGE, 0.0)
-PATIENCE_S = 10
 
 
 class Waiting:
@@ -46,10 +45,7 @@ class Waiting:
 
     def made(self) -> Planned | None:
         self.let.set()
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not self.replanning.ready():
-            assert time.monotonic() < deadline_s, "waited in vain"
-            time.sleep(0.005)
+        wait(self.replanning.ready)
         return self.replanning.planned()
 
     def told(self) -> SentinelError | None:
