@@ -17,7 +17,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 JSON_SCHEMA = 1
 LONG_TIMEOUT_S = 6 * 3600.0
-"""A step of training may take minutes, and as many of them as are asked for have to pass."""
+"""A step of training may take minutes, and as many of them as are asked for have to pass; planning
+may take twice as long as plan_timeout_s."""
 
 
 @dataclass(frozen=True)

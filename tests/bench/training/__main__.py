@@ -7,9 +7,9 @@ Each model is trained under each policy side by side, a daemon for each, at 20 %
 fast memory. In every round each takes its turn: steps until it is as if it had
 never stood, and one that is measured. Trainings have a CPU of their own, one
 torch thread; daemons and this program have another. Huge pages of 64 KiB are
-offered meanwhile, where the kernel has them, and a hypervisor is told of no
-free memory but large blocks. Exit status 0 if every goal holds, 1 if not, 2 if
-something could not be measured.
+offered meanwhile, where the kernel has them, and what a step gives back is kept
+from a hypervisor. Exit status 0 if every goal holds, 1 if not, 2 if something
+could not be measured.
 """
 
 from __future__ import annotations
