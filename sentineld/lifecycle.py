@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -42,7 +42,6 @@ class Lifecycle:
 
     state: State = State.REGISTERED
     reason: str = "the process said hello"
-    history: list[tuple[State, str]] = field(default_factory=list)
 
     def can_enter(self, state: State) -> bool:
         """Whether the state may follow the current one. Every state may end or be detached."""
@@ -54,5 +53,4 @@ class Lifecycle:
         """Change the state. Raises ValueError if can_enter() says no."""
         if not self.can_enter(state):
             raise ValueError(f"a session can't go from {self.state} to {state}")
-        self.history.append((self.state, self.reason))
         self.state, self.reason = state, reason
