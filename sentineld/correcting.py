@@ -172,7 +172,7 @@ class Correcting:
         return self._corrected(planned, job.correction, making.result, making.duration_s)
 
     def _corrected(
-        self, planned: Planned, correction: Correction, plan: Plan, duration_s: float
+        self, planned: Planned, correction: Correction, plan: Plan, duration_s: float | None
     ) -> Corrected:
         self._corrector.left()
         corrected = replace(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,13 +129,33 @@ class Sampling:
                 self._link.send({"type": "epoch_fd_close"})
 
 
+@dataclass(frozen=True)
+class Samples:
+    """How many the module took, and how many it had no room for."""
+
+    taken: int = 0
+    lost: int = 0
+
+    def plus(self, sampling: Sampling | None) -> Samples:
+        """With those of one more sampling."""
+        if sampling is None:
+            return self
+        return Samples(self.taken + sampling.total, self.lost + sampling.lost)
+
+
 class Observing:
-    """Opens the best backend for one session, again for each profile."""
+    """Samples one session's process by the best backend, from when it is asked for until stop().
+
+    All calls but samples() come from the session's thread.
+    """
 
     def __init__(self, link: ShimLink, log_records: int) -> None:
         self._link = link
         self._log_records = log_records
         self._writes = WriteFds()
+        self._sampling: Sampling | None = None
+        self._past = Samples()
+        self._past_lock = threading.Lock()
 
     def prepare(self) -> None:
         """Without the module, ask the process for what its writes are watched by; no waiting."""
@@ -158,19 +179,47 @@ class Observing:
             return
         self._writes = WriteFds.received(self._link.pid, way, fds)
 
-    def open(self) -> Sampling:
-        """Watch the process by the best backend that can."""
-        writes, self._writes = self._writes, WriteFds()
-        target = Target(self._link.pid, self._log_records, writes)
-        backend, watch = open_best(target)
-        if backend.name != writes.way:
-            writes.close()
-        return Sampling(self._link, backend, watch)
+    def sampling(self) -> Sampling:
+        """The process watched by the best backend that can."""
+        if self._sampling is None:
+            writes, self._writes = self._writes, WriteFds()
+            target = Target(self._link.pid, self._log_records, writes)
+            backend, watch = open_best(target)
+            if backend.name != writes.way:
+                writes.close()
+            self._sampling = Sampling(self._link, backend, watch)
+        return self._sampling
 
-    def open_exact(self) -> Sampling:
-        """Watch the process by the module. Raises SentinelError without it."""
-        watch = MODULE.open(Target(self._link.pid, self._log_records))
-        return Sampling(self._link, MODULE, watch)
+    def exact_sampling(self) -> Sampling:
+        """The process watched by the module, which tells stretches apart. Raises SentinelError
+        without it."""
+        if self._sampling is None:
+            watch = MODULE.open(Target(self._link.pid, self._log_records))
+            self._sampling = Sampling(self._link, MODULE, watch)
+        return self._sampling
+
+    def collect(self) -> None:
+        """Take the samples that are there; to be called often."""
+        if self._sampling is not None:
+            self._sampling.collect()
+
+    def samples(self) -> Samples:
+        """Since the session began; from any thread."""
+        with self._past_lock:
+            return self._past.plus(self._sampling)
+
+    def end_profile(self) -> None:
+        """Let go of what only a profile needs, such as write protection: metering it can't."""
+        if self._sampling is not None and not self._sampling.exact:
+            self.stop()
+        self.close()
+
+    def stop(self) -> None:
+        """Let go of the process's pages."""
+        if self._sampling is not None:
+            self._sampling.close()
+            with self._past_lock:
+                self._past, self._sampling = self._past.plus(self._sampling), None
 
     def close(self) -> None:
         """Close what the process handed out and nobody used."""

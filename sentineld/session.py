@@ -10,41 +10,33 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from sentineld.commands import Commands
 from sentineld.control.frames import Message
-from sentineld.correcting import Correcting, correcting
-from sentineld.divergence import Patience
-from sentineld.entering import Entering
 from sentineld.errands import Errands
 from sentineld.errors import SentinelError
+from sentineld.following import Following
 from sentineld.inbox import Inbox
 from sentineld.lifecycle import Lifecycle, State
 from sentineld.machine import Machine
-from sentineld.managed import Managed
 from sentineld.metering import Metering
 from sentineld.observe.pidfd import Pidfd
 from sentineld.observe.shimlink import ShimLink
-from sentineld.plan.registry import policy
-from sentineld.planning import Goal, Known
+from sentineld.planning import Goal
 from sentineld.profile.meter import StepMeter
-from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
 from sentineld.profiling import Profiling
 from sentineld.recording import Recording
 from sentineld.replanning import Replanning
-from sentineld.sampling import Observing, Sampling
-from sentineld.shapes import Planned, Shapes
+from sentineld.sampling import Observing
+from sentineld.shapes import Planned
 from sentineld.shim import protocol
 from sentineld.state import Saved, StateFiles
 from sentineld.stepfeed import StepFeed
-from sentineld.tiers import Tiers
-from sentineld.totals import PastTotals
-from sentineld.units import FastBudget, format_bytes
+from sentineld.units import FastBudget
 
 log = logging.getLogger(__name__)
 
@@ -62,30 +54,18 @@ class Session:
         self.machine = machine
         self._states = states
         self._process = Pidfd(link.pid)
-        self._observing = Observing(link, machine.config.log_records)
+        self.observing = Observing(link, machine.config.log_records)
         self.name = f"{link.pid}-{self._process.start_ticks}"
         self._commands = Commands()
         self._thread = threading.Thread(target=self._run, name=f"session-{link.pid}", daemon=True)
         self._closing = False
         self.goal: Goal | None = None
-        self.budget_bytes = 0
-        self.profile: Profile | None = None
-        self.managed: Managed | None = None
-        self.sampling: Sampling | None = None
         self.last_meter: StepMeter | None = None
-        self.plan_duration_s: float | None = None
-        self._past = PastTotals()
-        self._errands = Errands(link, machine, self._sample_exactly)
-        self._inbox = Inbox(link, self._observing)
+        self._errands = Errands(link, machine, self.observing.exact_sampling)
+        self._inbox = Inbox(link, self.observing)
         self._feed = StepFeed(link.segment)
         self._profiling: Profiling | None = None
-        self._planned: Planned | None = None
-        self.shapes = Shapes()
-        self._patience = Patience()
-        self._entering: Entering | None = None
-        self.correcting: Correcting | None = None
-        self.corrections: Counter[str] = Counter()
-        """Corrected plans by cause; replaced as a whole."""
+        self.following = Following(link, machine, self._inbox, self.end)
 
     # Called from other threads.
 
@@ -137,7 +117,7 @@ class Session:
 
     def _wait_entered(self) -> None:
         """A corrected plan takes the live one's place between two steps: nobody need know."""
-        while self.lifecycle.state is State.ENTERING and self.managed is not None:
+        while self.lifecycle.state is State.ENTERING and self.following.managed is not None:
             time.sleep(RECORDING_POLL_S)
 
     def end(self, reason: str) -> None:
@@ -149,12 +129,6 @@ class Session:
         self._closing = True
         self.end("the daemon stops")
         self._thread.join(timeout=10)
-
-    def totals(self) -> PastTotals:
-        """What moved and was sampled since the session began, over all its plans."""
-        totals = self._past.copy()
-        totals.add(self.managed, self.sampling)
-        return totals
 
     def not_yet(self, what: str) -> SentinelError:
         """The error for what only a later state can do."""
@@ -183,8 +157,8 @@ class Session:
             self._end("the daemon met an error of its own")
 
     def _records(self) -> bool:
-        corrects = self.correcting is not None and self.correcting.recording
-        return corrects or self._errands.current is not None or self._profiling is not None
+        following, errand = self.following, self._errands.current
+        return following.recording or errand is not None or self._profiling is not None
 
     def _ended(self) -> bool:
         return self.lifecycle.state is State.ENDED
@@ -206,11 +180,9 @@ class Session:
         if self._process.exited():
             self._end("the process exited")
             return
-        if self.sampling is not None:
-            self.sampling.collect()
+        self.observing.collect()
         self._errands.collect()
-        managed = self.managed if self.lifecycle.state is State.MANAGED else None
-        if managed is not None and self._follow(managed):
+        if self.lifecycle.state is State.MANAGED and self._left_plan():
             return
         for step in self._feed.steps():
             self._on_step(step)
@@ -218,46 +190,32 @@ class Session:
             self._plan()
         elif self.lifecycle.state is State.ENTERING:
             self._enter_plan()
-        elif managed is not None and (replanning := self._errands.replanned()) is not None:
-            self._go_over(replanning)
-        elif managed is not None:
-            self._correct()
+        elif self.lifecycle.state is State.MANAGED:
+            replanning = self._errands.replanned()
+            if replanning is not None:
+                self._go_over(replanning)
+            else:
+                self._correct()
 
-    def _follow(self, managed: Managed) -> bool:
-        """Look at how the steps follow the plan; whether it was left."""
-        assert self._planned is not None
-        verdict = managed.follow(self.link.segment.words())
-        threads = self._inbox.threads
+    def _left_plan(self) -> bool:
+        """Look at how the steps follow the live plan; whether it was left."""
+        verdict = self.following.look()
         if verdict.leave:
-            self._leave_plan(managed, verdict.text)
-        elif threads != self._planned.shape.threads and managed.may_leave():
-            self._leave_plan(managed, f"it computes with {threads} threads now")
+            self._leave_plan(verdict.text)
         elif verdict.text:
             log.info("process %d: %s", self.link.pid, verdict.text)
             self.lifecycle.reason = verdict.text
-        return self.managed is None
+        return verdict.leave
 
     def _on_step(self, step: Step) -> None:
         if self._errands.current is not None:
             recording = self._errands.on_step(step)
-            if recording is not None and self.managed is None:
+            if recording is not None and self.following.managed is None:
                 self._unmanage(recording.outcome)
         elif self._profiling is not None:
-            self._profiling.on_step(step, self._sample, self._inbox.layers)
-        elif self.correcting is not None:
-            self.correcting.on_step(step)
-
-    def _sample(self) -> Sampling:
-        """The session's sampling by the best backend, attached to the process at its first use."""
-        if self.sampling is None:
-            self.sampling = self._observing.open()
-        return self.sampling
-
-    def _sample_exactly(self) -> Sampling:
-        """The same, but by a backend that tells stretches apart. Raises SentinelError."""
-        if self.sampling is None:
-            self.sampling = self._observing.open_exact()
-        return self.sampling
+            self._profiling.on_step(step, self.observing.sampling, self._inbox.layers)
+        else:
+            self.following.on_step(step)
 
     def _plan(self) -> None:
         """Send the plan's layout as soon as there is a plan."""
@@ -265,13 +223,9 @@ class Session:
         planned = self._profiling.planned(self._inbox.layers)
         if planned is None:
             return
-        again = self.shapes.find(planned.shape) is planned
-        self._observing.close()
+        again = self.following.shapes.find(planned.shape) is planned
+        self.observing.end_profile()
         self._profiling = None
-        if self.sampling is not None and not self.sampling.exact:
-            # It holds what only a profile needs, such as write protection; metering it can't.
-            self.sampling.close()
-            self.sampling = None
         self._send_plan(
             planned,
             "the plan that it had for these steps" if again else "the plan",
@@ -281,78 +235,40 @@ class Session:
 
     def _correct(self) -> None:
         """Follow what the live plan counted upon, and enter a corrected one when there is one."""
-        assert self.correcting is not None
         if self._errands.current is not None:
-            self.correcting.stop_recording()  # the ring is theirs
+            self.following.stop_recording()  # the ring is theirs
             return
-        corrected = self.correcting.look(self.link.segment.words())
+        corrected = self.following.corrected()
         if corrected is not None:
-            self.corrections = self.corrections + Counter([corrected.cause])
             self._send_plan(corrected.planned, "the corrected plan", corrected.text)
-        elif self.correcting.begin_recording():
+        elif self.following.begin_recording():
             self._begin_recording()
 
     def _go_over(self, replanning: Replanning) -> None:
         """Enter the plan for another goal; the shapes' other plans were for the one before."""
         planned = replanning.planned()
         if planned is not None:
-            self.goal, self.shapes = replanning.goal, Shapes()
+            self.goal = replanning.goal
+            self.following.forget_shapes()
             self._send_plan(planned, "the plan", f"attached with {replanning.goal} from now on")
         self._errands.finish()
 
     def _send_plan(self, planned: Planned, what: str, why: str) -> None:
         """Begin to enter a plan; a live one is followed until its layout is taken."""
-        self.shapes.keep(planned)
-        self._planned = planned
-        self.profile, self.budget_bytes = planned.profile, planned.budget_bytes
-        self.plan_duration_s = planned.plan_duration_s
-        self._entering = Entering(
-            self.link, self.machine, self._tiers(), self._inbox, planned, what
-        )
+        layout_id = self.following.prepare(planned, what)
         # First, so that whoever follows knows the layout, whenever this daemon dies.
-        self._states.entering(self.name, self._saved(), self._entering.layout_id, planned)
-        self._entering.send()
+        self._states.entering(self.name, self._saved(), layout_id, planned)
+        self.following.send()
         self.lifecycle.enter(State.ENTERING, why)
 
     def _enter_plan(self) -> None:
-        """Once the layout is live, bring the pages where the plan begins and follow it."""
-        assert self._entering is not None
-        assert self._planned is not None
-        if not self._entering.done():
-            if self.managed is None:
-                self._entering.require_in_time()
+        """Follow the plan that was sent, once its layout is live."""
+        live = self.following.enter()
+        if live is None:
             return
-        before, self.managed = self.managed, None
-        if before is not None:
-            before.stop()
-            self._past.add(before, None)
-        self.managed = self._managed(self._planned)
-        if before is None or not policy(self.managed.plan.policy).charges_budget:
-            # Later the budget is kept step by step, for which some plans are no good.
-            self.managed.enter()
         self.link.set_flags(off=protocol.Flag.RECORD)
-        self._start(self._planned, self.managed)
         self._states.live(self.name, self._inbox.layout_id)
-        self.lifecycle.enter(
-            State.MANAGED,
-            f"{self._entering.what} is live, budget {format_bytes(self.budget_bytes)}",
-        )
-        self._entering = None  # the layout that it sent is large
-
-    def _start(self, planned: Planned, managed: Managed) -> None:
-        """Follow the schedule, and what the plan counts upon, from now on."""
-        assert self.correcting is not None
-        managed.start()
-        self.correcting.entered(planned, managed, self.link.segment.words())
-
-    def _managed(self, planned: Planned) -> Managed:
-        memory = self.machine.substrate.memory
-        return Managed(self.link, planned, self._tiers(), memory, self.end, self._patience)
-
-    def _tiers(self) -> Tiers:
-        """As this session has come to know them."""
-        assert self.correcting is not None, "attach requires tiers"
-        return self.correcting.tiers
+        self.lifecycle.enter(State.MANAGED, live)
 
     # Commands, run in the session's thread.
 
@@ -368,8 +284,7 @@ class Session:
         self._errands.require_none()
         self.machine.require(goal.fast)
         self.goal = goal
-        self.shapes, self._patience = Shapes(), Patience()
-        self.correcting = correcting(self.link, self.machine)
+        self.following.begin()
         self._begin_profiling(goal)
         self._states.attached(self.name, self._saved())
         self.machine.watch(self.link.pid)
@@ -378,8 +293,7 @@ class Session:
 
     def _attach_again(self, goal: Goal) -> Replanning:
         """The live plan is followed until there is another one, and so is the profile kept."""
-        planned = self._planned
-        if goal == self.goal or planned is None or self.lifecycle.state is not State.MANAGED:
+        if goal == self.goal or self.lifecycle.state is not State.MANAGED:
             raise SentinelError(
                 "wrong-state",
                 f"process {self.link.pid} is attached already ({self.goal}): it is"
@@ -388,15 +302,8 @@ class Session:
                 f" sentinelctl detach {self.link.pid}",
             )
         self.machine.require(goal.fast)
-        # It comes and goes within a step: what the live plan left for it may be more than now.
-        left_bytes = planned.budget_bytes - planned.plan.budget_bytes
-        unmanaged_bytes = max(left_bytes, self.link.segment.words().unmanaged_bytes)
-        known = Known(
-            planned.shape, planned.profile, planned.charged, self._tiers(), unmanaged_bytes
-        )
-        replanning = self._errands.plan_again(goal, known)
-        assert self.correcting is not None
-        self.correcting.stop_recording()
+        replanning = self._errands.plan_again(goal, self.following.known())
+        self.following.stop_recording()
         self.link.set_flags(off=protocol.Flag.RECORD)
         return replanning
 
@@ -404,13 +311,13 @@ class Session:
         self._profiling = Profiling(
             self.link,
             self.machine,
-            self._tiers(),
+            self.following.tiers,
             goal,
             self.lifecycle.enter,
-            self.shapes,
+            self.following.shapes,
             lambda: self._inbox.threads,
         )
-        self._observing.prepare()
+        self.observing.prepare()
         self._begin_recording()
         return self._profiling
 
@@ -438,13 +345,9 @@ class Session:
         self.machine.unwatch(self.link.pid)
         self.lifecycle.enter(State.REGISTERED, reason)
 
-    def _leave_plan(self, managed: Managed, reason: str) -> None:
+    def _leave_plan(self, reason: str) -> None:
         """Look for a plan that fits the steps: one that there is, or by a new profile."""
-        assert self._planned is not None
-        left, followed = self._planned.shape, managed.followed_steps()
-        log.info("process %d leaves its plan after %d steps: %s", self.link.pid, followed, reason)
-        self._patience.left(followed)
-        self.shapes.left(left, followed)
+        left = self.following.leave(reason)
         self._stop_managing(reason)
         self._states.attached(self.name, self._saved())
         self.link.send({"type": "detach"})
@@ -455,19 +358,14 @@ class Session:
     def _stop_managing(self, reason: str) -> None:
         self._errands.fail(reason)
         self._profiling = None
-        if self.correcting is not None:
-            self.correcting.left()
-        if self.managed is not None:
-            self.managed.stop()
-        if self.sampling is not None:
-            self.sampling.close()
-        managed, sampling, self.managed, self.sampling = self.managed, self.sampling, None, None
-        self._past.add(managed, sampling)
+        self.following.stop()
+        self.observing.stop()
 
     def _meter(self, steps: int) -> Metering:
-        if self.managed is None or self.lifecycle.state is not State.MANAGED:
+        managed = self.following.managed
+        if managed is None or self.lifecycle.state is not State.MANAGED:
             raise self.not_yet("can't be metered")
-        metering = self._errands.meter(self.managed, self._tiers(), steps)
+        metering = self._errands.meter(managed, self.following.tiers, steps)
         self._begin_recording()
         return metering
 
@@ -476,8 +374,9 @@ class Session:
             raise self.not_yet("can't be recorded")
         self._errands.require_none()
         self.machine.watch(self.link.pid)
-        recording = self._errands.record(self.managed, lambda: self._inbox.layers, steps)
-        if self.managed is None:
+        managed = self.following.managed
+        recording = self._errands.record(managed, lambda: self._inbox.layers, steps)
+        if managed is None:
             self.lifecycle.enter(State.REGISTERED, "it is being recorded")
         self._begin_recording()
         return recording
@@ -509,15 +408,8 @@ class Session:
             return
         self.machine.require(goal.fast)
         self.goal = goal
-        self.budget_bytes, self.profile = planned.budget_bytes, planned.profile
         self.machine.watch(self.link.pid)
-        self._planned = planned
-        self.shapes.keep(planned)
-        self.correcting = correcting(self.link, self.machine)
-        self.managed = self._managed(planned)
-        if not left.entered:
-            self.managed.enter()
-        self._start(planned, self.managed)
+        self.following.resume(planned, left.entered)
         self._states.live(self.name, layout_id)
         self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
 
@@ -532,7 +424,7 @@ class Session:
         self.machine.unwatch(self.link.pid)
         if not self._closing and self._process.exited():
             self._states.forget(self.name)
-        self._observing.close()
+        self.observing.close()
         self.link.close()
         self.lifecycle.enter(State.ENDED, reason)
         log.info("session %d ends: %s", self.link.pid, reason)

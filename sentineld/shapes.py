@@ -38,16 +38,16 @@ class Shape:
 @dataclass(frozen=True)
 class Planned:
     """What a step of this shape does, and what to do about it. charged: what emulated tiers charge
-    for, from another recording than the plan's; else the profile. migration_bytes_per_s: what the
-    plan counts upon; 0: what the machine promises. spare: another plan for the same, with less
-    bandwidth."""
+    for, from another recording than the plan's; else the profile. plan_duration_s: None for a plan
+    of a daemon before this one. migration_bytes_per_s: what the plan counts upon; 0: what the
+    machine promises. spare: another plan for the same, with less bandwidth."""
 
     shape: Shape
     profile: Profile
     charged: Profile
     plan: Plan
     budget_bytes: int
-    plan_duration_s: float
+    plan_duration_s: float | None
     migration_bytes_per_s: float = 0.0
     spare: Spare | None = None
 

@@ -37,13 +37,15 @@ def take_snapshot(machine: Machine, sessions: Sessions) -> DaemonSnapshot:
 
 def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot:
     words = session.link.segment.words()
-    managed, profile, totals = session.managed, session.profile, session.totals()
+    following = session.following
+    moves, samples = following.moves(), session.observing.samples()
+    planned, managed, correcting = following.planned, following.managed, following.correcting
     faults = counters["faults"].get(session.link.pid, {}) if counters else {}
     seen = counters["accesses"].get(session.link.pid) if counters else None
     disturbances = counters["disturbances"].get(session.link.pid, []) if counters else []
     residency = session.link.residency
     delay = {"owed": residency.owed_ns, "paid": residency.paid_ns} if residency else {}
-    page_accesses = {"module": totals.samples}
+    page_accesses = {"module": samples.taken}
     if seen is not None:
         page_accesses["tracepoint"] = seen["accesses"]
     return SessionSnapshot(
@@ -51,26 +53,24 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
         pid=session.link.pid,
         state=session.lifecycle.state,
         policy=session.goal.policy if session.goal else "",
-        budget_bytes=session.budget_bytes,
+        budget_bytes=planned.budget_bytes if planned else 0,
         charged_bytes=managed.fast_bytes() if managed else 0,
-        peak_bytes=profile.peak_bytes if profile else 0,
+        peak_bytes=planned.profile.peak_bytes if planned else 0,
         unmanaged_bytes=words.unmanaged_bytes,
         resident_bytes=dict(enumerate(managed.mover.by_tier())) if managed else {},
         steps=words.step,
         boundaries=words.position & 0xFFFFFFFF,
-        moved_bytes=totals.moved_by_entry(),
-        late_moves=totals.late_moves,
+        moved_bytes=moves.moved_by_entry(),
+        late_moves=moves.late_moves,
         barrier_timeouts=words.barrier_timeouts,
         barrier_wait_ns=words.barrier_wait_ns,
         diverged_steps=words.diverged_steps,
-        corrections=session.corrections,
-        migration_bytes_per_s=(
-            session.correcting.tiers.migration_bytes_per_s if session.correcting else None
-        ),
-        lost={"ring": words.ring_lost, "log": totals.samples_lost},
-        samples={"module": totals.samples},
+        corrections=following.corrections,
+        migration_bytes_per_s=correcting.tiers.migration_bytes_per_s if correcting else None,
+        lost={"ring": words.ring_lost, "log": samples.lost},
+        samples={"module": samples.taken},
         fast_share=session.last_meter.fast_share if session.last_meter else None,
-        plan_duration_s=session.plan_duration_s,
+        plan_duration_s=planned.plan_duration_s if planned else None,
         page_faults=faults,
         page_accesses=page_accesses,
         emulated_delay_ns=delay,

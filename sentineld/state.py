@@ -134,7 +134,7 @@ class StateFiles:
             charged=profile,
             plan=plan,
             budget_bytes=row.budget_bytes,
-            plan_duration_s=0.0,
+            plan_duration_s=None,
             migration_bytes_per_s=row.migration_bytes_per_s,
         )
         return Left(saved, planned, row.entered)

@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 
 from sentineld.managed import Managed
 from sentineld.migrate.ledger import Entry
-from sentineld.sampling import Sampling
 
 
-@dataclass
-class PastTotals:
-    """Sums over ended plans and attachments."""
+@dataclass(frozen=True)
+class Moves:
+    """Sums over plans."""
 
     moved_bytes: Counter[Entry] = field(default_factory=Counter)
     late_moves: int = 0
-    samples: int = 0
-    samples_lost: int = 0
 
-    def copy(self) -> PastTotals:
-        """Independent sums."""
-        return PastTotals(
-            Counter(self.moved_bytes), self.late_moves, self.samples, self.samples_lost
-        )
+    def plus(self, managed: Managed | None) -> Moves:
+        """With what was counted under one more plan."""
+        if managed is None:
+            return self
+        ledger = managed.mover.ledger
+        moved_bytes = Counter(self.moved_bytes)
+        moved_bytes.update(ledger.totals())
+        return Moves(moved_bytes, self.late_moves + ledger.late_moves)
 
     def moved_by_entry(self) -> dict[tuple[str, str, str], int]:
         """Bytes by (direction, reason, result)."""
@@ -32,12 +32,3 @@ class PastTotals:
             (entry.direction, entry.reason, entry.result): size
             for entry, size in self.moved_bytes.items()
         }
-
-    def add(self, managed: Managed | None, sampling: Sampling | None) -> None:
-        """Add what these have counted."""
-        if managed is not None:
-            self.moved_bytes.update(managed.mover.ledger.totals())
-            self.late_moves += managed.mover.ledger.late_moves
-        if sampling is not None:
-            self.samples += sampling.total
-            self.samples_lost += sampling.lost

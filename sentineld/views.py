@@ -14,7 +14,8 @@ from sentineld.session import Session
 def describe(session: Session) -> dict[str, Any]:
     """The session for `sentinelctl status`."""
     words = session.link.segment.words()
-    goal, managed, meter = session.goal, session.managed, session.last_meter
+    goal, following, meter = session.goal, session.following, session.last_meter
+    planned, managed, correcting = following.planned, following.managed, following.correcting
     residency = session.link.residency
     disturbances = session.machine.probing.disturbances(session.link.pid)
     return {
@@ -24,15 +25,15 @@ def describe(session: Session) -> dict[str, Any]:
         "reason": session.lifecycle.reason,
         "policy": goal.policy if goal else "",
         "fast": str(goal.fast) if goal else "",
-        "budget_bytes": session.budget_bytes,
+        "budget_bytes": planned.budget_bytes if planned else 0,
         "charged_bytes": managed.fast_bytes() if managed else 0,
-        "peak_bytes": session.profile.peak_bytes if session.profile else 0,
-        "source": session.profile.source if session.profile else "",
-        "untold_pages": session.profile.untold_pages if session.profile else 0,
+        "peak_bytes": planned.profile.peak_bytes if planned else 0,
+        "source": planned.profile.source if planned else "",
+        "untold_pages": planned.profile.untold_pages if planned else 0,
         "step": words.step,
         "processes": session.machine.tree(session.link.pid),
         "layout_id": words.layout_id,
-        "plans": len(session.shapes),
+        "plans": len(following.shapes),
         "small_bytes": words.small_bytes,
         "fallback_bytes": words.fallback_bytes,
         "diverged_steps": words.diverged_steps,
@@ -43,10 +44,8 @@ def describe(session: Session) -> dict[str, Any]:
         "delay_paid_ns": residency.paid_ns if residency else 0,
         "fast_share": meter.fast_share if meter else None,
         "predicted_fast_share": managed.plan.predicted.fast_share if managed else None,
-        "corrections": dict(session.corrections),
-        "migration_bytes_per_s": (
-            session.correcting.tiers.migration_bytes_per_s if session.correcting else 0.0
-        ),
+        "corrections": dict(following.corrections),
+        "migration_bytes_per_s": correcting.tiers.migration_bytes_per_s if correcting else 0.0,
         "disturbances": disturbances,
         "disturbed": in_words(disturbances),
     }
@@ -54,19 +53,21 @@ def describe(session: Session) -> dict[str, Any]:
 
 def tensors(session: Session) -> list[dict[str, Any]]:
     """The profile's tensors. Raises SentinelError."""
-    profile, managed = session.profile, session.managed
-    if profile is None:
+    managed, planned = session.following.managed, session.following.planned
+    if managed is not None:
+        return tensors_json(managed.plan, managed.profile)
+    if planned is None:
         raise session.not_yet("has no profile")
-    return tensors_json(managed.plan if managed else None, profile)
+    return tensors_json(None, planned.profile)
 
 
 def explain(session: Session, with_bound: bool) -> dict[str, Any]:
     """The plan as text and values; with_bound: what no plan can do better here, computed in a
     child process. Raises SentinelError."""
-    profile, managed, tiers = session.profile, session.managed, session.machine.tiers
-    if managed is None or profile is None or tiers is None:
+    managed, tiers = session.following.managed, session.machine.tiers
+    if managed is None or tiers is None:
         raise session.not_yet("has no plan")
-    plan = managed.plan
+    plan, profile = managed.plan, managed.profile
     explained = {"text": plan_text(plan, profile), **plan_json(plan, profile)}
     if with_bound:
         timeout_s = session.machine.config.plan_timeout_s

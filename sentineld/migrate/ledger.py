@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accounts of every byte that a session's moves concern; safe to read from any thread."""
+"""Accounts of every byte that a plan's moves concern; safe to read from any thread."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class StepTotals:
 
 @dataclass
 class Ledger:
-    """All accounts of one session."""
+    """All accounts of one live plan."""
 
     _totals: dict[Entry, int] = field(default_factory=dict)
     _steps: deque[StepTotals] = field(default_factory=lambda: deque(maxlen=KEPT_STEPS))
@@ -111,7 +111,7 @@ class Ledger:
             self._paced_ns += duration_ns
 
     def totals(self) -> dict[Entry, int]:
-        """Bytes by entry since the session began."""
+        """Bytes by entry since the plan became live."""
         with self._lock:
             return dict(self._totals)
 
@@ -141,7 +141,7 @@ class Ledger:
             return self._paced_bytes, self._paced_ns
 
     def moved_bytes(self, direction: str | None = None) -> int:
-        """Bytes moved since the session began, in one direction or both."""
+        """Bytes moved since the plan became live, in one direction or both."""
         return sum(
             size
             for entry, size in self.totals().items()
