@@ -118,16 +118,27 @@ def setting(*values: tuple[Path | str, object]) -> Iterator[None]:
 @contextmanager
 def swap(mebibytes: int) -> Iterator[None]:
     """Swap in memory: what goes there leaves its page at once, for no disk has to be waited for."""
-    subprocess.run(["modprobe", "zram"], check=True)
-    (ZRAM / "disksize").write_text(f"{mebibytes}M")
-    subprocess.run(["mkswap", "-q", "/dev/zram0"], check=True)
-    subprocess.run(["swapon", "/dev/zram0"], check=True)
+    with udev_at_rest():
+        subprocess.run(["modprobe", "zram"], check=True)
+        (ZRAM / "disksize").write_text(f"{mebibytes}M")
+        subprocess.run(["mkswap", "-q", "/dev/zram0"], check=True)
+        subprocess.run(["swapon", "/dev/zram0"], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["swapoff", "/dev/zram0"], check=True)
+            (ZRAM / "reset").write_text("1")
+            subprocess.run(["rmmod", "zram"], check=True)
+
+
+@contextmanager
+def udev_at_rest() -> Iterator[None]:
+    """It looks into each disk that somebody has closed, and one that is open can't be removed."""
+    subprocess.run(["udevadm", "control", "--stop-exec-queue"], check=True)
     try:
         yield
     finally:
-        subprocess.run(["swapoff", "/dev/zram0"], check=True)
-        (ZRAM / "reset").write_text("1")
-        subprocess.run(["rmmod", "zram"], check=True)
+        subprocess.run(["udevadm", "control", "--start-exec-queue"], check=True)
 
 
 class Filler:
