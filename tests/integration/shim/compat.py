@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import itertools
 import os
 import sys
@@ -304,6 +305,13 @@ def main() -> None:
         # In one piece: ranks share the pipe, and torchrun has Python write unbuffered.
         sys.stdout.write(f"{next(losses).item().hex()}\n")
         sys.stdout.flush()
+    if torch.distributed.is_initialized():
+        # Else a thread of gloo's that asks for the GIL once Python has ended is unwound, and the
+        # process aborts: 5 of 20 trainings did, without us (pytorch's pull request 179291). The
+        # threads end with the last reference to their group, and the model has one.
+        del losses
+        gc.collect()
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
