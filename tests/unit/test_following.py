@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from sentineld import entering
@@ -16,57 +15,45 @@ from sentineld.errors import SentinelError
 from sentineld.following import Following
 from sentineld.inbox import Inbox
 from sentineld.machine import Machine
-from sentineld.migrate.emulated import EmulatedMemory
 from sentineld.migrate.memory import Memory
-from sentineld.migrate.pace import TokenBucket
 from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.model import Space
 from sentineld.sampling import Observing
 from sentineld.shapes import Planned, Shape
-from sentineld.shim.protocol import Flag, Mode
+from sentineld.shim.protocol import Flag
 from sentineld.substrate import EmulatedSubstrate
 from sentineld.tiers import Tiers
-from tests.unit.links import Linked
-from tests.unit.plan.toys import HEAP, PAGE, toy_plan, toy_profile, two_tiers
+from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
+from tests.unit.toyprocess import FAST, SLOW, ToyPages, toy_linked
 from tests.unit.waiting import wait
 
-FAST, SLOW = 1, 2
 SHAPE = Shape(1, "toy")
 PLAN = replace(toy_plan(), policy="sentinel")
 PLANNED = Planned(SHAPE, toy_profile(), toy_profile(), PLAN, 7 * PAGE, 0.5)
 BROUGHT = ("promote", "initial", "moved")
 
 
-class Pages(EmulatedSubstrate):
-    """The process's heap as the mover's map has it; it moves as fast as one asks."""
+class Substrate(EmulatedSubstrate):
+    """Emulated tiers whose memory is the toy's pages."""
 
-    def __init__(self) -> None:
+    def __init__(self, pages: ToyPages) -> None:
         super().__init__(TierOverrides(emulated="cxl"))
-        self.heap = np.array([FAST, FAST, SLOW, SLOW, FAST, FAST], np.uint8)
+        self._pages = pages
 
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
-        maps = {Space.ARENA: np.zeros(5, np.uint8), Space.HEAP: self.heap}
-        return EmulatedMemory(maps, spaces, tiers, TokenBucket(1e12))
+        return self._pages.memory(link, spaces, tiers)
 
 
 class Process:
     """A process in the toy's steps, and its session's plans."""
 
     def __init__(self) -> None:
-        self.linked = Linked(
-            heap_base=HEAP,
-            heap_used=6 * PAGE,
-            arena_base=HEAP << 1,
-            arena_bytes=5 * PAGE,
-            mode=Mode.REPLAY,
-            step=10,
-            position=10 << 32,
-        )
-        self.pages = Pages()
+        self.linked, self.pages = toy_linked(), ToyPages()
         link = self.linked.link
-        machine = Machine(Config(huge_pages="off"), self.pages, two_tiers(1e12), [])
+        substrate = Substrate(self.pages)
+        machine = Machine(Config(huge_pages="off"), substrate, two_tiers(1e12), [])
         self.inbox = Inbox(link, Observing(link, 1024))
         self.ended: list[str] = []
         self.following = Following(link, machine, self.inbox, self.ended.append)

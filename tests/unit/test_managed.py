@@ -3,27 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
 from sentineld.divergence import Patience
 from sentineld.managed import Managed
-from sentineld.migrate.emulated import EmulatedMemory
-from sentineld.migrate.memory import Memory
-from sentineld.migrate.pace import SLACK_NS, TokenBucket
-from sentineld.observe.shimlink import ShimLink
+from sentineld.migrate.pace import SLACK_NS
 from sentineld.plan.correct import Progress
-from sentineld.plan.model import Space
 from sentineld.shapes import Planned, Shape
 from sentineld.shim.protocol import Flag, Mode
-from sentineld.tiers import Tiers
-from tests.unit.links import Linked
-from tests.unit.plan.toys import HEAP, PAGE, toy_plan, toy_profile, two_tiers
+from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
+from tests.unit.toyprocess import FAST, SLOW, ToyPages, toy_linked
 from tests.unit.waiting import wait
 
-FAST, SLOW = 1, 2
 BOUNDARIES = 4
 LAST = 0xFFFFFFFF
 
@@ -32,30 +25,15 @@ class Process:
     """A process in the toy's steps, on emulated pages."""
 
     def __init__(self, bytes_per_s: float = 1e12, batch_pages: int = 256) -> None:
-        self._bucket, self._batch_pages = TokenBucket(bytes_per_s), batch_pages
-        self.linked = Linked(
-            heap_base=HEAP,
-            heap_used=6 * PAGE,
-            arena_base=HEAP << 1,
-            arena_bytes=5 * PAGE,
-            mode=Mode.REPLAY,
-            step=10,
-            position=10 << 32,
-        )
-        self.heap = np.array([FAST, FAST, SLOW, SLOW, FAST, FAST], np.uint8)
+        self.linked, pages = toy_linked(), ToyPages(bytes_per_s, batch_pages)
+        self.heap = pages.heap
         self.ended: list[str] = []
         planned = Planned(Shape(1, ""), toy_profile(), toy_profile(), toy_plan(), 7 * PAGE, 0.0)
         link = self.linked.link
         self.managed = Managed(
-            link, planned, two_tiers(1e12), self._memory, self.ended.append, Patience()
+            link, planned, two_tiers(1e12), pages.memory, self.ended.append, Patience()
         )
         self.managed.start()
-
-    def _memory(
-        self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
-    ) -> Memory:
-        maps = {Space.ARENA: np.zeros(5, np.uint8), Space.HEAP: self.heap}
-        return EmulatedMemory(maps, spaces, tiers, self._bucket, batch_pages=self._batch_pages)
 
     def pass_boundary(self, step: int, boundary: int) -> None:
         self.linked.set(step=step, position=step << 32 | boundary)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process in the toy's steps, under its plan, on emulated pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sentineld.migrate.emulated import EmulatedMemory
+from sentineld.migrate.memory import Memory
+from sentineld.migrate.pace import TokenBucket
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.model import Space
+from sentineld.shim.protocol import Mode
+from sentineld.tiers import Tiers
+from tests.unit.links import Linked
+from tests.unit.plan.toys import HEAP, PAGE
+
+FAST, SLOW = 1, 2
+
+
+def toy_linked() -> Linked:
+    """In step 10, which follows the plan."""
+    return Linked(
+        heap_base=HEAP,
+        heap_used=6 * PAGE,
+        arena_base=HEAP << 1,
+        arena_bytes=5 * PAGE,
+        mode=Mode.REPLAY,
+        step=10,
+        position=10 << 32,
+    )
+
+
+class ToyPages:
+    """heap: where each page of the process's heap is."""
+
+    def __init__(self, bytes_per_s: float = 1e12, batch_pages: int = 256) -> None:
+        self._bucket, self._batch_pages = TokenBucket(bytes_per_s), batch_pages
+        self.heap = np.array([FAST, FAST, SLOW, SLOW, FAST, FAST], np.uint8)
+
+    def memory(
+        self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
+    ) -> Memory:
+        """As a substrate gives it."""
+        maps = {Space.ARENA: np.zeros(5, np.uint8), Space.HEAP: self.heap}
+        return EmulatedMemory(maps, spaces, tiers, self._bucket, batch_pages=self._batch_pages)
