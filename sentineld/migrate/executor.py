@@ -81,7 +81,7 @@ class Mover:
         self.ledger = Ledger()
         self._spaces = Spaces(tiers, spaces, page_bytes)
         budget_bytes = plan.budget_bytes + overhead()
-        self._charge = Charge(self._spaces, step, budget_bytes, overhead)
+        self._charge = Charge(self._spaces, step, plan.layout.waits, budget_bytes, overhead)
         self._memory = memory
         self._schedule = Schedule(
             plan.moves,
@@ -183,7 +183,7 @@ class Mover:
 
     def fast_bytes(self) -> int:
         """Fast bytes charged now, by the mover's own account."""
-        return self._charge.charged_bytes(self._schedule.now % self._schedule.boundary_count)
+        return self._charge.charged_bytes(self._schedule.absolute(self._published))
 
     def by_tier(self) -> list[int]:
         """Resident bytes of arena and heap by tier, by the mover's own account."""
@@ -219,7 +219,7 @@ class Mover:
         began_ns = time.monotonic_ns()
         while self._follow():
             batch = self._schedule.next_batch(
-                lambda: self._charge.room_bytes(self._schedule.now % self._schedule.boundary_count),
+                self._charge.room_bytes,
                 lambda tier: self._memory.best_node(tier)[1],
                 self._memory.batch_pages,
             )
@@ -259,9 +259,9 @@ class Mover:
             self._read_residency()
             schedule.rejoin(target, self._charge.drops_of)
         while schedule.now < target:
-            schedule.pass_boundary(self._charge.end(schedule.now % schedule.boundary_count))
+            schedule.pass_boundary(self._charge.end())
             step, boundary = divmod(schedule.now, schedule.boundary_count)
-            self._charge.begin(boundary)
+            self._charge.begin(schedule.now)
             if boundary == 0:
                 self.ledger.begin_step(step)
                 if self._refresh or step >= self._refresh_at_step:
@@ -276,7 +276,7 @@ class Mover:
         self._refresh_steps = min(2 * self._refresh_steps, REFRESH_STEPS_MAX)
         changed = self._spaces.refresh(self._memory)
         log.debug("residency of %d read: %d pages were elsewhere", self.pid, changed)
-        self._charge.begin(self._schedule.now % self._schedule.boundary_count)
+        self._charge.begin(self._schedule.now)
         for move in self._moves_of(self._settled, "heal"):
             if len(self._pages_of(move)):
                 self._schedule.add(move)

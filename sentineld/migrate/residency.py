@@ -86,6 +86,7 @@ class Spaces:
         self, tiers: Tiers, ranges: Mapping[Space, tuple[int, int]], page_bytes: int = 4096
     ) -> None:
         self.tiers = tiers
+        self.page_bytes = page_bytes
         self.maps = {
             space: ResidencyMap(start, length, page_bytes)
             for space, (start, length) in ranges.items()

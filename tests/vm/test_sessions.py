@@ -125,6 +125,18 @@ def test_metered_steps_keep_the_budget_while_pages_move(training: Training) -> N
     assert max(s["accesses"] for s in steps) <= 1.1 * min(s["accesses"] for s in steps)
 
 
+def test_the_budget_is_kept_at_any_moment_that_one_looks(training: Training) -> None:
+    scrapes = f"for i in $(seq 40); do curl -fsS {METRICS}; done"
+    page = training.guest.run(scrapes).stdout
+    seen = {
+        name: [float(value) for value in re.findall(rf"^{name}{{.*}} (\S+)$", page, re.MULTILINE)]
+        for name in ("sentineld_charged_bytes", "sentineld_budget_bytes")
+    }
+    charged, budgets = seen.values()
+    assert len(charged) == len(budgets) == 40
+    assert 0 < max(charged) <= min(budgets)
+
+
 def test_prometheus_sees_the_managed_session(prometheus: Guest, training: Training) -> None:
     wait("data", lambda: not unanswered(prometheus, WHILE_MANAGED), 120)
     query = "sentineld_session_info * on (session) group_left () sentineld_charged_bytes"

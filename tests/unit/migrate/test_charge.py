@@ -27,6 +27,8 @@ def make(
     budget_pages: int,
     overhead_bytes: int = 0,
     order: list[tuple[int, bool, int, int, int]] | None = None,
+    waits: tuple[int, int, int, int] = (-1, -1, -1, -1),
+    heap_pages: tuple[int, int, int, int] = (0, 0, 0, 0),
 ) -> Charge:
     """order: of events in each stretch; None: births come first."""
     if order is None:
@@ -36,10 +38,11 @@ def make(
         np.array([(s, t, v, o * PAGE, n * PAGE) for s, t, v, o, n in births], BIRTH_DTYPE),
         np.array([(s, o * PAGE, n * PAGE) for s, o, n in drops], DROP_DTYPE),
         np.array([(s, b, t, o * PAGE, n * PAGE) for s, b, t, o, n in order], EVENT_DTYPE),
-        np.zeros(4, np.int64),
+        np.array(heap_pages) * PAGE,
     )
     spaces = Spaces(TIERS, {Space.ARENA: (1 << 30, 8 * PAGE), Space.HEAP: (1 << 32, 8 * PAGE)})
-    return Charge(spaces, step, budget_pages * PAGE, lambda: overhead_bytes)
+    asked = np.array(waits, np.int32)
+    return Charge(spaces, step, asked, budget_pages * PAGE, lambda: overhead_bytes)
 
 
 BIRTHS = [(1, 0, True, 0, 4), (2, 0, True, 4, 4)]
@@ -51,31 +54,57 @@ def test_births_are_charged_when_their_stretch_begins_and_drops_when_it_is_over(
     assert charge.charged_bytes(0) == PAGE
     charge.begin(1)
     assert charge.charged_bytes(1) == 5 * PAGE
-    charge.end(1)
+    charge.end()
     charge.begin(2)
     assert charge.charged_bytes(2) == 9 * PAGE
-    assert charge.end(2)["offset"].tolist() == [0]
+    assert charge.end()["offset"].tolist() == [0]
     assert charge.charged_bytes(3) == 5 * PAGE
+
+
+def test_births_behind_a_barrier_are_charged_when_it_opens() -> None:
+    charge = make(BIRTHS, DROPS, 100, waits=(3, -1, 1, -1), heap_pages=(0, 1, 2, 0))
+    second_step = 4
+    charge.begin(second_step + 1)
+    charge.end()
+    charge.begin(second_step + 2)
+    assert charge.charged_bytes(second_step) == (4 + 1) * PAGE
+    assert charge.charged_bytes(second_step + 1) == (8 + 2) * PAGE
+    charge.end()
+    charge.begin(second_step + 3)
+    assert charge.charged_bytes(0) == 4 * PAGE
+
+
+def test_a_barrier_may_wait_for_the_step_before() -> None:
+    charge = make([(0, 0, True, 0, 4)], [], 100, waits=(3, -1, -1, -1))
+    charge.begin(8)
+    assert charge.charged_bytes(6) == 0
+    assert charge.charged_bytes(7) == 4 * PAGE
+
+
+def test_births_behind_a_barrier_leave_no_room_before_it_opens() -> None:
+    charge = make([(0, 0, True, 0, 4)], [], budget_pages=5, waits=(3, -1, -1, -1))
+    charge.begin(8)
+    assert charge.room_bytes() == PAGE
 
 
 def test_room_leaves_place_for_the_next_stretchs_births() -> None:
     charge = make(BIRTHS, DROPS, budget_pages=9)
     charge.begin(0)
-    assert charge.room_bytes(0) == 5 * PAGE  # 9 less the 4 of stretch 1
+    assert charge.room_bytes() == 5 * PAGE  # 9 less the 4 of stretch 1
     charge.begin(1)
-    assert charge.room_bytes(1) == 1 * PAGE  # 9 less 4 there, less the 4 of stretch 2
+    assert charge.room_bytes() == 1 * PAGE  # 9 less 4 there, less the 4 of stretch 2
 
 
 def test_room_counts_what_the_end_of_the_stretch_gives_back() -> None:
     charge = make([(0, 0, True, 0, 4), (1, 0, True, 4, 4)], [(0, 0, 4)], budget_pages=5)
     charge.begin(0)
-    assert charge.room_bytes(0) == 1 * PAGE  # now 5 - 4; then 5 - 4 + 4 - 4
+    assert charge.room_bytes() == 1 * PAGE  # now 5 - 4; then 5 - 4 + 4 - 4
 
 
 def test_pages_dropped_and_born_again_are_charged_again() -> None:
     charge = make([(0, 0, False, 0, 4), (0, 0, True, 0, 2)], [(0, 0, 4)], budget_pages=8)
     charge.begin(0)
-    charge.end(0)
+    charge.end()
     arena = charge.spaces.maps[Space.ARENA]
     assert arena.nodes[:4].tolist() == [0, 0, ABSENT, ABSENT]
 
@@ -83,16 +112,16 @@ def test_pages_dropped_and_born_again_are_charged_again() -> None:
 def test_pages_reborn_in_the_next_stretch_are_not_counted_as_gained() -> None:
     charge = make([(0, 0, False, 0, 4), (1, 0, True, 0, 4)], [(0, 0, 4)], budget_pages=6)
     charge.begin(0)
-    assert charge.room_bytes(0) == 2 * PAGE
+    assert charge.room_bytes() == 2 * PAGE
 
 
 def test_demotions_that_are_not_done_make_no_room() -> None:
     charge = make([(1, 0, True, 0, 4)], [], budget_pages=8)
     charge.spaces.maps[Space.HEAP].nodes[:3] = 0
     charge.begin(0)
-    assert charge.room_bytes(0) == 1 * PAGE  # 8 - 3 that wait to be demoted - 4 to be born
+    assert charge.room_bytes() == 1 * PAGE  # 8 - 3 that wait to be demoted - 4 to be born
     charge.spaces.maps[Space.HEAP].nodes[:3] = 1
-    assert charge.room_bytes(0) == 4 * PAGE
+    assert charge.room_bytes() == 4 * PAGE
 
 
 def test_slow_births_cost_nothing_and_first_touch_ones_are_charged() -> None:
@@ -107,11 +136,11 @@ def test_what_dies_before_another_is_born_makes_room_for_it() -> None:
     charge = make(births, drops, budget_pages=6, order=order)
     charge.begin(0)
     assert charge.charged_bytes(0) == 4 * PAGE
-    assert charge.room_bytes(0) == 2 * PAGE
+    assert charge.room_bytes() == 2 * PAGE
     together = make(births, drops, budget_pages=9)
     together.begin(0)
     assert together.charged_bytes(0) == 8 * PAGE
-    assert together.room_bytes(0) == 1 * PAGE
+    assert together.room_bytes() == 1 * PAGE
 
 
 def test_a_birth_that_has_moved_since_is_charged_where_it_is() -> None:
@@ -121,7 +150,7 @@ def test_a_birth_that_has_moved_since_is_charged_where_it_is() -> None:
     assert charge.charged_bytes(0) == 0
     arena.nodes[:2] = 0
     assert charge.charged_bytes(0) == 2 * PAGE
-    assert charge.room_bytes(0) == 6 * PAGE
+    assert charge.room_bytes() == 6 * PAGE
 
 
 STRETCHES = 2
@@ -161,4 +190,4 @@ def test_room_is_what_the_fullest_moment_leaves(
         fullest.append(max(counts))
     charge.begin(0)
     assert charge.charged_bytes(0) == fullest[0] * PAGE
-    assert charge.room_bytes(0) == max(budget_pages - max(fullest), 0) * PAGE
+    assert charge.room_bytes() == max(budget_pages - max(fullest), 0) * PAGE

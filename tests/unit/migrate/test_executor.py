@@ -6,6 +6,7 @@ Moving is tests/vm/test_migrate.py's.
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,13 @@ import numpy as np
 import pytest
 
 from sentineld.migrate.executor import Mover
-from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
+from sentineld.migrate.expected import (
+    BIRTH_DTYPE,
+    DROP_DTYPE,
+    EVENT_DTYPE,
+    ExpectedStep,
+    Table,
+)
 from sentineld.migrate.memory import KernelMemory, Memory
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status
 from sentineld.plan.model import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
@@ -23,20 +30,26 @@ from sentineld.tiers import Tier, Tiers
 PAGE = 4096
 TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
 PATIENCE_S = 30.0
+ARENA = 1 << 30
+NO_BIRTHS = np.zeros(0, BIRTH_DTYPE)
 
 
 class Run:
     """A mover on a sleeping process whose given addresses are not mapped: all pages are absent."""
 
-    def __init__(self, memory: Memory | None = None) -> None:
+    def __init__(self, memory: Memory | None = None, births: Table = NO_BIRTHS) -> None:
+        """births: in the arena, all in stretch 2, which waits for the moves of boundary 1."""
         self.process = subprocess.Popen(["sleep", "600"])
         self.published: list[int] = []
         self.ended: list[str] = []
         self._news = threading.Condition()
         moves = np.array([(1, 2, 0, Space.HEAP, 1, 0, 4 * PAGE)], MOVE_DTYPE)
-        layout = Layout(
-            np.zeros(0, SLOT_DTYPE), np.zeros(0, np.uint32), (), np.full(4, -1, np.int32), 0
-        )
+        waits = np.array([-1, -1, 1 if len(births) else -1, -1], np.int32)
+        layout = Layout(np.zeros(0, SLOT_DTYPE), np.zeros(0, np.uint32), (), waits, 0)
+        events = np.zeros(len(births), EVENT_DTYPE)
+        events["birth"] = True
+        for name in ("stretch", "tier", "offset", "bytes"):
+            events[name] = births[name]
         plan = Plan(
             "test", 1 << 20, layout, moves, np.zeros(0, np.uint8), (), Prediction(0, 0, 0, 0, 0.0)
         )
@@ -45,13 +58,13 @@ class Run:
             TIERS,
             plan,
             ExpectedStep(
-                np.zeros(0, BIRTH_DTYPE),
+                births,
                 np.zeros(0, DROP_DTYPE),
-                np.zeros(0, EVENT_DTYPE),
+                events,
                 np.zeros(4, np.int64),
             ),
             memory=memory or KernelMemory(self.process.pid, TIERS),
-            spaces={Space.ARENA: (PAGE, 0), Space.HEAP: (PAGE, 4 * PAGE)},
+            spaces={Space.ARENA: (ARENA, 4 * PAGE), Space.HEAP: (PAGE, 4 * PAGE)},
             publish=self._publish,
             ended=self._end,
             overhead=lambda: 3 * PAGE,
@@ -140,7 +153,7 @@ def test_stop_without_start(run: Run) -> None:
 
 
 class SlowMemory:
-    """All pages are on one node; moves wait until they are let through."""
+    """All pages of the heap are on one node; moves wait until they are let through."""
 
     batch_pages = 4
     exact = False
@@ -151,7 +164,7 @@ class SlowMemory:
         self.node = 0
 
     def query_pages(self, pages: Addresses) -> Status:
-        return np.full(len(pages), self.node, np.int32)
+        return np.where(pages < ARENA, self.node, -errno.ENOENT).astype(np.int32)
 
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
         self.asked.set()
@@ -200,6 +213,22 @@ def test_watching_begins_and_ends_between_two_moves() -> None:
         assert watcher.calls[:2] == ["disarm", "arm"]
         run.mover.unwatch()
         assert not run.ended
+    finally:
+        memory.let.set()
+        run.mover.stop()
+        run.end_process()
+
+
+def test_what_waits_to_be_born_is_not_charged_beside_what_it_waits_for() -> None:
+    memory = SlowMemory()
+    run = Run(memory, np.array([(2, 0, True, 0, 3 * PAGE)], BIRTH_DTYPE))
+    try:
+        run.mover.start(1 << 32 | 2)
+        assert memory.asked.wait(PATIENCE_S)
+        assert run.mover.fast_bytes() == (4 + 3) * PAGE  # the heap's, and overhead
+        memory.let.set()
+        assert run.wait_published(1 << 32 | 2)
+        assert run.mover.fast_bytes() == (3 + 3) * PAGE  # those born, and overhead
     finally:
         memory.let.set()
         run.mover.stop()
