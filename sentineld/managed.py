@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from sentineld.barriers import Barriers
 from sentineld.divergence import Divergence, Patience, Verdict
 from sentineld.migrate.executor import Mover
 from sentineld.migrate.expected import ahead_of_time, expected_step, useful_until
@@ -62,6 +63,7 @@ class Managed:
             ended=on_exit,
         )
         self._divergence = Divergence(words, patience)
+        self._barriers = Barriers(link.segment)
         self._paused = False
         self._stop = threading.Event()
         self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC)
@@ -110,7 +112,11 @@ class Managed:
 
     def fast_bytes(self) -> int:
         """Bytes on fast nodes charged to the session, by the mover's map."""
-        return self.mover.fast_bytes()
+        return self.mover.fast_bytes(self._barriers.hold(self.mover.done_position))
+
+    def by_tier(self) -> list[int]:
+        """Resident bytes of arena and heap by tier, by the mover's map."""
+        return self.mover.by_tier(self._barriers.hold(self.mover.done_position))
 
     def stop(self) -> None:
         """End mover and pump; pages stay where they are."""

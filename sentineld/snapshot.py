@@ -57,7 +57,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
         charged_bytes=managed.fast_bytes() if managed else 0,
         peak_bytes=planned.profile.peak_bytes if planned else 0,
         unmanaged_bytes=words.unmanaged_bytes,
-        resident_bytes=dict(enumerate(managed.mover.by_tier())) if managed else {},
+        resident_bytes=dict(enumerate(managed.by_tier())) if managed else {},
         steps=words.step,
         boundaries=words.position & 0xFFFFFFFF,
         moved_bytes=moves.moved_by_entry(),

@@ -51,13 +51,6 @@ class Tiers:
     source: str  # "config", "sysfs:memory_tiering", "sysfs:hmat" or "sysfs:distance"
     birth_ns_per_byte: float = 0.0
 
-    def tier_of_node(self, node: int) -> int | None:
-        """Index of the tier that holds the node, or None."""
-        for index, tier in enumerate(self.tiers):
-            if node in tier.nodes:
-                return index
-        return None
-
 
 def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | None = None) -> Tiers:
     """The machine's tiers.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +17,33 @@ from sentineld.plan.model import Space
 FAST = 0
 
 
+@dataclass(frozen=True)
+class _Look:
+    """The arena at one moment. born: the stretch's births may be there, nodes has them all;
+    awaited: the pages that these gave."""
+
+    stretch: int
+    born: bool
+    nodes: Nodes
+    awaited: npt.NDArray[np.int64]
+
+    def without_births(self) -> Nodes:
+        """Of the pages when the stretch began, with the moves that have been since."""
+        nodes = self.nodes.copy()
+        nodes[self.awaited] = ABSENT
+        return nodes
+
+
 class Charge:
     """The session's residency maps, kept up with the steps.
 
     A stretch is charged by its fullest moment: what dies in it before another is
-    born makes room for that one, as it does for the plan. While the process waits
-    at the stretch's begin nothing is born, and what is there counts alone.
+    born makes room for that one, as it does for the plan. Nothing is born while the
+    process waits at the barrier before it: room is left for it, but it is not charged.
 
-    All calls but charged_bytes() come from the mover's thread.
+    charged_bytes() and resident_bytes() may be called from any thread, all else
+    from the mover's. They err on the side of charging, but for a plan's first step,
+    of which no barrier waits for the step before.
     """
 
     def __init__(
@@ -38,6 +58,9 @@ class Charge:
         fallback tensors); must not block."""
         self.spaces = spaces
         self.budget_bytes = budget_bytes
+        self.done = 0
+        """The boundary, counted since the first step, up to which all that barriers wait for is
+        complete."""
         self._step = step
         self._waits = waits
         self._overhead = overhead
@@ -46,15 +69,11 @@ class Charge:
         self._drops = np.searchsorted(step.drops["stretch"], np.arange(count + 1))
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
-        self._lock = threading.Lock()  # what is below and the arena's births go together
+        # What is below and the arena's births change together. Moves don't: each is whole.
+        self._lock = threading.Lock()
         self._now = 0
         self._begun = False
-        self._awaited = np.zeros(0, np.int64)  # pages that the stretch's births give
-
-    @property
-    def stretch(self) -> int:
-        """The one that began last."""
-        return self._now % self._step.boundary_count
+        self._awaited = np.zeros(0, np.int64)
 
     def begin(self, now: int) -> None:
         """A stretch begins: its births are taken to be there, the process may be ahead of us.
@@ -67,7 +86,7 @@ class Charge:
             if arena is None:
                 return
             absent = arena.nodes == ABSENT
-            self._give_birth(self._births_of(self.stretch))
+            self._give_birth(self._births_of(self._stretch))
             self._awaited = np.flatnonzero(absent & (arena.nodes != ABSENT))
 
     def end(self) -> Table:
@@ -75,32 +94,38 @@ class Charge:
 
         Pages that were dropped and born again within the stretch are charged again.
         """
+        drops = self.drops_of(self._stretch)
         with self._lock:
-            drops = self.drops_of(self.stretch)
             self._begun = False
-            self._awaited = self._awaited[:0]
+            self._awaited = np.zeros(0, np.int64)
             arena = self.spaces.maps.get(Space.ARENA)
             if arena is not None and len(drops):
                 for drop in drops:
                     arena.drops(int(drop["offset"]), int(drop["bytes"]))
-                births = self._births_of(self.stretch)
+                births = self._births_of(self._stretch)
                 self._give_birth(births[births["survives"]])
-            return drops
+        return drops
 
-    def charged_bytes(self, done: int) -> int:
-        """Fast bytes charged now. done: the boundary, counted since the first step, up to which
-        all that barriers wait for is complete.
+    def charged_bytes(self, barriers_hold: bool = True) -> int:
+        """Fast bytes charged now. barriers_hold: the process waits at barriers for what they wait
+        for; else births behind them count, too."""
+        look = self._look(barriers_hold)
+        if look.born:
+            most_bytes = self._most_bytes(look.without_births(), look.stretch, look.nodes)
+            return most_bytes + self._others_bytes()
+        # What is unplanned and alive between two stretches is so in both.
+        heap_bytes = min(self._step.heap_bytes[[look.stretch - 1, look.stretch]])
+        return self._fast_bytes(look.without_births()) + int(heap_bytes) + self._others_bytes()
 
-        A barrier may also time out, of which we hear at the next boundary: until then what was
-        born behind it is not counted.
-        """
-        with self._lock:
-            nodes = self._nodes_at_begin()
-            if self._begun and not self._waits_for_more_than(done):
-                return self._most_bytes(nodes, self.stretch, begun=True) + self._others_bytes()
-            last = self.stretch - 1 if self._begun else self.stretch
-            heap_bytes = int(self._step.heap_bytes[last])
-            return self._fast_bytes(nodes) + heap_bytes + self._others_bytes()
+    def resident_bytes(self, barriers_hold: bool = True) -> list[int]:
+        """Bytes of arena and heap on each tier, all births of the stretch counted; barriers_hold:
+        as for charged_bytes()."""
+        look = self._look(barriers_hold)
+        heap = self.spaces.maps.get(Space.HEAP)
+        total = self.spaces.bytes_by_tier(look.nodes if look.born else look.without_births())
+        if heap is not None:
+            total = total + self.spaces.bytes_by_tier(heap.nodes)
+        return [int(size) for size in total]
 
     def room_bytes(self) -> int:
         """Bytes that may be promoted in this stretch without passing the budget in it or the next.
@@ -108,9 +133,10 @@ class Charge:
         The next stretch begins with this one's drops done; a demotion that is due
         at its own boundary frees nothing before it is done.
         """
-        follower = (self.stretch + 1) % self._step.boundary_count
-        nodes = self._nodes_at_begin()
-        now_bytes = self._most_bytes(nodes, self.stretch, begun=True)
+        look = self._look(barriers_hold=False)
+        follower = (look.stretch + 1) % self._step.boundary_count
+        nodes = look.without_births()
+        now_bytes = self._most_bytes(nodes, look.stretch, look.nodes)
         then_bytes = self._most_bytes(nodes, follower)
         room_bytes = self.budget_bytes - self._others_bytes()
         return max(0, room_bytes - max(now_bytes, then_bytes))
@@ -131,42 +157,44 @@ class Charge:
     def _birth_node(self, tier: int) -> int:
         return self.spaces.tiers.tiers[FAST if tier == UNKNOWN_TIER else tier].nodes[0]
 
-    def _waits_for_more_than(self, done: int) -> bool:
-        """Whether the barrier at the stretch's begin keeps the process until more is complete."""
-        wait = int(self._waits[self.stretch])
+    @property
+    def _stretch(self) -> int:
+        return self._now % self._step.boundary_count
+
+    def _look(self, barriers_hold: bool) -> _Look:
+        arena = self.spaces.maps.get(Space.ARENA)
+        with self._lock:
+            nodes = np.zeros(0, np.int8) if arena is None else arena.nodes.copy()
+            if not self._begun:
+                # Between two stretches; the next one waits for nothing yet.
+                follower = (self._now + 1) % self._step.boundary_count
+                return _Look(follower, False, nodes, self._awaited)
+            born = not (barriers_hold and self._is_waited_for())
+            return _Look(self._stretch, born, nodes, self._awaited)
+
+    def _is_waited_for(self) -> bool:
+        """Whether the barrier before the stretch waits for what is not complete."""
+        wait = int(self._waits[self._stretch])
         if wait < 0:
             return False
-        return self._now - (self.stretch - wait) % self._step.boundary_count > done
+        return self._now - (self._stretch - wait) % self._step.boundary_count > self.done
 
     def _others_bytes(self) -> int:
         """Charged beside the arena, apart from tensors that are yet to be born."""
         heap = self.spaces.maps.get(Space.HEAP)
-        return self._fast_bytes(None if heap is None else heap.nodes) + self._overhead()
+        heap_bytes = 0 if heap is None else self._fast_bytes(heap.nodes)
+        return heap_bytes + self._overhead()
 
-    def _fast_bytes(self, nodes: Nodes | None) -> int:
-        return 0 if nodes is None else self._fast_pages(nodes) * self.spaces.page_bytes
+    def _fast_bytes(self, nodes: Nodes) -> int:
+        return self._fast_pages(nodes) * self.spaces.page_bytes
 
     def _fast_pages(self, nodes: Nodes) -> int:
         return sum(int(np.count_nonzero(nodes == node)) for node in self._fast_nodes)
 
-    def _nodes_at_begin(self) -> Nodes | None:
-        """Of the arena's pages when the stretch began, with the moves that have been since."""
-        arena = self.spaces.maps.get(Space.ARENA)
-        if arena is None:
-            return None
-        nodes = arena.nodes.copy()
-        nodes[self._awaited] = ABSENT
-        return nodes
-
-    def _most_bytes(self, nodes: Nodes | None, stretch: int, begun: bool = False) -> int:
-        """The most fast bytes of a stretch, beside others, that finds the arena's pages on these
-        nodes and passes over them. begun: it has, so that some of its births may have moved
-        already."""
-        most_pages = 0 if nodes is None else self._pass(nodes, stretch, begun)
-        return most_pages * self.spaces.page_bytes + int(self._step.heap_bytes[stretch])
-
-    def _pass(self, nodes: Nodes, stretch: int, begun: bool) -> int:
-        arena = self.spaces.maps[Space.ARENA]
+    def _most_bytes(self, nodes: Nodes, stretch: int, now: Nodes | None = None) -> int:
+        """The most fast bytes of a stretch that finds the arena's pages on these nodes, and passes
+        over them. now: of a stretch that has begun, where the pages are, births that have moved
+        already among them."""
         fast = most = self._fast_pages(nodes)
         for node, pages in self._events[stretch]:
             part = nodes[pages]
@@ -176,14 +204,14 @@ class Charge:
                 continue
             absent = np.flatnonzero(part == ABSENT)
             born = np.full(len(absent), node, np.int8)
-            if begun:
-                now = arena.nodes[pages][absent]
+            if now is not None:
+                there = now[pages][absent]
                 for fast_node in self._fast_nodes:
-                    born[now == fast_node] = fast_node
+                    born[there == fast_node] = fast_node
             part[absent] = born
             fast += self._fast_pages(born)
             most = max(most, fast)
-        return most
+        return most * self.spaces.page_bytes + int(self._step.heap_bytes[stretch])
 
     def _by_stretch(self) -> list[list[tuple[int, slice]]]:
         """For each stretch what happens to the arena's pages, in order: (node of birth, pages);

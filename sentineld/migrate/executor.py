@@ -181,13 +181,19 @@ class Mover:
         with self._moving:
             self._backend = None
 
-    def fast_bytes(self) -> int:
-        """Fast bytes charged now, by the mover's own account."""
-        return self._charge.charged_bytes(self._schedule.absolute(self._published))
+    @property
+    def done_position(self) -> int:
+        """What was published last."""
+        return self._published
 
-    def by_tier(self) -> list[int]:
+    def fast_bytes(self, barriers_hold: bool = True) -> int:
+        """Fast bytes charged now, by the mover's own account. barriers_hold: the process waits at
+        barriers for what they wait for."""
+        return self._charge.charged_bytes(barriers_hold)
+
+    def by_tier(self, barriers_hold: bool = True) -> list[int]:
         """Resident bytes of arena and heap by tier, by the mover's own account."""
-        return self._spaces.by_tier()
+        return self._charge.resident_bytes(barriers_hold)
 
     def stop(self) -> None:
         """End the thread; a call under way is finished."""
@@ -300,6 +306,7 @@ class Mover:
     def _announce(self, position: int) -> None:
         """Publish moves_done; it never goes back."""
         self._published = max(self._published, position)
+        self._charge.done = self._schedule.absolute(self._published)
         self._publish(self._published)
 
     def _pages_of(self, move: Pending) -> Pages:

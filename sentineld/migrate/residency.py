@@ -71,13 +71,6 @@ class ResidencyMap:
         """The process gave the pages back."""
         self.nodes[self.span(offset, length_bytes)] = ABSENT
 
-    def by_node(self) -> dict[int, int]:
-        """Resident bytes by node."""
-        counts = np.bincount(self.nodes.astype(np.int16) + 1, minlength=1)
-        return {
-            node: int(count) * self.page_bytes for node, count in enumerate(counts[1:]) if count
-        }
-
 
 class Spaces:
     """The maps of a session's address spaces (arena, heap), and sums over them by tier."""
@@ -113,15 +106,11 @@ class Spaces:
         pages: npt.NDArray[np.int64] = np.flatnonzero((tiers >= 0) & (tiers != tier)) + first
         return pages
 
-    def by_tier(self) -> list[int]:
-        """Resident bytes by tier."""
-        totals = [0] * len(self.tiers.tiers)
-        for residency in self.maps.values():
-            for node, size in residency.by_node().items():
-                tier = self.tiers.tier_of_node(node)
-                if tier is not None:
-                    totals[tier] += size
-        return totals
+    def bytes_by_tier(self, nodes: Nodes) -> npt.NDArray[np.int64]:
+        """Bytes of pages that are on these nodes, by tier."""
+        tiers = self._tier_of[nodes.astype(np.int16) + 1]
+        counts = np.bincount(tiers.astype(np.int16) + 1, minlength=len(self.tiers.tiers) + 1)
+        return counts[1:] * self.page_bytes
 
     def refresh(self, memory: Memory) -> int:
         """Ask for all maps; the number of pages that were other than thought."""

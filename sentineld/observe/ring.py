@@ -123,5 +123,9 @@ class ControlSegment:
         """How long a barrier waits at most."""
         self._header["barrier_timeout_ns"] = timeout_ns
 
+    def barrier_timeout_ns(self) -> int:
+        """How long a barrier waits at most; 0: no barrier waits."""
+        return int(self._header["barrier_timeout_ns"][0])
+
     def _publish_tail(self) -> None:
         self._header["ring_tail"] = self._tail

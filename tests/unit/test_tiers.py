@@ -78,8 +78,6 @@ def test_three_kernel_tiers(tmp_path: Path) -> None:
     }
     found = discover(make_sysfs(tmp_path, nodes, {4: "0", 196: "2", 28: "1"}))
     assert [tier.nodes for tier in found.tiers] == [(0,), (1,), (2,)]
-    assert found.tier_of_node(2) == 2
-    assert found.tier_of_node(7) is None
 
 
 def test_hmat_tells_tiers_apart_that_the_kernel_merges(tmp_path: Path) -> None:

@@ -51,34 +51,42 @@ DROPS = [(2, 0, 4)]
 
 def test_births_are_charged_when_their_stretch_begins_and_drops_when_it_is_over() -> None:
     charge = make(BIRTHS, DROPS, 100, overhead_bytes=PAGE)
-    assert charge.charged_bytes(0) == PAGE
+    assert charge.charged_bytes() == PAGE
     charge.begin(1)
-    assert charge.charged_bytes(1) == 5 * PAGE
+    assert charge.charged_bytes() == 5 * PAGE
     charge.end()
     charge.begin(2)
-    assert charge.charged_bytes(2) == 9 * PAGE
+    assert charge.charged_bytes() == 9 * PAGE
     assert charge.end()["offset"].tolist() == [0]
-    assert charge.charged_bytes(3) == 5 * PAGE
+    assert charge.charged_bytes() == 5 * PAGE
 
 
 def test_births_behind_a_barrier_are_charged_when_it_opens() -> None:
-    charge = make(BIRTHS, DROPS, 100, waits=(3, -1, 1, -1), heap_pages=(0, 1, 2, 0))
+    charge = make(BIRTHS, DROPS, 100, waits=(-1, -1, 1, -1), heap_pages=(0, 1, 2, 0))
     second_step = 4
     charge.begin(second_step + 1)
     charge.end()
     charge.begin(second_step + 2)
-    assert charge.charged_bytes(second_step) == (4 + 1) * PAGE
-    assert charge.charged_bytes(second_step + 1) == (8 + 2) * PAGE
+    charge.done = second_step
+    assert charge.charged_bytes() == (4 + 1) * PAGE
+    assert charge.resident_bytes() == [4 * PAGE, 0]
+    assert charge.charged_bytes(barriers_hold=False) == (8 + 2) * PAGE
+    assert charge.resident_bytes(barriers_hold=False) == [8 * PAGE, 0]
+    charge.done = second_step + 1
+    assert charge.charged_bytes() == (8 + 2) * PAGE
     charge.end()
     charge.begin(second_step + 3)
-    assert charge.charged_bytes(0) == 4 * PAGE
+    assert charge.charged_bytes() == 4 * PAGE
+    assert charge.resident_bytes() == [4 * PAGE, 0]
 
 
 def test_a_barrier_may_wait_for_the_step_before() -> None:
-    charge = make([(0, 0, True, 0, 4)], [], 100, waits=(3, -1, -1, -1))
+    charge = make([(0, 0, True, 0, 4)], [], 100, waits=(3, -1, -1, -1), heap_pages=(2, 0, 0, 1))
     charge.begin(8)
-    assert charge.charged_bytes(6) == 0
-    assert charge.charged_bytes(7) == 4 * PAGE
+    charge.done = 6
+    assert charge.charged_bytes() == 1 * PAGE
+    charge.done = 7
+    assert charge.charged_bytes() == (4 + 2) * PAGE
 
 
 def test_births_behind_a_barrier_leave_no_room_before_it_opens() -> None:
@@ -127,7 +135,7 @@ def test_demotions_that_are_not_done_make_no_room() -> None:
 def test_slow_births_cost_nothing_and_first_touch_ones_are_charged() -> None:
     charge = make([(1, 1, True, 0, 4), (1, 255, True, 4, 1)], [], budget_pages=8)
     charge.begin(1)
-    assert charge.charged_bytes(1) == PAGE
+    assert charge.charged_bytes() == PAGE
 
 
 def test_what_dies_before_another_is_born_makes_room_for_it() -> None:
@@ -135,11 +143,11 @@ def test_what_dies_before_another_is_born_makes_room_for_it() -> None:
     order = [(0, True, 0, 0, 4), (0, False, 0, 0, 4), (0, True, 0, 4, 4)]
     charge = make(births, drops, budget_pages=6, order=order)
     charge.begin(0)
-    assert charge.charged_bytes(0) == 4 * PAGE
+    assert charge.charged_bytes() == 4 * PAGE
     assert charge.room_bytes() == 2 * PAGE
     together = make(births, drops, budget_pages=9)
     together.begin(0)
-    assert together.charged_bytes(0) == 8 * PAGE
+    assert together.charged_bytes() == 8 * PAGE
     assert together.room_bytes() == 1 * PAGE
 
 
@@ -147,9 +155,9 @@ def test_a_birth_that_has_moved_since_is_charged_where_it_is() -> None:
     charge = make([(0, 1, True, 0, 4)], [], budget_pages=8)
     arena = charge.spaces.maps[Space.ARENA]
     charge.begin(0)
-    assert charge.charged_bytes(0) == 0
+    assert charge.charged_bytes() == 0
     arena.nodes[:2] = 0
-    assert charge.charged_bytes(0) == 2 * PAGE
+    assert charge.charged_bytes() == 2 * PAGE
     assert charge.room_bytes() == 6 * PAGE
 
 
@@ -189,5 +197,5 @@ def test_room_is_what_the_fullest_moment_leaves(
             counts.append(sum(tier == 0 for tier in pages.values()))
         fullest.append(max(counts))
     charge.begin(0)
-    assert charge.charged_bytes(0) == fullest[0] * PAGE
+    assert charge.charged_bytes() == fullest[0] * PAGE
     assert charge.room_bytes() == max(budget_pages - max(fullest), 0) * PAGE

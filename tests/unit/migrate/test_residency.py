@@ -26,7 +26,6 @@ def test_births_fill_absent_pages_only_and_drops_empty_them() -> None:
     assert residency.nodes.tolist() == [0, 0, 1, 0, -1, -1, -1, -1]
     residency.drops(PAGE, 2 * PAGE)
     assert residency.nodes.tolist() == [0, -1, -1, 0, -1, -1, -1, -1]
-    assert residency.by_node() == {0: 2 * PAGE}
 
 
 def test_ranges_are_cut_to_the_map() -> None:
@@ -48,7 +47,8 @@ def test_sums_and_pages_to_move_by_tier() -> None:
     spaces = Spaces(TIERS, {Space.ARENA: (1 << 30, 4 * PAGE), Space.HEAP: (1 << 31, 4 * PAGE)})
     spaces.maps[Space.ARENA].nodes[:] = [0, 2, 1, ABSENT]
     spaces.maps[Space.HEAP].nodes[:] = [1, 1, 3, ABSENT]  # node 3 belongs to no tier
-    assert spaces.by_tier() == [2 * PAGE, 3 * PAGE]
+    assert spaces.bytes_by_tier(spaces.maps[Space.ARENA].nodes).tolist() == [2 * PAGE, PAGE]
+    assert spaces.bytes_by_tier(spaces.maps[Space.HEAP].nodes).tolist() == [0, 2 * PAGE]
     assert spaces.tiers_at(Space.ARENA, 0, 4 * PAGE).tolist() == [0, 0, 1, -1]
     assert spaces.pages_to_move(Space.ARENA, PAGE, 3 * PAGE, 0).tolist() == [2]
     assert spaces.pages_to_move(Space.HEAP, 0, 4 * PAGE, 0).tolist() == [0, 1]
