@@ -112,11 +112,11 @@ class Managed:
 
     def fast_bytes(self) -> int:
         """Bytes on fast nodes charged to the session, by the mover's map."""
-        return self.mover.fast_bytes(self._barriers.hold(self.mover.done_position))
+        return self.mover.fast_bytes(self._barriers_hold())
 
     def by_tier(self) -> list[int]:
         """Resident bytes of arena and heap by tier, by the mover's map."""
-        return self.mover.by_tier(self._barriers.hold(self.mover.done_position))
+        return self.mover.by_tier(self._barriers_hold())
 
     def stop(self) -> None:
         """End mover and pump; pages stay where they are."""
@@ -129,6 +129,9 @@ class Managed:
             os.close(self._stop_read)
             os.close(self._stop_write)
         self.mover.stop()
+
+    def _barriers_hold(self) -> bool:
+        return self._barriers.hold(self.mover.done_position)
 
     def _unmanaged_bytes(self) -> int:
         return self._link.segment.words().unmanaged_bytes

@@ -11,7 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.migrate.expected import UNKNOWN_TIER, ExpectedStep, Table
+from sentineld.migrate.memory import Memory
+from sentineld.migrate.moves import Pages
 from sentineld.migrate.residency import ABSENT, Nodes, Spaces
+from sentineld.migrate.syscalls import Status
 from sentineld.plan.model import Space
 
 FAST = 0
@@ -19,18 +22,19 @@ FAST = 0
 
 @dataclass(frozen=True)
 class _Look:
-    """The arena at one moment. born: the stretch's births may be there, nodes has them all;
-    awaited: the pages that these gave."""
+    """The maps at one moment. born: the stretch's births may be there; arena has them all, on the
+    pages given."""
 
     stretch: int
     born: bool
-    nodes: Nodes
-    awaited: npt.NDArray[np.int64]
+    arena: Nodes
+    given: npt.NDArray[np.int64]
+    heap: Nodes
 
     def without_births(self) -> Nodes:
-        """Of the pages when the stretch began, with the moves that have been since."""
-        nodes = self.nodes.copy()
-        nodes[self.awaited] = ABSENT
+        """Of the arena's pages when the stretch began, with the moves that have been since."""
+        nodes = self.arena.copy()
+        nodes[self.given] = ABSENT
         return nodes
 
 
@@ -42,8 +46,7 @@ class Charge:
     process waits at the barrier before it: room is left for it, but it is not charged.
 
     charged_bytes() and resident_bytes() may be called from any thread, all else
-    from the mover's. They err on the side of charging, but for a plan's first step,
-    of which no barrier waits for the step before.
+    from the mover's: they tell of the process as far as that has followed it.
     """
 
     def __init__(
@@ -69,11 +72,11 @@ class Charge:
         self._drops = np.searchsorted(step.drops["stretch"], np.arange(count + 1))
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
-        # What is below and the arena's births change together. Moves don't: each is whole.
+        # What is below and the maps change together.
         self._lock = threading.Lock()
         self._now = 0
         self._begun = False
-        self._awaited = np.zeros(0, np.int64)
+        self._given = np.zeros(0, np.int64)  # pages of the arena, by the stretch's births
 
     def begin(self, now: int) -> None:
         """A stretch begins: its births are taken to be there, the process may be ahead of us.
@@ -81,13 +84,20 @@ class Charge:
         now: its boundary, counted since the first step.
         """
         with self._lock:
-            self._now, self._begun = now, True
-            arena = self.spaces.maps.get(Space.ARENA)
-            if arena is None:
-                return
-            absent = arena.nodes == ABSENT
-            self._give_birth(self._births_of(self._stretch))
-            self._awaited = np.flatnonzero(absent & (arena.nodes != ABSENT))
+            self._begin(now)
+
+    def refresh(self, memory: Memory, now: int) -> int:
+        """Take over the kernel's truth in the stretch that begins, or has begun; the number of
+        pages that were other than thought. Raises ProcessLookupError."""
+        with self._lock:
+            changed = self.spaces.refresh(memory)
+            self._begin(now)
+        return changed
+
+    def moved(self, space: Space, pages: Pages, status: Status) -> None:
+        """Take over what move_pages said of these pages."""
+        with self._lock:
+            self.spaces.maps[space].apply(pages, status)
 
     def end(self) -> Table:
         """The stretch is over: take its drops off; returns them (DROP_DTYPE).
@@ -97,7 +107,7 @@ class Charge:
         drops = self.drops_of(self._stretch)
         with self._lock:
             self._begun = False
-            self._awaited = np.zeros(0, np.int64)
+            self._given = np.zeros(0, np.int64)
             arena = self.spaces.maps.get(Space.ARENA)
             if arena is not None and len(drops):
                 for drop in drops:
@@ -111,21 +121,18 @@ class Charge:
         for; else births behind them count, too."""
         look = self._look(barriers_hold)
         if look.born:
-            most_bytes = self._most_bytes(look.without_births(), look.stretch, look.nodes)
-            return most_bytes + self._others_bytes()
+            most_bytes = self._most_bytes(look.without_births(), look.stretch, look.arena)
+            return most_bytes + self._others_bytes(look)
         # What is unplanned and alive between two stretches is so in both.
         heap_bytes = min(self._step.heap_bytes[[look.stretch - 1, look.stretch]])
-        return self._fast_bytes(look.without_births()) + int(heap_bytes) + self._others_bytes()
+        return self._fast_bytes(look.without_births()) + int(heap_bytes) + self._others_bytes(look)
 
     def resident_bytes(self, barriers_hold: bool = True) -> list[int]:
-        """Bytes of arena and heap on each tier, all births of the stretch counted; barriers_hold:
-        as for charged_bytes()."""
+        """Bytes of arena and heap on each tier, with all of the stretch's births once they may be
+        there. barriers_hold: as for charged_bytes()."""
         look = self._look(barriers_hold)
-        heap = self.spaces.maps.get(Space.HEAP)
-        total = self.spaces.bytes_by_tier(look.nodes if look.born else look.without_births())
-        if heap is not None:
-            total = total + self.spaces.bytes_by_tier(heap.nodes)
-        return [int(size) for size in total]
+        arena_bytes = self.spaces.bytes_by_tier(look.arena if look.born else look.without_births())
+        return [int(size) for size in arena_bytes + self.spaces.bytes_by_tier(look.heap)]
 
     def room_bytes(self) -> int:
         """Bytes that may be promoted in this stretch without passing the budget in it or the next.
@@ -136,9 +143,9 @@ class Charge:
         look = self._look(barriers_hold=False)
         follower = (look.stretch + 1) % self._step.boundary_count
         nodes = look.without_births()
-        now_bytes = self._most_bytes(nodes, look.stretch, look.nodes)
+        now_bytes = self._most_bytes(nodes, look.stretch, look.arena)
         then_bytes = self._most_bytes(nodes, follower)
-        room_bytes = self.budget_bytes - self._others_bytes()
+        room_bytes = self.budget_bytes - self._others_bytes(look)
         return max(0, room_bytes - max(now_bytes, then_bytes))
 
     def drops_of(self, stretch: int) -> Table:
@@ -162,15 +169,27 @@ class Charge:
         return self._now % self._step.boundary_count
 
     def _look(self, barriers_hold: bool) -> _Look:
-        arena = self.spaces.maps.get(Space.ARENA)
         with self._lock:
-            nodes = np.zeros(0, np.int8) if arena is None else arena.nodes.copy()
+            arena, heap = (self._nodes(space) for space in (Space.ARENA, Space.HEAP))
             if not self._begun:
-                # Between two stretches; the next one waits for nothing yet.
+                # Between two stretches: nobody knows yet whether the next one's births wait.
                 follower = (self._now + 1) % self._step.boundary_count
-                return _Look(follower, False, nodes, self._awaited)
+                return _Look(follower, False, arena, self._given, heap)
             born = not (barriers_hold and self._is_waited_for())
-            return _Look(self._stretch, born, nodes, self._awaited)
+            return _Look(self._stretch, born, arena, self._given, heap)
+
+    def _nodes(self, space: Space) -> Nodes:
+        residency = self.spaces.maps.get(space)
+        return np.zeros(0, np.int8) if residency is None else residency.nodes.copy()
+
+    def _begin(self, now: int) -> None:
+        self._now, self._begun = now, True
+        arena = self.spaces.maps.get(Space.ARENA)
+        if arena is None:
+            return
+        absent = arena.nodes == ABSENT
+        self._give_birth(self._births_of(self._stretch))
+        self._given = np.flatnonzero(absent & (arena.nodes != ABSENT))
 
     def _is_waited_for(self) -> bool:
         """Whether the barrier before the stretch waits for what is not complete."""
@@ -179,11 +198,9 @@ class Charge:
             return False
         return self._now - (self._stretch - wait) % self._step.boundary_count > self.done
 
-    def _others_bytes(self) -> int:
+    def _others_bytes(self, look: _Look) -> int:
         """Charged beside the arena, apart from tensors that are yet to be born."""
-        heap = self.spaces.maps.get(Space.HEAP)
-        heap_bytes = 0 if heap is None else self._fast_bytes(heap.nodes)
-        return heap_bytes + self._overhead()
+        return self._fast_bytes(look.heap) + self._overhead()
 
     def _fast_bytes(self, nodes: Nodes) -> int:
         return self._fast_pages(nodes) * self.spaces.page_bytes

@@ -280,9 +280,8 @@ class Mover:
         step = self._schedule.now // self._schedule.boundary_count
         self._refresh_at_step = step + self._refresh_steps
         self._refresh_steps = min(2 * self._refresh_steps, REFRESH_STEPS_MAX)
-        changed = self._spaces.refresh(self._memory)
+        changed = self._charge.refresh(self._memory, self._schedule.now)
         log.debug("residency of %d read: %d pages were elsewhere", self.pid, changed)
-        self._charge.begin(self._schedule.now)
         for move in self._moves_of(self._settled, "heal"):
             if len(self._pages_of(move)):
                 self._schedule.add(move)
@@ -336,7 +335,7 @@ class Mover:
         for move, pages in batch.parts:
             status = result.status[first : first + len(pages)]
             first += len(pages)
-            self._spaces.maps[Space(move.space)].apply(pages, status)
+            self._charge.moved(Space(move.space), pages, status)
             moved_bytes += self._account(move, pages, status, result.error)
         return moved_bytes
 

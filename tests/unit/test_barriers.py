@@ -31,7 +31,12 @@ def process() -> Process:
 
 
 def test_barriers_hold_though_some_have_timed_out_under_another_plan(process: Process) -> None:
-    assert process.barriers.hold(0)
+    process.header["position"] = STEP | 1
+    assert process.barriers.hold(STEP)
+
+
+def test_what_was_passed_before_the_plan_was_followed_may_not_have_waited(process: Process) -> None:
+    assert not process.barriers.hold(STEP - 1)
 
 
 def test_after_a_time_out_none_holds_until_the_moves_have_caught_up(process: Process) -> None:
@@ -40,10 +45,12 @@ def test_after_a_time_out_none_holds_until_the_moves_have_caught_up(process: Pro
     assert not process.barriers.hold(STEP | 3)
     process.header["position"] = STEP | 7
     assert not process.barriers.hold(STEP | 4)
-    assert process.barriers.hold(STEP | 5)
-    assert process.barriers.hold(STEP | 6)
-    process.header["barrier_timeouts"] = 5
+    assert not process.barriers.hold(STEP | 5)  # it holds again, but did not before 7
+    process.header["position"] = STEP | 8
     assert not process.barriers.hold(STEP | 6)
+    assert process.barriers.hold(STEP | 7)
+    process.header["barrier_timeouts"] = 5
+    assert not process.barriers.hold(STEP | 7)
 
 
 def test_where_barriers_never_wait_none_holds() -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from sentineld.divergence import Patience
 from sentineld.managed import Managed
 from sentineld.migrate.pace import SLACK_NS
 from sentineld.plan.correct import Progress
+from sentineld.plan.model import Plan
 from sentineld.shapes import Planned, Shape
 from sentineld.shim.protocol import Flag, Mode
-from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
+from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers, with_layout
 from tests.unit.toyprocess import FAST, SLOW, ToyPages, toy_linked
 from tests.unit.waiting import wait
 
@@ -24,11 +26,16 @@ LAST = 0xFFFFFFFF
 class Process:
     """A process in the toy's steps, on emulated pages."""
 
-    def __init__(self, bytes_per_s: float = 1e12, batch_pages: int = 256) -> None:
+    def __init__(
+        self, bytes_per_s: float = 1e12, batch_pages: int = 256, plan: Plan | None = None
+    ) -> None:
         self.linked, pages = toy_linked(), ToyPages(bytes_per_s, batch_pages)
-        self.heap = pages.heap
+        self.linked.set(barrier_timeout_ns=2_000_000_000)
+        self.heap, self.moving = pages.heap, pages.moving
         self.ended: list[str] = []
-        planned = Planned(Shape(1, ""), toy_profile(), toy_profile(), toy_plan(), 7 * PAGE, 0.0)
+        planned = Planned(
+            Shape(1, ""), toy_profile(), toy_profile(), plan or toy_plan(), 7 * PAGE, 0.0
+        )
         link = self.linked.link
         self.managed = Managed(
             link, planned, two_tiers(1e12), pages.memory, self.ended.append, Patience()
@@ -80,6 +87,27 @@ def test_a_diverged_step_stops_the_mover_and_lets_barriers_pass(process: Process
     process.pass_boundary(11, 2)
     wait(lambda: process.heap[0] == FAST)
     assert process.managed.followed_steps() == 0
+
+
+def test_births_are_charged_once_no_barrier_holds_them() -> None:
+    waits = np.array([0, -1, -1, -1], np.int32)
+    process = Process(plan=with_layout(toy_plan(), waits=waits))
+    managed = process.managed
+    try:
+        wait(lambda: process.heap[0] == SLOW)
+        process.pass_boundary(10, 2)
+        wait(lambda: process.heap[0] == FAST)
+        with process.moving:
+            process.pass_boundary(11, 0)
+            wait(lambda: managed.fast_bytes() == 4 * PAGE)  # the state has not gone down
+            assert managed.by_tier() == [4 * PAGE, 2 * PAGE]
+            process.linked.set(barrier_timeouts=1)
+            assert managed.fast_bytes() == 7 * PAGE
+            assert managed.by_tier() == [7 * PAGE, 2 * PAGE]
+        wait(lambda: managed.fast_bytes() == 5 * PAGE)
+        assert process.heap[0] == SLOW
+    finally:
+        process.close()
 
 
 def test_three_of_them_in_a_row_leave_the_plan(process: Process) -> None:

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from sentineld.migrate.emulated import EmulatedMemory
 from sentineld.migrate.memory import Memory
 from sentineld.migrate.pace import TokenBucket
+from sentineld.migrate.syscalls import Addresses, MoveResult
 from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.model import Space
 from sentineld.shim.protocol import Mode
@@ -34,10 +37,11 @@ def toy_linked() -> Linked:
 
 
 class ToyPages:
-    """heap: where each page of the process's heap is."""
+    """heap: where each page of the process's heap is. moving: held while pages move."""
 
     def __init__(self, bytes_per_s: float = 1e12, batch_pages: int = 256) -> None:
         self._bucket, self._batch_pages = TokenBucket(bytes_per_s), batch_pages
+        self.moving = threading.Lock()
         self.heap = np.array([FAST, FAST, SLOW, SLOW, FAST, FAST], np.uint8)
 
     def memory(
@@ -45,4 +49,14 @@ class ToyPages:
     ) -> Memory:
         """As a substrate gives it."""
         maps = {Space.ARENA: np.zeros(5, np.uint8), Space.HEAP: self.heap}
-        return EmulatedMemory(maps, spaces, tiers, self._bucket, batch_pages=self._batch_pages)
+        return _Held(self.moving, maps, spaces, tiers, self._bucket, batch_pages=self._batch_pages)
+
+
+class _Held(EmulatedMemory):
+    def __init__(self, moving: threading.Lock, *how: Any, **more: Any) -> None:
+        super().__init__(*how, **more)
+        self._moving = moving
+
+    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+        with self._moving:
+            return super().move_pages(pages, node)
