@@ -5,7 +5,7 @@ Compared is what does not depend on this machine's speed: the delays that the
 training owes a step, by the residency map, and how much of it is fast. Where
 pages move, each small part of the training takes a pause, so that the mover
 keeps up with it on a machine that has other things to do; a step in which pages
-were left behind all the same is passed over. Policies that leave the mover no
+were left behind or moved late all the same is passed over. Policies that leave the mover no
 time to spare (auto) are compared in virtual time: tests/unit/shim/test_agreement.py.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ FAST_FOR_SENTINEL = "40%"
 
 STEPS_UNTIL_STEADY = 3
 PAUSE_MS = 10
-STEPS_COMPARED = 3
+STEPS_COMPARED = 5
 METERED_AT_ONCE = 4
 METERED_MAX = 40
 
@@ -101,12 +102,13 @@ def test_they_agree_where_pages_stay(life: Life) -> None:
     life.check_losses()
 
 
-def carried_out(life: Life, moved_bytes: float) -> list[dict[str, Any]]:
-    """Metered steps in which so much has moved."""
+def carried_out(life: Life, expected: Outcome) -> list[dict[str, Any]]:
+    """Metered steps in which as much has moved as simulated, and no more of it late."""
+    moves = (expected.bytes_promoted + expected.bytes_demoted, expected.late_moves)
     found: list[dict[str, Any]] = []
     for _ in range(METERED_MAX // METERED_AT_ONCE):
         metered = life.meter(METERED_AT_ONCE)
-        found += [step for step in metered if step["moved_bytes"] == moved_bytes]
+        found += [step for step in metered if (step["moved_bytes"], step["late_moves"]) == moves]
         if len(found) >= STEPS_COMPARED:
             break
     return found
@@ -117,18 +119,17 @@ def test_they_agree_where_pages_move(slow_life: Life) -> None:
     budget_bytes = slow_life.manage("sentinel", FAST_FOR_SENTINEL)["budget_bytes"]
     slow_life.meter(STEPS_UNTIL_STEADY)
     expected = simulated(slow_life)
-    moved_bytes = expected.bytes_promoted + expected.bytes_demoted
+    assert expected.bytes_promoted + expected.bytes_demoted > 0
     slow_ns = slow_ns_of(expected)
-    assert moved_bytes > 0
-    steps = carried_out(slow_life, moved_bytes)
+    steps = carried_out(slow_life, expected)
     assert len(steps) >= STEPS_COMPARED
     for step in steps:
         print(
             f"owed {step['delay_owed_ns']} ns, simulated {slow_ns:.0f}; "
-            f"moved {step['moved_bytes'] >> 10} KiB; late {step['late_moves']}"
+            f"moved {step['moved_bytes'] >> 10} KiB"
         )
         assert step["charged_bytes_max"] <= budget_bytes
-    # One that was late for a use costs more; none costs less.
-    least_ns = min(step["delay_owed_ns"] for step in steps)
-    assert least_ns == pytest.approx(slow_ns, rel=0.05, abs=1000)
+    # A move that comes later than simulated, though in time, may change what one of them costs.
+    usual_ns = median(step["delay_owed_ns"] for step in steps)
+    assert usual_ns == pytest.approx(slow_ns, rel=0.05, abs=1000)
     slow_life.check_losses()
