@@ -31,8 +31,8 @@ FAST_FOR_SENTINEL = "40%"
 """The short-lived tensors of all three fit in it."""
 
 STEPS_UNTIL_STEADY = 3
-PAUSE_MS = 10
-STEPS_COMPARED = 5
+PAUSE_MS = 20
+STEPS_COMPARED = 3
 METERED_AT_ONCE = 4
 METERED_MAX = 40
 
