@@ -93,9 +93,7 @@ class Spaces:
     def tiers_at(self, space: Space, offset: int, length_bytes: int) -> Nodes:
         """Tier of each page of a range; -1: absent or on a node of no tier."""
         residency = self.maps[space]
-        nodes = residency.nodes[residency.span(offset, length_bytes)]
-        found: Nodes = self._tier_of[nodes.astype(np.int16) + 1]
-        return found
+        return self._tiers_of(residency.nodes[residency.span(offset, length_bytes)])
 
     def pages_to_move(
         self, space: Space, offset: int, length_bytes: int, tier: int
@@ -108,10 +106,14 @@ class Spaces:
 
     def bytes_by_tier(self, nodes: Nodes) -> npt.NDArray[np.int64]:
         """Bytes of pages that are on these nodes, by tier."""
-        tiers = self._tier_of[nodes.astype(np.int16) + 1]
+        tiers = self._tiers_of(nodes)
         counts = np.bincount(tiers.astype(np.int16) + 1, minlength=len(self.tiers.tiers) + 1)
         return counts[1:] * self.page_bytes
 
     def refresh(self, memory: Memory) -> int:
         """Ask for all maps; the number of pages that were other than thought."""
         return sum(residency.refresh(memory) for residency in self.maps.values())
+
+    def _tiers_of(self, nodes: Nodes) -> Nodes:
+        tiers: Nodes = self._tier_of[nodes.astype(np.int16) + 1]
+        return tiers
