@@ -4,7 +4,7 @@
  *
  * The loader joins this file and the programs' files into one text for bcc,
  * because bcc rewrites map accesses only in the file that it is given. The
- * layouts are those of sentineld/observe/ebpf_model.py. Headers are most of the
+ * layouts are those of sentineld/model/kernel_events.py. Headers are most of the
  * compile time, so the few places in the kernel's structures come as numbers
  * from the kernel's own type information (sentineld/observe/ebpf_kernel.py).
  */

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import click
 
+from sentineld.base.errors import EXIT_STATUS
 from sentineld.cli.main import sentinelctl
 from sentineld.daemon import sentineld
-from sentineld.errors import EXIT_STATUS
 
 HEAD = """# Command line
 

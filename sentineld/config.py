@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from sentineld.errors import SentinelError
-from sentineld.units import FastBudget
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import FastBudget
 
 CONFIG_FILE = Path("/etc/sentineld/config.toml")
 

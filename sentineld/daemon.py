@@ -16,15 +16,16 @@ import click
 from sentineld import __version__
 from sentineld.config import Config, load
 from sentineld.control.frames import Message
-from sentineld.control.server import ControlServer, ShimServer, listen
+from sentineld.control.server import ControlServer, listen
 from sentineld.entry import run_command
-from sentineld.machine import Machine
-from sentineld.metrics import serve as serve_metrics
-from sentineld.notify import notify, watchdog_interval_s
-from sentineld.sessions import Sessions
-from sentineld.snapshot import take_snapshot
-from sentineld.state import StateFiles
-from sentineld.substrate import substrate_of, with_tiers_option
+from sentineld.machine.machine import Machine
+from sentineld.machine.substrate import substrate_of, with_tiers_option
+from sentineld.observe.shimserver import ShimServer
+from sentineld.service.metrics import serve as serve_metrics
+from sentineld.service.notify import notify, watchdog_interval_s
+from sentineld.service.sessions import Sessions
+from sentineld.service.snapshot import take_snapshot
+from sentineld.session.state import StateFiles
 
 log = logging.getLogger("sentineld")
 

@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 
 
 def run_command(command: click.Command) -> None:

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import click
 
-from sentineld import sysfs
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes, parse_bytes
 from sentineld.cli.output import json_option, print_json, print_table
 from sentineld.config import load
-from sentineld.errors import SentinelError
+from sentineld.host import sysfs
+from sentineld.host.tiers import discover
 from sentineld.migrate.bandwidth import NodeRates, node_rates, threads_allowed
 from sentineld.migrate.births import birth_ns_per_byte
 from sentineld.migrate.calibrate import Rates, measure
 from sentineld.migrate.syscalls import BATCH_PAGES
-from sentineld.tiers import Tiers, discover
-from sentineld.units import format_bytes, parse_bytes
+from sentineld.model.tiers import Tiers
 
 OUTPUT = Path("/etc/sentineld/config.d/40-calibrated.toml")
 HEAD = "# Measured by sentinelctl calibrate"

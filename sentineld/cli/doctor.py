@@ -7,11 +7,11 @@ from dataclasses import asdict
 
 import click
 
+from sentineld.base.errors import EXIT_STATUS
 from sentineld.cli.output import Daemon, json_option, print_json
 from sentineld.config import load
 from sentineld.doctor.checks import examine, first_failure
-from sentineld.doctor.model import Finding, Status, System
-from sentineld.errors import EXIT_STATUS
+from sentineld.doctor.findings import Finding, Status, System
 
 _COLOURS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red", Status.SKIP: "cyan"}
 

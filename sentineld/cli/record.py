@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
+from sentineld.base.units import format_bytes
 from sentineld.cli.output import Daemon, json_option, print_json
 from sentineld.profile.trace_file import read_trace, require_writable, save_trace
 from sentineld.report.summary import summary_json, summary_lines
-from sentineld.units import format_bytes
 
 
 @click.command()

@@ -12,9 +12,10 @@ from typing import Any
 import click
 import numpy as np
 
+from sentineld.base.units import format_bytes
 from sentineld.cli.output import json_option, print_json, print_table
+from sentineld.model.profile import Profile
 from sentineld.profile.faults import tensor_faults
-from sentineld.profile.model import Profile
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import load_trace
 from sentineld.report.agreement import PAGES_MIN, Why, agreement
@@ -28,7 +29,6 @@ from sentineld.report.summary import summary_json, summary_lines
 from sentineld.report.tensors import COLUMNS, sort_rows, tensor_rows
 from sentineld.report.terminal import heatmap_lines, timeline_lines
 from sentineld.report.timeline import timeline as make_timeline
-from sentineld.units import format_bytes
 
 NAME_WIDTH_MAX = 44
 PICTURE_ROWS = 400

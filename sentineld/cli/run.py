@@ -15,10 +15,10 @@ from typing import Any
 import click
 
 from sentineld import shim
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import FastBudget
 from sentineld.cli.output import Daemon
-from sentineld.errors import SentinelError
 from sentineld.observe.pidfd import parent
-from sentineld.units import FastBudget
 
 POLL_S = 0.5
 SHIM_FOLDER = Path(shim.__file__).parent

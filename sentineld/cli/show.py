@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import click
 
+from sentineld.base.units import format_bytes
 from sentineld.cli.output import Daemon, json_option, print_json, print_table
-from sentineld.units import format_bytes
 
 
 @click.command()

@@ -8,19 +8,19 @@ from typing import Any
 
 import click
 
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import FastBudget, format_bytes
 from sentineld.cli.output import json_option, print_json
 from sentineld.config import load
-from sentineld.errors import SentinelError
-from sentineld.plan.fluid import bound_seconds
-from sentineld.plan.registry import policy as policy_by_name
-from sentineld.presets import PRESETS, own_tiers, preset_tiers
+from sentineld.host.presets import PRESETS, own_tiers, preset_tiers
+from sentineld.model.tiers import Tiers
+from sentineld.policies.bounds.step_time import bound_seconds
+from sentineld.policies.registry import policy as policy_by_name
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import load_trace
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.simulate import PLANNING_S, STEPS_MAX
 from sentineld.simulate.simulate import simulate as run_simulation
-from sentineld.tiers import Tiers
-from sentineld.units import FastBudget, format_bytes
 
 
 @click.command()

@@ -8,8 +8,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from sentineld.base.errors import EXIT_STATUS, SentinelError
 from sentineld.control.frames import FDS_MAX, FrameBuffer, FrameError, encode
-from sentineld.errors import EXIT_STATUS, SentinelError
 
 CONTROL_VERSION = 1
 

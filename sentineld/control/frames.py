@@ -36,14 +36,6 @@ def encode(message: Message) -> bytes:
     return struct.pack("<I", len(body)) + body
 
 
-def text_of(value: object, characters_max: int) -> str:
-    """What a peer sent as one line for people: never longer, every character printable."""
-    if isinstance(value, (list, dict)):
-        return f"({type(value).__name__})"  # nested, perhaps, beyond what repr() takes
-    line = str(value)[:characters_max]
-    return line if line.isprintable() else "".join(c if c.isprintable() else "?" for c in line)
-
-
 class FrameBuffer:
     """Takes bytes as they come and gives back whole messages."""
 

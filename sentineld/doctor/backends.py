@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
-from sentineld.doctor.model import Finding, Status, System
-from sentineld.errors import SentinelError
+from sentineld.doctor.findings import Finding, Status, System
 from sentineld.observe.backends import survey
 
 ANSWER_TIMEOUT_S = 10.0

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sentineld.doctor import backends, kernel, limits, memory, service, tracing
-from sentineld.doctor.model import Finding, Status, System
+from sentineld.doctor.findings import Finding, Status, System
 
 CHECKS: tuple[Callable[[System], Finding], ...] = (
     kernel.kernel,

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from sentineld.doctor.model import Finding, Status, System
+from sentineld.doctor.findings import Finding, Status, System
 
 OLDEST_KERNEL = (6, 1)
 _SIGNATURE = b"~Module signature appended~\n"

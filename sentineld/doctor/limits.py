@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes
 from sentineld.control.client import request
+from sentineld.doctor.findings import Finding, Status, System
 from sentineld.doctor.memory import DEFAULT_MAX_MAP_COUNT
-from sentineld.doctor.model import Finding, Status, System
-from sentineld.errors import SentinelError
-from sentineld.sysfs import parse_list
-from sentineld.tiers import discover
-from sentineld.units import format_bytes
+from sentineld.host.sysfs import parse_list
+from sentineld.host.tiers import discover
 
 HERE = "here"
 DAEMON = "the daemon"

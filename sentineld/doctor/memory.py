@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sentineld.doctor.model import Finding, Status, System
-from sentineld.errors import SentinelError
-from sentineld.sysfs import chosen, read_text
-from sentineld.tiers import discover
-from sentineld.units import format_bytes
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes
+from sentineld.doctor.findings import Finding, Status, System
+from sentineld.host.sysfs import chosen, read_text
+from sentineld.host.tiers import discover
 
 DEFAULT_MAX_MAP_COUNT = 65530
 SYSCTL_FOLDERS = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d")

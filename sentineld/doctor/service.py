@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 
 import sentineld.shim
+from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
-from sentineld.doctor.model import Finding, Status, System
-from sentineld.errors import SentinelError
+from sentineld.doctor.findings import Finding, Status, System
 from sentineld.shim.native import LIBRARY_NAME, LIBRARY_VARIABLE
 
 ANSWER_TIMEOUT_S = 10.0

@@ -7,8 +7,8 @@ import importlib.util
 import os
 import re
 
-from sentineld.doctor.model import Finding, Status, System
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.doctor.findings import Finding, Status, System
 from sentineld.observe.ebpf_loader import import_bcc
 
 NEEDED_CAPABILITIES = {"SYS_PTRACE": 19, "PERFMON": 38, "BPF": 39}

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 
 from sentineld.migrate.scratch import Scratch, scratch_on
-from sentineld.tiers import Tiers
+from sentineld.model.tiers import Tiers
 
 MADV_POPULATE_WRITE = 23
 """Linux 5.14, include/uapi/asm-generic/mman-common.h; Python's mmap does not name it."""

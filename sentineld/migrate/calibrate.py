@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.migrate.capacity import Capacity
 from sentineld.migrate.scratch import Scratch, scratch_on
 from sentineld.migrate.syscalls import BATCH_PAGES, move_pages, page_addresses
-from sentineld.tiers import Tiers
+from sentineld.model.tiers import Tiers
 
 SCRATCH_BYTES = 16 << 20
 """Moved there and back ROUNDS times: a second at 100 MiB/s, the rate of an emulated guest."""

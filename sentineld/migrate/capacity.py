@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sentineld import sysfs
-from sentineld.tiers import Tiers
+from sentineld.host import sysfs
+from sentineld.model.tiers import Tiers
 
 
 class Capacity:

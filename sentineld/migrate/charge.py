@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.migrate.expected import UNKNOWN_TIER, ExpectedStep, Table
 from sentineld.migrate.memory import Memory
 from sentineld.migrate.moves import Pages
-from sentineld.migrate.residency import ABSENT, Nodes, Spaces
+from sentineld.migrate.residency_map import ABSENT, Nodes, Spaces
 from sentineld.migrate.syscalls import Status
-from sentineld.plan.model import Space
+from sentineld.model.arrays import Table
+from sentineld.model.plan import Space
+from sentineld.plan.expected import UNKNOWN_TIER, ExpectedStep
 
 FAST = 0
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from sentineld.migrate.pace import TokenBucket
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status
-from sentineld.plan.model import Space
-from sentineld.tiers import Tiers
+from sentineld.model.plan import Space
+from sentineld.model.tiers import Tiers
 
 BATCH_PAGES = 64
 """0.3 ms at a twelfth of 10 GB/s. Who waits for a demotion waits for the batch before it, too: with

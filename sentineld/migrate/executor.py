@@ -13,17 +13,18 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.migrate.charge import FAST, Charge
-from sentineld.migrate.expected import ExpectedStep, Table, settled
 from sentineld.migrate.ledger import Ledger
 from sentineld.migrate.memory import Memory
 from sentineld.migrate.moves import Batch, Pages, Pending
-from sentineld.migrate.residency import Spaces
+from sentineld.migrate.residency_map import Spaces
 from sentineld.migrate.schedule import Schedule
 from sentineld.migrate.syscalls import Addresses
-from sentineld.plan.model import Plan, Space
-from sentineld.tiers import Tiers
+from sentineld.model.arrays import Table
+from sentineld.model.plan import Plan, Space
+from sentineld.model.tiers import Tiers
+from sentineld.plan.expected import ExpectedStep, settled
 
 log = logging.getLogger(__name__)
 

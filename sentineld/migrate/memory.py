@@ -13,7 +13,7 @@ from sentineld.migrate.capacity import Capacity
 from sentineld.migrate.syscalls import BATCH_PAGES, Addresses, MoveResult, Status
 from sentineld.migrate.syscalls import move_pages as kernel_move_pages
 from sentineld.migrate.syscalls import query_pages as kernel_query_pages
-from sentineld.tiers import Tiers
+from sentineld.model.tiers import Tiers
 
 
 class Memory(Protocol):

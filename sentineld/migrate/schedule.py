@@ -27,9 +27,9 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.migrate.expected import Table
 from sentineld.migrate.moves import Batch, Pages, Pending, no_pages
-from sentineld.plan.model import Space
+from sentineld.model.arrays import Table
+from sentineld.model.plan import Space
 
 TRIES = 3
 

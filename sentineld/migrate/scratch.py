@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.migrate.syscalls import page_addresses, prefer_node, query_pages
 
 ON_NODE_SHARE = 0.95

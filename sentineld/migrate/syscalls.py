@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 
 BATCH_PAGES = 2048
 """Pages in a call: 512 to 4096 reach the full rate, since a call costs as much as ~200 pages."""

@@ -3,7 +3,7 @@
 
 A watch observes ranges of one process for a while and then tells what was
 accessed: the window. Only the kernel module can do more: its epochs begin at
-the training's own boundaries (see sentineld.sampling). Training steps repeat,
+the training's own boundaries (see sentineld.session.intake.sampling). Training steps repeat,
 so a window of at least one whole step sees what every step does.
 """
 
@@ -17,14 +17,14 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.observe.writefds import WriteFds
 
 AREA_DTYPE = np.dtype(
     [
         ("start", "<u8"),  # address
         ("bytes", "<u8"),
-        ("flags", "u1"),  # ACCESS_WRITE, ACCESS_BIRTH of sentineld.observe.model
+        ("flags", "u1"),  # ACCESS_WRITE, ACCESS_BIRTH of sentineld.model.records
         ("node", "u1"),  # where it lay when accessed; NO_NODE: the backend can't tell
         ("heat", "<f4"),  # 0..1: share of the looks at it that found it accessed
     ]

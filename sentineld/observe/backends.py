@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.observe.backend import Backend, Target, Watch
 from sentineld.observe.damon import DAMON
 from sentineld.observe.module import MODULE

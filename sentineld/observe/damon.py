@@ -18,7 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.host.sysfs import read_text
 from sentineld.observe.backend import (
     AREA_DTYPE,
     NO_NODE,
@@ -30,7 +31,6 @@ from sentineld.observe.backend import (
     Resolution,
     Target,
 )
-from sentineld.sysfs import read_text
 
 KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
 SAMPLE_US = 5_000

@@ -24,10 +24,8 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
-from sentineld.observe import bpfmap
-from sentineld.observe.bpfmap import BpfMap
-from sentineld.observe.ebpf_model import (
+from sentineld.base.errors import SentinelError
+from sentineld.model.kernel_events import (
     DEEDS,
     DISTURBANCE_DTYPE,
     DISTURBANCE_KEY_DTYPE,
@@ -47,6 +45,8 @@ from sentineld.observe.ebpf_model import (
     MigrationCounts,
     MoverCounts,
 )
+from sentineld.observe import bpfmap
+from sentineld.observe.bpfmap import BpfMap
 from sentineld.observe.ringbuf import RingBuffer
 
 RING_BYTES = 4 << 20

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sentineld.model.kernel_events import TRACED, Traced
 from sentineld.observe.btf import Btf
-from sentineld.observe.ebpf_model import TRACED, Traced
 
 TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 

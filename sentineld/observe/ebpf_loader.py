@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model.kernel_events import MAP_VALUE_BYTES, PROGRAMS, TRACED
 from sentineld.observe import bpfmap
 from sentineld.observe.btf import Btf
 from sentineld.observe.ebpf_kernel import (
@@ -31,7 +32,6 @@ from sentineld.observe.ebpf_kernel import (
     migrate_format,
     parse_migrate_format,
 )
-from sentineld.observe.ebpf_model import MAP_VALUE_BYTES, PROGRAMS, TRACED
 
 SOURCES = ("sentinel.h", "faults.c", "disturbances.c", "migrations.c", "accesses.c")
 

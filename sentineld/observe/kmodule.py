@@ -18,9 +18,9 @@ from types import TracebackType
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model.records import SAMPLE_DTYPE
 from sentineld.observe import uapi
-from sentineld.observe.model import SAMPLE_DTYPE
 
 DEVICE = Path("/dev/sentinel")
 

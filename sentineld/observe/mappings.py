@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sentineld.observe.model import Mapped
+from sentineld.model.records import Mapped
 
 MAPPINGS_MAX = 65_536
 """The kernel's own default limit (vm.max_map_count) is a little less."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model.records import ACCESS_BIRTH, ACCESS_WRITE, NO_ACCESS
 from sentineld.observe.backend import (
     Areas,
     Backend,
@@ -16,7 +17,6 @@ from sentineld.observe.backend import (
     merge_pages,
 )
 from sentineld.observe.kmodule import PageSampler
-from sentineld.observe.model import ACCESS_BIRTH, ACCESS_WRITE, NO_ACCESS
 
 
 class ModuleWatch:

@@ -14,7 +14,8 @@ import fcntl
 
 import numpy as np
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model.records import ACCESS_WRITE
 from sentineld.observe.backend import (
     AREA_DTYPE,
     NO_NODE,
@@ -26,7 +27,6 @@ from sentineld.observe.backend import (
     Resolution,
     Target,
 )
-from sentineld.observe.model import ACCESS_WRITE
 from sentineld.observe.softdirty import read_pagemap
 from sentineld.observe.writefds import WriteFds
 from sentineld.observe.writeprobe import tells_written

@@ -9,7 +9,7 @@ import os
 import select
 from pathlib import Path
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PARENT_FIELD = 4

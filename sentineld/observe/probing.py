@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model.kernel_events import FAULT_DTYPE, Disturbance, EbpfCounters
 from sentineld.observe.ebpf import EbpfProbes
-from sentineld.observe.ebpf_model import FAULT_DTYPE, Disturbance, EbpfCounters
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.observe.pidfd import Pidfd, children
 
 

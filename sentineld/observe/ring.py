@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.observe.model import RECORD_DTYPE
+from sentineld.model import protocol
+from sentineld.model.records import RECORD_DTYPE
 from sentineld.observe.segment import map_segment, mismatch, require_header
-from sentineld.shim import protocol
 
 NAME = "control"
 SEGMENT_BYTES_MAX = 1 << 30

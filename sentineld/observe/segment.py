@@ -13,8 +13,8 @@ import os
 
 import numpy as np
 
-from sentineld.errors import SentinelError
-from sentineld.shim import protocol
+from sentineld.base.errors import SentinelError
+from sentineld.model import protocol
 
 
 def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.mmap:

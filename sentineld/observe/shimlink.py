@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sentineld.control.frames import FrameError, FrameSocket, Message, text_of
-from sentineld.errors import SentinelError
-from sentineld.observe.model import OP_ACCESS_DTYPE, Named, OpAccesses
-from sentineld.observe.residency import ResidencySegment
+from sentineld.base.errors import SentinelError
+from sentineld.base.text import text_of
+from sentineld.control.frames import FrameError, FrameSocket, Message
+from sentineld.model import protocol
+from sentineld.model.records import OP_ACCESS_DTYPE, Named, OpAccesses
+from sentineld.observe.residency_segment import ResidencySegment
 from sentineld.observe.ring import ControlSegment
-from sentineld.shim import protocol
 
 HELLO_FDS = 2  # control memfd, eventfd
 EVENTFD = "anon_inode:[eventfd]"

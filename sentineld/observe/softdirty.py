@@ -14,7 +14,8 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model.records import ACCESS_WRITE
 from sentineld.observe.backend import (
     AREA_DTYPE,
     PAGE_BYTES,
@@ -26,7 +27,6 @@ from sentineld.observe.backend import (
     Target,
     merge_pages,
 )
-from sentineld.observe.model import ACCESS_WRITE
 from sentineld.observe.writefds import WriteFds
 from sentineld.observe.writeprobe import tells_written
 from sentineld.shim.writes import SOFT_DIRTY as WAY

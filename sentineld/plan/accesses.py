@@ -2,7 +2,7 @@
 """What a step's accesses cost on the slow tier, page by page, for the shim of emulated tiers.
 
 The shim looks up where the pages are at each boundary; the costs are the
-timing model's (sentineld/timing.py), spread evenly over a tensor's pages.
+timing model's (sentineld/model/timing.py), spread evenly over a tensor's pages.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.plan import SLOT_DROP, SLOT_PLANNED, Layout
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import ACCESS_DTYPE, AccessFlag
+from sentineld.model.tiers import Tiers
+from sentineld.model.timing import timing_of
 from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.layout import cut_at_regions
-from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Layout
-from sentineld.profile.model import Profile
-from sentineld.shim.protocol import ACCESS_DTYPE, AccessFlag
-from sentineld.tiers import Tiers
-from sentineld.timing import timing_of
 
 HEAP_BYTES_MAX = 1 << 44
 

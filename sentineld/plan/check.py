@@ -9,14 +9,15 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Integers
+from sentineld.model.plan import SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
+from sentineld.model.profile import Kind, Profile
 from sentineld.plan.drops import covered, drops
-from sentineld.plan.items import Integers, tensor_pages
-from sentineld.plan.model import SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
+from sentineld.plan.items import tensor_pages
 from sentineld.plan.packing import alive_together
 from sentineld.plan.residency import ABSENT, UNKNOWN, Residency, crowded_pages, places, residency
 from sentineld.plan.turnover import turnover
-from sentineld.profile.model import Kind, Profile
 
 
 class PlanError(SentinelError):

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sentineld.plan.items import Floats
-from sentineld.plan.model import Plan
-from sentineld.profile.model import Profile
-from sentineld.tiers import Tiers
-from sentineld.units import format_bytes
+from sentineld.base.units import format_bytes
+from sentineld.model.arrays import Floats
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
 
 RATE_TOLERANCE = 0.1
 """A bandwidth that is less by no more than this part is what the plan counted upon."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.observe.model import Records
-from sentineld.plan.model import SLOT_DTYPE, Layout
+from sentineld.model.plan import SLOT_DTYPE, Layout
+from sentineld.model.protocol import Alloc, Boundary, Event
+from sentineld.model.records import Records
 from sentineld.profile.steps import Step, boundary_records
-from sentineld.shim.protocol import Alloc, Boundary, Event
 
 STRETCH_SHARE_MAX = 0.01
 """Of the step's time, for one stretch, where a cut exists."""

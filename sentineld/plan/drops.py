@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.plan.items import Integers
-from sentineld.plan.model import PART_DTYPE, SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Layout
+from sentineld.model.arrays import Integers
+from sentineld.model.plan import PART_DTYPE, SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Layout
 
 
 def drops(layout: Layout, page_bytes: int) -> npt.NDArray[np.void]:

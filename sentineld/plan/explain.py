@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from sentineld.base.units import format_bytes
+from sentineld.model.plan import SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
+from sentineld.model.profile import Kind, Profile
+from sentineld.model.protocol import Boundary
 from sentineld.plan.items import access_pages, tensor_pages
-from sentineld.plan.model import SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
-from sentineld.profile.model import Kind, Profile
-from sentineld.shim.protocol import Boundary
-from sentineld.units import format_bytes
 
 REASONS_SHOWN = 20
 

@@ -20,12 +20,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from sentineld.model.arrays import Integers, Mask
+from sentineld.model.plan import SLOT_PLANNED, Layout, Plan, Range, Space
+from sentineld.model.protocol import HUGE_BYTES
 from sentineld.plan.drops import drops
-from sentineld.plan.items import Integers
-from sentineld.plan.model import SLOT_PLANNED, Layout, Plan, Range, Space
-from sentineld.shim.protocol import HUGE_BYTES
 
 UNITS = (HUGE_BYTES, 64 << 10)
 """Bytes: tensors of at least so many begin at a multiple. Linux has huge pages of more sizes since
@@ -33,8 +32,6 @@ UNITS = (HUGE_BYTES, 64 << 10)
 
 RANGES_MAX = 1024
 """Each cuts a mapping in three, of which a process may have 65530 (vm.max_map_count)."""
-
-Mask = npt.NDArray[np.bool_]
 
 
 def with_huge_pages(

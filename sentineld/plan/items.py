@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.profile.model import Kind, Profile
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from sentineld.model.arrays import Floats, Integers
+from sentineld.model.profile import Kind, Profile
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from sentineld.model.arrays import Integers, Mask
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
 from sentineld.plan.drops import with_drops
-from sentineld.plan.items import Integers
-from sentineld.plan.model import Plan
 from sentineld.plan.residency import Residency, free_pages, places, residency
-from sentineld.plan.turnover import Mask, Turnover, alive_pages, first_moments, turnover
-from sentineld.profile.model import Profile
+from sentineld.plan.turnover import Turnover, alive_pages, first_moments, turnover
 
 TURNS = 3
 """Of the step, until what is kept over its end is what another turn begins with."""

@@ -17,13 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.arrays import Integers, Mask
+from sentineld.model.plan import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
+from sentineld.model.profile import Profile
 from sentineld.plan.huge import UNITS, best_begin
-from sentineld.plan.items import Integers, access_pages, tensor_pages
-from sentineld.plan.model import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
+from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.packing import pack, pack_as_born
-from sentineld.profile.model import Profile
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

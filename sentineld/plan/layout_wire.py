@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
-from sentineld.plan.model import PART_DTYPE, SLOT_DTYPE, Layout
-from sentineld.shim import protocol
-from sentineld.shim.protocol import LayoutFlag, WaitFlag
-from sentineld.tiers import Tiers
+from sentineld.base.errors import SentinelError
+from sentineld.model import protocol
+from sentineld.model.plan import PART_DTYPE, SLOT_DTYPE, Layout
+from sentineld.model.protocol import LayoutFlag, WaitFlag
+from sentineld.model.tiers import Tiers
 
 _CUT_DTYPE = np.dtype("<u4")
 

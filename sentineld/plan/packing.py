@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Integers = npt.NDArray[np.int64]
+from sentineld.model.arrays import Integers
 
 
 @dataclass(frozen=True)

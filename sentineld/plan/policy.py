@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from sentineld.plan.items import Floats, Integers
-from sentineld.plan.model import Plan
-from sentineld.profile.model import Profile
-from sentineld.tiers import Tiers
+from sentineld.model.arrays import Floats, Integers
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
 
 
 class Policy(Protocol):

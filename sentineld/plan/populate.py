@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from sentineld.model.plan import SLOT_POPULATE, Layout
+from sentineld.model.profile import Profile
 from sentineld.plan.items import tensor_pages
-from sentineld.plan.model import SLOT_POPULATE, Layout
 from sentineld.plan.turnover import turnover
-from sentineld.profile.model import Profile
 
 THREADS_MAX = 2
 PAGES_MIN = 8

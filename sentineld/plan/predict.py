@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.plan import Plan, Prediction
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.model.timing import timing_of
 from sentineld.plan.items import tensor_pages
-from sentineld.plan.model import Plan, Prediction
 from sentineld.plan.residency import crowded_pages, fast_shares, residency, served_pages
 from sentineld.plan.timed import births_ns
-from sentineld.profile.model import Profile
-from sentineld.tiers import Tiers
-from sentineld.timing import timing_of
 
 
 def unpredicted() -> Prediction:
@@ -21,7 +21,7 @@ def unpredicted() -> Prediction:
 
 
 def predicted(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
-    """The plan's prediction, by the timing model (sentineld/timing.py), with all moves in time.
+    """The prediction for the plan by the timing model, with every move in time.
 
     fast_share counts attributed page accesses.
     """

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from sentineld.model.plan import SLOT_PLANNED, Plan
+from sentineld.model.profile import Kind, Profile
 from sentineld.plan.items import tensor_pages
-from sentineld.plan.model import SLOT_PLANNED, Plan
 from sentineld.plan.residency import ABSENT, places, residency
-from sentineld.profile.model import Kind, Profile
 
 
 def reasons(plan: Plan, profile: Profile) -> tuple[str, ...]:

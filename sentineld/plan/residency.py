@@ -15,18 +15,17 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
-from sentineld.plan.items import Floats, Integers, access_pages, lifetimes, tensor_pages
-from sentineld.plan.model import SLOT_DROP, SLOT_PLANNED, Plan, Space
+from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Floats, Integers, Mask
+from sentineld.model.plan import SLOT_DROP, SLOT_PLANNED, Plan, Space
+from sentineld.model.profile import Kind, Profile
+from sentineld.plan.items import access_pages, lifetimes, tensor_pages
 from sentineld.plan.turnover import first_moments, turnover
-from sentineld.profile.model import Kind, Profile
 
 UNKNOWN = 254
 """Of pages that the kernel places as it likes."""
 ABSENT = 255
 """Of pages whose tensor is not alive in the stretch."""
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from sentineld.plan.items import Integers, Items
-from sentineld.plan.model import MOVE_DTYPE, Plan, Space
-from sentineld.plan.relax import Lives, Mask
+from sentineld.model.arrays import Integers, Mask, Table
+from sentineld.model.plan import MOVE_DTYPE, Plan, Space
+from sentineld.model.profile import Profile
+from sentineld.plan.items import Items
 from sentineld.plan.residency import Residency
-from sentineld.profile.model import Profile
-
-Table = npt.NDArray[np.void]
+from sentineld.policies.lp.relax import Lives
 
 
 def planned_moves(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sentineld.model.plan import Plan
+from sentineld.model.tiers import Tiers
 from sentineld.plan.correct import Correction
-from sentineld.plan.model import Plan
-from sentineld.tiers import Tiers
 
 SPARE_SHARE = 0.5
 """Of the bandwidth: one other process that moves pages leaves so much."""

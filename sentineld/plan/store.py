@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
-from sentineld.plan.model import (
+from sentineld.base.errors import SentinelError
+from sentineld.model.plan import (
     MOVE_DTYPE,
     PART_DTYPE,
     SLOT_DTYPE,
@@ -23,7 +23,7 @@ from sentineld.plan.model import (
     Prediction,
     Region,
 )
-from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Profile
+from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Profile
 
 STORE_VERSION = 2
 

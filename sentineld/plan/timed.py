@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.plan.items import Floats
-from sentineld.plan.model import Plan
+from sentineld.model.arrays import Floats
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.model.timing import timing_of
 from sentineld.plan.residency import fast_shares, residency
 from sentineld.plan.turnover import turnover
-from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.times import stretch_times
-from sentineld.tiers import Tiers
-from sentineld.timing import timing_of
 
 
 def planned_extra_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.arrays import Integers, Mask
+from sentineld.model.plan import SLOT_PLANNED, Layout
+from sentineld.model.profile import Kind, Profile
 from sentineld.plan.drops import covered, drops
-from sentineld.plan.items import Integers, tensor_pages
-from sentineld.plan.model import SLOT_PLANNED, Layout
-from sentineld.profile.model import Kind, Profile
-
-Mask = npt.NDArray[np.bool_]
+from sentineld.plan.items import tensor_pages
 
 
 def first_moments(profile: Profile) -> Integers:

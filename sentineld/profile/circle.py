@@ -10,13 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
-from sentineld.observe.model import Records
-from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
+from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Table
+from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
+from sentineld.model.protocol import Boundary, Event
+from sentineld.model.records import Records
 from sentineld.profile.steps import Step, boundary_records, step_events
-from sentineld.shim.protocol import Boundary, Event
-
-Table = npt.NDArray[np.void]
 
 INSTANCE_DTYPE = np.dtype(
     [

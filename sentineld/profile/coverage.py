@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sentineld.profile.model import Kind, Profile
+from sentineld.model.profile import Kind, Profile
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.observe.ebpf_model import FAULT_KINDS, FOUND_KINDS
-from sentineld.observe.model import Records
+from sentineld.model.arrays import Integers
+from sentineld.model.kernel_events import FAULT_KINDS, FOUND_KINDS
+from sentineld.model.records import Records
 from sentineld.profile.circle import Circle, circle
 from sentineld.profile.join import holders
 from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.trace import Trace
-
-Integers = npt.NDArray[np.int64]
 
 CLASSES = ("first_touch", "protection", "major", "hint", "in_motion")
 """A page's first use; a write to one that is mapped for reading; one that was on disk; one that

@@ -16,15 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
-from sentineld.observe.model import ACCESS_UNKNOWN, ACCESS_WRITE, NO_ACCESS, Records
+from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Floats, Integers
+from sentineld.model.profile import ACCESS_DTYPE, Profile
+from sentineld.model.records import ACCESS_UNKNOWN, ACCESS_WRITE, NO_ACCESS, Records
 from sentineld.profile.circle import Circle, circle, peak_bytes
-from sentineld.profile.model import ACCESS_DTYPE, Profile
 from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.times import stretch_times
-
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 PAGE_BITS = 40
 """Bits of the axis for the page: user addresses have at most 48 bits, pages 12 or more."""

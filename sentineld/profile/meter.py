@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.observe.model import ACCESS_AGAIN, ACCESS_RESIDENCY, ACCESS_UNKNOWN, NO_ACCESS
-from sentineld.profile.model import Profile
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import Event
+from sentineld.model.records import ACCESS_AGAIN, ACCESS_RESIDENCY, ACCESS_UNKNOWN, NO_ACCESS
+from sentineld.model.tiers import Tiers
 from sentineld.profile.steps import Step, boundary_records
-from sentineld.shim.protocol import Event
-from sentineld.tiers import Tiers
 
 
 @dataclass(frozen=True)

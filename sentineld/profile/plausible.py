@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sentineld.observe.model import Records
+from sentineld.model.protocol import Alloc, Event
+from sentineld.model.records import Records
 from sentineld.profile.steps import Step, boundary_records
-from sentineld.shim.protocol import Alloc, Event
 
 ADDRESS_MAX = 1 << 48
 """The profile's axis holds addresses up to here; user addresses on x86-64 end at 2^47."""

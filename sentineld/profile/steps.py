@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
-from sentineld.observe.model import Records
-from sentineld.shim.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
+from sentineld.base.errors import SentinelError
+from sentineld.model.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
+from sentineld.model.records import Records
 
 STEP_RECORDS_MAX = 1 << 21
 """Of one step; a hundred thousand tensors are born and freed in a tenth of that."""

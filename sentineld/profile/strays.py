@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.observe.model import Mapped, Records
+from sentineld.model.arrays import Integers
+from sentineld.model.protocol import Alloc, Event
+from sentineld.model.records import Mapped, Records
 from sentineld.profile.circle import circle
 from sentineld.profile.join import PAGE_BITS, find_tenants, sampled_pairs
 from sentineld.profile.trace import Trace
-from sentineld.shim.protocol import Alloc, Event
 
 OTHER_THREAD = "a tensor of another thread"
 NOT_ALIVE = "a tensor's memory while it is not alive"
 NO_TENSOR = "no tensor of this step"
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

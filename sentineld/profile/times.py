@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.protocol import Alloc, Boundary, Event
 from sentineld.profile.steps import Step, boundary_records
-from sentineld.shim.protocol import Alloc, Boundary, Event
 
 
 def stretch_times(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[np.uint64]:

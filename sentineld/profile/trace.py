@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.observe.ebpf_model import FAULT_DTYPE
-from sentineld.observe.model import Mapped, Named, Records
+from sentineld.model.kernel_events import FAULT_DTYPE
+from sentineld.model.profile import Profile
+from sentineld.model.records import Mapped, Named, Records
+from sentineld.model.tiers import Tiers
 from sentineld.profile.join import build_profile
-from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step
-from sentineld.tiers import Tiers
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sentineld.observe.ebpf_model import FAULT_KINDS
+from sentineld.model.kernel_events import FAULT_KINDS
 from sentineld.profile.plausible import (
     ADDRESS_MAX,
     I64_MAX,

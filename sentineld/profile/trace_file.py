@@ -24,9 +24,9 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
-from sentineld.observe.ebpf_model import FAULT_DTYPE
-from sentineld.observe.model import (
+from sentineld.base.errors import SentinelError
+from sentineld.model.kernel_events import FAULT_DTYPE
+from sentineld.model.records import (
     OP_ACCESS_DTYPE,
     RECORD_DTYPE,
     SAMPLE_DTYPE,
@@ -34,10 +34,10 @@ from sentineld.observe.model import (
     Named,
     Records,
 )
+from sentineld.model.tiers import Tier, Tiers
 from sentineld.profile.steps import Live, Step
 from sentineld.profile.trace import Trace
 from sentineld.profile.trace_check import problem_of
-from sentineld.tiers import Tier, Tiers
 
 TRACE_FORMAT = "sentineld trace"
 TRACE_VERSION = 1

@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.profile import Profile
 from sentineld.observe.backend import Areas, Capabilities
-from sentineld.profile.model import Profile
 
 Intervals = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """(begins, ends), rising and disjoint, in pages."""

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.errors import SentinelError
-from sentineld.observe.model import ACCESS_AGAIN, ACCESS_UNKNOWN
-from sentineld.profile.model import Profile
+from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Integers
+from sentineld.model.profile import Profile
+from sentineld.model.records import ACCESS_AGAIN, ACCESS_UNKNOWN
 from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace, profile_of
-
-Integers = npt.NDArray[np.int64]
 
 PAGES_MIN = 4
 """Smaller tensors share their pages with others, or lie in caches from operator to operator."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.report.chrome import Event, Exporter
 
 GZIP_MAGIC = b"\x1f\x8b"

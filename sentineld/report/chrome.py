@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import Boundary
 from sentineld.profile.circle import allocation_profile, circle
-from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step, boundary_records, step_events
 from sentineld.profile.trace import Trace
 from sentineld.report.labels import KINDS, Labels, phases, stretch_places
 from sentineld.report.tensors import TensorRow
 from sentineld.report.timeline import Timeline, live_bytes
-from sentineld.shim.protocol import Boundary
 
 Event = dict[str, Any]
 Life = tuple[int, int, int, int]

@@ -6,22 +6,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from sentineld.base.units import format_bytes
+from sentineld.model.arrays import Floats, Integers
 from sentineld.profile.circle import circle
 from sentineld.profile.join import PAGE_BITS, sampled_pairs, unknown_ranges
 from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace
-from sentineld.units import format_bytes
 
 GAP_PAGES = 512
 """Memory in which nothing is for longer than this (2 MiB of small pages) is left out."""
 
 HEAP_BYTES_MAX = 1 << 44
 """The shim reserves less than this for its heap."""
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

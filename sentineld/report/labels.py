@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.profile.model import Kind, Profile
+from sentineld.model.profile import Kind, Profile
+from sentineld.model.protocol import Boundary
 from sentineld.profile.trace import Trace
-from sentineld.shim.protocol import Boundary
 
 KINDS = (
     "parameter",

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from sentineld.errors import SentinelError
-from sentineld.profile.model import Profile
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes
+from sentineld.model.profile import Profile
 from sentineld.report.heatmap import Heatmap
 from sentineld.report.labels import KINDS, Phase, layer_label, phases, stretch_places
 from sentineld.report.timeline import Timeline
-from sentineld.units import format_bytes
 
 SUFFIXES = (".png", ".svg")
 DPI = 120

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sentineld.base.units import format_bytes
 from sentineld.profile.coverage import coverage
 from sentineld.profile.faults import tensor_faults
 from sentineld.profile.join import unknown_pairs
@@ -14,7 +15,6 @@ from sentineld.profile.strays import strays
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.report.labels import KINDS, label
 from sentineld.report.tensors import faults_json
-from sentineld.units import format_bytes
 
 
 def summary_json(trace: Trace) -> dict[str, Any]:

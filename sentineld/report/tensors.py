@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.model.profile import Profile
 from sentineld.profile.faults import CLASSES, TensorFaults
-from sentineld.profile.model import Profile
 from sentineld.report.labels import KINDS, Labels, stretch_places
 
 COLUMNS = (

@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.profile.model import Profile
+from sentineld.base.units import format_bytes
+from sentineld.model.profile import Profile
 from sentineld.report.heatmap import Heatmap
 from sentineld.report.labels import KINDS, Phase, phases, stretch_places
 from sentineld.report.timeline import Timeline
-from sentineld.units import format_bytes
 
 DEAD, IDLE, UNKNOWN, SHADES, BARS = " ", "·", "?", "░▒▓█", "▁▂▃▄▅▆▇█"
 HEATMAP_LEGEND = (

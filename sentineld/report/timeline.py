@@ -6,13 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from sentineld.profile.model import Kind, Profile
+from sentineld.model.arrays import Floats, Integers
+from sentineld.model.profile import Kind, Profile
 from sentineld.report.labels import KINDS, Labels
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

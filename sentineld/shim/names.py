@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from sentineld.shim.protocol import TENSOR_BYTES_MIN
+from sentineld.model.protocol import TENSOR_BYTES_MIN
 
 NAMES_MAX = 20_000
 """They travel in one frame, of which the daemon takes no more than 8 MiB."""
 NAME_CHARACTERS_MAX = 200
 
 Row = tuple[int, str, str]
-"""(address of the storage, role, name); sentineld.observe.model.Named says what roles there are."""
+"""(address of the storage, role, name); sentineld.model.records.Named says what roles there are."""
 
 
 class Names:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sentineld.observe.model import OP_ACCESS_DTYPE
+from sentineld.model.records import OP_ACCESS_DTYPE
 from sentineld.shim import optime
 from sentineld.shim.native import Native
 from sentineld.shim.optime import TimeMap

@@ -15,7 +15,7 @@ from collections import defaultdict
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.shim import protocol
+from sentineld.model import protocol
 from sentineld.shim.native import Native
 
 Memory = list[tuple[int, int, int]]

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sentineld.control.frames import text_of
+from sentineld.base.text import text_of
 from sentineld.shim.client import BrokenPeerError, Client, Message
 from sentineld.shim.native import SHIM_VERSION, Native, ShimUnavailableError
 from sentineld.shim.selftest import HEAP_BASE_OFFSET, HEAP_BYTES_OFFSET, require_serving

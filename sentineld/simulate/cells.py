@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from sentineld.model.arrays import Floats, Integers, Mask, Table
+from sentineld.model.plan import Plan, Space
+from sentineld.model.profile import Kind, Profile
 from sentineld.plan.drops import drops_by_tensor
-from sentineld.plan.items import Floats, Integers, tensor_pages
-from sentineld.plan.model import Plan, Space
+from sentineld.plan.items import tensor_pages
 from sentineld.plan.residency import places
-from sentineld.profile.model import Kind, Profile
-
-Mask = npt.NDArray[np.bool_]
-Table = npt.NDArray[np.void]
 
 LOOSE = 2
 """The space of tensors that the plan gives no place: the heap serves them, one range each."""

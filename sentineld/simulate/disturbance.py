@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sentineld.errors import SentinelError
-from sentineld.plan.items import Floats
+from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Floats
 
 FACTOR_MIN = 0.1
 """No stretch takes less than this part of its time, however it is disturbed."""

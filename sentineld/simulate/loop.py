@@ -15,19 +15,19 @@ from statistics import fmean
 
 import numpy as np
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Floats
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
 from sentineld.plan.check import verify
 from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector, Progress
-from sentineld.plan.items import Floats
-from sentineld.plan.model import Plan
 from sentineld.plan.policy import Policy, Tried
 from sentineld.plan.spare import SPARE_SHARE, Spare, with_share
-from sentineld.profile.model import Profile
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.training import Passed, Training
 from sentineld.simulate.world import World
-from sentineld.tiers import Tiers
 
 TRIAL_STEPS = 16
 """Of a variant where steps differ by noise; else it runs until they repeat themselves."""

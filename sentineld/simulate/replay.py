@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sentineld.plan.items import Floats, Integers
-from sentineld.plan.model import Plan, Space
+from sentineld.model.arrays import Floats, Integers
+from sentineld.model.plan import Plan, Space
 from sentineld.simulate.cells import Cells
 from sentineld.simulate.script import Birth, Move, Scripts
 from sentineld.simulate.world import NEVER, Counts, Item, World

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sentineld.migrate.expected import ahead_of_time, settled, useful_until
-from sentineld.plan.items import Floats, Integers, share_passed, tensor_pages
-from sentineld.plan.model import Plan
-from sentineld.profile.model import Kind, Profile
-from sentineld.simulate.cells import Cells, Mask, cells_of, page_costs
-from sentineld.timing import Timing
+from sentineld.model.arrays import Floats, Integers, Mask
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Kind, Profile
+from sentineld.model.timing import Timing
+from sentineld.plan.expected import ahead_of_time, settled, useful_until
+from sentineld.plan.items import share_passed, tensor_pages
+from sentineld.simulate.cells import Cells, cells_of, page_costs
 
 
 class Birth(NamedTuple):

@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.model.timing import timing_of
 from sentineld.plan.check import verify
-from sentineld.plan.model import Plan
 from sentineld.plan.policy import Hardware, Policy, Reactive
-from sentineld.profile.model import Profile
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.loop import ClosedLoop
 from sentineld.simulate.replay import Step
 from sentineld.simulate.training import WARM_UP_STEPS, Training
-from sentineld.tiers import Tiers
-from sentineld.timing import timing_of
 
 STEPS_MAX = 200
 """Steps under the plan: enough for any plan of ours to repeat itself."""

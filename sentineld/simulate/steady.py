@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from sentineld.plan.model import Plan
-from sentineld.profile.model import Profile
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.model.timing import timing_of
 from sentineld.simulate.replay import Replay
 from sentineld.simulate.script import scripts
 from sentineld.simulate.world import World
-from sentineld.tiers import Tiers
-from sentineld.timing import timing_of
 
 STEPS = 4
 """The first ones begin with pages elsewhere."""

@@ -9,21 +9,21 @@ from statistics import fmean
 
 import numpy as np
 
-from sentineld.plan.model import Plan
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.model.timing import timing_of
 from sentineld.plan.policy import Hardware, Policy, Reactor, fast_pages
-from sentineld.plan.registry import policy as policy_by_name
-from sentineld.profile.model import Profile
+from sentineld.policies.registry import policy as policy_by_name
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.script import scripts
 from sentineld.simulate.watch import Watch
 from sentineld.simulate.world import Counts, World
-from sentineld.tiers import Tiers
-from sentineld.timing import timing_of
 
 WARM_UP_STEPS = 2
 PROFILE_STEPS = 3
-"""Two that allocate alike and the one whose accesses are seen (sentineld/profiling.py)."""
+"""Two that allocate alike and one whose accesses are sampled (session/work/profiling.py)."""
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from sentineld.model.profile import Profile
 from sentineld.plan.items import access_pages
 from sentineld.plan.policy import Reactor, Sight
-from sentineld.profile.model import Profile
 from sentineld.simulate.cells import Cells, page_costs
 from sentineld.simulate.world import NEVER, Item, World
 

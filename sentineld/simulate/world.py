@@ -15,8 +15,8 @@ from operator import attrgetter
 
 import numpy as np
 
-from sentineld.plan.items import Integers
-from sentineld.plan.model import Space
+from sentineld.model.arrays import Integers
+from sentineld.model.plan import Space
 from sentineld.simulate.cells import Cells
 
 NEVER = 1 << 60

@@ -20,15 +20,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.observe.model import SAMPLE_DTYPE, Records
+from sentineld.host.presets import preset_tiers
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import Alloc, Boundary, Event
+from sentineld.model.records import SAMPLE_DTYPE, Records
 from sentineld.plan.cuts import STRETCH_SHARE_MAX, choose_cuts
 from sentineld.plan.items import access_pages
-from sentineld.plan.registry import policy
-from sentineld.presets import preset_tiers
-from sentineld.profile.model import Profile
+from sentineld.policies.registry import policy
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import load_trace
-from sentineld.shim.protocol import Alloc, Boundary, Event
 from tests.bench.shim.coverage import coverage
 from tests.bench.traces import TRACES
 

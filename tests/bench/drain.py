@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, Records
 from sentineld.observe import uapi
 from sentineld.observe.kmodule import PageSampler
-from sentineld.observe.model import OP_ACCESS_DTYPE, SAMPLE_DTYPE, Records
 from sentineld.profile.join import build_profile
 from sentineld.profile.steps import Step, StepCutter
 from tests.bench.figures import Spread, spread

@@ -6,10 +6,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.host.presets import preset_tiers
 from sentineld.plan.check import verify
-from sentineld.plan.registry import policy
-from sentineld.presets import preset_tiers
+from sentineld.policies.registry import policy
 from tests.bench.policy_figures import claim
 from tests.unit.workloads import Network, profiled
 

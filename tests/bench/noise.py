@@ -17,10 +17,10 @@ from statistics import fmean
 
 import numpy as np
 
-from sentineld.plan.fluid import bound_seconds
-from sentineld.plan.registry import names, policy
-from sentineld.presets import preset_tiers
-from sentineld.profile.model import Profile
+from sentineld.host.presets import preset_tiers
+from sentineld.model.profile import Profile
+from sentineld.policies.bounds.step_time import bound_seconds
+from sentineld.policies.registry import names, policy
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.simulate import Outcome, simulate
 from tests.bench.figures import table

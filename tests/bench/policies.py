@@ -21,16 +21,16 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
 from pathlib import Path
 
-from sentineld.errors import SentinelError
-from sentineld.plan.fluid import bound_seconds
+from sentineld.base.errors import SentinelError
+from sentineld.host.presets import PRESETS, preset_tiers
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
 from sentineld.plan.policy import Hardware
-from sentineld.plan.registry import names, policy
-from sentineld.presets import PRESETS, preset_tiers
-from sentineld.profile.model import Profile
+from sentineld.policies.bounds.step_time import bound_seconds
+from sentineld.policies.registry import names, policy
 from sentineld.profile.trace import profile_of
 from sentineld.profile.trace_file import load_trace
 from sentineld.simulate.simulate import simulate
-from sentineld.tiers import Tiers
 from tests.bench.huge import huge, words
 from tests.bench.models import MODELS
 from tests.bench.policy_figures import Cell, Row, cell_of, failures, policies_table, standing

@@ -12,13 +12,13 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 
-from sentineld.errors import SentinelError
-from sentineld.plan.model import Plan
+from sentineld.base.errors import SentinelError
+from sentineld.host.presets import preset_tiers
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
 from sentineld.plan.policy import Hardware, Reactive
-from sentineld.plan.registry import policy
 from sentineld.plan.residency import charged_pages, residency
-from sentineld.presets import preset_tiers
-from sentineld.profile.model import Profile
+from sentineld.policies.registry import policy
 from tests.bench.policy_figures import LIMITLESS, OURS, Row, by_policy, geometric_mean, slowdown
 
 StepOf = Callable[[str], tuple[Profile, int]]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from sentineld.observe.residency import ResidencySegment
+    from sentineld.observe.residency_segment import ResidencySegment
 
 NS_PER_S = 1_000_000_000
 
@@ -53,8 +53,8 @@ class Meter:
         except AttributeError:
             return
         # Not where no shim is: to import it is to ask for it.
-        from sentineld.observe.residency import ResidencySegment
-        from sentineld.shim.protocol import CONTROL_DTYPE
+        from sentineld.model.protocol import CONTROL_DTYPE
+        from sentineld.observe.residency_segment import ResidencySegment
 
         words.restype = ctypes.c_void_p
         assert CONTROL_DTYPE.fields is not None

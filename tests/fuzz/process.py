@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from sentineld.control.frames import FDS_MAX
-from sentineld.observe.model import RECORD_DTYPE
-from sentineld.shim import protocol
-from sentineld.shim.protocol import Event
+from sentineld.model import protocol
+from sentineld.model.protocol import Event
+from sentineld.model.records import RECORD_DTYPE
 from tests.fuzz.script import Script, framed, memfd
 from tests.unit.segment import Writer
 

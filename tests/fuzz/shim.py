@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 
 import sentineld.shim
+from sentineld.model import protocol
+from sentineld.model.protocol import Event, Flag
 from sentineld.shim import client as shim_client
-from sentineld.shim import protocol
 from sentineld.shim.native import HEAP_VARIABLE, Native, library_path
-from sentineld.shim.protocol import Event, Flag
 from sentineld.shim.start import hook
 from tests.fuzz.script import Script, framed, memfd, open_descriptors
 from tests.integration.shim.daemon_side import boundary_count, layout_bytes, overlay, sequence

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from sentineld.plan.registry import policy
+from sentineld.host.presets import preset_tiers
 from sentineld.plan.store import load_plan
-from sentineld.presets import preset_tiers
+from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import Outcome, simulate
 from tests.integration.test_emulated import Life, wait
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from sentineld.errors import EXIT_STATUS
+from sentineld.base.errors import EXIT_STATUS
 
 START_TIMEOUT_S = 60
 

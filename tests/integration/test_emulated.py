@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from sentineld.errors import EXIT_STATUS
-from sentineld.presets import preset_tiers
+from sentineld.base.errors import EXIT_STATUS
+from sentineld.host.presets import preset_tiers
+from sentineld.model.timing import timing_of
 from sentineld.profile.trace import profile_of
 from sentineld.profile.trace_file import load_trace
-from sentineld.timing import timing_of
 from tests.integration.shim.daemon_side import Training
 from tests.integration.test_daemon import Daemon, refused
 

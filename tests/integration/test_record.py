@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sentineld.model.profile import Kind
 from sentineld.observe.kmodule import DEVICE
-from sentineld.profile.model import Kind
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import load_trace
 from sentineld.report.labels import label, stretch_places

@@ -7,8 +7,8 @@ import os
 import socket
 
 from sentineld.control.frames import FrameSocket
+from sentineld.model import protocol
 from sentineld.observe.shimlink import ShimLink
-from sentineld.shim import protocol
 from tests.unit.segment import Writer
 
 

@@ -9,8 +9,8 @@ import os
 
 import numpy as np
 
-from sentineld.observe.model import RECORD_DTYPE, Records
-from sentineld.shim import protocol
+from sentineld.model import protocol
+from sentineld.model.records import RECORD_DTYPE, Records
 
 RECORDS = 64
 BYTES = 4096 + RECORDS * RECORD_DTYPE.itemsize

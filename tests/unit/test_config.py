@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sentineld.base.errors import SentinelError
 from sentineld.config import load
-from sentineld.errors import SentinelError
 
 
 def test_later_files_win(tmp_path: Path) -> None:

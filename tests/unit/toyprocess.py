@@ -13,10 +13,10 @@ from sentineld.migrate.emulated import EmulatedMemory
 from sentineld.migrate.memory import Memory
 from sentineld.migrate.pace import TokenBucket
 from sentineld.migrate.syscalls import Addresses, MoveResult
+from sentineld.model.plan import Space
+from sentineld.model.protocol import Mode
+from sentineld.model.tiers import Tiers
 from sentineld.observe.shimlink import ShimLink
-from sentineld.plan.model import Space
-from sentineld.shim.protocol import Mode
-from sentineld.tiers import Tiers
 from tests.unit.links import Linked
 from tests.unit.plan.toys import HEAP, PAGE
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.observe.ebpf_model import FAULT_DTYPE, FAULT_KINDS
-from sentineld.observe.model import Mapped, Named
+from sentineld.model.kernel_events import FAULT_DTYPE, FAULT_KINDS
+from sentineld.model.records import Mapped, Named
+from sentineld.model.tiers import Tier, Tiers
 from sentineld.profile.steps import StepCutter
 from sentineld.profile.trace import Trace
-from sentineld.tiers import Tier, Tiers
 from tests.unit.trainer import HEAP, PAGE
 from tests.unit.workloads import Network, train
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sentineld.observe.model import OP_ACCESS_DTYPE, RECORD_DTYPE, SAMPLE_DTYPE, Records
-from sentineld.shim.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
+from sentineld.model.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
+from sentineld.model.records import OP_ACCESS_DTYPE, RECORD_DTYPE, SAMPLE_DTYPE, Records
 
 PAGE = 4096
 HEAP = 0x10_0000_0000

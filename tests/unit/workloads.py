@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import Boundary
 from sentineld.profile.join import build_profile
-from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step, StepCutter
-from sentineld.shim.protocol import Boundary
 from tests.unit.trainer import HEAP, MIB, Tensor, Trainer
 
 

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from sentineld.model.kernel_events import FAULT_KINDS, EbpfCounters
+from sentineld.model.records import ACCESS_RESIDENCY, ACCESS_WRITE
 from sentineld.observe import uapi
 from sentineld.observe.ebpf import EbpfProbes
-from sentineld.observe.ebpf_model import FAULT_KINDS, EbpfCounters
 from sentineld.observe.kmodule import PageSampler
-from sentineld.observe.model import ACCESS_RESIDENCY, ACCESS_WRITE
 from sentineld.observe.pidfd import children
 
 PAGE = mmap.PAGESIZE

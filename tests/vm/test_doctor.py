@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sentineld.errors import EXIT_STATUS
+from sentineld.base.errors import EXIT_STATUS
 
 from .fixtures import FreshGuest
 from .guest import TREE, Guest

@@ -128,7 +128,7 @@ def test_an_unwatched_process_leaves_nothing_behind(report: dict[str, Any]) -> N
 )
 def test_what_stands_in_the_way_is_said(guest: Guest, prefix: str, code: str) -> None:
     script = (
-        "from sentineld.errors import SentinelError\n"
+        "from sentineld.base.errors import SentinelError\n"
         "from sentineld.observe.ebpf import EbpfProbes\n"
         "try: EbpfProbes().start(280)\n"
         "except SentinelError as error: print(error.code)\n"

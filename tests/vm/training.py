@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sentineld.errors import EXIT_STATUS
+from sentineld.base.errors import EXIT_STATUS
 
 from .guest import TREE, Guest
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The contract between the shim (inside a training process) and the daemon:
- * layouts of the shared memory. sentineld/shim/protocol.py derives its numpy
+ * layouts of the shared memory. sentineld/model/protocol.py derives its numpy
  * dtypes from the same numbers; a test compares the two.
  *
  * Three segments, all memfds handed over with SCM_RIGHTS:

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from tests.bench import results
 from tests.bench.models import MODELS
 from tests.bench.shim import figures

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sentineld.plan.model import SLOT_PLANNED, Layout
+from sentineld.model.plan import SLOT_PLANNED, Layout
+from sentineld.model.profile import Profile
 from sentineld.plan.packing import circular_peak
-from sentineld.profile.model import Profile
 
 
 @dataclass(frozen=True)

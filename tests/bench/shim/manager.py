@@ -10,19 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
-from sentineld.observe.model import OP_ACCESS_DTYPE, SAMPLE_DTYPE
+from sentineld.host.presets import preset_tiers
+from sentineld.model.plan import Layout
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import Flag, Mode
+from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE
+from sentineld.model.tiers import Tiers
 from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.plan.huge import with_huge_pages
 from sentineld.plan.layout_wire import pack_layout
-from sentineld.plan.model import Layout
-from sentineld.plan.registry import policy
-from sentineld.presets import preset_tiers
+from sentineld.policies.registry import policy
 from sentineld.profile.circle import allocation_profile
 from sentineld.profile.join import build_profile
-from sentineld.profile.model import Profile
 from sentineld.profile.steps import Step, StepCutter, identical
-from sentineld.shim.protocol import Flag, Mode
-from sentineld.tiers import Tiers
 from tests.bench.shim.contestant import Contestant
 from tests.integration.shim.daemon_side import Daemon, send_layout, wait_for
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sentineld.shim.protocol import CONTROL_DTYPE
+from sentineld.model.protocol import CONTROL_DTYPE
 
 CONTROL = "/memfd:sentinel-control"
 PAGE_BYTES = 4096

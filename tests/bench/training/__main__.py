@@ -21,9 +21,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sentineld.errors import SentinelError
-from sentineld.plan.registry import names
-from sentineld.presets import PRESETS
+from sentineld.base.errors import SentinelError
+from sentineld.host.presets import PRESETS
+from sentineld.policies.registry import names
 from tests.bench import results
 from tests.bench.memory_settings import free_pages_kept, huge_sizes
 from tests.bench.models import MODELS

@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
-from sentineld.errors import SentinelError
-from sentineld.plan.model import Plan
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
 from sentineld.plan.store import load_plan
-from sentineld.profile.model import Profile
 from tests.bench.meanwhile import again_and_again
 from tests.bench.traces import ROOT, Daemon, wait
 from tests.bench.usage import Usage

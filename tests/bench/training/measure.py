@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from sentineld.host.presets import preset_tiers
 from sentineld.migrate.births import birth_ns_per_byte
-from sentineld.plan.fluid import bound_seconds
-from sentineld.plan.model import Plan
-from sentineld.plan.registry import policy
-from sentineld.presets import preset_tiers
-from sentineld.profile.model import Profile
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.model.timing import timing_of
+from sentineld.policies.bounds.step_time import bound_seconds
+from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
-from sentineld.tiers import Tiers
-from sentineld.timing import timing_of
 from tests.bench.training.contestant import Contestant, Training, Turn
 from tests.bench.training.figures import ALL_FAST
 from tests.bench.usage import Usage

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.shim import protocol
-from sentineld.shim.protocol import Alloc, Boundary, Event, Flag, Mode
+from sentineld.model import protocol
+from sentineld.model.protocol import Alloc, Boundary, Event, Flag, Mode
 from tests.integration.shim.place import HERE, Place
 
 PAGE = 4096

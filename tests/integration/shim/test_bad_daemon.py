@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sentineld.shim.protocol import Flag, Mode
+from sentineld.model.protocol import Flag, Mode
 from tests.integration.shim import daemon_side as side
 from tests.integration.shim.daemon_side import Daemon
 from tests.integration.shim.test_training import check_losses, start

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sentineld.shim.protocol import Mode
+from sentineld.model.protocol import Mode
 from tests.integration.shim import daemon_side as side
 from tests.integration.shim.daemon_side import Daemon, Training
 from tests.integration.shim.place import HERE, Place

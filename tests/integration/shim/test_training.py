@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sentineld.model.protocol import Boundary, Event, Mode
+from sentineld.model.records import OP_ACCESS_DTYPE
 from sentineld.observe.backend import Target
 from sentineld.observe.backends import BACKENDS
-from sentineld.observe.model import OP_ACCESS_DTYPE
 from sentineld.observe.writefds import WriteFds
-from sentineld.shim.protocol import Boundary, Event, Mode
 from tests.integration.shim import daemon_side as side
 from tests.integration.shim.daemon_side import Daemon, Training
 from tests.integration.shim.place import HERE, Place

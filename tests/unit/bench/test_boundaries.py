@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sentineld.profile.model import Kind
+from sentineld.model.profile import Kind
 from sentineld.profile.steps import cut_count, identical
 from sentineld.profile.trace import Trace, profile_of
 from tests.bench.boundaries import Boundaries, boundaries_of, cut_anew, table

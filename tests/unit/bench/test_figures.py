@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sentineld.observe.model import SAMPLE_DTYPE
+from sentineld.model.records import SAMPLE_DTYPE
 from tests.bench import figures
 from tests.bench.drain import Ring
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sentineld.plan.registry import names
+from sentineld.policies.registry import names
 from sentineld.profile.trace_file import save_trace
 from tests.bench import policies
 from tests.bench.policy_figures import (
@@ -125,7 +125,7 @@ def test_a_policy_that_breaks_does_not_end_the_run(
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError("by hand")
 
-    monkeypatch.setattr("sentineld.plan.rivals.static.Static.plan", broken)
+    monkeypatch.setattr("sentineld.policies.rivals.static.Static.plan", broken)
     rows = policies.cell_rows(trace, "cxl", 0.2, ["static", "first-touch"])
     assert rows[0]["note"] == "error: ZeroDivisionError: by hand"
     assert rows[0]["step_seconds"] is None

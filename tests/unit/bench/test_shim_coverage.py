@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sentineld.plan.model import SLOT_DTYPE, SLOT_PLANNED, Layout
+from sentineld.model.plan import SLOT_DTYPE, SLOT_PLANNED, Layout
 from tests.bench.shim.coverage import coverage
 from tests.unit.plan.toys import PAGE, toy_profile
 

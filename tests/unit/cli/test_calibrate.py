@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from sentineld.base.errors import SentinelError
 from sentineld.cli.calibrate import HEAD, Found, check_ours
 from sentineld.cli.main import sentinelctl
 from sentineld.config import load
-from sentineld.errors import SentinelError
+from sentineld.host.presets import own_tiers
+from sentineld.host.sysfs import memory_nodes
 from sentineld.migrate.bandwidth import NodeRates
 from sentineld.migrate.calibrate import Rates
-from sentineld.presets import own_tiers
-from sentineld.sysfs import memory_nodes
-from sentineld.tiers import Tier, Tiers
+from sentineld.model.tiers import Tier, Tiers
 
 NODES = memory_nodes(Path("/sys")) or (0,)
 NOBODY = 65534

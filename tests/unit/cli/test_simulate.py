@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from sentineld.base.errors import SentinelError
 from sentineld.cli.main import sentinelctl
-from sentineld.errors import SentinelError
 from sentineld.profile.trace_file import save_trace
 from tests.unit.traces import recorded
 from tests.unit.trainer import MIB

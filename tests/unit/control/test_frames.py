@@ -10,15 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentineld.base.text import text_of
 from sentineld.control import frames
-from sentineld.control.frames import (
-    FRAME_BYTES_MAX,
-    FrameBuffer,
-    FrameError,
-    FrameSocket,
-    encode,
-    text_of,
-)
+from sentineld.control.frames import FRAME_BYTES_MAX, FrameBuffer, FrameError, FrameSocket, encode
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),

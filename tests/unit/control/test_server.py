@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from sentineld.base.errors import SentinelError
 from sentineld.control.client import request, request_file
 from sentineld.control.frames import Message
 from sentineld.control.server import ControlServer, Verb, WithFile
-from sentineld.errors import SentinelError
 
 LARGE = "x" * (3 << 20)
 """More than a socket's buffer takes at once."""

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from sentineld.base.errors import EXIT_STATUS
 from sentineld.cli.doctor import doctor
 from sentineld.cli.output import Daemon
 from sentineld.doctor import kernel, memory, service, tracing
 from sentineld.doctor.checks import CHECKS, examine, first_failure
-from sentineld.doctor.model import Finding, Status, System
-from sentineld.errors import EXIT_STATUS
+from sentineld.doctor.findings import Finding, Status, System
 
 RELEASE = "6.12.117+deb13-amd64"
 

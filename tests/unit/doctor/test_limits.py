@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from sentineld.base.errors import SentinelError
 from sentineld.doctor import backends, limits, memory
-from sentineld.doctor.model import Status, System
-from sentineld.errors import SentinelError
+from sentineld.doctor.findings import Status, System
 
 GIB = 1 << 30
 

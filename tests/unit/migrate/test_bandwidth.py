@@ -8,7 +8,7 @@ import mmap
 import numpy as np
 import pytest
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.migrate.bandwidth import node_rates
 from sentineld.migrate.scratch import check_on_node, scratch_on
 from sentineld.migrate.syscalls import page_addresses, query_pages

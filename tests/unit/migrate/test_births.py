@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from sentineld.host.presets import preset_tiers
 from sentineld.migrate import births
 from sentineld.migrate.births import birth_ns_per_byte, measure_births
-from sentineld.presets import preset_tiers
 
 MIB = 1 << 20
 

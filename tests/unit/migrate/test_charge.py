@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.migrate.charge import Charge
-from sentineld.migrate.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
-from sentineld.migrate.residency import ABSENT, Spaces
-from sentineld.plan.model import Space
-from sentineld.tiers import Tier, Tiers
+from sentineld.migrate.residency_map import ABSENT, Spaces
+from sentineld.model.plan import Space
+from sentineld.model.tiers import Tier, Tiers
+from sentineld.plan.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
 
 PAGE = 4096
 TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")

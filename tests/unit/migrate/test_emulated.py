@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sentineld.migrate.emulated import EmulatedMemory
 from sentineld.migrate.pace import TokenBucket
-from sentineld.plan.model import Space
-from sentineld.tiers import Tier, Tiers
+from sentineld.model.plan import Space
+from sentineld.model.tiers import Tier, Tiers
 
 PAGE = 4096
 PAGES = 12

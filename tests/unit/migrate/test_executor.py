@@ -15,17 +15,12 @@ import numpy as np
 import pytest
 
 from sentineld.migrate.executor import Mover
-from sentineld.migrate.expected import (
-    BIRTH_DTYPE,
-    DROP_DTYPE,
-    EVENT_DTYPE,
-    ExpectedStep,
-    Table,
-)
 from sentineld.migrate.memory import KernelMemory, Memory
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status
-from sentineld.plan.model import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
-from sentineld.tiers import Tier, Tiers
+from sentineld.model.arrays import Table
+from sentineld.model.plan import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
+from sentineld.model.tiers import Tier, Tiers
+from sentineld.plan.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
 
 PAGE = 4096
 TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")

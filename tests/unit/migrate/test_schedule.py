@@ -10,10 +10,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.migrate.expected import DROP_DTYPE, Table
 from sentineld.migrate.moves import Batch, Pages, Pending
 from sentineld.migrate.schedule import TRIES, Schedule
-from sentineld.plan.model import MOVE_DTYPE
+from sentineld.model.arrays import Table
+from sentineld.model.plan import MOVE_DTYPE
+from sentineld.plan.expected import DROP_DTYPE
 
 PAGE = 4096
 PLENTY = 1 << 40

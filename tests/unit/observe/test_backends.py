@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model.records import ACCESS_WRITE
 from sentineld.observe import backends
 from sentineld.observe.backend import NO_NODE, Backend, Target, Watch, merge_pages
 from sentineld.observe.damon import DAMON
-from sentineld.observe.model import ACCESS_WRITE
 from sentineld.observe.module import MODULE
 from sentineld.observe.pagemap_scan import PAGEMAP_SCAN
 from sentineld.observe.shimonly import SHIM_ONLY, NoWatch

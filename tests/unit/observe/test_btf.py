@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sentineld.model.kernel_events import TRACED
 from sentineld.observe.btf import VMLINUX, Btf
 from sentineld.observe.ebpf_kernel import layout_of
-from sentineld.observe.ebpf_model import TRACED
 
 INT, POINTER, STRUCT, UNION, ENUM, TYPEDEF, CONST, FUNC, PROTO = 1, 2, 4, 5, 6, 8, 10, 12, 13
 

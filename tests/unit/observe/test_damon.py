@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.observe.backend import Target
 from sentineld.observe.damon import (
     LOOKS,

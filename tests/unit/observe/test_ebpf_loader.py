@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model.kernel_events import MAP_VALUE_BYTES, PROGRAMS, TRACED
 from sentineld.observe import bpfmap, ebpf_loader
 from sentineld.observe.ebpf import EbpfProbes
 from sentineld.observe.ebpf_kernel import MigrateFormat, parse_migrate_format
-from sentineld.observe.ebpf_model import MAP_VALUE_BYTES, PROGRAMS, TRACED
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -124,7 +124,7 @@ def test_the_childs_error_reaches_the_caller(
 
 def test_no_permission_is_said() -> None:
     script = (
-        "from sentineld.errors import SentinelError\n"
+        "from sentineld.base.errors import SentinelError\n"
         "from sentineld.observe.ebpf import EbpfProbes\n"
         "try: EbpfProbes().start(120)\n"
         "except SentinelError as error: print(error.code, error.hint)\n"

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sentineld.errors import SentinelError
-from sentineld.observe import model, uapi
+from sentineld.base.errors import SentinelError
+from sentineld.model import records
+from sentineld.observe import uapi
 from sentineld.observe.kmodule import PageSampler
 
 HEADER = Path(__file__).parents[3] / "kmod/sentinel_uapi.h"
@@ -41,12 +42,12 @@ NUMBERS = {
     "SENTINEL_REARM_US_MAX": uapi.REARM_US_MAX,
     "SENTINEL_EPOCH_RESIDENCY": uapi.EPOCH_RESIDENCY,
     "SENTINEL_LOG_OFFSET": uapi.LOG_OFFSET,
-    "SENTINEL_ACCESS_WRITE": model.ACCESS_WRITE,
-    "SENTINEL_ACCESS_BIRTH": model.ACCESS_BIRTH,
-    "SENTINEL_ACCESS_UNKNOWN": model.ACCESS_UNKNOWN,
-    "SENTINEL_ACCESS_AGAIN": model.ACCESS_AGAIN,
-    "SENTINEL_ACCESS_AGED": model.ACCESS_AGED,
-    "SENTINEL_ACCESS_RESIDENCY": model.ACCESS_RESIDENCY,
+    "SENTINEL_ACCESS_WRITE": records.ACCESS_WRITE,
+    "SENTINEL_ACCESS_BIRTH": records.ACCESS_BIRTH,
+    "SENTINEL_ACCESS_UNKNOWN": records.ACCESS_UNKNOWN,
+    "SENTINEL_ACCESS_AGAIN": records.ACCESS_AGAIN,
+    "SENTINEL_ACCESS_AGED": records.ACCESS_AGED,
+    "SENTINEL_ACCESS_RESIDENCY": records.ACCESS_RESIDENCY,
     "SENTINEL_IOC_INFO": uapi.IOC_INFO,
     "SENTINEL_IOC_ATTACH": uapi.IOC_ATTACH,
     "SENTINEL_IOC_ADD_RANGE": uapi.IOC_ADD_RANGE,
@@ -66,9 +67,9 @@ def expected() -> dict[str, int]:
         found[f"sizeof {name}"] = ctypes.sizeof(structure)
         for field, *_ in structure._fields_:
             found[f"{name}.{field}"] = getattr(structure, field).offset
-    found["sizeof sentinel_access"] = model.SAMPLE_DTYPE.itemsize
-    for field in model.SAMPLE_DTYPE.names or ():
-        offset = model.SAMPLE_DTYPE.fields
+    found["sizeof sentinel_access"] = records.SAMPLE_DTYPE.itemsize
+    for field in records.SAMPLE_DTYPE.names or ():
+        offset = records.SAMPLE_DTYPE.fields
         assert offset is not None
         found[f"sentinel_access.{field}"] = int(offset[field][1])
     return found

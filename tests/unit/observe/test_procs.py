@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.observe.pidfd import Pidfd, children, start_time_ticks
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
 

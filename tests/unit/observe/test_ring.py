@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model import protocol
 from sentineld.observe.ring import ControlSegment
-from sentineld.shim import protocol
 from tests.unit.segment import RECORDS, Writer
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.observe.ebpf_model import FAULT_DTYPE
+from sentineld.model.kernel_events import FAULT_DTYPE
 from sentineld.observe.ringbuf import BUSY, DISCARDED, HEADER_BYTES, take
 
 RING_BYTES = 4096

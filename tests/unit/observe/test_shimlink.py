@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from sentineld.control.frames import FrameError, FrameSocket, Message
-from sentineld.observe.model import OP_ACCESS_DTYPE, Named
+from sentineld.model import protocol
+from sentineld.model.records import OP_ACCESS_DTYPE, Named
 from sentineld.observe.shimlink import ShimLink
-from sentineld.shim import protocol
 from tests.unit.observe.test_ring import Writer
 
 ROWS = np.array([(5, 4096, 100, True, False), (6, 8192, 50, False, True)], OP_ACCESS_DTYPE)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sentineld import __version__
-from sentineld.errors import EXIT_STATUS
+from sentineld.base.errors import EXIT_STATUS
 
 ROOT = Path(__file__).parents[3]
 

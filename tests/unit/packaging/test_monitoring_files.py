@@ -12,7 +12,7 @@ import pytest
 
 from docs.dashboard import dashboard
 from docs.generate import page_is_current
-from sentineld.metrics import METRICS, SCRAPE_DURATION
+from sentineld.service.metrics import METRICS, SCRAPE_DURATION
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sentineld.model.plan import SLOT_PLANNED
+from sentineld.model.protocol import AccessFlag
+from sentineld.model.timing import timing_of
 from sentineld.plan.accesses import access_table
 from sentineld.plan.layout_wire import pack_layout, unpack_layout
-from sentineld.plan.model import SLOT_PLANNED
-from sentineld.shim.protocol import AccessFlag
-from sentineld.timing import timing_of
 from tests.unit.plan.toys import LARGE, PAGE, large_profile, toy_plan, toy_profile, two_tiers
 
 HEAP, AT_BIRTH = int(AccessFlag.HEAP), int(AccessFlag.AT_BIRTH)

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sentineld.model.plan import PART_DTYPE, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Region, Space
 from sentineld.plan.check import PlanError, verify
-from sentineld.plan.model import PART_DTYPE, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Region, Space
 from tests.unit.plan.toys import PAGE, move, toy_plan, toy_profile, with_layout
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentineld.model.profile import STRETCH_DTYPE
 from sentineld.plan.correct import (
     EARNED_STEPS,
     PATIENCE_STEPS,
@@ -19,7 +20,6 @@ from sentineld.plan.correct import (
     Corrector,
     Progress,
 )
-from sentineld.profile.model import STRETCH_DTYPE
 from tests.unit.plan.toys import large_plan, large_profile, two_tiers
 
 PLAN, PROFILE = large_plan(), large_profile()

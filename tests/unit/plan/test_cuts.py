@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from sentineld.model.protocol import Boundary, Event
 from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.profile.circle import circle
 from sentineld.profile.steps import Step, StepCutter
-from sentineld.shim.protocol import Boundary, Event
 from tests.unit.trainer import MIB, PAGE, Trainer
 from tests.unit.workloads import Network, train
 

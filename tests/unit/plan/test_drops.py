@@ -7,14 +7,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.plan.drops import covered, drops, with_drops
-from sentineld.plan.model import (
+from sentineld.model.plan import (
     SLOT_DROP,
     SLOT_DROP_PARTS,
     SLOT_DTYPE,
     SLOT_PLANNED,
     Layout,
 )
+from sentineld.plan.drops import covered, drops, with_drops
 
 PAGE = 4096
 

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.plan import huge
-from sentineld.plan.huge import with_huge_pages
-from sentineld.plan.model import (
+from sentineld.model.plan import (
     MOVE_DTYPE,
     PART_DTYPE,
     SLOT_DROP,
@@ -25,9 +23,11 @@ from sentineld.plan.model import (
     Region,
     Space,
 )
+from sentineld.model.protocol import HUGE_BYTES
+from sentineld.plan import huge
+from sentineld.plan.huge import with_huge_pages
 from sentineld.plan.packing import alive_together
 from sentineld.plan.predict import unpredicted
-from sentineld.shim.protocol import HUGE_BYTES
 
 BLOCK = 4
 """Small pages of a huge one, of which these are a quarter."""

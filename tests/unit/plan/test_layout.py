@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sentineld.migrate.expected import expected_step
+from sentineld.model.plan import Plan, Region
+from sentineld.model.profile import ACCESS_DTYPE, TENSOR_DTYPE, Profile
+from sentineld.model.protocol import HUGE_BYTES
 from sentineld.plan.accesses import access_table
 from sentineld.plan.check import PlanError, verify
+from sentineld.plan.expected import expected_step
 from sentineld.plan.layout import Area, area_offsets, build_layout, cut_at_regions
-from sentineld.plan.model import Plan, Region
 from sentineld.plan.residency import crowded_pages, residency
-from sentineld.profile.model import ACCESS_DTYPE, TENSOR_DTYPE, Profile
-from sentineld.shim.protocol import HUGE_BYTES
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers, with_layout
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from sentineld.plan.model import SLOT_POPULATE, Layout
+from sentineld.model.plan import SLOT_POPULATE, Layout
+from sentineld.model.profile import ACCESS_DTYPE, Profile
 from sentineld.plan.populate import PAGES_MIN, THREADS_MAX, populated
-from sentineld.profile.model import ACCESS_DTYPE, Profile
 from tests.unit.plan.test_turnover import step
 
 LARGE = 2 * PAGES_MIN

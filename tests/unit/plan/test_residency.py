@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.plan.predict import initial_tiers, predicted
 from sentineld.plan.residency import ABSENT, charged_pages, residency, served_pages
 from tests.unit.plan.toys import toy_plan, toy_profile, two_tiers

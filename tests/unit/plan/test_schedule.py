@@ -5,11 +5,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.plan.intervals import interval, lengths, may_enter, pooled_moves, short_lived
+from sentineld.model.plan import Space
 from sentineld.plan.items import Items, chunks
-from sentineld.plan.model import Space
-from sentineld.plan.relax import Lives
 from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
+from sentineld.policies.lp.relax import Lives
+from sentineld.policies.sentinel.intervals import (
+    interval,
+    lengths,
+    may_enter,
+    pooled_moves,
+    short_lived,
+)
 from tests.unit.plan.toys import PAGE, toy_profile
 
 

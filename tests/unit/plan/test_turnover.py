@@ -9,9 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.plan.drops import drops
-from sentineld.plan.keep import RESIDENT_MAX, keep, longest_kept
-from sentineld.plan.model import (
+from sentineld.model.plan import (
     MOVE_DTYPE,
     SLOT_DROP,
     SLOT_DTYPE,
@@ -21,9 +19,11 @@ from sentineld.plan.model import (
     Prediction,
     Region,
 )
+from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
+from sentineld.plan.drops import drops
+from sentineld.plan.keep import RESIDENT_MAX, keep, longest_kept
 from sentineld.plan.residency import crowded_pages, residency
 from sentineld.plan.turnover import Turnover, alive_pages, first_moments, slot_flags, turnover
-from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
 
 PAGE = 4096
 FAST_PAGES, SLOW_PAGES = 6, 4

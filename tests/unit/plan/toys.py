@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sentineld.plan.model import (
+from sentineld.model.plan import (
     MOVE_DTYPE,
     SLOT_DROP,
     SLOT_DTYPE,
@@ -18,9 +18,9 @@ from sentineld.plan.model import (
     Region,
     Space,
 )
-from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
-from sentineld.shim.protocol import Boundary
-from sentineld.tiers import Tier, Tiers
+from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
+from sentineld.model.protocol import Boundary
+from sentineld.model.tiers import Tier, Tiers
 
 PAGE = 4096
 HEAP = 0x10_0000_0000

@@ -6,12 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
+from sentineld.model.profile import Kind
+from sentineld.model.protocol import Boundary, Event
 from sentineld.profile.circle import allocation_profile, circle
-from sentineld.profile.model import Kind
 from sentineld.profile.steps import Step, StepCutter
 from sentineld.profile.times import stretch_times
-from sentineld.shim.protocol import Boundary, Event
 from tests.unit.trainer import PAGE, Tensor, Trainer
 
 

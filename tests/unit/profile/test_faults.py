@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.observe.ebpf_model import FAULT_DTYPE, FAULT_KINDS, FOUND_KINDS
-from sentineld.observe.model import Records
+from sentineld.model.kernel_events import FAULT_DTYPE, FAULT_KINDS, FOUND_KINDS
+from sentineld.model.protocol import Alloc, Event
+from sentineld.model.records import Records
 from sentineld.profile.circle import circle
 from sentineld.profile.faults import CLASSES, resolved, tensor_faults
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
-from sentineld.shim.protocol import Alloc, Event
 from tests.unit.traces import SMALL, recorded
 from tests.unit.trainer import HEAP, PAGE
 from tests.unit.workloads import train

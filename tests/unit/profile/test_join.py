@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.errors import SentinelError
-from sentineld.observe.model import (
+from sentineld.base.errors import SentinelError
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import Alloc, Boundary, Event
+from sentineld.model.records import (
     ACCESS_RESIDENCY,
     ACCESS_UNKNOWN,
     ACCESS_WRITE,
@@ -24,9 +26,7 @@ from sentineld.observe.model import (
 from sentineld.profile import join
 from sentineld.profile.coverage import coverage
 from sentineld.profile.join import build_profile
-from sentineld.profile.model import Profile
 from sentineld.profile.steps import Live, Step, StepCutter
-from sentineld.shim.protocol import Alloc, Boundary, Event
 from tests.unit.trainer import PAGE, Trainer
 from tests.unit.workloads import Network, train
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.observe.model import (
+from sentineld.model.protocol import Event
+from sentineld.model.records import (
     ACCESS_AGAIN,
     ACCESS_RESIDENCY,
     ACCESS_UNKNOWN,
@@ -20,10 +21,9 @@ from sentineld.observe.model import (
     RECORD_DTYPE,
     SAMPLE_DTYPE,
 )
+from sentineld.model.tiers import Tier, Tiers
 from sentineld.profile.meter import meter_residency, meter_step
 from sentineld.profile.steps import Step
-from sentineld.shim.protocol import Event
-from sentineld.tiers import Tier, Tiers
 from tests.unit.plan.toys import toy_profile
 
 TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "test")

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.errors import SentinelError
-from sentineld.observe.model import Records
+from sentineld.base.errors import SentinelError
+from sentineld.model.protocol import Alloc, Boundary, Event
+from sentineld.model.records import Records
 from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.profile import steps as steps_module
 from sentineld.profile.circle import allocation_profile
 from sentineld.profile.join import build_profile
 from sentineld.profile.plausible import accesses_problem, recorded_whole, step_problem
 from sentineld.profile.steps import Step, StepCutter, identical
-from sentineld.shim.protocol import Alloc, Boundary, Event
 from tests.unit.trainer import PAGE
 from tests.unit.workloads import Network, train
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from sentineld.model.protocol import Boundary, Event
 from sentineld.profile.steps import LiveTable, StepCutter, identical
-from sentineld.shim.protocol import Boundary, Event
 from tests.unit.trainer import PAGE, Trainer
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sentineld.observe.model import SAMPLE_DTYPE, Mapped
+from sentineld.model.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
+from sentineld.model.records import SAMPLE_DTYPE, Mapped
 from sentineld.profile.steps import StepCutter
 from sentineld.profile.strays import NO_TENSOR, NOT_ALIVE, OTHER_THREAD, strays
 from sentineld.profile.trace import Trace, profile_of
-from sentineld.shim.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
 from tests.unit.traces import recorded
 from tests.unit.trainer import HEAP, PAGE, Trainer
 

@@ -17,12 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.errors import SentinelError
-from sentineld.observe.ebpf_model import FAULT_KINDS
-from sentineld.observe.model import OP_ACCESS_DTYPE, SAMPLE_DTYPE, Mapped, Named
+from sentineld.base.errors import SentinelError
+from sentineld.model.kernel_events import FAULT_KINDS
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import Boundary, Event
+from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, Mapped, Named
 from sentineld.profile.faults import tensor_faults
 from sentineld.profile.join import build_profile
-from sentineld.profile.model import Profile
 from sentineld.profile.steps import StepCutter
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import (
@@ -32,7 +33,6 @@ from sentineld.profile.trace_file import (
     save_trace,
     write_trace,
 )
-from sentineld.shim.protocol import Boundary, Event
 from tests.unit.traces import recorded, two_tiers
 from tests.unit.trainer import HEAP, PAGE, Trainer
 

@@ -8,10 +8,10 @@ import itertools
 import numpy as np
 import pytest
 
+from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Profile
 from sentineld.observe.backend import AREA_DTYPE, Areas
 from sentineld.observe.damon import DAMON
 from sentineld.observe.softdirty import SOFT_DIRTY
-from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Profile
 from sentineld.profile.window import checked
 
 PAGE = 4096

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sentineld.errors import SentinelError
-from sentineld.observe.model import ACCESS_UNKNOWN
+from sentineld.base.errors import SentinelError
+from sentineld.model.records import ACCESS_UNKNOWN
 from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.report.agreement import Why, agreement

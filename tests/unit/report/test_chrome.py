@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sentineld.errors import SentinelError
+from sentineld.base.errors import SentinelError
 from sentineld.profile.trace import profile_of
 from sentineld.report.beside import write_events
 from sentineld.report.chrome import TENSORS_PID_OFFSET, Exporter

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sentineld.observe.model import ACCESS_UNKNOWN, Named
+from sentineld.model.profile import Kind
+from sentineld.model.records import ACCESS_UNKNOWN, Named
 from sentineld.profile.faults import tensor_faults
-from sentineld.profile.model import Kind
 from sentineld.profile.trace import profile_of
 from sentineld.report.labels import KINDS, label, layer_label, phases, stretch_places
 from sentineld.report.summary import summary_json, summary_lines

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.errors import SentinelError
-from sentineld.observe.model import ACCESS_UNKNOWN, OP_ACCESS_DTYPE, SAMPLE_DTYPE
+from sentineld.base.errors import SentinelError
+from sentineld.model.records import ACCESS_UNKNOWN, OP_ACCESS_DTYPE, SAMPLE_DTYPE
 from sentineld.profile.circle import circle
 from sentineld.profile.join import PAGE_BITS, sampled_pairs
 from sentineld.profile.trace import Trace, profile_of

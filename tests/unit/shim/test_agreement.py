@@ -10,12 +10,12 @@ from statistics import median
 import numpy as np
 import pytest
 
+from sentineld.host.presets import preset_tiers
+from sentineld.model.plan import SLOT_PLANNED, Plan
+from sentineld.model.profile import Profile
 from sentineld.plan.drops import with_drops
-from sentineld.plan.model import SLOT_PLANNED, Plan
-from sentineld.plan.registry import policy
 from sentineld.plan.turnover import turnover
-from sentineld.presets import preset_tiers
-from sentineld.profile.model import Profile
+from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
 from tests.unit.shim.virtual import Training
 from tests.unit.trainer import MIB

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.shim import protocol
-from sentineld.shim.protocol import HUGE_BYTES, SlotFlag
+from sentineld.model import protocol
+from sentineld.model.protocol import HUGE_BYTES, SlotFlag
 from tests.unit.shim.test_heap import PAGE, pages, stamp, stamped
 
 THP = Path("/sys/kernel/mm/transparent_hugepage")

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.observe.residency import ResidencySegment
+from sentineld.model.plan import Layout, Region, Space
+from sentineld.model.protocol import ACCESS_DTYPE, SLOT_DTYPE, AccessFlag, SlotFlag
+from sentineld.observe.residency_segment import ResidencySegment
 from sentineld.plan.layout_wire import pack_layout
-from sentineld.plan.model import Layout, Region, Space
-from sentineld.shim.protocol import ACCESS_DTYPE, SLOT_DTYPE, AccessFlag, SlotFlag
 from tests.unit.plan.toys import two_tiers
 from tests.unit.shim.test_heap import PAGE
 

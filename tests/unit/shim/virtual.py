@@ -14,18 +14,18 @@ import numpy as np
 
 from sentineld.migrate.emulated import Clock, EmulatedMemory
 from sentineld.migrate.executor import Mover
-from sentineld.migrate.expected import ahead_of_time, expected_step, useful_until
 from sentineld.migrate.pace import TokenBucket
-from sentineld.observe.residency import ResidencySegment
+from sentineld.model.plan import SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.observe.residency_segment import ResidencySegment
 from sentineld.plan.accesses import access_table
+from sentineld.plan.expected import ahead_of_time, expected_step, useful_until
 from sentineld.plan.items import lasting, tensor_pages, transient
 from sentineld.plan.layout_wire import pack_layout
-from sentineld.plan.model import SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
 from sentineld.plan.policy import fast_pages
-from sentineld.plan.registry import policy
 from sentineld.plan.turnover import slot_flags
-from sentineld.profile.model import Profile
-from sentineld.tiers import Tiers
+from sentineld.policies.registry import policy
 
 ROOM_BYTES = 1 << 40
 HEAP_BYTES_MORE = 1 << 20

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from sentineld.host.presets import preset_tiers
+from sentineld.model.profile import Profile
 from sentineld.plan.correct import WINDOW_STEPS
-from sentineld.plan.registry import policy
-from sentineld.plan.trial import stalling
-from sentineld.presets import preset_tiers
-from sentineld.profile.model import Profile
+from sentineld.policies.registry import policy
+from sentineld.policies.sentinel.trial import stalling
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.loop import plan_again
 from sentineld.simulate.simulate import Outcome, simulate

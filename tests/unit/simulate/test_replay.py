@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.plan.fluid import bound_seconds
-from sentineld.plan.model import MOVE_DTYPE, Plan, Space
-from sentineld.plan.trial import stalling
-from sentineld.profile.model import Profile
+from sentineld.model.plan import MOVE_DTYPE, Plan, Space
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tier, Tiers
+from sentineld.model.timing import timing_of
+from sentineld.policies.bounds.step_time import bound_seconds
+from sentineld.policies.sentinel.trial import stalling
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.script import scripts
 from sentineld.simulate.world import World
-from sentineld.tiers import Tier, Tiers
-from sentineld.timing import timing_of
 from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, with_layout
 
 READ_NS, WRITE_NS = 0.375, 0.75

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentineld.errors import SentinelError
-from sentineld.plan.fluid import bound_seconds
+from sentineld.base.errors import SentinelError
+from sentineld.host.presets import preset_tiers
+from sentineld.model.profile import Profile
+from sentineld.model.timing import timing_of
 from sentineld.plan.policy import Hardware, Reactive
-from sentineld.plan.registry import managing_policy, names, policy
-from sentineld.presets import preset_tiers
-from sentineld.profile.model import Profile
+from sentineld.policies.bounds.step_time import bound_seconds
+from sentineld.policies.registry import managing_policy, names, policy
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.script import scripts
 from sentineld.simulate.simulate import simulate
 from sentineld.simulate.world import World
-from sentineld.timing import timing_of
 from tests.unit.trainer import MIB, PAGE
 from tests.unit.workloads import Network, profiled
 

@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sentineld.disturbances import in_words
+from sentineld.host.sysfs import node_meminfo
 from sentineld.migrate.syscalls import move_pages, page_addresses
+from sentineld.model.kernel_events import FAULT_KINDS, Disturbance
 from sentineld.observe.ebpf import EbpfProbes
-from sentineld.observe.ebpf_model import FAULT_KINDS, Disturbance
-from sentineld.sysfs import node_meminfo
+from sentineld.service.disturbances import in_words
 from tests.vm.ebpf_in_guest import PAGE, Target
 
 FAST, SLOW = 0, 1

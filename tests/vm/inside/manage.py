@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 from layout import ARENA_PAGES, HEAP_PAGES, PAGE, make_plan, make_step
 
+from sentineld.host.tiers import discover
 from sentineld.migrate.executor import Mover
 from sentineld.migrate.memory import KernelMemory
+from sentineld.model.plan import Space
 from sentineld.observe.kmodule import PageSampler
-from sentineld.plan.model import Space
-from sentineld.tiers import discover
 
 
 def arm(sampler: PageSampler, spaces: dict[Space, tuple[int, int]]) -> None:

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sentineld import sysfs
+from sentineld.host import sysfs
+from sentineld.host.tiers import discover
 from sentineld.migrate.calibrate import measure
 from sentineld.migrate.capacity import Capacity
 from sentineld.migrate.syscalls import (
@@ -31,7 +32,6 @@ from sentineld.migrate.syscalls import (
     prefer_node,
     query_pages,
 )
-from sentineld.tiers import discover
 
 PAGE = 4096
 FAST, SLOW = 0, 1

@@ -18,9 +18,9 @@ import numpy as np
 from chunks import CHUNK_BYTES, CHUNK_PAGES, CHUNKS, PAGE, Chunk
 
 from sentineld.migrate.syscalls import move_pages
+from sentineld.model.records import ACCESS_BIRTH, ACCESS_WRITE
 from sentineld.observe.backend import Areas, Target
 from sentineld.observe.backends import BACKENDS
-from sentineld.observe.model import ACCESS_BIRTH, ACCESS_WRITE
 from sentineld.observe.writefds import WriteFds
 from sentineld.shim import writes
 

@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sentineld.errors import SentinelError
-from sentineld.plan.auto import policy as auto
+from sentineld.base.errors import SentinelError
+from sentineld.host.presets import preset_tiers
+from sentineld.model.plan import SLOT_PLANNED, Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tier, Tiers
 from sentineld.plan.check import verify
-from sentineld.plan.fluid import bound_seconds
-from sentineld.plan.groups import Groups
 from sentineld.plan.items import tensor_pages
-from sentineld.plan.model import SLOT_PLANNED, Plan
-from sentineld.plan.program import Changes, Fluid, Limits, solve
-from sentineld.plan.registry import policy
 from sentineld.plan.residency import residency
-from sentineld.presets import preset_tiers
-from sentineld.profile.model import Profile
+from sentineld.policies.auto import policy as auto
+from sentineld.policies.bounds.step_time import bound_seconds
+from sentineld.policies.lp.groups import Groups
+from sentineld.policies.lp.program import Changes, Fluid, Limits, solve
+from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
-from sentineld.tiers import Tier, Tiers
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.trainer import MIB
 from tests.unit.workloads import Network, profiled

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
+from sentineld.model.protocol import Boundary
+from sentineld.model.tiers import Tier, Tiers
 from sentineld.profile.circle import peak_bytes
-from sentineld.profile.model import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
-from sentineld.shim.protocol import Boundary
-from sentineld.tiers import Tier, Tiers
 
 PAGE = 4096
 HEAP = 0x10_0000_0000

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What takes long, in a thread of its own, while a session goes on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from sentineld.base.errors import SentinelError
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class Background(Generic[Result]):
+    """A function's result. result, problem and duration_s can be read once it is done."""
+
+    def __init__(self, name: str, make: Callable[[], Result]) -> None:
+        """make may raise SentinelError. name: the thread's."""
+        self.result: Result | None = None
+        self.problem: SentinelError | None = None
+        self.duration_s = 0.0
+        self._thread = threading.Thread(target=self._run, args=(make,), daemon=True, name=name)
+        self._thread.start()
+
+    def done(self) -> bool:
+        """Whether there is a result, or the reason why there is none."""
+        return not self._thread.is_alive()
+
+    def _run(self, make: Callable[[], Result]) -> None:
+        began_s = time.monotonic()
+        try:
+            self.result = make()
+        except SentinelError as error:
+            self.problem = error
+        except Exception as error:
+            # Whoever waits for it has to hear of it, and the session goes on.
+            log.exception("%s met an error of the daemon's own", self._thread.name)
+            self.problem = SentinelError("failed", f"{self._thread.name}: {error}", "see the log")
+        self.duration_s = time.monotonic() - began_s

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep the standard output clean while a C++ library runs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def silent_stdout() -> Iterator[None]:
+    """Discard what is written to standard output, from C++ too.
+
+    Some releases of HiGHS print from C++ whatever their options say. Planning processes and
+    `sentinelctl --json` write their answers to the same descriptor.
+    """
+    flush = ctypes.CDLL(None).fflush
+    sys.stdout.flush()
+    flush(None)
+    saved_fd = os.dup(1)
+    try:
+        null_fd = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_fd, 1)
+        os.close(null_fd)
+        yield
+    finally:
+        flush(None)
+        os.dup2(saved_fd, 1)
+        os.close(saved_fd)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiers: sets of NUMA nodes of one speed, fastest first.
+
+Three sources, the first that tells two tiers apart wins: the config, the
+kernel's own memory tiers (made from HMAT and the drivers' abstract distances),
+HMAT attributes of single nodes, and at last CPU-less nodes and distances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sentineld.base.errors import SentinelError
+from sentineld.host import sysfs
+from sentineld.model.tiers import Tier, Tiers
+
+MIGRATION_BYTES_PER_S = 100e6
+"""Default for Tiers.migration_bytes_per_s. Low on purpose: an emulated guest moves 126 MiB/s in
+batches of 512 pages, real machines 5 to 20 times that; a plan made for too slow a migration moves
+too little, one made for too fast a migration stalls. sentineld.migrate.calibrate measures it."""
+
+_NO_SECOND_TIER_HINT = (
+    "name the nodes in the config ([tiers] fast = [0], slow = [1]), "
+    "or emulate two tiers: sentineld --tiers emulated:cxl"
+)
+
+
+def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | None = None) -> Tiers:
+    """The machine's tiers.
+
+    overrides is the config's [tiers] table: `fast` and `slow` are lists of node
+    ids (one alone leaves the other nodes to the other tier, an empty one says
+    nothing), `migration_bytes_per_s` a number, 0 for the default, and the others
+    those of with_figures(). Raises SentinelError "no-second-tier" where only one
+    tier can be told, "bad-config" for nodes that have no memory.
+    """
+    config = dict(overrides or {})
+    rate = _rate(config.get("migration_bytes_per_s"))
+    nodes = sysfs.memory_nodes(sys_root)
+    named = _named_order(nodes, config)
+    if named is not None:
+        order, source = named, "config"
+    else:
+        order, source = _found_order(sys_root, nodes)
+    if len(order) < 2:
+        listed = ", ".join(str(node) for node in nodes) or "none"
+        raise SentinelError(
+            "no-second-tier",
+            f"this machine shows one memory tier only (nodes with memory: {listed})",
+            _NO_SECOND_TIER_HINT,
+        )
+    return with_figures(
+        Tiers(tuple(_tier(sys_root, group) for group in order), rate, source), config
+    )
+
+
+def with_figures(tiers: Tiers, config: Mapping[str, object]) -> Tiers:
+    """The tiers with a user's own figures: bandwidths of the first two (`fast_read_bytes_per_s`,
+    `fast_write_bytes_per_s`, and the same of slow) and `birth_ns_per_byte`; what is 0 or not there
+    stays."""
+    found = list(tiers.tiers)
+    for at, name in enumerate(("fast", "slow")):
+        tier = found[at]
+        found[at] = replace(
+            tier,
+            read_bytes_per_s=_own(config, f"{name}_read_bytes_per_s", tier.read_bytes_per_s),
+            write_bytes_per_s=_own(config, f"{name}_write_bytes_per_s", tier.write_bytes_per_s),
+        )
+    return replace(
+        tiers,
+        tiers=tuple(found),
+        birth_ns_per_byte=_own(config, "birth_ns_per_byte", tiers.birth_ns_per_byte),
+    )
+
+
+def _own(config: Mapping[str, object], key: str, found: float) -> float:
+    value = config.get(key)
+    return float(value) if isinstance(value, int | float) and value > 0 else found
+
+
+def _rate(value: object) -> float:
+    if value is None or value == 0:
+        return MIGRATION_BYTES_PER_S
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise SentinelError(
+            "bad-config",
+            f"tiers.migration_bytes_per_s is {value!r}",
+            "give a positive number of bytes per second",
+        )
+    return float(value)
+
+
+def _node_list(config: Mapping[str, object], key: str) -> tuple[int, ...] | None:
+    value = config.get(key)
+    if value is None:
+        return None
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        numbers = tuple(node for node in value if isinstance(node, int))
+        if len(numbers) == len(value):
+            return numbers or None
+    raise SentinelError("bad-config", f"tiers.{key} is {value!r}", "give a list of node ids")
+
+
+def _named_order(
+    nodes: tuple[int, ...], config: Mapping[str, object]
+) -> tuple[tuple[int, ...], ...] | None:
+    """The order that the config asks for, or None if it names no nodes."""
+    fast = _node_list(config, "fast")
+    slow = _node_list(config, "slow")
+    if fast is None and slow is None:
+        return None
+    rest = tuple(node for node in nodes if node not in (fast or ()) and node not in (slow or ()))
+    fast = rest if fast is None else fast
+    slow = rest if slow is None else slow
+    for node in (*fast, *slow):
+        if node not in nodes:
+            raise SentinelError(
+                "bad-config",
+                f"node {node} in the config's tiers has no memory",
+                f"nodes with memory: {', '.join(str(n) for n in nodes)}",
+            )
+    if set(fast) & set(slow):
+        raise SentinelError(
+            "bad-config", "a node is in tiers.fast and in tiers.slow", "name it once"
+        )
+    return tuple(group for group in (fast, slow) if group)
+
+
+def _found_order(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[tuple[int, ...], ...], str]:
+    groups = tuple(
+        kept
+        for group in sysfs.kernel_tiers(sys_root)
+        if (kept := tuple(node for node in group if node in nodes))
+    )
+    if len(groups) > 1:
+        return groups, "sysfs:memory_tiering"
+    by_speed = _by_hmat(sys_root, nodes)
+    if len(by_speed) > 1:
+        return by_speed, "sysfs:hmat"
+    return _by_distance(sys_root, nodes), "sysfs:distance"
+
+
+def _by_hmat(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Nodes grouped by read latency, then bandwidth, if every node has such an attribute."""
+    keys: dict[int, tuple[float, float]] = {}
+    for node in nodes:
+        access = sysfs.node_access(sys_root, node)
+        if not access:
+            return ()
+        keys[node] = (access.get("read_latency", 0.0), -access.get("read_bandwidth", 0.0))
+    return tuple(
+        tuple(node for node in nodes if keys[node] == key) for key in sorted(set(keys.values()))
+    )
+
+
+def _by_distance(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Nodes with CPUs first, then CPU-less ones by their distance from the nearest CPU.
+
+    Two sockets are one tier: each is local to its own CPUs.
+    """
+    cpus = sysfs.cpu_nodes(sys_root)
+    online = sysfs.online_nodes(sys_root)
+    near = tuple(node for node in nodes if node in cpus)
+    groups: dict[int, list[int]] = {}
+    for node in nodes:
+        if node in near:
+            continue
+        row = dict(zip(online, sysfs.node_distances(sys_root, node), strict=False))
+        distance = min((row[cpu] for cpu in cpus if cpu in row), default=0)
+        groups.setdefault(distance, []).append(node)
+    far = tuple(tuple(groups[distance]) for distance in sorted(groups))
+    return (near, *far) if near else far
+
+
+def _tier(sys_root: Path, nodes: tuple[int, ...]) -> Tier:
+    """Capacities and bandwidths add up over a tier's nodes; its latency is the worst node's."""
+    access = [sysfs.node_access(sys_root, node) for node in nodes]
+    mib = float(1 << 20)
+    return Tier(
+        nodes=nodes,
+        capacity_bytes=sum(sysfs.node_meminfo(sys_root, node).get("MemTotal", 0) for node in nodes),
+        read_bytes_per_s=sum(each.get("read_bandwidth", 0.0) for each in access) * mib,
+        write_bytes_per_s=sum(each.get("write_bandwidth", 0.0) for each in access) * mib,
+        read_latency_ns=max(each.get("read_latency", 0.0) for each in access),
+        write_latency_ns=max(each.get("write_latency", 0.0) for each in access),
+    )

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon has to work with on this machine: tiers, module, eBPF probes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import FastBudget, format_bytes
+from sentineld.config import Config
+from sentineld.host.hugesizes import offered_sizes, planned_sizes
+from sentineld.machine.substrate import Substrate, substrate_of
+from sentineld.model.tiers import Tiers
+from sentineld.observe.backends import Verdict, survey
+from sentineld.observe.module import MODULE
+from sentineld.observe.probing import Probing
+from sentineld.observe.procs import ProcessEvent, ProcessWatcher
+
+log = logging.getLogger(__name__)
+
+EBPF_START_TIMEOUT_S = 180.0
+"""bcc compiles for 10 s in an emulated guest; a loaded machine may take longer."""
+PROC_EVENTS_TIMEOUT_S = 20.0
+"""Importing pyroute2 alone takes seconds there."""
+
+
+class Machine:
+    """Tiers are fixed at start; the module is looked for at each use, so it may come later."""
+
+    def __init__(
+        self,
+        config: Config,
+        substrate: Substrate,
+        tiers: Tiers | None,
+        problems: list[SentinelError],
+    ) -> None:
+        self.config = config
+        self.substrate = substrate
+        self.tiers = tiers
+        self._problems = problems
+        self.probing = Probing()
+        self._processes = ProcessWatcher(lambda event: self.on_process(event))
+        self.on_process: Callable[[ProcessEvent], None] = lambda _: None
+        """Called from the watcher's threads for each event of a watched process's tree."""
+
+    @classmethod
+    def probe(cls, config: Config) -> Machine:
+        """Find the tiers, measure what they don't tell, and begin to load the eBPF probes. Raises
+        SentinelError("bad-config")."""
+        substrate = substrate_of(config)
+        problems: list[SentinelError] = []
+        tiers: Tiers | None = None
+        try:
+            tiers = substrate.tiers()
+        except SentinelError as error:
+            problems.append(error)
+            log.warning("%s", error)
+        if substrate.emulated:
+            log.info("tiers are emulated (preset %s): no page moves", substrate.emulated)
+        machine = cls(config, substrate, tiers, problems)
+        log.info("pages are observed by: %s", machine.backend().backend.name)
+        # Both take seconds in an emulated guest, and sessions can begin without them.
+        threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
+        if config.ebpf == "required":
+            machine.probing.load(EBPF_START_TIMEOUT_S)
+        elif config.ebpf == "auto":
+            threading.Thread(target=machine._load_probes, name="ebpf", daemon=True).start()
+        return machine
+
+    def _follow_processes(self) -> None:
+        self._processes.start(PROC_EVENTS_TIMEOUT_S)
+        if self._processes.note:
+            log.info("%s", self._processes.note)
+
+    def _load_probes(self) -> None:
+        try:
+            self.probing.load(EBPF_START_TIMEOUT_S)
+        except SentinelError as error:
+            self._problems.append(error)
+            log.warning("no eBPF probes: %s", error)
+
+    def watch(self, pid: int) -> None:
+        """Follow a process's tree, count its page faults and what others do with its pages (also
+        once probes come)."""
+        self._processes.track(pid)
+        self.probing.watch(pid)
+
+    def unwatch(self, pid: int) -> None:
+        """Forget a process."""
+        self._processes.untrack(pid)
+        self.probing.unwatch(pid)
+
+    def tree(self, pid: int) -> list[int]:
+        """A watched process and its descendants, such as data-loader workers."""
+        return self._processes.processes(pid)
+
+    def huge_pages(self) -> tuple[int, ...]:
+        """Of what sizes, in bytes, a layout may ask for huge pages now (docs/architecture.md)."""
+        wanted = ("auto", "on") if self.substrate.emulated else ("on",)
+        if self.config.huge_pages not in wanted or MODULE.probe() is None:
+            return ()
+        return planned_sizes(offered_sizes())
+
+    def require(self, fast: FastBudget) -> None:
+        """Check that a session with this budget can be managed here. Raises SentinelError."""
+        if self.tiers is None:
+            raise next(p for p in self._problems if p.code in ("no-second-tier", "bad-config"))
+        if fast.bytes is not None:
+            self.require_capacity(fast.bytes)
+
+    def require_capacity(self, budget_bytes: int) -> None:
+        """Check that the fast tier can hold the budget. Raises SentinelError."""
+        assert self.tiers is not None
+        capacity = self.tiers.tiers[0].capacity_bytes
+        if budget_bytes > capacity:
+            raise SentinelError(
+                "budget-too-large",
+                f"{format_bytes(budget_bytes)} is more than the fast tier's "
+                f"{format_bytes(capacity)}",
+                "give less, or a share like 20%",
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """For `sentinelctl status`."""
+        return {
+            "tiers": [asdict(tier) for tier in self.tiers.tiers] if self.tiers else [],
+            "emulated": self.substrate.emulated,
+            "migration_bytes_per_s": self.tiers.migration_bytes_per_s if self.tiers else 0,
+            "problems": [str(problem) for problem in self._problems],
+            "ebpf_notes": self.probing.notes(),
+            "features": self.features(),
+            "backends": [verdict.to_json() for verdict in survey()],
+        }
+
+    def backend(self) -> Verdict:
+        """The best way of observing pages that works here now; a session may need another."""
+        return next(verdict for verdict in survey() if verdict.problem is None)
+
+    def features(self) -> dict[str, bool]:
+        """Which ways of observing work here."""
+        return {
+            "tiers": self.tiers is not None,
+            "ebpf": self.probing.running,
+            **{verdict.backend.name: verdict.problem is None for verdict in survey()},
+        }
+
+    def close(self) -> None:
+        """Detach the probes and follow no process any more."""
+        self._processes.close()
+        self.probing.close()

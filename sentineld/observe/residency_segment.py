@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's view of a shim's residency segment: where pages are on emulated tiers.
+
+As with the control segment, the process may write anything into it at any time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.model import protocol
+from sentineld.model.plan import Space
+from sentineld.observe.segment import map_segment, mismatch, require_header
+
+NAME = "residency"
+SEGMENT_BYTES_MAX = 1 << 32
+
+
+class ResidencySegment:
+    """A mapped segment. maps: a byte a page, 0: absent, else 1 + node."""
+
+    def __init__(self, fd: int) -> None:
+        """Map and check the segment; the caller keeps the descriptor. Raises SentinelError."""
+        mapped = map_segment(fd, NAME, protocol.RESIDENCY_DTYPE.itemsize, SEGMENT_BYTES_MAX)
+        size = len(mapped)
+        self._header = np.frombuffer(mapped, protocol.RESIDENCY_DTYPE, 1)
+        fixed = self._header[0].copy()
+        require_header(fixed, NAME, protocol.RESIDENCY_MAGIC)
+        self.layout_id = int(fixed["layout_id"])
+        self.page_bytes = int(fixed["page_bytes"])
+        if self.page_bytes < 4096 or self.page_bytes & (self.page_bytes - 1):
+            raise mismatch(NAME, f"its pages have {self.page_bytes} bytes")
+        self.maps: dict[Space, npt.NDArray[np.uint8]] = {}
+        for space, name in ((Space.ARENA, "arena"), (Space.HEAP, "heap")):
+            offset, pages = int(fixed[f"{name}_offset"]), int(fixed[f"{name}_pages"])
+            if offset > size or pages > size - offset:
+                raise mismatch(NAME, f"its map of the {name} lies outside")
+            self.maps[space] = np.frombuffer(mapped, np.uint8, pages, offset)
+
+    def moved(self, pages: int) -> None:
+        """Tell the process that so many pages more (or fewer) are on the fast node by moves."""
+        self._header["moved_fast"] += pages
+
+    def flying(self, pages: int) -> None:
+        """Tell the process that so many pages are on their way to the fast node."""
+        self._header["flying_fast"] = pages
+
+    def fast_room(self) -> int | None:
+        """Pages that the fast node still has beside those on their way there, less than none if it
+        is too full; None: there is no end to them."""
+        found = self._header[0]
+        if not found["fast_limit"]:
+            return None
+        taken = sum(int(found[name]) for name in ("fast_own", "moved_fast", "flying_fast"))
+        return int(found["fast_limit"]) - taken
+
+    @property
+    def owed_ns(self) -> int:
+        """What slow pages have cost the process so far, by the timing model."""
+        return int(self._header["owed_ns"][0])
+
+    @property
+    def paid_ns(self) -> int:
+        """What the process has waited for it."""
+        return int(self._header["paid_ns"][0])

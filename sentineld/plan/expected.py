@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a managed step does to residency by itself: births, drops, and when a move is of use.
+
+Pure functions over profile and plan. The mover needs them because nobody tells
+it of single births: the shim serves them and the kernel places them while it runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.model.arrays import Table
+from sentineld.model.plan import MOVE_DTYPE, SLOT_DROP, SLOT_PLANNED, Layout, Plan, Space
+from sentineld.model.profile import Profile
+from sentineld.plan.drops import drops_by_tensor
+from sentineld.plan.layout import cut_at_regions
+
+UNKNOWN_TIER = 255
+"""Births where the kernel's first touch decides; charged as fast."""
+
+BIRTH_DTYPE = np.dtype(
+    [
+        ("stretch", "<u4"),
+        ("tier", "u1"),  # UNKNOWN_TIER: first touch
+        ("survives", "?"),  # lives beyond its stretch
+        ("offset", "<u8"),  # in the arena
+        ("bytes", "<u8"),  # whole pages
+    ]
+)
+
+DROP_DTYPE = np.dtype([("stretch", "<u4"), ("offset", "<u8"), ("bytes", "<u8")])
+
+EVENT_DTYPE = np.dtype(
+    [
+        ("stretch", "<u4"),
+        ("birth", "?"),  # else a drop
+        ("tier", "u1"),  # of a birth, as in BIRTH_DTYPE
+        ("offset", "<u8"),
+        ("bytes", "<u8"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class ExpectedStep:
+    """births: BIRTH_DTYPE, drops: DROP_DTYPE, both sorted by stretch, neighbours merged. events:
+    EVENT_DTYPE, the same births and drops one by one, in the order in which they happen.
+    heap_bytes: for each stretch the largest sum of live unplanned tensors, which the heap
+    serves; 0 where the plan sends them to a slower tier."""
+
+    births: Table
+    drops: Table
+    events: Table
+    heap_bytes: npt.NDArray[np.int64]
+
+    @property
+    def boundary_count(self) -> int:
+        """Boundaries, and stretches, in a step."""
+        return len(self.heap_bytes)
+
+
+def expected_step(profile: Profile, layout: Layout) -> ExpectedStep:
+    """The births and drops of a steady step under the layout."""
+    tensors = profile.tensors[profile.tensors["slot"] >= 0]
+    slots = layout.slots[tensors["slot"]]
+    planned = (slots["flags"] & SLOT_PLANNED) != 0
+    inside, places = tensors[planned], slots[planned]
+    births = np.zeros(len(inside), BIRTH_DTYPE)
+    births["stretch"] = inside["birth_stretch"]
+    births["survives"] = inside["wraps"] | (inside["death_stretch"] != inside["birth_stretch"])
+    births["offset"] = places["offset"]
+    births["bytes"] = _page_rounded(places["bytes"], profile.page_bytes)
+    given, row = drops_by_tensor(layout, inside["slot"].astype(np.int64), profile.page_bytes)
+    dropper = inside[row]
+    drops = np.zeros(len(given), DROP_DTYPE)
+    drops["stretch"] = dropper["death_stretch"]
+    drops["offset"] = given["offset"]
+    drops["bytes"] = given["bytes"]
+    index, offset, size = cut_at_regions(
+        layout, births["offset"].astype(np.int64), births["bytes"].astype(np.int64)
+    )
+    births = births[index]
+    births["offset"], births["bytes"] = offset, size
+    births["tier"] = _region_tiers(layout, births["offset"])
+    events = _in_order(births, inside["birth_event"][index], drops, dropper["death_event"])
+    return ExpectedStep(
+        births=_merged(births, ("stretch", "tier", "survives")),
+        drops=_merged(drops, ("stretch",)),
+        events=events,
+        heap_bytes=_heap_bytes(profile, layout, tensors[~planned]),
+    )
+
+
+def _in_order(
+    births: Table, born: npt.NDArray[np.uint32], drops: Table, dropped: npt.NDArray[np.uint32]
+) -> Table:
+    """EVENT_DTYPE. born, dropped: positions of the births and drops in the step's sequence."""
+    events = np.zeros(len(births) + len(drops), EVENT_DTYPE)
+    for name in ("stretch", "offset", "bytes"):
+        events[name] = np.concatenate([births[name], drops[name]])
+    events["birth"][: len(births)] = True
+    events["tier"][: len(births)] = births["tier"]
+    position = np.concatenate([born, dropped])
+    return events[np.lexsort((events["birth"], position, events["stretch"]))]
+
+
+def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
+    """For each of the plan's moves the boundaries after its own until its last use begins.
+
+    A move to the fast tier serves the accesses from its boundary to the next
+    move of the same pages elsewhere; once the last of these stretches has begun,
+    it comes too late. Moves to other tiers, which free fast memory, are of use
+    for a whole step.
+    """
+    count, moves = profile.stretch_count, plan.moves
+    result = np.full(len(moves), count, dtype=np.int64)
+    places = _places(profile, plan.layout)
+    accessed = profile.accesses["tensor"]
+    for row in np.flatnonzero(moves["tier"] == 0):
+        move = moves[row]
+        boundary = int(move["boundary"])
+        away = moves["boundary"][_overlapping(moves, move) & (moves["tier"] != 0)]
+        window = int(((away.astype(np.int64) - boundary) % count).min(initial=count)) or count
+        inside = _overlapping(places, move)[accessed]
+        uses = (profile.accesses["stretch"][inside].astype(np.int64) - boundary) % count
+        result[row] = uses[uses < window].max(initial=0)
+    return result
+
+
+def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
+    """For each of the plan's moves the boundaries before its own at which it may begin already.
+
+    A demotion's pages are cold from the last use, birth or move before it on; the plan puts it
+    off for want of bandwidth alone. 0 for promotions, which would take room that is counted upon,
+    and for demotions of what the stretch at their own boundary uses still.
+    """
+    count, moves = profile.stretch_count, plan.moves
+    result = np.zeros(len(moves), dtype=np.int64)
+    places = _places(profile, plan.layout)
+    accessed, used = profile.accesses["tensor"], profile.accesses["stretch"].astype(np.int64)
+    born = profile.tensors["birth_stretch"].astype(np.int64)
+    slotted = profile.tensors["slot"] >= 0
+    for row in np.flatnonzero(moves["tier"] != 0):
+        move = moves[row]
+        boundary = int(move["boundary"])
+        here = _overlapping(places, move)
+        others = moves["boundary"][_overlapping(moves, move)].astype(np.int64)
+        uses = used[here[accessed]]
+        if not np.any(uses == boundary):
+            warm = np.concatenate([uses, born[here & slotted], others[others != boundary]])
+            result[row] = ((boundary - 1 - warm) % count).min(initial=count - 1)
+    return result
+
+
+def settled(plan: Plan, page_bytes: int) -> Table:
+    """MOVE_DTYPE rows of what no planned move ever touches, page by page, with the tier where it
+    stays.
+
+    These are initial rows, and what slots of a region with a tier keep when their tensors die (the
+    pool's): born once, perhaps where the kernel found room and not where it should be.
+    """
+    slots = plan.layout.slots
+    flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)
+    keeper = np.flatnonzero(flags == SLOT_PLANNED)
+    kept = slots[keeper]
+    standing = np.zeros(len(kept), MOVE_DTYPE)
+    standing["space"] = Space.ARENA
+    standing["offset"] = kept["offset"]
+    standing["bytes"] = _page_rounded(kept["bytes"], page_bytes)
+    parts = plan.layout.parts
+    partly = np.isin(keeper, parts["slot"])
+    whole = [
+        _without(row, parts[parts["slot"] == slot])
+        for row, slot in zip(standing[partly], keeper[partly], strict=True)
+    ]
+    standing = np.concatenate([standing[~partly], *whole])
+    index, offset, size = cut_at_regions(
+        plan.layout, standing["offset"].astype(np.int64), standing["bytes"].astype(np.int64)
+    )
+    standing = standing[index]
+    standing["offset"], standing["bytes"] = offset, size
+    standing["tier"] = _region_tiers(plan.layout, standing["offset"])
+    rows = np.concatenate([plan.initial, standing[standing["tier"] != UNKNOWN_TIER]])
+    apart = [_without(row, plan.moves[_overlapping(plan.moves, row)]) for row in rows]
+    return _merged(np.concatenate([rows[:0], *apart]), ("space", "tier"))
+
+
+def _without(row: np.void, ranges: Table) -> Table:
+    """What is left of a row where none of these ranges touches it."""
+    low, high = int(row["offset"]), int(row["offset"]) + int(row["bytes"])
+    left: list[tuple[int, int]] = []
+    for one in np.sort(ranges, order="offset"):
+        begin = int(one["offset"])
+        if low < begin:
+            left.append((low, begin))
+        low = max(low, begin + int(one["bytes"]))
+    if low < high:
+        left.append((low, high))
+    found = np.zeros(len(left), MOVE_DTYPE)
+    found[:] = row
+    found["offset"] = [begin for begin, _ in left]
+    found["bytes"] = [end - begin for begin, end in left]
+    return found
+
+
+def _overlapping(ranges: Table, one: np.void) -> npt.NDArray[np.bool_]:
+    """Which ranges (rows with space, offset, bytes) have a byte in common with one of them."""
+    found: npt.NDArray[np.bool_] = (
+        (ranges["space"] == one["space"])
+        & (ranges["offset"] < one["offset"] + one["bytes"])
+        & (one["offset"] < ranges["offset"] + ranges["bytes"])
+    )
+    return found
+
+
+def _places(profile: Profile, layout: Layout) -> Table:
+    """Where each tensor lies: MOVE_DTYPE rows of which space, offset and bytes count."""
+    tensors = profile.tensors
+    places = np.zeros(len(tensors), MOVE_DTYPE)
+    places["bytes"] = _page_rounded(tensors["bytes"], profile.page_bytes)
+    persistent = tensors["slot"] < 0
+    places["space"] = np.where(persistent, Space.HEAP, Space.ARENA)
+    places["offset"] = tensors["address"] - np.uint64(profile.heap_base)
+    places["offset"][~persistent] = layout.slots["offset"][tensors["slot"][~persistent]]
+    return places
+
+
+def _page_rounded(sizes: npt.NDArray[np.uint64], page_bytes: int) -> npt.NDArray[np.uint64]:
+    page = np.uint64(page_bytes)
+    rounded: npt.NDArray[np.uint64] = (sizes + page - np.uint64(1)) // page * page
+    return rounded
+
+
+def _region_tiers(layout: Layout, offsets: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
+    tiers = np.full(len(offsets), UNKNOWN_TIER, dtype=np.uint8)
+    for region in layout.regions:
+        inside = (offsets >= region.offset) & (offsets < region.offset + region.bytes)
+        if region.tier is not None:
+            tiers[inside] = region.tier
+    return tiers
+
+
+def _heap_bytes(profile: Profile, layout: Layout, unplanned: Table) -> npt.NDArray[np.int64]:
+    """For each stretch the bytes of unplanned tensors alive at any moment of it."""
+    count = profile.stretch_count
+    total = np.zeros(count, dtype=np.int64)
+    if layout.heap_tier not in (None, 0):
+        return total
+    sizes = _page_rounded(unplanned["bytes"], profile.page_bytes).astype(np.int64)
+    for tensor, size in zip(unplanned, sizes, strict=True):
+        birth, death = int(tensor["birth_stretch"]), int(tensor["death_stretch"])
+        if tensor["wraps"]:
+            total[birth:] += size
+            total[: death + 1] += size
+        else:
+            total[birth : death + 1] += size
+    return total
+
+
+def _merged(table: Table, keys: tuple[str, ...]) -> Table:
+    """The table sorted by its keys and offset, rows of equal keys that touch made one."""
+    if not len(table):
+        return table
+    table = np.sort(table, order=[*keys, "offset"])
+    kept: list[int] = [0]
+    ends = table["offset"] + table["bytes"]
+    end = int(ends[0])
+    for row in range(1, len(table)):
+        same = all(table[key][row] == table[key][kept[-1]] for key in keys)
+        if same and int(table["offset"][row]) <= end:
+            end = max(end, int(ends[row]))
+        else:
+            kept.append(row)
+            end = int(ends[row])
+        table["bytes"][kept[-1]] = end - int(table["offset"][kept[-1]])
+    return table[kept]

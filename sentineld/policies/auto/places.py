@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arena of a plan whose tensors may be born in both tiers, part by part.
+
+What is born fast as a whole lies in one region, what is born slow in another. A
+tensor whose first pages are born fast and the others slow lies across the line
+between a fast region and a slow one behind it; several can share a line if they are
+never alive together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sentineld.model.arrays import Integers, Mask
+from sentineld.model.plan import SLOT_DROP, SLOT_DTYPE, SLOT_PLANNED, Layout, Region
+from sentineld.model.profile import Profile
+from sentineld.plan.huge import begin_unit, best_begin
+from sentineld.plan.items import tensor_pages
+from sentineld.plan.layout import area_offsets
+from sentineld.plan.packing import alive_together
+from sentineld.plan.turnover import life_moments
+from sentineld.policies.auto.reuse import warm_offsets
+
+
+@dataclass(frozen=True)
+class Births:
+    """fast_pages: (T,), of each tensor, that are born fast: its first ones. moved: (T,), any of
+    its pages; astray_pages: how many die on another tier than they were born on. rows: tensors that
+    lie in the arena. free: for each moment (plan/turnover.py) how many fast pages dead tensors may
+    keep."""
+
+    rows: Integers
+    fast_pages: Integers
+    moved: Mask
+    astray_pages: Integers
+    free: Integers
+
+
+def lay_out(profile: Profile, births: Births) -> Layout:
+    """Offsets and regions; no boundary waits yet. All that is born fast or moved is dropped at its
+    death, so that dead pages take no fast memory."""
+    page, pages = profile.page_bytes, tensor_pages(profile)
+    slots = np.zeros(profile.slot_count, SLOT_DTYPE)
+    slotted = profile.tensors["slot"] >= 0
+    slots["bytes"][profile.tensors["slot"][slotted]] = profile.tensors["bytes"][slotted]
+    fast = births.fast_pages[births.rows]
+    whole = (fast > 0) & (fast >= pages[births.rows])
+    regions: list[Region] = []
+    end = 0
+
+    def place(rows: Integers, offsets: Integers) -> None:
+        slot = profile.tensors["slot"][rows]
+        slots["offset"][slot] = (end + offsets) * page
+        dropped = births.moved[rows] | (births.fast_pages[rows] > 0)
+        slots["flags"][slot] = SLOT_PLANNED | np.where(dropped, SLOT_DROP, 0)
+
+    moved = births.moved[births.rows]
+    for name, tier, rows in (
+        ("fast-born", 0, births.rows[whole]),
+        ("slow-born", 1, births.rows[(fast == 0) & ~moved]),
+        ("slow-born, moved", 1, births.rows[(fast == 0) & moved]),
+    ):
+        if len(rows):
+            offsets, size = (
+                area_offsets(profile, rows, apart=True) if tier else _warm(profile, births, rows)
+            )
+            end = best_begin(end, size, page)
+            place(rows, offsets)
+            regions.append(Region(end * page, size * page, tier, name))
+            end += size
+    across = births.rows[(fast > 0) & ~whole]
+    for line in _lines(profile, across):
+        before = int(births.fast_pages[line].max())
+        behind = int((pages[line] - births.fast_pages[line]).max())
+        end = best_begin(end, before + behind, page)
+        place(line, before - births.fast_pages[line])
+        regions.append(Region(end * page, before * page, 0, "fast-born part"))
+        regions.append(Region((end + before) * page, behind * page, 1, "slow-born part"))
+        end += before + behind
+    is_cut = profile.stretches["cut"]
+    return Layout(
+        slots=slots,
+        cuts=profile.stretches["cursor"][is_cut].astype(np.uint32),
+        regions=tuple(regions),
+        waits=np.full(profile.stretch_count, -1, np.int32),
+        arena_bytes=end * page,
+        heap_tier=1,
+    )
+
+
+def _warm(profile: Profile, births: Births, rows: Integers) -> tuple[Integers, int]:
+    moments = len(births.free)
+    birth, death = life_moments(profile.tensors[rows])
+    pages = tensor_pages(profile)[rows]
+    stay = 2 * births.astray_pages[rows] < pages
+    units = np.array([begin_unit(many, profile.page_bytes) for many in pages.tolist()], np.int64)
+    return warm_offsets(pages, birth, death % max(moments, 1), stay, births.free, units)
+
+
+def _lines(profile: Profile, tensors: Integers) -> list[Integers]:
+    """Sets of tensors that are never alive together."""
+    birth = profile.tensors["birth_event"].astype(np.int64)
+    death = profile.tensors["death_event"].astype(np.int64)
+    lines: list[list[int]] = []
+    for row in tensors[np.argsort(birth[tensors], kind="stable")].tolist():
+        for line in lines:
+            together = alive_together(birth[line], death[line], int(birth[row]), int(death[row]))
+            if not together.any():
+                line.append(row)
+                break
+        else:
+            lines.append([row])
+    return [np.array(line, dtype=np.int64) for line in lines]

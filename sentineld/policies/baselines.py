@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Baselines: a layout and nothing else. No moves, and no budget kept.
+
+They lie in an arena as every plan does, so that a comparison shows what placement
+and moves do. Where all is on one tier it is laid out in the order of births.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.model.plan import MOVE_DTYPE, Plan, Prediction, Space
+from sentineld.model.profile import Kind, Profile
+from sentineld.model.tiers import Tiers
+from sentineld.model.timing import timing_of
+from sentineld.plan.items import access_pages, tensor_pages
+from sentineld.plan.layout import Area, build_layout
+from sentineld.plan.predict import initial_tiers, predicted, unpredicted
+from sentineld.plan.residency import places
+from sentineld.plan.schedule import coalesce
+from sentineld.policies.registry import register
+from sentineld.policies.sentinel.intervals import short_lived
+
+
+@register("fast-only", 0, "on the fast tier, whatever it takes")
+@register("slow-only", 1, "on the slow tier")
+@register("first-touch", None, "where the kernel puts it at its first touch")
+@dataclass
+class Baseline:
+    """Everything on one tier, or (None) wherever the kernel places it."""
+
+    name: str
+    tier: int | None
+    reason: str
+    charges_budget: bool = False
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """Lay out the step; see Policy."""
+        tensors, short = profile.tensors, short_lived(profile)
+        placed = (tensors["slot"] >= 0) & (tensors["kind"] != Kind.PERSISTENT)
+        # Where pages stay where they were first, tensors of one kind on them are better served.
+        parts = {"all": placed}
+        if self.tier is None:
+            parts = {"short-lived": placed & short, "long-lived": placed & ~short}
+        areas = []
+        for name, chosen in parts.items():
+            rows = np.flatnonzero(chosen)
+            kept = np.zeros(len(rows), np.bool_)
+            areas.append(
+                Area(name, self.tier, rows, kept, grouped=False, as_born=self.tier is not None)
+            )
+        waits = np.full(profile.stretch_count, -1, np.int64)
+        plan = Plan(
+            policy=self.name,
+            budget_bytes=budget_bytes,
+            layout=build_layout(profile, areas, waits, heap_tier=self.tier),
+            moves=np.zeros(0, MOVE_DTYPE),
+            initial_tier=np.full(len(tensors), 255, np.uint8),
+            reasons=(self.reason,) * len(tensors),
+            predicted=unpredicted(),
+        )
+        if self.tier is None:
+            return replace(plan, predicted=_first_touch(plan, profile, tiers))
+        plan = replace(plan, initial=_all_on(profile, self.tier))
+        plan = replace(plan, initial_tier=initial_tiers(plan, profile))
+        return replace(plan, predicted=predicted(plan, profile, tiers))
+
+
+def _all_on(profile: Profile, tier: int) -> npt.NDArray[np.void]:
+    """MOVE_DTYPE: all persistent tensors of the heap, from the step's begin on this tier."""
+    page = profile.page_bytes
+    tensors = profile.tensors
+    rows = np.flatnonzero((tensors["slot"] < 0) & (tensors["address"] >= profile.heap_base))
+    ranges = np.zeros(len(rows), MOVE_DTYPE)
+    ranges["space"] = Space.HEAP
+    ranges["tier"] = tier
+    ranges["tensor"] = rows
+    ranges["offset"] = (tensors["address"][rows] - np.uint64(profile.heap_base)) // page * page
+    ranges["bytes"] = tensor_pages(profile)[rows] * page
+    return coalesce(ranges)
+
+
+def _first_touch(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
+    """If the fast tier has the budget free when the process begins: persistent tensors come
+    first, then the arena's pages in the order in which tensors are first born on them, until it
+    is full. A page stays where it is, whoever lies on it later."""
+    page, budget = profile.page_bytes, plan.budget_bytes // profile.page_bytes
+    space, offset = places(plan, profile)
+    pages, start = tensor_pages(profile), offset // page
+    arena = np.flatnonzero(space == Space.ARENA)
+    others = np.flatnonzero(space != Space.ARENA)
+    share = np.zeros(len(pages))
+    left = budget - (np.cumsum(pages[others]) - pages[others])
+    share[others] = np.clip(left / np.maximum(pages[others], 1), 0.0, 1.0)
+    free = max(budget - int(pages[others].sum()), 0)
+    touched = np.full(-(-plan.layout.arena_bytes // page), profile.event_count, np.int64)
+    birth = profile.tensors["birth_event"].astype(np.int64)
+    for row in arena.tolist():
+        inside = touched[start[row] : start[row] + pages[row]]
+        np.minimum(inside, birth[row], out=inside)
+    fast = np.zeros(len(touched) + 1, np.int64)
+    fast[1:][np.argsort(touched, kind="stable")[:free]] = 1
+    fast_before = np.cumsum(fast)
+    found = fast_before[start[arena] + pages[arena]] - fast_before[start[arena]]
+    share[arena] = found / np.maximum(pages[arena], 1)
+    worth, rows = access_pages(profile), profile.accesses["tensor"]
+    total = float(worth.sum())
+    return Prediction(
+        step_ns=int(timing_of(tiers).stretch_ns(profile, 1 - share[rows]).sum()),
+        promoted_bytes=0,
+        demoted_bytes=0,
+        peak_fast_bytes=min(budget, int(pages[others].sum()) + len(touched)) * page,
+        fast_share=float((worth * share[rows]).sum()) / total if total else 0.0,
+    )

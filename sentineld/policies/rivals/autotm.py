@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy `autotm`: an integer program decides where each tensor is at each of its uses.
+
+After AutoTM (Hildebrand et al., ASPLOS 2020; its artifact's asynchronous mode): for every use of a
+tensor a whole number says whether it is in DRAM, and between two uses a transfer may change that,
+overlapped with operators near to the use (the artifact's 15); the time of a step is minimised
+under the limit of DRAM at every operator. Tensors are whole: no part of one is anywhere else.
+HiGHS solves its relaxation first, then the tensors that this cuts to pieces, to within GAP
+or as well as it can in SEARCH_S. If what is planned needs more memory than there is, it is
+solved again for less, as theirs is.
+
+What applies to tiers of memory: stretches for operators, and the timing model for their profiled
+kernels. Left out: other implementations of an operator by where its inputs are (there is no choice
+here); clean copies, which make a second way out free (a page is on one tier at a time);
+and transfers that the process waits for (their synchronous mode; promotions are not waited for
+here). A step is a circle, and lasting tensors take part, too. No sweep: it chooses by itself. Its
+ceiling is the relaxation, and the plan's note says what that is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes
+from sentineld.model.arrays import Integers, Table
+from sentineld.model.plan import MOVE_DTYPE, Plan, Space
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.model.timing import timing_of
+from sentineld.plan.items import lasting, tensor_pages, transient
+from sentineld.plan.layout import Area, build_layout
+from sentineld.plan.predict import initial_tiers, predicted, unpredicted
+from sentineld.plan.reasons import reasons
+from sentineld.plan.residency import charged_pages, places, residency
+from sentineld.plan.schedule import births_waits, coalesce
+from sentineld.policies.registry import register
+from sentineld.policies.rivals.autotm_program import Answer, Problem, problem_of, solve
+from sentineld.policies.rivals.swaps import in_order
+
+GAP = 1e-3
+RELAXATION_S, SEARCH_S = 60.0, 15.0
+"""The most that each may take. Without a relaxation by then everything stays slow; without an
+answer to the search the tensors that were searched do."""
+
+TRIES = 4
+"""Times that it is solved at most, each time for as much less as the plan was too large."""
+
+
+@register()
+class AutoTM:
+    """The policy."""
+
+    name = "autotm"
+    charges_budget = True
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """Plan a step; see Policy. Raises SentinelError without scipy, and with less fast memory
+        than a page."""
+        timing = timing_of(tiers)
+        page_ns = timing.move_ns_per_byte * profile.page_bytes
+        if budget_bytes < profile.page_bytes or not np.isfinite(page_ns):
+            raise SentinelError(
+                "failed",
+                f"infeasible: {format_bytes(max(budget_bytes, 0))} of fast memory at "
+                f"{tiers.migration_bytes_per_s:g} bytes per second",
+                "give the process fast memory, and the tiers a bandwidth",
+            )
+        problem = problem_of(profile, timing.extra_ns(profile), page_ns)
+        limit = budget_bytes // profile.page_bytes
+        room = limit
+        for _ in range(TRIES):
+            answer = solve(problem, max(room, 0), page_ns, GAP, (RELAXATION_S, SEARCH_S))
+            plan = _plan(self.name, problem, answer, budget_bytes)
+            used = charged_pages(plan, profile, residency(plan, profile))
+            over = int(used.max(initial=0)) - limit
+            if over <= 0:
+                break
+            room -= over
+        else:
+            answer = replace(answer, fast=(False,) * len(answer.fast))
+            plan = _plan(self.name, problem, answer, budget_bytes)
+        found = residency(plan, profile)
+        charged = charged_pages(plan, profile, found)
+        waits = births_waits(plan, profile, found, charged, transient(profile), limit)
+        plan = replace(plan, layout=replace(plan.layout, waits=waits.astype(np.int32)))
+        plan = replace(plan, initial_tier=initial_tiers(plan, profile))
+        return replace(
+            plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile)
+        )
+
+
+def _plan(name: str, problem: Problem, answer: Answer, budget_bytes: int) -> Plan:
+    """What was decided, as a plan that waits for nothing yet."""
+    profile = problem.profile
+    tensors = len(profile.tensors)
+    born_fast, moved = np.zeros(tensors, np.bool_), np.zeros(tensors, np.bool_)
+    for span, fast in zip(problem.spans, answer.fast, strict=True):
+        if span.since == 0:
+            born_fast[span.tensor] = fast
+    for gap, out, back in zip(problem.gaps, answer.out, answer.back, strict=True):
+        moved[gap.tensor] |= bool(out.any() or back.any())
+    placed = transient(profile)
+    fast_rows, slow_rows = np.flatnonzero(placed & born_fast), np.flatnonzero(placed & ~born_fast)
+    areas = [
+        Area("fast-born", 0, fast_rows, np.ones(len(fast_rows), np.bool_)),
+        Area("slow-born", 1, slow_rows, moved[slow_rows]),
+    ]
+    ceiling_s = (float(profile.stretches["time_ns"].sum()) + answer.least_ns) / 1e9
+    plan = Plan(
+        policy=name,
+        budget_bytes=budget_bytes,
+        layout=build_layout(
+            profile, areas, np.full(profile.stretch_count, -1, np.int64), heap_tier=1
+        ),
+        moves=np.zeros(0, MOVE_DTYPE),
+        initial_tier=np.full(tensors, 255, np.uint8),
+        reasons=(),
+        predicted=unpredicted(),
+        notes=(f"{answer.note}; its ceiling, the relaxation: {ceiling_s:.4f} s",),
+    )
+    space, offset = places(plan, profile)
+    return replace(
+        plan,
+        moves=_moves(problem, answer, space, offset),
+        initial=_initial(problem, answer, offset),
+    )
+
+
+def _moves(problem: Problem, answer: Answer, space: Integers, offset: Integers) -> Table:
+    profile, rows = problem.profile, []
+    page, count = profile.page_bytes, profile.stretch_count
+    for gap, out, back in zip(problem.gaps, answer.out, answer.back, strict=True):
+        birth, tensor = int(problem.births[gap.tensor]), gap.tensor
+        for tier, positions, parts in ((1, gap.out, out), (0, gap.back, back)):
+            first = 0
+            for at, pages in zip(positions, parts.tolist(), strict=True):
+                if not pages:
+                    continue
+                due = at + 1 if tier else gap.back[-1] + 1
+                begin = int(offset[tensor]) + first * page
+                boundary, deadline = (birth + at) % count, (birth + due) % count
+                size = pages * page
+                rows.append((boundary, deadline, tensor, space[tensor], tier, begin, size))
+                first += pages
+    return in_order(coalesce(np.array(rows, MOVE_DTYPE)), count)
+
+
+def _initial(problem: Problem, answer: Answer, offset: Integers) -> Table:
+    """Where lasting pages are at boundary 0."""
+    profile = problem.profile
+    page, count, sizes = profile.page_bytes, profile.stretch_count, tensor_pages(profile)
+    fast = {
+        int(row): np.zeros(int(sizes[row]), np.bool_) for row in np.flatnonzero(lasting(profile))
+    }
+    for span, decided in zip(problem.spans, answer.fast, strict=True):
+        # The one that holds the step's begin; else that before it, and what moved since.
+        if span.tensor in fast and (span.since == 0 or span.until >= count):
+            fast[span.tensor][:] = decided
+    for gap, out, back in zip(problem.gaps, answer.out, answer.back, strict=True):
+        if gap.tensor not in fast or not gap.out[0] <= count <= gap.back[-1]:
+            continue
+        pages = np.full(len(fast[gap.tensor]), answer.fast[gap.before])
+        for becomes, positions, parts in ((False, gap.out, out), (True, gap.back, back)):
+            first = 0
+            for at, part in zip(positions, parts.tolist(), strict=True):
+                if at < count:
+                    pages[first : first + part] = becomes
+                first += part
+        fast[gap.tensor] = pages
+    tables = [np.zeros(0, MOVE_DTYPE)]
+    for tensor, pages in fast.items():
+        edges = np.flatnonzero(np.diff(np.concatenate([[2], pages.astype(np.int64), [2]])))
+        ranges = np.zeros(len(edges) - 1, MOVE_DTYPE)
+        ranges["space"] = Space.HEAP
+        ranges["tensor"] = tensor
+        ranges["tier"] = ~pages[edges[:-1]]
+        ranges["offset"] = offset[tensor] + edges[:-1] * page
+        ranges["bytes"] = np.diff(edges) * page
+        tables.append(ranges)
+    return coalesce(np.concatenate(tables))

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy `ial`: the kernel's active and inactive lists of both tiers, exchanged now and then.
+
+Improved active list (Yan et al., "Nimble Page Management", ASPLOS 2019): at each
+interval the reference bits of all pages are read. A page that was referenced
+at the last two scans is active, one that was not at the last one is inactive. Active
+slow pages are promoted, first in, first out, into what room there is; if there is not
+enough, they are exchanged with inactive fast pages, the longest inactive first.
+Published interval: 5 s. Left out: what scanning costs, and that only so many pages
+are exchanged at a time; the bandwidth is the model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.plan.policy import Reactor, Sight, Wish
+from sentineld.policies.registry import register
+from sentineld.policies.rivals.reactive import first_touch_layout, intervals, total, wishes
+
+INTERVAL_S = 5.0
+
+
+@register()
+class Ial:
+    """The policy."""
+
+    name = "ial"
+    charges_budget = False
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """A layout; see Policy."""
+        return first_touch_layout(self.name, profile, tiers, budget_bytes)
+
+    def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
+        """Several intervals; see Reactive."""
+        return [(words, Lists(ns)) for words, ns in intervals(profile, INTERVAL_S)]
+
+
+class Lists:
+    """Both tiers' lists. A cell's pages are referenced alike."""
+
+    def __init__(self, interval_ns: float) -> None:
+        self.interval_ns = interval_ns
+        self._seen = np.zeros(0, np.int64)  # scans in a row in which each cell was referenced
+        self._unseen = np.zeros(0, np.int64)  # in which it was not
+
+    def tick(self, sight: Sight) -> list[Wish]:
+        """Exchange; see Reactor."""
+        if not len(self._seen):
+            self._seen = np.zeros(len(sight.fast), np.int64)
+            self._unseen = np.zeros(len(sight.fast), np.int64)
+        referenced = sight.accesses > 0
+        self._seen = np.where(referenced, self._seen + 1, 0)
+        self._unseen = np.where(referenced, 0, self._unseen + 1)
+        cells = np.arange(len(referenced))
+        active = cells[(self._seen >= 2) & (sight.slow > 0)]
+        inactive = cells[(self._unseen >= 1) & (sight.fast > 0)]
+        # Who has been active, or inactive, for longest is at the head of its list.
+        active = active[np.argsort(-self._seen[active], kind="stable")]
+        inactive = inactive[np.argsort(-self._unseen[inactive], kind="stable")]
+        wanted = int(sight.slow[active].sum())
+        spare = int(sight.fast[inactive].sum())
+        # Exchanges move a page each way.
+        exchanged = min(max(wanted - sight.free_pages, 0), spare, sight.move_pages // 2)
+        down = wishes(inactive.tolist(), sight.fast, 1, exchanged)
+        room = sight.free_pages + total(down)
+        up = min(room, sight.move_pages - total(down))
+        return [*down, *wishes(active.tolist(), sight.slow, 0, up)]

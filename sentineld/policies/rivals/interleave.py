@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy `interleave`: a share of everything on the fast tier, whatever it is; the best share.
+
+After Linux's weighted interleaving (MPOL_WEIGHTED_INTERLEAVE, 6.9) and the
+object-level interleaving of trainings on CXL (arXiv 2405.14209). Lasting
+tensors are split page by page; one page of a tensor is as good as another
+here, so that it is its first pages that are fast. A tensor of the arena is born
+on one tier: there, tensors take turns in the order of birth, so that the
+bytes born fast keep to the share.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.model.arrays import Integers, Mask
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.plan.items import lasting, tensor_pages, transient
+from sentineld.policies.registry import register
+from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan
+
+SHARES = tuple(part / 32 for part in range(33))
+"""The sweep: shares that are tried, those with which everything fits into the budget."""
+
+
+@register()
+class Interleave:
+    """The policy."""
+
+    name = "interleave"
+    charges_budget = True
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """The share with the least predicted time; see Policy. 0 always fits."""
+        limit = budget_bytes // profile.page_bytes
+        best: Plan | None = None
+        for share in SHARES:
+            born_fast, lasting_fast = interleaved(profile, share)
+            if fixed_pages(profile, born_fast, lasting_fast) > limit:
+                continue
+            notes = (f"{share:.1%} of all pages fast",)
+            found = fixed_plan(
+                self.name, profile, tiers, budget_bytes, born_fast, lasting_fast, notes
+            )
+            if best is None or found.predicted.step_ns < best.predicted.step_ns:
+                best = found
+        assert best is not None
+        return best
+
+
+def interleaved(profile: Profile, share: float) -> tuple[Mask, Integers]:
+    """(which transient tensors are fast, how many pages of each lasting one)."""
+    pages = tensor_pages(profile)
+    fast = np.zeros(len(pages), np.bool_)
+    owed = 0.0
+    rows = np.flatnonzero(transient(profile))
+    order = np.argsort(profile.tensors["birth_event"][rows], kind="stable")
+    for row in rows[order].tolist():
+        size = int(pages[row])
+        owed += share * size
+        if owed >= size / 2 and share > 0:
+            fast[row] = True
+            owed -= size
+    whole = np.floor(pages * share + 1e-9).astype(np.int64)
+    return fast, np.where(lasting(profile), whole, 0)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy `memtis`: the hottest pages that fit, by a histogram of access counts that cools.
+
+After MEMTIS (Lee et al., SOSP 2023), without its huge pages: pages are counted in
+16 bins by the binary logarithm of their accesses. From the hottest bin down, bins
+are hot as long as their pages fit into the fast tier less 3 %; the bin below is warm and is
+not demoted if the hot ones fill less than three quarters. Hot slow pages are
+promoted, the hottest first; cold fast ones make room, the coldest first. All counts
+are halved (cooled) every COOL_TICKS intervals. Published interval of its migration thread:
+500 ms. Left out: sampling (every access is counted, which is in its favour), splitting
+of huge pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sentineld.model.arrays import Integers
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.plan.policy import Reactor, Sight, Wish
+from sentineld.policies.registry import register
+from sentineld.policies.rivals.reactive import first_touch_layout, intervals, total, wishes
+
+MIGRATE_S = 0.5
+COOL_TICKS = 4
+BINS = 16
+SPARE = 0.03
+"""Of the fast tier: left free by the threshold."""
+
+WARM_BELOW = 0.75
+"""Of the fast tier: with fewer hot pages, the next bin is warm."""
+
+
+@register()
+class Memtis:
+    """The policy."""
+
+    name = "memtis"
+    charges_budget = False
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """A layout; see Policy."""
+        return first_touch_layout(self.name, profile, tiers, budget_bytes)
+
+    def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
+        """Several intervals; see Reactive."""
+        return [(words, Histogram(ns)) for words, ns in intervals(profile, MIGRATE_S)]
+
+
+class Histogram:
+    """Access counts of a page of each cell."""
+
+    def __init__(self, interval_ns: float) -> None:
+        self.interval_ns = interval_ns
+        self._count = np.zeros(0)
+        self._ticks = 0
+
+    def tick(self, sight: Sight) -> list[Wish]:
+        """Choose the threshold, then exchange across it; see Reactor."""
+        if not len(self._count):
+            self._count = np.zeros(len(sight.fast))
+        self._ticks += 1
+        if self._ticks % COOL_TICKS == 0:
+            self._count /= 2
+        self._count += sight.accesses
+        level = np.clip(np.floor(np.log2(self._count + 1)), 0, BINS - 1).astype(np.int64)
+        pages = sight.fast + sight.slow
+        hot, warm = thresholds(level, pages, sight.capacity_pages)
+        cells = np.arange(len(level))
+        rising = cells[(level >= hot) & (sight.slow > 0)]
+        rising = rising[np.argsort(-self._count[rising], kind="stable")]
+        cold = cells[(level < warm) & (sight.fast > 0)]
+        cold = cold[np.argsort(self._count[cold], kind="stable")]
+        spare = int(sight.capacity_pages * SPARE)
+        wanted = int(sight.slow[rising].sum()) + spare - sight.free_pages
+        down = wishes(cold.tolist(), sight.fast, 1, min(max(wanted, 0), sight.move_pages // 2))
+        room = sight.free_pages + total(down)
+        up = max(min(room, sight.move_pages - total(down)), 0)
+        return [*down, *wishes(rising.tolist(), sight.slow, 0, up)]
+
+
+def thresholds(level: Integers, pages: Integers, capacity_pages: int) -> tuple[int, int]:
+    """(first hot bin, first bin that is not demoted) for cells of these bins and sizes."""
+    counts = np.bincount(level, pages, minlength=BINS)
+    limit = capacity_pages * (1 - SPARE)
+    hot, taken = BINS, 0.0
+    while hot > 1 and taken + counts[hot - 1] <= limit:
+        hot -= 1
+        taken += counts[hot]
+    warm = hot - 1 if taken < WARM_BELOW * capacity_pages and hot > 1 else hot
+    return hot, warm

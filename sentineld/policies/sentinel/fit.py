@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real schedules: lives of chunks that fit into the capacities, every stretch of them.
+
+Prices (relax.py) say what room and moves are worth; here chunks take them in
+the order of what they gain for a page, each the best life that still fits.
+Later rounds let each chunk trade its life for a better one at falling prices,
+so that what is left over is used, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sentineld.model.arrays import Floats, Integers, Mask
+from sentineld.plan.items import Items
+from sentineld.policies.lp.relax import (
+    IMPOSSIBLE,
+    Capacities,
+    Costs,
+    Lives,
+    Prices,
+    best_lives,
+    price_costs,
+    use,
+)
+
+BATCH = 256
+"""Chunks that look at the same capacities at once; those whose wishes collide look again."""
+
+PRICE_FACTORS = (2.0, 1.0, 0.5, 0.2, 0.02)
+"""Prices of each round, as parts of the relaxed ones."""
+
+AGAIN_FACTORS = (1.0, 0.3, 0.02)
+"""The same, for chunks that are put in again."""
+
+MOVE_COST = 1e-3
+"""Of moving a page, in page accesses: no move for its own sake, even where moves are plenty."""
+
+
+@dataclass
+class Fitting:
+    """A schedule in the making. may_enter: (S, N), positions in which a chunk may be promoted;
+    None: in all. Always within the capacities."""
+
+    items: Items
+    capacities: Capacities
+    prices: Prices
+    may_enter: Mask | None = None
+    stretch: Integers = field(init=False)
+    fast: Mask = field(init=False)
+    moving: Mask = field(init=False)
+    born_slow: Mask = field(init=False)
+
+    def __post_init__(self) -> None:
+        shape = self.items.worth.shape
+        self.stretch = self.items.stretch_of()
+        self.fast, self.moving = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+        self.born_slow = np.zeros(shape[1], np.bool_)
+        self._room = np.maximum(self.capacities.room, 0.0)
+        self._moves = np.maximum(self.capacities.moves, 0.0)
+
+    def lives(self) -> Lives:
+        """The schedule so far."""
+        return Lives(np.zeros(len(self.items.pages)), self.fast, self.moving)
+
+    def score(self) -> float:
+        """Page accesses served fast, less a little for each page moved."""
+        moved = float((self.items.pages * self.moving).sum())
+        return float(self.lives().served(self.items).sum()) - MOVE_COST * moved
+
+    def fill(self) -> None:
+        """Give every chunk a life."""
+        self._offer(np.arange(len(self.items.pages)), PRICE_FACTORS)
+
+    def advance(self, furthest: int) -> None:
+        """Begin promotions as early as room and moves that are left allow, at least one stretch,
+        at most this many. What is early bears a late mover; nothing is served worse."""
+        order = [
+            (int(self.stretch[at, chunk]), int(at), int(chunk))
+            for at, chunk in np.argwhere(self.moving & ~self.fast)
+        ]
+        for _, at, chunk in sorted(order):
+            place, size = self.stretch[:, chunk], int(self.items.pages[chunk])
+            earliest = at
+            for earlier in range(at - 1, at - 1 - furthest, -1):
+                if earlier < 0 and not self.items.persistent[chunk]:
+                    break
+                busy = self.fast[earlier, chunk] or self.moving[earlier, chunk]
+                if busy or self._room[place[earlier]] < size:
+                    break
+                if self._moves[place[earlier]] >= size:
+                    earliest = earlier
+            if earliest == at:
+                continue
+            self._moves[place[at]] += size
+            self._moves[place[earliest]] -= size
+            self._room[place[np.arange(earliest, at)]] -= size
+            self.moving[at, chunk], self.moving[earliest, chunk] = False, True
+            self.fast[np.arange(earliest + 1, at + 1), chunk] = True
+
+    def unify_births(self) -> None:
+        """Have all chunks of a transient tensor born on one tier: it lies in one region.
+
+        The fast-born chunks' life is given to the others if it fits, else all
+        are born slow.
+        """
+        transient = ~self.items.persistent
+        born_fast = self.fast[0]
+        for tensor in np.unique(self.items.tensor[transient]).tolist():
+            chunks = np.flatnonzero(self.items.tensor == tensor)
+            fast, slow = chunks[born_fast[chunks]], chunks[~born_fast[chunks]]
+            if not len(fast) or not len(slow):
+                continue
+            before = self._copy(slow)
+            self._take_out(slow)
+            life = self.fast[:, fast[:1]], self.moving[:, fast[:1]]
+            if len(fast) >= len(slow) and self._give_all(slow, *life):
+                continue
+            self._restore(slow, before)
+            self.born_slow[chunks] = True
+            self._take_out(chunks)
+            self._offer(chunks, AGAIN_FACTORS)
+
+    def _copy(self, chunks: Integers) -> tuple[Mask, Mask, Floats, Floats]:
+        return (
+            self.fast[:, chunks].copy(),
+            self.moving[:, chunks].copy(),
+            self._room.copy(),
+            self._moves.copy(),
+        )
+
+    def _restore(self, chunks: Integers, copy: tuple[Mask, Mask, Floats, Floats]) -> None:
+        self.fast[:, chunks], self.moving[:, chunks], self._room, self._moves = copy
+
+    def _take_out(self, chunks: Integers) -> None:
+        lives = Lives(np.zeros(len(chunks)), self.fast[:, chunks], self.moving[:, chunks])
+        room, moves = use(self.items.take(chunks), lives, self.stretch[:, chunks])
+        self._room += room
+        self._moves += moves
+        self.fast[:, chunks] = False
+        self.moving[:, chunks] = False
+
+    def _give_all(self, chunks: Integers, fast: Mask, moving: Mask) -> bool:
+        """Give chunks of one tensor, which are out, the same life; False: it doesn't fit."""
+        lives = Lives(
+            np.zeros(len(chunks)),
+            np.repeat(fast, len(chunks), axis=1),
+            np.repeat(moving, len(chunks), axis=1),
+        )
+        room, moves = use(self.items.take(chunks), lives, self.stretch[:, chunks])
+        if np.any(room > self._room) or np.any(moves > self._moves):
+            return False
+        self._room -= room
+        self._moves -= moves
+        self.fast[:, chunks], self.moving[:, chunks] = lives.fast, lives.moving
+        return True
+
+    def _offer(self, chunks: Integers, factors: tuple[float, ...]) -> None:
+        """Let the chunks trade at falling prices, those that gain most for a page first."""
+        some = self.items.take(chunks)
+        for factor in factors:
+            scaled = Prices(
+                np.maximum(self.prices.room * factor, 1e-6),
+                np.maximum(self.prices.move * factor, MOVE_COST),
+            )
+            costs = price_costs(some, scaled, self.stretch[:, chunks])
+            gain = best_lives(some, costs).value / np.maximum(some.pages, 1)
+            order = np.lexsort((some.first_page, some.tensor, -gain))
+            while len(order):
+                batch, rest = order[:BATCH], order[BATCH:]
+                collided = self._trade(chunks[batch], costs.room[:, batch], costs.move[:, batch])
+                # As long as someone got through, those who did not are asked again.
+                again = batch[collided]
+                order = np.concatenate([again, rest]) if len(again) < len(batch) else rest
+
+    def _trade(self, chunks: Integers, room_cost: Floats, move_cost: Floats) -> Integers:
+        """Give the chunks better lives if there are any; indices of those whose wishes collided."""
+        some, places = self.items.take(chunks), self.stretch[:, chunks]
+        fast, moving = self.fast[:, chunks], self.moving[:, chunks]
+        held = fast | moving
+        room_ok = self._room[places] + held * some.pages >= some.pages
+        move_ok = (self._moves[places] + moving * some.pages >= some.pages) & room_ok
+        barred: Floats | float = 0.0
+        if self.may_enter is not None:
+            barred = np.where(self.may_enter[:, chunks], 0.0, IMPOSSIBLE)
+        costs = Costs(
+            room=np.where(room_ok, room_cost, IMPOSSIBLE),
+            move=np.where(move_ok, move_cost, IMPOSSIBLE),
+            enter=barred,
+        )
+        if self.born_slow[chunks].any():
+            # In its first position such a chunk may be on its way, but not be fast.
+            some.worth[0, self.born_slow[chunks]] = -IMPOSSIBLE
+        lives = best_lives(some, costs)
+        now = (
+            (some.worth * (fast & ~moving)).sum(axis=0)
+            - (room_cost * held).sum(axis=0)
+            - (move_cost * moving).sum(axis=0)
+        )
+        collided = [
+            at
+            for at in np.flatnonzero(lives.value > now + 1e-9).tolist()
+            if not self._exchange(int(chunks[at]), lives.fast[:, at], lives.moving[:, at])
+        ]
+        return np.array(collided, dtype=np.int64)
+
+    def _exchange(self, chunk: int, fast: Mask, moving: Mask) -> bool:
+        """Give a chunk another life; False: it does not fit, the old one stays."""
+        place, size = self.stretch[:, chunk], int(self.items.pages[chunk])
+        self._count(place, self.fast[:, chunk] | self.moving[:, chunk], self.moving[:, chunk], size)
+        fits = bool(
+            np.all(self._room[place[fast | moving]] >= size)
+            and np.all(self._moves[place[moving]] >= size)
+        )
+        if fits:
+            self.fast[:, chunk], self.moving[:, chunk] = fast, moving
+        self._count(
+            place, self.fast[:, chunk] | self.moving[:, chunk], self.moving[:, chunk], -size
+        )
+        return fits
+
+    def _count(self, place: Integers, held: Mask, moving: Mask, size: int) -> None:
+        """Add pages to what is left. A life meets each stretch at most once."""
+        self._room[place[held]] += size
+        self._moves[place[moving]] += size

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers, migration intervals, and the two constraints on an interval's length.
+
+An interval is a fixed number of consecutive stretches (the migration interval
+length, MIL). What an interval uses is promoted in the one before it or in
+itself, never earlier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sentineld.model.arrays import Floats, Integers, Mask
+from sentineld.model.profile import Kind, Profile
+from sentineld.model.protocol import Boundary
+from sentineld.plan.items import Items, lifetimes
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A length and what the published constraints say of it.
+
+    need_pages: Tensor(MIL), the most that one interval uses. fits_space:
+    Tensor(MIL) < S - RS(MIL) in all intervals. fits_time: Tensor(MIL) / BW <
+    T(MIL), what an interval uses and the one before did not can be moved in
+    that one's time.
+    """
+
+    stretches: int
+    need_pages: int
+    fits_space: bool
+    fits_time: bool
+
+
+def layer_of_stretch(profile: Profile) -> Integers:
+    """The ordinal of the layer (a module call) that each stretch is part of; cuts begin none."""
+    ordinal: Integers = np.cumsum(profile.stretches["kind"] != Boundary.CUT)
+    return ordinal
+
+
+def short_lived(profile: Profile) -> Mask:
+    """Which tensors die in the layer of their birth."""
+    tensors = profile.tensors
+    layer = layer_of_stretch(profile)
+    _, length = lifetimes(profile)
+    same = layer[tensors["birth_stretch"]] == layer[tensors["death_stretch"]]
+    short: Mask = (
+        (tensors["slot"] >= 0)
+        & ~tensors["wraps"]
+        & same
+        & (length <= profile.stretch_count)
+        & (tensors["death_event"] > tensors["birth_event"])
+        & (tensors["kind"] != Kind.PERSISTENT)
+    )
+    return short
+
+
+def lengths(count: int) -> list[int]:
+    """Candidates for an interval's length: powers of two up to half of the step."""
+    found = [1]
+    while found[-1] * 4 <= count:
+        found.append(found[-1] * 2)
+    return found
+
+
+def interval(items: Items, stretches: int, room: Floats, moves: Floats) -> Interval:
+    """Judge a length. room, moves: capacities in pages, by stretch."""
+    count = items.stretch_count
+    of_interval = np.arange(count) // stretches
+    number = int(of_interval[-1]) + 1
+    used = np.zeros((number, len(items.pages)), np.bool_)
+    where = of_interval[items.stretch_of()]
+    chunk = np.broadcast_to(np.arange(len(items.pages)), where.shape)
+    accessed = items.worth > 0
+    used[where[accessed], chunk[accessed]] = True
+    need = used @ items.pages
+    # What the interval before used as well is there already.
+    fresh = (used & ~np.roll(used, 1, axis=0)) @ items.pages
+    least_room = np.minimum.reduceat(room, np.arange(0, count, stretches))
+    time = np.roll(np.add.reduceat(moves, np.arange(0, count, stretches)), 1)
+    return Interval(
+        stretches=stretches,
+        need_pages=int(need.max(initial=0)),
+        fits_space=bool(np.all(need < least_room)),
+        fits_time=bool(np.all(fresh <= time)),
+    )
+
+
+def may_enter(items: Items, stretches: int) -> Mask:
+    """(S, N): positions in which a chunk may be promoted, used in this interval or the next."""
+    count = items.stretch_count
+    stretch = items.stretch_of()
+    ahead = _stretches_ahead(count, stretches)[stretch]
+    uses = items.worth > 0
+    # Round the circle for those that live all over it; the others' next life is another tensor.
+    around = items.persistent & uses.any(axis=0)
+    coming = np.where(around, np.argmax(uses, axis=0) + count, 3 * count)
+    allowed = np.zeros(stretch.shape, np.bool_)
+    for at in range(count - 1, -1, -1):
+        allowed[at] = coming - at <= ahead[at]
+        coming = np.where(uses[at], at, coming)
+    return allowed
+
+
+def pooled_moves(moves: Floats, least: int) -> Floats:
+    """Moves of stretches too short for one chunk, counted to the stretch before: what is begun
+    there goes on in them."""
+    pooled = moves.copy()
+    for at in range(len(pooled) - 1, -1, -1):
+        if pooled[at] < least:
+            pooled[at - 1] += pooled[at]
+            pooled[at] = 0.0
+    return pooled
+
+
+def _stretches_ahead(count: int, stretches: int) -> Integers:
+    """For each stretch how many further ones end the next interval; the circle goes on."""
+    at = np.arange(count)
+    begin = at // stretches * stretches
+    end = np.minimum(begin + stretches, count)
+    after = np.minimum(end % count + stretches, count)
+    following = np.where(end == count, count + np.minimum(stretches, count), after)
+    ahead: Integers = following - 1 - at
+    return ahead

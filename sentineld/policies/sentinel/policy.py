@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Policy `sentinel`: short-lived pool, bit strings, migration intervals (HPCA'21).
+
+docs/policies.md says what of the paper this is, and which choices the paper
+leaves open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes
+from sentineld.model.arrays import Floats, Integers, Mask
+from sentineld.model.plan import MOVE_DTYPE, Layout, Plan
+from sentineld.model.profile import Kind, Profile
+from sentineld.model.tiers import Tiers
+from sentineld.plan.items import Items, access_pages, chunks, tensor_pages
+from sentineld.plan.layout import Area, area_offsets, build_layout
+from sentineld.plan.packing import circular_peak
+from sentineld.plan.predict import initial_tiers, predicted, unpredicted
+from sentineld.plan.reasons import reasons
+from sentineld.plan.residency import places
+from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
+from sentineld.policies.lp.relax import Capacities, Prices, Relaxed, relax, use
+from sentineld.policies.registry import register
+from sentineld.policies.require import require
+from sentineld.policies.sentinel.fit import Fitting
+from sentineld.policies.sentinel.intervals import (
+    Interval,
+    interval,
+    lengths,
+    may_enter,
+    pooled_moves,
+    short_lived,
+)
+from sentineld.policies.sentinel.trial import stalling
+
+CHUNKS_MAX = 800
+CHUNK_PAGES_MIN = 16
+INTERVALS_TRIED = 1
+"""Beside the whole step; the longest of those that the constraints allow."""
+
+RELAX_ROUNDS = 40
+ADVANCE_SHARE = 0.25
+"""Of a step's stretches: so far promotions are pulled ahead into what room and moves are left."""
+
+FLAT_PRICES = (0.4, 0.015)
+"""Of a page that is fast for a whole step, and of a moved page, in page accesses: where moves are
+plenty, schedules built by equal prices serve more than those built by relaxed ones."""
+
+POOL_SHARES = (1.0, 0.5, 0.25)
+"""Candidates for the most of the budget that the pool may take; the published pool takes any."""
+
+POOL_GAIN = 0.02
+"""A smaller pool has to raise the bound on the fast share by this much: it costs page faults."""
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Who goes where: rows of the profile. candidates may be fast or slow: persistent tensors,
+    long-lived ones, and short-lived ones too large for the pool."""
+
+    pooled: Integers
+    candidates: Integers
+    pool_pages: int
+
+
+@register("sentinel", False)
+@register("sentinel+spill", True)
+@dataclass
+class Sentinel:
+    """The policy. spills: whether short-lived tensors for which the budget has no room may be
+    planned like long-lived ones; as published they can't be. move_share: of a step's time, for
+    moves; margin_share: of the budget, kept free for what a plan can't foresee."""
+
+    name: str
+    spills: bool
+    charges_budget: bool = True
+    move_share: float = 0.85
+    margin_share: float = 0.01
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """Plan a step; see Policy. Raises SentinelError where short-lived tensors alone exceed the
+        budget, and where there is nothing to plan by."""
+        require(profile, tiers, budget_bytes)
+        page, count = profile.page_bytes, profile.stretch_count
+        limit = int(budget_bytes * (1 - self.margin_share)) // page
+        rate = tiers.migration_bytes_per_s * self.move_share / page
+        moves = profile.stretches["time_ns"].astype(np.float64) / 1e9 * rate
+        split, relaxed = _split(profile, limit, moves, self.spills)
+        items = chunks(profile, split.candidates, _chunk_pages(profile, split.candidates))
+        room = np.full(count, float(limit - split.pool_pages))
+        pooled = pooled_moves(moves, int(items.pages.max(initial=1)))
+        chosen, fitting = _schedule(items, Capacities(room, pooled), relaxed)
+
+        layout = _layout(profile, split, fitting, limit)
+        plan = Plan(
+            policy=self.name,
+            budget_bytes=budget_bytes,
+            layout=layout,
+            moves=np.zeros(0, MOVE_DTYPE),
+            initial_tier=np.full(len(profile.tensors), 255, np.uint8),
+            reasons=(),
+            predicted=unpredicted(),
+            notes=_notes(profile, split, chosen, limit),
+        )
+        space, offset = places(plan, profile)
+        persistent = split.candidates[profile.tensors["slot"][split.candidates] < 0]
+        lives = fitting.lives()
+        plan = replace(
+            plan,
+            moves=planned_moves(profile, items, lives, space, offset),
+            initial=initial_ranges(profile, persistent, items, lives, offset),
+        )
+        plan = replace(plan, initial_tier=initial_tiers(plan, profile))
+        return replace(
+            plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile)
+        )
+
+    def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
+        """See Tried."""
+        return [("stalls for late promotions", stalling(plan))]
+
+
+def _split(profile: Profile, limit: int, moves: Floats, spills: bool) -> tuple[_Split, Relaxed]:
+    """Size the pool: the largest, or a smaller one that promises to serve clearly more."""
+    short = np.flatnonzero(short_lived(profile))
+    rows = profile.tensors[short]
+    pages, page = tensor_pages(profile), profile.page_bytes
+    birth, death = rows["birth_event"].astype(np.int64), rows["death_event"].astype(np.int64)
+    peak = circular_peak(pages[short], birth, death, profile.event_count)
+    if peak > limit and not spills:
+        raise SentinelError(
+            "failed",
+            f"infeasible as published: short-lived tensors alone need {format_bytes(peak * page)} "
+            f"of fast memory at a time, and there are {format_bytes(limit * page)}",
+            "give the process more fast memory, or take the policy sentinel+spill",
+        )
+    found: list[tuple[float, _Split, Relaxed]] = []
+    seen: set[int] = set()
+    for share in POOL_SHARES:
+        pooled, size = _pool(profile, short, int(limit * share))
+        if len(pooled) in seen:
+            continue
+        seen.add(len(pooled))
+        split = _Split(pooled, _candidates(profile, pooled), size)
+        items = chunks(profile, split.candidates, int(pages.max(initial=1)))
+        capacities = Capacities(np.full(profile.stretch_count, float(limit - size)), moves)
+        relaxed = relax(items, capacities, RELAX_ROUNDS)
+        served = relaxed.bound - float(items.worth.sum())
+        found.append((served, split, relaxed))
+    everything = max(float(access_pages(profile).sum()), 1.0)
+    best = found[0]
+    for candidate in found[1:]:
+        if candidate[0] - best[0] > POOL_GAIN * everything:
+            best = candidate
+    return best[1], best[2]
+
+
+def _pool(profile: Profile, short: Integers, limit: int) -> tuple[Integers, int]:
+    """The short-lived tensors up to the largest size with which a pool stays within the limit."""
+    pages = tensor_pages(profile)[short]
+    for largest in np.unique(pages)[::-1].tolist():
+        pooled = short[pages <= largest]
+        rows = profile.tensors[pooled]
+        least = circular_peak(
+            tensor_pages(profile)[pooled],
+            rows["birth_event"].astype(np.int64),
+            rows["death_event"].astype(np.int64),
+            profile.event_count,
+        )
+        if least > limit:
+            continue
+        _, size = area_offsets(profile, pooled, grouped=False)
+        if size <= limit:
+            return pooled, size
+    return short[:0], 0
+
+
+def _candidates(profile: Profile, pooled: Integers) -> Integers:
+    tensors = profile.tensors
+    outlasting = (tensors["slot"] >= 0) & (tensors["kind"] == Kind.PERSISTENT)
+    elsewhere = (tensors["slot"] < 0) & (tensors["address"] < profile.heap_base)
+    rest = ~outlasting & ~elsewhere
+    rest[pooled] = False
+    return np.flatnonzero(rest)
+
+
+def _chunk_pages(profile: Profile, candidates: Integers) -> int:
+    """Small enough to fill short stretches, large enough that there are not too many."""
+    total = int(tensor_pages(profile)[candidates].sum())
+    return max(CHUNK_PAGES_MIN, -(-total // CHUNKS_MAX))
+
+
+def _schedule(items: Items, capacities: Capacities, relaxed: Relaxed) -> tuple[Interval, Fitting]:
+    """Try interval lengths (those that meet both constraints, if any does) beside the whole step;
+    keep the one whose schedule serves most."""
+    count = items.stretch_count
+    judged = [interval(items, n, capacities.room, capacities.moves) for n in lengths(count)]
+    allowed = [one for one in judged if one.fits_space and one.fits_time] or judged
+    tried = allowed[-INTERVALS_TRIED:]
+    whole = interval(items, count, capacities.room, capacities.moves)
+    room_price, move_price = FLAT_PRICES
+    flat = Prices(np.full(count, room_price / count), np.full(count, move_price))
+    best: tuple[Interval, Fitting] | None = None
+    for one, prices, mask in [
+        (whole, flat, None),
+        (whole, relaxed.guide, None),
+        *((one, flat, may_enter(items, one.stretches)) for one in tried),
+    ]:
+        fitting = Fitting(items, capacities, prices, mask)
+        fitting.fill()
+        if best is None or fitting.score() > best[1].score():
+            best = one, fitting
+    assert best is not None
+    best[1].unify_births()
+    best[1].advance(max(1, int(count * ADVANCE_SHARE)))
+    return best
+
+
+def _layout(profile: Profile, split: _Split, fitting: Fitting, limit: int) -> Layout:
+    items, lives = fitting.items, fitting.lives()
+    tensors = len(profile.tensors)
+    transient = ~items.persistent
+    born_fast, moved = np.zeros(tensors, np.bool_), np.zeros(tensors, np.bool_)
+    born_fast[items.tensor[transient & lives.fast[0]]] = True
+    moved[items.tensor[lives.moving.any(axis=0)]] = True
+    placed = np.zeros(tensors, np.bool_)
+    placed[items.tensor[transient]] = True
+    fast, slow = np.flatnonzero(placed & born_fast), np.flatnonzero(placed & ~born_fast)
+    areas = (
+        Area("pool", 0, split.pooled, np.zeros(len(split.pooled), np.bool_), grouped=False),
+        Area("fast-born", 0, fast, np.ones(len(fast), np.bool_), still=~moved[fast]),
+        Area("slow-born", 1, slow, moved[slow]),
+    )
+    return build_layout(profile, areas, _waits(split, fitting, limit), heap_tier=1)
+
+
+def _waits(split: _Split, fitting: Fitting, limit: int) -> Integers:
+    items, lives = fitting.items, fitting.lives()
+    count = items.stretch_count
+    stretch = items.stretch_of()
+    room, _ = use(items, lives, stretch)
+    born: Mask = lives.fast[0] & ~items.persistent
+    births = np.bincount(items.birth[born], items.pages[born], minlength=count)
+    position, chunk = np.nonzero(lives.moving & lives.fast)
+    demoted = list(zip(stretch[position, chunk].tolist(), items.pages[chunk].tolist(), strict=True))
+    charged = np.rint(room).astype(np.int64) + split.pool_pages
+    return needed_waits(charged, births.astype(np.int64), demoted, limit)
+
+
+def _notes(profile: Profile, split: _Split, chosen: Interval, limit: int) -> tuple[str, ...]:
+    page = profile.page_bytes
+    pool = (
+        f"pool of {format_bytes(split.pool_pages * page)} for {len(split.pooled)} short-lived "
+        f"tensors; {format_bytes((limit - split.pool_pages) * page)} for the others"
+    )
+    if chosen.stretches >= profile.stretch_count:
+        return pool, "migration interval: the whole step; no shorter one serves more"
+    return (
+        pool,
+        f"migration interval: {chosen.stretches} stretches; one uses up to "
+        f"{format_bytes(chosen.need_pages * page)} "
+        f"(space constraint {'met' if chosen.fits_space else 'not met: parts stay slow'}, "
+        f"time constraint {'met' if chosen.fits_time else 'not met: moves are chosen by worth'})",
+    )

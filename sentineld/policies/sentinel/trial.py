@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stall for late promotions, or leave them: the same plan made for either.
+
+Which one is faster is found by trying both (Sentinel's case 3: time is exhausted,
+room is not).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sentineld.model.plan import Plan
+
+
+def stalling(plan: Plan) -> Plan:
+    """The plan with each boundary at which promotions are due waiting for all moves of before."""
+    waits = plan.layout.waits.astype(np.int32)
+    count = len(waits)
+    due = np.unique(plan.moves["deadline"][plan.moves["tier"] == 0]).astype(np.int64)
+    if count > 1:
+        waits[due] = (due - 1) % count
+    return replace(plan, layout=replace(plan.layout, waits=waits), stalls_for_promotions=True)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of sessions, and what callers of the control socket may do with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import FastBudget
+from sentineld.control.frames import Message
+from sentineld.control.server import WithFile
+from sentineld.machine.machine import Machine
+from sentineld.observe.procs import ProcessEvent
+from sentineld.observe.shimlink import ShimLink
+from sentineld.policies.registry import managing_policy
+from sentineld.profile.trace_file import write_trace
+from sentineld.service.views import describe, explain, tensors
+from sentineld.session.lifecycle import State
+from sentineld.session.session import Session
+from sentineld.session.state import StateFiles
+
+log = logging.getLogger(__name__)
+
+RECORDED_STEPS_MAX = 100
+
+
+class Sessions:
+    """Sessions by pid. Verbs run in threads of the control server; hellos in the event loop."""
+
+    def __init__(self, machine: Machine, states: StateFiles) -> None:
+        self._machine = machine
+        self._states = states
+        self._lock = threading.Lock()
+        self._sessions: dict[int, Session] = {}
+        machine.on_process = self._process_event
+        self.beat_s = time.time()
+        """Unix time of the last heartbeat."""
+
+    def hello(self, link: ShimLink) -> Callable[[Message | None], None]:
+        """A shim said hello: make its session, or take up the one that a dead daemon left."""
+        session = Session(link, self._machine, self._states)
+        with self._lock:
+            before = self._sessions.get(link.pid)
+            self._sessions[link.pid] = session
+        if before is not None:
+            before.end("the process said hello again")
+        session.start()
+        log.info("process %d registered: %s", link.pid, session.lifecycle.reason)
+        return session.on_message
+
+    def _process_event(self, event: ProcessEvent) -> None:
+        """A process of an attached tree forked, called exec or exited."""
+        with self._lock:
+            session = self._sessions.get(event.pid)
+        if session is None or event.pid != event.root:
+            return
+        if event.kind == "exec":
+            # Shim, arena and mappings went with the old program.
+            session.end("the process runs another program")
+        elif event.kind == "exit":
+            session.end("the process exited")
+
+    def all(self) -> list[Session]:
+        """Sessions, ended ones not included."""
+        with self._lock:
+            for pid, session in list(self._sessions.items()):
+                if session.lifecycle.state is State.ENDED:
+                    del self._sessions[pid]
+            return list(self._sessions.values())
+
+    def beat(self) -> None:
+        """Refresh every session's heartbeat."""
+        self.beat_s = time.time()
+        for session in self.all():
+            session.beat()
+
+    def close(self) -> None:
+        """Let go of every process; their state files stay for the next daemon."""
+        for session in self.all():
+            session.close()
+
+    # Verbs: (caller's uid, arguments) -> JSON-able.
+
+    def attach(self, uid: int, arguments: Message) -> Any:
+        """Begin to manage a process; one that is managed goes over to another budget or policy,
+        and what is not given stays as it is."""
+        session = self._of_caller(uid, arguments)
+        fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None
+        policy = str(arguments["policy"]) if arguments.get("policy") else None
+        managing_policy(policy or self._machine.config.policy)
+        session.attach(fast, policy)
+        return describe(session)
+
+    def detach(self, uid: int, arguments: Message) -> Any:
+        """Stop managing a process."""
+        session = self._of_caller(uid, arguments)
+        session.detach()
+        return describe(session)
+
+    def meter(self, uid: int, arguments: Message) -> Any:
+        """Meter whole managed steps; blocks until they are done."""
+        session = self._of_caller(uid, arguments)
+        steps = arguments.get("steps")
+        if type(steps) is not int or not 1 <= steps <= 1000:
+            raise SentinelError("usage", f"steps = {steps!r}", "give 1 to 1000")
+        metered = [step.to_json() for step in session.meter(steps)]
+        return {"emulated": self._machine.substrate.emulated, "steps": metered}
+
+    def record(self, uid: int, arguments: Message) -> WithFile:
+        """Record a trace; blocks until it is whole. The caller gets it as an open file, and so
+        writes it where the caller may write."""
+        session = self._of_caller(uid, arguments)
+        steps = arguments.get("steps")
+        if type(steps) is not int or not 1 <= steps <= RECORDED_STEPS_MAX:
+            raise SentinelError("usage", f"steps = {steps!r}", f"give 1 to {RECORDED_STEPS_MAX}")
+        trace = session.record(steps)
+        fd = os.memfd_create("sentineld-trace", os.MFD_CLOEXEC)
+        try:
+            with os.fdopen(fd, "wb", closefd=False) as file:
+                write_trace(trace, file, compressed=False)
+        except BaseException:
+            os.close(fd)
+            raise
+        return WithFile({"notes": trace.facts["notes"]}, fd)
+
+    def tensors(self, uid: int, arguments: Message) -> Any:
+        """The profile's tensors."""
+        return {"tensors": tensors(self._of_caller(uid, arguments))}
+
+    def plan(self, uid: int, arguments: Message) -> Any:
+        """The plan as text and as values; with "bound", what no plan can do better."""
+        return explain(self._of_caller(uid, arguments), bool(arguments.get("bound")))
+
+    def status(self, uid: int) -> list[dict[str, Any]]:
+        """What the caller may see of the sessions."""
+        return [describe(session) for session in self.all() if uid in (0, session.link.uid)]
+
+    def _of_caller(self, uid: int, arguments: Message) -> Session:
+        pid = arguments.get("pid")
+        if type(pid) is not int or pid <= 0:
+            raise SentinelError("usage", f"{pid!r} is no process id")
+        with self._lock:
+            session = self._sessions.get(pid)
+        if session is not None and session.lifecycle.state is not State.ENDED:
+            if uid not in (0, session.link.uid):
+                raise _not_permitted(pid)
+            return session
+        try:
+            owner = os.stat(f"/proc/{pid}").st_uid
+        except FileNotFoundError:
+            raise SentinelError(
+                "no-such-process", f"no process has the id {pid}", "see sentinelctl status"
+            ) from None
+        if uid not in (0, owner):
+            raise _not_permitted(pid)
+        raise SentinelError(
+            "not-a-shim-process",
+            f"process {pid} doesn't run under the shim",
+            "start it with: python -m sentineld.shim train.py",
+        )
+
+
+def _not_permitted(pid: int) -> SentinelError:
+    return SentinelError(
+        "not-permitted", f"process {pid} belongs to another user", "ask its owner, or be root"
+    )

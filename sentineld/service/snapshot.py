@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One consistent picture of the daemon for its metrics."""
+
+from __future__ import annotations
+
+from sentineld import __version__
+from sentineld.machine.machine import Machine
+from sentineld.model.kernel_events import EbpfCounters
+from sentineld.service.disturbances import by_reason
+from sentineld.service.metrics import DaemonSnapshot, SessionSnapshot
+from sentineld.service.sessions import Sessions
+from sentineld.session.session import Session
+
+
+def take_snapshot(machine: Machine, sessions: Sessions) -> DaemonSnapshot:
+    """The daemon now. Called from the metrics server's threads."""
+    counters = machine.probing.counters()
+    return DaemonSnapshot(
+        version=__version__,
+        heartbeat_s=sessions.beat_s,
+        features=machine.features(),
+        tier_capacity_bytes={
+            index: tier.capacity_bytes
+            for index, tier in enumerate(machine.tiers.tiers if machine.tiers else ())
+        },
+        migration_bytes_per_s=machine.tiers.migration_bytes_per_s if machine.tiers else 0.0,
+        emulated=machine.substrate.emulated,
+        kernel_migrations={
+            (reason, result): counts[result]
+            for reason, counts in (counters["migrations"] if counters else {}).items()
+            for result in ("succeeded", "failed")
+        },
+        events_dropped=counters["dropped"] if counters else {},
+        sessions=tuple(_session(session, counters) for session in sessions.all()),
+    )
+
+
+def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot:
+    words = session.link.segment.words()
+    following = session.following
+    moves, samples = following.moves(), session.observing.samples()
+    planned, managed, correcting = following.planned, following.managed, following.correcting
+    faults = counters["faults"].get(session.link.pid, {}) if counters else {}
+    seen = counters["accesses"].get(session.link.pid) if counters else None
+    disturbances = counters["disturbances"].get(session.link.pid, []) if counters else []
+    residency = session.link.residency
+    delay = {"owed": residency.owed_ns, "paid": residency.paid_ns} if residency else {}
+    page_accesses = {"module": samples.taken}
+    if seen is not None:
+        page_accesses["tracepoint"] = seen["accesses"]
+    return SessionSnapshot(
+        session=session.name,
+        pid=session.link.pid,
+        state=session.lifecycle.state,
+        policy=session.goal.policy if session.goal else "",
+        budget_bytes=planned.budget_bytes if planned else 0,
+        charged_bytes=managed.fast_bytes() if managed else 0,
+        peak_bytes=planned.profile.peak_bytes if planned else 0,
+        unmanaged_bytes=words.unmanaged_bytes,
+        resident_bytes=dict(enumerate(managed.by_tier())) if managed else {},
+        steps=words.step,
+        boundaries=words.position & 0xFFFFFFFF,
+        moved_bytes=moves.moved_by_entry(),
+        late_moves=moves.late_moves,
+        barrier_timeouts=words.barrier_timeouts,
+        barrier_wait_ns=words.barrier_wait_ns,
+        diverged_steps=words.diverged_steps,
+        corrections=following.corrections,
+        migration_bytes_per_s=correcting.tiers.migration_bytes_per_s if correcting else None,
+        lost={"ring": words.ring_lost, "log": samples.lost},
+        samples={"module": samples.taken},
+        fast_share=session.last_meter.fast_share if session.last_meter else None,
+        plan_duration_s=planned.plan_duration_s if planned else None,
+        page_faults=faults,
+        page_accesses=page_accesses,
+        emulated_delay_ns=delay,
+        disturbed_pages=by_reason(disturbances),
+    )

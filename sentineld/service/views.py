@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session shows of itself: status, tensors, plan. Nothing here changes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sentineld.plan.explain import plan_json, plan_text, tensors_json
+from sentineld.planner.child import bound_in_child
+from sentineld.service.disturbances import in_words
+from sentineld.session.session import Session
+
+
+def describe(session: Session) -> dict[str, Any]:
+    """The session for `sentinelctl status`."""
+    words = session.link.segment.words()
+    goal, following, meter = session.goal, session.following, session.last_meter
+    planned, managed, correcting = following.planned, following.managed, following.correcting
+    residency = session.link.residency
+    disturbances = session.machine.probing.disturbances(session.link.pid)
+    return {
+        "pid": session.link.pid,
+        "uid": session.link.uid,
+        "state": str(session.lifecycle.state),
+        "reason": session.lifecycle.reason,
+        "policy": goal.policy if goal else "",
+        "fast": str(goal.fast) if goal else "",
+        "budget_bytes": planned.budget_bytes if planned else 0,
+        "charged_bytes": managed.fast_bytes() if managed else 0,
+        "peak_bytes": planned.profile.peak_bytes if planned else 0,
+        "source": planned.profile.source if planned else "",
+        "untold_pages": planned.profile.untold_pages if planned else 0,
+        "step": words.step,
+        "processes": session.machine.tree(session.link.pid),
+        "layout_id": words.layout_id,
+        "plans": len(following.shapes),
+        "small_bytes": words.small_bytes,
+        "fallback_bytes": words.fallback_bytes,
+        "diverged_steps": words.diverged_steps,
+        "barrier_timeouts": words.barrier_timeouts,
+        "barrier_wait_ns": words.barrier_wait_ns,
+        "emulated": session.machine.substrate.emulated,
+        "delay_owed_ns": residency.owed_ns if residency else 0,
+        "delay_paid_ns": residency.paid_ns if residency else 0,
+        "fast_share": meter.fast_share if meter else None,
+        "predicted_fast_share": managed.plan.predicted.fast_share if managed else None,
+        "corrections": dict(following.corrections),
+        "migration_bytes_per_s": correcting.tiers.migration_bytes_per_s if correcting else 0.0,
+        "disturbances": disturbances,
+        "disturbed": in_words(disturbances),
+    }
+
+
+def tensors(session: Session) -> list[dict[str, Any]]:
+    """The profile's tensors. Raises SentinelError."""
+    managed, planned = session.following.managed, session.following.planned
+    if managed is not None:
+        return tensors_json(managed.plan, managed.profile)
+    if planned is None:
+        raise session.not_yet("has no profile")
+    return tensors_json(None, planned.profile)
+
+
+def explain(session: Session, with_bound: bool) -> dict[str, Any]:
+    """The plan as text and values; with_bound: what no plan can do better here, computed in a
+    child process. Raises SentinelError."""
+    managed, tiers = session.following.managed, session.machine.tiers
+    if managed is None or tiers is None:
+        raise session.not_yet("has no plan")
+    plan, profile = managed.plan, managed.profile
+    explained = {"text": plan_text(plan, profile), **plan_json(plan, profile)}
+    if with_bound:
+        timeout_s = session.machine.config.plan_timeout_s
+        bound = bound_in_child(profile, tiers, plan.budget_bytes, timeout_s)
+        explained["bound"] = {"fast_share": bound.fast_share, "fixed_share": bound.fixed_share}
+    return explained

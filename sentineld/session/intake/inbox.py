@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a session's shim says in messages: names of layers, answers, operators' accesses."""
+
+from __future__ import annotations
+
+import logging
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.text import text_of
+from sentineld.control.frames import FrameError, Message
+from sentineld.model.records import OpAccesses
+from sentineld.observe.shimlink import ShimLink
+from sentineld.session.intake.sampling import Observing
+from sentineld.session.intake.stepfeed import require_plausible
+
+log = logging.getLogger(__name__)
+
+NOTE_CHARACTERS_MAX = 500
+LAYERS_MAX = 1 << 16
+"""record.layer has 16 bits."""
+LAYER_CHARACTERS_MAX = 256
+THREADS_MAX = 1 << 16
+
+
+class Inbox:
+    """Takes messages in the session's thread; none of them is trusted."""
+
+    def __init__(self, link: ShimLink, observing: Observing) -> None:
+        self.layers: tuple[str, ...] = ()
+        self.threads = _threads_of(link.hello)
+        """That compute in torch; 0: the process does not say."""
+        self.layout_id = 0
+        self.layout_live = False
+        self._link = link
+        self._observing = observing
+
+    def expect_layout(self, layout_id: int) -> None:
+        """This layout was sent: layout_live waits for the answer."""
+        self.layout_id, self.layout_live = layout_id, False
+
+    def take(self, message: Message) -> OpAccesses | None:
+        """Take a message; operators' accesses, where it brings them, are the caller's.
+
+        Raises SentinelError: the process refuses its layout, or what it says can't be true.
+        """
+        kind = message.get("type")
+        if kind == "layers":
+            names = message.get("names")
+            if isinstance(names, list):
+                self.layers = tuple(
+                    text_of(name, LAYER_CHARACTERS_MAX) for name in names[:LAYERS_MAX]
+                )
+        elif kind == "threads":
+            self.threads = _threads_of(message)
+        elif kind == "layout":
+            # Also with the answer to a layout that only adds cuts, which nobody waits for.
+            self._link.take_residency(message)
+            if message.get("layout_id") != self.layout_id:
+                return None
+            if message.get("ok") is not True:
+                error = text_of(message.get("error", "no reason given"), NOTE_CHARACTERS_MAX)
+                raise SentinelError("failed", f"the process refused the layout: {error}")
+            self.layout_live = True
+        elif kind == "accesses":
+            return self._accesses(message)
+        elif kind == "writes":
+            self._observing.take(message)
+        elif kind == "note":
+            text = text_of(message.get("text"), NOTE_CHARACTERS_MAX)
+            log.info("process %d says: %s", self._link.pid, text)
+        return None
+
+    def _accesses(self, message: Message) -> OpAccesses | None:
+        try:
+            accesses = self._link.take_accesses(message)
+        except FrameError as error:
+            log.warning("process %d: %s", self._link.pid, error)
+            return None
+        require_plausible(accesses.rows)
+        return accesses
+
+
+def _threads_of(message: Message) -> int:
+    threads = message.get("threads")
+    return threads if type(threads) is int and 0 < threads <= THREADS_MAX else 0

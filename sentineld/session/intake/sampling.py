@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Page observation of one session: which backend, what is armed, what it saw so far.
+
+With the module, epochs begin at the training's own boundaries and samples name
+them. Every other backend sees a window of whole steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.base.text import text_of
+from sentineld.control.frames import FrameError, Message
+from sentineld.model import protocol
+from sentineld.model.records import SAMPLE_DTYPE
+from sentineld.observe.backend import Areas, Backend, Target, Watch
+from sentineld.observe.backends import open_best
+from sentineld.observe.kmodule import PageSampler
+from sentineld.observe.module import MODULE, ModuleWatch
+from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shimonly import SHIM_ONLY
+from sentineld.observe.writefds import WriteFds
+
+WAY_CHARACTERS_MAX = 20
+REFUSAL_CHARACTERS_MAX = 200
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a backend saw of a step: samples with epochs from the module, areas from others."""
+
+    backend: Backend
+    samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
+    areas: Areas | None  # None: the module, or no page backend at all
+
+
+class Sampling:
+    """Owns a watch of the session's process. Arms whole spaces and collects while armed."""
+
+    def __init__(self, link: ShimLink, backend: Backend, watch: Watch) -> None:
+        """Take the watch over; the module's epoch fd goes to the shim. Raises EOFError."""
+        self.backend = backend
+        self._link = link
+        self._watch = watch
+        self._module = watch if isinstance(watch, ModuleWatch) else None
+        self._samples: list[npt.NDArray[np.void]] = []
+        self._armed = False
+        self.total = 0
+        self.lost = 0
+        if self._module is not None:
+            try:
+                _send_epoch_fd(link, self._module.sampler)
+            except BaseException:
+                watch.close()
+                raise
+
+    @property
+    def exact(self) -> bool:
+        """Whether epochs begin at boundaries: samples tell stretches, and pages can be metered."""
+        return self._module is not None
+
+    @property
+    def sampler(self) -> PageSampler:
+        """The module's sampler, of an exact sampling only."""
+        assert self._module is not None, "only the module samples pages"
+        return self._module.sampler
+
+    def arm(self, ranges: list[tuple[int, int]], residency: bool) -> None:
+        """Watch (start, bytes) ranges; with the module epoch by epoch from the next step on."""
+        self._armed = True
+        self._samples.clear()
+        if self._module is None:
+            self._watch.begin(ranges)
+        else:
+            self._module.arm(ranges)
+            on = protocol.Flag.EPOCHS | (protocol.Flag.RESIDENCY if residency else 0)
+            self._link.set_flags(on=on)
+
+    def collect(self) -> None:
+        """Take what is there; to be called often enough that the module's log doesn't fill."""
+        if not self._armed:
+            return
+        if self._module is None:
+            self._watch.poll()
+            return
+        samples = self._module.sampler.drain()
+        if len(samples):
+            self.total += len(samples)
+            self._samples.append(samples)
+            self.lost = self._module.sampler.stats().lost
+
+    def samples(self) -> npt.NDArray[np.void]:
+        """All samples since arm(); SAMPLE_DTYPE."""
+        return np.concatenate([np.empty(0, SAMPLE_DTYPE), *self._samples])
+
+    def forget_before(self, epoch: int) -> None:
+        """Drop samples of epochs that nobody will ask for."""
+        self._samples = [part[part["epoch"] >= epoch] for part in self._samples]
+
+    def finish(self) -> Seen:
+        """What was seen since arm(), and disarm; a backend may take some seconds to be sure."""
+        self.collect()
+        samples = self.samples()
+        self.disarm()
+        if self.exact or self.backend is SHIM_ONLY:
+            return Seen(self.backend, samples, None)
+        return Seen(self.backend, samples, self._watch.end())
+
+    def disarm(self) -> None:
+        """Stop sampling; the module's attachment stays."""
+        self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
+        if self._module is not None:
+            self._module.disarm()
+        self._armed = False
+        self._samples.clear()
+
+    def close(self) -> None:
+        """Let go of the process; the kernel disarms what is armed."""
+        self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
+        self._watch.close()
+        if self._module is not None:
+            # An epoch fd in the process, inert as it is now, would keep the module from unloading.
+            with contextlib.suppress(EOFError):
+                self._link.send({"type": "epoch_fd_close"})
+
+
+@dataclass(frozen=True)
+class Samples:
+    """How many the module took, and how many it had no room for."""
+
+    taken: int = 0
+    lost: int = 0
+
+    def plus(self, sampling: Sampling | None) -> Samples:
+        """With those of one more sampling."""
+        if sampling is None:
+            return self
+        return Samples(self.taken + sampling.total, self.lost + sampling.lost)
+
+
+class Observing:
+    """Samples one session's process by the best backend, from when it is asked for until stop().
+
+    All calls but samples() come from the session's thread.
+    """
+
+    def __init__(self, link: ShimLink, log_records: int) -> None:
+        self._link = link
+        self._log_records = log_records
+        self._writes = WriteFds()
+        self._sampling: Sampling | None = None
+        self._past = Samples()
+        self._past_lock = threading.Lock()
+
+    def prepare(self) -> None:
+        """Without the module, ask the process for what its writes are watched by; no waiting."""
+        if MODULE.probe() is not None:
+            # A process that does not read its socket is about to be found out elsewhere.
+            with contextlib.suppress(EOFError):
+                self._link.send({"type": "watch_writes"})
+
+    def take(self, message: Message) -> None:
+        """The process's answer to prepare()."""
+        self._writes.close()
+        way = text_of(message.get("way", ""), WAY_CHARACTERS_MAX)
+        if not way:
+            refusal = text_of(message.get("error", ""), REFUSAL_CHARACTERS_MAX)
+            self._writes = WriteFds(refusal=refusal)
+            return
+        try:
+            fds = self._link.connection.take_fds(2)
+        except FrameError as error:
+            self._writes = WriteFds(refusal=str(error))
+            return
+        self._writes = WriteFds.received(self._link.pid, way, fds)
+
+    def sampling(self) -> Sampling:
+        """The process watched by the best backend that can."""
+        if self._sampling is None:
+            writes, self._writes = self._writes, WriteFds()
+            target = Target(self._link.pid, self._log_records, writes)
+            backend, watch = open_best(target)
+            if backend.name != writes.way:
+                writes.close()
+            self._sampling = Sampling(self._link, backend, watch)
+        return self._sampling
+
+    def exact_sampling(self) -> Sampling:
+        """The process watched by the module, which tells stretches apart. Raises SentinelError
+        without it."""
+        if self._sampling is None:
+            watch = MODULE.open(Target(self._link.pid, self._log_records))
+            self._sampling = Sampling(self._link, MODULE, watch)
+        return self._sampling
+
+    def collect(self) -> None:
+        """Take the samples that are there; to be called often."""
+        if self._sampling is not None:
+            self._sampling.collect()
+
+    def samples(self) -> Samples:
+        """Since the session began; from any thread."""
+        with self._past_lock:
+            return self._past.plus(self._sampling)
+
+    def end_profile(self) -> None:
+        """Let go of what only a profile needs, such as write protection: metering it can't."""
+        if self._sampling is not None and not self._sampling.exact:
+            self.stop()
+        self.close()
+
+    def stop(self) -> None:
+        """Let go of the process's pages."""
+        if self._sampling is not None:
+            self._sampling.close()
+            with self._past_lock:
+                self._past, self._sampling = self._past.plus(self._sampling), None
+
+    def close(self) -> None:
+        """Close what the process handed out and nobody used."""
+        self._writes.close()
+
+
+def _send_epoch_fd(link: ShimLink, sampler: PageSampler) -> None:
+    epoch_fd = sampler.epoch_fd()
+    try:
+        link.send({"type": "epoch_fd"}, [epoch_fd])
+    finally:
+        os.close(epoch_fd)

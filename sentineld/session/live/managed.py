@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session while its plan is live: boundaries wake the mover, divergence stops it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from sentineld.migrate.executor import Mover
+from sentineld.migrate.memory import Memory
+from sentineld.model import protocol
+from sentineld.model.plan import Space
+from sentineld.model.tiers import Tiers
+from sentineld.observe.ring import ShimWords
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.correct import Progress
+from sentineld.plan.expected import ahead_of_time, expected_step, useful_until
+from sentineld.session.live.barriers import Barriers
+from sentineld.session.live.divergence import Divergence, Patience, Verdict
+from sentineld.session.live.shapes import Planned
+
+log = logging.getLogger(__name__)
+
+
+class Managed:
+    """Plan, mover and the thread that carries boundaries from the shim's eventfd to the mover."""
+
+    def __init__(
+        self,
+        link: ShimLink,
+        planned: Planned,
+        tiers: Tiers,
+        memory: Callable[[ShimLink, Mapping[Space, tuple[int, int]], Tiers], Memory],
+        on_exit: Callable[[str], None],
+        patience: Patience,
+    ) -> None:
+        """The layout is live in the process: its control words name the arena. memory: the
+        substrate's. patience: the session's, with plans that do not fit. Raises SentinelError."""
+        self.plan = plan = planned.plan
+        self.profile = profile = planned.profile
+        self._link = link
+        words = link.segment.words()
+        self.spaces = {
+            Space.ARENA: (words.arena_base, words.arena_bytes),
+            Space.HEAP: (link.segment.heap_base, words.heap_used),
+        }
+        self.mover = Mover(
+            link.pid,
+            tiers,
+            plan,
+            expected_step(profile, plan.layout),
+            memory=memory(link, self.spaces, tiers),
+            spaces=self.spaces,
+            useful_until=useful_until(profile, plan),
+            ahead=ahead_of_time(profile, plan),
+            overhead=self._unmanaged_bytes,
+            publish=link.segment.set_moves_done,
+            position=link.segment.position,
+            ended=on_exit,
+        )
+        self._divergence = Divergence(words, patience)
+        self._barriers = Barriers(link.segment)
+        self._paused = False
+        self._stop = threading.Event()
+        self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC)
+        self._pump = threading.Thread(
+            target=self._carry, name=f"boundaries-{link.pid}", daemon=True
+        )
+
+    def enter(self) -> None:
+        """Bring the persistent tensors where the plan begins with them; blocks."""
+        self.mover.enter()
+
+    def start(self) -> None:
+        """Follow the schedule from the next boundary on."""
+        self._link.set_flags(on=protocol.Flag.SLEEPING)
+        self.mover.start(self._link.segment.position())
+        self._pump.start()
+
+    def follow(self, words: ShimWords) -> Verdict:
+        """Look at the shim's words: no page moves while a step diverges."""
+        diverged = words.mode != protocol.Mode.REPLAY
+        if diverged and not self._paused:
+            self.mover.pause()
+        elif self._paused and not diverged:
+            self.mover.resume(words.position)
+        self._paused = diverged
+        return self._divergence.look(words)
+
+    def may_leave(self) -> bool:
+        """Whether the plan has been live for long enough to be left for another."""
+        return self._divergence.may_leave(self._link.segment.words())
+
+    def followed_steps(self) -> int:
+        """Steps that did as planned since the plan became live."""
+        return self._divergence.followed_steps(self._link.segment.words())
+
+    def progress(self, words: ShimWords) -> Progress:
+        """What has happened up to now under this plan."""
+        ledger = self.mover.ledger
+        return Progress(
+            words.step,
+            time.monotonic_ns(),
+            *ledger.pace(),
+            words.barrier_wait_ns,
+            ledger.late_moves,
+        )
+
+    def fast_bytes(self) -> int:
+        """Bytes on fast nodes charged to the session, by the mover's map."""
+        return self.mover.fast_bytes(self._barriers_hold())
+
+    def by_tier(self) -> list[int]:
+        """Resident bytes of arena and heap by tier, by the mover's map."""
+        return self.mover.by_tier(self._barriers_hold())
+
+    def stop(self) -> None:
+        """End mover and pump; pages stay where they are."""
+        self._link.set_flags(off=protocol.Flag.SLEEPING)
+        if not self._stop.is_set():
+            self._stop.set()
+            os.write(self._stop_write, b"x")
+            if self._pump.ident is not None:
+                self._pump.join()
+            os.close(self._stop_read)
+            os.close(self._stop_write)
+        self.mover.stop()
+
+    def _barriers_hold(self) -> bool:
+        return self._barriers.hold(self.mover.done_position)
+
+    def _unmanaged_bytes(self) -> int:
+        return self._link.segment.words().unmanaged_bytes
+
+    def _carry(self) -> None:
+        poll = select.poll()
+        poll.register(self._link.event_fd, select.POLLIN)
+        poll.register(self._stop_read, select.POLLIN)
+        while not self._stop.is_set():
+            poll.poll()
+            self._link.clear_event()
+            self.mover.notify(self._link.segment.position())

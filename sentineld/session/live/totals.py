@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A session's counters, which never fall although plans and attachments come and go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from sentineld.migrate.ledger import Entry
+from sentineld.session.live.managed import Managed
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Sums over plans."""
+
+    moved_bytes: Counter[Entry] = field(default_factory=Counter)
+    late_moves: int = 0
+
+    def plus(self, managed: Managed | None) -> Moves:
+        """With what was counted under one more plan."""
+        if managed is None:
+            return self
+        ledger = managed.mover.ledger
+        moved_bytes = Counter(self.moved_bytes)
+        moved_bytes.update(ledger.totals())
+        return Moves(moved_bytes, self.late_moves + ledger.late_moves)
+
+    def moved_by_entry(self) -> dict[tuple[str, str, str], int]:
+        """Bytes by (direction, reason, result)."""
+        return {
+            (entry.direction, entry.reason, entry.result): size
+            for entry, size in self.moved_bytes.items()
+        }

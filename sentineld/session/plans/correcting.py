@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Corrections of a managed session's plan: what is measured is looked at, and another plan made
+in the background where it is called for (plan/correct.py decides)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sentineld.base.background import Background
+from sentineld.machine.machine import Machine
+from sentineld.model import protocol
+from sentineld.model.arrays import Floats
+from sentineld.model.plan import Plan
+from sentineld.model.tiers import Tiers
+from sentineld.observe.ring import ShimWords
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector
+from sentineld.plan.timed import all_fast_ns, births_ns, planned_extra_ns, spent_ns
+from sentineld.planner.child import plan_again_in_child
+from sentineld.profile.steps import Step
+from sentineld.session.live.managed import Managed
+from sentineld.session.live.shapes import Planned
+
+log = logging.getLogger(__name__)
+
+PlanAgain = Callable[[Correction, int, Plan], Plan | None]
+"""From a correction, the budget for tensor pages, and the live plan. May raise SentinelError."""
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """A plan to enter instead of the live one. cause: see Correction; text: why, for people."""
+
+    planned: Planned
+    cause: str
+    text: str
+
+
+class _Job(NamedTuple):
+    """Planning for a correction."""
+
+    correction: Correction
+    making: Background[Plan | None]
+
+
+class Correcting:
+    """Of one attach. All calls come from the session's thread; what others read is replaced as a
+    whole."""
+
+    def __init__(self, link: ShimLink, promised: Tiers, plan_again: PlanAgain) -> None:
+        """promised: as the machine has them when nobody else moves pages."""
+        self.tiers = promised
+        """As they are believed to be now."""
+        self._link = link
+        self._promised = promised
+        self._plan_again = plan_again
+        self._corrector = Corrector(promised.migration_bytes_per_s)
+        self._managed: Managed | None = None
+        self._planned: Planned | None = None
+        self._job: _Job | None = None
+        self._spent: list[Floats] = []
+        self._began: tuple[int, int] = 0, 0  # step, and what had been owed for slow pages then
+        self.recording = False
+        """Whether steps are recorded for it."""
+
+    def entered(self, planned: Planned, managed: Managed, words: ShimWords) -> None:
+        """A plan is live from now on."""
+        rate = planned.migration_bytes_per_s or self._promised.migration_bytes_per_s
+        self.tiers = replace(self._promised, migration_bytes_per_s=rate)
+        self._planned, self._managed, self._job = planned, managed, None
+        self._spent, self.recording = [], False
+        progress = managed.progress(words)
+        self._corrector.entered(planned.plan, planned.profile, self.tiers, progress)
+
+    def left(self) -> None:
+        """No plan is live any more; what is being planned comes too late."""
+        self._planned = self._managed = self._job = None
+        self.recording = False
+
+    def begin_recording(self) -> bool:
+        """Whether the session is to begin to record steps, which would tell what is to be known."""
+        if self.recording or self._managed is None or self._job is not None:
+            return False
+        self.recording = self._corrector.wants_times
+        self._spent, self._began = [], self._owed()
+        return self.recording
+
+    def stop_recording(self) -> None:
+        """Somebody else records, and will end it."""
+        self.recording = False
+
+    def on_step(self, step: Step) -> None:
+        """A whole step was recorded."""
+        planned = self._planned
+        if planned is None or not self.recording:
+            return
+        spent = spent_ns(planned.profile, step)
+        if spent is None:
+            return
+        self._spent.append(spent)
+        if len(self._spent) < WINDOW_STEPS:
+            return
+        self._link.set_flags(off=protocol.Flag.RECORD)
+        self.recording = False
+        extra_ns = self._extra_ns(planned)
+        times = all_fast_ns(planned.plan, planned.profile, np.array(self._spent), extra_ns)
+        correction = self._corrector.timed(times) if self._job is None else None
+        if correction is not None:
+            self._begin(planned, correction)
+
+    def _owed(self) -> tuple[int, int]:
+        residency = self._link.residency
+        return self._link.segment.words().step, residency.owed_ns if residency else 0
+
+    def _extra_ns(self, planned: Planned) -> Floats:
+        """What slow accesses and births took in the recorded stretches: as planned, but on emulated
+        tiers slow accesses took as much as was owed."""
+        extra_ns = planned_extra_ns(planned.plan, planned.profile, self._promised)
+        step, owed_ns = (
+            now - before for now, before in zip(self._owed(), self._began, strict=True)
+        )
+        expected_ns = float(extra_ns.sum())
+        if owed_ns and step and expected_ns:
+            extra_ns = extra_ns * (owed_ns / step / expected_ns)
+        return extra_ns + births_ns(planned.plan, planned.profile, self._promised)
+
+    def look(self, words: ShimWords) -> Corrected | None:
+        """What has happened since; a better plan as soon as there is one."""
+        planned, managed = self._planned, self._managed
+        if planned is None or managed is None:
+            return None
+        correction = self._corrector.look(managed.progress(words))
+        if self._job is not None:
+            return self._finished(planned, self._job)
+        if correction is None:
+            return None
+        spare = planned.spare
+        answer = spare.answer(correction) if spare is not None else None
+        if spare is None or answer is None:
+            self._begin(planned, correction)
+            return None
+        log.info("process %d: %s; the spare plan is entered", self._link.pid, correction.text)
+        return self._corrected(planned, answer, spare.plan, planned.plan_duration_s)
+
+    def _begin(self, planned: Planned, correction: Correction) -> None:
+        log.info("process %d: %s; planning again", self._link.pid, correction.text)
+        # What lies outside the arena is charged beside the plan, and was when it was made.
+        budget_bytes = planned.plan.budget_bytes
+        self._job = _Job(
+            correction,
+            Background(
+                "planning a correction",
+                lambda: self._plan_again(correction, budget_bytes, planned.plan),
+            ),
+        )
+
+    def _finished(self, planned: Planned, job: _Job) -> Corrected | None:
+        making = job.making
+        if not making.done():
+            return None
+        self._job = None
+        if making.result is None:
+            why = making.problem or "no other plan would be faster"
+            log.info("process %d keeps its plan: %s", self._link.pid, why)
+            self._corrector.kept()
+            return None
+        return self._corrected(planned, job.correction, making.result, making.duration_s)
+
+    def _corrected(
+        self, planned: Planned, correction: Correction, plan: Plan, duration_s: float | None
+    ) -> Corrected:
+        self._corrector.left()
+        corrected = replace(
+            planned,
+            profile=correction.profile,
+            plan=plan,
+            plan_duration_s=duration_s,
+            migration_bytes_per_s=correction.tiers.migration_bytes_per_s,
+            spare=None,
+        )
+        return Corrected(corrected, correction.cause, correction.text)
+
+
+def correcting(link: ShimLink, machine: Machine) -> Correcting:
+    """For a process that is attached, on a machine with tiers."""
+    tiers, timeout_s = machine.tiers, machine.config.plan_timeout_s
+    assert tiers is not None, "attach requires tiers"
+
+    def plan_again(correction: Correction, budget_bytes: int, live: Plan) -> Plan | None:
+        return plan_again_in_child(live.policy, correction, budget_bytes, live, timeout_s)
+
+    return Correcting(link, tiers, plan_again)

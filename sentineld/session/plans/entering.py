@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan on its way into the process: its layout is sent, and its answer awaited."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from sentineld.base.errors import SentinelError
+from sentineld.machine.machine import Machine
+from sentineld.model.tiers import Tiers
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.huge import with_huge_pages
+from sentineld.plan.populate import populated
+from sentineld.session.intake.inbox import Inbox
+from sentineld.session.live.shapes import Planned
+from sentineld.session.work.profiling import new_layout_id, send_layout
+
+ANSWER_WAIT_S = 120.0
+
+
+class Entering:
+    """From the layout's sending to the step that it is live from."""
+
+    def __init__(
+        self,
+        link: ShimLink,
+        machine: Machine,
+        tiers: Tiers,
+        inbox: Inbox,
+        planned: Planned,
+        what: str,
+    ) -> None:
+        """what: for people, which plan this is."""
+        self.what = what
+        self.layout_id = new_layout_id()
+        layout = planned.plan.layout
+        accesses = machine.substrate.accesses(layout, planned.charged, tiers)
+        fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
+        if sizes := machine.huge_pages():
+            # Nothing is copied on emulated tiers, so that a move can't find a part of a huge page.
+            whole_moves = bool(machine.substrate.emulated)
+            layout = with_huge_pages(planned.plan, planned.profile.page_bytes, sizes, whole_moves)
+        layout = populated(layout, planned.profile, planned.shape.threads)
+        self._inbox = inbox
+        self._deadline_s = float("inf")
+        self._send = partial(send_layout, link, layout, tiers, accesses, fast_pages, self.layout_id)
+
+    def send(self) -> None:
+        """Send the layout. Raises EOFError."""
+        self._send()
+        self._inbox.expect_layout(self.layout_id)
+        self._deadline_s = time.monotonic() + ANSWER_WAIT_S
+
+    def done(self) -> bool:
+        """Whether the layout is live."""
+        return self._inbox.layout_live
+
+    def require_in_time(self) -> None:
+        """Raise SentinelError when it takes too long. With another plan live it may: no step
+        begins while the training evaluates, say."""
+        if time.monotonic() > self._deadline_s:
+            raise SentinelError("failed", "the process did not take the layout in time")

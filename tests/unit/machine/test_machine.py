@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a daemon makes of the machine that it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.config import Config, TierOverrides
+from sentineld.machine import machine
+from sentineld.machine.machine import Machine
+from sentineld.machine.substrate import substrate_of
+from sentineld.observe.module import MODULE
+
+NO_MODULE = SentinelError("module-not-loaded", "no module here")
+
+
+@pytest.mark.parametrize(
+    ("preset", "setting", "wanted"),
+    [
+        ("cxl", "auto", True),
+        ("cxl", "on", True),
+        ("cxl", "off", False),
+        ("", "auto", False),
+        ("", "on", True),
+        ("", "off", False),
+    ],
+)
+def test_huge_pages_are_asked_for_where_nothing_depends_on_small_ones(
+    preset: str, setting: str, wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config(huge_pages=setting, tiers=TierOverrides(emulated=preset))
+    one = Machine(config, substrate_of(config), None, [])
+    monkeypatch.setattr(machine, "offered_sizes", lambda: (64 << 10, 2 << 20))
+    monkeypatch.setattr(machine, "MODULE", replace(MODULE, probe=lambda: NO_MODULE))
+    assert bool(one.huge_pages()) == wanted
+    monkeypatch.setattr(machine, "MODULE", replace(MODULE, probe=lambda: None))
+    assert not one.huge_pages()

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tiers stand on: which one a configuration asks for, and the emulated one's figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.config import Config, TierOverrides
+from sentineld.host.presets import preset_tiers
+from sentineld.machine.substrate import EmulatedSubstrate, substrate_of, with_tiers_option
+from tests.unit.plan.toys import toy_plan, toy_profile, two_tiers
+
+
+def emulated(**figures: float | int | str) -> EmulatedSubstrate:
+    return EmulatedSubstrate(replace(TierOverrides(emulated="cxl"), **figures))
+
+
+def test_the_daemons_option_and_the_config_say_the_same() -> None:
+    assert substrate_of(Config()).emulated == ""
+    asked = with_tiers_option(Config(), "emulated:optane")
+    assert asked == Config(tiers=TierOverrides(emulated="optane"))
+    assert substrate_of(asked).emulated == "optane"
+    assert with_tiers_option(asked, None) == asked
+
+
+@pytest.mark.parametrize("option", ["cxl", "emulated:", "", "emulate:cxl"])
+def test_an_option_of_another_form_is_refused(option: str) -> None:
+    with pytest.raises(SentinelError) as caught:
+        with_tiers_option(Config(), option)
+    assert caught.value.code == "usage"
+
+
+def test_figures_are_the_presets_scaled_by_threads() -> None:
+    found, preset = emulated(emulated_threads=3).tiers(), preset_tiers("cxl", 3)
+    assert found.source == "emulated:cxl"
+    assert found.migration_bytes_per_s == preset.migration_bytes_per_s
+    for tier, whole in zip(found.tiers, preset.tiers, strict=True):
+        assert tier.capacity_bytes > 0
+        assert replace(tier, capacity_bytes=0) == whole
+
+
+def test_own_figures_replace_the_presets() -> None:
+    found = emulated(slow_read_bytes_per_s=5e8, migration_bytes_per_s=7e8).tiers()
+    assert found.tiers[1].read_bytes_per_s == 5e8
+    assert found.tiers[1].write_bytes_per_s == preset_tiers("cxl", 1).tiers[1].write_bytes_per_s
+    assert found.migration_bytes_per_s == 7e8
+
+
+def test_what_births_take_is_measured_or_the_users() -> None:
+    assert emulated().tiers().birth_ns_per_byte > 0.0
+    assert emulated(birth_ns_per_byte=7.5).tiers().birth_ns_per_byte == 7.5
+
+
+@pytest.mark.parametrize(
+    "figures", [{"emulated": "cxxl"}, {"emulated_threads": 0}, {"fast": (0,)}, {"slow": (1,)}]
+)
+def test_a_table_that_makes_no_sense_is_refused(figures: dict[str, float]) -> None:
+    with pytest.raises(SentinelError) as caught:
+        emulated(**figures)
+    assert caught.value.code == "bad-config"
+    assert caught.value.hint
+
+
+def test_emulated_fast_memory_ends_at_the_budget_except_for_all_fast() -> None:
+    plan = replace(toy_plan(), budget_bytes=10 * 4096)
+    fast_only = replace(plan, policy="fast-only", layout=replace(plan.layout, heap_tier=0))
+    first_touch = replace(plan, policy="first-touch", layout=replace(plan.layout, heap_tier=None))
+    assert emulated().fast_pages(replace(plan, policy="sentinel"), 4096) == 10
+    assert emulated().fast_pages(first_touch, 4096) == 10
+    assert emulated().fast_pages(fast_only, 4096) is None
+    assert substrate_of(Config()).fast_pages(first_touch, 4096) is None
+
+
+def test_only_emulated_tiers_tell_the_shim_of_accesses() -> None:
+    layout, profile = toy_plan().layout, toy_profile()
+    assert substrate_of(Config()).accesses(layout, profile, two_tiers()) is None
+    told = emulated().accesses(layout, profile, two_tiers())
+    assert told is not None
+    assert len(told) == len(profile.accesses)
+    nothing = emulated().accesses(layout, None, two_tiers())
+    assert nothing is not None
+    assert len(nothing) == 0

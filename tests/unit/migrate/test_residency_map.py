@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Residency maps, against arrays written by hand and against this process's own memory."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+
+import numpy as np
+
+from sentineld.migrate.memory import KernelMemory
+from sentineld.migrate.residency_map import ABSENT, ResidencyMap, Spaces
+from sentineld.model.plan import Space
+from sentineld.model.tiers import Tier, Tiers
+
+PAGE = mmap.PAGESIZE
+TIERS = Tiers((Tier((0, 2), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
+
+
+def test_births_fill_absent_pages_only_and_drops_empty_them() -> None:
+    residency = ResidencyMap(1 << 30, 8 * PAGE)
+    residency.nodes[2] = 1
+    residency.births(0, 4 * PAGE, 0)
+    assert residency.nodes.tolist() == [0, 0, 1, 0, -1, -1, -1, -1]
+    residency.drops(PAGE, 2 * PAGE)
+    assert residency.nodes.tolist() == [0, -1, -1, 0, -1, -1, -1, -1]
+
+
+def test_ranges_are_cut_to_the_map() -> None:
+    residency = ResidencyMap(1 << 30, 4 * PAGE)
+    residency.births(2 * PAGE, 100 * PAGE, 0)
+    residency.births(50 * PAGE, PAGE, 0)
+    assert residency.nodes.tolist() == [-1, -1, 0, 0]
+
+
+def test_apply_takes_nodes_and_absence_and_ignores_other_errors() -> None:
+    residency = ResidencyMap(1 << 30, 5 * PAGE)
+    residency.nodes[:] = 0
+    status = np.array([1, -errno.ENOENT, -errno.EFAULT, -errno.EBUSY, 0], np.int32)
+    assert residency.apply(np.arange(5), status) == 3
+    assert residency.nodes.tolist() == [1, -1, -1, 0, 0]
+
+
+def test_sums_and_pages_to_move_by_tier() -> None:
+    spaces = Spaces(TIERS, {Space.ARENA: (1 << 30, 4 * PAGE), Space.HEAP: (1 << 31, 4 * PAGE)})
+    spaces.maps[Space.ARENA].nodes[:] = [0, 2, 1, ABSENT]
+    spaces.maps[Space.HEAP].nodes[:] = [1, 1, 3, ABSENT]  # node 3 belongs to no tier
+    assert spaces.bytes_by_tier(spaces.maps[Space.ARENA].nodes).tolist() == [2 * PAGE, PAGE]
+    assert spaces.bytes_by_tier(spaces.maps[Space.HEAP].nodes).tolist() == [0, 2 * PAGE]
+    assert spaces.tiers_at(Space.ARENA, 0, 4 * PAGE).tolist() == [0, 0, 1, -1]
+    assert spaces.pages_to_move(Space.ARENA, PAGE, 3 * PAGE, 0).tolist() == [2]
+    assert spaces.pages_to_move(Space.HEAP, 0, 4 * PAGE, 0).tolist() == [0, 1]
+
+
+def test_refresh_reads_this_processs_own_pages() -> None:
+    with mmap.mmap(-1, 8 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        held = ctypes.c_char.from_buffer(memory)
+        residency = ResidencyMap(ctypes.addressof(held), 8 * PAGE)
+        del held
+        memory[3 * PAGE] = 1
+        memory[5 * PAGE] = 1
+        own = KernelMemory(os.getpid(), TIERS)
+        assert residency.refresh(own) == 2
+        assert np.flatnonzero(residency.nodes != ABSENT).tolist() == [3, 5]
+        memory.madvise(mmap.MADV_DONTNEED, 3 * PAGE, PAGE)
+        assert residency.refresh(own) == 1
+        assert np.flatnonzero(residency.nodes != ABSENT).tolist() == [5]

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""native/protocol.h against protocol.py: a C program tells every size, offset and value."""
+
+from __future__ import annotations
+
+import subprocess
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sentineld.model import plan as plan_model
+from sentineld.model import protocol
+from sentineld.model import records as model
+from sentineld.shim import native, runtime, selftest
+from tests.unit.shim.conftest import COMPILER, NATIVE
+
+KMOD = NATIVE.parents[2] / "kmod"
+
+STRUCTS = {
+    "sentinel_control": protocol.CONTROL_DTYPE,
+    "sentinel_record": protocol.RECORD_DTYPE,
+    "sentinel_slot": protocol.SLOT_DTYPE,
+    "sentinel_region": protocol.REGION_DTYPE,
+    "sentinel_wait": protocol.WAIT_DTYPE,
+    "sentinel_huge": protocol.HUGE_DTYPE,
+    "sentinel_layout": protocol.LAYOUT_DTYPE,
+}
+ENUMS: dict[str, type[IntEnum] | Any] = {
+    "SENTINEL_MODE": protocol.Mode,
+    "SENTINEL_FLAG": protocol.Flag,
+    "SENTINEL_EVENT": protocol.Event,
+    "SENTINEL_ALLOC": protocol.Alloc,
+    "SENTINEL_BOUNDARY": protocol.Boundary,
+    "SENTINEL_SLOT": protocol.SlotFlag,
+}
+VALUES = {
+    "SENTINEL_SHIM_VERSION": protocol.SHIM_VERSION,
+    "SENTINEL_CONTROL_MAGIC": protocol.CONTROL_MAGIC,
+    "SENTINEL_LAYOUT_MAGIC": protocol.LAYOUT_MAGIC,
+    "SENTINEL_TENSOR_BYTES_MIN": protocol.TENSOR_BYTES_MIN,
+    "SENTINEL_HUGE_BYTES": protocol.HUGE_BYTES,
+    "SENTINEL_HEARTBEAT_STALE_NS": protocol.HEARTBEAT_STALE_NS,
+}
+
+
+def c_values(expressions: list[str], includes: list[str], tmp_path: Path) -> dict[str, int]:
+    lines = [f'printf("%llu\\n", (unsigned long long)({e}));' for e in expressions]
+    heads = ["<stddef.h>", "<stdio.h>", *includes]
+    program = "".join(f"#include {head}\n" for head in heads)
+    program += "int main(void)\n{\n" + "\n".join(lines) + "\nreturn 0;\n}\n"
+    source = tmp_path / "numbers.c"
+    source.write_text(program)
+    flags = ["-std=gnu11", "-Wall", "-Werror", "-I", str(NATIVE), "-I", str(KMOD)]
+    subprocess.run([COMPILER, *flags, "-o", str(tmp_path / "numbers"), str(source)], check=True)
+    output = subprocess.run([tmp_path / "numbers"], capture_output=True, text=True, check=True)
+    return dict(zip(expressions, map(int, output.stdout.split()), strict=True))
+
+
+def test_every_number_is_the_headers(tmp_path: Path) -> None:
+    wanted: dict[str, int] = dict(VALUES)
+    for name, dtype in STRUCTS.items():
+        wanted[f"sizeof(struct {name})"] = dtype.itemsize
+        for field, (kind, offset) in dtype.fields.items():  # type: ignore[union-attr]
+            wanted[f"offsetof(struct {name}, {field})"] = offset
+            wanted[f"sizeof(((struct {name} *)0)->{field})"] = kind.itemsize
+    for prefix, members in ENUMS.items():
+        for member in members:
+            wanted[f"{prefix}_{member.name}"] = member.value
+    assert c_values(list(wanted), ['"protocol.h"'], tmp_path) == wanted
+
+
+def test_no_field_of_the_header_is_missing() -> None:
+    text = (NATIVE / "protocol.h").read_text()
+    for name, dtype in STRUCTS.items():
+        body = text.split(f"struct {name} {{")[1].split("\n};")[0]
+        fields = {
+            line.split(";")[0].split()[1]
+            for line in body.splitlines()
+            if line.lstrip().startswith(("uint", "int"))
+        }
+        plain = {field for field in fields if not field.startswith("reserved")}
+        assert plain == {field for field in dtype.names or () if not field.startswith("reserved")}
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(protocol.RECORD_DTYPE, model.RECORD_DTYPE), (protocol.SLOT_DTYPE, plan_model.SLOT_DTYPE)],
+)
+def test_the_data_models_have_the_same_layout(ours: np.dtype[Any], theirs: np.dtype[Any]) -> None:
+    assert ours.itemsize == theirs.itemsize
+    assert (
+        {n: f[:2] for n, f in ours.fields.items()}
+        == {  # type: ignore[union-attr]
+            n: f[:2]
+            for n, f in theirs.fields.items()  # type: ignore[union-attr]
+        }
+    )
+
+
+def test_the_epoch_call_is_the_modules(tmp_path: Path) -> None:
+    pairs = {
+        "EPOCH_IOCTL": "SENTINEL_IOC_EPOCH",
+        "EPOCH_RESIDENCY": "SENTINEL_EPOCH_RESIDENCY",
+        "sizeof(struct epoch_request)": "sizeof(struct sentinel_epoch)",
+        "offsetof(struct epoch_request, epoch)": "offsetof(struct sentinel_epoch, epoch)",
+        "offsetof(struct epoch_request, flags)": "offsetof(struct sentinel_epoch, flags)",
+    }
+    names = [*pairs, *pairs.values()]
+    told = c_values(names, ['"epoch.h"', '"sentinel_uapi.h"'], tmp_path)
+    assert [told[ours] for ours in pairs] == [told[theirs] for theirs in pairs.values()]
+
+
+def test_the_shims_few_constants_agree() -> None:
+    fields = protocol.CONTROL_DTYPE.fields
+    assert fields is not None
+    assert fields["small_bytes"][1] == selftest.SMALL_BYTES_OFFSET
+    assert fields["heap_base"][1] == selftest.HEAP_BASE_OFFSET
+    assert fields["heap_bytes"][1] == selftest.HEAP_BYTES_OFFSET
+    assert fields["cursor"][1] == runtime.CURSOR_OFFSET
+    assert fields["layout_id"][1] == runtime.LAYOUT_ID_OFFSET
+    assert fields["step"][1] == runtime.STEP_OFFSET
+    assert protocol.TENSOR_BYTES_MIN == selftest.TENSOR_BYTES
+    assert native.SHIM_VERSION == protocol.SHIM_VERSION

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The timing model by hand, and what holds for any figures; presets and users' own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.base.errors import SentinelError
+from sentineld.config import TierOverrides
+from sentineld.host.presets import PRESETS, own_tiers, preset_tiers
+from sentineld.model.tiers import Tier, Tiers
+from sentineld.model.timing import CACHED_BYTES, timing_of
+from sentineld.plan.predict import predicted
+from sentineld.policies.registry import policy
+from tests.unit.plan.toys import large_profile
+
+GB = 1e9
+
+
+def tiers(read: float, write: float, slow_read: float, slow_write: float) -> Tiers:
+    return Tiers((Tier((0,), 0, read, write), Tier((1,), 0, slow_read, slow_write)), 1e9, "test")
+
+
+def test_a_stretch_by_hand() -> None:
+    # 1/2 - 1/8 = 0.375 ns more for each byte read, 1 - 1/4 = 0.75 for each written.
+    timing = timing_of(tiers(8 * GB, 4 * GB, 2 * GB, 1 * GB))
+    assert (timing.read_ns_per_byte, timing.write_ns_per_byte) == (0.375, 0.75)
+    assert (timing.move_ns_per_byte, timing.birth_ns_per_byte) == (1.0, 0.0)
+    profile = large_profile()
+    rows = profile.accesses
+    slow = np.zeros(len(rows))
+    at = int(np.flatnonzero((rows["stretch"] == 3) & (rows["tensor"] == 3))[0])
+    slow[at] = 0.5  # half of the state's 4 * 64 pages
+    size = 4 * 64 * 4096
+    expected = [1e9, 1e9, 1e9, 1e9 + 0.5 * (size * 0.375 + size / 2 * 0.75)]
+    assert timing.stretch_ns(profile, slow).tolist() == expected
+
+
+def test_small_tensors_are_cached() -> None:
+    timing = timing_of(tiers(8 * GB, 4 * GB, 2 * GB, 1 * GB))
+    profile = large_profile()
+    tensors = profile.tensors.copy()
+    tensors["bytes"][3], tensors["bytes"][4] = CACHED_BYTES - 1, CACHED_BYTES
+    extra = timing.extra_ns(replace(profile, tensors=tensors))
+    state, parameter = profile.accesses["tensor"] == 3, profile.accesses["tensor"] == 4
+    assert np.all(extra[state] == 0)
+    assert np.all(extra[parameter] > 0)
+
+
+def test_figures_that_nobody_knows_cost_nothing() -> None:
+    unknown = timing_of(tiers(8 * GB, 4 * GB, 0.0, 1 * GB))
+    assert (unknown.read_ns_per_byte, unknown.write_ns_per_byte) == (0.0, 0.75)
+    alone = Tiers((Tier((0,), 0, GB, GB),), 0.0, "test")
+    timing = timing_of(alone)
+    assert (timing.read_ns_per_byte, timing.write_ns_per_byte) == (0.0, 0.0)
+    assert timing.move_ns_per_byte == float("inf")
+
+
+rates = st.floats(1e8, 1e12)
+shares = st.lists(st.floats(0, 1), min_size=9, max_size=9)
+
+
+@given(rates, rates, rates, rates, shares, shares)
+def test_never_below_all_fast_and_rising_with_what_is_slow(
+    read: float,
+    write: float,
+    slow_read: float,
+    slow_write: float,
+    one: list[float],
+    two: list[float],
+) -> None:
+    timing, profile = timing_of(tiers(read, write, slow_read, slow_write)), large_profile()
+    times = profile.stretches["time_ns"]
+    nothing, everything = np.zeros(9), np.ones(9)
+    assert np.array_equal(timing.stretch_ns(profile, nothing), times)
+    some = timing.stretch_ns(profile, np.array(one))
+    more = timing.stretch_ns(profile, np.maximum(one, two))
+    assert np.all(times <= some)
+    assert np.all(some <= more)
+    assert np.all(more <= timing.stretch_ns(profile, everything) + 1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+@pytest.mark.parametrize("threads", [1, 6, 12, 64])
+def test_presets_scale_with_threads_up_to_the_socket(name: str, threads: int) -> None:
+    found, whole = preset_tiers(name, threads), preset_tiers(name, 12)
+    share = min(threads, 12) / 12
+    assert found.migration_bytes_per_s == pytest.approx(whole.migration_bytes_per_s * share)
+    for tier, full in zip(found.tiers, whole.tiers, strict=True):
+        assert tier.read_bytes_per_s == pytest.approx(full.read_bytes_per_s * share)
+        assert tier.write_bytes_per_s == pytest.approx(full.write_bytes_per_s * share)
+    assert found.source == f"preset:{name}"
+
+
+def test_presets_are_what_the_sources_say() -> None:
+    figures = {
+        name: tuple(
+            round(rate / GB, 6)
+            for rate in (
+                one.tiers[0].read_bytes_per_s,
+                one.tiers[1].read_bytes_per_s,
+                one.tiers[1].write_bytes_per_s,
+                one.migration_bytes_per_s,
+            )
+        )
+        for name in PRESETS
+        for one in [preset_tiers(name, 12)]
+    }
+    assert figures == {
+        "dram": (105, 105, 105, 10),
+        "cxl": (105, 24, 20, 10),
+        "optane": (105, 38, 12, 8),
+    }
+
+
+def test_on_two_tiers_alike_every_placement_takes_the_all_fast_time() -> None:
+    profile = large_profile()
+    for name in ("fast-only", "slow-only"):
+        plan = policy(name).plan(profile, preset_tiers("dram", 1), 0)
+        assert predicted(plan, profile, preset_tiers("dram", 1)).step_ns == 4_000_000_000
+
+
+def test_predictions_are_the_model_s() -> None:
+    profile, cxl = large_profile(), preset_tiers("cxl", 12)
+    plan = policy("slow-only").plan(profile, cxl, 0)
+    rows = profile.accesses
+    extra = rows["bytes_read"] * (1 / 24 - 1 / 105) + rows["bytes_written"] * (1 / 20 - 1 / 105)
+    step_ns = predicted(plan, profile, cxl).step_ns
+    assert step_ns == pytest.approx(4e9 + float(extra.sum()), abs=1)
+
+
+def test_names_and_threads_that_make_no_sense() -> None:
+    with pytest.raises(SentinelError, match="did you mean cxl") as error:
+        preset_tiers("cxk", 1)
+    assert error.value.code == "usage"
+    with pytest.raises(SentinelError, match="0 threads"):
+        preset_tiers("cxl", 0)
+
+
+def test_own_figures_are_taken_as_they_are() -> None:
+    figures = TierOverrides((), (), 5e9, 100e9, 80e9, 20e9, 10e9)
+    found = own_tiers(figures)
+    assert found.migration_bytes_per_s == 5e9
+    assert [(t.read_bytes_per_s, t.write_bytes_per_s) for t in found.tiers] == [
+        (100e9, 80e9),
+        (20e9, 10e9),
+    ]
+    with pytest.raises(SentinelError, match=r"tiers\.slow_write_bytes_per_s"):
+        own_tiers(replace(figures, slow_write_bytes_per_s=0.0))

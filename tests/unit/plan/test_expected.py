@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Births, drops and last uses of a step of four stretches.
+
+tensor  slot  bytes  born  dies    arena page
+0        0     8192    0     2     0, fast region, dropped
+1        1     4096    1     1     2, fast region, pool (kept)
+2        2     5000    2     0 w   8, slow region, dropped (wraps)
+3        3     9000    1     3     none: the heap serves it
+4        -    40960    -     -     heap page 16
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sentineld.model.plan import (
+    MOVE_DTYPE,
+    PART_DTYPE,
+    SLOT_DROP,
+    SLOT_DROP_PARTS,
+    SLOT_DTYPE,
+    SLOT_PLANNED,
+    Layout,
+    Plan,
+    Prediction,
+    Region,
+    Space,
+)
+from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
+from sentineld.plan.expected import (
+    UNKNOWN_TIER,
+    ahead_of_time,
+    expected_step,
+    settled,
+    useful_until,
+)
+
+PAGE = 4096
+HEAP = 1 << 30
+
+
+def tensor(slot: int, size: int, birth: int, death: int, wraps: bool = False) -> tuple[object, ...]:
+    kind = Kind.PERSISTENT if slot < 0 else Kind.ACTIVATION
+    address = HEAP + 16 * PAGE if slot < 0 else HEAP
+    return (slot, kind, size, address, birth, death, birth, death, wraps)
+
+
+def profile() -> Profile:
+    tensors = [
+        tensor(0, 8192, 0, 2),
+        tensor(1, 4096, 1, 1),
+        tensor(2, 5000, 2, 0, wraps=True),
+        tensor(3, 9000, 1, 3),
+        tensor(-1, 40960, 0, 4, wraps=True),
+    ]
+    accesses = [(0, 4, 1, 0, 1), (1, 1, 1, 0, 1), (2, 0, 1, 0, 1), (2, 4, 1, 0, 1), (3, 2, 1, 0, 1)]
+    return Profile(
+        tensors=np.array(tensors, TENSOR_DTYPE),
+        accesses=np.array(accesses, ACCESS_DTYPE),
+        stretches=np.zeros(4, STRETCH_DTYPE),
+        layers=(),
+        slot_count=4,
+        event_count=8,
+        page_bytes=PAGE,
+        peak_bytes=1 << 20,
+        source="shim",
+        unattributed_pages=0,
+        heap_base=HEAP,
+    )
+
+
+def layout(heap_tier: int | None = 1) -> Layout:
+    slots = [
+        (8192, 0, SLOT_PLANNED | SLOT_DROP, 0),
+        (4096, 2 * PAGE, SLOT_PLANNED, 0),
+        (5000, 8 * PAGE, SLOT_PLANNED | SLOT_DROP, 0),
+        (9000, 0, 0, 0),
+    ]
+    regions = (Region(0, 4 * PAGE, 0, "fast"), Region(8 * PAGE, 4 * PAGE, 1, "slow"))
+    return Layout(
+        slots=np.array(slots, SLOT_DTYPE),
+        cuts=np.zeros(0, np.uint32),
+        regions=regions,
+        waits=np.full(4, -1, np.int32),
+        arena_bytes=16 * PAGE,
+        heap_tier=heap_tier,
+    )
+
+
+def plan(moves: list[tuple[int, ...]]) -> Plan:
+    return Plan(
+        policy="test",
+        budget_bytes=1 << 20,
+        layout=layout(),
+        moves=np.array(moves, MOVE_DTYPE),
+        initial_tier=np.zeros(5, np.uint8),
+        reasons=(),
+        predicted=Prediction(0, 0, 0, 0, 0.0),
+    )
+
+
+def test_parts_that_are_given_back_are_drops_and_the_rest_stays() -> None:
+    # Slot 1 on page 2, slot 2 on pages 8 and 9, of which it gives the second back.
+    one = layout()
+    slots = one.slots.copy()
+    slots["flags"][2] = SLOT_PLANNED | SLOT_DROP_PARTS
+    parted = replace(one, slots=slots, parts=np.array([(9 * PAGE, PAGE, 2, 0)], PART_DTYPE))
+    step = expected_step(profile(), parted)
+    assert step.drops.tolist() == [(0, 9 * PAGE, PAGE), (2, 0, 2 * PAGE)]
+    stays = settled(replace(plan([]), layout=parted), PAGE)
+    assert stays[["offset", "bytes", "tier"]].tolist() == [
+        (2 * PAGE, PAGE, 0),
+        (8 * PAGE, PAGE, 1),
+    ]
+
+
+def test_what_stays_has_the_tier_of_its_own_region() -> None:
+    # Slot 0 lies on pages 3 and 4, across the line between a fast and a slow region.
+    one = layout()
+    slots = one.slots.copy()
+    slots[0] = (8192, 3 * PAGE, SLOT_PLANNED, 0)
+    regions = (Region(0, 4 * PAGE, 0, "fast"), Region(4 * PAGE, 8 * PAGE, 1, "slow"))
+    across = replace(one, slots=slots, regions=regions)
+    stays = settled(replace(plan([]), layout=across), PAGE)
+    assert stays[["offset", "bytes", "tier"]].tolist() == [
+        (2 * PAGE, 2 * PAGE, 0),
+        (4 * PAGE, PAGE, 1),
+    ]
+
+
+def test_births_and_drops_of_planned_slots_in_whole_pages() -> None:
+    step = expected_step(profile(), layout())
+    assert step.births.tolist() == [
+        (0, 0, True, 0, 2 * PAGE),
+        (1, 0, False, 2 * PAGE, PAGE),
+        (2, 1, True, 8 * PAGE, 2 * PAGE),
+    ]
+    assert step.drops.tolist() == [(0, 8 * PAGE, 2 * PAGE), (2, 0, 2 * PAGE)]
+    # What dies in a stretch before another is born makes room for that one.
+    assert step.events.tolist() == [
+        (0, False, 0, 8 * PAGE, 2 * PAGE),
+        (0, True, 0, 0, 2 * PAGE),
+        (1, True, 0, 2 * PAGE, PAGE),
+        (2, False, 0, 0, 2 * PAGE),
+        (2, True, 1, 8 * PAGE, 2 * PAGE),
+    ]
+    assert step.boundary_count == 4
+
+
+def test_births_outside_all_regions_have_no_known_tier() -> None:
+    bare = layout()
+    step = expected_step(profile(), Layout(**{**vars(bare), "regions": bare.regions[1:]}))
+    assert step.births["tier"].tolist() == [UNKNOWN_TIER, UNKNOWN_TIER, 1]
+
+
+@pytest.mark.parametrize(
+    ("heap_tier", "pages"), [(1, [0, 0, 0, 0]), (0, [0, 3, 3, 3]), (None, [0, 3, 3, 3])]
+)
+def test_unplanned_tensors_are_charged_unless_the_heap_is_slow(
+    heap_tier: int | None, pages: list[int]
+) -> None:
+    step = expected_step(profile(), layout(heap_tier))
+    assert step.heap_bytes.tolist() == [count * PAGE for count in pages]
+
+
+def test_neighbours_born_together_are_one_range() -> None:
+    whole = profile()
+    whole.tensors["birth_stretch"][1] = 0
+    whole.tensors["death_stretch"][1] = 2
+    assert expected_step(whole, layout()).births.tolist()[0] == (0, 0, True, 0, 3 * PAGE)
+
+
+def test_a_promotion_is_useful_until_its_last_use_before_the_next_demotion() -> None:
+    heap = (4, Space.HEAP)
+    rows = [
+        (1, 2, *heap, 1, 16 * PAGE, 10 * PAGE),
+        (1, 2, *heap, 0, 16 * PAGE, 10 * PAGE),
+        (3, 0, *heap, 0, 16 * PAGE, 10 * PAGE),
+    ]
+    # From 1 there is the use in 2, but none in 0: the demotion at 1 comes only after it, a step
+    # later. From 3 the use in 0 counts, the demotion at 1 ends it.
+    assert useful_until(profile(), plan(rows)).tolist() == [4, 3, 1]
+
+
+def test_a_demotion_may_begin_once_its_pages_are_cold() -> None:
+    heap = (4, Space.HEAP)
+    # Used in 0 and 2. After the use in 2 it is cold from 3 on; at 2 and 0 it is in use still.
+    for boundary, ahead in ((1, 0), (0, 0), (2, 0), (3, 0)):
+        rows = [(boundary, boundary, *heap, 1, 16 * PAGE, 10 * PAGE)]
+        assert ahead_of_time(profile(), plan(rows)).tolist() == [ahead]
+    once = profile()
+    once.accesses["stretch"][3] = 0
+    for boundary, ahead in ((1, 0), (2, 1), (3, 2), (0, 0)):
+        rows = [(boundary, boundary, *heap, 1, 16 * PAGE, 10 * PAGE)]
+        assert ahead_of_time(once, plan(rows)).tolist() == [ahead]
+
+
+def test_nor_before_it_is_born_or_has_come() -> None:
+    # The tensor is born in 2, dies in 0, and is used in neither.
+    arena = (2, Space.ARENA, 1, 8 * PAGE, 2 * PAGE)
+    unused = profile()
+    unused.accesses["tensor"][4] = 3
+    assert ahead_of_time(unused, plan([(3, 0, *arena)])).tolist() == [0]
+    assert ahead_of_time(unused, plan([(0, 1, *arena)])).tolist() == [1]
+    heap = (4, Space.HEAP)
+    once = profile()
+    once.accesses["stretch"][3] = 0
+    rows = [
+        (1, 0, *heap, 0, 20 * PAGE, PAGE),
+        (3, 0, *heap, 1, 16 * PAGE, 4 * PAGE),
+        (3, 0, *heap, 1, 20 * PAGE, 6 * PAGE),
+    ]
+    # What is promoted at 1 stays until 2 at least; promotions have their own time alone.
+    assert ahead_of_time(once, plan(rows)).tolist() == [0, 2, 1]
+
+
+def test_uses_are_those_of_the_tensors_in_the_range() -> None:
+    rows = [(1, 2, 0, Space.ARENA, 0, 0, 2 * PAGE), (1, 2, 0, Space.ARENA, 0, 2 * PAGE, PAGE)]
+    assert useful_until(profile(), plan(rows)).tolist() == [1, 0]
+
+
+def test_settled_is_what_no_move_touches_and_the_process_never_gives_back() -> None:
+    initial = np.array(
+        [(0, 0, 4, Space.HEAP, 0, 16 * PAGE, PAGE), (0, 0, 4, Space.HEAP, 0, 17 * PAGE, 9 * PAGE)],
+        MOVE_DTYPE,
+    )
+    moved = plan([(1, 2, 4, Space.HEAP, 1, 20 * PAGE, PAGE)])
+    # the pool's page 2 stands; pages 0, 1 and 8, 9 are dropped and born again
+    found = settled(replace(moved, initial=initial), PAGE)
+    assert found[["space", "tier", "offset", "bytes"]].tolist() == [
+        (Space.ARENA, 0, 2 * PAGE, PAGE),
+        (Space.HEAP, 0, 16 * PAGE, 4 * PAGE),
+        (Space.HEAP, 0, 21 * PAGE, 5 * PAGE),
+    ]
+    pool_moved = plan([(1, 2, 1, Space.ARENA, 1, 2 * PAGE, PAGE)])
+    assert len(settled(pool_moved, PAGE)) == 0

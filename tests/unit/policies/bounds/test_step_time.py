@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The least time of a step, by hand."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.tiers import Tier, Tiers
+from sentineld.policies.bounds.step_time import bound_seconds
+from tests.unit.plan.toys import LARGE, PAGE, large_profile
+
+PAGE_S = 0.75 * PAGE / 1e9
+"""Read slow and half of it written: 0.375 + 0.75 / 2 ns a byte."""
+
+
+def tiers(pages_per_s: float) -> Tiers:
+    fast, slow = Tier((0,), 0, 8e9, 4e9), Tier((1,), 0, 2e9, 1e9)
+    return Tiers((fast, slow), pages_per_s * PAGE, "toy")
+
+
+def bound(pages: int, pages_per_s: float) -> float:
+    return bound_seconds(large_profile(), tiers(pages_per_s), pages * LARGE * PAGE) - 4.0
+
+
+def test_enough_room_for_everything() -> None:
+    assert bound(12, 0.0) == 0.0
+
+
+def test_without_moves_the_best_placement() -> None:
+    # 19 page uses (see toy_profile): activation 2 x 2, scratch 1, gradient 2 x 2, state 4,
+    # parameter 2 x 3. Four pages: the parameter all the step; activation and gradient meet in 2,
+    # so one of them is slow, and the state.
+    assert bound(4, 0.0) == pytest.approx(8 * LARGE * PAGE_S, rel=2e-3)
+    # Two: a page of the parameter (1, 2, 3) gains as much as one that gradient (2, 3) and
+    # scratch (0) share.
+    assert bound(2, 0.0) == pytest.approx((19 - 6) * LARGE * PAGE_S, rel=2e-3)
+    assert bound(0, 0.0) == pytest.approx(19 * LARGE * PAGE_S, rel=2e-3)
+
+
+def test_moves_help_as_far_as_they_go() -> None:
+    # Two pages fast: in 0 activation and, once that is demoted, the scratch; the parameter in 1;
+    # two of the six that 2 uses, for the gradient comes as it begins; two of the eight that 3 uses.
+    slow, some, many = (bound(2, rate) for rate in (0.0, LARGE / 2, 100.0 * LARGE))
+    assert slow == pytest.approx((19 - 6) * LARGE * PAGE_S, rel=2e-3)
+    assert many == pytest.approx((19 - 3 - 2 - 2 - 2) * LARGE * PAGE_S, rel=2e-3)
+    assert many < some < slow
+
+
+def test_without_scipy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(SentinelError, match="needs scipy") as error:
+        bound(4, 1.0)
+    assert error.value.hint == "apt install python3-scipy"

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dual of the generous program: a bound at any prices, the program's own value at its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentineld.model.arrays import Floats
+from sentineld.model.timing import timing_of
+from sentineld.policies.lp.dual import least
+from sentineld.policies.lp.groups import Groups, groups_of
+from sentineld.policies.lp.program import Limits, Prices, changes_of, solve
+from tests.unit.plan.toys import LARGE, PAGE, large_profile
+from tests.unit.policies.bounds.test_step_time import tiers
+from tests.unit.workloads import Network, profiled
+
+NETWORK = Network(blocks=2, weight_bytes=40 * PAGE, activation_bytes=90 * PAGE, bytes_per_s=2e9)
+
+
+def everywhere(groups: Groups) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """Every position but the last of what passes."""
+    return [
+        np.arange(int(length) - (not lasts))
+        for length, lasts in zip(groups.length, groups.persistent, strict=True)
+    ]
+
+
+def problem(pages: int, pages_per_s: float, toy: bool) -> tuple[Groups, Limits]:
+    profile = large_profile() if toy else profiled(NETWORK, (3, 7, 12, 20))[0]
+    timing = timing_of(tiers(pages_per_s))
+    return groups_of(profile, timing, generous=True), Limits(
+        times_ns=profile.stretches["time_ns"].astype(np.float64),
+        page_ns=timing.move_ns_per_byte * PAGE,
+        capacity_pages=pages,
+        generous=True,
+    )
+
+
+@pytest.mark.parametrize("toy", [True, False])
+@pytest.mark.parametrize("pages", [0, LARGE, 3 * LARGE, 100 * LARGE])
+@pytest.mark.parametrize("pages_per_s", [LARGE / 2, 5.0 * LARGE, 3e5])
+def test_at_the_programs_prices_it_is_the_programs_value(
+    toy: bool, pages: int, pages_per_s: float
+) -> None:
+    groups, limits = problem(pages, pages_per_s, toy)
+    fluid = solve(groups, limits, everywhere(groups), "the test")
+    assert fluid is not None
+    found = least(groups, limits, fluid.prices)
+    assert found.ns == pytest.approx(fluid.step_ns, rel=1e-6)
+
+
+@pytest.mark.parametrize("pages", [LARGE, 3 * LARGE])
+def test_fewer_positions_cost_more(pages: int) -> None:
+    groups, limits = problem(pages, 1e5, toy=False)
+    every = solve(groups, limits, everywhere(groups), "the test")
+    some = solve(groups, limits, changes_of(groups, generous=True), "the test")
+    none = solve(groups, limits, [np.zeros(0, np.int64) for _ in groups.pages], "the test")
+    assert every is not None
+    assert some is not None
+    assert none is not None
+    assert every.step_ns <= some.step_ns * (1 + 1e-9) <= none.step_ns * (1 + 1e-8)
+    assert every.step_ns < 0.99 * none.step_ns
+    # Their prices are worse ones.
+    values = [least(groups, limits, fluid.prices).ns for fluid in (every, some, none)]
+    assert max(values) == pytest.approx(values[0], rel=1e-6)
+
+
+@given(
+    pages=st.integers(0, 12 * LARGE),
+    pages_per_s=st.floats(1.0, 1e5),
+    toy=st.booleans(),
+    scale=st.floats(0.0, 3.0),
+    seed=st.integers(0, 1 << 30),
+)
+@settings(deadline=None)
+def test_at_any_prices_it_is_a_bound(
+    pages: int, pages_per_s: float, toy: bool, scale: float, seed: int
+) -> None:
+    groups, limits = problem(pages, pages_per_s, toy)
+    fluid = solve(groups, limits, everywhere(groups), "the test")
+    assert fluid is not None
+    random = np.random.default_rng(seed)
+
+    def near(prices: Floats) -> Floats:
+        spread = float(prices.mean()) + 1.0
+        return prices + scale * spread * random.normal(size=len(prices))
+
+    exact = fluid.prices
+    others = Prices(
+        near(exact.moves), near(exact.boundaries), near(exact.crowds), near(exact.timely)
+    )
+    assert least(groups, limits, others).ns <= fluid.step_ns * (1 + 1e-6)

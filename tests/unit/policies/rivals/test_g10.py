@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""G10's choice by hand: three lasting tensors and one that comes between, of 64 pages each.
+
+stretch    0   1   2   3   4   5
+first     (x)                 (x)     in brackets: used
+second    (x)         (x)
+third             (x)(x)
+guest             [x   x]             born in 2, dead after 3
+
+There is room for three. Only the first has a gap in which it can go and come back with a
+stretch or more in between: out in 1, back in 4.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.profile import Profile
+from sentineld.plan.check import verify
+from sentineld.policies.registry import policy
+from sentineld.policies.rivals.swaps import Gap, gaps, open_book
+from sentineld.simulate.simulate import simulate
+from tests.unit.plan.rivals.laps import PAGE, Lives, lap, moving
+
+BUDGET = 3 * 64 * PAGE
+SLOW_S = 64 * PAGE / 1e9
+"""What one use of a tensor costs where it is slow."""
+
+
+def guests() -> Profile:
+    return lap(
+        6,
+        Lives(64, (0, 5)),
+        Lives(64, (0, 3)),
+        Lives(64, (2, 3)),
+        Lives(64, (2, 3), (2, 3)),
+    )
+
+
+def test_gaps_by_hand() -> None:
+    book = open_book(guests(), moving(64), BUDGET)
+    assert gaps(book) == [Gap(0, 0, 5), Gap(2, 3, 8)]
+    assert book.over.tolist() == [False, False, True, True, False, False]
+
+
+def test_the_gap_with_the_pressure_goes_out_and_comes_back() -> None:
+    profile = guests()
+    plan = policy("g10").plan(profile, moving(64), BUDGET)
+    verify(plan, profile, BUDGET)
+    moves = [
+        tuple(int(move[name]) for name in ("boundary", "deadline", "tensor", "tier", "bytes"))
+        for move in plan.moves
+    ]
+    assert moves == [(1, 2, 0, 1, 64 * PAGE), (4, 5, 0, 0, 64 * PAGE)]
+    assert plan.predicted.step_ns == 6_000_000_000
+    assert simulate(profile, policy("g10"), moving(64), BUDGET).step_seconds == pytest.approx(6.0)
+
+
+def test_what_the_bandwidth_does_not_carry_is_infeasible() -> None:
+    with pytest.raises(SentinelError, match="infeasible as published"):
+        policy("g10").plan(guests(), moving(20), BUDGET)
+    # With slow memory accessed, one stays there: of equals in cost and room the first.
+    plan = policy("g10+slow").plan(guests(), moving(20), BUDGET)
+    verify(plan, guests(), BUDGET)
+    assert plan.predicted.step_ns == pytest.approx(1e9 * (6 + 2 * SLOW_S), abs=2)
+    assert plan.initial_tier.tolist() == [1, 0, 0, 255]
+
+
+def test_with_room_for_all_nothing_moves() -> None:
+    plan = policy("g10").plan(guests(), moving(64), 4 * 64 * PAGE)
+    assert not len(plan.moves)
+    assert plan.predicted.step_ns == 6_000_000_000
+
+
+def test_what_has_room_comes_back_earlier() -> None:
+    # It would come in 5 for its use in 6; the guest is gone after 3.
+    profile = lap(
+        7, Lives(64, (0, 6)), Lives(64, (0, 3)), Lives(64, (2, 3)), Lives(64, (2, 3), (2, 3))
+    )
+    plan = policy("g10").plan(profile, moving(64), BUDGET)
+    verify(plan, profile, BUDGET)
+    assert [int(move["boundary"]) for move in plan.moves] == [1, 4]
+
+
+def test_short_lived_tensors_that_do_not_fit() -> None:
+    # 64 and 16 pages live in stretch 1 only, 32 for good: the pool takes 80 of 72.
+    profile = lap(3, Lives(64, (1,), (1, 1)), Lives(16, (1,), (1, 1)), Lives(32, (0, 2)))
+    with pytest.raises(SentinelError, match=r"short-lived tensors need 320.0 KiB"):
+        policy("g10").plan(profile, moving(64), 72 * PAGE)
+    plan = policy("g10+slow").plan(profile, moving(64), 72 * PAGE)
+    verify(plan, profile, 72 * PAGE)
+    regions = {region.name: region.bytes // PAGE for region in plan.layout.regions}
+    assert regions == {"pool": 16, "slow-born": 64}
+    assert plan.predicted.step_ns == pytest.approx(1e9 * (3 + SLOW_S), abs=2)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The direct-mapped cache by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from sentineld.model.tiers import Tier, Tiers
+from sentineld.policies.registry import policy
+from sentineld.policies.rivals.memory_mode import MemoryMode, _Cache
+from tests.unit.plan.toys import LARGE, PAGE, large_profile
+
+
+def test_lines_by_hand() -> None:
+    cache = _Cache(4)
+    assert cache.access(0, 3, writes=True) == (3, 0)  # 0 1 2 . dirty
+    assert cache.access(0, 3, writes=False) == (0, 0)
+    assert cache.access(4, 2, writes=False) == (2, 2)  # 4 5 2 .
+    assert cache.access(0, 2, writes=False) == (2, 0)  # 0 1 2 .
+    assert cache.access(3, 5, writes=True) == (5, 2)  # 3; 4 5 6 over 0 1 2; 7 over 3
+    assert cache.access(4, 4, writes=False) == (0, 0)
+
+
+def test_a_step_that_fits_and_one_that_does_not() -> None:
+    profile = large_profile()
+    tiers = Tiers((Tier((0,), 0, 8e9, 4e9), Tier((1,), 0, 2e9, 1e9)), 1e9, "toy")
+    mode = MemoryMode()
+    plan = policy("memory-mode").plan(profile, tiers, PAGE)
+    assert mode.steady_step(plan, profile, tiers, 12 * LARGE * PAGE) == (0.0, 0, 0)
+    # In 64 lines each tensor drives out the one before, itself included, and all are written:
+    # 19 * 64 pages, less the one that the scratch lacks, filled and written back.
+    found = mode.steady_step(plan, profile, tiers, LARGE * PAGE)
+    size = (19 * LARGE - 1) * PAGE
+    assert (found.filled_bytes, found.written_back_bytes) == (size, size)
+    assert found.extra_ns == pytest.approx(size * (0.5 + 1.0))

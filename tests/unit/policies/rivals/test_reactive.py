@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kernels would move, by hand: four cells of ten pages."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.plan.policy import Sight, Wish
+from sentineld.policies.rivals.ial import Lists
+from sentineld.policies.rivals.memtis import Histogram, thresholds
+from sentineld.policies.rivals.tpp import Scanner
+
+
+def sight(
+    accesses: list[float], fast: list[int], free: int = 0, moves: int = 1000, capacity: int = 20
+) -> Sight:
+    pages = np.full(len(fast), 10)
+    return Sight(
+        now_ns=0.0,
+        accesses=np.array(accesses),
+        fast=np.array(fast),
+        slow=pages - np.array(fast),
+        free_pages=free,
+        capacity_pages=capacity,
+        move_pages=moves,
+    )
+
+
+def test_ial_exchanges_what_is_active_with_what_is_not() -> None:
+    # Cells 1 and 2 are fast; 0 and 1 are referenced.
+    seen = sight([1, 3, 0, 0], [0, 10, 10, 0])
+    lists = Lists(1.0)
+    assert lists.tick(seen) == []  # once is not active
+    assert lists.tick(seen) == [Wish(2, 1, 10), Wish(0, 0, 10)]
+    # A page each way for two that can be moved.
+    assert lists.tick(sight([1, 3, 0, 0], [0, 10, 10, 0], moves=8)) == [
+        Wish(2, 1, 4),
+        Wish(0, 0, 4),
+    ]
+
+
+def test_ial_takes_free_room_first() -> None:
+    seen = sight([1, 3, 0, 0], [0, 10, 0, 0], free=6)
+    lists = Lists(1.0)
+    lists.tick(seen)
+    assert lists.tick(seen) == [Wish(0, 0, 6)]
+
+
+def test_tpp_promotes_at_the_second_touch_and_keeps_room_for_births() -> None:
+    # Of 1000 pages 5 are free, and 20 should be: beside the 10 that fault at their second touch,
+    # 25 are wanted; one cell is cold, another was touched just now.
+    seen = sight([1, 3, 0, 0], [0, 10, 10, 0], free=5, capacity=1000)
+    scanner = Scanner(1.0)
+    assert scanner.tick(seen) == [Wish(2, 1, 10)]  # marked only; the watermark alone
+    assert scanner.tick(seen) == [Wish(2, 1, 10), Wish(0, 0, 10)]
+
+
+def test_tpp_leaves_headroom() -> None:
+    scanner = Scanner(1.0)
+    seen = sight([1, 0, 0, 0], [0, 10, 0, 0], free=22, capacity=1000)
+    scanner.tick(seen)
+    assert scanner.tick(seen) == [Wish(0, 0, 10)]
+    seen = sight([1, 1, 1, 1], [0, 10, 0, 0], free=6, capacity=1000)
+    # Nothing is cold; of the 6 free pages 5 stay so.
+    assert scanner.tick(seen) == [Wish(0, 0, 1)]
+
+
+def test_memtis_thresholds() -> None:
+    level, pages = np.array([5, 3, 1]), np.array([50, 60, 100])
+    # 110 pages fit into 120 less 3 %, 210 do not; they fill three quarters.
+    assert thresholds(level, pages, 120) == (2, 2)
+    # Of 160 they do not: the next bin is warm.
+    assert thresholds(level, pages, 160) == (2, 1)
+    assert thresholds(level, pages, 40) == (6, 5)
+
+
+def test_memtis_moves_across_the_threshold() -> None:
+    histogram = Histogram(1.0)
+    # Counts 9, 3, 0, 0: bins 3, 2, 0, 0; 20 pages of 21 are hot: cell 0 is slow, cell 2 cold.
+    wished = histogram.tick(sight([9, 3, 0, 0], [0, 10, 10, 0], capacity=21, free=1))
+    assert wished == [Wish(2, 1, 9), Wish(0, 0, 10)]
+
+
+def test_memtis_cools() -> None:
+    histogram = Histogram(1.0)
+    for _ in range(3):
+        histogram.tick(sight([8, 0, 0, 0], [10, 0, 0, 0], capacity=11))
+    # Counts are halved at the ticks 4 and 8: cell 0 has 24, 12, 6, and cell 1 after three, six,
+    # nine, twelve accesses 6 + 3. Without cooling, 24 and 15 are of one bin, too large to be hot.
+    for _ in range(4):
+        histogram.tick(sight([0, 3, 0, 0], [10, 0, 0, 0], capacity=11))
+    last = histogram.tick(sight([0, 3, 0, 0], [10, 0, 0, 0], capacity=11, free=1))
+    assert last == [Wish(0, 1, 9), Wish(1, 0, 10)]

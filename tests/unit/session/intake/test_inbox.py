@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a shim says in messages is taken if it makes sense, and bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.session.intake.inbox import LAYER_CHARACTERS_MAX, THREADS_MAX, Inbox
+from sentineld.session.intake.sampling import Observing
+from tests.unit.links import Linked
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    linked = Linked()
+    yield Inbox(linked.link, Observing(linked.link, 1024))
+    linked.close()
+
+
+def test_threads_are_the_hellos_until_it_says_otherwise(inbox: Inbox) -> None:
+    assert inbox.threads == 1
+    assert inbox.take({"type": "threads", "threads": 4}) is None
+    assert inbox.threads == 4
+
+
+@pytest.mark.parametrize("threads", [0, -1, THREADS_MAX + 1, True, 2.0, "2", None, []])
+def test_numbers_of_threads_that_make_no_sense_are_none(inbox: Inbox, threads: object) -> None:
+    inbox.take({"type": "threads", "threads": threads})
+    assert inbox.threads == 0
+
+
+def test_names_of_layers_are_cut_short(inbox: Inbox) -> None:
+    inbox.take({"type": "layers", "names": ["", "a" * 1000]})
+    assert inbox.layers == ("", "a" * LAYER_CHARACTERS_MAX)
+
+
+def test_only_the_layout_that_was_sent_is_waited_for(inbox: Inbox) -> None:
+    inbox.expect_layout(7)
+    inbox.take({"type": "layout", "layout_id": 6, "ok": False, "error": "another"})
+    assert not inbox.layout_live
+    with pytest.raises(SentinelError, match="refused the layout: no room"):
+        inbox.take({"type": "layout", "layout_id": 7, "ok": False, "error": "no room"})
+    inbox.take({"type": "layout", "layout_id": 7, "ok": True})
+    assert inbox.layout_live

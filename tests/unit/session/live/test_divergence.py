@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When diverged steps are a reason to leave a plan, and when to stay with it and say so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from sentineld.observe.ring import ControlSegment, ShimWords
+from sentineld.session.live.divergence import (
+    EARNED_STEPS,
+    PATIENCE_STEPS,
+    PATIENCE_STEPS_MAX,
+    STRAYS,
+    Divergence,
+    Patience,
+    Verdict,
+)
+from tests.unit.segment import Writer
+
+FOLLOWS = Verdict()
+
+
+class Steps:
+    """Steps of a process whose words are looked at after each, or after some."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._writer = Writer(step=100, diverged_steps=7)
+        self._segment = ControlSegment(self._writer.fd)
+        os.close(self._writer.fd)
+        self.divergence = Divergence(self.words(), patience)
+
+    def words(self) -> ShimWords:
+        return self._segment.words()
+
+    def step(self, diverges: bool) -> None:
+        header = self._writer.header
+        header["step"] += 1
+        header["diverged_steps"] += diverges
+        header["diverged_in_row"] = (header["diverged_in_row"] + 1) * diverges
+
+    def run(self, pattern: Iterable[bool], look_every: int = 1) -> list[Verdict]:
+        """What was news after some of these steps, until the plan is left."""
+        news: list[Verdict] = []
+        for number, diverges in enumerate(pattern, 1):
+            self.step(diverges)
+            if number % look_every == 0:
+                verdict = self.divergence.look(self.words())
+                news += [verdict] if verdict != FOLLOWS else []
+                if verdict.leave:
+                    break
+        return news
+
+
+def alike(pattern: str, times: int) -> Iterator[bool]:
+    """X: a step that diverges."""
+    return (letter == "X" for letter in pattern * times)
+
+
+def test_three_in_a_row_leave_the_plan() -> None:
+    steps = Steps(Patience())
+    assert steps.run(alike("....XX.XX.", 1)) == []
+    assert steps.run(alike("XXX", 1)) == [Verdict(True, "3 steps in a row diverged from the plan")]
+    assert steps.divergence.followed_steps(steps.words()) == 6
+
+
+@pytest.mark.parametrize("look_every", [1, 5, 48, 100])
+def test_single_ones_never_do_however_seldom_one_looks(look_every: int) -> None:
+    assert Steps(Patience()).run(alike("...........X", 50), look_every) == []
+
+
+@pytest.mark.parametrize("look_every", [1, 7, 64])
+def test_every_second_one_is_said_once(look_every: int) -> None:
+    steps = Steps(Patience())
+    assert steps.run(alike(".X", 200), look_every) == [Verdict(text=STRAYS)]
+    assert steps.run(alike(".", 100)) == [Verdict(text="its steps follow the plan again")]
+    assert steps.run(alike(".", 100)) == []
+    assert steps.run(alike(".X", 200), look_every) == [Verdict(text=STRAYS)]
+
+
+def test_a_plan_that_fits_the_fewer_steps_is_left() -> None:
+    (verdict,) = Steps(Patience()).run(alike(".XX", 40))
+    assert verdict.leave
+    assert verdict.text.endswith("of 32 steps diverged from the plan")
+
+
+def test_patience_grows_with_plans_that_fitted_few_steps() -> None:
+    patience = Patience()
+    waited = []
+    for _ in range(10):
+        steps = Steps(patience)
+        news = steps.run(alike("X", 10_000))
+        assert news[-1].leave
+        assert news[:-1] in ([], [Verdict(text=STRAYS)])
+        followed = steps.divergence.followed_steps(steps.words())
+        assert followed == 0
+        patience.left(followed)
+        waited.append(steps.words().step - 100)
+    growing = [PATIENCE_STEPS << n for n in range(7)]
+    assert waited == [3, *growing, PATIENCE_STEPS_MAX, PATIENCE_STEPS_MAX]
+
+
+def test_a_plan_that_was_worth_it_is_left_at_once() -> None:
+    patience = Patience()
+    patience.left(0)
+    patience.left(0)
+    steps = Steps(patience)
+    assert not steps.divergence.may_leave(steps.words())
+    (verdict,) = steps.run(alike("." * EARNED_STEPS + "XXX", 1))
+    assert verdict.leave
+    patience.left(EARNED_STEPS)
+    assert patience.steps == 0

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A live plan follows the process: pages move as planned, and none while a step diverges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from sentineld.migrate.pace import SLACK_NS
+from sentineld.model.plan import Plan
+from sentineld.model.protocol import Flag, Mode
+from sentineld.plan.correct import Progress
+from sentineld.session.live.divergence import Patience
+from sentineld.session.live.managed import Managed
+from sentineld.session.live.shapes import Planned, Shape
+from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers, with_layout
+from tests.unit.toyprocess import FAST, SLOW, ToyPages, toy_linked
+from tests.unit.waiting import wait
+
+BOUNDARIES = 4
+LAST = 0xFFFFFFFF
+
+
+class Process:
+    """A process in the toy's steps, on emulated pages."""
+
+    def __init__(
+        self, bytes_per_s: float = 1e12, batch_pages: int = 256, plan: Plan | None = None
+    ) -> None:
+        self.linked, pages = toy_linked(), ToyPages(bytes_per_s, batch_pages)
+        self.linked.set(barrier_timeout_ns=2_000_000_000)
+        self.heap, self.moving = pages.heap, pages.moving
+        self.ended: list[str] = []
+        planned = Planned(
+            Shape(1, ""), toy_profile(), toy_profile(), plan or toy_plan(), 7 * PAGE, 0.0
+        )
+        link = self.linked.link
+        self.managed = Managed(
+            link, planned, two_tiers(1e12), pages.memory, self.ended.append, Patience()
+        )
+        self.managed.start()
+
+    def pass_boundary(self, step: int, boundary: int) -> None:
+        self.linked.set(step=step, position=step << 32 | boundary)
+        self.managed.mover.notify(step << 32 | boundary)
+
+    def words(self, **words: int) -> bool:
+        """Write words and have them looked at; whether the plan is left."""
+        self.linked.set(**words)
+        return self.managed.follow(self.linked.link.segment.words()).leave
+
+    def done(self) -> int:
+        return int(self.linked.writer.header["moves_done"][0])
+
+    def close(self) -> None:
+        self.managed.stop()
+        self.linked.close()
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    made = Process()
+    yield made
+    made.close()
+
+
+def test_pages_move_as_the_process_passes_boundaries(process: Process) -> None:
+    wait(lambda: process.heap[0] == SLOW)  # boundary 0 takes half of the state down
+    assert not process.words()
+    process.pass_boundary(10, 2)
+    wait(lambda: process.heap[0] == FAST)
+    assert process.heap.tolist() == [FAST, FAST, SLOW, SLOW, FAST, FAST]
+    assert process.ended == []
+
+
+def test_a_diverged_step_stops_the_mover_and_lets_barriers_pass(process: Process) -> None:
+    wait(lambda: process.heap[0] == SLOW)
+    assert not process.words(mode=Mode.DIVERGED, diverged_steps=1, diverged_in_row=1)
+    wait(lambda: process.done() == 10 << 32 | LAST)
+    process.pass_boundary(10, 2)
+    assert not process.words()
+    # The next step follows the plan again.
+    process.pass_boundary(11, 0)
+    assert not process.words(mode=Mode.REPLAY, diverged_in_row=0)
+    process.pass_boundary(11, 2)
+    wait(lambda: process.heap[0] == FAST)
+    assert process.managed.followed_steps() == 0
+
+
+def test_births_are_charged_once_no_barrier_holds_them() -> None:
+    waits = np.array([0, -1, -1, -1], np.int32)
+    process = Process(plan=with_layout(toy_plan(), waits=waits))
+    managed = process.managed
+    try:
+        wait(lambda: process.heap[0] == SLOW)
+        process.pass_boundary(10, 2)
+        wait(lambda: process.heap[0] == FAST)
+        with process.moving:
+            process.pass_boundary(11, 0)
+            wait(lambda: managed.fast_bytes() == 4 * PAGE)  # the state has not gone down
+            assert managed.by_tier() == [4 * PAGE, 2 * PAGE]
+            process.linked.set(barrier_timeouts=1)
+            assert managed.fast_bytes() == 7 * PAGE
+            assert managed.by_tier() == [7 * PAGE, 2 * PAGE]
+        wait(lambda: managed.fast_bytes() == 5 * PAGE)
+        assert process.heap[0] == SLOW
+    finally:
+        process.close()
+
+
+def test_three_of_them_in_a_row_leave_the_plan(process: Process) -> None:
+    for step in (11, 12):
+        assert not process.words(
+            step=step, mode=Mode.DIVERGED, diverged_steps=step - 10, diverged_in_row=step - 10
+        )
+    assert process.words(step=13, diverged_steps=3, diverged_in_row=3)
+    assert process.managed.followed_steps() == 0
+
+
+def test_who_stops_wakes_nobody_any_more(process: Process) -> None:
+    flags = process.linked.writer.header["flags"]
+    assert int(flags[0]) & Flag.SLEEPING
+    process.managed.stop()
+    assert not int(flags[0]) & Flag.SLEEPING
+
+
+def test_the_pace_of_moves_is_that_of_their_memory() -> None:
+    # Two pages a batch, and 20 ms for each of them.
+    process = Process(bytes_per_s=50 * PAGE, batch_pages=2)
+    try:
+        wait(lambda: process.heap[0] == SLOW)
+        process.pass_boundary(10, 2)
+        wait(lambda: process.heap[0] == FAST)
+
+        def progress() -> Progress:
+            return process.managed.progress(process.linked.link.segment.words())
+
+        wait(lambda: progress().moved_bytes == 4 * PAGE)
+        found = progress()
+        assert found.steps == 10
+        # No less, but for the bucket's slack.
+        assert found.busy_ns >= 4 * 20e6 - 2 * SLACK_NS
+    finally:
+        process.close()

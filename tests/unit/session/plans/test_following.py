@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process follows one plan after the other, each from when it has taken its layout."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.config import Config, TierOverrides
+from sentineld.machine.machine import Machine
+from sentineld.machine.substrate import EmulatedSubstrate
+from sentineld.migrate.memory import Memory
+from sentineld.model.plan import Space
+from sentineld.model.protocol import Flag
+from sentineld.model.tiers import Tiers
+from sentineld.observe.shimlink import ShimLink
+from sentineld.session.intake.inbox import Inbox
+from sentineld.session.intake.sampling import Observing
+from sentineld.session.live.shapes import Planned, Shape
+from sentineld.session.plans import entering
+from sentineld.session.plans.following import Following
+from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
+from tests.unit.toyprocess import FAST, SLOW, ToyPages, toy_linked
+from tests.unit.waiting import wait
+
+SHAPE = Shape(1, "toy")
+PLAN = replace(toy_plan(), policy="sentinel")
+PLANNED = Planned(SHAPE, toy_profile(), toy_profile(), PLAN, 7 * PAGE, 0.5)
+BROUGHT = ("promote", "initial", "moved")
+
+
+class Substrate(EmulatedSubstrate):
+    """Emulated tiers whose memory is the toy's pages."""
+
+    def __init__(self, pages: ToyPages) -> None:
+        super().__init__(TierOverrides(emulated="cxl"))
+        self._pages = pages
+
+    def memory(
+        self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
+    ) -> Memory:
+        return self._pages.memory(link, spaces, tiers)
+
+
+class Process:
+    """A process in the toy's steps, and its session's plans."""
+
+    def __init__(self) -> None:
+        self.linked, self.pages = toy_linked(), ToyPages()
+        link = self.linked.link
+        substrate = Substrate(self.pages)
+        machine = Machine(Config(huge_pages="off"), substrate, two_tiers(1e12), [])
+        self.inbox = Inbox(link, Observing(link, 1024))
+        self.ended: list[str] = []
+        self.following = Following(link, machine, self.inbox, self.ended.append)
+        self.following.begin()
+
+    def send(self, planned: Planned = PLANNED, what: str = "the plan") -> None:
+        self.following.prepare(planned, what)
+        self.following.send()
+
+    def take_layout(self) -> None:
+        self.inbox.take({"type": "layout", "layout_id": self.inbox.layout_id, "ok": True})
+
+    def enter(self, planned: Planned = PLANNED) -> None:
+        self.send(planned)
+        self.take_layout()
+        assert self.following.enter()
+
+    def moved_bytes(self) -> int:
+        return sum(self.following.moves().moved_by_entry().values())
+
+    def close(self) -> None:
+        self.following.stop()
+        self.linked.close()
+        assert not self.ended
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    made = Process()
+    yield made
+    made.close()
+
+
+def test_a_plan_is_followed_once_its_layout_is_taken(process: Process) -> None:
+    following = process.following
+    process.send()
+    assert following.enter() is None
+    assert (following.planned, following.managed) == (PLANNED, None)
+    process.take_layout()
+    assert following.enter() == "the plan is live, budget 28.0 KiB"
+    assert following.managed is not None
+    wait(lambda: process.pages.heap[0] == SLOW)  # boundary 0 takes half of the state down
+
+
+def test_a_live_plan_is_followed_until_the_next_ones_layout_is_taken(process: Process) -> None:
+    process.enter()
+    first = process.following.managed
+    after = replace(PLANNED, budget_bytes=8 * PAGE)
+    process.send(after, "the corrected plan")
+    assert process.following.enter() is None
+    assert process.following.managed is first
+    assert int(process.linked.writer.header["flags"][0]) & Flag.SLEEPING
+    process.take_layout()
+    assert process.following.enter() == "the corrected plan is live, budget 32.0 KiB"
+    assert process.following.managed is not first
+    assert len(process.following.shapes) == 1
+
+
+def test_only_without_a_live_plan_the_answer_has_to_come_in_time(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entering, "ANSWER_WAIT_S", -1.0)
+    process.send()
+    with pytest.raises(SentinelError, match="did not take the layout in time"):
+        process.following.enter()
+    process.enter()
+    process.send()
+    assert process.following.enter() is None  # the training may evaluate for long
+
+
+def test_what_was_moved_never_falls(process: Process) -> None:
+    seen, stop = [0], threading.Event()
+
+    def read() -> None:
+        while not stop.wait(0.0005):
+            seen.append(process.moved_bytes())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(10):
+            before = process.moved_bytes()
+            process.pages.heap[0] = FAST
+            process.enter()
+            wait(lambda before=before: process.moved_bytes() > before)
+    finally:
+        stop.set()
+        reader.join()
+    assert seen == sorted(seen)
+    last = process.moved_bytes()
+    process.following.stop()
+    assert process.moved_bytes() >= last
+
+
+def test_a_plan_is_left_when_other_threads_compute_and_found_again(process: Process) -> None:
+    process.enter()
+    assert not process.following.look().leave
+    process.inbox.take({"type": "threads", "threads": 4})
+    verdict = process.following.look()
+    assert (verdict.leave, verdict.text) == (True, "it computes with 4 threads now")
+    assert process.following.leave(verdict.text) == SHAPE
+    process.following.stop()
+    assert process.following.managed is None
+    assert process.following.shapes.find(SHAPE) is PLANNED
+
+
+def test_another_goal_plans_by_what_is_known(process: Process) -> None:
+    process.enter(replace(PLANNED, budget_bytes=PLAN.budget_bytes + 2 * PAGE))
+    process.linked.set(small_bytes=PAGE)
+    known = process.following.known()
+    assert (known.shape, known.profile) == (SHAPE, PLANNED.profile)
+    assert known.unmanaged_bytes == 2 * PAGE  # what the plan left for them
+    process.linked.set(small_bytes=3 * PAGE)
+    assert process.following.known().unmanaged_bytes == 3 * PAGE
+
+
+def test_pages_are_brought_where_the_first_plan_begins_with_them(process: Process) -> None:
+    process.pages.heap[4] = SLOW
+    process.enter()
+    brought = process.following.moves().moved_by_entry()[BROUGHT]
+    assert brought >= PAGE
+    # Later the budget is kept step by step.
+    process.pages.heap[4] = SLOW
+    process.enter()
+    assert process.following.moves().moved_by_entry()[BROUGHT] == brought
+
+
+@pytest.mark.parametrize("entered", [False, True])
+def test_a_plan_that_is_live_already_is_taken_up(process: Process, entered: bool) -> None:
+    process.pages.heap[4] = SLOW
+    process.following.resume(PLANNED, entered)
+    assert process.following.managed is not None
+    assert process.following.shapes.find(SHAPE) is PLANNED
+    assert (BROUGHT in process.following.moves().moved_by_entry()) is not entered

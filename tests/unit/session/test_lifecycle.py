@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The session's states: the published order, ends from everywhere, nothing after the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from sentineld.session.lifecycle import Lifecycle, State
+
+WAY = [
+    State.ATTACHED,
+    State.WARM_UP,
+    State.ALLOCATION,
+    State.ACCESS,
+    State.PLANNING,
+    State.ENTERING,
+    State.MANAGED,
+]
+
+
+def test_the_way_of_a_session() -> None:
+    life = Lifecycle()
+    for state in WAY:
+        life.enter(state, f"because of {state}")
+        assert (life.state, life.reason) == (state, f"because of {state}")
+    life.enter(State.ALLOCATION, "three steps diverged")
+    assert life.reason == "three steps diverged"
+
+
+def test_a_managed_session_enters_a_corrected_plan() -> None:
+    life = Lifecycle()
+    for state in [*WAY, State.ENTERING, State.MANAGED, State.ENTERING]:
+        life.enter(state, "")
+    assert life.can_enter(State.ALLOCATION)
+
+
+@pytest.mark.parametrize("index", range(len(WAY) - 1))
+def test_no_state_is_skipped(index: int) -> None:
+    life = Lifecycle()
+    for state in WAY[: index + 1]:
+        life.enter(state, "")
+    # From the allocation steps a plan that the session had before is entered at once.
+    shortcut = State.ENTERING if WAY[index] is State.ALLOCATION else None
+    for later in WAY[index + 2 :]:
+        if later is shortcut:
+            assert life.can_enter(later)
+            continue
+        assert not life.can_enter(later)
+        with pytest.raises(ValueError, match="can't go"):
+            life.enter(later, "")
+
+
+@pytest.mark.parametrize("count", range(len(WAY) + 1))
+def test_every_state_can_be_left(count: int) -> None:
+    life = Lifecycle()
+    for state in WAY[:count]:
+        life.enter(state, "")
+    assert life.can_enter(State.REGISTERED)
+    life.enter(State.ENDED, "the process exited")
+    assert not any(life.can_enter(state) for state in State)

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From recorded steps to a plan: a shape that was planned before is not profiled again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from sentineld.base.units import FastBudget
+from sentineld.config import Config, TierOverrides
+from sentineld.machine.machine import Machine
+from sentineld.machine.substrate import substrate_of
+from sentineld.model.records import Records
+from sentineld.observe.backend import Target
+from sentineld.observe.shimonly import SHIM_ONLY
+from sentineld.plan.layout_wire import WireLayout, unpack_layout
+from sentineld.profile.steps import Step, StepCutter, identical, sequence_digest
+from sentineld.session.intake.sampling import Sampling
+from sentineld.session.lifecycle import State
+from sentineld.session.live.shapes import (
+    FOLLOWED_STEPS_MIN,
+    SHAPES_MAX,
+    STRIKES_MAX,
+    Planned,
+    Shape,
+    Shapes,
+)
+from sentineld.session.work.planning import Goal
+from sentineld.session.work.profiling import OTHER_SHAPE_STEPS, SEEN_AGAIN_ASKS, Profiling
+from tests.unit.links import Linked
+from tests.unit.plan.toys import toy_plan, toy_profile
+from tests.unit.trainer import MIB
+from tests.unit.workloads import Network, train
+
+LARGE = Network(blocks=2, weights=1, activation_bytes=2 * MIB)
+SMALL = Network(blocks=2, weights=1, activation_bytes=MIB)
+CONFIG = Config(tiers=TierOverrides(emulated="cxl"))
+
+
+def steps_of(network: Network, count: int, cuts: tuple[int, ...] = ()) -> list[Step]:
+    """Steady steps."""
+    return StepCutter().feed(train(network, count + 1, cuts).take_records())[1:]
+
+
+class Profiled:
+    """A run towards a plan, and the process's end of it."""
+
+    def __init__(self, shapes: Shapes, threads: int = 1) -> None:
+        self.linked = Linked(heap_used=64 * MIB)
+        self.shapes = shapes
+        self.states: list[State] = []
+        substrate = substrate_of(CONFIG)
+        machine = Machine(CONFIG, substrate, substrate.tiers(), [])
+        link = self.linked.link
+        watch = SHIM_ONLY.open(Target(link.pid, 1024))
+        self._sampling = Sampling(link, SHIM_ONLY, watch)
+        self.run = Profiling(
+            link,
+            machine,
+            substrate.tiers(),
+            Goal(FastBudget.parse("20%"), "fast-only"),
+            lambda state, _: self.states.append(state),
+            shapes,
+            lambda: threads,
+        )
+
+    def tell(self, *steps: Step) -> Planned | None:
+        for step in steps:
+            self.run.on_step(step, lambda: self._sampling, ("",) * 32)
+        return self.run.planned(("",) * 32)
+
+    def asked(self) -> tuple[WireLayout | None, int]:
+        """The layout sent since the last call, and how often operators were asked for."""
+        messages = self.linked.shim.receive()
+        layout = None
+        if any(message["type"] == "layout" for message in messages):
+            (fd,) = self.linked.shim.take_fds(1)
+            with os.fdopen(fd, "rb") as file:
+                file.seek(0)
+                layout = unpack_layout(file.read())
+        return layout, sum(message["type"] == "profile_ops" for message in messages)
+
+    def close(self) -> None:
+        self.linked.close()
+
+
+def whole_way(profiled: Profiled, network: Network) -> Planned:
+    """Profile and plan a network, with its access steps the first ones asked for."""
+    assert profiled.tell(*steps_of(network, 4)) is None
+    layout, asked = profiled.asked()
+    assert layout is not None
+    assert asked == 1
+    cuts = tuple(layout.cuts.tolist())
+    step, again = steps_of(network, 2, cuts)
+    profiled.run.on_op_accesses(step.number, train(network, 2, cuts).take_ops())
+    # What emulated tiers charge for comes from another step.
+    assert profiled.tell(step) is None
+    assert profiled.asked() == (None, 1)
+    profiled.run.on_op_accesses(again.number, train(network, 2, cuts).take_ops())
+    planned = profiled.tell(again)
+    assert planned is not None
+    assert planned.charged is not planned.profile
+    return planned
+
+
+@pytest.fixture(scope="module")
+def shapes() -> Shapes:
+    """With a plan for the large network."""
+    made = Shapes()
+    profiled = Profiled(made)
+    planned = whole_way(profiled, LARGE)
+    assert profiled.states[-1] is State.PLANNING
+    profiled.close()
+    made.keep(planned)
+    return made
+
+
+@pytest.fixture
+def again(shapes: Shapes) -> Iterator[Profiled]:
+    profiled = Profiled(shapes)
+    yield profiled
+    profiled.close()
+
+
+def test_a_digest_tells_steps_apart_as_identical_does() -> None:
+    steps = [*steps_of(LARGE, 2), *steps_of(SMALL, 2), *steps_of(LARGE, 1, (3,))]
+    for one in steps:
+        for other in steps:
+            assert (sequence_digest(one) == sequence_digest(other)) == identical(one, other)
+
+
+def test_one_step_of_a_known_shape_is_enough(again: Profiled) -> None:
+    again.run.skip_warm_up(Shape(1, "another"))
+    (step,) = steps_of(LARGE, 1)
+    planned = again.tell(step)
+    assert planned is again.shapes.find(Shape.of(step, 1))
+    assert again.asked() == (None, 0)
+    assert again.states == []
+
+
+def test_another_number_of_threads_is_another_shape(shapes: Shapes) -> None:
+    profiled = Profiled(shapes, threads=2)
+    profiled.run.skip_warm_up(Shape(1, "another"))
+    assert profiled.tell(*steps_of(LARGE, 2)) is None
+    assert profiled.states == [State.ACCESS]
+    profiled.close()
+
+
+def test_an_unknown_shape_is_profiled(again: Profiled) -> None:
+    again.run.skip_warm_up(Shape(1, "another"))
+    planned = whole_way(again, SMALL)
+    assert planned.shape == Shape.of(steps_of(SMALL, 1)[0], 1)
+    assert (
+        planned.profile.peak_bytes
+        < again.shapes.find(Shape.of(steps_of(LARGE, 1)[0], 1)).profile.peak_bytes
+    )  # type: ignore[union-attr]
+
+
+def test_the_shape_that_was_left_is_taken_when_it_stays(again: Profiled) -> None:
+    one, two = steps_of(LARGE, 2)
+    again.run.skip_warm_up(Shape.of(one, 1))
+    assert again.tell(one) is None
+    assert again.tell(two) is not None
+
+
+def test_or_when_no_other_is_seen_twice(again: Profiled) -> None:
+    (left,) = steps_of(LARGE, 1)
+    again.run.skip_warm_up(Shape.of(left, 1))
+    others = [
+        steps_of(Network(blocks=2, weights=1, activation_bytes=MIB + 4096 * n), 1)[0]
+        for n in range(OTHER_SHAPE_STEPS // 2)
+    ]
+    for other in others:
+        assert again.tell(left, other) is None
+    assert again.tell(left) is not None
+    assert again.states == []
+
+
+def test_operators_of_a_step_that_came_in_between_are_asked_for_again(again: Profiled) -> None:
+    again.run.skip_warm_up(Shape(1, "another"))
+    again.tell(*steps_of(SMALL, 2))
+    layout, _ = again.asked()
+    assert layout is not None
+    cuts = tuple(layout.cuts.tolist())
+    assert len(cuts)
+    trained = steps_of(SMALL, 4, cuts)
+    (between,) = steps_of(LARGE, 1)
+    ops = train(SMALL, 4, cuts).take_ops()
+    # torch.profiler ran while a step of the other shape was taken.
+    again.run.on_op_accesses(between.number, ops)
+    assert again.tell(between, trained[1]) is None
+    assert again.asked() == (None, 1)
+    again.run.on_op_accesses(trained[2].number, ops)
+    assert again.tell(trained[2]) is None
+    again.run.on_op_accesses(trained[3].number, ops)
+    planned = again.tell(trained[3])
+    assert planned is not None
+    assert len(planned.profile.accesses)
+    assert np.array_equal(planned.plan.layout.slots["bytes"], layout.slots["bytes"])
+
+
+def planning(profiled: Profiled, network: Network) -> tuple[list[Step], Records]:
+    """Up to where a second step's accesses are asked for: the steps that follow, and accesses."""
+    profiled.tell(*steps_of(network, 4))
+    layout, _ = profiled.asked()
+    assert layout is not None
+    cuts = tuple(layout.cuts.tolist())
+    ops = train(network, 2, cuts).take_ops()
+    first, *following = steps_of(network, 40, cuts)
+    profiled.run.on_op_accesses(first.number, ops)
+    assert profiled.tell(first) is None
+    assert profiled.asked() == (None, 1)
+    return following, ops
+
+
+def test_the_step_that_was_seen_need_not_be_the_first_with_the_cuts() -> None:
+    profiled = Profiled(Shapes())
+    profiled.tell(*steps_of(SMALL, 4))
+    layout, _ = profiled.asked()
+    assert layout is not None
+    cuts = tuple(layout.cuts.tolist())
+    following = steps_of(SMALL, 30, cuts)
+    # The request came between the first and the second, the answer much later.
+    assert profiled.tell(*following) is None
+    assert profiled.states[-1] is State.ACCESS
+    ops = train(SMALL, 3, cuts).take_ops()
+    profiled.run.on_op_accesses(following[1].number, ops)
+    assert profiled.tell(*steps_of(SMALL, 1, cuts)) is None
+    assert profiled.states[-1] is State.PLANNING
+    assert profiled.asked() == (None, 1)
+    profiled.close()
+
+
+def test_many_steps_may_pass_before_it_is_known_which_one_was_seen_again() -> None:
+    profiled = Profiled(Shapes())
+    following, ops = planning(profiled, SMALL)
+    assert profiled.tell(*following) is None
+    profiled.run.on_op_accesses(following[1].number, ops)
+    planned = profiled.tell()
+    assert planned is not None
+    assert planned.charged is not planned.profile
+    assert profiled.asked() == (None, 0)
+    profiled.close()
+
+
+def test_a_second_step_of_another_shape_is_asked_for_again_but_not_for_ever() -> None:
+    profiled = Profiled(Shapes())
+    following, ops = planning(profiled, SMALL)
+    (other,) = steps_of(LARGE, 1)
+    for asked in range(SEEN_AGAIN_ASKS - 1):
+        profiled.run.on_op_accesses(other.number, ops)
+        assert profiled.tell(other, following[asked]) is None
+        assert profiled.asked() == (None, 1)
+    profiled.run.on_op_accesses(other.number, ops)
+    planned = profiled.tell(other) or profiled.tell()
+    assert planned is not None
+    assert planned.charged is planned.profile
+    assert profiled.asked() == (None, 0)
+    profiled.close()
+
+
+def test_the_plans_used_last_are_kept() -> None:
+    shapes = Shapes()
+    for number in range(SHAPES_MAX):
+        shapes.keep(
+            Planned(Shape(1, str(number)), toy_profile(), toy_profile(), toy_plan(), 0, 0.0)
+        )
+    assert shapes.find(Shape(1, "0")) is not None
+    shapes.keep(Planned(Shape(2, "0"), toy_profile(), toy_profile(), toy_plan(), 0, 0.0))
+    assert len(shapes) == SHAPES_MAX
+    assert shapes.find(Shape(1, "0")) is not None
+    assert shapes.find(Shape(1, "1")) is None
+    shapes.forget(Shape(1, "0"))
+    assert shapes.find(Shape(1, "0")) is None
+
+
+def test_a_plan_that_fits_no_step_time_and_again_is_forgotten() -> None:
+    shapes, shape = Shapes(), Shape(1, "")
+    shapes.keep(Planned(shape, toy_profile(), toy_profile(), toy_plan(), 0, 0.0))
+    for _ in range(STRIKES_MAX):
+        # One that has come at the wrong time, and fits afterwards.
+        shapes.left(shape, FOLLOWED_STEPS_MIN - 1)
+        shapes.left(shape, FOLLOWED_STEPS_MIN)
+    for _ in range(STRIKES_MAX):
+        assert shapes.find(shape) is not None
+        shapes.left(shape, 0)
+    assert shapes.find(shape) is None
