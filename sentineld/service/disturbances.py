@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who else moves or takes a session's pages, in words, and how to make them stop."""
+"""Describes what else moves or reclaims a session's pages, and how to stop it."""
 
 from __future__ import annotations
 
@@ -10,89 +10,89 @@ from typing import NamedTuple
 from sentineld.model.kernel_events import Disturbance
 
 
-class _Deed(NamedTuple):
-    """What was done, after the mover's name and before the places; and what to do about it."""
+class _Words(NamedTuple):
+    """Words for one kind of disturbance."""
 
-    says: str
-    fix: str
+    says: str  # the predicate: follows the name of the cause, precedes the nodes
+    fix: str  # the command or action that stops it
 
 
-_DEEDS = {
-    "demotion": _Deed(
-        "demoted {pages} pages of it", "echo false > /sys/kernel/mm/numa/demotion_enabled"
+_WORDS = {
+    "demotion": _Words(
+        "demoted {pages} of its pages", "echo false > /sys/kernel/mm/numa/demotion_enabled"
     ),
-    "numa_misplaced": _Deed("moved {pages} pages of it", "sysctl kernel.numa_balancing=0"),
-    "reclaim": _Deed(
-        "took {pages} pages of it out of memory", "leave more memory free, or swapoff -a"
-    ),
-    "compaction": _Deed(
-        "moved {pages} pages of it to make room for huge ones",
+    "numa_misplaced": _Words("moved {pages} of its pages", "sysctl kernel.numa_balancing=0"),
+    "reclaim": _Words("reclaimed {pages} of its pages", "leave more memory free, or swapoff -a"),
+    "compaction": _Words(
+        "moved {pages} of its pages to make room for huge pages",
         "sysctl vm.compaction_proactiveness=0",
     ),
-    "collapse": _Deed(
-        "gathered {pages} pages of it into huge ones",
+    "collapse": _Words(
+        "collapsed {pages} of its pages into huge pages",
         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
     ),
-    "syscall_or_cpuset": _Deed(
-        "moved {pages} pages of it", "end that program, or have it leave the process alone"
+    "syscall_or_cpuset": _Words(
+        "moved {pages} of its pages", "stop that program, or exclude the process from its targets"
     ),
-    "damon": _Deed("moved {pages} pages of it", "end the scheme in /sys/kernel/mm/damon/admin"),
-    "memory_hotplug": _Deed(
-        "moved {pages} pages of it to take memory offline", "leave the memory online"
+    "damon": _Words("moved {pages} of its pages", "stop the scheme in /sys/kernel/mm/damon/admin"),
+    "memory_hotplug": _Words(
+        "moved {pages} of its pages to take memory offline", "keep the memory online"
     ),
-    "contig_range": _Deed(
-        "moved {pages} pages of it to make contiguous memory",
-        "reserve huge pages before the training begins",
+    "contig_range": _Words(
+        "moved {pages} of its pages to make contiguous memory",
+        "reserve huge pages before the training starts",
     ),
-    "longterm_pin": _Deed(
-        "moved {pages} pages of it to pin them", "pin memory before the process is attached"
+    "longterm_pin": _Words(
+        "moved {pages} of its pages to pin them", "pin memory before the process is attached"
     ),
-    "memory_failure": _Deed("moved {pages} pages of it off failing memory", "replace the memory"),
+    "memory_failure": _Words("moved {pages} of its pages off failing memory", "replace the memory"),
 }
-_UNNAMED = _Deed("moved {pages} pages of it", "see sentinelctl status --json")
+_UNNAMED = _Words("moved {pages} of its pages", "see sentinelctl status --json")
 
-_OWN_DEEDS = ("syscall_or_cpuset", "mempolicy_mbind", "longterm_pin", "collapse")
-"""What a process asks for itself is no fight; what the kernel does in its time may be one."""
+_OWN_REQUESTS = ("syscall_or_cpuset", "mempolicy_mbind", "longterm_pin", "collapse")
+"""Not disturbances if the process itself requested them."""
 
 _BY_ITS_THREAD = {
     "compaction": "echo never > /sys/kernel/mm/transparent_hugepage/defrag",
-    "collapse": "end that program, or have it leave the process alone",
+    "collapse": "stop that program, or exclude the process from its targets",
 }
-"""What the kernel's thread for it does by itself has a switch; this stops it in others' time."""
+"""Fixes for work done in the context of another program; _WORDS has those for kernel threads."""
 
 _KERNEL_THREADS = ("kswapd", "kcompactd", "khugepaged", "kdamond", "kworker")
 
 
-def is_fight(row: Disturbance) -> bool:
-    """Whether somebody else than the process itself and the daemon did this."""
-    return not (row["own"] and row["deed"] in _OWN_DEEDS)
+def is_disturbance(row: Disturbance) -> bool:
+    """Whether anything but the process itself and the daemon did this."""
+    return not (row["own"] and row["deed"] in _OWN_REQUESTS)
 
 
 def by_reason(rows: Iterable[Disturbance]) -> dict[tuple[str, str], int]:
-    """Pages by (reason, result) of what others did; result: moved (or gone), or kept."""
+    """Disturbed pages by (reason, result). result: moved (includes reclaimed), or kept."""
     pages: dict[tuple[str, str], int] = defaultdict(int)
-    for row in filter(is_fight, rows):
+    for row in filter(is_disturbance, rows):
         pages[row["deed"], "moved"] += row["pages"]
         pages[row["deed"], "kept"] += row["kept"]
     return dict(pages)
 
 
 def in_words(rows: Sequence[Disturbance]) -> str:
-    """One line on what others did: the one that did most by name, with what to do about it, and
-    how much the rest did. Empty if nobody did anything."""
-    parties: dict[tuple[str, str], list[Disturbance]] = defaultdict(list)
+    """One line that names the largest disturbance, its fix, and the size of the rest.
+
+    Empty if there is none.
+    """
+    causes: dict[tuple[str, str], list[Disturbance]] = defaultdict(list)
     for row in rows:
-        if is_fight(row) and row["pages"]:
-            parties[row["deed"], _who(row)].append(row)
-    if not parties:
+        if is_disturbance(row) and row["pages"]:
+            causes[row["deed"], _who(row)].append(row)
+    if not causes:
         return ""
-    sizes = {party: sum(row["pages"] for row in found) for party, found in parties.items()}
-    deed, who = most = max(sizes, key=lambda party: sizes[party])
-    says, fix = _DEEDS.get(deed, _UNNAMED)
+    sizes = {cause: sum(row["pages"] for row in found) for cause, found in causes.items()}
+    deed, who = most = max(sizes, key=lambda cause: sizes[cause])
+    says, fix = _WORDS.get(deed, _UNNAMED)
     if deed in _BY_ITS_THREAD and not who.startswith(_KERNEL_THREADS):
         fix = _BY_ITS_THREAD[deed]
-    line = f"{who} {says.format(pages=sizes[most])}{_where(parties[most])}; to stop it: {fix}"
-    others = len(parties) - 1
+    line = f"{who} {says.format(pages=sizes[most])}{_where(causes[most])}; to stop it: {fix}"
+    others = len(causes) - 1
     if others:
         rest = sum(sizes.values()) - sizes[most]
         line += f" (and {rest} pages by {others} {'other' if others == 1 else 'others'})"
@@ -106,13 +106,13 @@ def _who(row: Disturbance) -> str:
         return row["by"]
     who = "itself" if row["own"] else f"{row['by']} (process {row['pid']})"
     if row["deed"] in ("demotion", "reclaim"):
-        # The kernel does it in the time of whoever asks for memory when there is none.
+        # Runs in the context of the task whose allocation found no free memory.
         return f"direct reclaim for {who}"
     return who
 
 
 def _where(rows: list[Disturbance]) -> str:
-    """The nodes, where all went the same way."""
+    """The source and target node, if they are the same in all rows."""
     ways = {(row["from_node"], row["to_node"]) for row in rows}
     source, target = ways.pop()
     if ways or source is None or target is None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prometheus metrics: one consistent snapshot a scrape, served on the loopback.
+"""Prometheus metrics, served over HTTP on the loopback address.
 
-METRICS is the whole list; docs/metrics.md is generated from it. The series of
-a session vanish with it. Labels are bounded: never a tensor, a layer or an
-address.
+Each scrape takes one consistent snapshot. METRICS lists every metric;
+docs/metrics.md is generated from it. The series of a session disappear when the
+session ends. Labels have few values: no tensor, layer or address is a label.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from sentineld.session.lifecycle import State
 
 @dataclass(frozen=True)
 class SessionSnapshot:
-    """One session at one moment. Counters count since the session's begin and never fall.
+    """One session at one moment. Counters start with the session and never decrease.
 
-    None: not known (yet); the series is then left out.
+    None: unknown; the series is omitted.
     """
 
     session: str  # unique for the daemon's life, e.g. PID-STARTTIME
@@ -39,30 +39,30 @@ class SessionSnapshot:
     budget_bytes: int = 0
     charged_bytes: int = 0
     peak_bytes: int = 0
-    unmanaged_bytes: int = 0  # tensor bytes that neither heap nor arena holds
+    unmanaged_bytes: int = 0  # live tensor bytes outside heap and arena
     resident_bytes: Mapping[int, int] = field(default_factory=dict)  # by tier
     steps: int = 0
-    boundaries: int = 0  # of the current step, passed so far
+    boundaries: int = 0  # passed in the current step
     moved_bytes: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    """By (direction, reason, result): direction promote or demote; result moved, skipped or
-    failed; reason why it was asked for (plan, initial, heal) or why it was not moved."""
+    """By (direction, reason, result). direction: promote or demote. result: moved, skipped or
+    failed. reason: the move's origin (plan, initial, heal) or the cause of the skip or failure."""
     late_moves: int = 0
     barrier_timeouts: int = 0
     barrier_wait_ns: int = 0
     diverged_steps: int = 0
-    corrections: Mapping[str, int] = field(default_factory=dict)  # plans made again, by cause
-    migration_bytes_per_s: float | None = None  # that its plans count upon
+    corrections: Mapping[str, int] = field(default_factory=dict)  # corrected plans, by cause
+    migration_bytes_per_s: float | None = None  # that its plans assume
     lost: Mapping[str, int] = field(default_factory=dict)  # records, by queue: ring, log
     samples: Mapping[str, int] = field(default_factory=dict)  # page samples, by backend
     fast_share: float | None = None  # of the last metered step; 0..1
-    plan_duration_s: float | None = None  # of the plan that is live
+    plan_duration_s: float | None = None  # of the live plan
     page_faults: Mapping[str, int] = field(default_factory=dict)  # by kind; eBPF
     page_accesses: Mapping[str, int] = field(default_factory=dict)
-    """Accesses to armed pages by who counted them: module, tracepoint."""
+    """Accesses to armed pages by source of the count: module, tracepoint."""
     emulated_delay_ns: Mapping[str, int] = field(default_factory=dict)
-    """Emulated tiers only: "owed" by the timing model, "paid" by waiting."""
+    """Emulated tiers only. owed: delay by the timing model; paid: delay injected so far."""
     disturbed_pages: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Pages by (reason, result) that others than the daemon moved or took; eBPF."""
+    """Pages moved or reclaimed by anything but the daemon, by (reason, result); eBPF."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class DaemonSnapshot:
     features: Mapping[str, bool] = field(default_factory=dict)
     tier_capacity_bytes: Mapping[int, int] = field(default_factory=dict)  # by tier
     migration_bytes_per_s: float = 0.0
-    emulated: str = ""  # preset of emulated tiers; "": the machine's own
+    emulated: str = ""  # preset of the emulated tiers; "": the machine's nodes
     kernel_migrations: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Pages by (reason, result) that the kernel's migrate_pages() moved; eBPF, all processes
-    that it watches."""
+    """Pages handled by the kernel's migrate_pages(), by (reason, result), for all watched
+    processes; eBPF."""
     events_dropped: Mapping[str, int] = field(default_factory=dict)  # eBPF, by queue
     sessions: tuple[SessionSnapshot, ...] = ()
 
@@ -87,19 +87,21 @@ Rows = Iterable[tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True)
 class MetricSpec:
-    """A metric: rows() gives label values, in the order of labels, and the value in base units."""
+    """A metric."""
 
     name: str
     kind: str  # "counter" or "gauge"
     help: str
     labels: tuple[str, ...]
-    rows: Callable[[DaemonSnapshot], Rows]
+    rows: Callable[
+        [DaemonSnapshot], Rows
+    ]  # (label values in the order of labels, value in base units)
 
 
 def _session(
     name: str, kind: str, text: str, value: Callable[[SessionSnapshot], float | None]
 ) -> MetricSpec:
-    """A metric with one value a session."""
+    """A metric with one value per session."""
 
     def rows(snapshot: DaemonSnapshot) -> Rows:
         for session in snapshot.sessions:
@@ -117,7 +119,7 @@ def _session_by(
     labels: tuple[str, ...],
     values: Callable[[SessionSnapshot], Rows],
 ) -> MetricSpec:
-    """A metric with several values a session, told apart by more labels."""
+    """A metric with several values per session, distinguished by further labels."""
 
     def rows(snapshot: DaemonSnapshot) -> Rows:
         for session in snapshot.sessions:
@@ -146,57 +148,57 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "sentineld_build_info",
         "gauge",
-        "Always 1; the labels name the versions.",
+        "Always 1; the labels carry the versions of sentineld and Python.",
         ("version", "python"),
         lambda snapshot: [((snapshot.version, platform.python_version()), 1)],
     ),
     MetricSpec(
         "sentineld_heartbeat_timestamp_seconds",
         "gauge",
-        "Unix time at which the daemon last refreshed its heartbeats.",
+        "Unix time of the daemon's last heartbeat.",
         (),
         lambda snapshot: [((), snapshot.heartbeat_s)],
     ),
     MetricSpec(
         "sentineld_feature_available",
         "gauge",
-        "1 if a way of observing or moving works here, else 0; sentinelctl doctor says why.",
+        "1 if the feature works on this machine, else 0; sentinelctl doctor gives the reason.",
         ("feature",),
         lambda snapshot: _keyed(snapshot.features),
     ),
     MetricSpec(
         "sentineld_tier_capacity_bytes",
         "gauge",
-        "Memory of a tier; tier 0 is the fastest.",
+        "Capacity of the tier; tier 0 is the fastest.",
         ("tier",),
         lambda snapshot: _keyed(snapshot.tier_capacity_bytes),
     ),
     MetricSpec(
         "sentineld_emulated_tiers_info",
         "gauge",
-        "1 where the tiers are emulated, by the preset that the label names; all figures are the "
-        "emulation's then.",
+        "1 if the tiers are emulated; the label names the preset. All other figures then come from "
+        "the emulation.",
         ("preset",),
         lambda snapshot: [((snapshot.emulated,), 1)] if snapshot.emulated else [],
     ),
     MetricSpec(
         "sentineld_migration_bandwidth_bytes_per_second",
         "gauge",
-        "What plans assume that pages move at between the tiers.",
+        "Migration bandwidth between the tiers that plans assume.",
         (),
         lambda snapshot: [((), snapshot.migration_bytes_per_s)],
     ),
     MetricSpec(
         "sentineld_kernel_migrated_pages_total",
         "counter",
-        "Pages that the kernel was asked to migrate, by who asked and what came of it (eBPF).",
+        "Pages that the kernel tried to migrate, by reason and result (eBPF).",
         ("reason", "result"),
         lambda snapshot: snapshot.kernel_migrations.items(),
     ),
     MetricSpec(
         "sentineld_events_dropped_total",
         "counter",
-        "Events that a full eBPF queue lost.",
+        "Events lost because an eBPF queue was full.",
         ("queue",),
         lambda snapshot: _keyed(snapshot.events_dropped),
     ),
@@ -206,7 +208,7 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "sentineld_session_info",
         "gauge",
-        "Always 1; the labels name a session's process, state and policy.",
+        "Always 1; the labels carry the session's process ID, state and policy.",
         ("session", "pid", "state", "policy"),
         _session_info,
     ),
@@ -219,7 +221,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _session(
         "sentineld_charged_bytes",
         "gauge",
-        "Fast memory charged to the session: resident pages, dead ones too, and unmanaged tensors.",
+        "Fast memory charged to the session: resident pages, including dead ones, and unmanaged "
+        "tensors.",
         lambda s: s.charged_bytes,
     ),
     _session(
@@ -231,67 +234,67 @@ METRICS: tuple[MetricSpec, ...] = (
     _session(
         "sentineld_unmanaged_bytes",
         "gauge",
-        "Live tensor bytes outside the memory that the daemon moves.",
+        "Live tensor bytes outside the memory that the daemon manages.",
         lambda s: s.unmanaged_bytes,
     ),
     _session_by(
         "sentineld_resident_bytes",
         "gauge",
-        "Resident tensor pages on each tier.",
+        "Resident bytes of heap and arena on the tier.",
         ("tier",),
         lambda s: _keyed(s.resident_bytes),
     ),
-    _session("sentineld_steps_total", "counter", "Training steps begun.", lambda s: s.steps),
+    _session("sentineld_steps_total", "counter", "Training steps started.", lambda s: s.steps),
     _session(
         "sentineld_step_boundaries",
         "gauge",
-        "Boundaries of the current step that have passed.",
+        "Boundaries passed in the current step.",
         lambda s: s.boundaries,
     ),
     _session_by(
         "sentineld_migrated_bytes_total",
         "counter",
-        "Bytes that were to move, by direction, why, and what came of it.",
+        "Bytes of requested moves, by direction, reason and result.",
         ("direction", "reason", "result"),
         lambda s: s.moved_bytes.items(),
     ),
     _session(
         "sentineld_late_moves_total",
         "counter",
-        "Moves that were not complete at their deadline.",
+        "Moves not complete at their deadline.",
         lambda s: s.late_moves,
     ),
     _session(
         "sentineld_barrier_timeouts_total",
         "counter",
-        "Times that training went on without the moves that it waited for.",
+        "Barriers that timed out: the training continued before its moves were complete.",
         lambda s: s.barrier_timeouts,
     ),
     _session(
         "sentineld_barrier_wait_seconds_total",
         "counter",
-        "Time that training waited for moves.",
+        "Time that the training waited for moves.",
         lambda s: s.barrier_wait_ns / 1e9,
     ),
     _session(
         "sentineld_diverged_steps_total",
         "counter",
-        "Steps that allocated otherwise than the profiled one.",
+        "Steps whose allocations differed from the profiled step.",
         lambda s: s.diverged_steps,
     ),
     _session_by(
         "sentineld_plan_corrections_total",
         "counter",
-        "Plans made again because something was not as the live one counted upon, by what it was: "
-        "migration (bandwidth) or times (of stretches).",
+        "Corrected plans, by the assumption of the live plan that did not hold: migration "
+        "(bandwidth) or times (of stretches).",
         ("cause",),
         lambda s: _keyed(s.corrections),
     ),
     _session(
         "sentineld_planned_migration_bandwidth_bytes_per_second",
         "gauge",
-        "What the session's plans count upon that pages move at, as measured where it was less "
-        "than the machine promises.",
+        "Migration bandwidth that the session's plans assume: the lower of the machine's figure "
+        "and the measured one.",
         lambda s: s.migration_bytes_per_s,
     ),
     _session_by(
@@ -311,41 +314,43 @@ METRICS: tuple[MetricSpec, ...] = (
     _session(
         "sentineld_fast_share_ratio",
         "gauge",
-        "Share of sampled page accesses that the fast tier served, in the last metered step.",
+        "Share of sampled page accesses served by the fast tier in the last metered step.",
         lambda s: s.fast_share,
     ),
     _session(
         "sentineld_plan_duration_seconds",
         "gauge",
-        "Time that making the live plan took.",
+        "Time that it took to make the live plan.",
         lambda s: s.plan_duration_s,
     ),
     _session_by(
         "sentineld_page_faults_total",
         "counter",
-        "Page faults of the process, by how they began or what the kernel found in them (eBPF).",
+        "Page faults of the process by kind: the access that faulted, or what the fault handler "
+        "did (eBPF).",
         ("kind",),
         lambda s: _keyed(s.page_faults),
     ),
     _session_by(
         "sentineld_page_accesses_total",
         "counter",
-        "Accesses to armed pages, by who counted them; the two should agree.",
+        "Accesses to armed pages, by source of the count; both sources should agree.",
         ("source",),
         lambda s: _keyed(s.page_accesses),
     ),
     _session_by(
         "sentineld_emulated_delay_seconds_total",
         "counter",
-        "Emulated tiers only: what slow pages cost by the timing model (owed), and what the "
-        "process has waited for it (paid).",
+        "Emulated tiers only: delay of slow pages by the timing model (owed), and delay injected "
+        "into the process so far (paid).",
         ("kind",),
         lambda s: [((kind,), ns / 1e9) for kind, ns in s.emulated_delay_ns.items()],
     ),
     _session_by(
         "sentineld_disturbed_pages_total",
         "counter",
-        "Pages of the process that others than the daemon moved or took away, by why (eBPF).",
+        "Pages of the process moved or reclaimed by anything but the daemon, by reason and result "
+        "(eBPF).",
         ("reason", "result"),
         lambda s: s.disturbed_pages.items(),
     ),
@@ -353,7 +358,7 @@ METRICS: tuple[MetricSpec, ...] = (
 
 SCRAPE_DURATION = (
     "sentineld_scrape_duration_seconds",
-    "Time that taking the snapshot for this scrape took.",
+    "Time that it took to collect the data of this scrape.",
 )
 
 
@@ -364,7 +369,7 @@ class SnapshotCollector(Collector):
         self._take_snapshot = take_snapshot
 
     def collect(self) -> Iterator[Metric]:
-        """All families of one scrape."""
+        """The metric families of one scrape."""
         begin_s = time.perf_counter()
         snapshot = self._take_snapshot()
         duration_s = time.perf_counter() - begin_s
@@ -381,7 +386,7 @@ class SnapshotCollector(Collector):
 
 
 def make_registry(take_snapshot: Callable[[], DaemonSnapshot]) -> CollectorRegistry:
-    """A registry of the daemon's metrics and of its own process's (CPU time, memory)."""
+    """A registry with the daemon's metrics and its process metrics (CPU time, memory)."""
     registry = CollectorRegistry()
     registry.register(SnapshotCollector(take_snapshot))
     ProcessCollector(registry=registry)
@@ -398,18 +403,20 @@ class _ServerV6(_Server):
 
 
 class _QuietHandler(WSGIRequestHandler):
-    timeout = 10  # seconds for a client that says nothing
+    timeout = 10  # seconds; disconnects silent clients
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-        """A scrape is no news."""
+        """Log nothing: scrapes are frequent and uninteresting."""
 
 
 def serve(address: str, port: int, take_snapshot: Callable[[], DaemonSnapshot]) -> WSGIServer:
-    """Serve metrics from a thread; port 0 picks a free one (server_port of the result).
+    """Serve metrics from a background thread.
 
-    take_snapshot is called from the server's threads, once a scrape. End with
-    shutdown() and server_close(). Raises SentinelError("bad-config") where the
-    address can't be bound.
+    port: 0 picks a free one; the result's server_port holds it.
+    take_snapshot: called once per scrape, from the server's threads.
+
+    Stop it with shutdown() and server_close(). Raises SentinelError("bad-config") if the
+    address cannot be bound.
     """
     kind = _ServerV6 if ":" in address else _Server
     app = make_wsgi_app(make_registry(take_snapshot))
@@ -418,8 +425,8 @@ def serve(address: str, port: int, take_snapshot: Callable[[], DaemonSnapshot]) 
     except OSError as error:
         raise SentinelError(
             "bad-config",
-            f"metrics can't be served on {address}:{port}: {error.strerror or error}",
-            "set metrics_address and metrics_port; port 0 turns metrics off",
+            f"cannot serve metrics on {address}:{port}: {error.strerror or error}",
+            "set metrics_address and metrics_port; port 0 disables metrics",
         ) from None
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return server

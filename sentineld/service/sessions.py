@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of sessions, and what callers of the control socket may do with it."""
+"""The table of sessions, and the verbs of the control socket that act on it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ RECORDED_STEPS_MAX = 100
 
 
 class Sessions:
-    """Sessions by pid. Verbs run in threads of the control server; hellos in the event loop."""
+    """Sessions by process ID.
+
+    Verbs run in threads of the control server, hello() runs in the event loop.
+    """
 
     def __init__(self, machine: Machine, states: StateFiles) -> None:
         self._machine = machine
@@ -42,31 +45,34 @@ class Sessions:
         """Unix time of the last heartbeat."""
 
     def hello(self, link: ShimLink) -> Callable[[Message | None], None]:
-        """A shim said hello: make its session, or take up the one that a dead daemon left."""
+        """Register a process whose shim sent a hello; returns the receiver of its messages.
+
+        The new session resumes from the state files of an earlier daemon, if there are any.
+        """
         session = Session(link, self._machine, self._states)
         with self._lock:
             before = self._sessions.get(link.pid)
             self._sessions[link.pid] = session
         if before is not None:
-            before.end("the process said hello again")
+            before.end("the process registered again")
         session.start()
         log.info("process %d registered: %s", link.pid, session.lifecycle.reason)
         return session.on_message
 
     def _process_event(self, event: ProcessEvent) -> None:
-        """A process of an attached tree forked, called exec or exited."""
+        """Handle a fork, exec or exit in the process tree of an attached session."""
         with self._lock:
             session = self._sessions.get(event.pid)
         if session is None or event.pid != event.root:
             return
         if event.kind == "exec":
-            # Shim, arena and mappings went with the old program.
-            session.end("the process runs another program")
+            # exec() replaced the address space: shim, arena and mappings are gone.
+            session.end("the process called exec")
         elif event.kind == "exit":
             session.end("the process exited")
 
     def all(self) -> list[Session]:
-        """Sessions, ended ones not included."""
+        """All sessions that have not ended."""
         with self._lock:
             for pid, session in list(self._sessions.items()):
                 if session.lifecycle.state is State.ENDED:
@@ -80,15 +86,17 @@ class Sessions:
             session.beat()
 
     def close(self) -> None:
-        """Let go of every process; their state files stay for the next daemon."""
+        """Release every process; the state files stay for the next daemon."""
         for session in self.all():
             session.close()
 
-    # Verbs: (caller's uid, arguments) -> JSON-able.
+    # Verbs: (caller's uid, arguments) -> JSON-serialisable result.
 
     def attach(self, uid: int, arguments: Message) -> Any:
-        """Begin to manage a process; one that is managed goes over to another budget or policy,
-        and what is not given stays as it is."""
+        """Start managing a process, or switch a managed one to another budget or policy.
+
+        An argument that is missing keeps its current value.
+        """
         session = self._of_caller(uid, arguments)
         fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None
         policy = str(arguments["policy"]) if arguments.get("policy") else None
@@ -103,7 +111,7 @@ class Sessions:
         return describe(session)
 
     def meter(self, uid: int, arguments: Message) -> Any:
-        """Meter whole managed steps; blocks until they are done."""
+        """Meter whole managed steps; blocks until they are metered."""
         session = self._of_caller(uid, arguments)
         steps = arguments.get("steps")
         if type(steps) is not int or not 1 <= steps <= 1000:
@@ -112,8 +120,11 @@ class Sessions:
         return {"emulated": self._machine.substrate.emulated, "steps": metered}
 
     def record(self, uid: int, arguments: Message) -> WithFile:
-        """Record a trace; blocks until it is whole. The caller gets it as an open file, and so
-        writes it where the caller may write."""
+        """Record a trace; blocks until it is complete.
+
+        The result carries the trace as an open file: the caller writes it to disk with its own
+        permissions.
+        """
         session = self._of_caller(uid, arguments)
         steps = arguments.get("steps")
         if type(steps) is not int or not 1 <= steps <= RECORDED_STEPS_MAX:
@@ -129,21 +140,21 @@ class Sessions:
         return WithFile({"notes": trace.facts["notes"]}, fd)
 
     def tensors(self, uid: int, arguments: Message) -> Any:
-        """The profile's tensors."""
+        """The tensors of the profile."""
         return {"tensors": tensors(self._of_caller(uid, arguments))}
 
     def plan(self, uid: int, arguments: Message) -> Any:
-        """The plan as text and as values; with "bound", what no plan can do better."""
+        """The plan as text and as values; with the argument "bound" also the fast-share bound."""
         return explain(self._of_caller(uid, arguments), bool(arguments.get("bound")))
 
     def status(self, uid: int) -> list[dict[str, Any]]:
-        """What the caller may see of the sessions."""
+        """The sessions that the caller may see: root sees all, a user its own."""
         return [describe(session) for session in self.all() if uid in (0, session.link.uid)]
 
     def _of_caller(self, uid: int, arguments: Message) -> Session:
         pid = arguments.get("pid")
         if type(pid) is not int or pid <= 0:
-            raise SentinelError("usage", f"{pid!r} is no process id")
+            raise SentinelError("usage", f"{pid!r} is not a process ID")
         with self._lock:
             session = self._sessions.get(pid)
         if session is not None and session.lifecycle.state is not State.ENDED:
@@ -154,18 +165,18 @@ class Sessions:
             owner = os.stat(f"/proc/{pid}").st_uid
         except FileNotFoundError:
             raise SentinelError(
-                "no-such-process", f"no process has the id {pid}", "see sentinelctl status"
+                "no-such-process", f"no process has the ID {pid}", "see sentinelctl status"
             ) from None
         if uid not in (0, owner):
             raise _not_permitted(pid)
         raise SentinelError(
             "not-a-shim-process",
-            f"process {pid} doesn't run under the shim",
+            f"process {pid} does not run under the shim",
             "start it with: python -m sentineld.shim train.py",
         )
 
 
 def _not_permitted(pid: int) -> SentinelError:
     return SentinelError(
-        "not-permitted", f"process {pid} belongs to another user", "ask its owner, or be root"
+        "not-permitted", f"process {pid} belongs to another user", "ask its owner, or run as root"
     )

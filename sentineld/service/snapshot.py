@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One consistent picture of the daemon for its metrics."""
+"""Collects the values of one metrics scrape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sentineld.session.session import Session
 
 
 def take_snapshot(machine: Machine, sessions: Sessions) -> DaemonSnapshot:
-    """The daemon now. Called from the metrics server's threads."""
+    """The daemon's current values. Called from the metrics server's threads."""
     counters = machine.probing.counters()
     return DaemonSnapshot(
         version=__version__,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session shows of itself: status, tensors, plan. Nothing here changes it."""
+"""Read-only views of a session for the control socket: status, tensors, plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sentineld.session.session import Session
 
 
 def describe(session: Session) -> dict[str, Any]:
-    """The session for `sentinelctl status`."""
+    """One session in the answer of `sentinelctl status`."""
     words = session.link.segment.words()
     goal, following, meter = session.goal, session.following, session.last_meter
     planned, managed, correcting = following.planned, following.managed, following.correcting
@@ -52,7 +52,7 @@ def describe(session: Session) -> dict[str, Any]:
 
 
 def tensors(session: Session) -> list[dict[str, Any]]:
-    """The profile's tensors. Raises SentinelError."""
+    """The tensors of the profile. Raises SentinelError if there is none yet."""
     managed, planned = session.following.managed, session.following.planned
     if managed is not None:
         return tensors_json(managed.plan, managed.profile)
@@ -62,8 +62,10 @@ def tensors(session: Session) -> list[dict[str, Any]]:
 
 
 def explain(session: Session, with_bound: bool) -> dict[str, Any]:
-    """The plan as text and values; with_bound: what no plan can do better here, computed in a
-    child process. Raises SentinelError."""
+    """The plan as text and as values.
+
+    with_bound: also compute the fast-share bound, in a child process. Raises SentinelError.
+    """
     managed, tiers = session.following.managed, session.machine.tiers
     if managed is None or tiers is None:
         raise session.not_yet("has no plan")

@@ -52,7 +52,7 @@ def test_another_process_is_named_with_what_it_moved(report: dict[str, Any]) -> 
     assert pages(found["rows"]) == 292
     pid = next(row["pid"] for row in found["rows"])
     assert found["words"].startswith(
-        f"python3 (process {pid}) moved 292 pages of it from node 0 to 1; to stop it: "
+        f"python3 (process {pid}) moved 292 of its pages from node 0 to 1; to stop it: "
     )
 
 

@@ -50,42 +50,42 @@ def own(found: Disturbance) -> Disturbance:
     [
         (
             row("kswapd0", "demotion", 812),
-            "kswapd0 demoted 812 pages of it from node 0 to 1; "
+            "kswapd0 demoted 812 of its pages from node 0 to 1; "
             "to stop it: echo false > /sys/kernel/mm/numa/demotion_enabled",
         ),
         (
             row("make", "demotion", 5),
-            "direct reclaim for make (process 71) demoted 5 pages of it from node 0 to 1; "
+            "direct reclaim for make (process 71) demoted 5 of its pages from node 0 to 1; "
             "to stop it: echo false > /sys/kernel/mm/numa/demotion_enabled",
         ),
         (
             own(row("python3", "reclaim", 9, (1, None))),
-            "direct reclaim for itself took 9 pages of it out of memory; "
+            "direct reclaim for itself reclaimed 9 of its pages; "
             "to stop it: leave more memory free, or swapoff -a",
         ),
         (
             own(row("python3", "numa_misplaced", 3, (1, 0))),
-            "NUMA balancing moved 3 pages of it from node 1 to 0; "
+            "NUMA balancing moved 3 of its pages from node 1 to 0; "
             "to stop it: sysctl kernel.numa_balancing=0",
         ),
         (
             row("migratepages", "syscall_or_cpuset", 600),
-            "migratepages (process 71) moved 600 pages of it from node 0 to 1; "
-            "to stop it: end that program, or have it leave the process alone",
+            "migratepages (process 71) moved 600 of its pages from node 0 to 1; "
+            "to stop it: stop that program, or exclude the process from its targets",
         ),
         (
             row("kcompactd0", "compaction", 40, (0, 0)),
-            "kcompactd0 moved 40 pages of it to make room for huge ones within node 0; "
+            "kcompactd0 moved 40 of its pages to make room for huge pages within node 0; "
             "to stop it: sysctl vm.compaction_proactiveness=0",
         ),
         (
             row("make", "compaction", 40, (0, 0)),
-            "make (process 71) moved 40 pages of it to make room for huge ones within node 0; "
+            "make (process 71) moved 40 of its pages to make room for huge pages within node 0; "
             "to stop it: echo never > /sys/kernel/mm/transparent_hugepage/defrag",
         ),
         (
             row("khugepaged", "collapse", 512, (None, None)),
-            "khugepaged gathered 512 pages of it into huge ones; "
+            "khugepaged collapsed 512 of its pages into huge pages; "
             "to stop it: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         ),
     ],
@@ -101,7 +101,7 @@ def test_the_largest_party_is_named_and_the_others_counted() -> None:
         row("migratepages", "syscall_or_cpuset", 25, (1, 0)),
     ]
     line = in_words(rows)
-    assert line.startswith("migratepages (process 71) moved 45 pages of it; to stop it: ")
+    assert line.startswith("migratepages (process 71) moved 45 of its pages; to stop it: ")
     assert line.endswith(" (and 30 pages by 1 other)")
 
 
@@ -124,7 +124,7 @@ def test_pages_that_stayed_count_but_are_no_news() -> None:
 @pytest.mark.parametrize("deed", [*KERNEL_REASONS, "reclaim", "collapse", "unknown", "17"])
 def test_every_reason_makes_a_sentence(deed: str) -> None:
     line = in_words([row("somebody", deed, 7)])
-    assert re.search(r"\b7 pages of it\b.*; to stop it: \S", line)
+    assert re.search(r"\b7 of its pages\b.*; to stop it: \S", line)
     assert "\n" not in line
 
 

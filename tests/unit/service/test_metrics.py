@@ -164,7 +164,7 @@ def test_a_failing_snapshot_fails_the_scrape_and_not_the_server(endpoint: Endpoi
 
 
 def test_a_taken_port_is_an_error_with_a_way_out(endpoint: Endpoint) -> None:
-    with pytest.raises(SentinelError, match=r"can't be served on 127\.0\.0\.1") as failure:
+    with pytest.raises(SentinelError, match=r"cannot serve metrics on 127\.0\.0\.1") as failure:
         serve("127.0.0.1", endpoint.server.server_port, lambda: endpoint.snapshot)
     assert failure.value.code == "bad-config"
     assert "metrics_port" in failure.value.hint
