@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's configuration: TOML files, strict about names and types."""
+"""The daemon's configuration: TOML files; unknown keys and wrong types are errors."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ CONFIG_FILE = Path("/etc/sentineld/config.toml")
 
 @dataclass(frozen=True)
 class TierOverrides:
-    """[tiers]: what the machine doesn't say, or says wrongly."""
+    """The table [tiers]: overrides for what the firmware does not report, or reports wrongly."""
 
-    fast: tuple[int, ...] = ()  # node ids; empty: as discovered
+    fast: tuple[int, ...] = ()  # node IDs; empty: as discovered
     slow: tuple[int, ...] = ()
     migration_bytes_per_s: float = 0.0  # 0: measured at start
-    fast_read_bytes_per_s: float = 0.0  # this and those below: 0: as the firmware's tables say
+    fast_read_bytes_per_s: float = 0.0  # this and the next three: 0: from the firmware's tables
     fast_write_bytes_per_s: float = 0.0
     slow_read_bytes_per_s: float = 0.0
     slow_write_bytes_per_s: float = 0.0
-    birth_ns_per_byte: float = 0.0  # 0: not counted; measured at start for emulated tiers
-    emulated: str = ""  # a preset's name: tiers that are only thought of; "": the machine's own
-    emulated_threads: int = 1  # of the training, which scale the preset
+    birth_ns_per_byte: float = 0.0  # 0: births cost nothing; on emulated tiers measured at start
+    emulated: str = ""  # preset of emulated tiers; "": the machine's nodes
+    emulated_threads: int = 1  # threads of the training; they scale the preset's bandwidths
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,15 @@ class Config:
     barrier_timeout_ms: int = 2000
     log_records: int = 1 << 20
     plan_timeout_s: int = 600
-    huge_pages: str = "auto"  # auto: on emulated tiers; on: on nodes, too; off
+    huge_pages: str = "auto"  # auto: on emulated tiers only; on: also on nodes; off
     tiers: TierOverrides = field(default_factory=TierOverrides)
 
 
 def load(path: Path | None = None) -> Config:
-    """The settings of a file and of the config.d/*.toml beside it, in name order.
+    """The settings of a file and of config.d/*.toml in its directory, applied in name order.
 
-    Without a path, /etc/sentineld/config.toml if it exists. Raises
-    SentinelError("bad-config") that names file and key.
+    path: default /etc/sentineld/config.toml, which need not exist. Raises
+    SentinelError("bad-config"), which names file and key.
     """
     config = Config()
     main = path or CONFIG_FILE
@@ -80,7 +80,7 @@ def _merge(config: Config, file: Path) -> Config:
     values = _typed(file, "", Config, table)
     if tiers is not None:
         if not isinstance(tiers, dict):
-            raise SentinelError("bad-config", f"{file}: tiers is no table", "write [tiers]")
+            raise SentinelError("bad-config", f"{file}: tiers is not a table", "write [tiers]")
         values["tiers"] = replace(config.tiers, **_typed(file, "tiers.", TierOverrides, tiers))
     return replace(config, **values)
 
@@ -132,7 +132,7 @@ def _check(config: Config) -> None:
         )
     rates = [value for key, value in vars(config.tiers).items() if "_per_" in key]
     if config.barrier_timeout_ms < 0 or not all(0 <= rate < math.inf for rate in rates):
-        raise SentinelError("bad-config", "a negative or endless rate or time", "use 0 or more")
+        raise SentinelError("bad-config", "a rate or time is negative or infinite", "use 0 or more")
     try:
         FastBudget.parse(config.fast)
     except SentinelError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sentineld: wires sockets, sessions, probes and metrics together. No logic lives here."""
+"""sentineld: connects sockets, sessions, probes and metrics. It holds no logic of its own."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def run(config: Config) -> None:
     )
     listener = listen(Path(config.control_socket), 0o660, config.socket_group)
     server = await asyncio.start_unix_server(control.serve, sock=listener)
-    # Any user may train under the shim: what a hello claims is checked by SO_PEERCRED.
+    # Any user may train under the shim; SO_PEERCRED tells who sent a hello.
     shims = ShimServer(listen(Path(config.shim_socket), 0o666, None), sessions.hello)
     if config.metrics_port:
         serve_metrics(
@@ -86,7 +86,7 @@ async def run(config: Config) -> None:
 
 
 async def _beat(sessions: Sessions) -> None:
-    """Heartbeats to the shims and to the service manager."""
+    """Send heartbeats to the shims and to the service manager."""
     interval_s = watchdog_interval_s()
     fed_s = 0.0
     while True:
@@ -99,18 +99,23 @@ async def _beat(sessions: Sessions) -> None:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sentineld")
-@click.option("--config", "path", type=click.Path(path_type=Path), help="A configuration file.")
 @click.option(
-    "--tiers", metavar="emulated:PRESET", help="Emulate two tiers (presets cxl, optane, dram)."
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Configuration file.  [default: /etc/sentineld/config.toml]",
 )
-@click.option("--check", is_flag=True, help="Check the configuration and exit.")
+@click.option(
+    "--tiers", metavar="emulated:PRESET", help="Emulate two tiers. PRESET: cxl, optane or dram."
+)
+@click.option("--check", is_flag=True, help="Check the configuration, then exit.")
 def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
     """Tensor-aware memory tiering for deep-learning training."""
     config = with_tiers_option(load(path), tiers)
     substrate_of(config)
     if check:
         return
-    # Under systemd the journal knows time and unit; elsewhere a line says its own.
+    # The journal adds time and unit itself.
     under_systemd = "JOURNAL_STREAM" in os.environ
     logging.basicConfig(
         level=logging.INFO,
@@ -121,7 +126,7 @@ def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
 
 def main() -> None:
     """The entry point."""
-    # Much here is ctypes and shared mappings: a crash should say where it was.
+    # ctypes and shared mappings can crash the interpreter: print where.
     faulthandler.enable()
     run_command(sentineld)
 

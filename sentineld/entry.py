@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place where an error becomes a line on stderr and an exit status."""
+"""Turns an error into a line on stderr and an exit status, for both programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sentineld.base.errors import SentinelError
 
 
 def run_command(command: click.Command) -> None:
-    """Run a program's command with the arguments of this process."""
+    """Run a click command with this process's arguments."""
     try:
         command.main(standalone_mode=False)
     except SentinelError as error:
@@ -24,6 +24,6 @@ def run_command(command: click.Command) -> None:
     except click.Abort:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader of our output has gone; stdout must not be flushed again at exit.
+        # The reader closed the pipe; the flush at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors that people see: a stable code, one line, and the way out.
+"""Errors shown to users: a stable code, a one-line message and a hint.
 
 Every error that crosses the control socket or ends a command is a
-SentinelError. The code is part of the control protocol; the exit status is
-what `sentinelctl` returns for it.
+SentinelError. The code is part of the control protocol.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ EXIT_STATUS = {
 
 
 class SentinelError(Exception):
-    """An error with a stable code, a one-line message and a hint at the way out."""
+    """An error with a stable code, a one-line message and a hint on how to fix it."""
 
     def __init__(self, code: str, message: str, hint: str = "") -> None:
         if code not in EXIT_STATUS:
@@ -40,12 +39,12 @@ class SentinelError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[type[SentinelError], tuple[str, str, str]]:
-        """Errors cross from planning processes whole."""
+        """Pickle all parts: planning processes return their errors."""
         return type(self), (self.code, self.message, self.hint)
 
     @property
     def exit_status(self) -> int:
-        """The exit status that a command ends with."""
+        """The exit status of a command that ends with this error."""
         return EXIT_STATUS[self.code]
 
     def __str__(self) -> str:

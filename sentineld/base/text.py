@@ -7,6 +7,6 @@ from __future__ import annotations
 def text_of(value: object, characters_max: int) -> str:
     """One printable line of at most characters_max characters for a value that a peer sent."""
     if isinstance(value, (list, dict)):
-        return f"({type(value).__name__})"  # nested, perhaps, beyond what repr() takes
+        return f"({type(value).__name__})"  # repr() of deep nesting raises RecursionError
     line = str(value)[:characters_max]
     return line if line.isprintable() else "".join(c if c.isprintable() else "?" for c in line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes and fast budgets as people write them."""
+"""Parses and formats sizes and fast budgets."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def parse_bytes(text: str) -> int:
     """Bytes of "48MiB", "1.5G" or "4096". Raises SentinelError("usage")."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if match is None or match[2].upper() not in _UNITS:
-        raise SentinelError("usage", f"{text!r} is no size", "write it like 48MiB, 2G or 4096")
+        raise SentinelError("usage", f"{text!r} is not a size", "write it like 48MiB, 2G or 4096")
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def format_bytes(count: float) -> str:
-    """A size for people: "48.0 MiB"."""
+    """A size as text, such as "48.0 MiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
@@ -41,15 +41,17 @@ def format_bytes(count: float) -> str:
 
 @dataclass(frozen=True)
 class FastBudget:
-    """A session's share of fast memory: a fraction of its peak, or bytes."""
+    """A session's fast memory: a fraction of its peak, or a number of bytes."""
 
-    fraction: float | None
+    fraction: float | None  # of the peak, 0..1; None: bytes holds the budget
     bytes: int | None
 
     @classmethod
     def parse(cls, text: str) -> FastBudget:
-        """From "20%", "0.2" (a number up to 1 is a share) or a size. Raises
-        SentinelError("usage")."""
+        """Parse "20%", "0.2" (a number up to 1 is a fraction) or a size such as "48MiB".
+
+        Raises SentinelError("usage").
+        """
         stripped = text.strip()
         if re.fullmatch(r"0?\.\d+|1(\.0*)?", stripped):
             stripped = f"{100 * float(stripped)}%"
@@ -60,12 +62,14 @@ class FastBudget:
                 fraction = -1.0
             if not 0 < fraction <= 1:
                 raise SentinelError(
-                    "usage", f"{text!r} is no share of the peak", "write it like 20%, up to 100%"
+                    "usage",
+                    f"{text!r} is not a share of the peak",
+                    "write it like 20%, at most 100%",
                 )
             return cls(fraction, None)
         count = parse_bytes(stripped)
         if count <= 0:
-            raise SentinelError("usage", "a budget of 0 bytes", "give a share like 20% or a size")
+            raise SentinelError("usage", "the budget is 0 bytes", "give a share like 20% or a size")
         return cls(None, count)
 
     def resolve(self, peak_bytes: int) -> int:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb calibrate: measures the machine's nodes, and writes what it found into the config. Needs
-no daemon."""
+"""The verb calibrate: measures the memory nodes and writes the figures into the config.
+
+It needs no daemon.
+"""
 
 from __future__ import annotations
 
@@ -25,31 +27,31 @@ from sentineld.model.tiers import Tiers
 
 OUTPUT = Path("/etc/sentineld/config.d/40-calibrated.toml")
 HEAD = "# Measured by sentinelctl calibrate"
-"""Begins every file that it writes, and may write over."""
+"""First line of every file that calibrate writes; it overwrites no other file."""
 
 SIZE_MIN_BYTES = 1 << 20
 BATCHES = (64, 512, BATCH_PAGES, 8192)
-"""Pages in a call of move_pages; the daemon's own number is what the config gets."""
+"""Pages per move_pages call. The config gets the figure for BATCH_PAGES, which the daemon uses."""
 
 SYS = Path("/sys")
 
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured. tiers: None where there is one only. migration: by pages in a call.
-    birth_ns_per_byte: for a page that is made anew, 0: not known. missing: what can't be told, in
-    words."""
+    """What was measured."""
 
     threads: int
     nodes: tuple[NodeRates, ...]
-    tiers: Tiers | None
-    migration: dict[int, Rates]
-    birth_ns_per_byte: float
-    missing: tuple[str, ...]
+    tiers: Tiers | None  # None: the machine has one tier only
+    migration: dict[int, Rates]  # by pages per call
+    birth_ns_per_byte: float  # of a new page; 0: unknown
+    missing: tuple[str, ...]  # what could not be measured
 
     def figures(self) -> dict[str, list[int] | float]:
-        """The keys of [tiers]. A tier of several nodes has their mean: a thread draws from one of
-        them at a time."""
+        """Keys and values for [tiers].
+
+        A tier of several nodes gets their mean, as a thread uses one node at a time.
+        """
         values: dict[str, list[int] | float] = {}
         groups = [tier.nodes for tier in self.tiers.tiers[:2]] if self.tiers else [
             tuple(rates.node for rates in self.nodes)
@@ -70,8 +72,8 @@ class Found:
         return values
 
     def toml(self) -> str:
-        """A file for the config.d."""
-        lines = [f"{HEAD} with {self.threads} threads; run it again after a change of memory."]
+        """The text of a file for config.d."""
+        lines = [f"{HEAD} with {self.threads} threads. Repeat it after changes to the memory."]
         lines += [f"# Not measured: {words}" for words in self.missing]
         lines += ["", "[tiers]"]
         lines += [f"{key} = {value}" for key, value in self.figures().items()]
@@ -79,25 +81,30 @@ class Found:
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Measure, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Measure, but write nothing.")
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     default=OUTPUT,
     show_default=True,
-    help="Where to; a file that calibrate did not write is left alone.",
+    help="File to write. Only files written by calibrate are overwritten.",
 )
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Whose [tiers] says which node is in which tier.  [default: the daemon's]",
+    help="Config file whose [tiers] assigns nodes to tiers.  [default: the daemon's]",
 )
-@click.option("--size", default="256MiB", show_default=True, help="Memory to measure a node with.")
+@click.option(
+    "--size",
+    default="256MiB",
+    show_default=True,
+    help="Amount of memory to measure each node with.",
+)
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
-    help="That read and write, as many as the training has.  [default: one for each CPU]",
+    help="Threads that read and write; use the training's number.  [default: one per CPU]",
 )
 @json_option
 def calibrate(
@@ -108,15 +115,15 @@ def calibrate(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Measure the memory nodes and write their figures into the config.
+    """Measure the memory nodes and write the figures into the config.
 
-    Reads, writes and reads at random on each node, moves pages between the two
-    fastest tiers in calls of different sizes, and has pages made anew. It takes
-    seconds; do it while the machine does nothing else, and restart the daemon then.
+    Measures sequential reads, writes and random reads on each node, moves between the
+    two fastest tiers with different numbers of pages per call, and first touches of
+    new pages. It takes seconds. Run it on an idle machine, then restart the daemon.
     """
     size_bytes = parse_bytes(size)
     if size_bytes < SIZE_MIN_BYTES:
-        raise SentinelError("usage", f"{size} is too little to measure with", "give 256MiB or more")
+        raise SentinelError("usage", f"--size {size} is too small", "give 256MiB or more")
     if not dry_run:
         check_ours(output)
     found = measured(config, size_bytes, threads or threads_allowed())
@@ -151,7 +158,7 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
     except SentinelError as error:
         if error.code != "no-second-tier":
             raise
-        missing.append("a slow tier, and moves to it: the machine shows one tier only")
+        missing.append("the slow tier and moves to it: the machine has one tier only")
     nodes = sysfs.memory_nodes(sys_root) or (0,)
     rates = []
     for node in nodes:
@@ -160,11 +167,13 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
         if room < SIZE_MIN_BYTES:
             raise SentinelError(
                 "failed",
-                f"node {node} has {format_bytes(free)} free, too little to measure with",
+                f"node {node} has {format_bytes(free)} free, too little for a measurement",
                 "free some of its memory",
             )
         if room < size_bytes:
-            missing.append(f"node {node} with more than {format_bytes(room)}: half of what is free")
+            missing.append(
+                f"node {node} with more than {format_bytes(room)}, half of its free memory"
+            )
         rates.append(node_rates(node, room, threads, alone=len(nodes) == 1))
     migration: dict[int, Rates] = {}
     if tiers is not None:
@@ -172,35 +181,37 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
             try:
                 migration[batch] = measure(tiers, max(size_bytes // 4, SIZE_MIN_BYTES), batch)
             except SentinelError as error:
-                missing.append(f"moves of {batch} pages a call: {error.message}")
+                missing.append(f"moves of {batch} pages per call: {error.message}")
     birth_ns = 0.0
     try:
         birth_ns = birth_ns_per_byte(max(size_bytes // 4, SIZE_MIN_BYTES))
     except OSError as error:
-        missing.append(f"pages that are made anew: {error.strerror}")
+        missing.append(f"first touches of new pages: {error.strerror}")
     return Found(threads, tuple(rates), tiers, migration, birth_ns, tuple(missing))
 
 
 def check_ours(file: Path) -> None:
-    """Raise SentinelError if the file is somebody else's, or nobody can write there."""
+    """Raise SentinelError if calibrate did not write the file, or if it cannot be written."""
     try:
         if file.exists() and not file.read_text().startswith(HEAD):
             raise SentinelError(
-                "usage", f"{file} was not written by calibrate", "name another one with -o"
+                "usage", f"{file} was not written by calibrate", "name another file with -o"
             )
     except (OSError, UnicodeDecodeError) as error:
-        raise SentinelError("failed", f"can't read {file}: {error}", "give -o FILE") from None
+        raise SentinelError(
+            "failed", f"cannot read {file}: {error}", "name another file with -o"
+        ) from None
     folder = file.parent
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     if not os.access(folder, os.W_OK):
         raise SentinelError(
-            "not-permitted", f"can't write to {folder}", "run it as root, or give -o or --dry-run"
+            "not-permitted", f"cannot write to {folder}", "run it as root, or use -o or --dry-run"
         )
 
 
 def write(text: str, file: Path) -> None:
-    """The whole file or nothing of it. Raises SentinelError."""
+    """Write the file atomically. Raises SentinelError."""
     temporary = file.with_name(f".{file.name}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -208,7 +219,7 @@ def write(text: str, file: Path) -> None:
         temporary.replace(file)
     except OSError as error:
         raise SentinelError(
-            "failed", f"can't write {file}: {error.strerror}", "give -o FILE"
+            "failed", f"cannot write {file}: {error.strerror}", "name another file with -o"
         ) from None
 
 
@@ -232,13 +243,13 @@ def _print(found: Found) -> None:
     if found.migration:
         click.echo("")
         print_table(
-            ["PAGES A CALL", "DEMOTED", "PROMOTED"],
+            ["PAGES PER CALL", "DEMOTED", "PROMOTED"],
             [
                 [pages, rate(rates.demote_bytes_per_s), rate(rates.promote_bytes_per_s)]
                 for pages, rates in found.migration.items()
             ],
         )
     if found.birth_ns_per_byte:
-        click.echo(f"\na page made anew takes {found.birth_ns_per_byte:.3f} ns a byte")
+        click.echo(f"\nfirst touch of new pages: {found.birth_ns_per_byte:.3f} ns per byte")
     for words in found.missing:
         click.echo(f"not measured: {words}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb doctor: what works on this machine, what doesn't, and what to do about it."""
+"""The verb doctor: checks what works on this machine, and how to fix what does not."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _COLOURS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red", Statu
 @json_option
 @click.pass_obj
 def doctor(daemon: Daemon, as_json: bool) -> None:
-    """Check kernel, module, tiers, eBPF and daemon; one line each.
+    """Check kernel, module, tiers, eBPF and daemon; print one line per check.
 
-    The exit status is that of the first check that fails.
+    The exit status is that of the first failing check, or 0.
     """
     findings = examine(System(socket=daemon.socket, tiers=asdict(load().tiers)))
     if as_json:

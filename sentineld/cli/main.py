@@ -27,18 +27,18 @@ VERBS = {
     "doctor": "doctor",
     "calibrate": "calibrate",
 }
-"""In which file of this folder each verb is."""
+"""The module of each verb. Several verbs may share one."""
 
 
 class Verbs(click.Group):
-    """Imports a verb when it is asked for: most need nothing of numpy, which takes longest."""
+    """Imports a verb's module on use: most verbs do not need numpy, whose import is slow."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All verbs."""
+        """The names of all verbs."""
         return sorted(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb, or None."""
+        """The command of a verb, or None if there is none of that name."""
         if cmd_name not in VERBS:
             return None
         module = import_module(f"sentineld.cli.{VERBS[cmd_name]}")
@@ -58,10 +58,10 @@ class Verbs(click.Group):
 )
 @click.pass_context
 def sentinelctl(context: click.Context, socket: Path) -> None:
-    """Manage tiered memory for training processes."""
+    """Manage the tiered memory of training processes."""
     context.obj = Daemon(socket)
 
 
 def main() -> None:
-    """The entry point. Errors end as one line on stderr and their own exit status."""
+    """The entry point. An error becomes one line on stderr and its exit status."""
     run_command(sentinelctl)

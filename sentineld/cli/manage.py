@@ -12,14 +12,14 @@ from sentineld.cli.output import Daemon, json_option, print_json, print_table
 @click.command()
 @click.argument("pid", type=click.IntRange(min=1))
 @click.option("--fast", help="Fast memory: a share of the peak (20%) or a size (48MiB).")
-@click.option("--policy", help="The policy that plans.  [default: the daemon's]")
+@click.option("--policy", help="Policy that makes the plan.  [default: the daemon's]")
 @json_option
 @click.pass_obj
 def attach(daemon: Daemon, pid: int, fast: str | None, policy: str | None, as_json: bool) -> None:
-    """Begin to manage the training process PID, which runs under the shim.
+    """Start managing the training process PID, which must run under the shim.
 
-    A process that is managed already goes over to another budget or policy without a new profile;
-    of the two, what is not given stays as it is then.
+    For a process that is managed already this changes its budget or policy, without a new
+    profile; an option that is not given keeps its value.
     """
     if fast is not None:
         FastBudget.parse(fast)
@@ -35,7 +35,7 @@ def attach(daemon: Daemon, pid: int, fast: str | None, policy: str | None, as_js
 @json_option
 @click.pass_obj
 def detach(daemon: Daemon, pid: int, as_json: bool) -> None:
-    """Stop managing PID; the process runs on, unharmed."""
+    """Stop managing the process PID; it continues to run."""
     session = daemon.ask("detach", pid=pid)
     if as_json:
         print_json({"session": session})
@@ -45,15 +45,21 @@ def detach(daemon: Daemon, pid: int, as_json: bool) -> None:
 
 @click.command()
 @click.argument("pid", type=click.IntRange(min=1))
-@click.option("--steps", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option(
+    "--steps",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Number of steps to meter.",
+)
 @json_option
 @click.pass_obj
 def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
     """Count which tier serves PID's accesses to tensor pages, for whole managed steps.
 
-    The count is of touched pages x stretches, by the kernel module's fault
-    handler; it slows the metered steps. On emulated tiers it is of what the
-    profile says, where the pages would be.
+    The unit is one page accessed in one stretch. The kernel module counts by page
+    faults, which slows the metered steps down. On emulated tiers the accesses come
+    from the profile and the tiers from the emulated residency.
     """
     answer = daemon.ask("meter", pid=pid, steps=steps)
     if as_json:
@@ -61,7 +67,9 @@ def meter(daemon: Daemon, pid: int, steps: int, as_json: bool) -> None:
         return
     emulated = bool(answer["emulated"])
     if emulated:
-        click.echo(f"emulated tiers (preset {answer['emulated']}), no measurement of hardware:")
+        click.echo(
+            f"tiers are emulated (preset {answer['emulated']}); this does not measure hardware"
+        )
     print_table(
         ("STEP", "ACCESSES", "FAST SHARE", "CHARGED", "MOVED", "LATE", *(("DELAY",) * emulated)),
         [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What verbs share: the daemon's address, --json, tables."""
+"""Shared by the verbs: the connection to the daemon, --json, tables."""
 
 from __future__ import annotations
 
@@ -17,42 +17,44 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 JSON_SCHEMA = 1
 LONG_TIMEOUT_S = 6 * 3600.0
-"""A step of training may take minutes, and as many of them as are asked for have to pass; planning
-may take twice as long as plan_timeout_s."""
+"""For verbs that wait for training steps, which may take minutes each, or for planning, which may
+take twice plan_timeout_s."""
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """The daemon that a command talks to."""
+    """The daemon that a command connects to."""
 
     socket: Path
 
     def ask(self, verb: str, **arguments: Any) -> Any:
-        """The daemon's answer. Raises SentinelError."""
+        """Send a verb and return the answer. Raises SentinelError."""
         return request(self.socket, verb, **arguments)
 
     def ask_long(self, verb: str, **arguments: Any) -> Any:
-        """The answer to what may take as long as planning may. Raises SentinelError."""
+        """The same for a verb that takes up to LONG_TIMEOUT_S. Raises SentinelError."""
         return request(self.socket, verb, LONG_TIMEOUT_S, **arguments)
 
     def ask_file(self, verb: str, **arguments: Any) -> tuple[Any, int]:
-        """The daemon's answer and the descriptor of the file that comes with it, now the caller's.
-        Raises SentinelError."""
+        """The same for a verb whose answer carries a file: (answer, descriptor).
+
+        The caller owns the descriptor. Raises SentinelError.
+        """
         return request_file(self.socket, verb, LONG_TIMEOUT_S, **arguments)
 
 
 def json_option(function: Function) -> Function:
-    """The option --json."""
+    """Decorator that adds the option --json."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
 def print_json(value: Any) -> None:
-    """Print an answer with the schema's number."""
+    """Print an object as JSON, with the schema's version."""
     click.echo(json.dumps({"schema": JSON_SCHEMA, **value}, indent=2))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print left-aligned columns."""
+    """Print a table with left-aligned columns."""
     cells = [[str(cell) for cell in row] for row in [header, *rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     for row in cells:

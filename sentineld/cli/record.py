@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb record: what a session does, as a file to keep."""
+"""The verb record: writes what a session does into a trace file."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from sentineld.report.summary import summary_json, summary_lines
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="The trace file to write (.npz); one of that name is replaced.",
+    help="Trace file to write (.npz); an existing file is replaced.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(1, 100),
     default=2,
     show_default=True,
-    help="Whole steps to record at their own speed, before the one whose accesses are seen.",
+    help="Number of whole steps to record at full speed, before the profiled one.",
 )
 @json_option
 @click.pass_obj
 def record(daemon: Daemon, pid: int, output: Path, steps: int, as_json: bool) -> None:
-    """Record some training steps of PID into a trace file.
+    """Record training steps of PID into a trace file.
 
-    Waits for so many steps in a row that allocate alike, then has one more step
-    seen by page sampling and by torch.profiler, which slows that step. PID is
-    registered or managed: a registered process is let go of afterwards; a
-    managed one is recorded inside its plan, and its pages go on moving.
+    Waits for --steps consecutive steps with identical allocations. Then page
+    sampling and torch.profiler profile one more step, which slows it down. PID may
+    be registered or managed. A registered process is released afterwards; a managed
+    one keeps its plan, and its pages keep moving.
 
-    `sentinelctl report FILE` shows what is in the file.
+    `sentinelctl report FILE` shows the file's contents.
     """
     require_writable(output)
     answer, fd = daemon.ask_file("record", pid=pid, steps=steps)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb report: what is in a recorded trace. Needs no daemon."""
+"""The verb report: shows the contents of a trace file. Needs no daemon."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ picture_option = click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw a picture into this .png or .svg file instead (needs matplotlib).",
+    help="Write a picture to this .png or .svg file instead (needs matplotlib).",
 )
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A trace file that is being reported on."""
+    """A trace file and what is derived from it."""
 
     path: Path
 
@@ -57,7 +57,7 @@ class Recorded:
 
     @cached_property
     def profile(self) -> Profile:
-        """What the trace tells of a step. Raises SentinelError."""
+        """The profile of the trace's step. Raises SentinelError."""
         return profile_of(self.trace)
 
     @cached_property
@@ -67,7 +67,7 @@ class Recorded:
 
     @property
     def title(self) -> str:
-        """For pictures."""
+        """The title of pictures."""
         name = _shortened(self.path.name, NAME_WIDTH_MAX)
         return f"process {self.trace.facts.get('pid', '?')}, {name}"
 
@@ -76,9 +76,9 @@ class Recorded:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.pass_context
 def report(context: click.Context, file: Path) -> None:
-    """Show what the trace FILE holds; without a command, its summary.
+    """Show the contents of the trace FILE; without a command, its summary.
 
-    FILE is one that `sentinelctl record` wrote.
+    `sentinelctl record` writes such files.
     """
     context.obj = Recorded(file)
     if context.invoked_subcommand is None:
@@ -89,7 +89,7 @@ def report(context: click.Context, file: Path) -> None:
 @json_option
 @click.pass_obj
 def summary(recorded: Recorded, as_json: bool) -> None:
-    """Say what was recorded, and how much of it is explained."""
+    """Summarise what was recorded, and how much of it is attributed to tensors."""
     if as_json:
         print_json({"file": str(recorded.path), **summary_json(recorded.trace)})
         return
@@ -99,19 +99,23 @@ def summary(recorded: Recorded, as_json: bool) -> None:
 
 @report.command()
 @click.option(
-    "--sort", type=click.Choice(COLUMNS), default="bytes", show_default=True, help="The column."
+    "--sort",
+    type=click.Choice(COLUMNS),
+    default="bytes",
+    show_default=True,
+    help="Column to sort by.",
 )
-@click.option("--reverse", is_flag=True, help="Turn the order round.")
-@click.option("--top", type=click.IntRange(min=1), help="Show the first of them only.")
+@click.option("--reverse", is_flag=True, help="Reverse the order.")
+@click.option("--top", type=click.IntRange(min=1), help="Show only the first N tensors.")
 @json_option
 @click.pass_obj
 def tensors(recorded: Recorded, sort: str, reverse: bool, top: int | None, as_json: bool) -> None:
-    """List the step's tensors: size, life, accesses.
+    """List the step's tensors: size, lifetime, accesses.
 
-    Hotness is how many bytes are read and written in a step for each of the
-    tensor's own; LIFE counts stretches between boundaries, LAYERS the layers
-    among them; PAGES are sampled pages x stretches; FAULTS are page faults in a
-    step that was not slowed, of all kinds together, which --json tells apart.
+    LIFE is the lifetime in stretches, LAYERS the number of layers in it. PAGES counts
+    sampled accesses: one per page and stretch. FAULTS counts page faults of all kinds in
+    a step at full speed; --json has them by kind. HOTNESS is the number of bytes read
+    and written in a step, divided by the tensor's size.
     """
     found = tensor_faults(recorded.trace)
     rows = sort_rows(tensor_rows(recorded.profile, recorded.labels, found), sort, reverse)
@@ -146,12 +150,12 @@ def tensors(recorded: Recorded, sort: str, reverse: bool, top: int | None, as_js
 
 
 @report.command()
-@click.option("--rows", type=click.IntRange(1, 4000), help="How finely to divide the addresses.")
+@click.option("--rows", type=click.IntRange(1, 4000), help="Number of address ranges.")
 @picture_option
 @json_option
 @click.pass_obj
 def heatmap(recorded: Recorded, rows: int | None, output: Path | None, as_json: bool) -> None:
-    """Show which pages each layer accesses, address x layer."""
+    """Show which pages each layer accesses, by address and layer."""
     if output is not None:
         require_picture(output)
         heat = make_heatmap(recorded.trace, rows or PICTURE_ROWS)
@@ -171,14 +175,14 @@ def heatmap(recorded: Recorded, rows: int | None, output: Path | None, as_json: 
 @json_option
 @click.pass_obj
 def show_agreement(recorded: Recorded, as_json: bool) -> None:
-    """Compare what the module saw with what the framework says, by tensor and layer."""
+    """Compare the module's samples with the framework's report, by tensor and layer."""
     found = agreement(recorded.trace)
     if as_json:
         print_json(found.to_json())
         return
     click.echo(
-        f"{found.pairs} pairs of tensor (of {PAGES_MIN} pages or more) and layer by the framework, "
-        f"{found.seen_share:.2%} of them seen by the module"
+        f"the framework reports {found.pairs} pairs of tensor (of {PAGES_MIN} pages or more) and "
+        f"layer; the module saw {found.seen_share:.2%} of them"
     )
     for why in Why:
         missed = [one for one in found.differences if one.why is why]
@@ -186,7 +190,7 @@ def show_agreement(recorded: Recorded, as_json: bool) -> None:
             names = sorted({recorded.labels.names[one.tensor] for one in missed})
             shown = ", ".join(_shortened(name, NAME_WIDTH_MAX) for name in names[:NAMES_SHOWN])
             more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-            click.echo(f"  {len(missed)} not: {why}: {shown}{more}")
+            click.echo(f"  {len(missed)} missing: {why}: {shown}{more}")
 
 
 @report.command()
@@ -225,19 +229,19 @@ def timeline(recorded: Recorded, output: Path | None, as_json: bool) -> None:
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="The .json or .json.gz file to write.",
+    help="File to write (.json or .json.gz).",
 )
 @click.option(
     "--beside",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file of torch.profiler's export_chrome_trace; its events are put in, too.",
+    help="A file of torch.profiler's export_chrome_trace, whose events are included.",
 )
 @click.option(
     "--top",
     type=click.IntRange(min=0),
     default=LIVES_SHOWN,
     show_default=True,
-    help="Of how many tensors, the largest, to show the lives.",
+    help="Number of tensors, largest first, whose lifetimes are shown.",
 )
 @json_option
 @click.pass_obj
@@ -246,9 +250,9 @@ def trace_export(
 ) -> None:
     """Write Chrome trace events, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
-    Layers are slices, live bytes by kind a counter, lives of tensors lanes.
-    Times are those of a torch.profiler in the same process; a profile from
-    another time is laid beside, both beginning together.
+    Layers are slices, live bytes by kind are a counter, lifetimes of tensors are
+    tracks. Times use the clock of torch.profiler in the same process. A profile that
+    was recorded at another time is shifted so that both start together.
     """
     rows = sort_rows(tensor_rows(recorded.profile, recorded.labels), "bytes")[:top]
     exporter = Exporter(recorded.trace, recorded.profile, recorded.labels, rows)
@@ -256,10 +260,11 @@ def trace_export(
     if as_json:
         print_json({"file": str(output), **vars(written)})
         return
-    click.echo(f"wrote {output}: {written.events} events, {written.beside} beside them")
+    click.echo(f"wrote {output}: {written.events} events, and {written.beside} from the profiler")
     if written.shifted_us:
         click.echo(
-            f"the other file is of another time: moved by {written.shifted_us / 1e6:.3f} s to it"
+            f"the profile is from another time: its events were shifted by "
+            f"{written.shifted_us / 1e6:.3f} s"
         )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run: starts a training under the shim and has what trains in it managed."""
+"""The verb run: starts a command under the shim and attaches its training processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sentineld.observe.pidfd import parent
 POLL_S = 0.5
 SHIM_FOLDER = Path(shim.__file__).parent
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Handed on to the command. A terminal's SIGINT and SIGQUIT reach it without us."""
+"""Forwarded to the command. A terminal sends SIGINT and SIGQUIT to the command itself."""
 
 
 @click.command(
@@ -31,16 +31,16 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     options_metavar="[OPTIONS] --",
 )
 @click.option("--fast", help="Fast memory: a share of the peak (20%) or a size (48MiB).")
-@click.option("--policy", help="The policy that plans; the daemon's default if not given.")
+@click.option("--policy", help="Policy that makes the plan.  [default: the daemon's]")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def run(daemon: Daemon, fast: str | None, policy: str | None, command: tuple[str, ...]) -> None:
-    """Run COMMAND under the shim, and attach every process in it that trains.
+    """Run COMMAND under the shim and attach every process in it that trains.
 
-    COMMAND may be a script, torchrun or a shell that starts them: each Python in it is
-    under the shim, and each process of it is attached on its own once it has trained one
-    step. Where that can't be, it is said once and COMMAND runs on. The exit status is
-    COMMAND's.
+    COMMAND may be a Python script, torchrun or a shell script that starts them. Every
+    Python process in it runs under the shim. Each process is attached separately after
+    its first training step. If attaching fails, a warning is printed once and COMMAND
+    continues unmanaged. The exit status is COMMAND's.
     """
     if fast is not None:
         FastBudget.parse(fast)
@@ -48,25 +48,29 @@ def run(daemon: Daemon, fast: str | None, policy: str | None, command: tuple[str
 
 
 class Launch:
-    """One command and the sessions of its processes. wanted: what to attach them with."""
+    """One command and the sessions of its processes."""
 
     def __init__(self, daemon: Daemon, wanted: Mapping[str, str | None]) -> None:
+        """wanted: arguments of attach: fast, policy."""
         self._daemon = daemon
         self._wanted = wanted
         self._tried: set[int] = set()
         self._said: set[str] = set()
 
     def run(self, command: Sequence[str]) -> int:
-        """Until the command ends; its exit status as a shell tells it. Raises SentinelError."""
+        """Run the command to its end; returns its exit status as a shell does (128 + signal).
+
+        Raises SentinelError if the command cannot be started.
+        """
         try:
             process = subprocess.Popen(command, env=environment(os.environ))
         except OSError as error:
             raise SentinelError(
                 "usage",
-                f"{command[0]} does not start: {error.strerror}",
+                f"cannot start {command[0]}: {error.strerror}",
                 "give a program and its arguments after --",
             ) from None
-        hand_on(process)
+        forward_signals(process)
         while True:
             try:
                 status = process.wait(POLL_S)
@@ -76,7 +80,7 @@ class Launch:
                 return status if status >= 0 else 128 - status
 
     def _attach_new(self, root: int) -> None:
-        """Attach the sessions in the tree of process ROOT that have trained a step."""
+        """Attach the sessions in root's process tree that have trained at least one step."""
         try:
             for session in self._daemon.ask("status")["sessions"]:
                 if self._is_new(session) and descends(session["pid"], root):
@@ -95,25 +99,25 @@ class Launch:
     def _say(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            click.echo(f"warning: {text}; the command runs on", err=True)
+            click.echo(f"warning: {text}; the command continues unmanaged", err=True)
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """BASE, such that every Python that starts in it is under the shim."""
+    """A copy of base in which every Python process starts under the shim."""
     path = [str(SHIM_FOLDER / "inject"), str(SHIM_FOLDER.parent.parent)]
     if base.get("PYTHONPATH"):
         path.append(base["PYTHONPATH"])
     return {**base, "PYTHONPATH": os.pathsep.join(path), shim.SWITCH_VARIABLE: "1"}
 
 
-def hand_on(process: subprocess.Popen[bytes]) -> None:
-    """Have signals that end or drive us drive the process instead."""
+def forward_signals(process: subprocess.Popen[bytes]) -> None:
+    """Forward signals to the process instead of acting on them."""
 
     def send(number: int, frame: FrameType | None) -> None:
         process.send_signal(number)
 
     def stay(number: int, frame: FrameType | None) -> None:
-        """The process has it from the terminal, and decides."""
+        """Ignore: the terminal has sent the signal to the process too."""
 
     for number in SIGNALS:
         signal.signal(number, send)
@@ -122,7 +126,7 @@ def hand_on(process: subprocess.Popen[bytes]) -> None:
 
 
 def descends(pid: int, root: int) -> bool:
-    """Whether process PID is ROOT or comes from it, as long as all between them live."""
+    """Whether pid is root or a descendant of it, as far as all processes in between are alive."""
     while pid > 1 and pid != root:
         pid = parent(pid)
     return pid == root

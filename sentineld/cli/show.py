@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verbs that only look: status, tensors, plan show."""
+"""Read-only verbs: status, tensors, plan show."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def status(daemon: Daemon, as_json: bool) -> None:
     click.echo(f"sentineld {answer['version']}, pid {answer['pid']}; {tiers or 'no tiers'}")
     if answer["emulated"]:
         click.echo(
-            f"tiers are emulated (preset {answer['emulated']}): pages stay in one memory, slow "
-            "ones cost time by the model"
+            f"tiers are emulated (preset {answer['emulated']}): all pages stay in DRAM, and "
+            "accesses to slow pages are delayed by the timing model"
         )
     backend = next(one for one in answer["backends"] if one["usable"])
     click.echo(f"pages are observed by: {backend['name']} ({backend['tells']})")
@@ -89,12 +89,14 @@ def tensors(daemon: Daemon, pid: int, as_json: bool) -> None:
 
 @click.group()
 def plan() -> None:
-    """What the daemon does with a session's pages, and why."""
+    """Explain what the daemon does with a session's pages."""
 
 
 @plan.command()
 @click.argument("pid", type=click.IntRange(min=1))
-@click.option("--bound", is_flag=True, help="Compute what no plan could do better here, too.")
+@click.option(
+    "--bound", is_flag=True, help="Also compute the fast-share bound, which no plan can exceed."
+)
 @json_option
 @click.pass_obj
 def show(daemon: Daemon, pid: int, bound: bool, as_json: bool) -> None:
@@ -107,6 +109,6 @@ def show(daemon: Daemon, pid: int, bound: bool, as_json: bool) -> None:
     if bound:
         best = answer["bound"]
         click.echo(
-            f"no plan serves more than {best['fast_share']:.1%} fast at this budget and migration "
-            f"rate; no placement without moves more than {best['fixed_share']:.1%}"
+            f"bound: no plan serves more than {best['fast_share']:.1%} of accesses fast at this "
+            f"budget and migration rate; without moves at most {best['fixed_share']:.1%}"
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb simulate: a recorded step under any policy, in virtual time. Needs no daemon."""
+"""The verb simulate: replays a recorded step under a policy. Needs no daemon."""
 
 from __future__ import annotations
 
@@ -25,50 +25,54 @@ from sentineld.simulate.simulate import simulate as run_simulation
 
 @click.command()
 @click.argument("trace", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--policy", default="sentinel", show_default=True, help="Who plans.")
+@click.option("--policy", default="sentinel", show_default=True, help="Policy that makes the plan.")
 @click.option(
     "--tiers",
     "tiers_name",
     default="cxl",
     show_default=True,
     metavar="PRESET|FILE",
-    help=f"One of {', '.join(PRESETS)}, or a .toml file whose [tiers] gives the bandwidths.",
+    help=f"Preset ({', '.join(PRESETS)}), or a .toml file whose [tiers] gives the bandwidths.",
 )
 @click.option(
     "--fast",
     default="20%",
     show_default=True,
-    help="Fast memory: a share of the step's peak such as 20% or 0.2, or a size.",
+    help="Fast memory: a share of the peak (20%) or a size (48MiB).",
 )
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
-    help="Of the training, which scale a preset; as recorded if not given.",
+    help="Threads of the training, which scale a preset.  [default: as recorded]",
 )
-@click.option("--noise", default=0.0, help="Standard deviation of layer times, as a part of them.")
 @click.option(
-    "--interference", default=0.0, help="Part of the migration bandwidth that others take."
+    "--noise", default=0.0, help="Standard deviation of layer times, relative to their mean."
+)
+@click.option(
+    "--interference", default=0.0, help="Share of the migration bandwidth that other programs use."
 )
 @click.option(
     "--skew",
     default=0.0,
-    help="The same as --noise, but alike in all steps: a profile that is off.",
+    help="Like --noise, but the same in every step: a systematic error of the profile.",
 )
-@click.option("--seed", default=1, help="Of noise and skew.")
+@click.option("--seed", default=1, help="Seed for --noise and --skew.")
 @click.option(
     "--correct/--no-correct",
     default=True,
     show_default=True,
-    help="Plan again where a disturbed plan counted upon other times or another bandwidth.",
+    help="Correct the plan if times or bandwidth differ from what it assumes.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
     default=STEPS_MAX,
     show_default=True,
-    help="Under the plan, unless they repeat themselves before.",
+    help="Largest number of steps under the plan; fewer if they repeat exactly.",
 )
-@click.option("--bound/--no-bound", default=True, help="Say what no policy can beat (needs scipy).")
+@click.option(
+    "--bound/--no-bound", default=True, help="Also compute the step-time bound (needs scipy)."
+)
 @json_option
 def simulate(
     trace: Path,
@@ -87,10 +91,10 @@ def simulate(
 ) -> None:
     """Replay the step of TRACE under a policy, in virtual time.
 
-    TRACE is a file that `sentinelctl record` wrote. The training begins without
-    a plan, is profiled, gets its plan, and goes on until its steps repeat
-    themselves; all figures are of such a step. docs/reference/timing.md says what
-    a step is taken to cost.
+    `sentinelctl record` writes TRACE. The simulated training starts without a plan,
+    is profiled, gets its plan, and continues until its steps repeat exactly. All
+    figures are of such a steady step. docs/reference/timing.md describes the timing
+    model.
     """
     chosen, budget = policy_by_name(policy), FastBudget.parse(fast)
     disturbance = Disturbance(noise, interference, seed, skew)
@@ -149,20 +153,20 @@ def _lines(answer: dict[str, Any]) -> list[str]:
         f"step        {slower(answer['step_seconds'])}",
         f"all fast    {answer['fast_only_seconds']:.4f} s",
         f"all slow    {slower(answer['slow_only_seconds'])}",
-        f"bound       {slower(least) if least is not None else 'not known'}",
+        f"bound       {slower(least) if least is not None else 'unknown'}",
         f"waits       {answer['stall_seconds']:.4f} s; "
-        f"{answer['stalled_steps']} of {answer['steps']} steps waited for long",
+        f"{answer['stalled_steps']} of {answer['steps']} steps stalled",
         f"births      {answer['birth_seconds']:.4f} s",
         f"moves       {format_bytes(answer['bytes_promoted'])} up, "
         f"{format_bytes(answer['bytes_demoted'])} down, {answer['late_moves']} late",
         f"fast peak   {format_bytes(answer['peak_fast_bytes'])}",
         f"planned in  {answer['plan_seconds']:.2f} s",
-        "passed      "
+        "phases      "
         + ", ".join(
             f"{phase['steps']} steps of {phase['phase']} in {phase['seconds']:.2f} s"
             for phase in answer["phases"]
             if phase["steps"]
         )
-        + (", and so on for ever" if answer["repeats"] else ""),
+        + ("; steps repeat from there on" if answer["repeats"] else ""),
     ]
     return [*lines, *(f"note: {note}" for note in answer["notes"])]

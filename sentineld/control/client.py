@@ -15,10 +15,10 @@ CONTROL_VERSION = 1
 
 
 def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -> Any:
-    """The daemon's answer to a verb.
+    """Send a verb to the daemon and return its answer.
 
-    Raises the daemon's own SentinelError, or daemon-unreachable, not-permitted
-    and protocol-mismatch where no answer can be had.
+    Raises the SentinelError that the daemon returned, or daemon-unreachable,
+    not-permitted or protocol-mismatch if there is no answer.
     """
     result, fds = _request(path, verb, timeout_s, arguments)
     for fd in fds:
@@ -29,8 +29,10 @@ def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -
 def request_file(
     path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any
 ) -> tuple[Any, int]:
-    """The daemon's answer to a verb that hands over a file, and the file's descriptor, which the
-    caller owns. Raises SentinelError."""
+    """Send a verb whose answer carries a file, and return (answer, descriptor).
+
+    The caller owns the descriptor. Raises SentinelError as request() does.
+    """
     result, fds = _request(path, verb, timeout_s, arguments)
     if len(fds) != 1:
         for fd in fds:
@@ -50,7 +52,7 @@ def _request(
             raise SentinelError(
                 "not-permitted",
                 f"no permission to use {path}",
-                "be root or a member of the group sentineld",
+                "run as root or as a member of the group sentineld",
             ) from None
         except OSError as error:
             raise SentinelError(

@@ -21,35 +21,35 @@ from typing import Any
 FRAME_BYTES_MAX = 8 << 20
 FDS_MAX = 8
 READS_MAX = 16
-"""Of 64 KiB at a time: a peer that never stops writing is not read for ever."""
+"""Reads of 64 KiB per call of receive(), so that one peer cannot occupy the event loop."""
 
 Message = dict[str, Any]
 
 
 class FrameError(Exception):
-    """The peer sent what is no frame; the connection can't be used any more."""
+    """The peer sent an invalid frame; the connection is unusable from then on."""
 
 
 def encode(message: Message) -> bytes:
-    """The frame that carries the message."""
+    """Encode a message as a frame."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return struct.pack("<I", len(body)) + body
 
 
 class FrameBuffer:
-    """Takes bytes as they come and gives back whole messages."""
+    """Decodes a byte stream into messages."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """Messages completed by the data. Raises FrameError on anything else than JSON objects."""
+        """The messages that this data completes. Raises FrameError if one is not a JSON object."""
         self._bytes += data
         messages: list[Message] = []
         while len(self._bytes) >= 4:
             length = int.from_bytes(self._bytes[:4], "little")
             if length > FRAME_BYTES_MAX:
-                raise FrameError(f"a frame of {length} bytes is over the limit")
+                raise FrameError(f"a frame of {length} bytes exceeds the limit")
             if len(self._bytes) < 4 + length:
                 break
             body = bytes(self._bytes[4 : 4 + length])
@@ -59,7 +59,7 @@ class FrameBuffer:
             except (ValueError, RecursionError) as error:
                 raise FrameError(f"not JSON: {error}") from None
             if not isinstance(message, dict):
-                raise FrameError("a frame holds no JSON object")
+                raise FrameError("a frame does not hold a JSON object")
             messages.append(message)
         return messages
 
@@ -78,9 +78,9 @@ class FrameSocket:
         return self._socket.fileno()
 
     def receive(self) -> list[Message]:
-        """Messages that have arrived; what is left after READS_MAX comes with the next call.
+        """The messages that have arrived; after READS_MAX reads the rest comes with the next call.
 
-        Raises FrameError on garbage, EOFError at the peer's end.
+        Raises FrameError on invalid data, EOFError if the peer closed the connection.
         """
         messages: list[Message] = []
         for _ in range(READS_MAX):
@@ -101,7 +101,10 @@ class FrameSocket:
         return messages
 
     def take_fds(self, count: int) -> list[int]:
-        """The next file descriptors received; the caller owns them. Raises FrameError."""
+        """The next received file descriptors; the caller owns them.
+
+        Raises FrameError if there are fewer.
+        """
         taken: list[int] = []
         try:
             while len(taken) < count:
@@ -113,7 +116,7 @@ class FrameSocket:
         return taken
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
-        """Send one frame. A peer that doesn't read is treated as gone: raises EOFError."""
+        """Send one frame. Raises EOFError if the peer is gone or its receive buffer is full."""
         data = encode(message)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
@@ -121,11 +124,11 @@ class FrameSocket:
         except (BlockingIOError, ConnectionError, OSError):
             raise EOFError from None
         if sent != len(data):
-            # The rest of a frame can never follow in order: the stream is spoilt.
+            # A partial frame cannot be completed later: the stream is out of step.
             raise EOFError
 
     def peer(self) -> tuple[int, int, int]:
-        """pid, uid and gid of the peer, as the kernel vouches for them (SO_PEERCRED)."""
+        """pid, uid and gid of the peer at connect(), from the kernel (SO_PEERCRED)."""
         size = struct.calcsize("3i")
         pid, uid, gid = struct.unpack(
             "3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
@@ -133,13 +136,16 @@ class FrameSocket:
         return pid, uid, gid
 
     def hang_up(self) -> None:
-        """End the connection from any thread; who reads it meets its end, and closes it."""
+        """Shut the connection down, from any thread; its reader gets EOF and closes it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the socket and the descriptors that nobody took. Only who reads it may: an event
-        loop that still watches its descriptor would take the next socket of that number for it."""
+        """Close the socket and the received descriptors that were not taken.
+
+        For the reader only: an event loop that still watches the descriptor would confuse it
+        with the next socket that gets this number.
+        """
         while self._fds:
             os.close(self._fds.popleft())
         self._socket.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's two Unix sockets: control (sentinelctl) and shim (training processes)."""
+"""The control socket: sentinelctl's requests; and listening Unix sockets in general."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from sentineld.control.frames import FrameBuffer, FrameError, Message, encode
 log = logging.getLogger(__name__)
 
 Verb = Callable[[int, Message], Any]
-"""A verb's handler: (uid of the caller, arguments) -> JSON-able result, or WithFile. Runs in a
-thread."""
+"""A verb's handler: (caller's uid, arguments) -> JSON-serialisable result or WithFile.
+
+It runs in a thread.
+"""
 
 
 @dataclass(frozen=True)
 class WithFile:
-    """A verb's result with a file for the caller, who gets the descriptor; ours is closed."""
+    """A verb's result that carries a file to the caller."""
 
     result: Any
-    fd: int
+    fd: int  # sent to the caller, then closed here
 
 
 SOCKET_BACKLOG = 64
@@ -38,10 +40,10 @@ VERB_CHARACTERS_MAX = 40
 
 
 def listen(path: Path, mode: int, group: str | None) -> socket.socket:
-    """A listening Unix socket that nobody can reach before its mode is right.
+    """Create a listening Unix socket; no client can connect before its mode is set.
 
-    A socket left by a dead daemon is replaced; a live daemon's is not. Raises
-    SentinelError.
+    Replaces the socket of a dead daemon. Raises SentinelError if a live daemon listens
+    there, or if the socket cannot be created.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -60,7 +62,7 @@ def listen(path: Path, mode: int, group: str | None) -> socket.socket:
     except OSError as error:
         listener.close()
         raise SentinelError(
-            "failed", f"can't listen at {path}: {error.strerror}", "name another in the config"
+            "failed", f"cannot listen at {path}: {error.strerror}", "set another path in the config"
         ) from None
     finally:
         os.umask(umask)
@@ -68,20 +70,20 @@ def listen(path: Path, mode: int, group: str | None) -> socket.socket:
         try:
             os.chown(path, -1, grp.getgrnam(group).gr_gid)
         except (KeyError, PermissionError) as error:
-            log.warning("%s stays with its owner's group: %s", path, error)
+            log.warning("%s keeps its default group: %s", path, error)
     os.chmod(path, mode)
     listener.listen(SOCKET_BACKLOG)
     return listener
 
 
 class ControlServer:
-    """Answers one request a connection."""
+    """Answers one request per connection."""
 
     def __init__(self, verbs: Mapping[str, Verb]) -> None:
         self._verbs = verbs
 
     async def serve(self, connection: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
-        """The callback of asyncio.start_unix_server."""
+        """Serve one connection; the callback of asyncio.start_unix_server."""
         try:
             message = await self._read(connection)
             if message is not None:
@@ -119,7 +121,7 @@ class ControlServer:
             verb = self._verbs.get(name)
             arguments = message.get("arguments")
             if verb is None or not isinstance(arguments, dict):
-                raise SentinelError("usage", f"no verb {name!r}")
+                raise SentinelError("usage", f"unknown verb {name!r}")
             result = await asyncio.to_thread(verb, uid, arguments)
             fds = []
             if isinstance(result, WithFile):
@@ -131,15 +133,16 @@ class ControlServer:
             log.exception("verb %s failed", name)
             described = {
                 "code": "failed",
-                "message": "the daemon met an error of its own",
+                "message": "internal error of the daemon",
                 "hint": "see journalctl -u sentineld",
             }
         return {"version": CONTROL_VERSION, "error": described}, []
 
 
 def _send_with_fds(peer: Any, frame: bytes, fds: list[int]) -> bytes:
-    """Send the first byte of a connection's only frame, descriptors on it; what is left to send."""
-    # asyncio's transport sends none, but lends its socket, whose buffer is empty as yet.
+    """Send the frame's first byte with the descriptors attached; returns the remaining bytes."""
+    # asyncio's transport cannot send descriptors. Its buffer is still empty, so writing to its
+    # socket directly keeps the order.
     with peer.dup() as connection:
         socket.send_fds(connection, [frame[:1]], fds)
     return frame[1:]

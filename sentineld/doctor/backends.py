@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of backends: by which one pages are observed, and what would enable a better one."""
+"""The check of backends: which one observes pages, and how to enable a better one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 def backend(system: System) -> Finding:
-    """The best backend that works; where the daemon answers, for the daemon's rights."""
+    """The best usable backend: with the daemon's permissions if it answers, else with ours."""
     try:
         found = request(system.socket, "status", ANSWER_TIMEOUT_S)["backends"]
     except SentinelError:
@@ -23,9 +23,9 @@ def backend(system: System) -> Finding:
 
 
 def finding(backends: list[dict[str, Any]]) -> Finding:
-    """What the verdicts (Verdict.to_json(), best first) come to."""
+    """The finding for a list of backends, best first, as in `sentinelctl status --json`."""
     at = next(index for index, one in enumerate(backends) if one["usable"])
-    cause = f"{backends[at]['name']} runs: {backends[at]['tells']}"
+    cause = f"{backends[at]['name']} is used: {backends[at]['tells']}"
     better = backends[:at]
     if not better:
         return Finding("backend", Status.OK, cause)

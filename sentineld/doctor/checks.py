@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All checks in the order in which trouble is best removed."""
+"""All checks, in the order in which problems should be fixed."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ CHECKS: tuple[Callable[[System], Finding], ...] = (
 
 
 def examine(system: System) -> list[Finding]:
-    """Run every check."""
+    """Run all checks."""
     return [check(system) for check in CHECKS]
 
 
 def first_failure(findings: list[Finding]) -> Finding | None:
-    """The failing check that the exit status names."""
+    """The first failing check, which determines the exit status; None if all pass."""
     return next((found for found in findings if found.status is Status.FAIL), None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check finds, and the machine's files it looks at."""
+"""The result of a check, and the system that checks examine."""
 
 from __future__ import annotations
 
@@ -13,41 +13,38 @@ from sentineld.host.sysfs import read_text
 
 
 class Status(StrEnum):
-    """ok: works; warn: works less well; fail: does not work; skip: can't be told or not needed."""
+    """How a check ended."""
 
     OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-    SKIP = "skip"
+    WARN = "warn"  # works, with limitations
+    FAIL = "fail"  # does not work
+    SKIP = "skip"  # unknown, or not needed here
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One check's result: what was found, and for warn and fail how to put it right.
+    """The result of one check."""
 
-    code: the error code of errors.EXIT_STATUS that a failing check ends doctor with.
-    """
-
-    check: str
+    check: str  # the name of the check
     status: Status
-    cause: str
-    fix: str = ""
-    code: str = "failed"
+    cause: str  # what was found
+    fix: str = ""  # how to fix it, for warn and fail
+    code: str = "failed"  # of base.errors.EXIT_STATUS: doctor's exit status if this fails first
 
 
 @dataclass(frozen=True)
 class System:
-    """A machine to look at: its root folder, the daemon's socket and the config's [tiers]."""
+    """The machine to examine. Tests give a copy of its files as root."""
 
     root: Path = Path("/")
     socket: Path = Path(Config.control_socket)
-    tiers: Mapping[str, object] = field(default_factory=dict)
+    tiers: Mapping[str, object] = field(default_factory=dict)  # the config's [tiers]
 
     def text(self, path: str) -> str | None:
-        """A file's stripped text, or None."""
+        """The stripped text of a file below root, or None if it cannot be read."""
         return read_text(self.root / path)
 
     @property
     def release(self) -> str:
-        """The running kernel's release, "" if unknown."""
+        """The release of the running kernel, "" if unknown."""
         return self.text("proc/sys/kernel/osrelease") or ""

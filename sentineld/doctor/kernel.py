@@ -15,7 +15,7 @@ _SIGNATURE = b"~Module signature appended~\n"
 
 
 def kernel(system: System) -> Finding:
-    """Version, architecture and preemption that the module supports."""
+    """Whether the module supports the kernel's version, architecture and preemption model."""
     release = system.release
     found = re.match(r"(\d+)\.(\d+)", release)
     version = (int(found[1]), int(found[2])) if found else (0, 0)
@@ -31,22 +31,21 @@ def kernel(system: System) -> Finding:
         return Finding(
             "kernel",
             Status.WARN,
-            f"kernel {release} on {machine}: the module exists for x86_64 only",
+            f"kernel {release} on {machine}: the module supports x86_64 only",
             "use an x86-64 machine",
         )
     if system.text("sys/kernel/realtime") == "1":
         return Finding(
             "kernel",
             Status.WARN,
-            f"kernel {release} is PREEMPT_RT, where the module does not load",
+            f"kernel {release} is PREEMPT_RT, which the module does not support",
             "boot a kernel without PREEMPT_RT",
         )
     return Finding("kernel", Status.OK, f"{release} on {machine}")
 
 
 def module(system: System) -> Finding:
-    """Whether the module is loaded, or at least could be; the check `backend` says what runs
-    without it."""
+    """Whether the module is loaded, or could be loaded."""
     if re.search(r"^sentinel ", system.text("proc/modules") or "", re.MULTILINE):
         return Finding("module", Status.OK, "sentinel is loaded")
     file = _module_file(system)
@@ -61,43 +60,43 @@ def module(system: System) -> Finding:
         return Finding(
             "module",
             Status.WARN,
-            "Secure Boot's lockdown refuses the module, which is not signed",
+            "the kernel is locked down (Secure Boot) and the module is not signed",
             "enrol DKMS's key: mokutil --import /var/lib/dkms/mok.pub, then reboot",
         )
     return Finding(
         "module",
         Status.FAIL,
-        "sentinel is built, not loaded",
+        "sentinel is built but not loaded",
         "modprobe sentinel",
         "module-not-loaded",
     )
 
 
 def device(system: System) -> Finding:
-    """Whether /dev/sentinel may be opened from here."""
+    """Whether this user may open /dev/sentinel."""
     path = system.root / "dev/sentinel"
     if not path.exists():
-        return Finding("device", Status.SKIP, f"{path} appears when the module is loaded")
+        return Finding("device", Status.SKIP, f"{path} exists only while the module is loaded")
     if not os.access(path, os.R_OK | os.W_OK):
         return Finding(
             "device",
             Status.WARN,
-            f"{path} is not for this user; the daemon opens it as root",
-            "run doctor as root to be sure",
+            f"{path} is not accessible to this user; the daemon opens it as root",
+            "run doctor as root to check it",
         )
-    return Finding("device", Status.OK, f"{path} may be opened")
+    return Finding("device", Status.OK, f"{path} is accessible")
 
 
 def ftrace(system: System) -> Finding:
-    """The module hooks one kernel function by ftrace."""
+    """Whether ftrace is enabled: the module hooks one kernel function with it."""
     if system.text("proc/sys/kernel/ftrace_enabled") == "0":
         return Finding(
             "ftrace",
             Status.WARN,
-            "kernel.ftrace_enabled is 0, so the module can't attach",
+            "kernel.ftrace_enabled is 0: the module cannot hook the fault handler",
             "sysctl kernel.ftrace_enabled=1",
         )
-    return Finding("ftrace", Status.OK, "not switched off")
+    return Finding("ftrace", Status.OK, "kernel.ftrace_enabled is not 0")
 
 
 def _module_file(system: System) -> Path | None:

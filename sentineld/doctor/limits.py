@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of limits on single processes: nodes, memory, mappings.
+"""Checks of per-process limits: nodes, memory, mappings.
 
-Looked at are this very process (a training started from here inherits its
+They examine this process (a training started from the same shell inherits its
 limits), the daemon, and the sessions that the caller may see.
 """
 
@@ -25,7 +25,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 def cpuset(system: System) -> Finding:
-    """Nodes that a process may not use: a move there fails as if the node were full."""
+    """Whether each process may use all nodes; moves to a forbidden node fail as if it were full."""
     nodes = _tier_nodes(system)
     for name, process in _processes(system).items():
         found = re.search(
@@ -36,33 +36,36 @@ def cpuset(system: System) -> Finding:
             return Finding(
                 "cpuset",
                 Status.WARN,
-                f"{_subject(name)} may use node {found[1]} only, not {','.join(missing)}",
+                f"{_subject(name)} may only use node {found[1]}, not {','.join(missing)}",
                 f"widen cpuset.mems of cgroup {_cgroup(system, process) or '/'}, "
                 "or AllowedMemoryNodes= of its unit",
             )
-    return Finding("cpuset", Status.OK, "all tiers' nodes are allowed")
+    return Finding("cpuset", Status.OK, "the nodes of all tiers are allowed")
 
 
 def memory_limit(system: System) -> Finding:
-    """A cgroup's memory limit counts all tiers alike, so memory may be full while a tier is not."""
+    """Whether a cgroup's memory limit is below the tiers' size.
+
+    The limit counts all tiers together, so reclaim may start while a tier has free memory.
+    """
     capacity = _tier_bytes(system)
     for name, process in _processes(system).items():
         if name == DAEMON:
-            continue  # it holds no tensors
+            continue  # holds no tensors
         limit = _limit(system, _cgroup(system, process))
         if limit is not None and limit[0] < capacity:
             return Finding(
                 "memory_limit",
                 Status.WARN,
                 f"{_subject(name)} has {limit[1]} = {format_bytes(limit[0])}, less than the tiers' "
-                f"{format_bytes(capacity)}: beyond it memory is reclaimed, whatever tier has room",
-                f"raise {limit[1]}, such as by: systemctl set-property UNIT MemoryMax=infinity",
+                f"{format_bytes(capacity)}: beyond it the kernel reclaims even if a tier has room",
+                f"raise {limit[1]}, for example: systemctl set-property UNIT MemoryMax=infinity",
             )
-    return Finding("memory_limit", Status.OK, "no cgroup limits memory below the tiers' size")
+    return Finding("memory_limit", Status.OK, "no cgroup limit is below the tiers' size")
 
 
 def mappings(system: System) -> Finding:
-    """Room for mappings in managed processes: each range with a memory policy is one."""
+    """Whether managed processes may create more mappings; each range with a policy is one."""
     most = int(system.text("proc/sys/vm/max_map_count") or DEFAULT_MAX_MAP_COUNT)
     counts = {
         name: len((system.text(f"proc/{process}/maps") or "").splitlines())
@@ -78,8 +81,10 @@ def mappings(system: System) -> Finding:
                 f"sysctl vm.max_map_count={max(4 * most, DEFAULT_MAX_MAP_COUNT)}",
             )
     if not counts:
-        return Finding("mappings", Status.SKIP, "no session to count mappings of")
-    return Finding("mappings", Status.OK, f"at most {max(counts.values())} of {most} are used")
+        return Finding("mappings", Status.SKIP, "no sessions")
+    return Finding(
+        "mappings", Status.OK, f"at most {max(counts.values())} of {most} mappings are in use"
+    )
 
 
 def _subject(name: str) -> str:
@@ -87,12 +92,12 @@ def _subject(name: str) -> str:
 
 
 def _processes(system: System) -> dict[str, str]:
-    """Name for people -> folder below /proc."""
+    """Processes to examine: name in messages -> directory in /proc."""
     found = {HERE: "self"}
     try:
         answer: dict[str, Any] = request(system.socket, "status", ANSWER_TIMEOUT_S)
     except SentinelError:
-        return found  # the check of the daemon says so
+        return found  # the check `daemon` reports it
     found[DAEMON] = str(answer["pid"])
     for session in answer["sessions"]:
         found[f"process {session['pid']}"] = str(session["pid"])
@@ -116,13 +121,13 @@ def _tier_bytes(system: System) -> int:
 
 
 def _cgroup(system: System, process: str) -> str | None:
-    """The path of a process's cgroup (version 2), "" for the root."""
+    """The path of a process's cgroup (v2); "" is the root, None unknown."""
     found = re.search(r"^0::/?(.*)$", system.text(f"proc/{process}/cgroup") or "", re.M)
     return found[1] if found else None
 
 
 def _limit(system: System, cgroup: str | None) -> tuple[int, str] | None:
-    """The tightest of memory.max and memory.high on the way up, and its file."""
+    """The smallest memory.max or memory.high of the cgroup and its ancestors, and its file."""
     if cgroup is None:
         return None
     limits = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of tiers and of the kernel's own memory policies."""
+"""Checks of the tiers and of the kernel's own memory management."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from sentineld.host.tiers import discover
 
 DEFAULT_MAX_MAP_COUNT = 65530
 SYSCTL_FOLDERS = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d")
-"""The first hides files of the same name in the others; sysctl.d(5)."""
+"""In order of precedence for files of the same name; see sysctl.d(5)."""
 TUNED_FOLDERS = ("etc/tuned", "etc/tuned/profiles", "usr/lib/tuned", "usr/lib/tuned/profiles")
 
 VIRTIO_BALLOON_F_REPORTING = 5
-"""The feature's bit, include/uapi/linux/virtio_balloon.h."""
+"""Bit number of the feature, include/uapi/linux/virtio_balloon.h."""
 LIST_FRACTION = "proc/sys/vm/percpu_pagelist_high_fraction"
 LIST_FRACTION_MIN = 8
-"""mm/page_alloc.c: an eighth of a zone is the most that the lists of all its CPUs may hold."""
+"""mm/page_alloc.c: the per-CPU lists of a zone hold at most an eighth of it."""
 
 _NUMA_BALANCING = re.compile(r"^\s*-?kernel[./]numa_balancing\s*=", re.MULTILINE)
 
 
 def tiers(system: System) -> Finding:
-    """A fast and a slow tier."""
+    """Whether there is a fast and a slow tier."""
     if preset := system.tiers.get("emulated"):
-        return Finding("tiers", Status.OK, f"emulated (preset {preset}); from the configuration")
+        return Finding("tiers", Status.OK, f"emulated (preset {preset}); set in the configuration")
     try:
         found = discover(system.root / "sys", system.tiers)
     except SentinelError as error:
@@ -42,32 +42,34 @@ def tiers(system: System) -> Finding:
 
 
 def numa_balancing(system: System) -> Finding:
-    """The kernel's own page migration, which would compete with the daemon's."""
+    """Whether NUMA balancing is off; its page migration competes with the daemon's."""
     value = system.text("proc/sys/kernel/numa_balancing")
     if value in (None, "0"):
         return Finding("numa_balancing", Status.OK, "kernel.numa_balancing is off")
     kind = "tiering" if value == "2" else "balancing"
-    cause = f"kernel.numa_balancing is {value}: NUMA {kind} moves pages and takes faults of its own"
+    cause = f"kernel.numa_balancing is {value}: NUMA {kind} migrates pages and causes page faults"
     writer = _writer(system)
     if writer is None:
         return Finding("numa_balancing", Status.WARN, cause, "sysctl kernel.numa_balancing=0")
     return Finding(
         "numa_balancing",
         Status.WARN,
-        f"{cause}; {writer} sets it",
-        "sysctl kernel.numa_balancing=0, and change it there, too",
+        f"{cause}; set by {writer}",
+        "sysctl kernel.numa_balancing=0, and change it there too",
     )
 
 
 def _writer(system: System) -> str | None:
-    """Who sets kernel.numa_balancing: tuned's active profile, else a sysctl file; else None
-    (the kernel's own default, or somebody by hand)."""
+    """What sets kernel.numa_balancing: tuned's active profile or a sysctl file.
+
+    None: neither; the value is the kernel's default or was set by hand.
+    """
     profile = system.text("etc/tuned/active_profile")
     for name in (profile or "").split():
         for folder in TUNED_FOLDERS:
             if _NUMA_BALANCING.search(system.text(f"{folder}/{name}/tuned.conf") or ""):
-                return f"tuned's profile {name}"
-    # The file that comes last by name wins, and /etc hides a file of the same name elsewhere.
+                return f"the tuned profile {name}"
+    # The last file by name wins; a file in /etc replaces those of the same name elsewhere.
     files = {
         path.name: path
         for folder in reversed(SYSCTL_FOLDERS)
@@ -80,28 +82,27 @@ def _writer(system: System) -> str | None:
 
 
 def demotion(system: System) -> Finding:
-    """Reclaim that moves pages to slower nodes behind the plan's back."""
+    """Whether reclaim demotes pages to slower nodes, against the plan."""
     if system.text("sys/kernel/mm/numa/demotion_enabled") != "true":
-        return Finding("demotion", Status.OK, "the kernel demotes nothing by itself")
+        return Finding("demotion", Status.OK, "the kernel does not demote pages")
     return Finding(
         "demotion",
         Status.WARN,
-        "the kernel may demote pages that the plan wants fast",
+        "the kernel may demote pages that the plan keeps in fast memory",
         "echo false > /sys/kernel/mm/numa/demotion_enabled",
     )
 
 
 def huge_pages(system: System) -> Finding:
-    """Transparent huge pages: tensors' memory says for itself where it has them, so any mode will
-    do."""
+    """The mode of transparent huge pages; any works, as heap and arena use madvise()."""
     modes = system.text("sys/kernel/mm/transparent_hugepage/enabled") or ""
     mode = chosen(modes) or "not built in"
-    but = "" if mode in ("never", "not built in") else ", but for what a plan names"
-    return Finding("huge_pages", Status.OK, f"{mode}; tensor memory is kept in small pages{but}")
+    exception = "" if mode in ("never", "not built in") else ", except where a plan uses huge pages"
+    return Finding("huge_pages", Status.OK, f"{mode}; tensor memory uses small pages{exception}")
 
 
 def max_map_count(system: System) -> Finding:
-    """Mappings a process may have: each policy range is one."""
+    """Whether vm.max_map_count is sufficient; each range with a memory policy is a mapping."""
     value = int(system.text("proc/sys/vm/max_map_count") or DEFAULT_MAX_MAP_COUNT)
     if value < DEFAULT_MAX_MAP_COUNT:
         return Finding(
@@ -114,20 +115,22 @@ def max_map_count(system: System) -> Finding:
 
 
 def swap(system: System) -> Finding:
-    """Swap takes pages from both tiers."""
+    """Whether swap is off; it reclaims pages of both tiers."""
     if len((system.text("proc/swaps") or "").splitlines()) > 1:
         return Finding(
             "swap",
             Status.WARN,
-            "swap is on: pages of a full node may leave memory altogether",
+            "swap is on: the kernel may swap out pages of a full node",
             "swapoff -a, or vm.swappiness=0",
         )
     return Finding("swap", Status.OK, "off")
 
 
 def reports_free_memory(root: Path) -> bool:
-    """Whether a hypervisor is told, through a virtio balloon, of memory that has been free for 2 s
-    (mm/page_reporting.c), and takes it away."""
+    """Whether the kernel reports free memory to the hypervisor through a virtio balloon.
+
+    mm/page_reporting.c reports memory that was free for 2 s; the hypervisor takes it back.
+    """
     balloons = root.glob("sys/bus/virtio/drivers/virtio_balloon/virtio*/features")
     return any(
         (read_text(balloon) or "")[VIRTIO_BALLOON_F_REPORTING:].startswith("1")
@@ -136,18 +139,20 @@ def reports_free_memory(root: Path) -> bool:
 
 
 def free_memory(system: System) -> Finding:
-    """Memory that a hypervisor takes back while nobody uses it: each step's births wait for it."""
+    """Whether a hypervisor takes back free memory, which makes the births of each step slow."""
     if not reports_free_memory(system.root):
-        return Finding("free_memory", Status.OK, "no virtio balloon reports it to a hypervisor")
+        return Finding(
+            "free_memory", Status.OK, "no virtio balloon reports free memory to a hypervisor"
+        )
     fraction = int(system.text(LIST_FRACTION) or 0)
     reported = "the kernel reports free memory to the hypervisor"
     if fraction:
-        kept = f"{reported}, but the CPUs' lists keep up to 1/{fraction} of it"
+        kept = f"{reported}, but the per-CPU lists keep up to 1/{fraction} of it"
         return Finding("free_memory", Status.OK, kept)
     return Finding(
         "free_memory",
         Status.WARN,
-        f"{reported}, which takes it back after 2 s: pages that a step gives back and makes anew"
+        f"{reported}, which takes it back after 2 s: pages that a step frees and allocates again"
         " cost several times as much",
         f"sysctl vm.percpu_pagelist_high_fraction={LIST_FRACTION_MIN}",
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the daemon and of the shim's library."""
+"""Checks of the daemon and of the shim's C library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 def daemon(system: System) -> Finding:
-    """A daemon that answers."""
+    """Whether the daemon answers."""
     try:
         answer = request(system.socket, "status", ANSWER_TIMEOUT_S)
     except SentinelError as error:
@@ -28,12 +28,12 @@ def daemon(system: System) -> Finding:
 
 
 def shim_library(_: System) -> Finding:
-    """The C object that training processes load."""
+    """Whether the C library that training processes load exists or can be built."""
     named = os.environ.get(LIBRARY_VARIABLE)
     folder = Path(sentineld.shim.__file__).parent
     library = Path(named) if named else folder / LIBRARY_NAME
     if library.is_file():
         return Finding("shim", Status.OK, str(library))
     if not named and (folder / "native/Makefile").is_file() and shutil.which("cc"):
-        return Finding("shim", Status.OK, f"{LIBRARY_NAME} is built at its first use")
+        return Finding("shim", Status.OK, f"{LIBRARY_NAME} is built on first use")
     return Finding("shim", Status.FAIL, f"{library} does not exist", "make shim, or make install")

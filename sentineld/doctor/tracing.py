@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what eBPF and process events need."""
+"""Checks of the prerequisites of eBPF and process events."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sentineld.doctor.findings import Finding, Status, System
 from sentineld.observe.ebpf_loader import import_bcc
 
 NEEDED_CAPABILITIES = {"SYS_PTRACE": 19, "PERFMON": 38, "BPF": 39}
-"""Numbers of linux/capability.h; what the daemon's unit keeps of root's."""
+"""Capabilities that the daemon's unit keeps, with their numbers of linux/capability.h."""
 
 
 def bcc(_: System) -> Finding:
-    """The distribution's bcc, which shares its name with another project."""
+    """Whether bcc is installed; PyPI has another project of that name."""
     try:
         found = import_bcc()
     except SentinelError as error:
@@ -25,7 +25,7 @@ def bcc(_: System) -> Finding:
 
 
 def headers(system: System) -> Finding:
-    """Kernel headers, for bcc and for DKMS."""
+    """Whether kernel headers are installed, for bcc and DKMS."""
     named = os.environ.get("BCC_KERNEL_SOURCE")
     folder = system.root / "lib/modules" / system.release / "build"
     if named:
@@ -36,13 +36,13 @@ def headers(system: System) -> Finding:
         "headers",
         Status.FAIL,
         f"no kernel headers in {folder}",
-        f"apt install linux-headers-{system.release}, or name some with BCC_KERNEL_SOURCE",
+        f"apt install linux-headers-{system.release}, or set BCC_KERNEL_SOURCE to their directory",
         "no-kernel-headers",
     )
 
 
 def btf(system: System) -> Finding:
-    """Type information of the kernel, for tools that load eBPF objects without headers."""
+    """Whether the kernel has BTF type information."""
     if (system.root / "sys/kernel/btf/vmlinux").exists():
         return Finding("btf", Status.OK, "/sys/kernel/btf/vmlinux")
     return Finding(
@@ -51,29 +51,27 @@ def btf(system: System) -> Finding:
 
 
 def capabilities(system: System) -> Finding:
-    """What root, and so the daemon, may do here; containers often may less."""
+    """Whether root has the capabilities that the daemon needs; containers often restrict them."""
     found = re.search(
         r"^CapBnd:\s*([0-9a-f]+)$", system.text("proc/self/status") or "", re.MULTILINE
     )
     if found is None:
-        return Finding("capabilities", Status.SKIP, "the capability sets can't be read")
+        return Finding("capabilities", Status.SKIP, "cannot read the capability sets")
     bounds = int(found[1], 16)
     missing = [name for name, bit in NEEDED_CAPABILITIES.items() if not bounds >> bit & 1]
     if missing:
         return Finding(
             "capabilities",
             Status.FAIL,
-            f"not even root has CAP_{', CAP_'.join(missing)} here",
-            "leave the container, or give it these capabilities",
+            f"root lacks CAP_{', CAP_'.join(missing)} here",
+            "run outside of the container, or grant it these capabilities",
             "not-permitted",
         )
-    return Finding(
-        "capabilities", Status.OK, f"CAP_{', CAP_'.join(NEEDED_CAPABILITIES)} can be had"
-    )
+    return Finding("capabilities", Status.OK, f"root has CAP_{', CAP_'.join(NEEDED_CAPABILITIES)}")
 
 
 def perf_paranoid(system: System) -> Finding:
-    """perf events, by which bcc attaches software events and tracepoints."""
+    """Whether perf events are restricted; bcc uses them to attach."""
     value = system.text("proc/sys/kernel/perf_event_paranoid")
     if value is None:
         return Finding("perf", Status.SKIP, "the kernel has no perf events")
@@ -81,13 +79,13 @@ def perf_paranoid(system: System) -> Finding:
         return Finding(
             "perf",
             Status.OK,
-            f"kernel.perf_event_paranoid is {value}: only raw tracepoints attach, which suffice",
+            f"kernel.perf_event_paranoid is {value}: only raw tracepoints attach; they suffice",
         )
     return Finding("perf", Status.OK, f"kernel.perf_event_paranoid is {value}")
 
 
 def pyroute2(_: System) -> Finding:
-    """The proc connector's library; without it process ends are seen by pidfds only."""
+    """Whether pyroute2 is installed; without it, pidfds are the only source of process exits."""
     if importlib.util.find_spec("pyroute2") is None:
         return Finding(
             "pyroute2", Status.WARN, "pyroute2 is not installed", "apt install python3-pyroute2"

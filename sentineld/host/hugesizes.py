@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sizes of huge pages the kernel makes where a process asks for them (MADV_HUGEPAGE)."""
+"""Sizes of huge pages that the kernel allocates under MADV_HUGEPAGE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _SIZE = re.compile(r"hugepages-(\d+)kB")
 
 
 def offered_sizes(sys_root: Path = Path("/sys")) -> tuple[int, ...]:
-    """In bytes, rising. Kernels before 6.8 have HUGE_BYTES alone, which they say nothing of."""
+    """Enabled sizes in bytes, ascending.
+
+    Kernels before 6.8 have no directory per size: HUGE_BYTES is the only size there.
+    """
     folder = sys_root / FOLDER
     whole = _mode(folder)
     offered = {"always", "madvise"}
@@ -28,8 +31,10 @@ def offered_sizes(sys_root: Path = Path("/sys")) -> tuple[int, ...]:
 
 
 def planned_sizes(offered: tuple[int, ...]) -> tuple[int, ...]:
-    """Of these what plan/huge.py plans with: HUGE_BYTES, and the largest of the others, for the
-    kernel takes the largest that fits."""
+    """The sizes that plan/huge.py uses: HUGE_BYTES and the largest smaller one.
+
+    The kernel allocates the largest enabled size that fits.
+    """
     smaller = [size for size in offered if size < HUGE_BYTES]
     return (*smaller[-1:], *(size for size in offered if size == HUGE_BYTES))
 

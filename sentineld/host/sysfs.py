@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading NUMA nodes from sysfs and procfs; every function takes the root, so tests can fake it."""
+"""Reads NUMA nodes from sysfs and procfs.
+
+Every function takes the root directory, so that tests can use a copy.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ _MEMINFO = re.compile(r"^Node\s+\d+\s+(\S+):\s+(\d+)(?:\s+kB)?", re.MULTILINE)
 
 
 def parse_list(text: str) -> tuple[int, ...]:
-    """The kernel's list format, "0-2,5" -> (0, 1, 2, 5); an empty text is no element.
+    """Parse the kernel's list format: "0-2,5" -> (0, 1, 2, 5), "" -> ().
 
     Raises ValueError for anything else.
     """
@@ -24,7 +27,7 @@ def parse_list(text: str) -> tuple[int, ...]:
 
 
 def read_text(path: Path) -> str | None:
-    """The file's stripped text, or None where it does not exist or can't be read."""
+    """The file's stripped text, or None if it does not exist or cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -32,29 +35,29 @@ def read_text(path: Path) -> str | None:
 
 
 def chosen(text: str) -> str:
-    """Of a file that lists its settings, the one in brackets; empty if there is none."""
+    """The selected setting of a file such as "always [madvise] never"; "" if there is none."""
     return text.partition("[")[2].partition("]")[0]
 
 
 def node_dir(sys_root: Path, node: int) -> Path:
-    """The directory of one node."""
+    """The sysfs directory of a node."""
     return sys_root / "devices/system/node" / f"node{node}"
 
 
 def memory_nodes(sys_root: Path) -> tuple[int, ...]:
-    """Online nodes that have memory, rising; a kernel without NUMA shows none."""
+    """Online nodes with memory, ascending; () on a kernel without NUMA."""
     text = read_text(sys_root / "devices/system/node/has_memory")
     return parse_list(text) if text else ()
 
 
 def cpu_nodes(sys_root: Path) -> tuple[int, ...]:
-    """Nodes that have CPUs, rising."""
+    """Nodes with CPUs, ascending."""
     text = read_text(sys_root / "devices/system/node/has_cpu")
     return parse_list(text) if text else ()
 
 
 def node_meminfo(sys_root: Path, node: int) -> dict[str, int]:
-    """nodeN/meminfo in bytes by name (MemTotal, MemFree, "Active(file)", ...); {} if unreadable."""
+    """nodeN/meminfo in bytes by name (MemTotal, "Active(file)", ...); {} if unreadable."""
     text = read_text(node_dir(sys_root, node) / "meminfo") or ""
     return {
         name: int(value) * (1 if name.startswith("HugePages_") else 1024)
@@ -63,22 +66,22 @@ def node_meminfo(sys_root: Path, node: int) -> dict[str, int]:
 
 
 def node_distances(sys_root: Path, node: int) -> tuple[int, ...]:
-    """Distances from the node to all online nodes, in the order of their ids."""
+    """Distances from the node to all online nodes, in the order of their IDs."""
     text = read_text(node_dir(sys_root, node) / "distance") or ""
     return tuple(int(word) for word in text.split())
 
 
 def online_nodes(sys_root: Path) -> tuple[int, ...]:
-    """Online nodes, rising."""
+    """Online nodes, ascending."""
     text = read_text(sys_root / "devices/system/node/online")
     return parse_list(text) if text else ()
 
 
 def node_access(sys_root: Path, node: int) -> dict[str, float]:
-    """HMAT attributes from the best initiator class that has any (access0, then access1).
+    """HMAT attributes of the first initiator class that has any (access0, then access1).
 
-    read/write_bandwidth are MiB/s and read/write_latency ns, as the kernel gives
-    them; absent or zero ones are left out.
+    read_bandwidth and write_bandwidth are in MiB/s, read_latency and write_latency in
+    ns, as in sysfs. Attributes that are absent or 0 are omitted.
     """
     for access in ("access0", "access1"):
         found: dict[str, float] = {}
@@ -92,9 +95,9 @@ def node_access(sys_root: Path, node: int) -> dict[str, float]:
 
 
 def kernel_tiers(sys_root: Path) -> tuple[tuple[int, ...], ...]:
-    """Node lists of the kernel's memory tiers, fastest first; () where it has none.
+    """Node lists of the kernel's memory tiers, fastest first; () if it has none.
 
-    The number in memory_tierN is an abstract distance: the smaller, the faster.
+    N in memory_tierN is an abstract distance: smaller is faster.
     """
     found: list[tuple[int, tuple[int, ...]]] = []
     for path in (sys_root / "devices/virtual/memory_tiering").glob("memory_tier*"):
@@ -108,7 +111,7 @@ def kernel_tiers(sys_root: Path) -> tuple[tuple[int, ...], ...]:
 def high_watermark_bytes(proc_root: Path, node: int, page_bytes: int = 4096) -> int:
     """Sum of the high watermarks of the node's zones, from zoneinfo; 0 if unreadable.
 
-    Below it kswapd is at work, so migration should leave that much free.
+    kswapd reclaims until this much memory is free; migration must not consume it.
     """
     total = 0
     inside = False

@@ -32,12 +32,12 @@ def test_later_files_win(tmp_path: Path) -> None:
         ("log_records = 5000", "power of two"),
         ('ebpf = "maybe"', "auto, off or required"),
         ('huge_pages = "maybe"', "auto, on or off"),
-        ('fast = "120%"', "up to 100%"),
+        ('fast = "120%"', "at most 100%"),
         ("fast = ", "config.toml"),
         ("tiers = 3", "write [tiers]"),
         ("[tiers]\nslow_read_bytes_per_s = -1", "negative"),
-        ("[tiers]\nslow_read_bytes_per_s = inf", "endless"),
-        ("[tiers]\nslow_read_bytes_per_s = nan", "endless"),
+        ("[tiers]\nslow_read_bytes_per_s = inf", "infinite"),
+        ("[tiers]\nslow_read_bytes_per_s = nan", "infinite"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, named: str) -> None:

@@ -48,7 +48,7 @@ def test_all_but_the_daemon_is_well(guest: Guest) -> None:
     assert status == EXIT_STATUS["daemon-unreachable"]
     assert checks["tiers"]["cause"].endswith("from sysfs:memory_tiering")
     assert checks["module"]["cause"] == "sentinel is loaded"
-    assert checks["backend"]["cause"].startswith("module runs: reads and writes, by page")
+    assert checks["backend"]["cause"].startswith("module is used: reads and writes, by page")
     for name in ("backend", "device", "headers", "bcc", "cpuset", "memory_limit"):
         assert checks[name]["status"] == "ok", checks[name]
 
@@ -58,7 +58,7 @@ def test_the_module_is_absent(guest: Guest) -> None:
         assert checks["module"]["status"] == checks["backend"]["status"] == "warn"
         assert checks["module"]["fix"].startswith(("make install", "modprobe sentinel"))
         cause = checks["backend"]["cause"]
-        assert cause.startswith("damon runs: accesses, reads not told from writes, by region")
+        assert cause.startswith("damon is used: accesses, reads not told from writes, by region")
         assert cause.endswith("not module: /dev/sentinel does not exist")
         assert checks["backend"]["fix"].startswith("modprobe sentinel")
 
@@ -107,7 +107,7 @@ def test_the_kernels_own_tiering_is_warned_of(guest: Guest, file: str) -> None:
         assert found["status"] == "warn"
         assert "kernel.numa_balancing is 2: NUMA tiering moves pages" in found["cause"]
         assert found["fix"].startswith("sysctl kernel.numa_balancing=0")
-        assert found["cause"].endswith(f"; {file} sets it" if file else "of its own")
+        assert found["cause"].endswith(f"; set by {file}" if file else "causes page faults")
 
 
 @pytest.mark.parametrize("mode", ["always", "madvise", "never"])
@@ -144,7 +144,7 @@ def test_a_cpuset_without_the_slow_node(guest: Guest) -> None:
     _, checks = doctor(guest, "systemd-run --quiet --scope -p AllowedMemoryNodes=0")
     found = checks["cpuset"]
     assert found["status"] == "warn"
-    assert found["cause"] == "a process started here may use node 0 only, not 1"
+    assert found["cause"] == "a process started here may only use node 0, not 1"
     assert ".scope, or AllowedMemoryNodes= of its unit" in found["fix"]
 
 
@@ -159,13 +159,13 @@ def test_each_lesser_backend_in_turn(guest: Guest) -> None:
     with changed(guest, "rmmod sentinel", f"insmod {TREE}/{MODULE}"):
         no_damon = "unshare --mount bash -c 'mount -o remount,bind,ro /sys && exec \"$@\"' doctor"
         cause = doctor(guest, no_damon)[1]["backend"]["cause"]
-        assert cause.startswith("pagemap-scan runs: writes only, by page")
+        assert cause.startswith("pagemap-scan is used: writes only, by page")
         assert cause.endswith("not damon: /sys/kernel/mm/damon/admin/kdamonds can't be written")
         no_call = "systemd-run --quiet --pipe --wait -p SystemCallFilter=~userfaultfd "
         no_call += (
             f"-p SystemCallErrorNumber=EPERM -p ReadOnlyPaths=/sys -p WorkingDirectory={TREE}"
         )
         cause = doctor(guest, no_call)[1]["backend"]["cause"]
-        assert cause.startswith("soft-dirty runs: writes only, by page")
+        assert cause.startswith("soft-dirty is used: writes only, by page")
         assert "not pagemap-scan: the kernel offers no PAGEMAP_SCAN" in cause
         assert "userfaultfd: Operation not permitted" in cause

@@ -161,7 +161,7 @@ def test_run_puts_every_python_under_it_and_passes_the_rest_on(tmp_path: Path) -
 def test_run_says_what_does_not_start() -> None:
     done = sentinelctl_run("/no/such/program")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: /no/such/program does not start: ")
+    assert done.stderr.startswith("error: cannot start /no/such/program: ")
     assert done.stderr.count("\n") == 1
 
 

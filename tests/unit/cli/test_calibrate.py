@@ -59,7 +59,7 @@ def test_what_it_writes_is_what_the_daemon_reads(tmp_path: Path, config: Path) -
     if len(NODES) == 1:
         assert tiers.slow_read_bytes_per_s == 0
         assert "one tier only" in told["missing"][0]
-        assert "# Not measured: a slow tier" in file.read_text()
+        assert "# Not measured: the slow tier" in file.read_text()
 
 
 def test_it_writes_over_its_own_file_only(tmp_path: Path, config: Path) -> None:

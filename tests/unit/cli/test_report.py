@@ -89,7 +89,7 @@ def test_trace_export(trace: Path, tmp_path: Path) -> None:
     beside = output(
         trace, "trace-export", "-o", tmp_path / "both.json", "--beside", tmp_path / "it.json"
     )
-    assert f"{written['events']} beside them" in beside
+    assert f"{written['events']} from the profiler" in beside
 
 
 @pytest.mark.parametrize("verb", [[], ["tensors"], ["heatmap"], ["timeline"]])

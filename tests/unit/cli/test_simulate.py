@@ -119,7 +119,7 @@ def test_without_scipy_there_is_no_bound(trace: Path, monkeypatch: pytest.Monkey
         (["--tiers", "optan"], "usage", "did you mean optane"),
         (["--tiers", "/none/own.toml"], "bad-config", "does not exist"),
         (["--fast", "0"], "usage", "0 bytes"),
-        (["--fast", "150%"], "usage", "no share"),
+        (["--fast", "150%"], "usage", "not a share"),
         (["--fast", "4KiB", "--policy", "sentinel"], "failed", "infeasible"),
         (["--fast", "100", "--policy", "first-touch"], "usage", "less than a page"),
         (["--interference", "1"], "usage", "interference"),

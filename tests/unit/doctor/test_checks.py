@@ -163,9 +163,9 @@ def test_huge_page_mode_is_named(system: System) -> None:
     file = "sys/kernel/mm/transparent_hugepage/enabled"
     write(system.root, file, "[always] madvise never\n")
     assert memory.huge_pages(system).cause.startswith("always;")
-    assert memory.huge_pages(system).cause.endswith("but for what a plan names")
+    assert memory.huge_pages(system).cause.endswith("except where a plan uses huge pages")
     write(system.root, file, "always madvise [never]\n")
-    assert memory.huge_pages(system).cause == "never; tensor memory is kept in small pages"
+    assert memory.huge_pages(system).cause == "never; tensor memory uses small pages"
 
 
 def test_free_memory_that_a_hypervisor_takes_back(system: System) -> None:

@@ -55,7 +55,7 @@ def test_a_cpuset_without_the_slow_node(system: System) -> None:
     write(system.root, "proc/self/status", "Mems_allowed_list:\t0\n")
     found = limits.cpuset(system)
     assert found.status is Status.WARN
-    assert found.cause == "a process started here may use node 0 only, not 1"
+    assert found.cause == "a process started here may only use node 0, not 1"
     assert "cpuset.mems of cgroup user.slice/shell.scope" in found.fix
 
 
@@ -64,9 +64,9 @@ def test_the_daemon_s_and_a_session_s_cpuset(
 ) -> None:
     with_session(monkeypatch, system)
     write(system.root, "proc/417/status", "Mems_allowed_list:\t1\n")
-    assert limits.cpuset(system).cause.startswith("process 417 may use node 1 only")
+    assert limits.cpuset(system).cause.startswith("process 417 may only use node 1")
     write(system.root, "proc/7/status", "Mems_allowed_list:\t0\n")
-    assert limits.cpuset(system).cause.startswith("the daemon may use node 0 only")
+    assert limits.cpuset(system).cause.startswith("the daemon may only use node 0")
 
 
 @pytest.mark.parametrize("name", ["memory.max", "memory.high"])
@@ -101,17 +101,17 @@ def test_who_sets_numa_balancing(system: System) -> None:
     write(system.root, "proc/sys/kernel/numa_balancing", "1\n")
     assert memory.numa_balancing(system).fix == "sysctl kernel.numa_balancing=0"
     write(system.root, "usr/lib/sysctl.d/50-tiering.conf", "# x\nkernel.numa_balancing = 1\n")
-    assert "/usr/lib/sysctl.d/50-tiering.conf sets it" in memory.numa_balancing(system).cause
+    assert "set by /usr/lib/sysctl.d/50-tiering.conf" in memory.numa_balancing(system).cause
     write(system.root, "etc/sysctl.d/60-mine.conf", "-kernel/numa_balancing=1\n")
-    assert "/etc/sysctl.d/60-mine.conf sets it" in memory.numa_balancing(system).cause
+    assert "set by /etc/sysctl.d/60-mine.conf" in memory.numa_balancing(system).cause
     # /etc's file of the same name hides the other, whatever it says.
     write(system.root, "etc/sysctl.d/50-tiering.conf", "vm.swappiness = 1\n")
     (system.root / "etc/sysctl.d/60-mine.conf").unlink()
-    assert "sets it" not in memory.numa_balancing(system).cause
+    assert "set by" not in memory.numa_balancing(system).cause
     write(system.root, "etc/tuned/active_profile", "throughput\n")
     write(system.root, "usr/lib/tuned/throughput/tuned.conf", "[sysctl]\nkernel.numa_balancing=1\n")
     found = memory.numa_balancing(system)
-    assert "tuned's profile throughput sets it" in found.cause
+    assert "set by the tuned profile throughput" in found.cause
     assert "change it there" in found.fix
 
 
@@ -127,7 +127,7 @@ def verdict(name: str, problem: str = "", fix: str = "") -> dict[str, Any]:
 
 def test_the_best_backend_is_well() -> None:
     found = backends.finding([verdict("module"), verdict("shim")])
-    assert (found.status, found.cause) == (Status.OK, "module runs: everything")
+    assert (found.status, found.cause) == (Status.OK, "module is used: everything")
 
 
 def test_a_lesser_backend_says_why_not_each_better_one() -> None:
@@ -135,7 +135,7 @@ def test_a_lesser_backend_says_why_not_each_better_one() -> None:
         [verdict("module", "not loaded", "load it"), verdict("damon", "taken"), verdict("shim")]
     )
     assert found.status is Status.WARN
-    assert found.cause == "shim runs: everything; not module: not loaded; not damon: taken"
+    assert found.cause == "shim is used: everything; not module: not loaded; not damon: taken"
     assert found.fix == "load it"
 
 
@@ -144,7 +144,7 @@ def test_the_daemon_s_word_counts_where_it_answers(
 ) -> None:
     answer = {"backends": [verdict("module", "another version"), verdict("damon")]}
     monkeypatch.setattr(backends, "request", lambda *_: answer)
-    assert backends.backend(system).cause.startswith("damon runs")
+    assert backends.backend(system).cause.startswith("damon is used")
 
     def unreachable(*_: object) -> None:
         raise SentinelError("daemon-unreachable", "nobody there")
