@@ -105,7 +105,7 @@ def test_the_kernels_own_tiering_is_warned_of(guest: Guest, file: str) -> None:
     with changed(guest, do, undo) as checks:
         found = checks["numa_balancing"]
         assert found["status"] == "warn"
-        assert "kernel.numa_balancing is 2: NUMA tiering moves pages" in found["cause"]
+        assert "kernel.numa_balancing is 2: NUMA tiering migrates pages" in found["cause"]
         assert found["fix"].startswith("sysctl kernel.numa_balancing=0")
         assert found["cause"].endswith(f"; set by {file}" if file else "causes page faults")
 
