@@ -8,8 +8,6 @@
 #include <linux/nodemask.h>
 #include <linux/uaccess.h>
 
-#include "sentinel_trace.h"
-
 /* A chunk's bits of the epoch that has ended. */
 struct ended {
 	u32 epoch;
@@ -49,23 +47,6 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	if (!bitmap_empty(chunk->shaken, SENTINEL_CHUNK_PAGES))
 		sentinel_chunk_queue(s, chunk);
 	spin_unlock(&s->lock);
-}
-
-/* The record of an access that the kernel had resolved; the page-table lock is held. */
-void sentinel_record_late(struct sentinel_session *s, unsigned long address, u32 epoch,
-			  struct page *page, u8 flags)
-{
-	u8 node = page ? sentinel_node(page) : SENTINEL_NODE_UNKNOWN;
-
-	spin_lock(&s->lock);
-	sentinel_log_append(s, (struct sentinel_access){
-				       .page = address >> PAGE_SHIFT,
-				       .epoch = epoch,
-				       .node = node,
-				       .flags = flags,
-			       });
-	spin_unlock(&s->lock);
-	trace_page_access(s->tgid, address, epoch, node, flags);
 }
 
 /* Records runs of pages in which an access, or with AGAIN a write, may have been missed. */
@@ -274,7 +255,7 @@ static void record_resident(struct sentinel_session *s)
 }
 
 /* Starts the next epoch; s->control and mmap_lock are held. */
-int sentinel_epoch_advance(struct sentinel_session *s, struct sentinel_epoch *epoch)
+static void advance(struct sentinel_session *s, struct sentinel_epoch *epoch)
 {
 	struct sentinel_areas *table = sentinel_area_table(s);
 	struct sentinel_chunk *chunk, *following;
@@ -302,7 +283,6 @@ int sentinel_epoch_advance(struct sentinel_session *s, struct sentinel_epoch *ep
 	epoch->rearmed_pages = armed;
 	if (epoch->flags & SENTINEL_EPOCH_RESIDENCY)
 		record_resident(s);
-	return 0;
 }
 
 /* Records what an area that is about to go still owes the log; s->control and mmap_lock held. */
@@ -332,11 +312,9 @@ long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg)
 	ret = sentinel_session_enter(s);
 	if (ret)
 		return ret;
-	ret = sentinel_epoch_advance(s, &epoch);
+	advance(s, &epoch);
 	sentinel_session_leave(s);
-	if (!ret && copy_to_user(arg, &epoch, sizeof(epoch)))
-		ret = -EFAULT;
-	return ret;
+	return copy_to_user(arg, &epoch, sizeof(epoch)) ? -EFAULT : 0;
 }
 
 static long epoch_fd_ioctl(struct file *file, unsigned int cmd, unsigned long arg)

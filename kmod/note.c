@@ -2,6 +2,8 @@
 /* What an epoch is told of a page: it was accessed, or its arming may have been taken. */
 #include "sentinel.h"
 
+#include "sentinel_trace.h"
+
 /* Has the next epoch advance look at the chunk; s->lock is held. */
 void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
@@ -86,6 +88,23 @@ out:
 	spin_unlock(&s->lock);
 }
 
+/* The record of an access that the kernel had resolved; the page-table lock is held. */
+void sentinel_record_late(struct sentinel_session *s, unsigned long address, u32 epoch,
+			  struct page *page, u8 flags)
+{
+	u8 node = page ? sentinel_node(page) : SENTINEL_NODE_UNKNOWN;
+
+	spin_lock(&s->lock);
+	sentinel_log_append(s, (struct sentinel_access){
+				       .page = address >> PAGE_SHIFT,
+				       .epoch = epoch,
+				       .node = node,
+				       .flags = flags,
+			       });
+	spin_unlock(&s->lock);
+	trace_page_access(s->tgid, address, epoch, node, flags);
+}
+
 /* Notes an access to a huge page, which is one to all watched pages of the chunk. */
 void sentinel_note_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, bool was_armed,
 			u8 node, bool write)
@@ -152,6 +171,46 @@ void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	__set_bit(nr, chunk->lost);
 	sentinel_chunk_queue(s, chunk);
 	spin_unlock(&s->lock);
+}
+
+void sentinel_change_begin(struct sentinel_session *s, unsigned long start, unsigned long end)
+{
+	const struct sentinel_change change = {
+		.start = start,
+		.end = end,
+	};
+
+	spin_lock(&s->lock);
+	if (s->changes < SENTINEL_CHANGES_KEPT)
+		s->change[s->changes++] = change;
+	else
+		s->more_changes++;
+	spin_unlock(&s->lock);
+}
+
+void sentinel_change_end(struct sentinel_session *s, unsigned long start, unsigned long end)
+{
+	unsigned int i = 0;
+
+	spin_lock(&s->lock);
+	while (i < s->changes && (s->change[i].start != start || s->change[i].end != end))
+		i++;
+	if (i < s->changes)
+		s->change[i] = s->change[--s->changes];
+	else
+		s->more_changes--;
+	spin_unlock(&s->lock);
+}
+
+/* How many changes of [start, end) may be under way; s->lock is held. */
+unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, unsigned long end)
+{
+	unsigned int i, count = s->more_changes;
+
+	lockdep_assert_held(&s->lock);
+	for (i = 0; i < s->changes; i++)
+		count += s->change[i].start < end && start < s->change[i].end;
+	return count;
 }
 
 /*

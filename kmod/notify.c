@@ -11,47 +11,6 @@
 
 static bool hooked; /* changed under the fault hook's mutex */
 
-static void change_begins(struct sentinel_session *s, const struct mmu_notifier_range *range)
-{
-	const struct sentinel_change change = {
-		.start = range->start,
-		.end = range->end,
-	};
-
-	spin_lock(&s->lock);
-	if (s->changes < SENTINEL_CHANGES_KEPT)
-		s->change[s->changes++] = change;
-	else
-		s->more_changes++;
-	spin_unlock(&s->lock);
-}
-
-static void change_ends(struct sentinel_session *s, const struct mmu_notifier_range *range)
-{
-	unsigned int i = 0;
-
-	spin_lock(&s->lock);
-	while (i < s->changes &&
-	       (s->change[i].start != range->start || s->change[i].end != range->end))
-		i++;
-	if (i < s->changes)
-		s->change[i] = s->change[--s->changes];
-	else
-		s->more_changes--;
-	spin_unlock(&s->lock);
-}
-
-/* How many changes of [start, end) may be under way; s->lock is held. */
-unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, unsigned long end)
-{
-	unsigned int i, count = s->more_changes;
-
-	lockdep_assert_held(&s->lock);
-	for (i = 0; i < s->changes; i++)
-		count += s->change[i].start < end && start < s->change[i].end;
-	return count;
-}
-
 static bool un_arms(const struct mmu_notifier_range *range)
 {
 	switch (range->event) {
@@ -68,7 +27,7 @@ static int range_start(struct mmu_notifier *notifier, const struct mmu_notifier_
 	struct sentinel_session *s = container_of(notifier, struct sentinel_session, notifier);
 
 	if (un_arms(range)) {
-		change_begins(s, range);
+		sentinel_change_begin(s, range->start, range->end);
 		sentinel_note_change(s, range->start, range->end, SENTINEL_UN_ARMS);
 	} else if (s->precise_writes) {
 		sentinel_note_change(s, range->start, range->end, SENTINEL_PROTECTS);
@@ -78,8 +37,10 @@ static int range_start(struct mmu_notifier *notifier, const struct mmu_notifier_
 
 static void range_end(struct mmu_notifier *notifier, const struct mmu_notifier_range *range)
 {
+	struct sentinel_session *s = container_of(notifier, struct sentinel_session, notifier);
+
 	if (un_arms(range))
-		change_ends(container_of(notifier, struct sentinel_session, notifier), range);
+		sentinel_change_end(s, range->start, range->end);
 }
 
 static const struct mmu_notifier_ops notifier_ops = {

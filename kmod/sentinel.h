@@ -123,10 +123,14 @@ struct sentinel_session {
 
 /* session.c */
 struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach);
-struct sentinel_session *sentinel_session_find(struct mm_struct *mm);
 void sentinel_session_end(struct sentinel_session *s);
 void sentinel_session_put(struct sentinel_session *s);
+
+/* target.c */
+struct sentinel_session *sentinel_session_find(struct mm_struct *mm);
 unsigned int sentinel_session_count(void);
+int sentinel_session_publish(struct sentinel_session *s);
+void sentinel_session_withdraw(struct sentinel_session *s);
 int sentinel_session_enter(struct sentinel_session *s);
 void sentinel_session_leave(struct sentinel_session *s);
 
@@ -192,9 +196,6 @@ int sentinel_age(struct sentinel_session *s, struct sentinel_area *area,
 		 struct sentinel_range *range);
 
 /* epoch.c */
-int sentinel_epoch_advance(struct sentinel_session *s, struct sentinel_epoch *epoch);
-void sentinel_record_late(struct sentinel_session *s, unsigned long address, u32 epoch,
-			  struct page *page, u8 flags);
 void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *area);
 int sentinel_epoch_fd(struct sentinel_session *s);
 long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg);
@@ -211,6 +212,8 @@ u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 		      bool was_armed, u8 node, u8 *flags);
 void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 			bool born, bool write);
+void sentinel_record_late(struct sentinel_session *s, unsigned long address, u32 epoch,
+			  struct page *page, u8 flags);
 void sentinel_note_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, bool was_armed,
 			u8 node, bool write);
 void sentinel_note_passed_on(struct sentinel_session *s);
@@ -218,13 +221,15 @@ void sentinel_note_unwatched(struct sentinel_session *s, struct sentinel_chunk *
 			     unsigned int first, unsigned int last);
 void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr);
 void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chunk);
+void sentinel_change_begin(struct sentinel_session *s, unsigned long start, unsigned long end);
+void sentinel_change_end(struct sentinel_session *s, unsigned long start, unsigned long end);
+unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, unsigned long end);
 void sentinel_note_change(struct sentinel_session *s, unsigned long start, unsigned long end,
 			  enum sentinel_change_kind kind);
 
 /* notify.c */
 int sentinel_notify_register(struct sentinel_session *s);
 void sentinel_notify_unregister(struct sentinel_session *s);
-unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, unsigned long end);
 void sentinel_notify_hook_attach(void);
 void sentinel_notify_hook_detach(void);
 bool sentinel_notify_hooked(void);

@@ -3,35 +3,11 @@
 #include "sentinel.h"
 
 #include <linux/capability.h>
-#include <linux/hashtable.h>
 #include <linux/nodemask.h>
 #include <linux/pid.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
-
-static DEFINE_HASHTABLE(sessions, 6);
-static DEFINE_MUTEX(sessions_mutex); /* changes of the hash */
-static unsigned int session_count;
-
-/* The session of an address space, or NULL; under RCU. Runs at every page fault of the system. */
-struct sentinel_session *sentinel_session_find(struct mm_struct *mm)
-{
-	struct sentinel_session *s;
-
-	if (!READ_ONCE(session_count))
-		return NULL;
-	hash_for_each_possible_rcu(sessions, s, hash, (unsigned long)mm) {
-		if (s->mm == mm)
-			return s;
-	}
-	return NULL;
-}
-
-unsigned int sentinel_session_count(void)
-{
-	return READ_ONCE(session_count);
-}
 
 /* Pins the address space of a process and registers with its MMU notifiers. */
 static int watch_mm(struct sentinel_session *s, pid_t pid)
@@ -55,23 +31,6 @@ static int watch_mm(struct sentinel_session *s, pid_t pid)
 	s->mm = mm;
 	ret = sentinel_notify_register(s);
 	mmput_async(mm);
-	return ret;
-}
-
-static int publish(struct sentinel_session *s)
-{
-	int ret = 0;
-
-	mutex_lock(&sessions_mutex);
-	rcu_read_lock();
-	if (sentinel_session_find(s->mm))
-		ret = -EBUSY;
-	rcu_read_unlock();
-	if (!ret) {
-		hash_add_rcu(sessions, &s->hash, (unsigned long)s->mm);
-		WRITE_ONCE(session_count, session_count + 1);
-	}
-	mutex_unlock(&sessions_mutex);
 	return ret;
 }
 
@@ -110,7 +69,7 @@ struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *a
 	ret = watch_mm(s, attach->pid);
 	if (ret)
 		goto fail;
-	ret = publish(s);
+	ret = sentinel_session_publish(s);
 	if (ret) {
 		sentinel_notify_unregister(s);
 		goto fail;
@@ -120,27 +79,6 @@ struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *a
 fail:
 	destroy(s);
 	return ERR_PTR(ret);
-}
-
-/*
- * Makes the target's address space safe to walk; s->control is held. -ESRCH
- * when it is gone, be it by exit, exec or the session's end.
- */
-int sentinel_session_enter(struct sentinel_session *s)
-{
-	if (s->ended || !mmget_not_zero(s->mm))
-		return -ESRCH;
-	if (mmap_read_lock_killable(s->mm)) {
-		mmput_async(s->mm);
-		return -EINTR;
-	}
-	return 0;
-}
-
-void sentinel_session_leave(struct sentinel_session *s)
-{
-	mmap_read_unlock(s->mm);
-	mmput_async(s->mm);
 }
 
 /*
@@ -158,14 +96,9 @@ void sentinel_session_end(struct sentinel_session *s)
 	if (mmget_not_zero(s->mm)) {
 		mmap_read_lock(s->mm);
 		sentinel_disarm_all(s);
-		mmap_read_unlock(s->mm);
-		mmput_async(s->mm);
+		sentinel_session_leave(s);
 	}
-	mutex_lock(&sessions_mutex);
-	hash_del_rcu(&s->hash);
-	WRITE_ONCE(session_count, session_count - 1);
-	mutex_unlock(&sessions_mutex);
-	synchronize_rcu();
+	sentinel_session_withdraw(s);
 	sentinel_notify_unregister(s);
 
 	INIT_LIST_HEAD(&s->dirty);

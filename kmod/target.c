@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The target of a session: which address spaces have one, and safe walks over them. */
+#include "sentinel.h"
+
+#include <linux/hashtable.h>
+#include <linux/sched/mm.h>
+
+static DEFINE_HASHTABLE(sessions, 6);
+static DEFINE_MUTEX(sessions_mutex); /* serializes changes of the hash */
+static unsigned int session_count;
+
+/* Returns the session of an address space, or NULL; under RCU. Runs at every page fault. */
+struct sentinel_session *sentinel_session_find(struct mm_struct *mm)
+{
+	struct sentinel_session *s;
+
+	if (!READ_ONCE(session_count))
+		return NULL;
+	hash_for_each_possible_rcu(sessions, s, hash, (unsigned long)mm) {
+		if (s->mm == mm)
+			return s;
+	}
+	return NULL;
+}
+
+unsigned int sentinel_session_count(void)
+{
+	return READ_ONCE(session_count);
+}
+
+/* Lets faults find the session; -EBUSY if the address space has a session already. */
+int sentinel_session_publish(struct sentinel_session *s)
+{
+	int ret = 0;
+
+	mutex_lock(&sessions_mutex);
+	rcu_read_lock();
+	if (sentinel_session_find(s->mm))
+		ret = -EBUSY;
+	rcu_read_unlock();
+	if (!ret) {
+		hash_add_rcu(sessions, &s->hash, (unsigned long)s->mm);
+		WRITE_ONCE(session_count, session_count + 1);
+	}
+	mutex_unlock(&sessions_mutex);
+	return ret;
+}
+
+/* Undoes publish and waits until no fault uses the session any more. */
+void sentinel_session_withdraw(struct sentinel_session *s)
+{
+	mutex_lock(&sessions_mutex);
+	hash_del_rcu(&s->hash);
+	WRITE_ONCE(session_count, session_count - 1);
+	mutex_unlock(&sessions_mutex);
+	synchronize_rcu();
+}
+
+/*
+ * Makes the target's address space safe to walk; s->control is held. -ESRCH
+ * when it is gone, be it by exit, exec or the session's end.
+ */
+int sentinel_session_enter(struct sentinel_session *s)
+{
+	if (s->ended || !mmget_not_zero(s->mm))
+		return -ESRCH;
+	if (mmap_read_lock_killable(s->mm)) {
+		mmput_async(s->mm);
+		return -EINTR;
+	}
+	return 0;
+}
+
+void sentinel_session_leave(struct sentinel_session *s)
+{
+	mmap_read_unlock(s->mm);
+	mmput_async(s->mm);
+}
