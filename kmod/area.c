@@ -164,7 +164,7 @@ static void chunk_activate(struct sentinel_chunk *chunk, unsigned long start, un
 struct sentinel_chunk *sentinel_chunk_get(struct sentinel_session *s, struct sentinel_area *area,
 					  unsigned long index, gfp_t gfp)
 {
-	struct sentinel_chunk *chunk = smp_load_acquire(&area->chunk[index]);
+	struct sentinel_chunk *chunk = sentinel_chunk_at(area, index);
 	struct sentinel_chunk *made;
 
 	if (chunk)
@@ -182,6 +182,7 @@ struct sentinel_chunk *sentinel_chunk_get(struct sentinel_session *s, struct sen
 		made = NULL;
 		if (test_bit(index, area->active))
 			chunk_activate(chunk, area->start, area->end, true);
+		/* pairs with sentinel_chunk_at() */
 		smp_store_release(&area->chunk[index], chunk);
 	}
 	spin_unlock(&s->lock);

@@ -291,7 +291,7 @@ void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *are
 	unsigned long i;
 
 	for (i = 0; i < area->chunk_count; i++) {
-		struct sentinel_chunk *chunk = smp_load_acquire(&area->chunk[i]);
+		struct sentinel_chunk *chunk = sentinel_chunk_at(area, i);
 
 		if (chunk && READ_ONCE(chunk->queued))
 			settle_chunk(s, chunk);

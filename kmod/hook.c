@@ -72,7 +72,7 @@ static bool session_fault(struct sentinel_session *s, struct vm_area_struct *vma
 	if (!area || !sentinel_vma_fit(vma))
 		return false;
 	index = sentinel_chunk_index(area, address);
-	chunk = smp_load_acquire(&area->chunk[index]);
+	chunk = sentinel_chunk_at(area, index);
 	if (!chunk) {
 		if (!test_bit(index, area->active))
 			return false;

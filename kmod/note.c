@@ -345,7 +345,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 	unsigned long i;
 
 	for (i = sentinel_chunk_index(area, start); i <= last; i++) {
-		struct sentinel_chunk *chunk = smp_load_acquire(&area->chunk[i]);
+		struct sentinel_chunk *chunk = sentinel_chunk_at(area, i);
 		unsigned long base;
 
 		/* where no chunk is, no page is; pages that come without a fault need one now */

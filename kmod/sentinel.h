@@ -249,6 +249,14 @@ static inline unsigned long sentinel_chunk_index(const struct sentinel_area *are
 	return (address >> SENTINEL_CHUNK_SHIFT) - (area->start >> SENTINEL_CHUNK_SHIFT);
 }
 
+/* Returns the chunk, or NULL if it was not needed yet. */
+static inline struct sentinel_chunk *sentinel_chunk_at(const struct sentinel_area *area,
+						       unsigned long index)
+{
+	/* pairs with sentinel_chunk_get(), which fills the chunk in first */
+	return smp_load_acquire(&area->chunk[index]);
+}
+
 static inline unsigned int sentinel_page_nr(unsigned long address)
 {
 	return (address >> PAGE_SHIFT) % SENTINEL_CHUNK_PAGES;

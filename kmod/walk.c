@@ -234,7 +234,7 @@ static u64 disarm_part(struct sentinel_session *s, struct sentinel_area *area, u
 	u64 done = 0;
 
 	for (i = sentinel_chunk_index(area, start); i <= last; i++) {
-		struct sentinel_chunk *chunk = smp_load_acquire(&area->chunk[i]);
+		struct sentinel_chunk *chunk = sentinel_chunk_at(area, i);
 
 		if (!chunk)
 			continue;
