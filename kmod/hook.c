@@ -18,111 +18,153 @@
 static DEFINE_MUTEX(hook_mutex);
 static struct ftrace_ops *attached; /* under hook_mutex; NULL before the first use */
 
-/* Notes an access that only the kernel can resolve: no page there, or none that can be armed. */
-static void note_absent(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
-			bool born, bool write)
+/* A fault at a page that a session watches. */
+struct watched_fault {
+	struct sentinel_session *s;
+	struct vm_area_struct *vma;
+	struct sentinel_chunk *chunk;
+	unsigned long address; /* of the page */
+	unsigned int nr; /* the page's number in the chunk */
+	unsigned int flags; /* FAULT_FLAG_* */
+};
+
+static bool is_write(const struct watched_fault *fault)
 {
-	sentinel_clear_armed(s, chunk, nr);
-	sentinel_note_late(s, chunk, nr, born, write);
-	if (!born)
-		sentinel_note_passed_on(s);
+	return fault->flags & FAULT_FLAG_WRITE;
 }
 
-/* A fault at a present PTE; its lock is held and its armed bit cleared. True when resolved. */
-static bool present_fault(struct sentinel_session *s, struct vm_area_struct *vma, pte_t *ptep,
-			  bool was_armed, unsigned int flags)
+/* Notes an access that only the kernel can resolve: the page is absent or cannot be armed. */
+static void note_absent(const struct watched_fault *fault, bool born)
 {
-	bool write = flags & FAULT_FLAG_WRITE;
+	sentinel_clear_armed(fault->s, fault->chunk, fault->nr);
+	sentinel_note_late(fault->s, fault->chunk, fault->nr, born, is_write(fault));
+	if (!born)
+		sentinel_note_passed_on(fault->s);
+}
+
+/*
+ * Restores a present PTE, whose lock is held and whose armed bit is cleared.
+ * Returns true if that resolves the fault.
+ */
+static bool restore_page(const struct watched_fault *fault, pte_t *ptep, bool was_armed)
+{
+	bool write = is_write(fault);
+	bool precise_writes = fault->s->precise_writes;
 	pte_t entry = READ_ONCE(*ptep);
 
 	if (pte_protnone(entry)) {
 		if (!was_armed)
-			return false; /* NUMA balancing's own */
-		entry = sentinel_entry_restore(vma, &ptep->pte, false, true,
-					       write || !s->precise_writes);
-	} else if (write && s->precise_writes) {
-		/* read-only perhaps because a read came first */
-		entry = sentinel_entry_restore(vma, &ptep->pte, false, true, true);
+			return false; /* armed by NUMA balancing */
+		entry = sentinel_entry_restore(fault->vma, &ptep->pte, false, true,
+					       write || !precise_writes);
+	} else if (write && precise_writes) {
+		/* may be read-only because a read was first */
+		entry = sentinel_entry_restore(fault->vma, &ptep->pte, false, true, true);
 	}
-	if (flags & FAULT_FLAG_UNSHARE)
+	if (fault->flags & FAULT_FLAG_UNSHARE)
 		return false;
 	return !write || pte_write(entry);
+}
+
+/* Handles a fault in a page table, whose lock it releases; true if the fault is resolved. */
+static bool small_fault(const struct watched_fault *fault, pte_t *ptep, spinlock_t *ptl)
+{
+	u8 access = is_write(fault) ? SENTINEL_ACCESS_WRITE : 0;
+	pte_t entry = READ_ONCE(*ptep);
+	struct page *page = sentinel_pte_page(entry);
+	bool was_armed, resolved;
+	u32 epoch;
+	u8 node;
+
+	if (!page) {
+		/* the zero page counts as absent: a write to it is a birth */
+		if (!pte_present(entry) || is_write(fault))
+			note_absent(fault, pte_none(entry) || pte_present(entry));
+		spin_unlock(ptl);
+		return false;
+	}
+	was_armed = sentinel_clear_armed(fault->s, fault->chunk, fault->nr);
+	resolved = restore_page(fault, ptep, was_armed);
+	node = sentinel_node(page);
+	epoch = sentinel_note_hit(fault->s, fault->chunk, fault->nr, was_armed, node, &access);
+	spin_unlock(ptl);
+
+	if (epoch)
+		trace_page_access(fault->s->tgid, fault->address, epoch, node, access);
+	if (!resolved)
+		sentinel_note_passed_on(fault->s);
+	return resolved;
+}
+
+/* Handles a fault where no page table is: at a huge page or an absent page. */
+static bool huge_fault(const struct watched_fault *fault, pmd_t *pmd)
+{
+	spinlock_t *ptl;
+	pmd_t *huge = sentinel_huge_lock(fault->vma->vm_mm, fault->address, &ptl);
+	bool resolved;
+
+	if (!huge) {
+		note_absent(fault, !pmd || pmd_none(READ_ONCE(*pmd)));
+		return false;
+	}
+	resolved = sentinel_huge_fault(fault->s, fault->chunk, fault->vma, huge, fault->flags);
+	spin_unlock(ptl);
+	return resolved;
+}
+
+/* Returns the chunk of a page that is watched or still armed, NULL for any other page. */
+static struct sentinel_chunk *watched_chunk(struct sentinel_session *s, unsigned long address)
+{
+	struct sentinel_area *area = sentinel_area_find(s, address);
+	unsigned int nr = sentinel_page_nr(address);
+	struct sentinel_chunk *chunk;
+	unsigned long index;
+
+	if (!area)
+		return NULL;
+	index = sentinel_chunk_index(area, address);
+	chunk = sentinel_chunk_at(area, index);
+	if (!chunk && test_bit(index, area->active)) {
+		chunk = sentinel_chunk_get(s, area, index, GFP_NOWAIT | __GFP_NOWARN);
+		if (!chunk)
+			sentinel_note_lost(s);
+	}
+	if (!chunk)
+		return NULL;
+	if (!test_bit(nr, chunk->active) && !test_bit(nr, chunk->armed) &&
+	    !READ_ONCE(chunk->huge_armed))
+		return NULL;
+	return chunk;
 }
 
 static bool session_fault(struct sentinel_session *s, struct vm_area_struct *vma,
 			  unsigned long address, unsigned int flags)
 {
-	struct sentinel_area *area = sentinel_area_find(s, address);
-	unsigned int nr = sentinel_page_nr(address);
-	bool write = flags & FAULT_FLAG_WRITE;
-	u8 noted = write ? SENTINEL_ACCESS_WRITE : 0;
-	struct sentinel_chunk *chunk;
-	struct page *page = NULL;
-	bool resolved = false;
+	struct watched_fault fault = {
+		.s = s,
+		.vma = vma,
+		.address = address,
+		.nr = sentinel_page_nr(address),
+		.flags = flags,
+	};
 	pte_t *ptep = NULL;
-	bool was_armed;
-	unsigned long index;
 	unsigned long next;
 	spinlock_t *ptl;
-	u32 epoch;
 	pmd_t *pmd;
-	pte_t entry;
-	u8 node;
 
-	if (!area || !sentinel_vma_fit(vma))
+	if (!sentinel_vma_fit(vma))
 		return false;
-	index = sentinel_chunk_index(area, address);
-	chunk = sentinel_chunk_at(area, index);
-	if (!chunk) {
-		if (!test_bit(index, area->active))
-			return false;
-		chunk = sentinel_chunk_get(s, area, index, GFP_NOWAIT | __GFP_NOWARN);
-		if (!chunk) {
-			sentinel_note_lost(s);
-			return false;
-		}
-	}
-	if (!test_bit(nr, chunk->active) && !test_bit(nr, chunk->armed) &&
-	    !READ_ONCE(chunk->huge_armed))
+	fault.chunk = watched_chunk(s, address);
+	if (!fault.chunk)
 		return false;
-
 	pmd = sentinel_pmd(vma->vm_mm, address, &next);
 	if (pmd)
 		ptep = sentinel_pte_lock(vma->vm_mm, pmd, address, &ptl);
-	if (!ptep) {
-		pmd_t *huge = sentinel_huge_lock(vma->vm_mm, address, &ptl);
-
-		if (huge) {
-			resolved = sentinel_huge_fault(s, chunk, vma, huge, flags);
-			spin_unlock(ptl);
-			return resolved;
-		}
-		note_absent(s, chunk, nr, !pmd || pmd_none(READ_ONCE(*pmd)), write);
-		return false;
-	}
-	entry = READ_ONCE(*ptep);
-	page = sentinel_pte_page(entry);
-	if (!page) {
-		/* the zero page counts as absent: a write to it is a birth */
-		if (!pte_present(entry) || write)
-			note_absent(s, chunk, nr, pte_none(entry) || pte_present(entry), write);
-		spin_unlock(ptl);
-		return false;
-	}
-	was_armed = sentinel_clear_armed(s, chunk, nr);
-	resolved = present_fault(s, vma, ptep, was_armed, flags);
-	node = sentinel_node(page);
-	epoch = sentinel_note_hit(s, chunk, nr, was_armed, node, &noted);
-	spin_unlock(ptl);
-
-	if (epoch)
-		trace_page_access(s->tgid, address, epoch, node, noted);
-	if (!resolved)
-		sentinel_note_passed_on(s);
-	return resolved;
+	return ptep ? small_fault(&fault, ptep, ptl) : huge_fault(&fault, pmd);
 }
 
-static bool fault(struct vm_area_struct *vma, unsigned long address, unsigned int flags)
+/* Returns true if a session resolved the fault. */
+static bool mm_fault(struct vm_area_struct *vma, unsigned long address, unsigned int flags)
 {
 	struct sentinel_session *s;
 	bool resolved = false;
@@ -143,8 +185,8 @@ static noinline vm_fault_t fault_resolved(void)
 
 static bool traced_fault(struct ftrace_regs *fregs)
 {
-	return fault((struct vm_area_struct *)sentinel_ftrace_argument(fregs, 0),
-		     sentinel_ftrace_argument(fregs, 1), sentinel_ftrace_argument(fregs, 2));
+	return mm_fault((struct vm_area_struct *)sentinel_ftrace_argument(fregs, 0),
+			sentinel_ftrace_argument(fregs, 1), sentinel_ftrace_argument(fregs, 2));
 }
 
 static void hook_and_skip(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
