@@ -56,8 +56,7 @@ static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *ch
 	unsigned int first, last;
 
 	spin_lock(&s->lock);
-	for_each_set_bitrange(first, last, pages, SENTINEL_CHUNK_PAGES)
-	{
+	for_each_set_bitrange(first, last, pages, SENTINEL_CHUNK_PAGES) {
 		s->unarmed += last - first;
 		sentinel_log_append(s, (struct sentinel_access){
 					       .page = (chunk->base >> PAGE_SHIFT) + first,

@@ -239,8 +239,7 @@ int sentinel_hook_attach(void)
 		if (ret == -EBUSY) {
 			ret = attach_ops(&plain_ops);
 			if (!ret)
-				pr_warn("handle_mm_fault has another user: accesses may be "
-					"missed\n");
+				pr_warn("handle_mm_fault is redirected by another ftrace user: some accesses will be missed\n");
 		}
 	}
 	mutex_unlock(&hook_mutex);

@@ -40,7 +40,7 @@ pmd_t *sentinel_chunk_huge_lock(struct sentinel_session *s, struct sentinel_chun
 	return sentinel_huge_lock(s->mm, chunk->base, ptl);
 }
 
-/* Takes back what sentinel_huge_arm() noted, also where no huge page is any more; true if it had. */
+/* Undoes the bookkeeping of sentinel_huge_arm(); true if the huge page counted as armed. */
 bool sentinel_huge_clear_armed(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
 	if (!chunk->huge_armed)

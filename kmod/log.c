@@ -6,7 +6,7 @@
 #include <linux/vmalloc.h>
 
 #define LOG_RECORDS_MIN 4096
-#define LOG_RECORDS_MAX (1 << 24)
+#define LOG_RECORDS_MAX (16 << 20)
 
 static_assert(sizeof(struct sentinel_access) == 16);
 static_assert(sizeof(struct sentinel_log) <= SENTINEL_LOG_OFFSET);
@@ -59,6 +59,7 @@ void sentinel_log_append(struct sentinel_session *s, struct sentinel_access reco
 		return;
 	}
 	s->records[s->head & (s->record_count - 1)] = record;
+	/* pairs with the reader's acquire of head in user space */
 	smp_store_release(&s->log->head, ++s->head);
 }
 

@@ -10,6 +10,7 @@
 
 static struct sentinel_session *session_of(struct file *file)
 {
+	/* pairs with the cmpxchg() in ioctl_attach() */
 	return smp_load_acquire(&file->private_data);
 }
 

@@ -126,8 +126,7 @@ void sentinel_note_huge(struct sentinel_session *s, struct sentinel_chunk *chunk
 	bitmap_or(chunk->touched, chunk->touched, pages, SENTINEL_CHUNK_PAGES);
 	if (write)
 		bitmap_or(chunk->written, chunk->written, pages, SENTINEL_CHUNK_PAGES);
-	for_each_set_bitrange(first, last, pages, SENTINEL_CHUNK_PAGES)
-	{
+	for_each_set_bitrange(first, last, pages, SENTINEL_CHUNK_PAGES) {
 		sentinel_chunk_queue(s, chunk);
 		s->hits++;
 		sentinel_log_append(s, (struct sentinel_access){

@@ -70,8 +70,7 @@ static void rearm_touched(struct sentinel_session *s)
 	s->rearms++;
 	spin_unlock(&s->lock);
 	inc_tlb_flush_pending(s->mm);
-	list_for_each_entry(chunk, &touched, dirty)
-	{
+	list_for_each_entry(chunk, &touched, dirty) {
 		armed += rearm_chunk(s, chunk);
 		cond_resched();
 	}

@@ -36,7 +36,7 @@
 #define SENTINEL_CHUNK_SHIFT PMD_SHIFT
 #define SENTINEL_CHUNK_PAGES PTRS_PER_PTE
 #define SENTINEL_AREAS_MAX 64
-#define SENTINEL_AREA_BYTES_MAX (1ULL << 42) /* over all areas; 16 MiB of chunk pointers */
+#define SENTINEL_AREA_BYTES_MAX (4ULL << 40) /* over all areas; 16 MiB of chunk pointers */
 #define SENTINEL_NODE_UNKNOWN 255
 
 struct sentinel_chunk {
@@ -44,7 +44,7 @@ struct sentinel_chunk {
 	struct list_head dirty; /* in session->dirty while queued */
 	u32 epoch; /* of the accesses noted since it was queued */
 	bool queued;
-	bool resolved; /* in this epoch the kernel resolved accesses: pages nobody armed may be there */
+	bool resolved; /* the kernel resolved accesses of this epoch: unarmed pages may be there */
 	bool huge_armed; /* its one PMD entry is PROT_NONE, by us; under that entry's lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* to be watched, until disarmed */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE, by us */

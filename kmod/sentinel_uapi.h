@@ -55,7 +55,7 @@ struct sentinel_attach {
 	__s32 pid; /* as the caller sees it; the caller holds a pidfd and checks it after */
 	__u32 flags;
 	__u64 log_records; /* a power of two, 4096 .. 2^24 */
-	__u32 rearm_us; /* arm touched pages again so often within an epoch; 0: only with the next */
+	__u32 rearm_us; /* period of re-arming touched pages within an epoch; 0: never */
 	__u32 reserved32;
 	__u64 reserved[3];
 };

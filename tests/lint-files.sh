@@ -1,20 +1,66 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Lint what is not Python: C by clang-format, shell by shellcheck, the unit by systemd-analyze.
+# Lint everything that is not Python: C by clang-format, the kernel module also by gcc, sparse and
+# checkpatch, shell by shellcheck, the unit by systemd-analyze; and the spelling of all files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# tracked and new files, without those that git ignores
+# tracked and new files, except ignored ones
 list=$(git ls-files --cached --others --exclude-standard | while read -r file; do
 	if [[ -f $file ]]; then printf '%s\n' "$file"; fi
 done)
+
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+
+mapfile -t files <<<"$list"
+build/venv/bin/codespell "${files[@]}"
+echo "codespell: ${#files[@]} files"
 
 mapfile -t c_files < <(grep -E '\.(c|h|cpp)$' <<<"$list")
 clang-format --dry-run --Werror "${c_files[@]}"
 echo "clang-format: ${#c_files[@]} files"
 
-# Only a file's first line says what it is; others may quote a script.
-# A script says so in its first line; others may quote such a line further down.
+# The headers of Debian's own kernel, which linux-headers-amd64 depends on.
+kernel=$(dpkg-query -W -f '${Depends}' linux-headers-amd64 | grep -o 'linux-headers-[^ ,]*' | head -1)
+cp -r kmod "$stage/kmod"
+# C=2: sparse checks every file. -Wno-context: its lock contexts cannot describe a function that
+# takes a lock only if it finds something.
+if ! make -C "$stage/kmod" -j"$(nproc)" KDIR="/usr/src/$kernel" W=1 KCFLAGS=-Werror \
+	C=2 CF="-Wno-context -Wsparse-error" >"$stage/kmod.log" 2>&1; then
+	cat "$stage/kmod.log" >&2
+	exit 1
+fi
+echo "kernel module: no warnings of gcc and sparse against $kernel"
+
+# linux-source is a tree in an archive, whose extraction takes seconds: once for each version.
+archive=$(dpkg-query -L "$(dpkg-query -W -f '${Depends}' linux-source | grep -o 'linux-source-[^ ,]*')" |
+	grep '\.tar\.xz$')
+if [[ ! build/checkpatch/checkpatch.pl -nt $archive ]]; then
+	mkdir -p build/checkpatch
+	tar -xJf "$archive" --touch -C build/checkpatch --strip-components=2 \
+		--wildcards '*/scripts/'{checkpatch.pl,spelling.txt,const_structs.checkpatch}
+fi
+
+# checkpatch IGNORED-TYPES FILE...
+checkpatch() {
+	perl build/checkpatch/checkpatch.pl --no-tree --strict --quiet --no-summary --show-types --terse \
+		--max-line-length=100 --ignore "$1" -f "${@:2}"
+}
+# UNCOMMENTED_DEFINITION: our comments say why; a local "spinlock_t *ptl" needs none.
+always=UNCOMMENTED_DEFINITION
+mapfile -t kernel_files < <(grep -E '^kmod/[^/]*\.[ch]$' <<<"$list" | grep -Ev '/(compat|sentinel_(uapi|trace))\.h$')
+checkpatch "$always" "${kernel_files[@]}"
+# One source is built for 6.1 and 6.12 (CONSTANT_COMPARISON misreads these comparisons).
+checkpatch "$always,LINUX_VERSION_CODE,CONSTANT_COMPARISON" kmod/compat.h
+# User space has no BIT().
+checkpatch "$always,BIT_MACRO" kmod/sentinel_uapi.h
+# TRACE_EVENT() is laid out as in the kernel's own trace headers.
+checkpatch "$always,PARENTHESIS_ALIGNMENT,OPEN_ENDED_LINE" kmod/sentinel_trace.h
+# Not bpf/: it is bcc's dialect of C, which is not in kernel style (map.lookup(), BPF_HASH()).
+echo "checkpatch: $((${#kernel_files[@]} + 3)) files"
+
+# A script names its interpreter in its first line; other files may quote such a line further down.
 mapfile -t shell_files < <(while read -r file; do
 	read -r first <"$file" || true
 	if [[ $first =~ ^'#!'.*(/| )(ba)?sh( |$) ]]; then printf '%s\n' "$file"; fi
@@ -22,15 +68,13 @@ done <<<"$list")
 shellcheck "${shell_files[@]}"
 echo "shellcheck: ${#shell_files[@]} files"
 
-# The unit, installed into a folder of its own so that verify finds what it starts.
+# The unit, staged with the program that it starts: verify looks for it.
 if command -v systemd-analyze >/dev/null && systemd-analyze security --help | grep -q -- --offline; then
-	stage=$(mktemp -d)
-	trap 'rm -rf "$stage"' EXIT
 	mkdir -p "$stage/usr/local/bin" "$stage/etc/systemd/system"
 	sed 's,@PREFIX@,/usr/local,; s,@DOCDIR@,/usr/local/share/doc/sentineld,' \
 		systemd/sentineld.service.in >"$stage/etc/systemd/system/sentineld.service"
 	install -m755 /bin/true "$stage/usr/local/bin/sentineld"
-	# An unknown key is but a warning to it; here any word is one too many.
+	# verify only warns about an unknown key: any output is a failure here.
 	said=$(systemd-analyze verify --root="$stage" --man=no --recursive-errors=no sentineld.service 2>&1)
 	if [[ $said ]]; then printf '%s\n' "$said" >&2; exit 1; fi
 	systemd-analyze security --root="$stage" --offline=yes --threshold=35 sentineld.service | tail -1

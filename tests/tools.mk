@@ -3,6 +3,9 @@
 # only where missing and only by the targets that use them.
 
 APT_LINT := clang-format shellcheck git
+# The module is linted against the headers of Debian's own kernel, whichever kernel runs.
+# checkpatch.pl is packaged in the kernel's source only (140 MB to download, once).
+APT_LINT += sparse linux-headers-amd64 linux-source perl xz-utils
 APT_BUILD := gcc g++ libc6-dev make python3-venv
 APT_FUZZ := clang libclang-rt-dev
 

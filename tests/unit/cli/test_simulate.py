@@ -115,7 +115,7 @@ def test_without_scipy_there_is_no_bound(trace: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("options", "code", "named"),
     [
-        (["--policy", "sentinal"], "unknown-policy", "did you mean sentinel"),
+        (["--policy", "sentinl"], "unknown-policy", "did you mean sentinel"),
         (["--tiers", "optan"], "usage", "did you mean optane"),
         (["--tiers", "/none/own.toml"], "bad-config", "does not exist"),
         (["--fast", "0"], "usage", "0 bytes"),

@@ -266,7 +266,7 @@ def collapse(stage: Stage) -> dict[str, Any]:
 
 
 def motion(stage: Stage) -> dict[str, Any]:
-    """Pages are written while another process moves them to and fro."""
+    """Pages are written while another process moves them back and forth."""
     with stage.target() as target:
         target.do("write", 0, 256)
         mover = subprocess.Popen(

@@ -189,8 +189,8 @@ def test_policies_by_name() -> None:
     assert set(names()) >= {"fast-only", "first-touch", "sentinel", "slow-only"}
     assert names() == sorted(names())
     check_name("sentinel")
-    with pytest.raises(SentinelError, match="'sentinal'") as error:
-        policy("sentinal")
+    with pytest.raises(SentinelError, match="'sentinl'") as error:
+        policy("sentinl")
     assert error.value.code == "unknown-policy"
     assert error.value.hint.startswith("did you mean sentinel")
 

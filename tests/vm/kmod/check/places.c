@@ -72,7 +72,7 @@ void check_nodes(void)
 		CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "epoch");
 		sampler_epoch(&sampler);
 	}
-	printf("nodes: %lu pages moved to and fro 3 times; each access logged with its page's node\n", PAGES);
+	printf("nodes: %lu pages moved back and forth 3 times; each access names its page's node\n", PAGES);
 	sampler_close(&sampler);
 	target_stop(&target);
 }
