@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What others than the daemon do with the anonymous pages of watched processes.
+ * Disturbances: moves, reclaim and collapses of watched processes' anonymous
+ * pages that the daemon did not request.
  *
- * The kernel's tracepoints of migration and reclaim carry no process, but each
- * page that a process maps goes through a function that is given the mapping:
- * remove_migration_pte() when a page's move is over, done or not, and
- * try_to_unmap_one() when reclaim takes a page away. The mapping leads to the
- * process; who calls is the mover; and why stands in the tracepoints around it.
+ * The kernel's tracepoints of migration and reclaim do not name the process. But
+ * for each mapped page the kernel calls a function with the mapping:
+ * remove_migration_pte() at the end of a move, successful or not, and
+ * try_to_unmap_one() when reclaim unmaps a page. The mapping leads to the owner,
+ * the current task is the mover, and the surrounding tracepoints give the reason.
  */
 
-#define DEED_RECLAIM 64 /* beside the kernel's enum migrate_reason */
+#define DEED_RECLAIM 64 /* extends the kernel's enum migrate_reason */
 #define DEED_COLLAPSE 65
 #define DEED_UNKNOWN 66
 
@@ -17,17 +18,17 @@
 #define HUGE_PAGES 512 /* of 4 KiB in one of 2 MiB */
 
 struct disturbance_key {
-	u32 owner; /* whose pages */
+	u32 owner; /* process that maps the pages */
 	u8 deed;
 	u8 from; /* nodes */
 	u8 to;
-	u8 own; /* the owner did it itself, or the kernel for it in its own time */
-	char comm[16]; /* of the mover; not its pid, of which there may be many */
+	u8 own; /* the mover is the owner: by its own call, or the kernel on its behalf */
+	char comm[16]; /* of the mover; not its pid, to bound the number of rows */
 };
 
 struct disturbance {
-	u64 pages; /* that moved, went or were gathered */
-	u64 kept; /* that stayed, once for each try */
+	u64 pages; /* moved, reclaimed or collapsed */
+	u64 kept; /* not moved, counted once per attempt */
 	u64 last_ns; /* CLOCK_MONOTONIC */
 	u32 mover; /* the latest process of that name */
 	u32 reserved;
@@ -35,7 +36,7 @@ struct disturbance {
 
 BPF_HASH(disturbances, struct disturbance_key, struct disturbance, 1024);
 
-/* why a thread moves pages; a move may need memory, and so reclaim that moves others */
+/* reasons of a thread's moves; they nest: a move may allocate memory, so reclaim moves others */
 struct moving {
 	u32 depth;
 	u32 reasons[4];
@@ -131,7 +132,7 @@ int on_migrate_pages_start(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* what migrate:mm_migrate_pages ends (migrations.c) */
+/* called at migrate:mm_migrate_pages (migrations.c) */
 static inline void end_move(void)
 {
 	u32 thread = bpf_get_current_pid_tgid();
@@ -146,8 +147,8 @@ static inline void end_move(void)
 }
 
 /*
- * remove_migration_pte(folio, vma, address, old): a mapping gets its page back.
- * folio is the page in its new place, or the old one where the move failed.
+ * remove_migration_pte(folio, vma, address, old): a page is mapped again. folio
+ * is the new page, or the old one if the move failed.
  */
 int on_page_back(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -157,19 +158,19 @@ int on_page_back(struct bpf_raw_tracepoint_args *ctx)
 	struct moving *moves;
 	u64 pages;
 
-	/* outside of migrate_pages() a huge page is being split: nothing moves */
+	/* outside of migrate_pages() a huge page is split, nothing moves */
 	moves = moving.lookup(&thread);
 	if (!moves)
 		return 0;
 	last = moves->depth - 1;
 	reason = last < 4 ? moves->reasons[last & 3] : DEED_UNKNOWN;
-	/* the daemon's own move_pages(); it keeps accounts of these itself */
+	/* the daemon counts its own move_pages() calls itself */
 	if (id >> 32 == DAEMON_PID && reason == MIGRATE_SYSCALL)
 		return 0;
 	owner = owner_of(read_word(vma + VMA_MM));
 	if (!watched.lookup(&owner) || !is_anonymous(folio))
 		return 0;
-	/* newer kernels give the old folio in a structure */
+	/* newer kernels pass the old folio in a structure */
 	if (OLD_FOLIO_IN_STRUCT)
 		old = read_word(old);
 	pages = pages_of(folio);
@@ -178,7 +179,7 @@ int on_page_back(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* bool try_to_unmap_one(folio, vma, address, arg): true where the page has gone */
+/* bool try_to_unmap_one(folio, vma, address, arg): true if the page was unmapped */
 int on_page_gone(struct bpf_raw_tracepoint_args *ctx)
 {
 	u64 folio = ctx->args[0], vma = ctx->args[1];

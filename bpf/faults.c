@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Page faults of watched processes: counts, and a record of each where asked.
+ * Page faults of watched processes: counts, and a record of each fault on request.
  *
- * exceptions:page_fault_user and page_fault_kernel tell that a fault begins:
+ * exceptions:page_fault_user and page_fault_kernel mark the start of a fault:
  * TP_PROTO(unsigned long address, struct pt_regs *, unsigned long error_code).
- * What the kernel then finds is told by functions that it calls in the same
- * fault; it makes a count and a record of its own, with the page's address.
+ * Functions that the kernel calls while it handles the fault reveal its cause;
+ * each is a count and a record of its own, with the page's address.
  */
 
 /* bits of the x86 page-fault error code, arch/x86/include/asm/trap_pf.h */
@@ -25,8 +25,8 @@ struct fault {
 BPF_RINGBUF_OUTPUT(faults, FAULT_RING_PAGES);
 
 /*
- * Whose faults are recorded, and how many processes these are: reading the
- * number costs nearly nothing, so that counting alone stays cheap.
+ * Processes whose faults are recorded, and their number: it is cheap to read, so
+ * that faults are cheap if they are only counted.
  */
 BPF_HASH(recorded, u32, u32, 1024);
 BPF_ARRAY(recorded_number, u32, 1);
@@ -54,7 +54,7 @@ static inline void note_fault(u32 pid, u64 address, u32 kind, u32 write)
 	fault->kind = kind;
 	fault->write = write;
 	fault->reserved = 0;
-	/* the daemon drains at its own pace: waking it costs the training process time */
+	/* the daemon polls: a wakeup would cost the training process time */
 	faults.ringbuf_submit(fault, BPF_RB_NO_WAKEUP);
 }
 
@@ -63,7 +63,7 @@ int on_page_fault(struct bpf_raw_tracepoint_args *ctx)
 	u32 error = ctx->args[2];
 	u32 kind;
 
-	/* the kernel's own addresses */
+	/* a kernel address */
 	if ((s64)ctx->args[0] < 0)
 		return 0;
 	if (error & PF_INSTRUCTION)
@@ -75,7 +75,7 @@ int on_page_fault(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* mpol_misplaced(folio, fault, address): asked once in each NUMA hint fault */
+/* mpol_misplaced(folio, fault, address): called once in each NUMA hint fault */
 int on_hint_fault(struct bpf_raw_tracepoint_args *ctx)
 {
 	note_fault(bpf_get_current_pid_tgid() >> 32, ctx->args[2], FAULT_HINT, 0);
@@ -84,7 +84,7 @@ int on_hint_fault(struct bpf_raw_tracepoint_args *ctx)
 
 #define VM_FAULT_MAJOR 0x4 /* linux/mm_types.h */
 
-/* vm_fault_t do_swap_page(struct vm_fault *): the page has left memory, or moves */
+/* vm_fault_t do_swap_page(struct vm_fault *): the page is in swap or under migration */
 int on_swap_page(struct bpf_raw_tracepoint_args *ctx)
 {
 	u64 fault = ctx->args[0], address = 0;
@@ -96,7 +96,7 @@ int on_swap_page(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* migration_entry_wait(mm, pmd, address): the fault waits for a page that somebody moves */
+/* migration_entry_wait(mm, pmd, address): the fault waits for a page under migration */
 int on_page_in_motion(struct bpf_raw_tracepoint_args *ctx)
 {
 	note_fault(bpf_get_current_pid_tgid() >> 32, ctx->args[2], FAULT_IN_MOTION, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * migrate:mm_migrate_pages, once for each call of the kernel's migrate_pages().
- * The places of mode and reason differ between kernels; the loader reads them
- * from the running kernel's tracefs and defines MIGRATE_MODE_ARG and
+ * migrate:mm_migrate_pages, once per call of the kernel's migrate_pages(). The
+ * argument numbers of mode and reason differ between kernels; the loader reads
+ * them from the running kernel's tracefs and defines MIGRATE_MODE_ARG and
  * MIGRATE_REASON_ARG.
  */
 
@@ -10,7 +10,7 @@
 #define MIGRATE_MODES 8
 
 struct migration_key {
-	u32 pid; /* who moved the pages; a kernel thread's own pid for demotion and compaction */
+	u32 pid; /* of the mover; for demotion and compaction, of the kernel thread */
 	u16 mode;
 	u16 reason;
 };
@@ -22,7 +22,7 @@ struct migration {
 	char comm[16];
 };
 
-/* one row a reason: kept for ever, since rows of migrations_by are recycled */
+/* totals by reason, which are complete: migrations_by is LRU and evicts rows */
 BPF_ARRAY(migrations, struct migration, MIGRATE_REASONS);
 BPF_TABLE("lru_hash", struct migration_key, struct migration, migrations_by, 1024);
 

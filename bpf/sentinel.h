@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the programs share: the set of watched processes and their counters.
+ * Shared by all programs: the set of watched processes and their counters.
  *
  * The loader joins this file and the programs' files into one text for bcc,
  * because bcc rewrites map accesses only in the file that it is given. The
- * layouts are those of sentineld/model/kernel_events.py. Headers are most of the
- * compile time, so the few places in the kernel's structures come as numbers
- * from the kernel's own type information (sentineld/observe/ebpf_kernel.py).
+ * layouts are those of sentineld/model/kernel_events.py. Kernel headers would be
+ * most of the compile time, so the few field offsets that the programs need are
+ * constants, taken from the kernel's BTF (sentineld/observe/ebpf_kernel.py).
  */
 
 enum fault_kind {
@@ -15,7 +15,7 @@ enum fault_kind {
 	FAULT_PROTECTION_READ,
 	FAULT_PROTECTION_WRITE,
 	FAULT_INSTRUCTION,
-	/* what the kernel found in a fault, which is one of the above as well */
+	/* found by the kernel while it handles a fault, which is counted above, too */
 	FAULT_MAJOR,
 	FAULT_HINT,
 	FAULT_IN_MOTION,
@@ -30,13 +30,13 @@ struct watch {
 	u64 access_writes;
 };
 
-/* user space writes and removes the entries; the programs only count in them */
+/* user space adds and removes entries; the programs only increment counters */
 BPF_HASH(watched, u32, struct watch, 1024);
 
 enum drop {
-	DROP_FAULT, /* ring records that found no room */
+	DROP_FAULT, /* records lost because the ring was full */
 	DROP_MIGRATION, /* calls with a mode or reason out of bounds */
-	DROP_DISTURBANCE, /* pages whose row found no room */
+	DROP_DISTURBANCE, /* pages whose row did not fit in the map */
 	DROPS,
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Temperature: which pages the CPU has marked as accessed since they were last asked for. */
+/* Page temperature: pages that the CPU has marked as accessed since the last AGE. */
 #include "sentinel.h"
 
 #include <linux/mm_inline.h>
@@ -33,7 +33,7 @@ static void age_huge(struct sentinel_session *s, unsigned long start, unsigned l
 	spin_unlock(ptl);
 }
 
-/* The node of a page that was accessed, whose bit is cleared; -1 where there is none. */
+/* Clears the accessed bit of a page; returns its node, or -1 if the bit was not set. */
 static int age_page(pte_t *ptep)
 {
 	struct page *page = sentinel_pte_page(READ_ONCE(*ptep));
@@ -82,7 +82,7 @@ int sentinel_age(struct sentinel_session *s, struct sentinel_area *area,
 	inc_tlb_flush_pending(s->mm);
 	ret = sentinel_visit_tables(s, area, range->start, range->start + range->bytes, age_table,
 				    &range->pages_done);
-	/* a page in a TLB is not marked again: without the flush the hottest would look cold */
+	/* the CPU does not mark a page in its TLB again: without a flush hot pages look cold */
 	if (range->pages_done)
 		sentinel_flush_tlb(s->mm);
 	dec_tlb_flush_pending(s->mm);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The ranges of a session, and their 2 MiB chunks, which are made as they are needed. */
+/* The ranges of a session, and their 2 MiB chunks, which are allocated on demand. */
 #include "sentinel.h"
 
 #include <linux/slab.h>
 
-/* The table, for a caller that holds s->control (or is the last to see the session). */
+/* Returns the table; s->control is held, or the caller is the session's last user. */
 struct sentinel_areas *sentinel_area_table(struct sentinel_session *s)
 {
 	return rcu_dereference_protected(s->areas, true);
 }
 
-/* The area that holds the address, or NULL; under RCU or s->control. */
+/* Returns the area that contains the address, or NULL; under RCU or s->control. */
 struct sentinel_area *sentinel_area_find(struct sentinel_session *s, unsigned long address)
 {
 	struct sentinel_areas *table =
@@ -63,7 +63,7 @@ static struct sentinel_area *area_new(unsigned long start, unsigned long end)
 	return area;
 }
 
-/* Puts a new table in place; s->control is held. */
+/* Installs a new table; s->control is held. */
 static void replace_table(struct sentinel_session *s, struct sentinel_areas *table)
 {
 	struct sentinel_areas *old = sentinel_area_table(s);
@@ -112,7 +112,7 @@ int sentinel_area_add(struct sentinel_session *s, unsigned long start, unsigned 
 	return 0;
 }
 
-/* Takes the area out of the table and frees it; it is settled, and s->control is held. */
+/* Removes the area from the table and frees it; it is settled, and s->control is held. */
 void sentinel_area_drop(struct sentinel_session *s, struct sentinel_area *area)
 {
 	struct sentinel_areas *old = sentinel_area_table(s);
@@ -129,7 +129,7 @@ void sentinel_area_drop(struct sentinel_session *s, struct sentinel_area *area)
 	area_free(area);
 }
 
-/* Frees all areas; nobody finds the session any more. */
+/* Frees all areas of a session that was withdrawn. */
 void sentinel_area_drop_all(struct sentinel_session *s)
 {
 	struct sentinel_areas *table = sentinel_area_table(s);
@@ -141,7 +141,7 @@ void sentinel_area_drop_all(struct sentinel_session *s)
 	kfree(table);
 }
 
-/* Sets or clears the active bits of [start, end), as far as they lie in the chunk; s->lock held. */
+/* Sets or clears the active bits of [start, end) that lie in the chunk; s->lock is held. */
 static void chunk_activate(struct sentinel_chunk *chunk, unsigned long start, unsigned long end,
 			   bool active)
 {
@@ -160,7 +160,7 @@ static void chunk_activate(struct sentinel_chunk *chunk, unsigned long start, un
 	}
 }
 
-/* The chunk, made if need be; NULL when there is no memory for it. */
+/* Returns the chunk, allocated if needed; NULL if that fails. */
 struct sentinel_chunk *sentinel_chunk_get(struct sentinel_session *s, struct sentinel_area *area,
 					  unsigned long index, gfp_t gfp)
 {
@@ -190,7 +190,7 @@ struct sentinel_chunk *sentinel_chunk_get(struct sentinel_session *s, struct sen
 	return chunk;
 }
 
-/* A chunk that the part covers only partly needs bits of its own. */
+/* Allocates a chunk that [start, end) covers only in part: it needs a bit per page. */
 static int split_chunk(struct sentinel_session *s, struct sentinel_area *area, unsigned long start,
 		       unsigned long end, unsigned long index)
 {
@@ -203,7 +203,7 @@ static int split_chunk(struct sentinel_session *s, struct sentinel_area *area, u
 	return sentinel_chunk_get(s, area, index, GFP_KERNEL_ACCOUNT) ? 0 : -ENOMEM;
 }
 
-/* Starts or stops the watching of [start, end), a part of the area; s->control is held. */
+/* Starts or stops watching [start, end), a part of the area; s->control is held. */
 int sentinel_area_activate(struct sentinel_session *s, struct sentinel_area *area,
 			   unsigned long start, unsigned long end, bool active)
 {
@@ -223,7 +223,7 @@ int sentinel_area_activate(struct sentinel_session *s, struct sentinel_area *are
 		else
 			__clear_bit(i, area->active);
 		if (i % 512 == 511) {
-			/* faults wait for this lock: let them in now and then */
+			/* faults spin on this lock: release it at intervals */
 			spin_unlock(&s->lock);
 			cond_resched();
 			spin_lock(&s->lock);

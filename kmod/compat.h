@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * All that differs between the kernels this module is built for (6.1 and
- * 6.12), and what inline page-table functions need that modules cannot link.
- * Include it before any other header.
+ * Differences between the kernels this module is built for (6.1 and 6.12), and
+ * substitutes for symbols that inline page-table functions use but the kernel
+ * does not export. Include it before any other header.
  */
 #ifndef SENTINEL_COMPAT_H
 #define SENTINEL_COMPAT_H
@@ -11,10 +11,10 @@
 #include <linux/version.h>
 
 #ifndef CONFIG_X86_64
-#error "sentinel: x86-64 only: it flushes TLBs and builds PTEs the x86 way"
+#error "sentinel: supports x86-64 only: TLB flushes and PTEs are architecture-specific"
 #endif
 #ifdef CONFIG_PREEMPT_RT
-#error "sentinel: not for PREEMPT_RT: its page-table locks sleep, the fault hook cannot"
+#error "sentinel: does not support PREEMPT_RT: page-table locks sleep, the fault hook must not"
 #endif
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "sentinel: needs Linux 6.1 or later"
@@ -28,8 +28,8 @@
 
 /*
  * pte_modify() keeps the bits of _PAGE_CHG_MASK, which reads cc_mask; that is
- * not exported. For user pages of a kernel that encrypts memory it equals
- * sme_me_mask, elsewhere no bit need be kept.
+ * not exported. For user pages it equals sme_me_mask if the kernel encrypts
+ * memory; otherwise no bit has to be kept.
  */
 #include <asm/pgtable_types.h>
 #undef _PAGE_CC
@@ -39,7 +39,7 @@
 #include <linux/mm.h>
 #include <linux/pgtable.h>
 
-/* Makes a PTE writable; shadow stacks, which need the VMA, are never armed. */
+/* Makes a PTE writable. Shadow stacks would need the VMA, but are never armed. */
 static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
@@ -50,9 +50,9 @@ static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 }
 
 /*
- * The n-th argument (from 0) of a traced function. What every ftrace callback is
- * given holds the arguments; FTRACE_OPS_FL_SAVE_REGS would have all registers
- * saved and restored at each page fault of the system.
+ * Returns argument n (from 0) of a traced function. Every ftrace callback gets
+ * the arguments; FTRACE_OPS_FL_SAVE_REGS would save and restore all registers at
+ * each page fault of the system.
  */
 static inline unsigned long sentinel_ftrace_argument(struct ftrace_regs *fregs, unsigned int n)
 {
@@ -63,7 +63,7 @@ static inline unsigned long sentinel_ftrace_argument(struct ftrace_regs *fregs, 
 #endif
 }
 
-/* Has another function run in place of the traced one. */
+/* Runs another function instead of the traced one. */
 static inline void sentinel_ftrace_replace(struct ftrace_regs *fregs, unsigned long function)
 {
 #ifdef ftrace_regs_set_instruction_pointer
@@ -74,8 +74,8 @@ static inline void sentinel_ftrace_replace(struct ftrace_regs *fregs, unsigned l
 }
 
 /*
- * The function that moves pages for mremap(), as long as it takes its arguments
- * (vma, old_addr, new_vma, new_addr, len, ...) in registers; 6.15 made them a struct.
+ * The function that moves pages for mremap(). Before 6.15 it takes its arguments
+ * (vma, old_addr, new_vma, new_addr, len, ...) in registers, since then in a struct.
  */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 15, 0)
 #define SENTINEL_MOVE_PAGE_TABLES "move_page_tables"

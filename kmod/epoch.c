@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Epochs: what was touched is armed again, what was born is recorded. And the epoch fd. */
+/* Epochs: re-arm touched pages, record accesses that the kernel resolved. And the epoch fd. */
 #include "sentinel.h"
 
 #include <linux/anon_inodes.h>
@@ -8,17 +8,17 @@
 #include <linux/nodemask.h>
 #include <linux/uaccess.h>
 
-/* A chunk's bits of the epoch that has ended. */
+/* State of a chunk in the epoch that has ended. */
 struct ended {
 	u32 epoch;
-	bool resolved; /* the kernel's own faults brought pages */
+	bool resolved; /* as in struct sentinel_chunk */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES);
-	DECLARE_BITMAP(look, SENTINEL_CHUNK_PAGES); /* whose PTEs are looked at */
-	DECLARE_BITMAP(unknown, SENTINEL_CHUNK_PAGES); /* found: an access may have been missed */
+	DECLARE_BITMAP(examine, SENTINEL_CHUNK_PAGES); /* pages whose PTEs are examined */
+	DECLARE_BITMAP(unknown, SENTINEL_CHUNK_PAGES); /* result: an access may be missed */
 };
 
 static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struct ended *ended)
@@ -29,14 +29,14 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	bitmap_copy(ended->born, chunk->born, SENTINEL_CHUNK_PAGES);
 	bitmap_copy(ended->written, chunk->written, SENTINEL_CHUNK_PAGES);
 	bitmap_copy(ended->lost, chunk->lost, SENTINEL_CHUNK_PAGES);
-	bitmap_or(ended->look, chunk->touched, chunk->shaken, SENTINEL_CHUNK_PAGES);
+	bitmap_or(ended->examine, chunk->touched, chunk->shaken, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(ended->unknown, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->touched, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->late, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->born, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->written, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->lost, SENTINEL_CHUNK_PAGES);
-	/* a change that is under way may un-arm pages after this look at them */
+	/* a change in progress may unarm pages after they are examined */
 	if (!sentinel_changes(s, chunk->base, chunk->base + (1UL << SENTINEL_CHUNK_SHIFT)))
 		bitmap_zero(chunk->shaken, SENTINEL_CHUNK_PAGES);
 	ended->epoch = chunk->epoch;
@@ -49,7 +49,7 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	spin_unlock(&s->lock);
 }
 
-/* Records runs of pages in which an access, or with AGAIN a write, may have been missed. */
+/* Records runs of pages of which an access (with AGAIN: a write) may have been missed. */
 static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   const unsigned long *pages, u32 epoch, u8 flags)
 {
@@ -70,9 +70,9 @@ static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *ch
 }
 
 /*
- * Whether an access to a page may have been missed: the PTE let it pass, or it
- * was changed since it did. For a page that was read, with precise writes, the
- * same of a write.
+ * Returns true if an access to a page may have been missed: its PTE allows it
+ * without a fault, or was changed after it did. For a page that was read, with
+ * precise writes, the access is a write.
  */
 static bool missed(struct sentinel_session *s, struct sentinel_chunk *chunk,
 		   const struct ended *ended, unsigned int nr, pte_t pte)
@@ -87,8 +87,8 @@ static bool missed(struct sentinel_session *s, struct sentinel_chunk *chunk,
 }
 
 /*
- * Looks at one page of an ended epoch and arms it; the page-table lock is held,
- * ptep is NULL where no PTE is or none that may be armed. True when it was armed.
+ * Examines one page of an ended epoch and arms it; the page-table lock is held.
+ * ptep is NULL if there is no PTE that may be armed. Returns true if it was armed.
  */
 static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			struct ended *ended, unsigned int nr, pte_t *ptep)
@@ -108,13 +108,13 @@ static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk
 	    missed(s, chunk, ended, nr, pte))
 		__set_bit(nr, ended->unknown);
 	armed = ptep && sentinel_arm_page(s, chunk, nr, ptep);
-	/* in swap, under migration or not to be armed: it may come back unseen */
+	/* in swap, under migration or not armable: accesses may not fault */
 	if (!pte_none(pte) && !test_bit(nr, chunk->armed))
 		sentinel_note_unwatched(s, chunk, nr, nr + 1);
 	return armed;
 }
 
-/* As settle_page() for memory that is no business of ours, but may be accessed. */
+/* As settle_page(), for accessible memory that must not be armed. */
 static void settle_foreign(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   struct ended *ended, unsigned int nr)
 {
@@ -126,7 +126,7 @@ static void settle_foreign(struct sentinel_session *s, struct sentinel_chunk *ch
 	sentinel_note_unwatched(s, chunk, nr, nr + 1);
 }
 
-/* A chunk that one huge page maps, whose lock is held; pages armed. */
+/* Settles a chunk mapped by a huge page, whose lock is held; returns the pages armed. */
 static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
 		       struct ended *ended, pmd_t *pmd)
 {
@@ -134,7 +134,7 @@ static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	unsigned int nr;
 	bool armed;
 
-	/* before its bits go: a page that was born into the huge page */
+	/* accesses that the kernel resolved by mapping the huge page */
 	for_each_set_bit(nr, ended->late, SENTINEL_CHUNK_PAGES)
 		sentinel_record_late(s, chunk->base + ((unsigned long)nr << PAGE_SHIFT),
 				     ended->epoch, pmd_page(READ_ONCE(*pmd)),
@@ -146,10 +146,11 @@ static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	else
 		bitmap_andnot(ended->unknown, ended->lost, ended->touched, SENTINEL_CHUNK_PAGES);
 	if (s->precise_writes) {
-		bitmap_andnot(ended->look, ended->touched, ended->written, SENTINEL_CHUNK_PAGES);
+		bitmap_andnot(ended->examine, ended->touched, ended->written, SENTINEL_CHUNK_PAGES);
 		if (!writable)
-			bitmap_and(ended->look, ended->look, ended->lost, SENTINEL_CHUNK_PAGES);
-		bitmap_or(ended->unknown, ended->unknown, ended->look, SENTINEL_CHUNK_PAGES);
+			bitmap_and(ended->examine, ended->examine, ended->lost,
+				   SENTINEL_CHUNK_PAGES);
+		bitmap_or(ended->unknown, ended->unknown, ended->examine, SENTINEL_CHUNK_PAGES);
 	}
 	if (!chunk->huge_armed)
 		sentinel_note_unwatched(s, chunk, 0, SENTINEL_CHUNK_PAGES);
@@ -164,12 +165,12 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 	unsigned int nr;
 	u64 armed = 0;
 
-	/* one fault may have populated more than its own page */
+	/* one fault may have mapped more than the accessed page */
 	if (ended->resolved) {
 		bitmap_complement(unarmed, chunk->armed, SENTINEL_CHUNK_PAGES);
-		bitmap_or(ended->look, ended->look, unarmed, SENTINEL_CHUNK_PAGES);
+		bitmap_or(ended->examine, ended->examine, unarmed, SENTINEL_CHUNK_PAGES);
 	}
-	for_each_set_bit(nr, ended->look, SENTINEL_CHUNK_PAGES) {
+	for_each_set_bit(nr, ended->examine, SENTINEL_CHUNK_PAGES) {
 		unsigned long address = chunk->base + ((unsigned long)nr << PAGE_SHIFT);
 		bool mapped;
 
@@ -187,8 +188,8 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 }
 
 /*
- * A chunk that a huge page maps which cannot be armed, such as the huge zero page:
- * whatever of it was not accessed by a fault may have been accessed without.
+ * Settles a chunk mapped by a huge page that cannot be armed, such as the huge
+ * zero page: its pages may have been accessed without a fault.
  */
 static void settle_unwatchable(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			       struct ended *ended)
@@ -204,8 +205,9 @@ static void settle_unwatchable(struct sentinel_session *s, struct sentinel_chunk
 }
 
 /*
- * Ends a chunk's epoch: records its late accesses and what may have been missed,
- * arms again what was touched and what others un-armed.
+ * Ends a chunk's epoch: writes its late records, records accesses that may have
+ * been missed, and arms pages that were touched, or unarmed by others. Returns
+ * the number of pages armed.
  */
 static u64 settle_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
@@ -264,7 +266,7 @@ static void advance(struct sentinel_session *s, struct sentinel_epoch *epoch)
 
 	for (i = 0; table && i < table->count; i++)
 		sentinel_look_again(s, table->area[i]);
-	/* from here on accesses belong to the new epoch, but for chunks on todo */
+	/* from here on accesses belong to the new epoch, except for chunks on todo */
 	spin_lock(&s->lock);
 	epoch->epoch = ++s->epoch;
 	WRITE_ONCE(s->log->epoch, s->epoch);
@@ -284,7 +286,7 @@ static void advance(struct sentinel_session *s, struct sentinel_epoch *epoch)
 		record_resident(s);
 }
 
-/* Records what an area that is about to go still owes the log; s->control and mmap_lock held. */
+/* Writes the pending records of an area to be removed; s->control and mmap_lock are held. */
 void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *area)
 {
 	unsigned long i;
@@ -297,7 +299,7 @@ void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *are
 	}
 }
 
-/* The EPOCH ioctl, of the daemon's descriptor and of epoch fds; s->control is held. */
+/* Handles EPOCH on the daemon's descriptor and on epoch fds; s->control is held. */
 long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg)
 {
 	struct sentinel_epoch epoch;
@@ -349,7 +351,7 @@ static const struct file_operations epoch_fd_fops = {
 	.llseek = noop_llseek,
 };
 
-/* Makes an epoch fd in the caller's file table; it keeps the session's struct, not the session. */
+/* Creates an epoch fd in the caller's file table; the fd may outlive the session's target. */
 int sentinel_epoch_fd(struct sentinel_session *s)
 {
 	int fd;

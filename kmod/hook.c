@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The fault hook: an ftrace callback at the entry of handle_mm_fault(). It
- * notes the access, gives the page back and, where nothing is left to do, makes
- * the function return 0 without running. Without that skip a concurrent re-arm
- * could let the running function meet PROT_NONE, which it takes for NUMA
- * balancing: it un-arms the page and may migrate it.
+ * notes the access, restores the page and, if that resolves the fault, makes
+ * the function return 0 without running. Without that skip, a concurrent re-arm
+ * could show PROT_NONE to the running function, which takes it for NUMA
+ * balancing: it unarms the page and may migrate it.
  *
- * It runs with preemption off. No caller of handle_mm_fault() is in interrupt
- * context, so plain spinlocks do.
+ * It runs with preemption off. handle_mm_fault() is never called in interrupt
+ * context, so plain spinlocks suffice.
  */
 #include "sentinel.h"
 
@@ -177,7 +177,7 @@ static bool mm_fault(struct vm_area_struct *vma, unsigned long address, unsigned
 	return resolved;
 }
 
-/* What handle_mm_fault() becomes for a fault that the hook resolved. */
+/* Runs instead of handle_mm_fault() if the hook resolved the fault. */
 static noinline vm_fault_t fault_resolved(void)
 {
 	return 0;
@@ -224,9 +224,9 @@ static int attach_ops(struct ftrace_ops *ops)
 }
 
 /*
- * Attaches the hook when it is first needed, and keeps it: registering is slow.
- * When another user (a livepatch) holds the right to redirect the function, the
- * hook does without the skip. -EBUSY while the kernel.ftrace_enabled is 0.
+ * Attaches the hook on first use and keeps it, since registration is slow. If
+ * another user (a livepatch) redirects the function, the hook cannot skip it.
+ * Returns -EBUSY while kernel.ftrace_enabled is 0.
  */
 int sentinel_hook_attach(void)
 {
@@ -246,18 +246,18 @@ int sentinel_hook_attach(void)
 	return ret;
 }
 
-/* Takes the hook away and waits until no task is inside it; the module is unloading. */
+/* Removes the hook and waits until no task is inside it; the module is unloading. */
 void sentinel_hook_detach(void)
 {
 	if (attached)
 		unregister_ftrace_function(attached);
 	sentinel_notify_hook_detach();
-	/* only now: a freed filter stays referred to, and the next attempt would read it */
+	/* not freed after a failed attach: ops would keep the stale pointer for a retry */
 	ftrace_free_filter(&skip_ops);
 	ftrace_free_filter(&plain_ops);
 }
 
-/* Features of the hook that is attached; 0 when none is. */
+/* Returns the features of the attached hook; 0 if none is attached. */
 u32 sentinel_hook_features(void)
 {
 	u32 features = 0;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Huge pages: one PMD entry maps a whole chunk, is armed as a whole and hit as
- * a whole. Only where all of the chunk is watched: else pages that nobody asked
- * for would fault.
+ * Huge pages: one PMD entry maps a whole chunk, so the chunk is armed and hit
+ * as a whole. Only if all of it is watched: otherwise unwatched pages would fault.
  */
 #include "sentinel.h"
 
 /*
- * Locks the chunk's PMD entry where it maps an anonymous huge page; NULL
- * otherwise. The VMA is fit; mmap_lock or a fault in the VMA keeps it.
+ * Locks the chunk's PMD entry if it maps an anonymous huge page; returns NULL
+ * otherwise. The VMA is fit; mmap_lock or a fault in the VMA keeps it alive.
  */
 pmd_t *sentinel_huge_lock(struct mm_struct *mm, unsigned long address, spinlock_t **ptl)
 {
@@ -29,7 +28,7 @@ pmd_t *sentinel_huge_lock(struct mm_struct *mm, unsigned long address, spinlock_
 	return NULL;
 }
 
-/* The same for a chunk whose VMA may be any; mmap_lock is held. */
+/* As sentinel_huge_lock(), but checks the chunk's VMA first; mmap_lock is held. */
 pmd_t *sentinel_chunk_huge_lock(struct sentinel_session *s, struct sentinel_chunk *chunk,
 				spinlock_t **ptl)
 {
@@ -50,7 +49,7 @@ bool sentinel_huge_clear_armed(struct sentinel_session *s, struct sentinel_chunk
 	return true;
 }
 
-/* Arms the chunk's huge page, whose lock is held; true when it is armed only now. */
+/* Arms the chunk's huge page, whose lock is held; returns true if it was not armed before. */
 bool sentinel_huge_arm(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd)
 {
 	bool changed;
@@ -65,7 +64,7 @@ bool sentinel_huge_arm(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	return true;
 }
 
-/* Gives the chunk's huge page back where it is armed; mmap_lock is held. Pages disarmed. */
+/* Disarms the chunk's huge page; mmap_lock is held. Returns the number of pages disarmed. */
 u64 sentinel_huge_disarm(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
 	spinlock_t *ptl;
@@ -82,23 +81,23 @@ u64 sentinel_huge_disarm(struct sentinel_session *s, struct sentinel_chunk *chun
 		done = SENTINEL_CHUNK_PAGES;
 	}
 	spin_unlock(ptl);
-	if (done) /* what is still watched of it cannot be armed alone */
+	if (done) /* the part of it that is still watched cannot be armed */
 		sentinel_note_unwatched(s, chunk, 0, SENTINEL_CHUNK_PAGES);
 	return done;
 }
 
-/* A fault at the chunk's huge page, whose lock is held; true when it is resolved. */
+/* Handles a fault at the chunk's huge page, whose lock is held; true if it is resolved. */
 bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			 struct vm_area_struct *vma, pmd_t *pmd, unsigned int flags)
 {
 	bool write = flags & FAULT_FLAG_WRITE;
 	bool was_armed = sentinel_huge_clear_armed(s, chunk);
-	pte_t entry = __pte(pmd_val(READ_ONCE(*pmd))); /* its bits mean what they do in a PTE */
+	pte_t entry = __pte(pmd_val(READ_ONCE(*pmd))); /* same bits as in a PTE */
 
 	sentinel_note_huge(s, chunk, was_armed, sentinel_node(pmd_page(READ_ONCE(*pmd))), write);
 	if (pte_protnone(entry)) {
 		if (!was_armed)
-			return false; /* NUMA balancing's own */
+			return false; /* armed by NUMA balancing */
 		entry = sentinel_entry_restore(vma, &pmd->pmd, true, true,
 					       write || !s->precise_writes);
 	} else if (write && s->precise_writes) {
@@ -110,8 +109,9 @@ bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chun
 }
 
 /*
- * Looks at a huge page at its epoch's end and arms it again; its lock is held.
- * True when a first access may have been missed; *armed when it was armed.
+ * Examines a huge page at the end of the epoch and arms it again; its lock is
+ * held. Returns true if a first access may have been missed. *armed: set if it
+ * was armed.
  */
 bool sentinel_huge_settle(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd,
 			  bool *armed)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* /dev/sentinel: checks what user space asks for and hands it on. */
+/* /dev/sentinel: validates requests from user space and dispatches them. */
 #include "sentinel.h"
 
 #include <linux/fdtable.h>
@@ -27,7 +27,7 @@ static long ioctl_info(void __user *arg)
 		.sessions = sentinel_session_count(),
 	};
 
-	sentinel_hook_attach(); /* what it cannot do, the features tell */
+	sentinel_hook_attach(); /* a failure shows in the features */
 	info.features = sentinel_hook_features();
 	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
 }
@@ -64,7 +64,7 @@ static long ioctl_attach(struct file *file, void __user *arg)
 	return 0;
 }
 
-/* What a range ioctl does to page tables; s->control and mmap_lock are held. */
+/* The page-table part of a range ioctl; s->control and mmap_lock are held. */
 static int walk_range(struct sentinel_session *s, struct sentinel_area *area, unsigned int cmd,
 		      struct sentinel_range *range)
 {
@@ -204,7 +204,7 @@ static int sentinel_mmap(struct file *file, struct vm_area_struct *vma)
 
 static int sentinel_open(struct inode *inode, struct file *file)
 {
-	file->private_data = NULL; /* misc_open() left the device there */
+	file->private_data = NULL; /* misc_open() stored the device there */
 	return 0;
 }
 
@@ -214,10 +214,10 @@ static int is_file(const void *file, struct file *other, unsigned int fd)
 }
 
 /*
- * Called at every close(), after the descriptor is gone. The attaching process's
- * last one ends the session even where a mapping of the log or a forked child
- * keeps the file open. So does its exit, which closes a table that is no more its
- * own, and in which closed files may still be found.
+ * Called at every close(), after the descriptor is removed. The attaching
+ * process's last close ends the session, even if a mapping of the log or a forked
+ * child keeps the file open. So does its exit, which closes a file table that is
+ * not current->files any more; closed files may still be found in that table.
  */
 static int sentinel_flush(struct file *file, fl_owner_t owner)
 {
@@ -263,7 +263,7 @@ static struct miscdevice sentinel_device = {
 static int __init sentinel_init(void)
 {
 	if (cpu_feature_enabled(X86_FEATURE_XENPV)) {
-		pr_err("not under Xen PV: the hypervisor owns the page tables\n");
+		pr_err("Xen PV is not supported: the hypervisor owns the page tables\n");
 		return -ENODEV;
 	}
 	return misc_register(&sentinel_device);
@@ -279,5 +279,5 @@ module_init(sentinel_init);
 module_exit(sentinel_exit);
 
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Samples page accesses of chosen processes by page protection");
+MODULE_DESCRIPTION("Samples page accesses of selected processes by page protection");
 MODULE_VERSION("1");

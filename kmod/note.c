@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What an epoch is told of a page: it was accessed, or its arming may have been taken. */
+/* Notes for the end of the epoch: accesses to pages, and changes that may have unarmed them. */
 #include "sentinel.h"
 
 #include "sentinel_trace.h"
 
-/* Has the next epoch advance look at the chunk; s->lock is held. */
+/* Makes the next epoch examine the chunk; s->lock is held. */
 void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
 	if (chunk->queued)
@@ -16,10 +16,9 @@ void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chu
 
 /*
  * Notes an access to a present page and completes its flags. The epoch is the
- * chunk's, not the session's: an access that comes between the start of an epoch
- * and the chunk's turn in re-arming still belongs to the ended one, so that no
- * page is recorded twice in one. Returns the record's epoch, 0 when nothing was
- * to be recorded.
+ * chunk's, not the session's: an access after the start of an epoch but before
+ * the chunk is re-armed belongs to the ended epoch, so that no page is recorded
+ * twice in one epoch. Returns the record's epoch, or 0 if nothing was recorded.
  */
 u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 		      bool was_armed, u8 node, u8 *flags)
@@ -32,7 +31,7 @@ u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 		goto out;
 	first = !__test_and_set_bit(nr, chunk->touched);
 	first_write = (*flags & SENTINEL_ACCESS_WRITE) && !__test_and_set_bit(nr, chunk->written);
-	/* armed although touched: by a round of re-arming, or it was hit while its epoch began */
+	/* a touched page is armed by periodic re-arming, or was hit while its epoch began */
 	if (!first && !(was_armed && s->rearm_period) && !(first_write && s->precise_writes))
 		goto out;
 	sentinel_chunk_queue(s, chunk);
@@ -54,7 +53,7 @@ out:
 
 /*
  * Notes an access that the kernel is about to resolve (a first touch, a page
- * in swap or under migration): its node is not known before the epoch ends.
+ * in swap or under migration). Its node is unknown yet, so it is recorded later.
  */
 void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 			bool born, bool write)
@@ -75,7 +74,7 @@ void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk
 	}
 	if (!write || __test_and_set_bit(nr, chunk->written))
 		goto out;
-	/* read and recorded, then unmapped: no record to come will tell of the write */
+	/* its read is recorded and the page was unmapped since: no later record has the write */
 	if (s->precise_writes && !test_bit(nr, chunk->late))
 		sentinel_log_append(s,
 				    (struct sentinel_access){
@@ -88,7 +87,7 @@ out:
 	spin_unlock(&s->lock);
 }
 
-/* The record of an access that the kernel had resolved; the page-table lock is held. */
+/* Records an access that the kernel resolved; the page-table lock is held. */
 void sentinel_record_late(struct sentinel_session *s, unsigned long address, u32 epoch,
 			  struct page *page, u8 flags)
 {
@@ -105,7 +104,7 @@ void sentinel_record_late(struct sentinel_session *s, unsigned long address, u32
 	trace_page_access(s->tgid, address, epoch, node, flags);
 }
 
-/* Notes an access to a huge page, which is one to all watched pages of the chunk. */
+/* Notes an access to a huge page: it counts for all watched pages of the chunk. */
 void sentinel_note_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, bool was_armed,
 			u8 node, bool write)
 {
@@ -147,7 +146,7 @@ void sentinel_note_passed_on(struct sentinel_session *s)
 	spin_unlock(&s->lock);
 }
 
-/* Pages first .. last - 1, where watched, are not absent and not armed: the next epoch looks. */
+/* Notes that pages first .. last - 1 are mapped but not armed: the next epoch examines them. */
 void sentinel_note_unwatched(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			     unsigned int first, unsigned int last)
 {
@@ -162,7 +161,7 @@ void sentinel_note_unwatched(struct sentinel_session *s, struct sentinel_chunk *
 	spin_unlock(&s->lock);
 }
 
-/* A page is being armed that was armed before: in between an access may have been missed. */
+/* Notes that a page was unarmed for a while: an access may have been missed. */
 void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr)
 {
 	spin_lock(&s->lock);
@@ -172,6 +171,7 @@ void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	spin_unlock(&s->lock);
 }
 
+/* A change of [start, end) by others begins; sentinel_change_end() pairs with it. */
 void sentinel_change_begin(struct sentinel_session *s, unsigned long start, unsigned long end)
 {
 	const struct sentinel_change change = {
@@ -201,7 +201,7 @@ void sentinel_change_end(struct sentinel_session *s, unsigned long start, unsign
 	spin_unlock(&s->lock);
 }
 
-/* How many changes of [start, end) may be under way; s->lock is held. */
+/* Returns how many changes of [start, end) may be in progress; s->lock is held. */
 unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, unsigned long end)
 {
 	unsigned int i, count = s->more_changes;
@@ -213,11 +213,11 @@ unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, u
 }
 
 /*
- * Whether an access (to a page that was read, a write) passes an entry without a
- * fault, or will: an entry in swap or under migration may come back by itself.
- * The page-table lock is held.
+ * Returns true if an access (a write, for a page that was read) may not fault at
+ * this entry, now or later: one in swap or under migration may become present
+ * without a fault. The page-table lock is held.
  */
-static bool lets_pass(const struct sentinel_chunk *chunk, unsigned int nr, pte_t pte)
+static bool may_pass_unseen(const struct sentinel_chunk *chunk, unsigned int nr, pte_t pte)
 {
 	if (pte_none(pte))
 		return false;
@@ -227,32 +227,32 @@ static bool lets_pass(const struct sentinel_chunk *chunk, unsigned int nr, pte_t
 }
 
 /*
- * Pages are about to be changed: notes those that may have been accessed without
- * a fault, as the change may hide that. A page's entry shows whether the change
- * before this one un-armed it; not so while two are under way at once (crowded).
- * table is NULL where no page table is: nothing is there, or a huge page.
- * s->lock and the page table's lock are held.
+ * Before a change of pages, notes which of them may have been accessed without a
+ * fault: the change may hide that. A page's entry shows whether an earlier change
+ * unarmed it, unless two changes overlap in time. table is NULL if there is no
+ * page table: nothing is mapped, or a huge page. s->lock and the page-table lock
+ * are held.
  */
 static void look_before_change(struct sentinel_chunk *chunk, const unsigned long *pages,
-			       const pte_t *table, bool huge, bool crowded)
+			       const pte_t *table, bool huge, bool overlap)
 {
 	unsigned int nr;
 
 	for_each_set_bit(nr, pages, SENTINEL_CHUNK_PAGES) {
 		bool shaken = test_bit(nr, chunk->shaken);
 
-		/* one fault may have populated more than its own page: nobody armed those */
+		/* one fault may have mapped more than the accessed page, all unarmed */
 		if (!shaken && !chunk->resolved)
 			continue;
-		if ((shaken && crowded) || huge ||
-		    (table && lets_pass(chunk, nr, READ_ONCE(table[nr]))))
+		if ((shaken && overlap) || huge ||
+		    (table && may_pass_unseen(chunk, nr, READ_ONCE(table[nr]))))
 			__set_bit(nr, chunk->lost);
 	}
 }
 
 /*
- * A page that was born is about to go: takes what its record says, with the node
- * that only now can be told. False when no record waits.
+ * Takes the pending record of a page before the page is unmapped, while its node
+ * can be read. Returns false if no record is pending.
  */
 static bool take_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 		      u32 *epoch, u8 *flags)
@@ -267,7 +267,7 @@ static bool take_late(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 	return late;
 }
 
-/* Records what waits for pages first .. last - 1; their page table's lock is held. */
+/* Writes the pending records of pages first .. last - 1; their page-table lock is held. */
 static void record_before_change(struct sentinel_session *s, struct sentinel_chunk *chunk,
 				 unsigned int first, unsigned int last, const pte_t *table)
 {
@@ -278,7 +278,7 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 		u32 epoch;
 		u8 flags;
 
-		/* without the lock: what is set meanwhile is recorded when the epoch ends */
+		/* read without s->lock: a bit set now is recorded at the end of the epoch */
 		if (!test_bit(nr, chunk->late))
 			continue;
 		page = sentinel_pte_page(READ_ONCE(table[nr]));
@@ -289,8 +289,8 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 }
 
 /*
- * Somebody else is about to change the mapping of pages first .. last - 1, and
- * keeps their page table from going away.
+ * Notes that others are about to change the mapping of pages first .. last - 1;
+ * they keep the page table from being freed.
  */
 static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			unsigned int first, unsigned int last, enum sentinel_change_kind kind)
@@ -301,7 +301,7 @@ static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk
 	pte_t *table = NULL;
 	unsigned long next;
 	spinlock_t *ptl;
-	bool crowded;
+	bool overlap;
 	pmd_t *pmd;
 	bool huge;
 
@@ -320,14 +320,14 @@ static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk
 	bitmap_clear(pages, 0, first);
 	bitmap_clear(pages, last, SENTINEL_CHUNK_PAGES - last);
 	if (kind == SENTINEL_PROTECTS) {
-		/* of a page that was read, the right to write tells of a write to come or gone */
+		/* a page that was read and is writable: a write may have been missed */
 		bitmap_and(pages, pages, chunk->touched, SENTINEL_CHUNK_PAGES);
 		look_before_change(chunk, pages, table, huge, false);
 	} else if (!bitmap_empty(pages, SENTINEL_CHUNK_PAGES)) {
 		if (kind == SENTINEL_BRINGS)
 			bitmap_or(chunk->lost, chunk->lost, pages, SENTINEL_CHUNK_PAGES);
-		crowded = sentinel_changes(s, start, end) > 1;
-		look_before_change(chunk, pages, table, huge, crowded);
+		overlap = sentinel_changes(s, start, end) > 1;
+		look_before_change(chunk, pages, table, huge, overlap);
 		bitmap_or(chunk->shaken, chunk->shaken, pages, SENTINEL_CHUNK_PAGES);
 		sentinel_chunk_queue(s, chunk);
 	}
@@ -347,7 +347,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		struct sentinel_chunk *chunk = sentinel_chunk_at(area, i);
 		unsigned long base;
 
-		/* where no chunk is, no page is; pages that come without a fault need one now */
+		/* without a chunk no page is mapped; pages mapped without a fault need one now */
 		if (!chunk && kind == SENTINEL_BRINGS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);
 			if (!chunk)
@@ -361,7 +361,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 	}
 }
 
-/* Somebody else is about to change the mapping of [start, end). */
+/* Notes that others are about to change the mapping of [start, end). */
 void sentinel_note_change(struct sentinel_session *s, unsigned long start, unsigned long end,
 			  enum sentinel_change_kind kind)
 {

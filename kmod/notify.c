@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Who else changes the target's mappings. All that un-arms a page without a
- * fault tells the MMU notifiers first, but for mremap(): of the place to which
- * it moves pages it tells nobody, so its worker function is hooked.
+ * Changes of the target's mappings by others. Everything that unarms a page
+ * without a fault calls the MMU notifiers first, except mremap(): it does not
+ * notify for the range that pages move to, so its worker function is hooked.
  */
 #include "sentinel.h"
 
 #include <linux/ftrace.h>
 #include <linux/sched/mm.h>
 
-static bool hooked; /* changed under the fault hook's mutex */
+static bool hooked; /* written under the fault hook's mutex */
 
-static bool un_arms(const struct mmu_notifier_range *range)
+static bool unarms(const struct mmu_notifier_range *range)
 {
 	switch (range->event) {
-	case MMU_NOTIFY_PROTECTION_PAGE: /* fork() write-protects, armed pages stay armed */
-	case MMU_NOTIFY_SOFT_DIRTY: /* so does clear_refs */
+	case MMU_NOTIFY_PROTECTION_PAGE: /* fork() write-protects: armed pages stay armed */
+	case MMU_NOTIFY_SOFT_DIRTY: /* and so does clear_refs */
 		return false;
 	default:
 		return true;
@@ -26,7 +26,7 @@ static int range_start(struct mmu_notifier *notifier, const struct mmu_notifier_
 {
 	struct sentinel_session *s = container_of(notifier, struct sentinel_session, notifier);
 
-	if (un_arms(range)) {
+	if (unarms(range)) {
 		sentinel_change_begin(s, range->start, range->end);
 		sentinel_note_change(s, range->start, range->end, SENTINEL_UN_ARMS);
 	} else if (s->precise_writes) {
@@ -39,7 +39,7 @@ static void range_end(struct mmu_notifier *notifier, const struct mmu_notifier_r
 {
 	struct sentinel_session *s = container_of(notifier, struct sentinel_session, notifier);
 
-	if (un_arms(range))
+	if (unarms(range))
 		sentinel_change_end(s, range->start, range->end);
 }
 
@@ -48,22 +48,22 @@ static const struct mmu_notifier_ops notifier_ops = {
 	.invalidate_range_end = range_end,
 };
 
-/* Takes mmap_lock for writing, so call it with no lock held; s->mm is alive. */
+/* Takes mmap_lock for writing, so no lock may be held; s->mm is alive. */
 int sentinel_notify_register(struct sentinel_session *s)
 {
 	s->notifier.ops = &notifier_ops;
 	return mmu_notifier_register(&s->notifier, s->mm);
 }
 
-/* Waits until no callback runs; also after the process's exit. */
+/* Waits until no callback runs; also works after the process has exited. */
 void sentinel_notify_unregister(struct sentinel_session *s)
 {
 	mmu_notifier_unregister(&s->notifier, s->mm);
 }
 
 /*
- * Pages arrive at [new_addr, new_addr + len) with whatever protection they had:
- * arguments 2 (their VMA), 3 and 4 of the function.
+ * Pages move to [new_addr, new_addr + len) and keep their protection: arguments
+ * 3 and 4 of the function; argument 2 is the VMA.
  */
 static void pages_move(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
 		       struct ftrace_regs *fregs)
@@ -85,7 +85,7 @@ static struct ftrace_ops move_ops = {
 	.flags = FTRACE_OPS_FL_PERMANENT,
 };
 
-/* Without it all works but for pages that mremap() brings into an armed range. */
+/* If it fails, only pages that mremap() moves into an armed range are missed. */
 void sentinel_notify_hook_attach(void)
 {
 	char function[] = SENTINEL_MOVE_PAGE_TABLES;

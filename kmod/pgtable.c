@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Page tables and TLBs, with exported symbols only. */
+/* Page tables and TLBs, by exported symbols only. */
 #include "sentinel.h"
 
 #include <linux/pkeys.h>
 #include <linux/smp.h>
 #include <asm/tlbflush.h>
 
-/* Whether pages of the VMA may be armed: ordinary anonymous memory that can be accessed. */
+/* Returns true if pages of the VMA may be armed: ordinary, accessible, anonymous memory. */
 bool sentinel_vma_fit(struct vm_area_struct *vma)
 {
 	return vma_is_anonymous(vma) && vma_is_accessible(vma) && !vma_pkey(vma) &&
@@ -15,8 +15,8 @@ bool sentinel_vma_fit(struct vm_area_struct *vma)
 }
 
 /*
- * The PMD entry that covers the address, NULL where an upper level is empty;
- * *next is where the entry's or the hole's coverage ends.
+ * Returns the PMD entry that covers the address, or NULL if an upper level is
+ * empty. *next: the end of the range that the entry or the hole covers.
  */
 pmd_t *sentinel_pmd(struct mm_struct *mm, unsigned long address, unsigned long *next)
 {
@@ -42,9 +42,9 @@ pmd_t *sentinel_pmd(struct mm_struct *mm, unsigned long address, unsigned long *
 }
 
 /*
- * Locks the page table below the PMD entry and returns the address's PTE, NULL
- * when there is no such table (none, a huge page, or it went away). Under RCU
- * until the lock is held, since khugepaged may take the table away.
+ * Locks the page table below the PMD entry and returns the address's PTE, or NULL
+ * if there is no page table (empty, a huge page, or freed meanwhile). RCU keeps
+ * the table until the lock is held, since khugepaged may free it.
  */
 pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address, spinlock_t **ptl)
 {
@@ -67,9 +67,9 @@ pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address
 }
 
 /*
- * Locks a chunk's page table and returns its first PTE, NULL when there is no
- * such table; mmap_lock is held. munmap() frees page tables under the read lock,
- * but only those that no VMA reaches into any more.
+ * Locks a chunk's page table and returns its first PTE, or NULL if there is no
+ * page table; mmap_lock is held. munmap() frees page tables under the read lock,
+ * but only those that no VMA overlaps any more.
  */
 pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   spinlock_t **ptl)
@@ -84,7 +84,7 @@ pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *ch
 	return pmd ? sentinel_pte_lock(s->mm, pmd, chunk->base, ptl) : NULL;
 }
 
-/* The page of a present PTE in a VMA that is fit, NULL for the zero page and the like. */
+/* Returns the page of a PTE in a fit VMA; NULL if absent or special, as the zero page is. */
 struct page *sentinel_pte_page(pte_t pte)
 {
 	if (!pte_present(pte) || pte_special(pte))
@@ -92,15 +92,15 @@ struct page *sentinel_pte_page(pte_t pte)
 	return pte_page(pte);
 }
 
-/* The entry, of a huge page or of any other, with another protection. */
+/* Returns the entry, of a huge page or a small one, with another protection. */
 static pte_t modified(pteval_t entry, bool huge, pgprot_t protection)
 {
-	if (huge) /* from here on its bits mean what they mean in a PTE */
+	if (huge) /* the bits that are used here are those of a PTE */
 		return __pte(pmd_val(pmd_modify(__pmd(entry), protection)));
 	return pte_modify(__pte(entry), protection);
 }
 
-/* Arms a present entry; the page-table lock is held. False when it is PROT_NONE already. */
+/* Arms a present entry; the page-table lock is held. False if it is PROT_NONE already. */
 bool sentinel_entry_arm(pteval_t *entry, bool huge)
 {
 	pteval_t old = READ_ONCE(*entry);
@@ -108,12 +108,12 @@ bool sentinel_entry_arm(pteval_t *entry, bool huge)
 	do {
 		if (pte_protnone(__pte(old)))
 			return false;
-		/* the CPU sets accessed and dirty bits at any moment: none may be lost */
+		/* the CPU may set the accessed and dirty bits at any time: keep them */
 	} while (!try_cmpxchg(entry, &old, pte_val(modified(old, huge, PAGE_NONE))));
 	return true;
 }
 
-/* As can_change_pte_writable() of the kernel, which is not exported. */
+/* As the kernel's can_change_pte_writable(), which is not exported. */
 static bool may_write(struct vm_area_struct *vma, pte_t entry, struct page *page)
 {
 	if (!(vma->vm_flags & VM_WRITE) || (vma->vm_flags & VM_SHARED))
@@ -127,9 +127,9 @@ static bool may_write(struct vm_area_struct *vma, pte_t entry, struct page *page
 }
 
 /*
- * Gives an entry the VMA's protection back, without the right to write unless it
- * may be writable; the page-table lock is held. No TLB need be flushed: none
- * holds a non-present entry, and one with too few rights only faults again.
+ * Restores an entry's protection from the VMA, read-only unless writable is set;
+ * the page-table lock is held. Needs no TLB flush: a TLB holds no non-present
+ * entry, and one with too few permissions only faults again.
  */
 pte_t sentinel_entry_restore(struct vm_area_struct *vma, pteval_t *entry, bool huge, bool accessed,
 			     bool writable)
@@ -154,8 +154,8 @@ static void flush_this_cpu(void *unused)
 }
 
 /*
- * Drops what any CPU may still hold of the address space. CPUs that run it now
- * are interrupted; the others see the new generation when they next switch to it.
+ * Flushes the address space from all TLBs. CPUs that run it now are interrupted;
+ * the others see the new generation when they next switch to it.
  */
 void sentinel_flush_tlb(struct mm_struct *mm)
 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * In-epoch frequency: what was touched is armed again every period, and each
- * round's first access to a page is one more record.
+ * Access frequency within an epoch: each period arms touched pages again, and
+ * the first access to a page in the period is one more record.
  */
 #include "sentinel.h"
 
 #include <linux/mm_inline.h>
 
-/* Whether a write to a page that was only read so far may have come without a fault. */
+/* Returns true if a page that was only read so far may have been written without a fault. */
 static bool maybe_written(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 			  bool writable)
 {
@@ -57,14 +57,14 @@ static u64 rearm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
 	return armed;
 }
 
-/* Arms what was touched in this epoch once more; s->control and mmap_lock are held. */
+/* Arms pages touched in this epoch again; s->control and mmap_lock are held. */
 static void rearm_touched(struct sentinel_session *s)
 {
 	struct sentinel_chunk *chunk;
 	u64 armed = 0;
 	LIST_HEAD(touched);
 
-	/* a queued chunk leaves the list by control operations only, and those wait */
+	/* only control operations dequeue chunks, and s->control is held */
 	spin_lock(&s->lock);
 	list_splice_init(&s->dirty, &touched);
 	s->rearms++;
@@ -114,7 +114,7 @@ void sentinel_rearm_start(struct sentinel_session *s, u32 period_us)
 		hrtimer_start(&s->rearm_timer, s->rearm_period, HRTIMER_MODE_REL);
 }
 
-/* Without s->control, for which a round may be waiting. */
+/* The caller must not hold s->control: a round may be waiting for it. */
 void sentinel_rearm_stop(struct sentinel_session *s)
 {
 	hrtimer_cancel(&s->rearm_timer);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the parts of the module share.
+ * Declarations shared by the module's files.
  *
  * A session watches one address space (mm). Its areas are the ranges that user
- * space added; an area is cut into chunks of 2 MiB, one page table each, which
- * exist only where something is populated or was touched.
+ * space added. An area is divided into chunks of 2 MiB, one page table each; a
+ * chunk is allocated when something in it is populated or touched.
  *
- * Locks, in the order in which they are taken:
- *   session->control  one control operation at a time (arm, disarm, epoch, ...)
- *   mmap_lock (read)  the target's VMAs stay as they are during a walk
- *   page-table lock   PTEs, and that an armed bit agrees with its PTE
- *   session->lock     epoch, log, the dirty list and all bits but the armed ones
- * The fault hook takes the last two only. It finds session, areas and chunks
+ * Locks, outermost first:
+ *   session->control  serializes control operations (arm, disarm, epoch, ...)
+ *   mmap_lock (read)  keeps the target's VMAs unchanged during a walk
+ *   page-table lock   protects the PTEs and their armed bits
+ *   session->lock     protects epoch, log, dirty list and all other bitmaps
+ * The fault hook takes only the last two. It finds sessions, areas and chunks
  * under RCU; all three are freed after a grace period.
  */
 #ifndef SENTINEL_H
@@ -41,26 +41,26 @@
 
 struct sentinel_chunk {
 	unsigned long base; /* address of bit 0 */
-	struct list_head dirty; /* in session->dirty while queued */
-	u32 epoch; /* of the accesses noted since it was queued */
+	struct list_head dirty; /* entry of session->dirty while queued */
+	u32 epoch; /* of the accesses noted since the chunk was queued */
 	bool queued;
-	bool resolved; /* the kernel resolved accesses of this epoch: unarmed pages may be there */
-	bool huge_armed; /* its one PMD entry is PROT_NONE, by us; under that entry's lock */
-	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* to be watched, until disarmed */
-	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE, by us */
+	bool resolved; /* the kernel resolved faults in this epoch, perhaps with unarmed pages */
+	bool huge_armed; /* the chunk's PMD entry is PROT_NONE by us; under its lock */
+	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched, until disarmed */
+	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE by us */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
-	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched, its record waits for the page */
-	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late, because it was absent */
-	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched, and a write was among it */
-	DECLARE_BITMAP(shaken, SENTINEL_CHUNK_PAGES); /* somebody else may have un-armed it */
-	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* and then hidden an access to it */
+	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched; recorded when the page is known */
+	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late because the page was absent */
+	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched by at least one write */
+	DECLARE_BITMAP(shaken, SENTINEL_CHUNK_PAGES); /* may have been unarmed by others */
+	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* suspect, and an access may be missed */
 };
 
 struct sentinel_area {
 	unsigned long start;
 	unsigned long end;
 	unsigned long chunk_count;
-	unsigned long *active; /* a bit a chunk: what a chunk that comes to be starts with */
+	unsigned long *active; /* bit per chunk: initial active bits of a new chunk */
 	struct sentinel_chunk **chunk;
 	bool fresh; /* armed in this epoch: see sentinel_look_again(); under s->control */
 };
@@ -74,16 +74,16 @@ struct sentinel_areas {
 
 #define SENTINEL_CHANGES_KEPT 8
 
-/* A change of the target's mapping by somebody else that is under way. */
+/* A change of the target's mappings in progress, made by anything but this module. */
 struct sentinel_change {
 	unsigned long start;
 	unsigned long end;
 };
 
 enum sentinel_change_kind {
-	SENTINEL_UN_ARMS, /* pages that are armed need not be any more */
-	SENTINEL_BRINGS, /* pages may come to be there that nobody armed */
-	SENTINEL_PROTECTS, /* nothing but the right to write is taken away */
+	SENTINEL_UN_ARMS, /* may unarm pages */
+	SENTINEL_BRINGS, /* may map pages that were never armed */
+	SENTINEL_PROTECTS, /* only removes write permission */
 };
 
 struct sentinel_session {
@@ -91,15 +91,15 @@ struct sentinel_session {
 	struct kref refs;
 	struct mm_struct *mm; /* pinned by mmgrab until the session ends */
 	pid_t tgid;
-	void *owner; /* files_struct of the attaching process: its last close ends the session */
+	void *owner; /* files_struct of the attaching process, whose last close ends the session */
 	struct mutex control;
 	bool ended; /* under control */
 	struct sentinel_areas __rcu *areas; /* written under control */
-	u64 *resident; /* scratch for residency counts, a word a node; under control */
+	u64 *resident; /* scratch: resident pages by node; under control */
 	atomic_long_t armed_pages;
-	bool precise_writes; /* a read leaves an armed page read-only */
+	bool precise_writes; /* a read restores an armed page read-only, so a write faults again */
 	struct mmu_notifier notifier;
-	ktime_t rearm_period; /* 0: touched pages are armed with the next epoch only */
+	ktime_t rearm_period; /* 0: only the next epoch arms touched pages again */
 	struct hrtimer rearm_timer;
 	struct work_struct rearm_work;
 
@@ -107,8 +107,8 @@ struct sentinel_session {
 	u32 epoch;
 	struct list_head dirty;
 	struct sentinel_change change[SENTINEL_CHANGES_KEPT];
-	unsigned int changes; /* in change[] */
-	unsigned int more_changes; /* that found no room there */
+	unsigned int changes; /* entries of change[] in use */
+	unsigned int more_changes; /* changes that found no room in change[] */
 	u64 hits;
 	u64 births;
 	u64 passed_on;
@@ -180,8 +180,8 @@ void sentinel_disarm_all(struct sentinel_session *s);
 void sentinel_count_resident(struct sentinel_session *s);
 
 /*
- * Calls visit for each page table, and each huge page, that holds anything of
- * [start, end) in fit VMAs; mmap_lock is held. count is the visitor's own.
+ * Calls visit for each page table and each huge page that maps a part of
+ * [start, end) in fit VMAs; mmap_lock is held. count is passed to visit.
  */
 typedef int (*sentinel_visit_t)(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
 				unsigned long start, unsigned long end, u64 *count);
@@ -249,11 +249,11 @@ static inline unsigned long sentinel_chunk_index(const struct sentinel_area *are
 	return (address >> SENTINEL_CHUNK_SHIFT) - (area->start >> SENTINEL_CHUNK_SHIFT);
 }
 
-/* Returns the chunk, or NULL if it was not needed yet. */
+/* Returns the chunk, or NULL if it is not allocated yet. */
 static inline struct sentinel_chunk *sentinel_chunk_at(const struct sentinel_area *area,
 						       unsigned long index)
 {
-	/* pairs with sentinel_chunk_get(), which fills the chunk in first */
+	/* pairs with sentinel_chunk_get(), which initializes the chunk first */
 	return smp_load_acquire(&area->chunk[index]);
 }
 
@@ -267,7 +267,7 @@ static inline u8 sentinel_node(const struct page *page)
 	return min(page_to_nid(page), SENTINEL_NODE_UNKNOWN);
 }
 
-/* What the record of an access says that the kernel resolved; the bitmaps are an epoch's. */
+/* Flags of the record of an access that the kernel resolved, by the bitmaps of its epoch. */
 static inline u8 sentinel_late_flags(const unsigned long *born, const unsigned long *written,
 				     unsigned int nr)
 {
@@ -275,7 +275,7 @@ static inline u8 sentinel_late_flags(const unsigned long *born, const unsigned l
 	       (test_bit(nr, written) ? SENTINEL_ACCESS_WRITE : 0);
 }
 
-/* Takes back the armed bit; true when it was set. */
+/* Clears the armed bit; returns true if it was set. */
 static inline bool sentinel_clear_armed(struct sentinel_session *s, struct sentinel_chunk *chunk,
 					unsigned int nr)
 {

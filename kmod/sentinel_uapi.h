@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
 /*
- * sentinel: the contract between the kernel module and user space.
+ * sentinel: the interface between the kernel module and user space.
  *
  * One open file of /dev/sentinel is one session: the daemon attaches it to one
  * process, adds page ranges, arms and disarms them and maps the access log.
  * When the process that attached closes its last descriptor of the file, or
- * dies, everything is disarmed, even where a forked child or a mapping still
- * holds the file. The traced process holds only an epoch fd, which can do nothing
- * but start the next epoch.
+ * dies, everything is disarmed, even if a forked child or a mapping still holds
+ * the file. The traced process holds only an epoch fd, which can only start the
+ * next epoch.
  *
  * All addresses and lengths are in bytes and page-aligned. Structures grow only
  * in their reserved words, which must be zero.
  *
- * Errors: EINVAL a value is out of bounds, not aligned, or not zero where it
- * must be; EPERM no CAP_SYS_PTRACE; ENOTCONN before ATTACH; EBUSY the process
- * or this file has a session (or ATTACH while kernel.ftrace_enabled is 0);
- * ESRCH no such process, or it ended or called exec; EEXIST ranges overlap;
- * ENOENT not (part of) an added range; ENOSPC more than 64 ranges; E2BIG more
- * than 4 TiB in all; ENOMEM; ENOTTY no such ioctl.
+ * Errors:
+ *   EINVAL    a value is out of bounds, not aligned, or not zero as required
+ *   EPERM     no CAP_SYS_PTRACE
+ *   ENOTCONN  before ATTACH
+ *   EBUSY     the process or this file has a session already, or ATTACH while
+ *             kernel.ftrace_enabled is 0
+ *   ESRCH     no such process, or it has exited or called exec
+ *   EEXIST    ranges overlap
+ *   ENOENT    not an added range, or not a part of one
+ *   ENOSPC    more than 64 ranges
+ *   E2BIG     more than 4 TiB in all ranges
+ *   ENOMEM    out of memory
+ *   ENOTTY    no such ioctl
  */
 #ifndef SENTINEL_UAPI_H
 #define SENTINEL_UAPI_H
@@ -28,12 +35,12 @@
 #define SENTINEL_UAPI_VERSION 2
 
 /* sentinel_info.features */
-#define SENTINEL_FEATURE_SKIP (1u << 0) /* faults are resolved by the module itself */
-#define SENTINEL_FEATURE_BIRTHS (1u << 1) /* first touches are logged, too */
-#define SENTINEL_FEATURE_UNKNOWN (1u << 2) /* pages that others un-armed are logged */
-#define SENTINEL_FEATURE_PRECISE_WRITE (1u << 3) /* SENTINEL_ATTACH_PRECISE_WRITE is known */
-#define SENTINEL_FEATURE_REARM (1u << 4) /* sentinel_attach.rearm_us is known */
-#define SENTINEL_FEATURE_AGE (1u << 5) /* SENTINEL_IOC_AGE is known */
+#define SENTINEL_FEATURE_SKIP (1u << 0) /* the module resolves faults itself */
+#define SENTINEL_FEATURE_BIRTHS (1u << 1) /* first touches of absent pages are logged */
+#define SENTINEL_FEATURE_UNKNOWN (1u << 2) /* pages that others unarmed are logged */
+#define SENTINEL_FEATURE_PRECISE_WRITE (1u << 3) /* SENTINEL_ATTACH_PRECISE_WRITE is supported */
+#define SENTINEL_FEATURE_REARM (1u << 4) /* sentinel_attach.rearm_us is supported */
+#define SENTINEL_FEATURE_AGE (1u << 5) /* SENTINEL_IOC_AGE is supported */
 #define SENTINEL_FEATURE_HUGE (1u << 6) /* huge pages are armed, as a whole */
 
 struct sentinel_info {
@@ -45,14 +52,14 @@ struct sentinel_info {
 };
 
 /* sentinel_attach.flags */
-/* a write that follows a read in the same epoch is logged, too: a second fault for such pages */
+/* also log a write after a read in the same epoch, at the cost of a second fault */
 #define SENTINEL_ATTACH_PRECISE_WRITE (1u << 0)
 
 #define SENTINEL_REARM_US_MIN 1000
 #define SENTINEL_REARM_US_MAX 10000000
 
 struct sentinel_attach {
-	__s32 pid; /* as the caller sees it; the caller holds a pidfd and checks it after */
+	__s32 pid; /* in the caller's namespace; hold a pidfd and check it after ATTACH */
 	__u32 flags;
 	__u64 log_records; /* a power of two, 4096 .. 2^24 */
 	__u32 rearm_us; /* period of re-arming touched pages within an epoch; 0: never */
@@ -60,26 +67,26 @@ struct sentinel_attach {
 	__u64 reserved[3];
 };
 
-/* ADD_RANGE, REMOVE_RANGE, ARM, DISARM, AGE; the last three take any part of the added ranges */
+/* ADD_RANGE, REMOVE_RANGE, ARM, DISARM, AGE; the last three accept a part of an added range */
 struct sentinel_range {
 	__u64 start;
 	__u64 bytes;
 	/*
-	 * Out. ARM: absent pages are skipped, but watched for their first touch.
+	 * Out. ARM skips absent pages, but watches them for their first touch.
 	 * A page that was armed before, or was accessed in this epoch (the next one
-	 * arms it), counts as neither.
+	 * arms it), counts as neither done nor skipped.
 	 */
-	__u64 pages_done; /* pages armed or disarmed by this call */
+	__u64 pages_done; /* pages armed, disarmed or found accessed */
 	__u64 pages_skipped; /* absent, zero page, part of a huge page, foreign or not armable */
 	__u64 reserved[2];
 };
 
 /* sentinel_epoch.flags, in */
-#define SENTINEL_EPOCH_RESIDENCY (1u << 0) /* log the ranges' resident pages per node */
+#define SENTINEL_EPOCH_RESIDENCY (1u << 0) /* log the resident pages of all ranges by node */
 
 struct sentinel_epoch {
 	__u32 flags;
-	__u32 epoch; /* out: the epoch that begins now; the first one after ATTACH is 1 */
+	__u32 epoch; /* out: the epoch that begins; ATTACH begins epoch 1 */
 	__u64 rearmed_pages; /* out */
 	__u64 reserved[2];
 };
@@ -87,10 +94,10 @@ struct sentinel_epoch {
 struct sentinel_stats {
 	__u64 hits; /* accesses to armed pages */
 	__u64 births; /* first touches of absent pages in armed ranges */
-	__u64 lost; /* log records that found no room, or the fault handler no memory */
+	__u64 lost; /* records lost: the log was full, or the fault handler got no memory */
 	__u64 armed_pages; /* now */
-	__u64 passed_on; /* faults in ranges that were left to the kernel */
-	__u64 unarmed; /* pages that others un-armed while they were armed and not yet accessed */
+	__u64 passed_on; /* faults in the ranges that the kernel had to resolve */
+	__u64 unarmed; /* pages that others unarmed before they were accessed */
 	__u64 rearms; /* rounds of re-arming within epochs */
 	__u64 reserved[9];
 };
@@ -107,50 +114,55 @@ struct sentinel_epoch_fd {
 #define SENTINEL_IOC_REMOVE_RANGE _IOWR(SENTINEL_IOC_MAGIC, 0x03, struct sentinel_range)
 #define SENTINEL_IOC_ARM _IOWR(SENTINEL_IOC_MAGIC, 0x04, struct sentinel_range)
 #define SENTINEL_IOC_DISARM _IOWR(SENTINEL_IOC_MAGIC, 0x05, struct sentinel_range)
-/* the only ioctl of an epoch fd; EXDEV from another address space, ESRCH once the session ended */
+/* the only ioctl of an epoch fd; EXDEV from another address space, ESRCH after the session */
 #define SENTINEL_IOC_EPOCH _IOWR(SENTINEL_IOC_MAGIC, 0x06, struct sentinel_epoch)
 #define SENTINEL_IOC_EPOCH_FD _IOR(SENTINEL_IOC_MAGIC, 0x07, struct sentinel_epoch_fd)
 #define SENTINEL_IOC_STATS _IOR(SENTINEL_IOC_MAGIC, 0x08, struct sentinel_stats)
 /*
- * Temperature without faults: logs as AGED which pages of a part of the added
- * ranges have their accessed bit set, and clears it. pages_done of them are;
- * pages_skipped are absent or were not accessed since the last AGE. The kernel's
- * reclaim reads the same bits: to it the pages look colder than they are.
+ * Page temperature without faults: logs as AGED the pages of a part of a range
+ * whose accessed bit is set, and clears the bit. pages_done counts these pages,
+ * pages_skipped those that are absent or were not accessed since the last AGE.
+ * Reclaim reads the same bits: it sees these pages colder than they are.
  */
 #define SENTINEL_IOC_AGE _IOWR(SENTINEL_IOC_MAGIC, 0x09, struct sentinel_range)
 
 /*
  * The access log: mmap(NULL, SENTINEL_LOG_OFFSET + log_records * 16, READ|WRITE,
- * SHARED, fd, 0) after ATTACH. The module appends and moves head, the daemon
- * moves tail; both only grow, position = counter & (records - 1). A full log
- * drops the record and counts it in lost.
+ * SHARED, fd, 0) after ATTACH. The module appends and advances head, the daemon
+ * advances tail; both only grow, position = counter & (records - 1). If the log
+ * is full, a record is dropped and counted in lost.
  *
- * A page has one record an epoch, of the first access in it, and more only where
- * they were asked for: with precise writes a second one, with WRITE and AGAIN,
- * when a read was first; with rearm_us one with AGAIN for each round in which
- * it was accessed again. A present page's record is appended at the access, with
- * the node that served it. The record of an access that the kernel had to resolve
- * (a birth; a page in swap or under migration) follows before the page is changed
- * by somebody else, or else when the epoch ends, with the node the page has then,
- * 255 when it is gone or the zero page. So the log is not ordered by epoch.
- * A page of an armed range that has no record was not accessed in the epoch. A
- * page that somebody else un-armed (mprotect, migration, a collapse, mremap) or
- * that cannot be armed (the zero page, pages that are not anonymous) is logged
- * as UNKNOWN when the epoch ends, unless an access was seen; UNKNOWN and AGAIN,
- * with precise writes only: an access was seen, but a later write may have been
- * missed. It is armed again for the next epoch, or logged as UNKNOWN once more.
- * Excepted are accesses by others than the CPU in user mode or in copies to and
- * from user space: direct I/O and process_vm_readv() reach a page without a fault.
- * Residency records carry the epoch that begins, one for each node with memory.
+ * A page has one record per epoch, of its first access. Further records:
+ *   precise writes   WRITE and AGAIN: a write after a read
+ *   rearm_us         AGAIN: once for each period in which it was accessed again
+ *
+ * The record of an access to a present page is appended at the access, with the
+ * node that served it. The record of an access that the kernel had to resolve (a
+ * birth; a page in swap or under migration) is appended before others change the
+ * page, at the latest at the end of the epoch, with the page's node at that time:
+ * 255 if the page is gone or the zero page. So the log is not sorted by epoch.
+ *
+ * A page of an armed range without a record was not accessed in the epoch. If
+ * others unarmed a page (mprotect, migration, a collapse, mremap), or it cannot
+ * be armed (the zero page, pages that are not anonymous), it is logged at the end
+ * of the epoch as UNKNOWN if no access was seen; with precise writes, as UNKNOWN
+ * and AGAIN if an access was seen but a later write may have been missed. For the
+ * next epoch it is armed again, or else logged as UNKNOWN once more.
+ *
+ * Only accesses by the CPU in user mode and by copies from and to user space are
+ * seen: direct I/O and process_vm_readv() reach a page without a fault.
+ *
+ * Residency records have the number of the epoch that begins; there is one for
+ * each node with memory.
  */
 #define SENTINEL_LOG_OFFSET 4096
 
 struct sentinel_log {
-	__u64 head; /* records whose contents are complete */
-	__u64 tail; /* records that the daemon has taken */
+	__u64 head; /* complete records appended so far */
+	__u64 tail; /* records that the daemon has read */
 	__u64 lost;
 	__u64 records;
-	__u32 epoch; /* the current one */
+	__u32 epoch; /* the current epoch */
 	__u32 record_bytes;
 };
 
@@ -159,15 +171,15 @@ struct sentinel_log {
 #define SENTINEL_ACCESS_BIRTH (1u << 1) /* the page was absent (or the zero page, and written) */
 #define SENTINEL_ACCESS_UNKNOWN (1u << 2) /* no access seen, but one may have been missed */
 #define SENTINEL_ACCESS_AGAIN (1u << 3) /* not the page's first record in this epoch */
-#define SENTINEL_ACCESS_AGED (1u << 4) /* accessed since the last AGE, in whatever epoch */
-#define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* no access: page = number of resident pages on node */
+#define SENTINEL_ACCESS_AGED (1u << 4) /* accessed since the last AGE, in any epoch */
+#define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* not an access: page = resident pages on node */
 
 struct sentinel_access {
 	__u64 page; /* virtual address / page_bytes */
 	__u32 epoch;
-	__u8 node; /* of the page; 255: not known */
+	__u8 node; /* of the page; 255: unknown */
 	__u8 flags;
-	__u16 more_pages; /* the record stands for so many pages after this one, too */
+	__u16 more_pages; /* the record also covers this number of pages after page */
 };
 
 #endif

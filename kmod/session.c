@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Sessions: one address space each, found by it, from ATTACH to the daemon's close. */
+/* The life of a session, from ATTACH to the daemon's close. */
 #include "sentinel.h"
 
 #include <linux/capability.h>
@@ -43,7 +43,7 @@ static void destroy(struct sentinel_session *s)
 	kfree(s);
 }
 
-/* A session of the process, owned by the caller's file table; or ERR_PTR. */
+/* Creates a session for a process, owned by the caller's file table; or ERR_PTR. */
 struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach)
 {
 	struct sentinel_session *s;
@@ -82,9 +82,9 @@ fail:
 }
 
 /*
- * Disarms everything and lets go of the target. The session stays findable
- * until all PTEs are restored: a fault in between must still be resolved here,
- * since the kernel would take it for NUMA balancing and migrate the page.
+ * Disarms everything and releases the target. The session is withdrawn only
+ * after all PTEs are restored: until then the hook must resolve faults, since
+ * the kernel would take PROT_NONE for NUMA balancing and migrate the page.
  */
 void sentinel_session_end(struct sentinel_session *s)
 {

@@ -57,8 +57,8 @@ void sentinel_session_withdraw(struct sentinel_session *s)
 }
 
 /*
- * Makes the target's address space safe to walk; s->control is held. -ESRCH
- * when it is gone, be it by exit, exec or the session's end.
+ * Makes the target's address space safe to walk; s->control is held. Returns
+ * -ESRCH if it is gone by exit, exec or the end of the session.
  */
 int sentinel_session_enter(struct sentinel_session *s)
 {

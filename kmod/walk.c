@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Walks over the populated parts of an area: arm, disarm, count what is resident. */
+/* Walks over the populated parts of an area: arm, disarm, count resident pages. */
 #include "sentinel.h"
 
 #include <linux/mm_inline.h>
 #include <linux/nodemask.h>
 
 /*
- * Arms one page whose page-table lock is held; true when it is armed only now.
- * A PROT_NONE that is not ours (NUMA balancing, or a parent that was armed at
- * fork) is taken over: its next access is as visible as that of any other.
+ * Arms one page, whose page-table lock is held; returns true if it was not armed
+ * before. A PROT_NONE entry of others (NUMA balancing, or inherited by fork from
+ * an armed parent) is taken over: its next access faults just the same.
  */
 bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 		       pte_t *ptep)
@@ -25,7 +25,7 @@ bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	return true;
 }
 
-/* Empty upper levels are stepped over at once. */
+/* Skips empty upper levels as a whole. */
 int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area,
 			  unsigned long start, unsigned long end, sentinel_visit_t visit,
 			  u64 *count)
@@ -60,7 +60,7 @@ int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area
 
 struct arm_count {
 	u64 armed;
-	u64 settled; /* armed before, or accessed in this epoch and armed with the next */
+	u64 settled; /* armed before, or accessed in this epoch: the next one arms them */
 };
 
 static void arm_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned long start,
@@ -125,7 +125,7 @@ static int arm_table(struct sentinel_session *s, struct sentinel_area *area, pmd
 	return 0;
 }
 
-/* Watches a part of the area and arms what is present; s->control and mmap_lock are held. */
+/* Watches a part of the area and arms its pages; s->control and mmap_lock are held. */
 int sentinel_arm(struct sentinel_session *s, struct sentinel_area *area,
 		 struct sentinel_range *range)
 {
@@ -147,8 +147,8 @@ int sentinel_arm(struct sentinel_session *s, struct sentinel_area *area,
 	return ret;
 }
 
-static int look_table(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
-		      unsigned long start, unsigned long end, u64 *count)
+static int find_unarmed_in_table(struct sentinel_session *s, struct sentinel_area *area, pmd_t *pmd,
+				 unsigned long start, unsigned long end, u64 *count)
 {
 	unsigned long index = sentinel_chunk_index(area, start);
 	struct sentinel_chunk *chunk;
@@ -177,9 +177,9 @@ static int look_table(struct sentinel_session *s, struct sentinel_area *area, pm
 }
 
 /*
- * A fault that had passed the hook before its page was watched may have brought
- * that page after the walk that arms: looks, as the epoch ends, for what is there
- * and not armed. s->control and mmap_lock are held.
+ * Finds pages that are present but not armed as the epoch ends: a fault that had
+ * passed the hook before its page was watched may have mapped the page after the
+ * arming walk. s->control and mmap_lock are held.
  */
 void sentinel_look_again(struct sentinel_session *s, struct sentinel_area *area)
 {
@@ -188,11 +188,11 @@ void sentinel_look_again(struct sentinel_session *s, struct sentinel_area *area)
 	if (!area->fresh)
 		return;
 	area->fresh = false;
-	if (sentinel_visit_tables(s, area, area->start, area->end, look_table, &unused))
+	if (sentinel_visit_tables(s, area, area->start, area->end, find_unarmed_in_table, &unused))
 		sentinel_note_lost(s);
 }
 
-/* Gives a chunk's armed pages in [start, end) back; mmap_lock is held. */
+/* Disarms a chunk's pages in [start, end); mmap_lock is held. Returns their number. */
 static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			unsigned long start, unsigned long end)
 {
@@ -213,11 +213,11 @@ static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 
 		sentinel_clear_armed(s, chunk, nr);
 		if (!table || !pte_protnone(READ_ONCE(table[nr])))
-			continue; /* somebody else un-armed it */
+			continue; /* unarmed by others */
 		if (!vma || address >= vma->vm_end)
 			vma = find_vma(s->mm, address);
 		if (!vma || address < vma->vm_start || !sentinel_vma_fit(vma))
-			continue; /* PROT_NONE for a reason of its own now */
+			continue; /* its mapping is PROT_NONE by now */
 		sentinel_entry_restore(vma, &table[nr].pte, false, false, true);
 		done++;
 	}
@@ -259,7 +259,7 @@ int sentinel_disarm(struct sentinel_session *s, struct sentinel_area *area,
 	return 0;
 }
 
-/* Disarms everything for good; needs no memory, so it cannot fail. */
+/* Disarms everything; allocates no memory, so it cannot fail. */
 void sentinel_disarm_all(struct sentinel_session *s)
 {
 	struct sentinel_areas *table = sentinel_area_table(s);
