@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # make install: the daemon, for the distribution's Python and its packages.
 #
-#   PREFIX=/usr/local   where programs, the Python package and the unit go
-#   DESTDIR=            a staging folder in front of every path; nothing is started or reloaded
-#   KO=sentinel.ko      install this built module for the running kernel; without it the source
-#                       goes to /usr/src for DKMS, which builds it where dkms is installed
+#   PREFIX=/usr/local   prefix of the programs, the Python package and the unit
+#   DESTDIR=            staging folder, prepended to every path; nothing is started or reloaded
+#   KO=sentinel.ko      install this built module, for the kernel it was built for; without it
+#                       DKMS builds the module from /usr/src, if dkms is installed
 #   SO=libsentinelshim.so  install this built shim object instead of compiling it here
 
 PREFIX ?= /usr/local
@@ -23,7 +23,7 @@ UDEV_RULE = $(PREFIX)/lib/udev/rules.d/60-sentinel.rules
 # The module's version is that of its UAPI, not the daemon's.
 DKMS_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' kmod/dkms.conf)
 DKMS_SOURCE = /usr/src/sentinel-$(DKMS_VERSION)
-# Where the system's Python looks, so that `python3 -m sentineld.shim train.py` works.
+# In a site-packages folder of the system's Python, so that `python3 -m sentineld.shim train.py` works.
 PTH = $(shell $(SYSTEM_PYTHON) -c 'import site; print(next((p for p in site.getsitepackages() if p.startswith("$(PREFIX)/")), "$(LIBDIR)"))')/sentineld.pth
 KERNEL = $(shell modinfo -F vermagic $(KO) | cut -d ' ' -f 1)
 MODULE = /lib/modules/$(KERNEL)/updates/sentinel.ko
@@ -36,7 +36,7 @@ $(BUILD)/install/libsentinelshim.so: $(wildcard sentineld/shim/native/*.[ch]) se
 	mkdir -p $(@D)
 	$(MAKE) -C sentineld/shim/native OUT=$@
 
-# $(call copy,from,files,to): keep the files' folders; one process for all, not one each
+# $(call copy,from,files,to): keeps the files' folders; a single tar is faster than install per file
 copy = tar -C $(1) -cf - --owner=0 --group=0 --mode=u=rwX,go=rX $(2) | tar -C $(3) -xf - --no-same-permissions
 
 define launcher
@@ -48,15 +48,15 @@ from $(1) import main
 
 sys.exit(main())
 endef
-# Run by every start of the system's Python: nothing but a look at the environment, unless asked.
+# Runs at every start of the system's Python: it only reads the environment unless the shim is on.
 export PTH_LINE = import os; os.environ.get("SENTINELD_SHIM") == "1" and __import__("sentineld.shim")
 export LAUNCHER_DAEMON = $(call launcher,sentineld.daemon)
 export LAUNCHER_CLI = $(call launcher,sentineld.cli)
 
-##@ Putting it in place
+##@ Installation
 
 .PHONY: install
-install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Into PREFIX=/usr/local; DESTDIR, KO=, SO= as in systemd/install.mk
+install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Install below PREFIX=/usr/local; systemd/install.mk describes DESTDIR, KO and SO
 	@$(SYSTEM_PYTHON) -c 'import sys, importlib.util as u; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' \
 		numpy click prometheus_client pyroute2 || { \
 		echo "error: Python packages are missing (apt-get install python3-numpy python3-click" \
@@ -82,7 +82,7 @@ install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Into PREFIX=/usr/lo
 	$(if $(KO),install -Dm644 $(KO) $(DESTDIR)$(MODULE))
 	$(if $(DESTDIR),,$(MAKE) activate KO=$(KO))
 
-# What a package's post-install script does.
+# The same steps as the post-install script of a package.
 .PHONY: activate
 activate:
 	systemd-sysusers $(SYSUSERS)
@@ -96,14 +96,14 @@ else
 		dkms status sentinel/$(DKMS_VERSION) | grep -q . || dkms add -m sentinel -v $(DKMS_VERSION); \
 		dkms install -m sentinel -v $(DKMS_VERSION); \
 	else \
-		echo "no dkms: the module is not built (apt-get install dkms linux-headers-$$(uname -r), then make install again)"; \
+		echo "dkms is missing: the module is not built (apt-get install dkms linux-headers-$$(uname -r), then make install again)"; \
 	fi
 endif
 	systemctl daemon-reload
 	@echo "installed; start it with: systemctl enable --now sentineld"
 
 .PHONY: uninstall
-uninstall: ## Take it away again; configuration and state in /etc and /var/lib stay
+uninstall: ## Remove what install installed; keeps configuration and state in /etc and /var/lib
 ifeq ($(DESTDIR),)
 	systemctl disable --now sentineld 2>/dev/null || true
 	modprobe -r sentinel 2>/dev/null || true

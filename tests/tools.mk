@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the targets need: a virtual environment and Debian packages, installed
-# only where missing and only by the targets that use them.
+# Prerequisites of the targets: a virtual environment and Debian packages. Each
+# target installs only what it uses and only if it is missing.
 
 APT_LINT := clang-format shellcheck git
 # The module is linted against the headers of Debian's own kernel, whichever kernel runs.
@@ -9,7 +9,7 @@ APT_LINT += sparse linux-headers-amd64 linux-source perl xz-utils
 APT_BUILD := gcc g++ libc6-dev make python3-venv
 APT_FUZZ := clang libclang-rt-dev
 
-# $(call apt,packages): install those of the packages that are missing
+# $(call apt,packages): install missing packages
 define apt
 missing=(); for package in $(1); do \
 	dpkg-query -W -f '$${Status}' "$$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$$package"); \
@@ -35,20 +35,20 @@ $(BUILD)/.apt-tcmalloc: tests/tools.mk
 $(BUILD)/.apt-fuzz: tests/tools.mk
 	@$(call apt,$(APT_FUZZ))
 
-# The machine knows its own tools.
+# The guest's driver lists the tools that it uses.
 .PHONY: vm-tools
 vm-tools: $(VENV)/.dev
 	@$(PY) -m tests.vm tools
 
 .PHONY: venv
-venv: $(VENV)/.torch ## build/venv with all that the tests need
+venv: $(VENV)/.torch ## Create build/venv with everything that the tests need
 
 $(VENV)/.dev: pyproject.toml | $(BUILD)/.apt-build
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-# One version, so that the allocation sequences that the tests expect stay what they are.
+# Pinned: the tests expect the allocation sequences of this version.
 $(VENV)/.torch: $(VENV)/.dev
 	$(PY) -m pip install --quiet torch==2.13.0
 	touch $@

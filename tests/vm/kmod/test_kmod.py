@@ -99,7 +99,7 @@ def checked(kernel_guest: Guest, program: Path) -> Guest:
 
 def test_build_without_a_warning(image: Image, tmp_path: Path) -> None:
     make = f"make -C {BUILD_PLACE}/kmod KDIR=/lib/modules/{image.kernel_release}/build"
-    # sparse's lock contexts have no word for a function that locks only where it finds something.
+    # sparse's lock contexts cannot describe a function that locks only if it finds something.
     checks = "W=1 C=2 CF=-Wno-context"
     output = in_root(
         f"cp -r /root/sentineld/kmod {BUILD_PLACE} && {make} clean && {make} {checks} 2>&1",
