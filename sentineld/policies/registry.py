@@ -1,37 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies by name. A policy registers itself; the modules that hold them are listed below."""
+"""Policies by name.
+
+A policy registers itself with the register() decorator. All modules of this package are imported
+before the first look-up, so that a new policy takes one new file and no change here.
+"""
 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import cache
 from typing import TypeVar
 
 from sentineld.base.errors import SentinelError
 from sentineld.plan.policy import Hardware, Policy, Reactive
 
-_MODULES = (
-    "sentineld.policies.sentinel.policy",
-    "sentineld.policies.auto.policy",
-    "sentineld.policies.baselines",
-    "sentineld.policies.rivals.interleave",
-    "sentineld.policies.rivals.static",
-    "sentineld.policies.rivals.memory_mode",
-    "sentineld.policies.rivals.ial",
-    "sentineld.policies.rivals.tpp",
-    "sentineld.policies.rivals.memtis",
-    "sentineld.policies.rivals.g10",
-    "sentineld.policies.rivals.capuchin",
-    "sentineld.policies.rivals.autotm",
-)
+_PACKAGE = __name__.rpartition(".")[0]
+"""The package that holds the policies: this file's own."""
+
 _POLICIES: dict[str, Policy] = {}
 
 AnyPolicy = TypeVar("AnyPolicy", bound=Policy)
 
 
 def register(*arguments: object) -> Callable[[type[AnyPolicy]], type[AnyPolicy]]:
-    """Class decorator: makes an instance with these arguments known by its name."""
+    """Class decorator: make an instance with these arguments and register it by its name."""
 
     def add(kind: type[AnyPolicy]) -> type[AnyPolicy]:
         instance = kind(*arguments)
@@ -44,7 +39,7 @@ def register(*arguments: object) -> Callable[[type[AnyPolicy]], type[AnyPolicy]]
 
 
 def names() -> list[str]:
-    """All policies' names, sorted."""
+    """The names of all policies, sorted."""
     _load()
     return sorted(_POLICIES)
 
@@ -54,19 +49,22 @@ def check_name(name: str) -> None:
     _load()
     if name not in _POLICIES:
         near = get_close_matches(name, _POLICIES, n=3, cutoff=0.4)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names())}"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"policies: {', '.join(names())}"
         raise SentinelError("unknown-policy", f"no policy is named {name!r}", hint)
 
 
 def policy(name: str) -> Policy:
-    """The policy of that name. Raises SentinelError("unknown-policy")."""
+    """The policy with this name. Raises SentinelError("unknown-policy")."""
     check_name(name)
     return _POLICIES[name]
 
 
 def managing_policy(name: str) -> Policy:
-    """The same, for managing a process. Raises SentinelError("usage") for those that the simulator
-    alone carries out."""
+    """The policy with this name, to manage a process with.
+
+    Raises SentinelError("unknown-policy"), and SentinelError("usage") if it runs in the simulator
+    only.
+    """
     found = policy(name)
     if isinstance(found, Reactive | Hardware):
         raise SentinelError(
@@ -75,6 +73,9 @@ def managing_policy(name: str) -> Policy:
     return found
 
 
+@cache
 def _load() -> None:
-    for module in _MODULES:
-        importlib.import_module(module)
+    """Import every module of the package and of its subpackages."""
+    package = importlib.import_module(_PACKAGE)
+    for module in pkgutil.walk_packages(package.__path__, f"{_PACKAGE}."):
+        importlib.import_module(module.name)
