@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning in a child process, so that the daemon stays small and answers at once.
+"""Planning in a child process, so that the daemon's memory stays small and it keeps answering.
 
-`python -m sentineld.planner.child` reads a pickled request from its standard input
-and writes a pickled answer; both ends are this program's own.
+`python -m sentineld.planner.child` reads one pickled request (requests.py) from its standard input
+and writes the pickled answer, or the SentinelError, to its standard output. The parent starts the
+child and is the only source of its input, so that unpickling is safe.
 """
 
 from __future__ import annotations
@@ -13,68 +14,66 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import sentineld
 from sentineld.base.errors import SentinelError
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.plan.check import verify
 from sentineld.plan.correct import Correction
 from sentineld.plan.spare import Spare
-from sentineld.policies.bounds.fast_share import Bound, best_share
-from sentineld.policies.registry import policy
-from sentineld.simulate.loop import plan_again, spare_plan
+from sentineld.planner.requests import (
+    Answer,
+    BoundRequest,
+    PlanRequest,
+    ReplanRequest,
+    Request,
+    SpareRequest,
+)
+from sentineld.policies.bounds.fast_share import Bound
 
 log = logging.getLogger(__name__)
-
-Request = tuple[str, str, Profile, Tiers, int, Plan | None]
-""""plan", "bound", "again" or "spare", the policy's name, and what they need; the last two the live
-plan, too."""
 
 
 def plan_in_child(
     name: str, profile: Profile, tiers: Tiers, budget_bytes: int, timeout_s: float
 ) -> Plan:
-    """The policy's plan, verified. Raises SentinelError."""
-    plan: Plan = _ask_child(("plan", name, profile, tiers, budget_bytes, None), timeout_s)
-    return plan
+    """Make a plan with the named policy and verify it. Raises SentinelError."""
+    return _answer_of(PlanRequest(name, profile, tiers, budget_bytes), timeout_s)
 
 
 def bound_in_child(profile: Profile, tiers: Tiers, budget_bytes: int, timeout_s: float) -> Bound:
-    """What no plan can do better at this budget and migration rate. Raises SentinelError."""
-    bound: Bound = _ask_child(("bound", "", profile, tiers, budget_bytes, None), timeout_s)
-    return bound
+    """Compute the fast-share bound at this budget and migration bandwidth. Raises SentinelError."""
+    return _answer_of(BoundRequest(profile, tiers, budget_bytes), timeout_s)
 
 
 def plan_again_in_child(
     name: str, correction: Correction, budget_bytes: int, live: Plan, timeout_s: float
 ) -> Plan | None:
-    """The policy's plan for what was measured under the live one, if its steps are faster. Raises
-    SentinelError."""
-    request = ("again", name, correction.profile, correction.tiers, budget_bytes, live)
-    plan: Plan | None = _ask_child(request, timeout_s)
-    return plan
+    """Replan with the correction's profile and tiers.
+
+    Returns None if the new plan's steps would not be faster than the live plan's. Raises
+    SentinelError.
+    """
+    request = ReplanRequest(name, correction.profile, correction.tiers, budget_bytes, live)
+    return _answer_of(request, timeout_s)
 
 
 def spare_in_child(
     name: str, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan, timeout_s: float
 ) -> Spare | None:
-    """What to have beside the live plan, for want of bandwidth; None, and a word in the log, where
-    that can't be had."""
+    """Make the spare plan for the live plan. Returns None and logs the reason if it fails."""
     if not len(live.moves):
         return None
     try:
-        request = ("spare", name, profile, tiers, budget_bytes, live)
-        spare: Spare | None = _ask_child(request, timeout_s)
+        return _answer_of(SpareRequest(name, profile, tiers, budget_bytes, live), timeout_s)
     except SentinelError as error:
         log.info("no spare plan: %s", error)
         return None
-    return spare
 
 
-def _ask_child(request: Request, timeout_s: float) -> Any:
+def _answer_of(request: Request[Answer], timeout_s: float) -> Answer:
+    """Run the child for one request. Raises SentinelError if it fails or takes over timeout_s."""
     package_parent = str(Path(sentineld.__file__).parent.parent)
     paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
@@ -94,30 +93,18 @@ def _ask_child(request: Request, timeout_s: float) -> Any:
         raise SentinelError(
             "failed", f"the planning process failed: {error}", "see journalctl -u sentineld"
         ) from None
-    answer = pickle.loads(done.stdout)
+    answer: Answer | SentinelError = pickle.loads(done.stdout)
     if isinstance(answer, SentinelError):
         raise answer
     return answer
 
 
-def _answer(request: Request) -> Plan | Bound | Spare | None:
-    kind, name, profile, tiers, budget_bytes, live = request
-    if kind == "bound":
-        return best_share(profile, budget_bytes, tiers.migration_bytes_per_s)
-    chosen = policy(name)
-    if live is not None:
-        ask = spare_plan if kind == "spare" else plan_again
-        return ask(chosen, profile, tiers, budget_bytes, live)
-    plan = chosen.plan(profile, tiers, budget_bytes)
-    verify(plan, profile, budget_bytes if chosen.charges_budget else None)
-    return plan
-
-
 def main() -> None:
-    """The child."""
-    answer: Plan | Bound | Spare | SentinelError | None
+    """Answer the request on standard input."""
+    request: Request[object] = pickle.load(sys.stdin.buffer)
+    answer: object
     try:
-        answer = _answer(pickle.load(sys.stdin.buffer))
+        answer = request.answer()
     except SentinelError as error:
         answer = error
     sys.stdout.buffer.write(pickle.dumps(answer))

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests that the planning child process answers, one class for each kind.
+
+A request travels to the child as a pickle and carries everything that its answer depends on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.plan.check import verify
+from sentineld.plan.spare import Spare
+from sentineld.policies.bounds.fast_share import Bound, best_share
+from sentineld.policies.registry import policy
+from sentineld.simulate.loop import plan_again, spare_plan
+
+Answer = TypeVar("Answer", covariant=True)
+
+
+class Request(Protocol[Answer]):
+    """A request; the child calls answer() and sends the result back."""
+
+    def answer(self) -> Answer:
+        """Compute the answer. Raises SentinelError."""
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """Make a plan and verify it."""
+
+    policy_name: str
+    profile: Profile
+    tiers: Tiers
+    budget_bytes: int
+
+    def answer(self) -> Plan:
+        """The verified plan."""
+        chosen = policy(self.policy_name)
+        plan = chosen.plan(self.profile, self.tiers, self.budget_bytes)
+        verify(plan, self.profile, self.budget_bytes if chosen.charges_budget else None)
+        return plan
+
+
+@dataclass(frozen=True)
+class BoundRequest:
+    """Compute the fast-share bound."""
+
+    profile: Profile
+    tiers: Tiers
+    budget_bytes: int
+
+    def answer(self) -> Bound:
+        """The bound at the budget and the tiers' migration bandwidth."""
+        return best_share(self.profile, self.budget_bytes, self.tiers.migration_bytes_per_s)
+
+
+@dataclass(frozen=True)
+class ReplanRequest:
+    """Plan again for a corrected profile or corrected tiers."""
+
+    policy_name: str
+    profile: Profile
+    tiers: Tiers
+    budget_bytes: int
+    live: Plan
+
+    def answer(self) -> Plan | None:
+        """The new plan. None if its steps would not be faster than the live plan's."""
+        return plan_again(
+            policy(self.policy_name), self.profile, self.tiers, self.budget_bytes, self.live
+        )
+
+
+@dataclass(frozen=True)
+class SpareRequest:
+    """Make a spare plan for the live one."""
+
+    policy_name: str
+    profile: Profile
+    tiers: Tiers
+    budget_bytes: int
+    live: Plan
+
+    def answer(self) -> Spare | None:
+        """The spare plan. None if there is no use for one."""
+        return spare_plan(
+            policy(self.policy_name), self.profile, self.tiers, self.budget_bytes, self.live
+        )

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to the planning child process."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.planner.child import plan_in_child, spare_in_child
+from sentineld.planner.requests import BoundRequest, PlanRequest, ReplanRequest, SpareRequest
+from sentineld.policies.bounds.fast_share import best_share
+from sentineld.policies.registry import policy
+from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, two_tiers
+
+BUDGET = 7 * LARGE * PAGE
+
+
+def test_requests_answer_after_the_trip_through_a_pickle() -> None:
+    profile, tiers = large_profile(), two_tiers()
+    plan = pickle.loads(pickle.dumps(PlanRequest("auto", profile, tiers, BUDGET))).answer()
+    assert plan.predicted == policy("auto").plan(profile, tiers, BUDGET).predicted
+    bound = pickle.loads(pickle.dumps(BoundRequest(profile, tiers, BUDGET))).answer()
+    assert bound == best_share(profile, BUDGET, tiers.migration_bytes_per_s)
+    live = large_plan()
+    found = pickle.loads(pickle.dumps(ReplanRequest("auto", profile, tiers, BUDGET, live))).answer()
+    assert found is None or found.policy == "auto"
+    spare = pickle.loads(pickle.dumps(SpareRequest("auto", profile, tiers, BUDGET, live))).answer()
+    assert spare is None or spare.up_to_bytes_per_s < tiers.migration_bytes_per_s
+
+
+def test_the_child_answers_and_reports_errors() -> None:
+    profile, tiers = large_profile(), two_tiers()
+    plan = plan_in_child("fast-only", profile, tiers, BUDGET, 60)
+    assert plan.policy == "fast-only"
+    with pytest.raises(SentinelError, match="no policy is named 'nonsense'"):
+        plan_in_child("nonsense", profile, tiers, BUDGET, 60)
+    with pytest.raises(SentinelError, match="planning took over"):
+        plan_in_child("auto", profile, tiers, BUDGET, 0.001)
+
+
+def test_a_plan_without_moves_needs_no_spare() -> None:
+
+    live = policy("fast-only").plan(large_profile(), two_tiers(), BUDGET)
+    assert not len(live.moves)
+    assert spare_in_child("auto", large_profile(), two_tiers(), BUDGET, live, 60) is None
