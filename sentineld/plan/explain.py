@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan for people and programs: layout, schedule, prediction, and why each tensor is where."""
+"""A plan as text and as JSON: layout, schedule, prediction and the reason for each placement."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from sentineld.model.protocol import Boundary
 from sentineld.plan.items import access_pages, tensor_pages
 
 REASONS_SHOWN = 20
+"""Most distinct reasons that the text lists."""
 
 
 def plan_json(plan: Plan, profile: Profile) -> dict[str, Any]:
-    """The plan as plain values."""
+    """The plan as values that json can dump."""
     return {
         "policy": plan.policy,
         "budget_bytes": plan.budget_bytes,
@@ -47,7 +48,7 @@ def plan_json(plan: Plan, profile: Profile) -> dict[str, Any]:
 
 
 def plan_text(plan: Plan, profile: Profile) -> str:
-    """The plan in lines of text."""
+    """The plan as text for `sentinelctl plan show`."""
     expected = plan.predicted
     lines = [
         f"policy {plan.policy}, budget {format_bytes(plan.budget_bytes)}",
@@ -59,22 +60,26 @@ def plan_text(plan: Plan, profile: Profile) -> str:
         "",
         f"arena of {format_bytes(plan.layout.arena_bytes)}",
         *(
-            f"  {region.name:12} {format_bytes(region.bytes):>10}  born "
-            + ("at first touch" if region.tier is None else f"on tier {region.tier}")
+            f"  {region.name:12} {format_bytes(region.bytes):>10}  "
+            + (
+                "node chosen by the kernel at first touch"
+                if region.tier is None
+                else f"pages born on tier {region.tier}"
+            )
             for region in plan.layout.regions
         ),
         "",
         f"schedule ({profile.stretch_count} boundaries, {len(plan.layout.cuts)} of them cuts)",
         *_schedule_lines(plan, profile),
         "",
-        "why",
+        "reasons",
         *_reason_lines(plan, profile),
     ]
     return "\n".join(lines)
 
 
 def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
-    """The profile's tensors, with their place and reason if there is a plan."""
+    """The profile's tensors; with placement and reason if there is a plan."""
     count, accesses = len(profile.tensors), profile.accesses
     accessed = np.bincount(accesses["tensor"], access_pages(profile), minlength=count)
     stretches = np.bincount(accesses["tensor"], minlength=count)
@@ -114,7 +119,7 @@ def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
 
 
 def stretch_name(profile: Profile, stretch: int) -> str:
-    """A stretch for people: its layer, and what began there."""
+    """The display name of a stretch: its layer and the kind of boundary that begins it."""
     row = profile.stretches[stretch]
     layer = int(row["layer"])
     name = profile.layers[layer] if layer < len(profile.layers) else ""
@@ -137,10 +142,11 @@ def _schedule_lines(plan: Plan, profile: Profile) -> list[str]:
         for word, chosen in (("down", moves["tier"] != 0), ("up", moves["tier"] == 0)):
             if chosen.any():
                 size = format_bytes(int(moves["bytes"][chosen].sum()))
-                parts.append(f"{word} {size} in {int(np.count_nonzero(chosen))}")
+                number = int(np.count_nonzero(chosen))
+                parts.append(f"{word} {size} in {number} move{'' if number == 1 else 's'}")
         if wait >= 0:
-            before = " of the step before" if wait > boundary else ""
-            parts.append(f"waits for demotions of {wait}{before}")
+            before = " of the previous step" if wait > boundary else ""
+            parts.append(f"waits for the demotions of boundary {wait}{before}")
         lines.append(f"  {boundary:4} {stretch_name(profile, boundary):32} {', '.join(parts)}")
     return lines or ["  no moves"]
 
@@ -156,7 +162,7 @@ def _reason_lines(plan: Plan, profile: Profile) -> list[str]:
         count_of[key] += 1
     order = sorted(bytes_of, key=lambda key: -bytes_of[key])
     lines = [
-        f"  {format_bytes(bytes_of[key]):>10} in {count_of[key]:4}: {key}"
+        f"  {format_bytes(bytes_of[key]):>10} in {count_of[key]:4} tensors: {key}"
         for key in order[:REASONS_SHOWN]
     ]
     if len(order) > REASONS_SHOWN:

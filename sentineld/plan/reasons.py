@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why each tensor is where it is, in one sentence, read from the finished plan."""
+"""The reason for each tensor's placement, derived from the finished plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sentineld.plan.residency import ABSENT, places, residency
 
 
 def reasons(plan: Plan, profile: Profile) -> tuple[str, ...]:
-    """One sentence for each tensor of the profile."""
+    """(T,): one sentence per tensor of the profile."""
     found = residency(plan, profile)
     space, offset = places(plan, profile)
     pages = tensor_pages(profile)
@@ -38,29 +38,29 @@ def reasons(plan: Plan, profile: Profile) -> tuple[str, ...]:
             result.append(_unplanned(plan, profile, tensor))
         elif name == "pool":
             result.append(
-                "short-lived: dies in the layer of its birth, in the pool that stays fast"
+                "short-lived: freed in the layer that allocates it, in the pool that stays fast"
             )
         elif not accessed[row]:
-            result.append("not accessed in the step: slow")
+            result.append("slow: not accessed in the step")
         elif moved[row] > 0:
             kind = f"{name}, " if name else ""
             result.append(
-                f"{kind}fast for {held:.0%} of its life, moved {moved[row]:.1f} times a step: "
-                "its accesses are worth the moves"
+                f"{kind}fast for {held:.0%} of its lifetime, moved {moved[row]:.1f} times per step:"
+                " its accesses justify the moves"
             )
         elif held >= 1:
-            result.append("fast all its life: its accesses are worth the room")
+            result.append("fast for its whole lifetime: its accesses justify the fast memory")
         elif held > 0:
-            result.append(f"{held:.0%} of its pages fast all the step, the rest slow")
+            result.append(f"{held:.0%} of its pages fast for the whole step, the others slow")
         else:
-            result.append("slow: other tensors gain more from the same room and moves")
+            result.append("slow: other tensors gain more from the same fast memory and moves")
     return tuple(result)
 
 
 def _unplanned(plan: Plan, profile: Profile, tensor: np.void) -> str:
     if tensor["slot"] < 0:
-        return "outside the shim's heap: left alone"
+        return "outside the shim's heap: not managed"
     planned = plan.layout.slots["flags"][tensor["slot"]] & SLOT_PLANNED
     if tensor["kind"] == Kind.PERSISTENT and not planned:
-        return "outlives the step that it is born in: the heap serves it"
-    return "the heap serves it"
+        return "outlives the step that allocates it: allocated from the heap"
+    return "not in the plan: allocated from the heap"

@@ -77,7 +77,7 @@ def test_another_number_of_boundaries_is_refused() -> None:
 def test_other_bytes_are_no_layout(damage: str) -> None:
     data = pack_layout(toy_plan().layout, 1, two_tiers(), 4)
     broken = {"short": data[:50], "magic": b"x" + data[1:], "length": data + bytes(8)}[damage]
-    with pytest.raises(SentinelError, match="no layout") as error:
+    with pytest.raises(SentinelError, match="not a valid layout") as error:
         unpack_layout(broken)
     assert error.value.code == "protocol-mismatch"
 
@@ -117,16 +117,16 @@ def test_a_plan_reads_as_text() -> None:
     text = plan_text(plan, profile)
     assert "policy sentinel, budget 32.0 KiB" in text
     assert "expects a fast share of 78.9%" in text
-    assert "fast all its life: its accesses are worth the room" in text
+    assert "fast for its whole lifetime: its accesses justify the fast memory" in text
     assert all(len(line) < 200 for line in text.splitlines())
 
 
 def test_the_schedule_names_boundaries_moves_and_waits() -> None:
     plan = with_layout(toy_plan(), waits=np.array([-1, 0, -1, -1], np.int32))
     text = plan_text(plan, toy_profile())
-    assert "   0 step                             down 8.0 KiB in 1" in text
-    assert "   1 block forward                    waits for demotions of 0" in text
-    assert "   2 block backward                   up 8.0 KiB in 1" in text
+    assert "   0 step                             down 8.0 KiB in 1 move" in text
+    assert "   1 block forward                    waits for the demotions of boundary 0" in text
+    assert "   2 block backward                   up 8.0 KiB in 1 move" in text
 
 
 def test_plan_and_tensors_are_json() -> None:
