@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a plan against its profile before anything is done with it.
+"""Verify a plan against its profile before it is used.
 
-Each check is one invariant; a plan that breaks one is refused with its name.
+Each check tests one invariant. A plan that violates one is rejected, and the error names the
+invariant.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ from sentineld.plan.turnover import turnover
 
 
 class PlanError(SentinelError):
-    """A plan breaks an invariant. name: which one."""
+    """A plan violates an invariant; `name` is the invariant's name."""
 
     def __init__(self, name: str, what: str) -> None:
-        super().__init__("failed", f"the plan breaks {name}: {what}", "this is a bug of the policy")
+        super().__init__(
+            "failed", f"the plan violates {name}: {what}", "this is a bug in the policy"
+        )
         self.name = name
 
 
 def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
-    """Raise PlanError if the plan can't be carried out as it says.
+    """Raise PlanError if the plan is inconsistent or exceeds the budget.
 
-    budget_bytes: fast memory for tensor pages; None: the policy keeps to no
-    budget.
+    budget_bytes: fast memory for tensor pages; None: the policy ignores the budget.
     """
     _slots(plan, profile)
     _regions(plan, profile)
@@ -54,16 +56,22 @@ def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
 
 def _slots(plan: Plan, profile: Profile) -> None:
     slots = plan.layout.slots
-    _ensure(len(slots) == profile.slot_count, "slots", f"{len(slots)} slots")
+    _ensure(
+        len(slots) == profile.slot_count, "slots", f"{len(slots)} slots for {profile.slot_count}"
+    )
     slotted = profile.tensors[profile.tensors["slot"] >= 0]
     wrong = np.flatnonzero(slots["bytes"][slotted["slot"]] != slotted["bytes"])
-    _ensure(not len(wrong), "slots", f"{_first(slotted['slot'], wrong)} has another size")
+    _ensure(not len(wrong), "slots", f"{_first(slotted['slot'], wrong)} has a wrong size")
     planned = slots[(slots["flags"] & SLOT_PLANNED) != 0]
-    _ensure(_all(planned["offset"] % profile.page_bytes == 0), "slots", "one is not page-aligned")
+    _ensure(
+        _all(planned["offset"] % profile.page_bytes == 0), "slots", "a slot is not page-aligned"
+    )
     last = planned["offset"].astype(np.int64) + planned["bytes"].astype(np.int64)
-    _ensure(int(last.max(initial=0)) <= plan.layout.arena_bytes, "slots", "one ends past the arena")
+    _ensure(
+        int(last.max(initial=0)) <= plan.layout.arena_bytes, "slots", "a slot ends past the arena"
+    )
     parts = plan.layout.parts
-    _ensure(int(parts["slot"].max(initial=0)) < max(len(slots), 1), "slots", "one has parts alone")
+    _ensure(int(parts["slot"].max(initial=0)) < max(len(slots), 1), "slots", "a part has no slot")
     of = slots[parts["slot"]]
     begin, size = parts["offset"].astype(np.int64), parts["bytes"].astype(np.int64)
     own = of["flags"] & (SLOT_PLANNED | SLOT_DROP_PARTS) == SLOT_PLANNED | SLOT_DROP_PARTS
@@ -73,10 +81,10 @@ def _slots(plan: Plan, profile: Profile) -> None:
     own[1:] &= (parts["slot"][1:] > parts["slot"][:-1]) | (
         (parts["slot"][1:] == parts["slot"][:-1]) & (begin[1:] >= (begin + size)[:-1])
     )
-    _ensure(_all(own), "slots", "one gives back parts that are not its own pages, in order")
+    _ensure(_all(own), "slots", "a slot drops parts that are not ascending ranges of its own pages")
     outlasting = slotted["slot"][slotted["kind"] == Kind.PERSISTENT]
     misplaced = np.any(slots["flags"][outlasting] & SLOT_PLANNED)
-    _ensure(not misplaced, "slots", "a tensor that outlives the step has an offset")
+    _ensure(not misplaced, "slots", "a persistent tensor has an offset in the arena")
 
 
 def _regions(plan: Plan, profile: Profile) -> None:
@@ -86,59 +94,63 @@ def _regions(plan: Plan, profile: Profile) -> None:
     last = slots["offset"].astype(np.int64) + slots["bytes"].astype(np.int64)
     for region in plan.layout.regions:
         aligned = region.offset % profile.page_bytes == region.bytes % profile.page_bytes == 0
-        _ensure(region.offset >= end and aligned, "regions", f"{region.name} is misplaced")
+        _ensure(
+            region.offset >= end and aligned, "regions", f"{region.name} overlaps or is misaligned"
+        )
         end = region.offset + region.bytes
-        # A slot may lie across regions, as long as there is no page between them.
+        # A slot may span regions if there is no gap between them.
         inside += np.clip(
             np.minimum(last, end) - np.maximum(slots["offset"].astype(np.int64), region.offset),
             0,
             None,
         )
-    _ensure(end <= plan.layout.arena_bytes, "regions", "one ends past the arena")
+    _ensure(end <= plan.layout.arena_bytes, "regions", "a region ends past the arena")
     _ensure(
         _all(inside == last - slots["offset"].astype(np.int64)),
         "regions",
-        "a slot lies outside of them",
+        "a slot is not fully inside the regions",
     )
 
 
 def _cuts(plan: Plan, profile: Profile) -> None:
     cuts = profile.stretches["cursor"][profile.stretches["cut"]].astype(np.int64)
-    _ensure(np.array_equal(plan.layout.cuts, cuts), "cuts", "others than were profiled")
-    _ensure(_all(np.diff(cuts) > 0), "cuts", "they do not rise")
+    _ensure(np.array_equal(plan.layout.cuts, cuts), "cuts", "they differ from those of the profile")
+    _ensure(_all(np.diff(cuts) > 0), "cuts", "they are not ascending")
 
 
 def _waits(plan: Plan, profile: Profile) -> None:
     waits, count = plan.layout.waits, profile.stretch_count
     _ensure(len(waits) == count, "waits", f"{len(waits)} for {count} boundaries")
     asked = waits[waits != -1]
-    _ensure(_all((asked >= 0) & (asked < count)), "waits", "one is for a boundary beyond the step")
+    _ensure(
+        _all((asked >= 0) & (asked < count)), "waits", "a wait refers to a boundary past the step"
+    )
     demoting = np.unique(plan.moves["boundary"][plan.moves["tier"] != 0])
-    # Who waits for promotions waits for all that is due by then.
+    # In a plan that waits for promotions, a wait may refer to any boundary.
     known = np.isin(asked, demoting) | plan.stalls_for_promotions
-    _ensure(_all(known), "waits", "one is for a boundary without demotions")
+    _ensure(_all(known), "waits", "a wait refers to a boundary without demotions")
     _ensure(_all(waits != np.arange(count)), "waits", "a boundary waits for its own moves")
 
 
 def _moves(plan: Plan, profile: Profile) -> None:
     moves, page = plan.moves, profile.page_bytes
     for name in ("boundary", "deadline"):
-        _ensure(_all(moves[name] < profile.stretch_count), "moves", f"a {name} beyond the step")
+        _ensure(_all(moves[name] < profile.stretch_count), "moves", f"a {name} is past the step")
     boundary = moves["boundary"].astype(np.int64)
-    _ensure(_all(np.diff(boundary) >= 0), "moves", "boundaries do not rise")
+    _ensure(_all(np.diff(boundary) >= 0), "moves", "boundaries are not ascending")
     promotes = (moves["tier"] == 0).astype(np.int64)
     late = (np.diff(boundary) == 0) & (np.diff(promotes) < 0)
-    _ensure(not late.any(), "moves", "a demotion comes after a promotion")
+    _ensure(not late.any(), "moves", "a demotion follows a promotion of the same boundary")
     for table in (moves, plan.initial):
         whole = (table["offset"] % page == 0) & (table["bytes"] % page == 0) & (table["bytes"] > 0)
-        _ensure(_all(whole), "moves", "one is of parts of pages")
+        _ensure(_all(whole), "moves", "a move is not of whole pages")
         arena = table[table["space"] == Space.ARENA]
         end = int((arena["offset"] + arena["bytes"]).max(initial=0))
-        _ensure(end <= plan.layout.arena_bytes, "moves", "one ends past the arena")
+        _ensure(end <= plan.layout.arena_bytes, "moves", "a move ends past the arena")
 
 
 def _overlays(plan: Plan, profile: Profile) -> None:
-    """Tensors that are alive together share no page."""
+    """Check that tensors with overlapping lifetimes share no page."""
     space, offset = places(plan, profile)
     rows = np.flatnonzero(space == Space.ARENA)
     rows = rows[np.argsort(offset[rows], kind="stable")]
@@ -150,9 +162,9 @@ def _overlays(plan: Plan, profile: Profile) -> None:
     following = np.searchsorted(low, high)
     for at in range(len(rows)):
         others = slice(at + 1, int(following[at]))
-        meets = alive_together(birth[others], death[others], int(birth[at]), int(death[at]))
-        if meets.any():
-            other = tensors["slot"][at + 1 + int(np.argmax(meets))]
+        together = alive_together(birth[others], death[others], int(birth[at]), int(death[at]))
+        if together.any():
+            other = tensors["slot"][at + 1 + int(np.argmax(together))]
             raise PlanError(
                 "no-overlay",
                 f"slots {tensors['slot'][at]} and {other} are alive together on the same pages",
@@ -160,24 +172,29 @@ def _overlays(plan: Plan, profile: Profile) -> None:
 
 
 def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
-    """The circle closes, and pages that are not dropped are left as the next tenant expects."""
+    """Check the tiers at the end of each lifetime.
+
+    Persistent pages end the step on the tier on which they began it. Pages of transient tensors
+    that are not dropped die on the tier on which they were born.
+    """
     tensors = profile.tensors[found.tensor]
     lost = (found.tier == UNKNOWN) & found.moving
-    _ensure(not lost.any(), "tiers", "pages are moved that nobody knows the tier of")
+    _ensure(not lost.any(), "tiers", "pages on an unknown tier are moved")
     persistent = tensors["slot"] < 0
     begin = found.tier[0]
     open_ = np.flatnonzero(persistent & (begin != ABSENT) & (begin != found.end_tier))
     _ensure(
         not len(open_),
         "circle",
-        f"tensor {_first(found.tensor, open_)} ends the step elsewhere than it began",
+        f"tensor {_first(found.tensor, open_)} ends the step on another tier than it began",
     )
     kept = ~persistent & ~_dropped(plan, profile, found)
     dirty = np.flatnonzero(kept & (_birth_tier(profile, found) != found.end_tier))
     _ensure(
         not len(dirty),
         "clean-death",
-        f"slot {_first(tensors['slot'], dirty)} leaves its pages on another tier, undropped",
+        f"slot {_first(tensors['slot'], dirty)} dies on another tier than it was born on"
+        " and keeps its pages",
     )
 
 
@@ -190,7 +207,7 @@ def _budget(charged: Integers, budget: int) -> None:
 
 
 def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) -> None:
-    """Births stay within the budget even if no demotion is complete that they do not wait for."""
+    """Check that births fit the budget even if all demotions without a wait are incomplete."""
     count = profile.stretch_count
     births = turnover(plan.layout, profile).births(profile)
     down = plan.moves[plan.moves["tier"] != 0]
@@ -198,7 +215,7 @@ def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) 
         down["boundary"], (down["bytes"] // profile.page_bytes).astype(np.int64), minlength=count
     )
     unsure = np.zeros(count)
-    # Twice round: what the first turn leaves open meets the second one's births.
+    # Two passes: demotions at the end of the step may still be incomplete in the next step.
     for boundary in [*range(count), *range(count)]:
         age = (boundary - np.arange(count)) % count
         waited = int(plan.layout.waits[boundary])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which arena pages are given back when the tensor on them dies."""
+"""Drops: the arena pages that are given back to the kernel when their tensor dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sentineld.model.plan import PART_DTYPE, SLOT_DROP, SLOT_DROP_PARTS, SLOT_PL
 
 
 def drops(layout: Layout, page_bytes: int) -> npt.NDArray[np.void]:
-    """PART_DTYPE: all of them, whole slots and parts of others, by slot and then by offset."""
+    """PART_DTYPE: the page ranges of all drops, sorted by slot, then offset."""
     flags = layout.slots["flags"]
     slot = np.flatnonzero((flags & SLOT_PLANNED != 0) & (flags & SLOT_DROP != 0))
     whole = np.zeros(len(slot), PART_DTYPE)
@@ -27,8 +27,10 @@ def drops(layout: Layout, page_bytes: int) -> npt.NDArray[np.void]:
 def drops_by_tensor(
     layout: Layout, slot: Integers, page_bytes: int
 ) -> tuple[npt.NDArray[np.void], Integers]:
-    """(drops() of the slots that tensors have, whose each is). slot: of each tensor, negative: it
-    has none."""
+    """(rows of drops(), index of the tensor of each row), for slots that belong to a tensor.
+
+    slot: slot of each tensor; negative: none.
+    """
     row_of = np.full(len(layout.slots), -1, np.int64)
     slotted = np.flatnonzero(slot >= 0)
     row_of[slot[slotted]] = slotted
@@ -40,12 +42,16 @@ def drops_by_tensor(
 def covered(
     ranges: npt.NDArray[np.void], slot: Integers, first: Integers, pages: Integers, page_bytes: int
 ) -> npt.NDArray[np.bool_]:
-    """Which page ranges of slots lie in one of these rows of drops() as a whole."""
+    """(N,): which page ranges are fully dropped.
+
+    ranges: rows of drops().
+    slot, first, pages: (N,), the page ranges: slot, first page of the arena, number of pages.
+    """
     if not len(ranges):
         return np.zeros(len(slot), np.bool_)
     begin = ranges["offset"].astype(np.int64) // page_bytes
     end = begin + ranges["bytes"].astype(np.int64) // page_bytes
-    # Slots and pages as one number, which rises with the rows.
+    # One sortable key for (slot, page).
     span = int(max(end.max(), first.max(initial=0))) + 1
     key = ranges["slot"].astype(np.int64) * span + begin
     at = np.searchsorted(key, slot * span + first, side="right") - 1
@@ -58,10 +64,10 @@ def covered(
 def with_drops(
     layout: Layout, slot: Integers, first: Integers, pages: Integers, page_bytes: int
 ) -> Layout:
-    """The layout whose planned slots give back these page ranges of the arena and nothing else.
+    """The layout with exactly these drops.
 
-    slot, first, pages: one for each range; first counts from the arena's base. Ranges of a slot
-    don't overlap.
+    slot, first, pages: (N,), the page ranges: slot, first page of the arena, number of pages.
+    Ranges of the same slot do not overlap.
     """
     order = np.lexsort((first, slot))
     slot, first, pages = slot[order], first[order], pages[order]

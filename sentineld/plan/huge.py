@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which parts of the arena may be made of huge pages, so that no page is there that otherwise would
-not be.
+"""Which parts of the arena may be backed by huge pages without making more memory resident.
 
-A huge page comes and goes as a whole. So a block of 2 MiB may be one where pages come and go
-together: every tensor that lies in it takes all of it, and gives back all of it or nothing. Or
-where they only come: nobody gives a page of it back, and tensors lie on all of them. Such a block
-is whole after the plan's first step at the latest and is charged as a whole in every step, so
-that in the first one it may be there earlier than its tensors. What is moved is moved page by
-page and stays small, unless moves are known to take whole blocks.
+A huge page is allocated and freed as a unit. A block of 2 MiB of the arena may therefore be a huge
+page in two cases:
 
-Where the kernel offers smaller huge pages, too, the same holds for their blocks. In a mapping that
-may have both it takes the larger ones wherever they fit; so of each 2 MiB that may have smaller
-ones alone one block is left out.
+- its pages are allocated and freed together: every tensor that overlaps the block covers all of
+  it, and drops either all of it or nothing;
+- its pages are never freed: no tensor drops a page of it, and tensors cover all of its pages. Such
+  a block is fully resident from the end of the plan's first step, and every step is charged for all
+  of it. In the first step the rest of the block may become resident before its tensors are born.
+
+Pages that the plan moves are moved one by one, so their blocks stay small pages, unless whole_moves
+says that each move takes whole blocks.
+
+If the kernel also offers smaller huge pages, the same rules hold for blocks of that size. In a
+mapping that allows both sizes the kernel uses the larger one wherever it fits. Therefore, in each
+2 MiB in which only the smaller size is allowed, one small block is left out.
 """
 
 from __future__ import annotations
@@ -27,11 +31,12 @@ from sentineld.model.protocol import HUGE_BYTES
 from sentineld.plan.drops import drops
 
 UNITS = (HUGE_BYTES, 64 << 10)
-"""Bytes: tensors of at least so many begin at a multiple. Linux has huge pages of more sizes since
-6.8; 64 KiB is the least that saves most of what small pages cost."""
+"""Alignment of tensors in bytes: a tensor of at least this size begins at a multiple of it. Linux
+has huge pages of sizes other than 2 MiB since 6.8; 64 KiB is the smallest size that avoids most of
+the cost of small pages."""
 
 RANGES_MAX = 1024
-"""Each cuts a mapping in three, of which a process may have 65530 (vm.max_map_count)."""
+"""Each range splits a mapping in three; a process may have 65530 mappings (vm.max_map_count)."""
 
 
 def with_huge_pages(
@@ -40,9 +45,11 @@ def with_huge_pages(
     sizes: Sequence[int] = (HUGE_BYTES,),
     whole_moves: bool = False,
 ) -> Layout:
-    """The plan's layout with the ranges that may be huge pages: the largest ones, if there are more
-    than RANGES_MAX. sizes: in bytes, what the kernel makes huge pages of, HUGE_BYTES and at most
-    one less. whole_moves: a block may be moved, too, if each move takes all of it."""
+    """The plan's layout with the ranges that may be huge pages, at most RANGES_MAX (the largest).
+
+    sizes: sizes of huge pages that the kernel offers, in bytes: HUGE_BYTES, a smaller one, or both.
+    whole_moves: a moved block may be a huge page if each of its moves takes all of it.
+    """
     unit = min(sizes)
     chosen = _blocks(plan, page_bytes, unit, whole_moves)
     if unit < HUGE_BYTES <= max(sizes):
@@ -63,19 +70,18 @@ def with_huge_pages(
 
 
 def begin_unit(size: int, page_bytes: int) -> int:
-    """At a multiple of how many pages something of so many begins, so that it can be made of huge
-    pages."""
+    """Alignment in pages for a range of `size` pages, so that huge pages can back it."""
     return next((unit for one in UNITS if size >= (unit := one // page_bytes) > 0), 1)
 
 
 def best_begin(end: int, size: int, page_bytes: int) -> int:
-    """Where to begin with so many pages that come after `end`, in pages."""
+    """The first page at or after page `end` that is aligned for a range of `size` pages."""
     unit = begin_unit(size, page_bytes)
     return -(-end // unit) * unit
 
 
 def _blocks(plan: Plan, page_bytes: int, block_bytes: int, whole_moves: bool) -> Mask:
-    """Which blocks of this size of the arena may be huge pages, but for what is left at its end."""
+    """(B,): which of the B whole blocks of this size in the arena may be huge pages."""
     layout, block = plan.layout, block_bytes // page_bytes
     blocks = layout.arena_bytes // block_bytes
     slots = layout.slots[(layout.slots["flags"] & SLOT_PLANNED) != 0]
@@ -83,47 +89,46 @@ def _blocks(plan: Plan, page_bytes: int, block_bytes: int, whole_moves: bool) ->
     end = begin - (-slots["bytes"].astype(np.int64) // page_bytes)
     tenants, filling = _touching(begin, end, block, blocks), _filling(begin, end, block, blocks)
     given = drops(layout, page_bytes)
-    from_ = given["offset"].astype(np.int64) // page_bytes
-    until = from_ + given["bytes"].astype(np.int64) // page_bytes
-    dropped = _touching(from_, until, block, blocks)
+    drop_begin = given["offset"].astype(np.int64) // page_bytes
+    drop_end = drop_begin + given["bytes"].astype(np.int64) // page_bytes
+    dropped = _touching(drop_begin, drop_end, block, blocks)
     together = (tenants > 0) & (tenants == filling)
-    together &= dropped == _filling(from_, until, block, blocks)
-    taken = _counts(begin, end, blocks * block) > 0
-    only_come = taken.reshape(blocks, block).all(axis=1) & (dropped == 0)
+    together &= dropped == _filling(drop_begin, drop_end, block, blocks)
+    occupied = _counts(begin, end, blocks * block) > 0
+    never_freed = occupied.reshape(blocks, block).all(axis=1) & (dropped == 0)
     moves = plan.moves[plan.moves["space"] == Space.ARENA]
     low = moves["offset"].astype(np.int64)
     high = low + moves["bytes"].astype(np.int64)
     moved = _touching(low, high, block_bytes, blocks)
-    still = moved == (_filling(low, high, block_bytes, blocks) if whole_moves else 0)
+    unmoved = moved == (_filling(low, high, block_bytes, blocks) if whole_moves else 0)
     edges = np.array([(one.offset, one.offset + one.bytes) for one in layout.regions], np.int64)
     edges = edges.reshape(-1, 2)
     in_region = _filling(edges[:, 0], edges[:, 1], block_bytes, blocks) > 0
-    found: Mask = (together | only_come) & still & in_region
+    found: Mask = (together | never_freed) & unmoved & in_region
     return found
 
 
 def _touching(begin: Integers, end: Integers, block: int, blocks: int) -> Integers:
-    """(blocks,): how many of the ranges have any of each block."""
+    """(blocks,): the number of ranges that overlap each block."""
     return _counts(begin // block, -(-end // block), blocks)
 
 
 def _filling(begin: Integers, end: Integers, block: int, blocks: int) -> Integers:
-    """(blocks,): how many of the ranges have all of each block."""
+    """(blocks,): the number of ranges that contain each block."""
     return _counts(-(-begin // block), end // block, blocks)
 
 
 def _counts(first: Integers, past: Integers, length: int) -> Integers:
-    """(length,): how many of the ranges [first, past) hold each index; those that are empty or lie
-    beyond it hold none."""
+    """(length,): the number of ranges [first, past) that contain each index."""
     first, past = np.minimum(first, length), np.minimum(past, length)
-    there = first < past
-    change = np.bincount(first[there], minlength=length + 1)
-    change -= np.bincount(past[there], minlength=length + 1)
+    nonempty = first < past
+    change = np.bincount(first[nonempty], minlength=length + 1)
+    change -= np.bincount(past[nonempty], minlength=length + 1)
     counts: Integers = np.cumsum(change)[:length]
     return counts
 
 
 def _runs(chosen: Mask) -> tuple[Integers, Integers]:
-    """(first, past) of each run of chosen ones."""
+    """(first, past) index of each run of True."""
     edges = np.diff(chosen.astype(np.int8), prepend=0, append=0)
     return np.flatnonzero(edges > 0), np.flatnonzero(edges < 0)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which dead tensors' pages stay for the next tensor that is born on them.
+"""Which dead pages are kept for the next tensor that is born on them.
 
-A plan that gives all fast pages back when their tensor dies pays a page fault for
-each page of the next one: as much as reading that page from slow memory, and for
-short-lived tensors the most of what a plan costs. Where fast memory is not full
-between death and birth, keeping them costs nothing.
+A plan that drops all fast pages at their tensor's death causes a page fault for each
+page of the next tensor. A fault costs as much as reading the page from slow memory;
+for short-lived tensors this is the largest cost of a plan. If fast memory is not full
+between the death and the next birth, keeping the pages costs nothing.
 
-It is the problem of a cache whose size changes with time and whose accesses
-are births, so what has to go is what is born on last (Belady 1966).
+This is a cache problem in which the capacity changes with time and births are the
+accesses: evict the pages whose next birth is furthest in the future (Belady 1966).
 """
 
 from __future__ import annotations
@@ -25,36 +25,38 @@ from sentineld.plan.residency import Residency, free_pages, places, residency
 from sentineld.plan.turnover import Turnover, alive_pages, first_moments, turnover
 
 TURNS = 3
-"""Of the step, until what is kept over its end is what another turn begins with."""
+"""How often the circular step is passed through, so that the pages kept across its end converge."""
 
 
 RESIDENT_MAX = 1.06
-"""Pages of the arena that are there, over those that live tensors take at their most."""
+"""Limit of resident arena pages, as a multiple of the peak of the live tensors' pages."""
 
 
 def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> Plan:
-    """The plan with fewer drops: those pages stay that fit in a share of what fast memory is free
-    until the next birth on them. limit_pages: of fast memory.
+    """The plan with fewer drops: dead pages are kept if they fit until the next birth on them.
 
-    What dies on another tier than it was born on is dropped as before: it is not where the next
-    one wants it. What is slow at both ends takes no fast room: it stays as long as all pages that
-    are there are no more than RESIDENT_MAX of what tensors need at their most.
+    Fast pages are kept in the given share (0..1) of the free fast memory. Slow pages take no fast
+    memory; they are kept while the number of resident arena pages is at most RESIDENT_MAX times the
+    peak of live pages. Pages that die on another tier than they were born on are always dropped:
+    the next birth needs them on the birth tier.
+
+    limit_pages: fast memory.
     """
     found = residency(plan, profile)
     birth = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
-    astray: Mask = found.tier[birth, np.arange(len(birth))] != found.end_tier
+    changes_tier: Mask = found.tier[birth, np.arange(len(birth))] != found.end_tier
     start = places(plan, profile)[1][found.tensor] // profile.page_bytes + found.first_page
-    cuts = np.concatenate([start[astray], (start + found.pages)[astray]])
+    cuts = np.concatenate([start[changes_tier], (start + found.pages)[changes_tier]])
     fast, slow = (turnover(plan.layout, profile, tiers, cuts) for tiers in ((0,), (1, None)))
     moments = int(first_moments(profile)[-1])
     free = free_pages(profile, found, limit_pages) - fast.kept_pages(moments)
-    may = fast.dropped & ~_inside(fast, found, start, astray)
+    may = fast.dropped & ~_inside(fast, found, start, changes_tier)
     kept = longest_kept(fast, may, (np.maximum(free, 0) * share).astype(np.int64))
     fast_gone = np.flatnonzero(fast.dropped & ~kept)
     fast_stays = np.flatnonzero(~fast.dropped | kept)
     alive = alive_pages(plan.layout, profile)
     free = int(alive.max(initial=0) * RESIDENT_MAX) - alive - fast.used(fast_stays, moments)
-    kept = longest_kept(slow, ~_inside(slow, found, start, astray), np.maximum(free, 0))
+    kept = longest_kept(slow, ~_inside(slow, found, start, changes_tier), np.maximum(free, 0))
     gone = [(fast, fast_gone), (slow, np.flatnonzero(~kept))]
     slot = profile.tensors["slot"].astype(np.int64)
     layout = with_drops(
@@ -68,8 +70,11 @@ def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> 
 
 
 def longest_kept(tenancies: Turnover, may: Mask, free: Integers) -> Mask:
-    """(P,): tenancies whose pages stay, as many births as can be find theirs. may: (P,), which may
-    stay. free: (M,), pages that may be held at each moment beyond what is held already."""
+    """(P,): which tenancies' pages are kept, so that as many births as possible reuse pages.
+
+    may: (P,), which tenancies' pages may be kept.
+    free: (M,), number of pages that may be kept at each moment.
+    """
     moments, rows = len(free), np.flatnonzero(may)
     kept = np.zeros(len(may), np.bool_)
     kept[rows[tenancies.gap[rows] == 0]] = True
@@ -103,7 +108,10 @@ def longest_kept(tenancies: Turnover, may: Mask, free: Integers) -> Mask:
 
 
 def _fitting(tenancies: Turnover, kept: Mask, free: Integers) -> Mask:
-    """Those of them that fit: turns may differ from each other for ever."""
+    """The tenancies of `kept` that fit in `free`, dropping those with the longest gaps first.
+
+    Needed because the passes of longest_kept() may never converge.
+    """
     rows = np.flatnonzero(kept)
     over = tenancies.used(rows, len(free)) > free
     for row in rows[np.argsort(-tenancies.gap[rows], kind="stable")].tolist():
@@ -116,7 +124,10 @@ def _fitting(tenancies: Turnover, kept: Mask, free: Integers) -> Mask:
 
 
 def _inside(tenancies: Turnover, found: Residency, start: Integers, chosen: Mask) -> Mask:
-    """Which tenancies are of chosen pieces. start: of each piece, in pages of its space."""
+    """(P,): which tenancies lie in chosen pieces of the residency.
+
+    start, chosen: of each piece; start is its first page, counted from the base of its space.
+    """
     many = int((start + found.pages).max(initial=0)) + 1
     order = np.lexsort((start, found.tensor))
     key = (found.tensor * many + start)[order]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layouts: where in the arena each allocation of a step lies.
 
-An area is a part of the arena whose pages are all born on one tier. Tensors
-of an area that are accessed in the same stretches (the same layer bit string)
-and live equally long lie side by side, most accessed first, and are packed as
-one block; so what moves at the same time is one range. What never moves is laid out
-tensor by tensor.
+An area is a part of the arena whose pages are all born on the same tier. Tensors of an
+area that are accessed in the same stretches (they have the same bit string) and have the
+same lifetime form a group: they are laid out side by side, the most accessed first, and
+packed as one block. Tensors that move at the same time therefore form one range. Areas
+without moves are packed tensor by tensor.
 """
 
 from __future__ import annotations
@@ -27,25 +27,29 @@ from sentineld.plan.packing import pack, pack_as_born
 
 @dataclass(frozen=True)
 class Area:
-    """tensors: rows of the profile, each with a slot. drops: for each, whether its pages are given
-    back when it dies. grouped: lay tensors of equal bit strings side by side. still: see
-    area_offsets(). as_born: nothing of it is moved and there is room for it, so that each tensor
-    may lie where one has just died; grouped and still then mean nothing."""
+    """A set of tensors that is laid out as one region."""
 
-    name: str
-    tier: int | None
-    tensors: Integers
-    drops: npt.NDArray[np.bool_]
-    grouped: bool = True
+    name: str  # of the region
+    tier: int | None  # on which its pages are born; None: the kernel chooses
+    tensors: Integers  # (N,): rows of the profile's tensors; each has a slot
+    drops: npt.NDArray[np.bool_]  # (N,): whether the tensor's pages are dropped at its death
+    grouped: bool = True  # lay tensors with equal bit strings and lifetimes side by side
+    # (N,): which tensors are never moved; see area_offsets(). None: not known.
     still: Mask | None = None
+    # Place each tensor where another one has just died. Only for areas that are not moved and have
+    # room for it. `grouped` and `still` are ignored.
     as_born: bool = False
 
 
 def build_layout(
     profile: Profile, areas: Sequence[Area], waits: Integers, heap_tier: int | None
 ) -> Layout:
-    """Lay out the areas, one region each, one after the other. Tensors with a slot that are in
-    no area stay in the heap."""
+    """Lay out the areas one after the other, one region each.
+
+    Tensors with a slot that are in no area are allocated from the heap.
+
+    waits: (S,), see Layout. heap_tier: see Layout.
+    """
     slots = np.zeros(profile.slot_count, SLOT_DTYPE)
     slotted = profile.tensors["slot"] >= 0
     slots["bytes"][profile.tensors["slot"][slotted]] = profile.tensors["bytes"][slotted]
@@ -77,7 +81,7 @@ def build_layout(
 
 
 def born_offsets(profile: Profile, tensors: Integers) -> tuple[Integers, int]:
-    """(offset of each tensor, size of the area), in pages; see Area.as_born."""
+    """(offset of each tensor, size of the area), both in pages, for Area.as_born."""
     first, last = _circular(profile, *_lives(profile, tensors))
     packed = pack_as_born(tensor_pages(profile)[tensors], first, last)
     return packed.offsets, packed.size
@@ -90,12 +94,16 @@ def area_offsets(
     still: Mask | None = None,
     apart: bool = False,
 ) -> tuple[Integers, int]:
-    """(offset of each tensor, size of the area), in pages. still: which of them no move touches; of
-    these the large ones lie where huge pages do, in no group. apart: others begin where smaller
-    huge pages do, which takes more of the area.
+    """(offset of each tensor, size of the area), both in pages.
 
-    A huge page can be there only where all tensors take the whole of it. So those of whole huge
-    pages have a part of the area to themselves, and so has each other size.
+    grouped: pack groups of tensors instead of single tensors; see the module's docstring.
+    still: (N,), which tensors are never moved. Of these, tensors of at least a huge page are
+        aligned to huge pages and not grouped.
+    apart: align the other blocks to the smallest huge page, which makes the area larger.
+
+    A huge page is possible only where every tensor covers it completely. Aligned tensors are
+    therefore packed in separate parts of the area: one part for sizes that are multiples of a huge
+    page, and one for each other size.
     """
     pages = tensor_pages(profile)[tensors]
     huge, least = (unit // profile.page_bytes for unit in UNITS)
@@ -127,14 +135,14 @@ def area_offsets(
 
 
 def _lives(profile: Profile, tensors: Integers) -> tuple[Integers, Integers]:
-    """(birth, death) in events, unrolled: a life that wraps ends in the next turn."""
+    """(birth, death) in events, each (N,), unrolled: a wrapping lifetime ends in the next step."""
     rows = profile.tensors[tensors]
     birth, death = rows["birth_event"].astype(np.int64), rows["death_event"].astype(np.int64)
     return birth, np.where(rows["wraps"], death + profile.event_count, death)
 
 
 def _circular(profile: Profile, first: Integers, last: Integers) -> tuple[Integers, Integers]:
-    """Unrolled lives as packing takes them."""
+    """Unrolled lifetimes in the circular form that packing expects."""
     events = max(profile.event_count, 1)
     always = last - first >= events
     return np.where(always, 0, first), np.where(always, 0, last % events)
@@ -143,8 +151,11 @@ def _circular(profile: Profile, first: Integers, last: Integers) -> tuple[Intege
 def cut_at_regions(
     layout: Layout, offset: Integers, size: Integers
 ) -> tuple[Integers, Integers, Integers]:
-    """(index, offset, bytes): ranges of the arena, those that lie across regions cut where one
-    ends. In order."""
+    """Split ranges of the arena at region borders.
+
+    offset, size: (N,), in bytes. Returns (index, offset, size), each (M,), in order; index is the
+    range that each part comes from.
+    """
     edges = np.unique([region.offset for region in layout.regions]).astype(np.int64)
     after = np.searchsorted(edges, offset, side="right")
     inside = np.maximum(np.searchsorted(edges, offset + size, side="left") - after, 0)
@@ -159,15 +170,17 @@ def cut_at_regions(
 
 
 def bit_strings(profile: Profile) -> list[bytes]:
-    """For each tensor the stretches that access it, one bit each."""
+    """The bit string of each tensor: one bit per stretch, set if it accesses the tensor."""
     bits = np.zeros((len(profile.tensors), profile.stretch_count), np.bool_)
     bits[profile.accesses["tensor"], profile.accesses["stretch"]] = True
     return [row.tobytes() for row in np.packbits(bits, axis=1)]
 
 
 def _blocks(profile: Profile, tensors: Integers, alone: Mask) -> list[list[int]]:
-    """Indices into tensors, grouped but for those that are to be alone; each group by falling
-    accesses per page."""
+    """Groups of tensors as indices into `tensors`, each sorted by accesses per page, descending.
+
+    alone: (N,), which tensors form a group of one.
+    """
     strings = bit_strings(profile)
     accessed = np.bincount(
         profile.accesses["tensor"], access_pages(profile), minlength=len(profile.tensors)

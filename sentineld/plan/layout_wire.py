@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A layout as the bytes of the layout memfd (struct sentinel_layout), and back."""
+"""Convert a layout to and from the contents of the layout memfd (struct sentinel_layout)."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ _CUT_DTYPE = np.dtype("<u4")
 
 @dataclass(frozen=True)
 class WireLayout:
-    """What the bytes say. slots, regions, waits, parts, huge, accesses: protocol's dtypes.
-    accesses: None where nodes are the kernel's, else what the shim of emulated tiers charges.
-    fast_pages: how many the fast tier has, None: no end to them."""
+    """The unpacked contents of a layout memfd. Dtypes are those of model/protocol.py."""
 
     layout_id: int
     arena_bytes: int
-    heap_node: int
-    slots: npt.NDArray[np.void]
-    cuts: npt.NDArray[np.uint32]
-    regions: npt.NDArray[np.void]
-    waits: npt.NDArray[np.void]
-    parts: npt.NDArray[np.void]
-    huge: npt.NDArray[np.void]
+    heap_node: int  # node of births in the heap; -1: the kernel chooses
+    slots: npt.NDArray[np.void]  # SLOT_DTYPE
+    cuts: npt.NDArray[np.uint32]  # allocation cursors
+    regions: npt.NDArray[np.void]  # REGION_DTYPE
+    waits: npt.NDArray[np.void]  # WAIT_DTYPE, one row per boundary
+    parts: npt.NDArray[np.void]  # PART_DTYPE
+    huge: npt.NDArray[np.void]  # HUGE_DTYPE
+    # ACCESS_DTYPE: costs that the shim charges on emulated tiers; None on real nodes.
     accesses: npt.NDArray[np.void] | None = None
-    fast_pages: int | None = None
+    fast_pages: int | None = None  # size of the emulated fast tier; None: unlimited
 
 
 def pack_layout(
@@ -45,19 +44,19 @@ def pack_layout(
     accesses: npt.NDArray[np.void] | None = None,
     fast_pages: int | None = None,
 ) -> bytes:
-    """The memfd's contents. A tier is named by its first node. accesses: of emulated tiers only
-    (ACCESS_DTYPE), and so fast_pages: how many the fast tier has, 1 at least. Raises ValueError
-    if the layout has another number of boundaries or a tier that there is not."""
+    """The contents of the layout memfd. Tiers are written as the id of their first node.
+
+    accesses: ACCESS_DTYPE, for emulated tiers only.
+    fast_pages: size of the emulated fast tier, at least 1 is written; None: unlimited.
+
+    Raises ValueError if the layout has another number of boundaries or an unknown tier.
+    """
     if len(layout.waits) != boundary_count:
         raise ValueError(f"{len(layout.waits)} waits for {boundary_count} boundaries")
     regions = np.zeros(len(layout.regions), protocol.REGION_DTYPE)
     for at, region in enumerate(layout.regions):
         regions[at] = (region.offset, region.bytes, _node(tiers, region.tier), 0)
-    asked = layout.waits >= 0
-    before = asked & (layout.waits > np.arange(boundary_count))
-    waits = np.zeros(boundary_count, protocol.WAIT_DTYPE)
-    waits["boundary"] = np.where(asked, layout.waits, 0)
-    waits["flags"] = asked * int(WaitFlag.ASKED) + before * int(WaitFlag.STEP_BEFORE)
+    waits = _wait_table(layout.waits)
     huge = np.array([(one.offset, one.bytes) for one in layout.huge], protocol.HUGE_DTYPE)
     parts = [
         layout.slots.astype(SLOT_DTYPE).tobytes(),
@@ -94,20 +93,20 @@ def pack_layout(
 
 
 def unpack_layout(data: bytes) -> WireLayout:
-    """Read the bytes back. Raises SentinelError("protocol-mismatch") if they are no layout."""
+    """Read the contents of a layout memfd. Raises SentinelError("protocol-mismatch")."""
     size = protocol.LAYOUT_DTYPE.itemsize
     if len(data) < size:
-        raise _mismatch(f"{len(data)} bytes")
+        raise _mismatch(f"it has only {len(data)} bytes")
     header = np.frombuffer(data, protocol.LAYOUT_DTYPE, 1)[0]
     if header["magic"] != protocol.LAYOUT_MAGIC or header["version"] != protocol.SHIM_VERSION:
-        raise _mismatch("another magic or version")
+        raise _mismatch("wrong magic or version")
     if header["total_bytes"] != len(data):
-        raise _mismatch(f"{len(data)} bytes instead of {header['total_bytes']}")
+        raise _mismatch(f"it has {len(data)} bytes instead of {header['total_bytes']}")
 
     def part(name: str, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
         offset = int(header[f"{name}_offset"])
         if offset % 8 or offset + dtype.itemsize * count > len(data):
-            raise _mismatch(f"its {name} lie outside it")
+            raise _mismatch(f"its {name} are misaligned or out of bounds")
         return np.frombuffer(data, dtype, count, offset)
 
     return WireLayout(
@@ -127,11 +126,21 @@ def unpack_layout(data: bytes) -> WireLayout:
     )
 
 
+def _wait_table(waits: npt.NDArray[np.int32]) -> npt.NDArray[np.void]:
+    """WAIT_DTYPE: Layout.waits with the previous step marked by a flag."""
+    asked = waits >= 0
+    before = asked & (waits > np.arange(len(waits)))
+    table = np.zeros(len(waits), protocol.WAIT_DTYPE)
+    table["boundary"] = np.where(asked, waits, 0)
+    table["flags"] = asked * int(WaitFlag.ASKED) + before * int(WaitFlag.STEP_BEFORE)
+    return table
+
+
 def _node(tiers: Tiers, tier: int | None) -> int:
     if tier is None:
         return -1
     if not 0 <= tier < len(tiers.tiers):
-        raise ValueError(f"there is no tier {tier}")
+        raise ValueError(f"tier {tier} does not exist")
     return tiers.tiers[tier].nodes[0]
 
 
@@ -140,4 +149,4 @@ def _aligned(size: int) -> int:
 
 
 def _mismatch(what: str) -> SentinelError:
-    return SentinelError("protocol-mismatch", f"this is no layout: {what}")
+    return SentinelError("protocol-mismatch", f"not a valid layout: {what}")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packing: offsets for blocks with circular lifetimes, no two live ones overlapping.
+"""Packing: offsets for blocks with circular lifetimes, such that live blocks do not overlap.
 
-A lifetime is [birth, death) in events; death <= birth wraps over the step's end;
-birth == death is all events. Two ways, for two ends: pack() takes the least room,
-pack_as_born() leaves to the newborn what was just freed, which is in the caches.
+A lifetime is [birth, death) in events; death < birth wraps around the end of the step;
+death == birth covers all events. pack() aims at the smallest total size. pack_as_born()
+places each block where memory was freed last, because that memory is still in the caches.
 """
 
 from __future__ import annotations
@@ -19,34 +19,35 @@ from sentineld.model.arrays import Integers
 
 @dataclass(frozen=True)
 class Packed:
-    """offsets: of each block; size: the end of the highest one. In the unit of the sizes."""
+    """The result of packing N blocks, in the unit of the given sizes."""
 
-    offsets: Integers
-    size: int
+    offsets: Integers  # (N,)
+    size: int  # end of the highest block
 
 
 def alive_together(
     birth: Integers, death: Integers, one_birth: int, one_death: int
 ) -> npt.NDArray[np.bool_]:
-    """Which of the circular lifetimes have an event in common with one of them."""
-    # Two circular intervals meet if and only if one holds the other's first event.
+    """(N,): which of N circular lifetimes share an event with [one_birth, one_death)."""
+    # Two circular intervals overlap if and only if one contains the first event of the other.
     return _holds(birth, death, one_birth) | _holds(one_birth, one_death, birth)
 
 
 def pack(
     sizes: Integers, birth: Integers, death: Integers, units: Integers | None = None
 ) -> Packed:
-    """Find offsets, multiples of each block's unit. Exact: blocks that live together never
-    overlap.
+    """Find offsets by best fit, the largest blocks first.
 
-    Best fit in order of size: large blocks first, each into the smallest gap that is free for its
-    whole life, counting from 0.
+    Each block goes into the smallest gap that is free for its whole lifetime. Blocks whose
+    lifetimes overlap never share space.
+
+    units: (N,), alignment of each block's offset; None: no alignment.
     """
     count = len(sizes)
     offsets = np.zeros(count, np.int64)
     lives = np.where(death > birth, death - birth, np.iinfo(np.int64).max)
     order = np.lexsort((np.arange(count), -lives, -sizes))
-    # The placed blocks, kept in order of their offsets.
+    # Bounds and lifetimes of the placed blocks, sorted by offset.
     low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
     born, dead = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for placed, block in enumerate(order.tolist()):
@@ -55,7 +56,7 @@ def pack(
             born[:placed], dead[:placed], int(birth[block]), int(death[block])
         )
         begins = low[:placed][together]
-        # Free space up to each begin is what no block before it reaches into.
+        # The gap before each block starts at the highest end of all blocks below it.
         reached = np.concatenate([[0], np.maximum.accumulate(high[:placed][together])])
         if units is not None:
             reached = -(-reached // units[block]) * units[block]
@@ -79,10 +80,11 @@ def pack(
 
 
 def pack_as_born(sizes: Integers, birth: Integers, death: Integers) -> Packed:
-    """Find offsets as an allocator does that serves the births of a step one after the other, each
-    from the smallest free range that holds it, the lowest one among equals.
+    """Find offsets as an allocator would: serve the births of a step in order, by best fit.
 
-    The step begins where least is alive; what is alive then shares no place with anybody.
+    Each block takes the smallest free range that holds it, the lowest one among equals. The order
+    begins at the event with the least live size. Blocks alive at that event get ranges that no
+    other block shares.
     """
     events = int(max(birth.max(initial=0), death.max(initial=0))) + 1
     begin = _emptiest(sizes, birth, death, events)
@@ -92,7 +94,7 @@ def pack_as_born(sizes: Integers, birth: Integers, death: Integers) -> Packed:
     offsets[around] = np.cumsum(sizes[around]) - sizes[around]
     free = _FreeRanges(int(sizes[around].sum()))
     rows = np.flatnonzero(~around)
-    # Who dies at an event makes room for who is born at it.
+    # At equal events, deaths come first: their ranges are free for the births.
     order = np.lexsort((np.repeat([1, 0], len(rows)), np.concatenate([birth[rows], death[rows]])))
     for at in order.tolist():
         row = int(rows[at % len(rows)])
@@ -104,15 +106,14 @@ def pack_as_born(sizes: Integers, birth: Integers, death: Integers) -> Packed:
 
 
 class _FreeRanges:
-    """What is free from a first offset on, as ranges in order that don't touch; the last one has no
-    end."""
+    """The free ranges above a first offset, ascending and disjoint; the last one is unlimited."""
 
     def __init__(self, first: int) -> None:
         self._begins: list[int] = [first]
         self._ends: list[float] = [float("inf")]
 
     def take(self, size: int) -> int:
-        """The begin of the smallest range that holds so much, of which it is taken."""
+        """Allocate from the smallest range of at least this size; return the offset."""
         spans = zip(self._begins, self._ends, strict=True)
         _, at = min(
             (end - begin, at) for at, (begin, end) in enumerate(spans) if end - begin >= size
@@ -124,7 +125,7 @@ class _FreeRanges:
         return begin
 
     def give(self, begin: int, size: int) -> None:
-        """Free again what was taken."""
+        """Free an allocated range; adjacent free ranges are joined."""
         at = bisect_left(self._begins, begin)
         self._begins.insert(at, begin)
         self._ends.insert(at, begin + size)
@@ -134,7 +135,7 @@ class _FreeRanges:
 
 
 def _emptiest(sizes: Integers, birth: Integers, death: Integers, events: int) -> int:
-    """The event at which least is alive."""
+    """The event with the least live size."""
     alive = np.zeros(events + 1, np.int64)
     np.add.at(alive, birth, sizes)
     np.add.at(alive, death, -sizes)
@@ -142,7 +143,7 @@ def _emptiest(sizes: Integers, birth: Integers, death: Integers, events: int) ->
 
 
 def circular_peak(sizes: Integers, birth: Integers, death: Integers, event_count: int) -> int:
-    """The largest sum of sizes alive at one event: no packing is smaller."""
+    """The largest live size at any event; no packing can be smaller."""
     change = np.zeros(max(event_count, 1) + 1, np.int64)
     np.add.at(change, birth, sizes)
     np.add.at(change, death, -sizes)

@@ -43,7 +43,7 @@ def test_ranges_are_cut_where_regions_end() -> None:
 def test_a_slot_may_lie_across_regions_but_not_beyond_them() -> None:
     verify(across(), toy_profile(), 6 * PAGE)
     gap = tuple(region for region in across().layout.regions if region.name != "slow-born part")
-    with pytest.raises(PlanError, match="a slot lies outside of them"):
+    with pytest.raises(PlanError, match="a slot is not fully inside the regions"):
         verify(with_layout(across(), regions=gap), toy_profile(), 6 * PAGE)
 
 
