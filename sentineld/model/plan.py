@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan: where every tensor of a step lives (layout) and when pages move (schedule).
 
-Tiers are indices, 0 the fastest. Boundaries are indices within the step, 0 its
-begin; the schedule is a circle. Fast memory is charged per resident page:
-arena pages after their tenant's death count until they are dropped or moved.
+Tiers are indices; 0 is the fastest. Boundaries are indices within the step; 0 is
+the begin of the step. The schedule is circular: the last boundary is followed by
+boundary 0 of the next step. Fast memory is charged per resident page, dead pages
+included: they count until they are dropped or moved.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ import numpy.typing as npt
 
 
 class Space(IntEnum):
-    """What a move's offset counts from."""
+    """Address space that a move's offset is relative to."""
 
-    ARENA = 0  # the planned arena's base
-    HEAP = 1  # the shim's heap base; persistent tensors live there
+    ARENA = 0  # offset from the base of the planned arena
+    HEAP = 1  # offset from the base of the shim's heap, which holds the persistent tensors
 
 
 SLOT_DTYPE = np.dtype(
     [("bytes", "<u8"), ("offset", "<u8"), ("flags", "<u4"), ("reserved", "<u4")]
 )  # struct sentinel_slot
 
-SLOT_PLANNED = 1
-SLOT_DROP = 2
-SLOT_POPULATE = 4
-SLOT_DROP_PARTS = 8
+SLOT_PLANNED = 1  # allocated at the slot's offset in the arena; otherwise from the heap
+SLOT_DROP = 2  # all pages are dropped at the tensor's death
+SLOT_POPULATE = 4  # all pages are populated at the tensor's birth
+SLOT_DROP_PARTS = 8  # the pages listed in Layout.parts are dropped at the tensor's death
 
 PART_DTYPE = np.dtype(
     [("offset", "<u8"), ("bytes", "<u8"), ("slot", "<u4"), ("reserved", "<u4")]
@@ -41,7 +42,7 @@ MOVE_DTYPE = np.dtype(
         ("deadline", "<u4"),  # should be complete when this one passes; may be < boundary (wraps)
         ("tensor", "<u4"),  # row in the profile's tensors
         ("space", "u1"),  # Space
-        ("tier", "u1"),  # to
+        ("tier", "u1"),  # destination tier
         ("offset", "<u8"),  # bytes from the space's base, page-aligned
         ("bytes", "<u8"),  # whole pages
     ]
@@ -50,37 +51,42 @@ MOVE_DTYPE = np.dtype(
 
 @dataclass(frozen=True)
 class Region:
-    """Part of the arena whose pages are born on one tier (None: the kernel's first touch)."""
+    """Part of the arena whose pages are all born on the same tier."""
 
-    offset: int
-    bytes: int
-    tier: int | None
-    name: str
+    offset: int  # bytes from the arena's base, page-aligned
+    bytes: int  # whole pages
+    tier: int | None  # None: the kernel chooses the node at first touch
+    name: str  # shown to users
 
 
 @dataclass(frozen=True)
 class Range:
     """Part of the arena."""
 
-    offset: int
+    offset: int  # bytes from the arena's base
     bytes: int
 
 
 @dataclass(frozen=True)
 class Layout:
-    """slots: SLOT_DTYPE by cursor; cuts: cursors that are boundaries, rising; waits: for each
-    boundary the boundary whose moves must be complete before it passes, -1: none (a value
-    greater than the boundary's own index means one of the step before). parts: PART_DTYPE by slot
-    and offset, what slots with SLOT_DROP_PARTS give back. huge: what may be made of huge pages
-    (plan/huge.py), rising."""
+    """Where each allocation of a step lies, and what the shim does at births, deaths and
+    boundaries."""
 
+    # SLOT_DTYPE, one row per allocation of the step, indexed by the allocation cursor.
     slots: npt.NDArray[np.void]
+    # Allocation cursors that are boundaries, ascending.
     cuts: npt.NDArray[np.uint32]
+    # Ascending by offset, not overlapping.
     regions: tuple[Region, ...]
+    # (S,): per boundary, the boundary whose moves must be complete before this one passes; -1:
+    # none. A value above the boundary's own index refers to the previous step.
     waits: npt.NDArray[np.int32]
     arena_bytes: int
-    heap_tier: int | None = None  # births in the heap while managed; None: leave as it is
+    # Tier of pages born in the heap while managed; None: the memory policy is not changed.
+    heap_tier: int | None = None
+    # PART_DTYPE, sorted by slot, then offset: the page ranges that slots with SLOT_DROP_PARTS drop.
     parts: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, PART_DTYPE))
+    # Ranges that may be backed by huge pages (plan/huge.py), ascending.
     huge: tuple[Range, ...] = ()
 
 
@@ -89,28 +95,31 @@ class Prediction:
     """What the policy expects of a steady step."""
 
     step_ns: int
-    promoted_bytes: int
-    demoted_bytes: int
-    peak_fast_bytes: int
-    fast_share: float  # of sampled page accesses; 0..1
+    promoted_bytes: int  # moved to the fast tier
+    demoted_bytes: int  # moved to the slow tier
+    peak_fast_bytes: int  # most fast memory charged at any moment
+    fast_share: float  # share of sampled page accesses served by the fast tier, 0..1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """policy's answer. moves: MOVE_DTYPE sorted by boundary, demotions first within one.
-    initial_tier: for each tensor the tier of a persistent one at boundary 0 (255: not persistent
-    or left alone; of one that is split, the tier of most of it). initial: MOVE_DTYPE rows, the page
-    ranges of persistent tensors and the tier where each is at boundary 0, exact. reasons: for
-    each tensor why it is where it is, one short sentence. stalls_for_promotions: waits
-    are for promotions, too, that are late and have room; else these are served slow."""
+    """The layout and the schedule of a step, as made by a policy."""
 
-    policy: str
-    budget_bytes: int
+    policy: str  # name of the policy
+    budget_bytes: int  # fast memory for tensor pages
     layout: Layout
+    # MOVE_DTYPE, sorted by boundary; demotions precede promotions at the same boundary.
     moves: npt.NDArray[np.void]
+    # (T,): tier of each persistent tensor at boundary 0, or of most of its pages if it is split;
+    # 255: not persistent or not managed. For display; `initial` is exact.
     initial_tier: npt.NDArray[np.uint8]
+    # One short sentence per tensor: why it is placed where it is.
     reasons: tuple[str, ...]
     predicted: Prediction
+    # Remarks about the plan as a whole, shown to users.
     notes: tuple[str, ...] = field(default=())
+    # MOVE_DTYPE: page ranges of the persistent tensors with their tier at boundary 0.
     initial: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, MOVE_DTYPE))
+    # True: waits also cover late promotions for which there is room. False: the process does not
+    # wait for promotions, and late pages are accessed in slow memory.
     stalls_for_promotions: bool = False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step's accesses cost on the slow tier, page by page, for the shim of emulated tiers.
+"""The access table of a step for emulated tiers: what each access costs on the slow tier, per page.
 
-The shim looks up where the pages are at each boundary; the costs are the
-timing model's (sentineld/model/timing.py), spread evenly over a tensor's pages.
+At each boundary the shim looks up the tier of the pages. The costs come from the
+timing model (sentineld/model/timing.py), spread evenly over a tensor's pages.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.layout import cut_at_regions
 
 HEAP_BYTES_MAX = 1 << 44
+"""Addresses further than this above the heap's base are outside the heap."""
 
 
 def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[np.void]:
-    """ACCESS_DTYPE rows, one for each of the profile's; one for each part of a tensor that lies
-    across regions.
+    """ACCESS_DTYPE rows: one per access row of the profile, or several if the tensor spans regions.
 
-    Pages that are dropped at their tensor's death are born anew on their region's
-    tier: in the stretch of its birth a tensor is there, whatever the map says of
-    the one before it. A tensor that the plan leaves to the heap lies elsewhere in
-    every step, and is taken to be where the heap's births go. One that is not in
-    the heap either (it was there before the shim) is fast.
+    A row with AT_BIRTH is charged by its `node` instead of the residency map, which at the begin
+    of the stretch does not describe the tensor's pages yet. Such rows are:
+
+    - accesses in the stretch of the tensor's birth, if its pages are dropped at each death: they
+      are born again, on the tier of their region;
+    - all accesses to a transient tensor outside the plan: its address in the heap differs from
+      step to step, so it is charged by the tier of births in the heap;
+    - all accesses to a persistent tensor outside the heap (it is older than the shim): it counts
+      as fast.
     """
     rows, tensors = profile.accesses, profile.tensors[profile.accesses["tensor"]]
     pages = tensor_pages(profile)[rows["tensor"]]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cuts: allocation cursors that become boundaries inside long stretches.
 
-The layers' boundaries leave stretches in which nothing can be moved; the
-optimizer's step is one of them and touches nearly everything. Chosen from a step
-of which only the ring is known, before the access step, so that samples, plan
-and moves all know the same stretches.
+Between the boundaries of layers there are long stretches in which no move can start.
+The optimizer step is one of them, and it touches nearly all memory. Cuts are chosen
+from the ring records of one step, before the access step, so that samples, plan and
+moves all refer to the same stretches.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from sentineld.model.records import Records
 from sentineld.profile.steps import Step, boundary_records
 
 STRETCH_SHARE_MAX = 0.01
-"""Of the step's time, for one stretch, where a cut exists."""
+"""Maximum length of a stretch, as a share of the step's time, if it can be cut."""
 
 TOUCHED_SHARE_MAX = 0.5
-"""Of the budget, for the bytes touched in one stretch, where a cut exists."""
+"""Maximum bytes touched in a stretch, as a share of the budget, if it can be cut."""
 
 TOUCHED_OVER_BORN = 2.0
-"""In forward and backward: about as much is read as is born."""
+"""Bytes touched per byte born in forward and backward: they read about what they allocate."""
 
 OPTIMIZER_MARGIN = 3.0
-"""How much sooner an optimizer is cut than its scratch says: what it does to a parameter begins
-before the scratch's birth, and parameters differ in what they need."""
+"""Safety factor for the touched bytes of an optimizer step, which are estimated from its scratch
+tensors: work on a parameter begins before the scratch's birth, and parameters differ."""
 
 
 def choose_cuts(
     step: Step, budget_bytes: int, share_max: float = STRETCH_SHARE_MAX
 ) -> npt.NDArray[np.uint32]:
-    """Cursors, rising, before whose allocations the step gets a boundary.
+    """Choose the allocation cursors at which the step gets an extra boundary, ascending.
 
-    Each stretch is cut as late as both limits allow, so that there are as few
-    cuts as possible; between two allocations that are further apart there can
-    be none.
+    Each stretch is cut as late as both limits allow, which gives the fewest cuts. A cut is only
+    possible at an allocation, so stretches between distant allocations may exceed the limits.
+
+    share_max: maximum length of a stretch, as a share of the step's time.
     """
     records = step.records
     allocs = records[(records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)]
@@ -50,7 +51,7 @@ def choose_cuts(
     limit_ns = max(int((step.end_ns - begins[0]) * share_max), 1)
     limit_bytes = max(int(budget_bytes * TOUCHED_SHARE_MAX), 1)
     cuts: list[int] = []
-    # Where records are missing, cursors go beyond the allocations that are left.
+    # If records were lost, boundary cursors may exceed the number of recorded allocations.
     firsts = np.minimum(boundaries["bytes"], len(allocs)).astype(np.int64)
     lasts = np.append(firsts[1:], len(allocs))
     for begin, end, first, last in zip(
@@ -64,7 +65,7 @@ def choose_cuts(
                 by_time = int(np.searchsorted(times, since + limit_ns, side="right")) - 1
             else:
                 by_time = last
-            # At least one allocation lies between two cuts, or the cut would not advance.
+            # Two cuts are at least one allocation apart; otherwise the loop would not advance.
             cut = max(min(by_bytes, by_time), cursor + 1)
             if cut >= last:
                 break
@@ -74,11 +75,11 @@ def choose_cuts(
 
 
 def _touched_bytes(step: Step, allocs: Records, boundaries: Records) -> npt.NDArray[np.int64]:
-    """For each allocation a guess at the bytes touched from it to the next one.
+    """For each allocation, an estimate of the bytes touched between it and the next one.
 
-    The ring tells births alone. An optimizer's scratch stands for all that was live when the step
-    began (parameters, their gradients and states): it goes through these once, in parts of the
-    scratch's sizes.
+    The ring records allocations, not accesses. An optimizer passes once over everything that was
+    live at the begin of the step (parameters, gradients, optimizer state); its scratch allocations
+    are assumed to progress in proportion to that pass.
     """
     sizes = allocs["bytes"].astype(np.float64)
     stretch = np.searchsorted(boundaries["bytes"], np.arange(len(allocs)), side="right") - 1
@@ -92,7 +93,7 @@ def _touched_bytes(step: Step, allocs: Records, boundaries: Records) -> npt.NDAr
 
 
 def provisional_layout(step: Step, cuts: npt.NDArray[np.uint32]) -> Layout:
-    """A layout that plans no tensor and only makes the cuts boundaries."""
+    """A layout that places no tensor and only turns the cuts into boundaries."""
     records = step.records
     allocs = records[(records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)]
     slots = np.zeros(len(allocs), SLOT_DTYPE)

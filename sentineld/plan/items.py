@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a planner decides about: chunks of tensors, and what each access to them is worth.
+"""The units that a planner decides about: chunks of tensors and the page accesses to them.
 
-A chunk is a run of pages of one tensor that is moved as one. Time runs in
-positions of the chunk's own life: position j is stretch (birth + j) mod S.
+A chunk is a run of pages of one tensor that is moved as a unit. Its time is counted in
+positions of its own lifetime: position j is stretch (birth + j) mod S.
 """
 
 from __future__ import annotations
@@ -18,28 +18,23 @@ from sentineld.model.profile import Kind, Profile
 
 @dataclass(frozen=True)
 class Items:
-    """N chunks over S stretches.
+    """N chunks over S stretches."""
 
-    tensor, first_page (within the tensor), pages, birth (stretch), length
-    (stretches lived in): int64 of shape (N,). persistent: bool (N,), lives all
-    over the circle. worth: float64 (S, N), page accesses in each position.
-    """
-
-    tensor: Integers
-    first_page: Integers
-    pages: Integers
-    birth: Integers
-    length: Integers
-    persistent: npt.NDArray[np.bool_]
-    worth: Floats
+    tensor: Integers  # (N,): row of the profile's tensors
+    first_page: Integers  # (N,): within the tensor
+    pages: Integers  # (N,)
+    birth: Integers  # (N,): stretch of the tensor's birth
+    length: Integers  # (N,): number of stretches in the tensor's lifetime
+    persistent: npt.NDArray[np.bool_]  # (N,): lives for the whole step
+    worth: Floats  # (S, N): page accesses to the chunk at each position of its lifetime
 
     @property
     def stretch_count(self) -> int:
-        """S."""
+        """The number of stretches, S."""
         return len(self.worth)
 
     def take(self, which: Integers) -> Items:
-        """Some of the chunks, in the given order."""
+        """The chunks with these indices, in the given order."""
         return Items(
             tensor=self.tensor[which],
             first_page=self.first_page[which],
@@ -57,39 +52,44 @@ class Items:
 
 
 def tensor_pages(profile: Profile) -> Integers:
-    """Whole pages of each tensor."""
+    """(T,): the size of each tensor in pages, rounded up."""
     sizes = profile.tensors["bytes"].astype(np.int64)
     pages: Integers = -(-sizes // profile.page_bytes)
     return pages
 
 
 def lifetimes(profile: Profile) -> tuple[Integers, Integers]:
-    """(birth stretch, stretches lived in) of each tensor; never more than all."""
+    """(birth stretch, number of stretches in the lifetime) of each tensor, each of shape (T,).
+
+    A lifetime has at most S stretches; a persistent tensor lives from stretch 0 for all S.
+    """
     tensors, count = profile.tensors, profile.stretch_count
     birth = tensors["birth_stretch"].astype(np.int64)
     length = tensors["death_stretch"].astype(np.int64) - birth + 1
     length = np.where(tensors["wraps"], length + count, length)
-    lasting = tensors["kind"] == Kind.PERSISTENT
-    return np.where(lasting, 0, birth), np.where(lasting, count, np.minimum(length, count))
+    always = tensors["kind"] == Kind.PERSISTENT
+    return np.where(always, 0, birth), np.where(always, count, np.minimum(length, count))
 
 
 def transient(profile: Profile) -> npt.NDArray[np.bool_]:
-    """Which tensors the arena holds: those that are born in the step and die within one."""
+    """(T,): which tensors are transient and therefore planned in the arena."""
     tensors = profile.tensors
     found: npt.NDArray[np.bool_] = (tensors["slot"] >= 0) & (tensors["kind"] != Kind.PERSISTENT)
     return found
 
 
 def lasting(profile: Profile) -> npt.NDArray[np.bool_]:
-    """Which tensors lie in the heap for good: parameters, optimizer state."""
+    """(T,): which tensors are persistent and in the shim's heap: parameters, optimizer state."""
     tensors = profile.tensors
     found: npt.NDArray[np.bool_] = (tensors["slot"] < 0) & (tensors["address"] >= profile.heap_base)
     return found
 
 
 def by_position(profile: Profile, amounts: Floats) -> Floats:
-    """(S, T): the sum of each tensor's access rows in each position of its life, counted in
-    stretches from its birth. amounts: of each access row."""
+    """(S, T): the sum of each tensor's access rows at each position of its lifetime.
+
+    amounts: (A,), one value per access row.
+    """
     count, rows = profile.stretch_count, profile.accesses
     birth, _ = lifetimes(profile)
     summed = np.zeros((count, len(profile.tensors)))
@@ -99,8 +99,10 @@ def by_position(profile: Profile, amounts: Floats) -> Floats:
 
 
 def share_passed(profile: Profile, stretch: Integers, event: Integers) -> Floats:
-    """What part of its stretch has passed when an event comes: births and deaths are taken to be
-    spread evenly over it."""
+    """The fraction of its stretch that has passed at each event, 0..1.
+
+    Births and deaths are assumed to be spread evenly over the stretch.
+    """
     begins = profile.stretches["event"].astype(np.int64)
     lengths = np.maximum(np.append(begins[1:], profile.event_count) - begins, 1)
     passed: Floats = np.clip((event - begins[stretch]) / lengths[stretch], 0.0, 1.0)
@@ -108,8 +110,11 @@ def share_passed(profile: Profile, stretch: Integers, event: Integers) -> Floats
 
 
 def access_pages(profile: Profile) -> Floats:
-    """Page accesses of each access row: sampled pages; where no page was ever sampled, the
-    pages that the row's bytes fill."""
+    """(A,): page accesses of each access row.
+
+    The sampled pages if the profile has samples of the kernel module; otherwise the pages that the
+    row's bytes fill, at most those of the tensor.
+    """
     rows = profile.accesses
     if "module" in profile.source:
         return rows["pages"].astype(np.float64)
@@ -120,7 +125,7 @@ def access_pages(profile: Profile) -> Floats:
 
 
 def chunks(profile: Profile, tensors: Integers, chunk_pages: int) -> Items:
-    """Cut the tensors (rows of the profile) into chunks of at most chunk_pages."""
+    """Cut the tensors (given as rows of the profile) into chunks of at most chunk_pages pages."""
     pages = tensor_pages(profile)
     parts = -(-pages[tensors] // chunk_pages)
     tensor = np.repeat(tensors, parts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy is."""
+"""Interfaces of policies: planned, reactive and hardware ones."""
 
 from __future__ import annotations
 
@@ -14,32 +14,37 @@ from sentineld.model.tiers import Tiers
 
 
 class Policy(Protocol):
-    """Makes a plan from a profile; a pure function of its arguments."""
+    """Makes a plan from a profile. plan() is a pure function of its arguments."""
 
     name: str
     charges_budget: bool
-    """Whether its plans keep to the budget; the baselines don't."""
+    """Whether its plans stay within the budget; those of the baselines do not."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """Plan a step. budget_bytes: fast memory for tensor pages of heap and arena.
+        """Make the plan of a step.
 
-        Raises SentinelError if there is no plan within the budget.
+        budget_bytes: fast memory for the tensor pages of the heap and the arena. Raises
+        SentinelError if no plan fits the budget.
         """
 
 
 @runtime_checkable
 class Tried(Policy, Protocol):
-    """Leaves a choice to trial: variants of its plan that differ in waits alone run for some steps
-    each, where moves come late, and the fastest is kept."""
+    """A policy that offers variants of its plan, which differ only in their waits.
+
+    If moves are late, each variant runs for some steps, and the fastest one stays live.
+    """
 
     def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
-        """What to try beside the plan itself, each with words for it."""
+        """(description, plan) of each variant to try besides the plan itself."""
 
 
 def fast_pages(policy: Policy, plan: Plan, page_bytes: int) -> int | None:
-    """How many pages the fast tier has for a plan that is carried out where it could have any
-    number: the simulator, emulated tiers. None: no end to them. A layout that keeps to no budget
-    and asks for fast memory is there to say what no limit would do."""
+    """Size of the fast tier, in pages, that the simulator and emulated tiers enforce for a plan.
+
+    None: unlimited. That is for baselines that ignore the budget and place the heap in fast
+    memory: they show the time without a limit.
+    """
     if not policy.charges_budget and plan.layout.heap_tier == 0:
         return None
     return plan.budget_bytes // page_bytes
@@ -47,63 +52,64 @@ def fast_pages(policy: Policy, plan: Plan, page_bytes: int) -> int | None:
 
 @dataclass(frozen=True)
 class Sight:
-    """What a reactive policy sees of C ranges of pages (cells) when it is asked.
+    """The input of one tick of a reactive policy: the state of C cells.
 
-    now_ns: since the training began. accesses: to each page of a cell since it was asked before.
-    fast, slow: pages of each cell on either tier, both 0 where there are none now. free_pages: of
-    the fast tier, of capacity_pages. move_pages: how many pages can move until it is asked next.
+    A cell is a range of pages that is observed as a unit.
     """
 
-    now_ns: float
-    accesses: Floats
-    fast: Integers
-    slow: Integers
-    free_pages: int
-    capacity_pages: int
-    move_pages: int
+    now_ns: float  # since the training began
+    accesses: Floats  # (C,): accesses to each page of the cell since the previous tick
+    fast: Integers  # (C,): resident pages on the fast tier
+    slow: Integers  # (C,): resident pages on the slow tier
+    free_pages: int  # of the fast tier
+    capacity_pages: int  # of the fast tier
+    move_pages: int  # number of pages that can be moved until the next tick
 
 
 class Wish(NamedTuple):
-    """So many pages of a cell to a tier."""
+    """A request to move some pages of a cell."""
 
     cell: int
-    tier: int
-    pages: int
+    tier: int  # destination
+    pages: int  # number of pages
 
 
 class Reactor(Protocol):
-    """A reactive policy at work on one process. interval_ns: it is asked at the first boundary
-    after so long; what it wished for and was not moved by then is forgotten."""
+    """The state of a reactive policy for one process."""
 
     interval_ns: float
+    """Time between ticks. A tick happens at the first boundary after the interval. Requests that
+    are not carried out by the next tick are discarded."""
 
     def tick(self, sight: Sight) -> Sequence[Wish]:
-        """What to move now: demotions first, each in the order of the list."""
+        """The moves to make now. Demotions are carried out first, otherwise in list order."""
 
 
 @runtime_checkable
 class Reactive(Policy, Protocol):
-    """Moves pages by what it sees of them, as kernels do. Its plan is a layout without moves. In
-    the simulator only: nobody samples pages all the time for a managed process."""
+    """A policy that moves pages in response to observed accesses, as kernels do.
+
+    Its plan is a layout without moves. It runs in the simulator only: a managed process is not
+    sampled continuously.
+    """
 
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
-        """Its parameter sweep: a fresh reactor for each value, with words for it."""
+        """(description, new reactor) for each value of the policy's parameter sweep."""
 
 
 class HardwareStep(NamedTuple):
-    """A steady step of hardware: what it takes beyond the all-fast time, bytes filled into fast
-    memory and written back from it."""
+    """The cost of a steady step on hardware that manages fast memory as a cache."""
 
-    extra_ns: float
-    filled_bytes: int
-    written_back_bytes: int
+    extra_ns: float  # beyond the all-fast time
+    filled_bytes: int  # copied into fast memory
+    written_back_bytes: int  # copied from fast memory to slow memory
 
 
 @runtime_checkable
 class Hardware(Policy, Protocol):
-    """No policy but what the machine does by itself. Its plan is a layout without moves."""
+    """Placement by hardware without a software policy. Its plan is a layout without moves."""
 
     def steady_step(
         self, plan: Plan, profile: Profile, tiers: Tiers, budget_bytes: int
     ) -> HardwareStep:
-        """A step once they repeat themselves."""
+        """The cost of a step in the steady state."""

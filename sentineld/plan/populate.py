@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tensors' pages the shim has the kernel make at birth, all in one call.
+"""Which tensors' pages the shim populates at birth, in one system call.
 
-Pages that were given back come again one by one as they are touched, each by a
-fault of its own. A call for all of them takes half the time (on one thread; many
-threads that fault side by side are as quick).
+Dropped pages otherwise come back one page fault at a time. One call for all pages of a
+tensor takes half the time of the faults on one thread; several threads that fault in
+parallel are as fast as the call.
 """
 
 from __future__ import annotations
@@ -18,13 +18,19 @@ from sentineld.plan.items import tensor_pages
 from sentineld.plan.turnover import turnover
 
 THREADS_MAX = 2
+"""With more threads, faults in parallel are as fast."""
 PAGES_MIN = 8
-"""For less a call gains nothing."""
+"""For smaller tensors the call gains nothing."""
 
 
 def populated(layout: Layout, profile: Profile, threads: int) -> Layout:
-    """The layout with SLOT_POPULATE where most of a tensor's pages are not there at its birth, and
-    the step writes to all of them."""
+    """The layout with SLOT_POPULATE set for tensors that gain from it.
+
+    These are tensors of which most pages are absent at birth and all bytes are written. A tensor
+    that is only partly written would otherwise take more memory than it touches.
+
+    threads: number of threads that compute.
+    """
     if threads > THREADS_MAX:
         return layout
     count, pages = len(profile.tensors), tensor_pages(profile)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan should do in a steady step, from the plan carried out on paper."""
+"""Predict a steady step under a plan, from the plan's residency."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sentineld.plan.timed import births_ns
 
 
 def unpredicted() -> Prediction:
-    """The prediction of a plan that is still being made."""
+    """A placeholder prediction for a plan that is not complete yet."""
     return Prediction(0, 0, 0, 0, 0.0)
 
 
 def predicted(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
-    """The prediction for the plan by the timing model, with every move in time.
+    """Predict a steady step by the timing model (sentineld/model/timing.py), with all moves in time.
 
-    fast_share counts attributed page accesses.
+    fast_share counts page accesses that are attributed to tensors.
     """
     found = residency(plan, profile)
     worth, served = served_pages(profile, found)
@@ -43,7 +43,7 @@ def predicted(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
 
 
 def initial_tiers(plan: Plan, profile: Profile) -> npt.NDArray[np.uint8]:
-    """plan.initial_tier from plan.initial: the tier of most of each persistent tensor."""
+    """(T,): Plan.initial_tier, computed from Plan.initial: the tier of most of a tensor's pages."""
     page = profile.page_bytes
     tiers = np.full(len(profile.tensors), 255, np.uint8)
     rows = np.flatnonzero(profile.tensors["slot"] < 0)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan made ahead for half of the migration bandwidth, to be entered at once if that goes.
+"""Spare plan: a plan made in advance for half of the migration bandwidth.
 
-Planning again takes as long as some steps do, and in each of them late moves are waited for.
+Replanning takes as long as several steps, and each of them waits for late moves. The spare plan is
+ready when the measured bandwidth drops.
 """
 
 from __future__ import annotations
@@ -13,21 +14,24 @@ from sentineld.model.tiers import Tiers
 from sentineld.plan.correct import Correction
 
 SPARE_SHARE = 0.5
-"""Of the bandwidth: one other process that moves pages leaves so much."""
+"""Share of the migration bandwidth that remains if one other process migrates pages."""
 
 
 @dataclass(frozen=True)
 class Spare:
-    """A plan of the same profile and budget as the live one, for tiers with less bandwidth.
-    up_to_bytes_per_s: with no more than this its steps are faster than the live one's."""
+    """A spare plan for the live plan's profile and budget."""
 
     plan: Plan
-    tiers: Tiers
+    tiers: Tiers  # with the lower bandwidth that the plan assumes
+    # At migration bandwidths up to this, its steps are faster than those of the live plan.
     up_to_bytes_per_s: float
 
     def answer(self, correction: Correction) -> Correction | None:
-        """What is answered by entering it for what was measured under the live plan: the correction
-        for this plan's tiers. None: another plan is to be made."""
+        """The correction that a switch to the spare plan makes, for this plan's tiers.
+
+        correction: what was measured under the live plan. Returns None if the spare plan does not
+        fit it and replanning is needed.
+        """
         measured = correction.tiers.migration_bytes_per_s
         if correction.cause != "migration" or measured > self.up_to_bytes_per_s:
             return None
@@ -35,5 +39,5 @@ class Spare:
 
 
 def with_share(tiers: Tiers, share: float) -> Tiers:
-    """The tiers with a part of their migration bandwidth."""
+    """The tiers with this share (0..1) of their migration bandwidth."""
     return replace(tiers, migration_bytes_per_s=tiers.migration_bytes_per_s * share)
