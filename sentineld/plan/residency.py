@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the pages of a plan are, stretch by stretch: the plan carried out on paper.
+"""Residency: the tier of each page of a plan in each stretch, and the fast pages it is charged.
 
-Made from the plan alone (regions, slots, moves, first tiers), not from what the
-policy meant, so that checks and reports do not repeat the policy's mistakes. A
-page is charged to the fast tier in each stretch in which it is there at the
-begin, is born there, or is on its way to or from it.
+It is computed from the plan alone (regions, slots, moves, initial tiers) and not from the policy's
+own data, so that checks and reports do not repeat the policy's mistakes.
+
+Array dimensions: S stretches, T tensors, P pieces, M moments (turnover.py), A access rows.
 """
 
 from __future__ import annotations
@@ -23,30 +23,33 @@ from sentineld.plan.items import access_pages, lifetimes, tensor_pages
 from sentineld.plan.turnover import first_moments, turnover
 
 UNKNOWN = 254
-"""Of pages that the kernel places as it likes."""
+"""Tier of pages that the kernel places."""
 ABSENT = 255
-"""Of pages whose tensor is not alive in the stretch."""
+"""Tier of pages whose tensor is not alive in the stretch."""
 
 
 @dataclass(frozen=True)
 class Residency:
-    """P pieces: page ranges of tensors that are always moved as one.
+    """The tiers of P pieces over S stretches.
 
-    tensor, first_page, pages: (P,). tier: uint8 (S, P), when a stretch begins
-    or at birth in it; ABSENT while not alive. moving: (S, P), a move goes on in
-    the stretch. end_tier: (P,), after the last stretch of the piece's life.
+    A piece is a page range of a tensor that every move takes or leaves as a unit.
     """
 
-    tensor: Integers
-    first_page: Integers
-    pages: Integers
+    tensor: Integers  # (P,): row of the profile's tensors
+    first_page: Integers  # (P,): within the tensor
+    pages: Integers  # (P,)
+    # (S, P): tier at the begin of the stretch, or at birth in it; ABSENT while not alive.
     tier: npt.NDArray[np.uint8]
-    moving: Mask
-    end_tier: npt.NDArray[np.uint8]
+    moving: Mask  # (S, P): a move of the piece starts at the stretch's boundary
+    end_tier: npt.NDArray[np.uint8]  # (P,): tier at the end of the lifetime, moves included
 
 
 def places(plan: Plan, profile: Profile) -> tuple[Integers, Integers]:
-    """(Space, offset in bytes) of each tensor; space -1: it has no place that the plan knows."""
+    """(space, offset) of each tensor, each (T,).
+
+    space: a Space, or -1 if the tensor's address is not part of the plan.
+    offset: bytes from the space's base; heap offsets are rounded down to a page.
+    """
     tensors = profile.tensors
     space = np.full(len(tensors), -1, np.int64)
     offset = np.zeros(len(tensors), np.int64)
@@ -63,9 +66,9 @@ def places(plan: Plan, profile: Profile) -> tuple[Integers, Integers]:
 
 
 def residency(plan: Plan, profile: Profile) -> Residency:
-    """Follow all planned and persistent tensors once round the circle.
+    """Compute the residency of all planned and persistent tensors over one step.
 
-    Raises SentinelError where a move finds no live tensor to move.
+    Raises SentinelError if a move covers no page of a live tensor.
     """
     count, page = profile.stretch_count, profile.page_bytes
     space, offset = places(plan, profile)
@@ -86,7 +89,7 @@ def residency(plan: Plan, profile: Profile) -> Residency:
         hit &= alive[move["boundary"]]
         if not hit.any():
             raise SentinelError(
-                "failed", f"the plan moves pages at boundary {move['boundary']} that hold no tensor"
+                "failed", f"the plan moves pages that hold no tensor at boundary {move['boundary']}"
             )
         moving[move["boundary"], hit] = True
         target[move["boundary"], hit] = move["tier"]
@@ -101,10 +104,10 @@ def residency(plan: Plan, profile: Profile) -> Residency:
 
 
 def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
-    """Fast pages charged in each stretch.
+    """(S,): fast pages charged in each stretch, by the conservative rule.
 
-    Regions born fast whose tensors are not dropped stay resident as a whole;
-    other pages count while their tensor lives and they are fast or in flight.
+    A page counts for each stretch in which its tensor is alive and the page is fast or in flight. A
+    region of pages born fast, some of which are not dropped, counts as a whole in every stretch.
     """
     in_resident = _in_resident(plan, profile, found)
     fast = ((found.tier == 0) | found.moving) & ~in_resident[None, :]
@@ -113,28 +116,35 @@ def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
 
 
 def crowded_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
-    """Fast pages at the fullest moment of each stretch, if what was demoted before is complete.
+    """(S,): the largest number of resident fast pages at any moment of each stretch.
 
-    Pages of dead tensors count until they are given back. Promotions count once they have landed:
-    they go only where there is room.
+    Dead pages count until they are dropped. Demotions of earlier boundaries are assumed to be
+    complete. Promotions count from the next stretch on: the mover starts them only if there is
+    room.
     """
     first = first_moments(profile)
     if len(first) < 2:
         return np.zeros(0, np.int64)
     kept = turnover(plan.layout, profile).kept_pages(int(first[-1]))
-    crowded: Integers = np.maximum.reduceat(occupied_pages(profile, found) + kept, first[:-1])
-    return crowded
+    most: Integers = np.maximum.reduceat(occupied_pages(profile, found) + kept, first[:-1])
+    return most
 
 
 def occupied_pages(profile: Profile, found: Residency) -> Integers:
-    """Fast pages of live tensors at each moment of the step (turnover.py), moves of the moment's
-    stretch not counted."""
+    """(M,): fast pages of live tensors at each moment of the step.
+
+    Moves take effect in the stretch after the one that they start in.
+    """
     return _occupied(profile, found, found.tier == 0)
 
 
 def free_pages(profile: Profile, found: Residency, limit_pages: int) -> Integers:
-    """What live tensors leave of so many fast pages at each moment, before as well as after the
-    moves of its stretch: they go where there is room, demotions first."""
+    """(M,): fast pages that live tensors leave free at each moment; may be negative.
+
+    The moves of a stretch finish at an unknown moment within it, so each moment counts the larger
+    number of pages: with those moves pending or with those moves complete.
+    """
+    # Two tiers: a move turns a fast piece into a slow one and the reverse.
     after = (found.tier == 0) ^ found.moving
     occupied = np.maximum(occupied_pages(profile, found), _occupied(profile, found, after))
     free: Integers = limit_pages - occupied
@@ -142,18 +152,23 @@ def free_pages(profile: Profile, found: Residency, limit_pages: int) -> Integers
 
 
 def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
+    """(M,): the number of pages of the marked pieces at each moment.
+
+    fast: (S, P), which pieces count in each stretch. A transient tensor's piece counts only between
+    the moments of its birth and its death; a persistent tensor's piece counts in all moments of the
+    stretch.
+    """
     tensors = profile.tensors[found.tensor]
     slotted = tensors["slot"] >= 0
     moments = first_moments(profile)
     first, past = moments[:-1], moments[1:]
     stretch, piece = np.nonzero(fast)
     low, high = first[stretch], past[stretch]
-    passing = slotted & (tensors["kind"] != Kind.PERSISTENT)
-    # Who is born and dies in the same stretch a step later is there for all of it.
-    passing &= (tensors["birth_stretch"] != tensors["death_stretch"]) | ~tensors["wraps"]
-    here = passing[piece]
-    born = here & (tensors["birth_stretch"][piece] == stretch)
-    dies = here & (tensors["death_stretch"][piece] == stretch)
+    by_moment = slotted & (tensors["kind"] != Kind.PERSISTENT)
+    # A lifetime that wraps and ends in the stretch of its birth counts for all of that stretch.
+    by_moment &= (tensors["birth_stretch"] != tensors["death_stretch"]) | ~tensors["wraps"]
+    born = by_moment[piece] & (tensors["birth_stretch"][piece] == stretch)
+    dies = by_moment[piece] & (tensors["death_stretch"][piece] == stretch)
     begin = np.where(born, tensors["birth_event"][piece] + stretch + 1, low)
     begin = np.clip(begin, low, high - 1)
     end = np.where(dies, tensors["death_event"][piece] + stretch + 1, high)
@@ -166,8 +181,11 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
 
 
 def fast_shares(profile: Profile, found: Residency) -> Floats:
-    """For each access row the share of its tensor's pages that serve it fast: those that are on the
-    fast tier when the stretch begins, or at birth. In flight, a page is still at its source."""
+    """(A,): the share (0..1) of the tensor's pages that serve each access row from the fast tier.
+
+    A page serves a stretch from its tier at the stretch's begin, or at birth if that is later. A
+    page in flight serves from its source.
+    """
     rows = profile.accesses
     share = np.zeros((profile.stretch_count, len(profile.tensors)))
     for stretch in range(profile.stretch_count):
@@ -180,13 +198,13 @@ def fast_shares(profile: Profile, found: Residency) -> Floats:
 
 
 def served_pages(profile: Profile, found: Residency) -> tuple[Floats, Floats]:
-    """(page accesses, those of them served fast) of each access row."""
+    """(page accesses, page accesses served by the fast tier) of each access row, each (A,)."""
     worth = access_pages(profile)
     return worth, worth * fast_shares(profile, found)
 
 
 def _in_resident(plan: Plan, profile: Profile, found: Residency) -> Mask:
-    """Which pieces lie in regions that are charged as a whole."""
+    """(P,): which pieces lie in regions that charged_pages() counts as a whole."""
     resident = _resident_regions(plan, profile)
     slots = profile.tensors["slot"][found.tensor]
     slotted = slots >= 0
@@ -197,6 +215,7 @@ def _in_resident(plan: Plan, profile: Profile, found: Residency) -> Mask:
 
 
 def _resident_pages(plan: Plan, profile: Profile) -> int:
+    """The pages of the regions that charged_pages() counts as a whole."""
     return sum(
         region.bytes // profile.page_bytes
         for region in plan.layout.regions
@@ -205,6 +224,7 @@ def _resident_pages(plan: Plan, profile: Profile) -> int:
 
 
 def _undropped(plan: Plan, offset: int, size: int) -> Mask:
+    """Which slots begin in this range of the arena and keep their pages, per slot."""
     slots = plan.layout.slots
     inside = (slots["offset"] >= offset) & (slots["offset"] < offset + size)
     found: Mask = (
@@ -214,7 +234,7 @@ def _undropped(plan: Plan, offset: int, size: int) -> Mask:
 
 
 def _resident_regions(plan: Plan, profile: Profile) -> Mask:
-    """For each slot whether it lies in a fast-born region that stays resident."""
+    """Which slots begin in a region that charged_pages() counts as a whole, per slot."""
     slots = plan.layout.slots
     inside = np.zeros(len(slots), np.bool_)
     for region in plan.layout.regions:
@@ -229,7 +249,12 @@ def _resident_regions(plan: Plan, profile: Profile) -> Mask:
 def _pieces(
     plan: Plan, space: Integers, offset: Integers, pages: Integers, page_bytes: int
 ) -> tuple[Integers, Integers, Integers]:
-    """Cut each tensor wherever a move, a first tier or a region begins or ends within it."""
+    """(tensor, first page within the tensor, pages) of each piece, each (P,).
+
+    Tensors are cut wherever a move, an initial range or a region begins or ends within them.
+
+    space, offset, pages: (T,), the tensors' places; offset and pages in pages.
+    """
     cuts: dict[int, Integers] = {}
     for kind in (Space.ARENA, Space.HEAP):
         rows = [table[table["space"] == kind] for table in (plan.moves, plan.initial)]
@@ -262,6 +287,10 @@ def _pieces(
 def _first_tiers(
     plan: Plan, space: Integers, start: Integers, size: Integers, page_bytes: int
 ) -> npt.NDArray[np.uint8]:
+    """(P,): tier of each piece at birth (transient tensors) or at boundary 0 (persistent ones).
+
+    space, start, size: (P,), the pieces' places; start and size in pages.
+    """
     state = np.full(len(start), UNKNOWN, np.uint8)
     for region in plan.layout.regions:
         low = region.offset // page_bytes

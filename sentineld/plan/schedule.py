@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules: chunks' lives as moves of page ranges, and the waits that keep the budget.
+"""Schedules: the moves of page ranges, and the waits that enforce the budget.
 
-Births in fast regions can't be held back by the mover, so the process waits
-before a stretch whose births need room that a demotion may not have made yet.
-Promotions need no wait: the mover starts them only when there is room.
+The mover cannot delay births in fast memory. The process therefore waits at a boundary
+if the births after it need memory that an earlier demotion may not have freed yet.
+Promotions need no wait: the mover starts them only if there is room.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from sentineld.policies.lp.relax import Lives
 def planned_moves(
     profile: Profile, items: Items, lives: Lives, space: Integers, offset: Integers
 ) -> Table:
-    """MOVE_DTYPE, coalesced and sorted. space, offset: of each tensor, in bytes.
+    """MOVE_DTYPE: the moves of the chunks, coalesced and sorted.
 
-    A promotion is due by the chunk's next use, a demotion by the next boundary,
-    from which on its room is counted upon.
+    The deadline of a promotion is the chunk's next use. The deadline of a demotion is the next
+    boundary, because the plan reuses its memory from there on.
+
+    space, offset: (T,), each tensor's space and its offset in bytes.
     """
     count = items.stretch_count
     stretch = items.stretch_of()
@@ -53,8 +55,12 @@ def planned_moves(
 def initial_ranges(
     profile: Profile, tensors: Integers, items: Items, lives: Lives, offset: Integers
 ) -> Table:
-    """MOVE_DTYPE: where each page range of these persistent tensors is at boundary 0; those that
-    are in no chunk, and slow ones, on tier 1."""
+    """MOVE_DTYPE: the page ranges of persistent tensors with their tier at boundary 0.
+
+    Tensors without a chunk are on tier 1.
+
+    tensors: rows of the persistent tensors. offset: (T,), in bytes from the heap's base.
+    """
     page = profile.page_bytes
     chunk = np.flatnonzero(items.persistent)
     alone = np.setdiff1d(tensors, items.tensor[chunk])
@@ -71,8 +77,10 @@ def initial_ranges(
 
 
 def coalesce(moves: Table) -> Table:
-    """Join ranges that touch and move at the same boundary to the same tier. The deadline is the
-    first of theirs, the tensor the one in front."""
+    """Join adjacent ranges with the same boundary, deadline and tier.
+
+    A joined range has the tensor of its first part.
+    """
     if not len(moves):
         return moves
     moves = np.sort(moves, order=["boundary", "tier", "space", "offset"])
@@ -80,7 +88,7 @@ def coalesce(moves: Table) -> Table:
     same = np.ones(len(moves) - 1, np.bool_)
     for name in ("boundary", "tier", "space"):
         same &= moves[name][1:] == moves[name][:-1]
-    # A later deadline would be worthless in a range that is wanted early.
+    # Joining different deadlines would make the later one as early as the earlier one.
     same &= (moves["offset"][1:] == ends[:-1]) & (moves["deadline"][1:] == moves["deadline"][:-1])
     begins = np.flatnonzero(np.concatenate([[True], ~same]))
     joined = moves[begins].copy()
@@ -91,12 +99,14 @@ def coalesce(moves: Table) -> Table:
 def needed_waits(
     charged: Integers, births: Integers, demoted: Sequence[tuple[int, int]], limit: int
 ) -> Integers:
-    """For each boundary the boundary whose demotions must be complete before it passes, or -1.
+    """(S,): per boundary, the boundary whose demotions must be complete before it passes, or -1.
 
-    charged: pages charged in each stretch if every demotion is complete when
-    the next boundary passes. births: pages born fast in each. demoted: (boundary,
-    pages) of the demotions. Without a wait nothing is known to be complete, so
-    a demotion's pages count until a wait covers it.
+    A demotion is only known to be complete after a wait for it; until then its pages count.
+
+    charged: (S,), pages charged in each stretch if each demotion completes by the next boundary.
+    births: (S,), pages born in fast memory in each stretch.
+    demoted: (boundary, pages) of each demotion.
+    limit: fast memory in pages.
     """
     count = len(charged)
     waits = np.full(count, -1, np.int64)
@@ -104,10 +114,10 @@ def needed_waits(
     for boundary, size in demoted:
         pages[boundary] += size
     open_: list[tuple[int, int]] = []
-    # The second turn begins with what the first has left open: the steady state.
+    # The second pass begins with the demotions that the first one leaves pending: steady state.
     for turn in range(2):
         for boundary in range(count):
-            # Of a step ago: the same pages, and they are charged again if they came back.
+            # This boundary's demotion of the previous step: its pages are part of `charged` again.
             open_ = [entry for entry in open_ if entry[0] != boundary]
             over = charged[boundary] + sum(size for _, size in open_) - limit
             if births[boundary] and over > 0 and open_:
@@ -129,9 +139,12 @@ def births_waits(
     born_fast: Mask,
     limit: int,
 ) -> Integers:
-    """Births wait for the demotions that make their room. charged: fast pages of each stretch.
-    born_fast: which tensors may be waited for; those whose pages are born slow are not. limit: fast
-    pages."""
+    """(S,): needed_waits() of a plan: births wait for the demotions that make room for them.
+
+    charged: (S,), fast pages charged in each stretch.
+    born_fast: (T,), which tensors' births wait; their pages must be born in fast memory, too.
+    limit: fast memory in pages.
+    """
     stretch = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
     born = born_fast[found.tensor] & (found.tier[stretch, np.arange(len(stretch))] == 0)
     births = np.bincount(stretch[born], found.pages[born], minlength=profile.stretch_count)
@@ -141,7 +154,7 @@ def births_waits(
 
 
 def _sorted(moves: Table, count: int) -> Table:
-    """By boundary, demotions first, then by deadline and place."""
+    """Sort by boundary, demotions first, then by deadline and offset."""
     window = (moves["deadline"].astype(np.int64) - moves["boundary"] - 1) % max(count, 1)
     order = np.lexsort(
         (moves["offset"], moves["space"], window, moves["tier"] == 0, moves["boundary"])

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arena pages between two tensors: given back when the first one dies, or kept for the next.
+"""Turnover of arena pages: which tensor follows which on the same pages, and what happens between.
 
-A page that is kept costs its room until the next birth on it, and saves that
-birth a page fault, which takes as long as reading the page from slow memory.
-Time runs in moments: each stretch has one before each of its events, and one
-after them.
+A dead page is either dropped or kept for the next tensor. A kept page takes up memory
+until the next birth on it and saves that birth a page fault, which takes as long as
+reading the page from slow memory.
+
+Time is counted in moments. A stretch has one moment before each of its events (births
+and deaths) and one after the last of them, so a step has M = events + S moments.
 """
 
 from __future__ import annotations
@@ -22,74 +24,77 @@ from sentineld.plan.items import tensor_pages
 
 
 def first_moments(profile: Profile) -> Integers:
-    """(S + 1,): of each stretch; the last one is the number of moments in a step."""
+    """(S + 1,): the first moment of each stretch, and the number of moments in the step, M."""
     events = np.append(profile.stretches["event"].astype(np.int64), profile.event_count)
     return events + np.arange(len(events))
 
 
 def pages_there(moments: int, begin: Integers, past: Integers, pages: Integers) -> Integers:
-    """(M,): how many pages are there at each moment of a step, of some that are from their begin
-    until they are past, in the next step perhaps."""
+    """(M,): the number of resident pages at each moment of a steady step.
+
+    begin, past, pages: (N,): `pages` pages are resident in the moments [begin, past), which may
+    extend into the next step.
+    """
     change = np.zeros(2 * moments + 1, np.int64)
     np.add.at(change, begin, pages)
     np.add.at(change, past, -pages)
     unrolled = np.cumsum(change)[:-1]
-    there: Integers = unrolled[:moments] + unrolled[moments:]
-    return there
+    resident: Integers = unrolled[:moments] + unrolled[moments:]
+    return resident
 
 
 @dataclass(frozen=True)
 class Turnover:
-    """P tenancies: of a page range by a tensor; no tensor, region or drop begins or ends within it.
+    """P tenancies. A tenancy is the use of a page range by one tensor for its lifetime.
 
-    tensor, first (page of the arena), pages: (P,). death: (P,), the moment from which on the range
-    is empty; gap: moments from then to the next birth on it. dropped: (P,), it gives its pages
-    back; fresh: the one before did.
+    The ranges are cut such that no tensor, region or drop begins or ends within one.
     """
 
-    tensor: Integers
-    first: Integers
-    pages: Integers
-    death: Integers
-    gap: Integers
-    dropped: Mask
-    fresh: Mask
+    tensor: Integers  # (P,): row of the profile's tensors
+    first: Integers  # (P,): first page, counted from the arena's base
+    pages: Integers  # (P,)
+    death: Integers  # (P,): first moment after the tensor's death, 0..M-1
+    gap: Integers  # (P,): number of moments from `death` to the next birth on the range
+    dropped: Mask  # (P,): the pages are dropped at the tensor's death
+    fresh: Mask  # (P,): the previous tenancy dropped the pages, so this birth faults
 
     def kept_pages(self, moments: int) -> Integers:
-        """(M,): pages in which nobody lives and that were kept."""
+        """(M,): the number of dead pages that are kept."""
         return self.used(np.flatnonzero(~self.dropped), moments)
 
     def births(self, profile: Profile) -> Integers:
-        """(S,): pages that are born in each stretch where none were left."""
+        """(S,): pages born in each stretch, without those that reuse kept pages."""
         stretch = profile.tensors["birth_stretch"][self.tensor[self.fresh]].astype(np.int64)
         pages = np.bincount(stretch, self.pages[self.fresh], minlength=profile.stretch_count)
         return pages.astype(np.int64)
 
     def used(self, which: Integers, moments: int) -> Integers:
-        """(M,): pages that some of the tenancies take after their ends, if they are kept."""
+        """(M,): dead pages of the tenancies with these indices, if all of them are kept."""
         death, pages = self.death[which], self.pages[which]
         return pages_there(moments, death, death + self.gap[which], pages)
 
 
 def slot_flags(layout: Layout, profile: Profile) -> npt.NDArray[np.uint32]:
-    """(T,): of each tensor's slot; 0 without one, and for what outlives the step."""
+    """(T,): the flags of each tensor's slot; 0 for tensors that are not transient."""
     slot = profile.tensors["slot"]
     flags = np.zeros(len(slot), np.uint32)
-    passing = (slot >= 0) & (profile.tensors["kind"] != Kind.PERSISTENT)
-    flags[passing] = layout.slots["flags"][slot[passing]]
+    transient = (slot >= 0) & (profile.tensors["kind"] != Kind.PERSISTENT)
+    flags[transient] = layout.slots["flags"][slot[transient]]
     return flags
 
 
 def life_moments(tensors: npt.NDArray[np.void]) -> tuple[Integers, Integers]:
-    """(birth, death) of each of these rows of a profile, which is there until the moment of its
-    death; that of a life that is over at the step's end may be one beyond the last."""
+    """(birth, death) in moments of each of these rows of a profile's tensors.
+
+    A tensor is alive in the moments [birth, death). A death at the end of the step is M.
+    """
     birth = tensors["birth_event"].astype(np.int64) + tensors["birth_stretch"] + 1
     death = tensors["death_event"].astype(np.int64) + tensors["death_stretch"] + 1
     return birth, death
 
 
 def alive_pages(layout: Layout, profile: Profile) -> Integers:
-    """(M,): pages of the arena in which planned tensors live, at each moment."""
+    """(M,): the number of arena pages that hold a live tensor."""
     moments = int(first_moments(profile)[-1])
     rows = np.flatnonzero(slot_flags(layout, profile) & SLOT_PLANNED)
     tensors, pages = profile.tensors[rows], tensor_pages(profile)[rows]
@@ -103,30 +108,33 @@ def turnover(
     tiers: tuple[int | None, ...] = (0,),
     cuts: Integers | None = None,
 ) -> Turnover:
-    """Who follows whom on the pages of the layout's regions whose births go to one of the tiers.
-    cuts: pages of the arena at which a tenancy begins, besides."""
+    """Find the tenancies of all regions whose pages are born on one of the tiers.
+
+    cuts: extra arena pages at which ranges are cut.
+    """
     page, moments = profile.page_bytes, int(first_moments(profile)[-1])
     flags = slot_flags(layout, profile)
     rows = np.flatnonzero(flags & SLOT_PLANNED)
     offset = layout.slots["offset"][profile.tensors["slot"][rows]].astype(np.int64)
     start = offset // page
     end = start + tensor_pages(profile)[rows]
-    around = [(one.offset // page, (one.offset + one.bytes) // page) for one in layout.regions]
-    given = drops(layout, page)
-    given_begin = given["offset"].astype(np.int64) // page
-    given_end = given_begin + given["bytes"].astype(np.int64) // page
+    borders = [(one.offset // page, (one.offset + one.bytes) // page) for one in layout.regions]
+    dropped_ranges = drops(layout, page)
+    drop_begin = dropped_ranges["offset"].astype(np.int64) // page
+    drop_end = drop_begin + dropped_ranges["bytes"].astype(np.int64) // page
     edges = np.unique(
         np.concatenate(
             [
-                *(start, end, given_begin, given_end, np.array(around, np.int64).ravel()),
+                *(start, end, drop_begin, drop_end, np.array(borders, np.int64).ravel()),
                 cuts if cuts is not None else start[:0],
             ]
         )
     )
     wanted = np.zeros(len(edges), np.bool_)
-    for region, ends in zip(layout.regions, around, strict=True):
+    for region, ends in zip(layout.regions, borders, strict=True):
         begin, past = np.searchsorted(edges, ends)
         wanted[begin:past] = region.tier in tiers
+    # One entry per (tensor, cell); a cell is the range between two neighbouring edges.
     low, high = np.searchsorted(edges, start), np.searchsorted(edges, end)
     of = np.repeat(np.arange(len(rows)), high - low)
     cell = np.arange(len(of)) - np.repeat(np.cumsum(high - low) - (high - low), high - low)
@@ -135,22 +143,23 @@ def turnover(
     birth, death = life_moments(profile.tensors[rows[of]])
     order = np.lexsort((birth, cell))
     of, cell, birth, death = of[order], cell[order], birth[order], death[order]
+    # The next birth on each cell, and the previous tenancy; both wrap around the step's end.
     begins = np.flatnonzero(np.diff(cell, prepend=-1))
     last = np.append(begins, len(cell))[1:] - 1
     following = np.roll(birth, -1)
     following[last] = birth[begins] + moments
     before = np.arange(len(cell)) - 1
     before[begins] = last
-    lasting = np.where(death > birth, death, death + moments)
+    unrolled_death = np.where(death > birth, death, death + moments)
     size = np.diff(edges, append=0)[cell]
     slot = profile.tensors["slot"][rows[of]].astype(np.int64)
-    dropped = covered(given, slot, edges[cell], size, page)
+    dropped = covered(dropped_ranges, slot, edges[cell], size, page)
     return Turnover(
         tensor=rows[of],
         first=edges[cell],
         pages=size,
         death=death % moments,
-        gap=np.maximum(following - lasting, 0),
+        gap=np.maximum(following - unrolled_death, 0),
         dropped=dropped,
         fresh=dropped[before],
     )
