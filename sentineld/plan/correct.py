@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When what a plan counted upon turns out otherwise: keep it, or plan again with what was measured.
+"""Decide whether to replace a live plan because its assumptions do not match the measurements.
 
-A plan counts upon a migration bandwidth and upon the times of its stretches. Both
-are seen while it is carried out, by the simulator as by the daemon. Pure: from
-counters to a decision. What does no harm is let be, and what chance can explain.
+A plan assumes a migration bandwidth and the time of each stretch. The daemon and the
+simulator measure both while the plan is live. This module is pure: it turns counters
+into a decision. A deviation is ignored if it does no harm or is within random scatter.
 """
 
 from __future__ import annotations
@@ -20,62 +20,63 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 
 RATE_TOLERANCE = 0.1
-"""A bandwidth that is less by no more than this part is what the plan counted upon."""
+"""A bandwidth that is lower by at most this share counts as the assumed one."""
 FALL_TOLERANCE = 0.25
-"""One that is less by more than this part is believed at once. What lies between has to last: a
-mover that waits for its CPU now and then is as slow, and must not cost the better plan."""
+"""A bandwidth that is lower by more than this share is accepted at once. A smaller drop must last
+for WINDOW_STEPS: a mover that has to wait for a CPU looks the same, and a plan for less bandwidth
+is worse."""
 RATE_GAIN = 0.1
-"""One that is more by this part is worth another plan, if moves take their part of the time. It is
-then others who have gone: no plan counts upon more than the machine promises."""
+"""A bandwidth that is higher by more than this share justifies a replan, if the mover is busy
+(BUSY_SHARE). It rises when other load ends; a plan never assumes more than the nominal
+bandwidth."""
 BUSY_SHARE = 0.25
-"""Of the time: less moving than this gains nothing by going faster."""
+"""Share of the time that the mover must be busy for more bandwidth to pay off."""
 
 STALL_SHARE = 0.005
-"""Waits of less than this part of the time do no harm."""
+"""Waits below this share of the time do no harm."""
 LATE_SHARE = 0.05
-"""Nor do fewer late moves than this part of them."""
+"""Late moves below this share of all moves do no harm."""
 
 EVIDENCE_SHARE = 1 / 8
-"""Of the bytes that the plan moves in a step: fewer tell nothing of the bandwidth."""
+"""Bytes moved, as a share of the plan's bytes per step, below which no bandwidth is derived."""
 RECENT_STEPS = 2
-"""What harms is seen in the last steps, so that one step of it is enough."""
+"""Window for harmful deviations. It is short, so that one harmful step is enough."""
 WINDOW_STEPS = 16
-"""What is lost little by little, what could be gained, and what stretches take, is seen over so
-many."""
+"""Window for small losses, for possible gains and for the times of stretches."""
 
 DRIFT_MIN = 0.05
-"""Times of stretches that are off by less than this part of the step are as profiled."""
+"""Deviations of the stretches' times that sum to less than this share of the step are ignored."""
 DRIFT_NOISE = 2.0
-"""They must also be off by so many times what their own scatter explains."""
+"""The sum must also exceed DRIFT_MIN by this multiple of what random scatter explains."""
 RECHECK_STEPS = 256
-"""Until what led to no other plan is looked at again."""
+"""Steps until a correction that led to no new plan is considered again."""
 
 PATIENCE_STEPS = 8
+"""Minimum age of a plan before a correction, after a correction that came early. It doubles with
+each further early correction."""
 PATIENCE_STEPS_MAX = 4096
 EARNED_STEPS = 512
-"""Steps under a plan that make up for the next correction."""
+"""A correction after this many steps under a plan is not early; it resets the minimum age to 0."""
 
 _MEDIAN_ERROR = 1.2533
-"""Standard error of a median over that of a mean, and next to it the mean absolute deviation over
-the standard one: of a normal distribution."""
+"""Normal distribution: standard error of the median divided by that of the mean."""
 _MEAN_DEVIATION = 0.798
+"""Normal distribution: mean absolute deviation divided by the standard deviation."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Counters that only rise. steps: that have begun under any plan. time_ns: passed. moved_bytes:
-    both directions; busy_ns: what the mover needed for them. stall_ns: that the process waited for
-    moves."""
+    """Monotonic counters of a session."""
 
-    steps: int = 0
-    time_ns: float = 0.0
-    moved_bytes: float = 0.0
-    busy_ns: float = 0.0
-    stall_ns: float = 0.0
+    steps: int = 0  # number of steps begun, under any plan
+    time_ns: float = 0.0  # elapsed
+    moved_bytes: float = 0.0  # in both directions
+    busy_ns: float = 0.0  # the mover spent moving those bytes
+    stall_ns: float = 0.0  # the process waited for moves
     late_moves: int = 0
 
     def since(self, before: Progress) -> Progress:
-        """What was added."""
+        """The difference to an earlier state of the counters."""
         return Progress(
             self.steps - before.steps,
             self.time_ns - before.time_ns,
@@ -88,28 +89,31 @@ class Progress:
 
 @dataclass(frozen=True)
 class Correction:
-    """Plan again, for these. cause: "migration" or "times". text: for people."""
+    """A request to replan with corrected assumptions."""
 
     profile: Profile
     tiers: Tiers
-    cause: str
-    text: str
+    cause: str  # "migration": another bandwidth; "times": other times of stretches
+    text: str  # the cause in words, for logs and users
 
 
 class Corrector:
-    """Follows one training through its plans. entered() comes first; a correction is answered by
-    left() and entered(), or by kept()."""
+    """Compares the plans of one training with its measurements.
 
-    def __init__(self, promised_bytes_per_s: float) -> None:
-        """promised_bytes_per_s: what pages move at when nobody else moves any."""
-        self._promised = promised_bytes_per_s
+    Call entered() first. After a correction, call left() and entered() if a new plan goes live, or
+    kept() if the old one stays.
+    """
+
+    def __init__(self, nominal_bytes_per_s: float) -> None:
+        """nominal_bytes_per_s: migration bandwidth without other load."""
+        self._nominal = nominal_bytes_per_s
         self._patience = 0
 
     def entered(self, plan: Plan, profile: Profile, tiers: Tiers, progress: Progress) -> None:
-        """A plan is live from now on, made from this profile for these tiers."""
+        """Note that a plan went live, which was made from this profile for these tiers."""
         self._plan, self._profile, self._tiers = plan, profile, tiers
         self._began = progress
-        # The first look in each step, and now.
+        # The counters at the first look() of each step in the window.
         self._looks: deque[Progress] = deque([progress])
         self._last = progress
         self._timed_steps = -RECHECK_STEPS
@@ -118,8 +122,10 @@ class Corrector:
         self._step_bytes = float(plan.moves["bytes"].astype(np.float64).sum())
 
     def look(self, progress: Progress) -> Correction | None:
-        """What to do about what has happened so far; while a correction is not answered,
-        there is no other."""
+        """Evaluate the counters; returns a correction if the bandwidth justifies one.
+
+        Returns None while a previous correction is unanswered.
+        """
         self._last = progress
         if progress.steps > self._looks[-1].steps:
             self._looks.append(progress)
@@ -135,8 +141,10 @@ class Corrector:
 
     @property
     def wants_times(self) -> bool:
-        """Moves come late or are waited for, and it is not the bandwidth: what stretches take would
-        tell whether it is chance."""
+        """Whether measured times of stretches are needed, for timed().
+
+        That is if moves are late or waited for although the bandwidth is as assumed.
+        """
         recent = self._since(RECENT_STEPS)
         return (
             not self._done
@@ -149,15 +157,17 @@ class Corrector:
 
     @property
     def undecided(self) -> bool:
-        """Whether more steps like those seen may still lead to a correction."""
+        """Whether further steps like the previous ones may still lead to a correction."""
         open_ = not (self._done or self._kept) and self._step_bytes > 0
         return open_ and self._lived() < max(WINDOW_STEPS, self._quiet_steps + 1)
 
     def timed(self, times_ns: Floats) -> Correction | None:
-        """times_ns: (N, S), what the stretches of N steps took without waits and slow accesses.
+        """Evaluate measured times of stretches; returns a correction if they justify one.
 
-        Steps that are slower as a whole are no reason: their plan has but more time for its moves.
-        One that counts upon that time is bad for as long as they are fast again.
+        times_ns: (N, S), all-fast times of the stretches of N steps.
+
+        Times are scaled down first if the steps are slower as a whole. A uniform slowdown only
+        gives moves more time, and a plan that relied on it would be wrong once the slowdown ends.
         """
         self._timed_steps = self._lived()
         assumed = self._profile.stretches["time_ns"].astype(np.float64)
@@ -179,28 +189,28 @@ class Corrector:
             replace(self._profile, stretches=stretches),
             self._tiers,
             "times",
-            f"stretches take other times than profiled, {drift:.0%} of the step in all",
+            f"times of stretches differ from the profile by {drift:.0%} of the step",
         )
 
     def kept(self) -> None:
-        """No better plan came of the correction: this one stays."""
+        """Note that the correction led to no better plan and the live plan stays."""
         self._kept = True
         self._done = False
         self._quiet_steps = self._lived() + RECHECK_STEPS
 
     def _migration(self, rate: float) -> Correction:
         self._done = True
-        counted = self._tiers.migration_bytes_per_s
+        assumed = self._tiers.migration_bytes_per_s
         return Correction(
             self._profile,
             replace(self._tiers, migration_bytes_per_s=rate),
             "migration",
-            f"pages move at {format_bytes(round(rate))}/s, not {format_bytes(round(counted))}/s",
+            f"migration bandwidth is {format_bytes(round(rate))}/s,"
+            f" not {format_bytes(round(assumed))}/s",
         )
 
     def left(self) -> None:
-        """The plan is left for a corrected one: the next correction comes later, the sooner this
-        one came."""
+        """Note that a corrected plan replaces the live one; sets the new plan's minimum age."""
         if self._lived() >= EARNED_STEPS:
             self._patience = 0
         else:
@@ -208,34 +218,38 @@ class Corrector:
             self._patience = min(doubled, PATIENCE_STEPS_MAX)
 
     def _lived(self) -> int:
+        """Number of steps under the live plan."""
         return self._last.steps - self._began.steps
 
     def _since(self, steps: int) -> Progress:
-        """What happened in the last steps, the one that goes on not counted among them; in more of
-        them where looks are further apart."""
+        """What was added in the last complete steps and the current one.
+
+        Covers more steps if look() is called less than once per step.
+        """
         first = self._last.steps - steps
         before = next((look for look in reversed(self._looks) if look.steps <= first), None)
         return self._last.since(before or self._looks[0])
 
     def _rate(self, passed: Progress) -> float | None:
-        """Bytes per second; None: too few moved to tell."""
+        """Bandwidth in bytes per second; None if too few bytes were moved."""
         if passed.moved_bytes < EVIDENCE_SHARE * self._step_bytes or passed.busy_ns <= 0:
             return None
         return passed.moved_bytes / passed.busy_ns * 1e9
 
     def _slow(self, passed: Progress, tolerance: float) -> float | None:
-        """The bandwidth, if it is less by more than this part than counted upon, and did harm."""
+        """The bandwidth if it is harmful and lower than assumed by more than this share."""
         rate = self._rate(passed)
         least = self._tiers.migration_bytes_per_s * (1 - tolerance)
         return rate if rate is not None and rate < least and self._harmed(passed) else None
 
     def _gained(self, passed: Progress) -> float | None:
-        """The bandwidth, no more than promised, if it is worth another plan."""
-        rate = min(self._rate(passed) or 0.0, self._promised)
+        """The bandwidth, at most the nominal one, if it is high enough for a replan."""
+        rate = min(self._rate(passed) or 0.0, self._nominal)
         more = rate > self._tiers.migration_bytes_per_s * (1 + RATE_GAIN)
         return rate if more and passed.busy_ns > BUSY_SHARE * passed.time_ns else None
 
     def _harmed(self, passed: Progress) -> bool:
+        """Whether the process waited for moves, or moves were late, beyond the thresholds."""
         moves = len(self._plan.moves) * max(passed.steps, 1)
         stalled = passed.stall_ns > STALL_SHARE * passed.time_ns
         return stalled or passed.late_moves > LATE_SHARE * moves

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plan and profile as one versioned .npz file: what a daemon needs to take up a session."""
+"""Store plan and profile in one versioned .npz file, from which a daemon resumes a session."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 
 
 def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
-    """Write both; the file is replaced as a whole. Raises OSError."""
+    """Write plan and profile; the file is replaced atomically. Raises OSError."""
     texts = {
         "policy": plan.policy,
         "budget_bytes": plan.budget_bytes,
@@ -86,8 +86,10 @@ def save_plan(path: Path, plan: Plan, profile: Profile) -> None:
 
 
 def load_plan(path: Path) -> tuple[Plan, Profile]:
-    """Read both. Raises FileNotFoundError, and SentinelError if the file is damaged or of another
-    version."""
+    """Read plan and profile.
+
+    Raises FileNotFoundError, or SentinelError if the file is damaged or of another version.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             if int(file["version"]) != STORE_VERSION:
@@ -103,7 +105,7 @@ def load_plan(path: Path) -> tuple[Plan, Profile]:
 
 def _table(path: Path, name: str, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if table.dtype != _DTYPES[name] or table.ndim != 1:
-        raise _damaged(path, f"{name} is not what it should be")
+        raise _damaged(path, f"the table {name} has a wrong type or shape")
     return table
 
 
@@ -148,4 +150,4 @@ def _profile(texts: dict[str, Any], tables: dict[str, npt.NDArray[Any]]) -> Prof
 
 
 def _damaged(path: Path, what: str) -> SentinelError:
-    return SentinelError("failed", f"{path} holds no plan: {what}", "it will be planned again")
+    return SentinelError("failed", f"{path} holds no valid plan: {what}", "a new plan will be made")

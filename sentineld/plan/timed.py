@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step under a plan tells of its stretches' all-fast times."""
+"""Derive the all-fast times of stretches from steps measured under a plan."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sentineld.profile.times import stretch_times
 
 
 def planned_extra_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:
-    """(S,): what slow accesses cost in each stretch if all goes as planned."""
+    """(S,): the time that slow accesses add to each stretch if all moves are in time."""
     slow = 1 - fast_shares(profile, residency(plan, profile))
     found: Floats = timing_of(tiers).stretch_ns(profile, slow) - profile.stretches["time_ns"]
     return found
 
 
 def births_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:
-    """(S,): what pages take that are made anew in each stretch."""
+    """(S,): the time of page births in each stretch."""
     page_ns = timing_of(tiers).birth_ns_per_byte * profile.page_bytes
     if not page_ns:
         return np.zeros(profile.stretch_count)
@@ -33,7 +33,7 @@ def births_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:
 
 
 def spent_ns(profile: Profile, step: Step) -> Floats | None:
-    """(S,): what each stretch of a recorded step took. None: it is no step of this profile."""
+    """(S,): measured time of each stretch of a step. None if the step's boundaries differ."""
     boundaries = boundary_records(step)
     if not np.array_equal(boundaries["bytes"], profile.stretches["cursor"]):
         return None
@@ -42,9 +42,14 @@ def spent_ns(profile: Profile, step: Step) -> Floats | None:
 
 
 def all_fast_ns(plan: Plan, profile: Profile, spent: Floats, extra_ns: Floats) -> Floats:
-    """(N, S): of what the stretches of N steps under the plan took, what they would have taken with
-    all memory fast and nothing made anew; as profiled where they may have waited for moves.
-    extra_ns: (S,), what slow accesses and births took."""
+    """(N, S): the times that the stretches of N steps would have taken in fast memory only.
+
+    Stretches after a boundary with a wait keep their profiled time, because the measured time may
+    include the wait.
+
+    spent: (N, S), measured times in ns.
+    extra_ns: (S,), time of slow accesses and of births.
+    """
     assumed = profile.stretches["time_ns"].astype(np.float64)
     found: Floats = np.where(plan.layout.waits >= 0, assumed, np.maximum(spent - extra_ns, 0.0))
     return found

@@ -105,7 +105,7 @@ def test_damaged_files_are_told_from_missing_ones(tmp_path: Path) -> None:
     save_plan(path, toy_plan(), toy_profile())
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(SentinelError, match="holds no plan"):
+    with pytest.raises(SentinelError, match="holds no valid plan"):
         load_plan(path)
     np.savez(path, version=np.array(99))
     with pytest.raises(SentinelError, match="version 99"):
