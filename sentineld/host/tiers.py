@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiers: sets of NUMA nodes of one speed, fastest first.
+"""Tiers: sets of NUMA nodes of the same speed, fastest first.
 
-Three sources, the first that tells two tiers apart wins: the config, the
-kernel's own memory tiers (made from HMAT and the drivers' abstract distances),
-HMAT attributes of single nodes, and at last CPU-less nodes and distances.
+The first of these sources that yields two tiers is used: the config, the kernel's memory
+tiers (which it derives from HMAT and the drivers' abstract distances), the HMAT
+attributes of single nodes, and finally CPU-less nodes sorted by NUMA distance.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from sentineld.host import sysfs
 from sentineld.model.tiers import Tier, Tiers
 
 MIGRATION_BYTES_PER_S = 100e6
-"""Default for Tiers.migration_bytes_per_s. Low on purpose: an emulated guest moves 126 MiB/s in
-batches of 512 pages, real machines 5 to 20 times that; a plan made for too slow a migration moves
-too little, one made for too fast a migration stalls. sentineld.migrate.calibrate measures it."""
+"""Default for Tiers.migration_bytes_per_s. It is deliberately low: a plan that assumes too little
+bandwidth moves too little, but one that assumes too much stalls. An emulated guest moves 126 MiB/s
+in batches of 512 pages, real machines 5 to 20 times that. sentineld.migrate.calibrate measures the
+actual value."""
 
 _NO_SECOND_TIER_HINT = (
     "name the nodes in the config ([tiers] fast = [0], slow = [1]), "
@@ -28,13 +29,15 @@ _NO_SECOND_TIER_HINT = (
 
 
 def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | None = None) -> Tiers:
-    """The machine's tiers.
+    """Discover the machine's tiers.
 
-    overrides is the config's [tiers] table: `fast` and `slow` are lists of node
-    ids (one alone leaves the other nodes to the other tier, an empty one says
-    nothing), `migration_bytes_per_s` a number, 0 for the default, and the others
-    those of with_figures(). Raises SentinelError "no-second-tier" where only one
-    tier can be told, "bad-config" for nodes that have no memory.
+    overrides: the config's [tiers] table. `fast` and `slow` are lists of node ids; if only one is
+        given, the remaining nodes form the other tier, and an empty list is ignored.
+        `migration_bytes_per_s` is a number; 0 selects the default. The other keys are those of
+        with_figures().
+
+    Raises SentinelError "no-second-tier" if only one tier is found, and "bad-config" for invalid
+    values and for nodes without memory.
     """
     config = dict(overrides or {})
     rate = _rate(config.get("migration_bytes_per_s"))
@@ -48,7 +51,7 @@ def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | No
         listed = ", ".join(str(node) for node in nodes) or "none"
         raise SentinelError(
             "no-second-tier",
-            f"this machine shows one memory tier only (nodes with memory: {listed})",
+            f"this machine has only one memory tier (nodes with memory: {listed})",
             _NO_SECOND_TIER_HINT,
         )
     return with_figures(
@@ -57,25 +60,28 @@ def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | No
 
 
 def with_figures(tiers: Tiers, config: Mapping[str, object]) -> Tiers:
-    """The tiers with a user's own figures: bandwidths of the first two (`fast_read_bytes_per_s`,
-    `fast_write_bytes_per_s`, and the same of slow) and `birth_ns_per_byte`; what is 0 or not there
-    stays."""
+    """The tiers with bandwidths and birth time replaced by the config's.
+
+    Keys: `fast_read_bytes_per_s`, `fast_write_bytes_per_s`, `slow_read_bytes_per_s`,
+    `slow_write_bytes_per_s` and `birth_ns_per_byte`. Values that are 0 or missing change nothing.
+    """
     found = list(tiers.tiers)
     for at, name in enumerate(("fast", "slow")):
         tier = found[at]
         found[at] = replace(
             tier,
-            read_bytes_per_s=_own(config, f"{name}_read_bytes_per_s", tier.read_bytes_per_s),
-            write_bytes_per_s=_own(config, f"{name}_write_bytes_per_s", tier.write_bytes_per_s),
+            read_bytes_per_s=_given(config, f"{name}_read_bytes_per_s", tier.read_bytes_per_s),
+            write_bytes_per_s=_given(config, f"{name}_write_bytes_per_s", tier.write_bytes_per_s),
         )
     return replace(
         tiers,
         tiers=tuple(found),
-        birth_ns_per_byte=_own(config, "birth_ns_per_byte", tiers.birth_ns_per_byte),
+        birth_ns_per_byte=_given(config, "birth_ns_per_byte", tiers.birth_ns_per_byte),
     )
 
 
-def _own(config: Mapping[str, object], key: str, found: float) -> float:
+def _given(config: Mapping[str, object], key: str, found: float) -> float:
+    """The config's value if it is a positive number, otherwise `found`."""
     value = config.get(key)
     return float(value) if isinstance(value, int | float) and value > 0 else found
 
@@ -106,7 +112,7 @@ def _node_list(config: Mapping[str, object], key: str) -> tuple[int, ...] | None
 def _named_order(
     nodes: tuple[int, ...], config: Mapping[str, object]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """The order that the config asks for, or None if it names no nodes."""
+    """The tiers' nodes as configured, or None if the config names no nodes."""
     fast = _node_list(config, "fast")
     slow = _node_list(config, "slow")
     if fast is None and slow is None:
@@ -118,12 +124,12 @@ def _named_order(
         if node not in nodes:
             raise SentinelError(
                 "bad-config",
-                f"node {node} in the config's tiers has no memory",
+                f"node {node} of the configured tiers has no memory",
                 f"nodes with memory: {', '.join(str(n) for n in nodes)}",
             )
     if set(fast) & set(slow):
         raise SentinelError(
-            "bad-config", "a node is in tiers.fast and in tiers.slow", "name it once"
+            "bad-config", "a node is in both tiers.fast and tiers.slow", "list it once"
         )
     return tuple(group for group in (fast, slow) if group)
 
@@ -143,7 +149,7 @@ def _found_order(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[tuple[in
 
 
 def _by_hmat(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Nodes grouped by read latency, then bandwidth, if every node has such an attribute."""
+    """Nodes grouped by read latency, then bandwidth; empty if a node lacks HMAT attributes."""
     keys: dict[int, tuple[float, float]] = {}
     for node in nodes:
         access = sysfs.node_access(sys_root, node)
@@ -156,9 +162,9 @@ def _by_hmat(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[int, ...], .
 
 
 def _by_distance(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Nodes with CPUs first, then CPU-less ones by their distance from the nearest CPU.
+    """Nodes with CPUs, then groups of CPU-less nodes by their distance from the nearest CPU.
 
-    Two sockets are one tier: each is local to its own CPUs.
+    The nodes of several sockets are one tier: each is local to the CPUs of its socket.
     """
     cpus = sysfs.cpu_nodes(sys_root)
     online = sysfs.online_nodes(sys_root)
@@ -175,7 +181,7 @@ def _by_distance(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[int, ...
 
 
 def _tier(sys_root: Path, nodes: tuple[int, ...]) -> Tier:
-    """Capacities and bandwidths add up over a tier's nodes; its latency is the worst node's."""
+    """A tier of these nodes: the sum of their capacities and bandwidths, and the worst latency."""
     access = [sysfs.node_access(sys_root, node) for node in nodes]
     mib = float(1 << 20)
     return Tier(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Tier:
-    """One tier. Bandwidths in bytes per second, latencies in ns; 0 where nothing is known."""
+    """One tier. Bandwidths, latencies and capacity are 0 if unknown."""
 
-    nodes: tuple[int, ...]
+    nodes: tuple[int, ...]  # NUMA node ids
     capacity_bytes: int
     read_bytes_per_s: float = 0.0
     write_bytes_per_s: float = 0.0
@@ -20,13 +20,10 @@ class Tier:
 
 @dataclass(frozen=True)
 class Tiers:
-    """All tiers, fastest first, and the bandwidth between them in bytes per second.
+    """The tiers of a machine and the cost of moves and births."""
 
-    birth_ns_per_byte: what it takes the kernel to make a page, which a process waits for at its
-    first touch; 0: not known.
-    """
-
-    tiers: tuple[Tier, ...]
-    migration_bytes_per_s: float
-    source: str  # "config", "sysfs:memory_tiering", "sysfs:hmat" or "sysfs:distance"
-    birth_ns_per_byte: float = 0.0
+    tiers: tuple[Tier, ...]  # fastest first
+    migration_bytes_per_s: float  # bandwidth of moves between tiers
+    # "config", "sysfs:memory_tiering", "sysfs:hmat", "sysfs:distance" or "preset:NAME"
+    source: str
+    birth_ns_per_byte: float = 0.0  # time of a page fault at first touch; 0: unknown

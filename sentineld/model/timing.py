@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The timing model: what a step takes, by where its pages are. The only one there is.
+"""The timing model: the time of a step as a function of the tiers of its pages.
 
-Predictions, bounds, the simulator and the emulated tiers all use it (a bound
-without births and emulated tiers with real ones); docs/reference/timing.md gives
-the formula and its rules.
+Predictions, bounds, the simulator and the emulated tiers all use this model. Bounds
+omit births; on emulated tiers births are real. docs/reference/timing.md gives the
+formula and its rules.
 
     time of a stretch = its all-fast time
                       + bytes read from the slow tier    x (1/R_slow - 1/R_fast)
                       + bytes written to the slow tier   x (1/W_slow - 1/W_fast)
-                      + bytes of arena pages made anew   x what a birth costs
-                      + what the process waits for moves
+                      + bytes of arena pages born        x time of a birth per byte
+                      + time that the process waits for moves
 
-R and W are the tiers' bandwidths of reading and writing. Tensors smaller than
-CACHED_BYTES are taken to be in the processor's caches and cost nothing more. A
-page serves the stretch after a boundary from the tier in which it is at that
-boundary (or at its birth, if that is later); a page in flight is at its source
-for access, and in both tiers for capacity. Moves of both directions share one
-bandwidth, and go on while the process waits. A page is made anew where a tensor is
-born on one that was given back.
+R and W are the read and write bandwidths of the tiers. Tensors smaller than
+CACHED_BYTES are assumed to be in the processor's caches and cost the same on either
+tier. A page serves the stretch after a boundary from its tier at that boundary, or at
+its birth if that is later. A page in flight is accessed on its source tier and takes
+capacity on both tiers. Moves in both directions share one bandwidth and continue while
+the process waits. A page is born when a tensor is born on an absent (dropped) page.
 """
 
 from __future__ import annotations
@@ -31,26 +30,24 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 
 CACHED_BYTES = 64 << 10
-"""Tensors below this size stay in a core's second-level cache from their birth to their next use,
-or are read so seldom that it does not matter; they cost the same on either tier."""
+"""Tensors below this size cost the same on either tier. They stay in a core's second-level cache
+until their next use, or are accessed too rarely to matter."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What the slow tier costs beyond the fast one, what a move and what a birth takes, in ns a
-    byte.
+    """The costs of two tiers in ns per byte."""
 
-    move_ns_per_byte is infinite where nothing can be moved.
-    """
-
-    read_ns_per_byte: float
-    write_ns_per_byte: float
-    move_ns_per_byte: float
-    birth_ns_per_byte: float = 0.0
+    read_ns_per_byte: float  # extra time of a read from the slow tier
+    write_ns_per_byte: float  # extra time of a write to the slow tier
+    move_ns_per_byte: float  # time of a move in either direction; inf: no moves are possible
+    birth_ns_per_byte: float = 0.0  # time of a page birth (page fault)
 
     def stretch_ns(self, profile: Profile, slow: Floats) -> Floats:
-        """(S,): the time of each stretch, without births and waits. slow: for each access row the
-        share of its pages that is on the slow tier, 0..1."""
+        """(S,): the time of each stretch, without births and waits.
+
+        slow: (A,), the share of each access row's pages that is on the slow tier, 0..1.
+        """
         times = profile.stretches["time_ns"].astype(np.float64)
         extra = self.extra_ns(profile) * slow
         found: Floats = times + np.bincount(
@@ -59,7 +56,7 @@ class Timing:
         return found
 
     def extra_ns(self, profile: Profile) -> Floats:
-        """What each access row costs more if all of its tensor's pages are on the slow tier."""
+        """(A,): the extra time of each access row if all of its pages are on the slow tier."""
         rows = profile.accesses
         extra = (
             rows["bytes_read"].astype(np.float64) * self.read_ns_per_byte
@@ -71,8 +68,10 @@ class Timing:
 
 
 def timing_of(tiers: Tiers) -> Timing:
-    """The two fastest tiers' timing. A figure that nobody knows (0) costs nothing: with the slow
-    tier's bandwidth unknown, a step takes its all-fast time wherever its pages are."""
+    """The timing of the two fastest tiers.
+
+    Unknown bandwidths (0) cost nothing: without them a step always takes its all-fast time.
+    """
     rate = tiers.migration_bytes_per_s
     move = 1e9 / rate if rate > 0 else float("inf")
     if len(tiers.tiers) < 2:

@@ -117,7 +117,7 @@ def test_one_node_is_refused_with_the_way_out(tmp_path: Path) -> None:
 
 def test_two_sockets_alone_are_refused(tmp_path: Path) -> None:
     nodes = {0: Node(1024, True, "10 21"), 1: Node(1024, True, "21 10")}
-    with pytest.raises(SentinelError, match="one memory tier only"):
+    with pytest.raises(SentinelError, match="only one memory tier"):
         discover(make_sysfs(tmp_path, nodes))
 
 
