@@ -117,8 +117,8 @@ class Corrector:
         self._looks: deque[Progress] = deque([progress])
         self._last = progress
         self._timed_steps = -RECHECK_STEPS
-        self._quiet_steps = self._patience
-        self._done = self._kept = False
+        self._min_age_steps = self._patience
+        self._pending = self._rejected = False
         self._step_bytes = float(plan.moves["bytes"].astype(np.float64).sum())
 
     def look(self, progress: Progress) -> Correction | None:
@@ -131,7 +131,7 @@ class Corrector:
             self._looks.append(progress)
         while len(self._looks) > 1 and progress.steps - self._looks[1].steps >= WINDOW_STEPS:
             self._looks.popleft()
-        if self._done or not self._step_bytes or self._lived() < self._quiet_steps:
+        if self._pending or not self._step_bytes or self._age_steps() < self._min_age_steps:
             return None
         rate = self._slow(self._since(RECENT_STEPS), FALL_TOLERANCE)
         window = self._since(WINDOW_STEPS)
@@ -147,10 +147,10 @@ class Corrector:
         """
         recent = self._since(RECENT_STEPS)
         return (
-            not self._done
+            not self._pending
             and self._step_bytes > 0
-            and self._lived() >= max(RECENT_STEPS, self._quiet_steps)
-            and self._lived() - self._timed_steps >= RECHECK_STEPS
+            and self._age_steps() >= max(RECENT_STEPS, self._min_age_steps)
+            and self._age_steps() - self._timed_steps >= RECHECK_STEPS
             and self._harmed(recent)
             and self._slow(recent, RATE_TOLERANCE) is None
         )
@@ -158,8 +158,8 @@ class Corrector:
     @property
     def undecided(self) -> bool:
         """Whether further steps like the previous ones may still lead to a correction."""
-        open_ = not (self._done or self._kept) and self._step_bytes > 0
-        return open_ and self._lived() < max(WINDOW_STEPS, self._quiet_steps + 1)
+        open_ = not (self._pending or self._rejected) and self._step_bytes > 0
+        return open_ and self._age_steps() < max(WINDOW_STEPS, self._min_age_steps + 1)
 
     def timed(self, times_ns: Floats) -> Correction | None:
         """Evaluate measured times of stretches; returns a correction if they justify one.
@@ -169,7 +169,7 @@ class Corrector:
         Times are scaled down first if the steps are slower as a whole. A uniform slowdown only
         gives moves more time, and a plan that relied on it would be wrong once the slowdown ends.
         """
-        self._timed_steps = self._lived()
+        self._timed_steps = self._age_steps()
         assumed = self._profile.stretches["time_ns"].astype(np.float64)
         whole = max(float(assumed.sum()), 1.0)
         found = np.median(times_ns, axis=0)
@@ -184,7 +184,7 @@ class Corrector:
             return None
         stretches = self._profile.stretches.copy()
         stretches["time_ns"] = np.rint(np.maximum(found, 0.0)).astype(np.uint64)
-        self._done = True
+        self._pending = True
         return Correction(
             replace(self._profile, stretches=stretches),
             self._tiers,
@@ -194,12 +194,12 @@ class Corrector:
 
     def kept(self) -> None:
         """Note that the correction led to no better plan and the live plan stays."""
-        self._kept = True
-        self._done = False
-        self._quiet_steps = self._lived() + RECHECK_STEPS
+        self._rejected = True
+        self._pending = False
+        self._min_age_steps = self._age_steps() + RECHECK_STEPS
 
     def _migration(self, rate: float) -> Correction:
-        self._done = True
+        self._pending = True
         assumed = self._tiers.migration_bytes_per_s
         return Correction(
             self._profile,
@@ -211,13 +211,13 @@ class Corrector:
 
     def left(self) -> None:
         """Note that a corrected plan replaces the live one; sets the new plan's minimum age."""
-        if self._lived() >= EARNED_STEPS:
+        if self._age_steps() >= EARNED_STEPS:
             self._patience = 0
         else:
             doubled = max(2 * self._patience, PATIENCE_STEPS)
             self._patience = min(doubled, PATIENCE_STEPS_MAX)
 
-    def _lived(self) -> int:
+    def _age_steps(self) -> int:
         """Number of steps under the live plan."""
         return self._last.steps - self._began.steps
 

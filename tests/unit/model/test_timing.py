@@ -138,7 +138,7 @@ def test_names_and_threads_that_make_no_sense() -> None:
     with pytest.raises(SentinelError, match="did you mean cxl") as error:
         preset_tiers("cxk", 1)
     assert error.value.code == "usage"
-    with pytest.raises(SentinelError, match="0 threads"):
+    with pytest.raises(SentinelError, match="number of threads is 0"):
         preset_tiers("cxl", 0)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the shim of emulated tiers is told of a step's accesses."""
+"""The access table that the shim of emulated tiers gets."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ HEAP, AT_BIRTH = int(AccessFlag.HEAP), int(AccessFlag.AT_BIRTH)
 
 def test_each_access_of_the_toy() -> None:
     table = access_table(toy_profile(), toy_plan().layout, two_tiers())
-    told = table[["stretch", "offset", "pages", "touched", "flags", "node"]].tolist()
-    assert told == [
+    rows = table[["stretch", "offset", "pages", "touched", "flags", "node"]].tolist()
+    assert rows == [
         (0, PAGE, 2, 2, AT_BIRTH, 0),  # the activation, on dropped pages
         (0, 0, 1, 1, 0, 0),  # scratch, in the pool
         (1, 4 * PAGE, 2, 2, HEAP, 0),
@@ -35,7 +35,7 @@ def test_each_access_of_the_toy() -> None:
     assert not table["slow_ps"].any()  # small tensors: cached
 
 
-def test_costs_are_the_timing_models() -> None:
+def test_costs_match_the_timing_model() -> None:
     profile, tiers = large_profile(), two_tiers()
     layout = toy_plan().layout
     slots = layout.slots.copy()
@@ -47,7 +47,7 @@ def test_costs_are_the_timing_models() -> None:
     assert charged_ns == pytest.approx(extra_ns, rel=1e-5)
 
 
-def test_what_no_slot_places_is_where_the_heaps_births_go() -> None:
+def test_tensors_outside_the_plan_are_on_the_tier_of_heap_births() -> None:
     layout = toy_plan().layout
     slots = layout.slots.copy()
     slots["flags"][0] &= ~np.uint32(SLOT_PLANNED)
@@ -65,7 +65,7 @@ def test_persistent_tensors_outside_the_heap_are_fast() -> None:
     assert (table["flags"][8], table["offset"][8]) == (HEAP, 0)
 
 
-def test_they_come_back_from_the_wire() -> None:
+def test_the_table_survives_packing_and_unpacking() -> None:
     layout = toy_plan().layout
     table = access_table(toy_profile(), layout, two_tiers())
     found = unpack_layout(pack_layout(layout, 1, two_tiers(), 4, table))
@@ -75,6 +75,6 @@ def test_they_come_back_from_the_wire() -> None:
     nothing = unpack_layout(pack_layout(layout, 1, two_tiers(), 4, table[:0])).accesses
     assert nothing is not None
     assert len(nothing) == 0
-    for pages, told in ((None, None), (0, 1), (7, 7)):
+    for pages, expected in ((None, None), (0, 1), (7, 7)):
         data = pack_layout(layout, 1, two_tiers(), 4, table, pages)
-        assert unpack_layout(data).fast_pages == told
+        assert unpack_layout(data).fast_pages == expected

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each invariant of a plan, broken once."""
+"""Each invariant of a plan, violated once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def slots(plan: Plan, name: str, slot: int, value: int) -> Plan:
 
 
 def parts(plan: Plan, *rows: tuple[int, int, int]) -> Plan:
-    """(offset, bytes, slot) that slot 2 gives back."""
+    """The plan with slot 2 dropping these parts. rows: (offset, bytes, slot)."""
     table = np.array([(*row, 0) for row in rows], PART_DTYPE)
     return with_layout(slots(plan, "flags", 2, SLOT_PLANNED | SLOT_DROP_PARTS), parts=table)
 
@@ -59,40 +59,40 @@ BROKEN: list[tuple[str, Callable[[Plan], Plan]]] = [
 
 
 def _undropped(plan: Plan) -> Plan:
-    """The activation is moved down and dies without a drop."""
+    """The activation is demoted and dies without a drop."""
     return moves(
         slots(plan, "flags", 0, SLOT_PLANNED), DOWN, move(1, 2, 0, Space.ARENA, 1, 1, 2), UP
     )
 
 
 @pytest.mark.parametrize(("name", "breaks"), BROKEN)
-def test_broken_plans_are_refused_by_name(name: str, breaks: Callable[[Plan], Plan]) -> None:
+def test_invalid_plans_are_rejected_by_name(name: str, breaks: Callable[[Plan], Plan]) -> None:
     verify(toy_plan(), toy_profile(), 7 * PAGE)
     with pytest.raises(PlanError) as error:
         verify(breaks(toy_plan()), toy_profile(), 7 * PAGE)
     assert error.value.name == name
 
 
-def test_parts_of_a_slot_are_given_back() -> None:
+def test_parts_of_a_slot_are_dropped() -> None:
     verify(parts(toy_plan(), (4 * PAGE, PAGE, 2)), toy_profile(), 7 * PAGE)
 
 
-def test_live_tensors_on_one_page_are_refused() -> None:
+def test_live_tensors_on_the_same_page_are_rejected() -> None:
     # activation   [1..5) events, pages 1..2      scratch [2..3): put on page 2 as well
     plan = slots(toy_plan(), "offset", 1, 2 * PAGE)
     with pytest.raises(PlanError, match="slots 0 and 1 are alive together"):
         verify(plan, toy_profile(), None)
 
 
-def test_a_page_too_many_is_refused() -> None:
+def test_one_page_over_the_budget_is_rejected() -> None:
     with pytest.raises(PlanError, match="7 pages are charged in stretch 0, 6 allowed"):
         verify(toy_plan(), toy_profile(), 6 * PAGE)
     verify(toy_plan(), toy_profile(), None)
 
 
-def test_births_must_wait_for_the_room_that_they_need() -> None:
+def test_births_wait_for_the_demotions_that_make_room() -> None:
     # The whole state moves, and the activation is born in stretch 1 instead of 0:
-    # charged      stretch 0: pool 1, parameter 2, state going down 4 = 7
+    # charged      stretch 0: pool 1, parameter 2, state being demoted 4 = 7
     #              stretch 1: pool 1, parameter 2, activation 2 = 5, and 4 more if the state is late
     profile = toy_profile()
     tensors = profile.tensors.copy()
@@ -115,5 +115,5 @@ def test_births_must_wait_for_the_room_that_they_need() -> None:
 
 
 def _in_time(plan: Plan) -> Plan:
-    """The state comes up in stretch 3, after the activation's death: never more than 7 pages."""
+    """Promote the state in stretch 3, after the activation's death: at most 7 pages at any time."""
     return moves(plan, move(0, 1, 3, Space.HEAP, 1, 0, 4), move(3, 0, 3, Space.HEAP, 0, 0, 4))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts: late, few, and never where there is no allocation."""
+"""Cuts: as late and as few as possible, and only at allocations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.workloads import Network, train
 
 
 def optimizer_step(parts: int, cuts: tuple[int, ...] = (), size: int = PAGE) -> Step:
-    """One long stretch in which a scratch tensor is born, touched and freed, part by part."""
+    """A step with one long stretch: a scratch tensor is allocated, touched and freed per part."""
     trainer = Trainer(bytes_per_s=1e9, cuts=cuts)
     trainer.begin_step()
     trainer.boundary(Boundary.OPTIMIZER)
@@ -29,7 +29,7 @@ def optimizer_step(parts: int, cuts: tuple[int, ...] = (), size: int = PAGE) -> 
 
 
 def test_each_stretch_is_cut_as_late_as_the_limit_allows() -> None:
-    # 20 parts of equal time in one stretch; a fifth of the step holds nearly 4 of them.
+    # 20 parts of equal time in one stretch; a fifth of the step holds almost 4 of them.
     step = optimizer_step(20)
     cuts = choose_cuts(step, 1 << 30, share_max=0.2)
     assert cuts.tolist() == [3, 7, 11, 15, 19]
@@ -37,17 +37,17 @@ def test_each_stretch_is_cut_as_late_as_the_limit_allows() -> None:
     assert times.max() <= 0.2 * times.sum()
 
 
-def test_births_are_limited_too() -> None:
-    # Budget of 16 pages: at most 8 are born in a stretch, parts of 3 pages come in pairs.
+def test_births_are_limited() -> None:
+    # Budget of 16 pages: at most 8 are born in a stretch, which are two parts of 3 pages.
     assert choose_cuts(optimizer_step(6, size=3 * PAGE), 16 * PAGE, 1.0).tolist() == [2, 4]
 
 
-def test_a_tensor_larger_than_the_limit_has_a_stretch_of_its_own() -> None:
+def test_a_tensor_larger_than_the_limit_gets_a_separate_stretch() -> None:
     assert choose_cuts(optimizer_step(3, size=30 * PAGE), 16 * PAGE, 1.0).tolist() == [1, 2]
 
 
-def test_an_optimizer_goes_through_all_that_lives_not_only_through_its_scratch() -> None:
-    # 4 parameters of 8 pages, for each scratch of a page; budget for three of them in a stretch.
+def test_an_optimizer_touches_all_live_tensors_not_only_its_scratch() -> None:
+    # 4 parameters of 8 pages, a scratch of one page for each; the budget holds three per stretch.
     def trained(cuts: tuple[int, ...] = ()) -> Trainer:
         trainer = Trainer(cuts=cuts)
         parameters = [trainer.alloc(8 * PAGE) for _ in range(4)]
@@ -69,7 +69,7 @@ def test_an_optimizer_goes_through_all_that_lives_not_only_through_its_scratch()
     assert circle(again, tight).stretches["cut"].sum() == len(tight)
 
 
-def test_missing_records_are_no_obstacle() -> None:
+def test_lost_records_are_tolerated() -> None:
     network = Network(blocks=2, weight_bytes=PAGE, activation_bytes=PAGE)
     step = StepCutter().feed(train(network, 3).take_records())[-1]
     allocs = np.flatnonzero(step.records["event"] == Event.ALLOC)
@@ -81,7 +81,7 @@ def test_missing_records_are_no_obstacle() -> None:
             assert np.all(cuts < len(allocs) - lost)
 
 
-def test_short_stretches_are_left_alone() -> None:
+def test_short_stretches_are_not_cut() -> None:
     assert choose_cuts(optimizer_step(20), 1 << 30, share_max=1.0).tolist() == []
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What slots give back, against sets of pages."""
+"""Drops of slots, compared with sets of pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = 4096
 
 
 def layout(sizes: list[int]) -> Layout:
-    """Slots one behind the other, the last page of each not full."""
+    """Adjacent slots; the last page of each is only partly used."""
     slots = np.zeros(len(sizes), SLOT_DTYPE)
     slots["bytes"] = np.array(sizes) * PAGE - 1
     slots["offset"] = (np.cumsum(sizes) - sizes) * PAGE
@@ -35,7 +35,7 @@ def layout(sizes: list[int]) -> Layout:
 
 
 def pages_of(one: Layout) -> list[set[int]]:
-    """For each slot the pages of the arena that it gives back."""
+    """The arena pages that each slot drops."""
     found: list[set[int]] = [set() for _ in one.slots]
     for row in drops(one, PAGE):
         first = int(row["offset"]) // PAGE
@@ -44,22 +44,22 @@ def pages_of(one: Layout) -> list[set[int]]:
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=8), min_size=1, max_size=6))
-def test_slots_give_back_what_they_are_told_to(wanted: list[list[bool]]) -> None:
+def test_slots_drop_the_given_ranges(wanted: list[list[bool]]) -> None:
     before = layout([len(pages) for pages in wanted])
     start = (before.slots["offset"] // PAGE).astype(np.int64)
-    given_back = [
+    dropped = [
         {int(start[slot]) + at for at, page in enumerate(pages) if page}
         for slot, pages in enumerate(wanted)
     ]
-    rows = [(slot, page) for slot, pages in enumerate(given_back) for page in pages][::-1]
+    rows = [(slot, page) for slot, pages in enumerate(dropped) for page in pages][::-1]
     slot, first = np.array(rows, np.int64).reshape(-1, 2).T
     after = with_drops(before, slot, first, np.ones(len(rows), np.int64), PAGE)
-    assert pages_of(after) == given_back
+    assert pages_of(after) == dropped
     for at, pages in enumerate(wanted):
         flags = int(after.slots["flags"][at])
         assert bool(flags & SLOT_DROP) == all(pages)
         assert bool(flags & SLOT_DROP_PARTS) == (any(pages) and not all(pages))
-    # Neighbours are one range, so that they are given back in one call.
+    # Adjacent ranges are joined, so that they are dropped in one call.
     ends = after.parts["offset"] + after.parts["bytes"]
     joined = (after.parts["slot"][1:] == after.parts["slot"][:-1]) & (
         after.parts["offset"][1:] == ends[:-1]
@@ -73,7 +73,7 @@ def test_slots_give_back_what_they_are_told_to(wanted: list[list[bool]]) -> None
     st.integers(0, 31),
     st.integers(1, 8),
 )
-def test_a_range_is_covered_if_all_of_its_pages_are_given_back(
+def test_a_range_is_covered_if_all_of_its_pages_are_dropped(
     wanted: list[list[bool]], slot: int, first: int, pages: int
 ) -> None:
     slot = min(slot, len(wanted) - 1)

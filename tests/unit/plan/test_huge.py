@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the arena may be huge pages: against a model that follows every page."""
+"""Ranges that may be huge pages, compared with a model that tracks every page."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from sentineld.plan.packing import alive_together
 from sentineld.plan.predict import unpredicted
 
 BLOCK = 4
-"""Small pages of a huge one, of which these are a quarter."""
+"""Small pages per huge page in these tests."""
 PAGE = HUGE_BYTES // BLOCK
 BLOCKS = 4
 EVENTS = 8
 KEPT, DROPPED, PARTLY = 0, SLOT_DROP, SLOT_DROP_PARTS
 
 Life = tuple[int, int, int, int, int]
-"""First page, pages, birth, death, KEPT, DROPPED or PARTLY."""
+"""First page, number of pages, birth, death, and KEPT, DROPPED or PARTLY."""
 
 
 def part_of(first: int, count: int) -> tuple[int, int]:
-    """(first page, pages) that a tensor gives back if it does so partly: all but a block."""
+    """(first page, pages) that a PARTLY dropped tensor drops: everything after its first block."""
     return (first + BLOCK, count - BLOCK) if count > BLOCK else (first, 0 if count == 1 else 1)
 
 
@@ -51,11 +51,11 @@ def plan_of(
     borders: tuple[int, ...] = (),
     pages: int = BLOCK * BLOCKS,
 ) -> Plan:
-    """moves: (first page, pages, space). borders: pages at which another region begins."""
+    """moves: (first page, pages, space). borders: pages at which a new region begins."""
     slots = np.zeros(len(lives), SLOT_DTYPE)
     parts = np.zeros(0, PART_DTYPE)
     for at, (first, count, _, _, flags) in enumerate(lives):
-        # The last page of a tensor need not be full.
+        # The last page is only partly used.
         slots[at] = (count * PAGE - 1, first * PAGE, SLOT_PLANNED | flags, 0)
         if flags == PARTLY:
             low, pages_ = part_of(first, count)
@@ -80,7 +80,7 @@ def plan_of(
 
 
 def found(plan: Plan, whole_moves: bool = False) -> list[int]:
-    """The blocks that may be huge pages."""
+    """The indices of blocks that may be huge pages."""
     ranges = with_huge_pages(plan, PAGE, whole_moves=whole_moves).huge
     assert all(one.offset % HUGE_BYTES == one.bytes % HUGE_BYTES == 0 for one in ranges)
     return [
@@ -90,11 +90,11 @@ def found(plan: Plan, whole_moves: bool = False) -> list[int]:
     ]
 
 
-def test_who_gives_pages_back_must_take_whole_blocks() -> None:
+def test_a_dropping_tensor_must_cover_whole_blocks() -> None:
     # block     0    1    2    3
     # A (drops) AAAA AAAA AA..
-    # B (drops) .... BBBB .... BBBB   from block 1 to 1, and one of its own
-    # C         .... .... .... C...   later, on a part of block 3
+    # B (drops) .... BBBB ....        block 1, in turns with A; D: all of block 3
+    # C         .... .... .... C...   later, on part of block 3
     a, b = (0, 10, 0, 2, DROPPED), (4, 4, 2, 4, DROPPED)
     d, c = (12, 4, 0, 2, DROPPED), (12, 1, 4, 6, KEPT)
     assert found(plan_of([a, b, d])) == [0, 1, 3]
@@ -102,42 +102,42 @@ def test_who_gives_pages_back_must_take_whole_blocks() -> None:
     assert found(plan_of([])) == []
 
 
-def test_who_gives_parts_back_must_do_so_by_whole_blocks() -> None:
+def test_a_tensor_that_drops_parts_must_drop_whole_blocks() -> None:
     # block     0    1    2    3
-    # A         AAAA AAAA AA..        all but the first block is given back: block 2 in part
+    # A         AAAA AAAA AA..        all but the first block is dropped: block 2 only partly
     assert found(plan_of([(0, 8, 0, 2, PARTLY)])) == [0, 1]
     assert found(plan_of([(0, 10, 0, 2, PARTLY)])) == [0, 1]
     # B         ..BB BBBB BBBB        from page 6 on
     assert found(plan_of([(2, 10, 0, 2, PARTLY), (0, 2, 0, 2, KEPT)])) == [0, 2]
 
 
-def test_what_nobody_gives_back_must_be_full() -> None:
+def test_a_block_that_is_never_dropped_must_be_full() -> None:
     # block     0    1    2    3
     # A         AAAA AA..
     # B         .... ..BB B...        block 2 is never full
     # C                        CCC.   later
-    # D                        .DDD   later still; together all of block 3
+    # D                        .DDD   later; C and D together cover block 3
     a, b = (0, 6, 0, 2, KEPT), (6, 3, 0, 2, KEPT)
     c, d = (12, 3, 0, 2, KEPT), (13, 3, 2, 4, KEPT)
     assert found(plan_of([a, b, c, d])) == [0, 1, 3]
     assert found(plan_of([a, (6, 3, 0, 2, DROPPED), c, d])) == [0, 3]
 
 
-def test_what_moves_or_lies_across_regions_stays_small() -> None:
+def test_moved_blocks_and_blocks_across_regions_stay_small() -> None:
     whole = [(0, 16, 0, 4, KEPT)]
     assert found(plan_of(whole)) == [0, 1, 2, 3]
     assert found(plan_of(whole, [(5, 1, Space.ARENA), (0, 16, Space.HEAP)])) == [0, 2, 3]
-    # Blocks 0 and 1 are moved as wholes, of block 2 a part.
+    # Blocks 0 and 1 are moved completely, block 2 only partly.
     moved = plan_of(whole, [(0, 8, Space.ARENA), (8, 2, Space.ARENA), (4, 4, Space.ARENA)])
     assert found(moved) == [3]
     assert found(moved, whole_moves=True) == [0, 1, 3]
     assert found(plan_of(whole, borders=(8,))) == [0, 1, 2, 3]
     assert found(plan_of(whole, borders=(9,))) == [0, 1, 3]
-    # Nor is the arena's end huge if it is not a whole huge page.
+    # The end of the arena is not huge if it is shorter than a huge page.
     assert found(plan_of([(0, 15, 0, 4, KEPT)], pages=15)) == [0, 1, 2]
 
 
-def test_the_largest_ranges_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_ranges_are_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
     lives = [(0, 4, 0, 4, KEPT), (8, 8, 0, 4, KEPT)]
     assert found(plan_of(lives)) == [0, 2, 3]
     monkeypatch.setattr(huge, "RANGES_MAX", 1)
@@ -146,10 +146,10 @@ def test_the_largest_ranges_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @st.composite
 def plans(draw: st.DrawFn) -> tuple[Plan, list[Life]]:
-    """Tensors that never overlap while they live."""
+    """Tensors that do not overlap while they are alive."""
     lives: list[Life] = []
     for _ in range(draw(st.integers(0, 12))):
-        # Borders of blocks are likelier than they would be by chance.
+        # Make block borders more likely than uniform sampling would.
         first = draw(st.integers(0, BLOCK * BLOCKS - 1) | st.sampled_from(range(0, 16, BLOCK)))
         count = draw(st.integers(1, 16) | st.sampled_from((4, 8)))
         count = min(count, BLOCK * BLOCKS - first)
@@ -170,7 +170,7 @@ def plans(draw: st.DrawFn) -> tuple[Plan, list[Life]]:
 
 
 @given(plans())
-def test_no_page_is_there_that_would_not_be(case: tuple[Plan, list[Life]]) -> None:
+def test_huge_pages_make_no_further_pages_resident(case: tuple[Plan, list[Life]]) -> None:
     plan, lives = case
     chosen = found(plan)
     small, large = (np.zeros(BLOCK * BLOCKS, np.bool_) for _ in range(2))
@@ -182,7 +182,7 @@ def test_no_page_is_there_that_would_not_be(case: tuple[Plan, list[Life]]) -> No
                 low, gone = (first, count) if flags == DROPPED else part_of(first, count)
                 if death == event and flags != KEPT:
                     small[low : low + gone] = large[low : low + gone] = False
-            # Of a huge page nobody gives back a part.
+            # A huge page is never dropped in part.
             assert all(by_block[block].all() == by_block[block].any() for block in chosen)
             for first, count, birth, _, _ in lives:
                 if birth == event:
@@ -194,18 +194,18 @@ def test_no_page_is_there_that_would_not_be(case: tuple[Plan, list[Life]]) -> No
     for event in range(EVENTS):
         steady = seen_small[event + 2 * EVENTS]
         assert (seen_large[event + 2 * EVENTS] == steady).all()
-        # In the first step pages may be there before their tensors, but never more than later.
+        # In the first step pages may be resident before their tensors, but never more than later.
         assert (seen_small[event] <= seen_large[event]).all()
         assert (seen_large[event] <= steady).all()
 
 
 @given(plans())
-def test_blocks_of_two_sizes_are_such_as_each_size_alone_has(case: tuple[Plan, list[Life]]) -> None:
+def test_two_sizes_allow_only_blocks_that_one_size_allows(case: tuple[Plan, list[Life]]) -> None:
     plan, _ = case
     unit = HUGE_BYTES // 2
 
     def blocks(*sizes: int) -> set[int]:
-        """Of the lesser size."""
+        """The indices of chosen blocks, in units of the smaller size."""
         ranges = with_huge_pages(plan, PAGE, sizes).huge
         assert all(one.offset % unit == one.bytes % unit == 0 for one in ranges)
         return {
@@ -218,13 +218,13 @@ def test_blocks_of_two_sizes_are_such_as_each_size_alone_has(case: tuple[Plan, l
     assert large <= both <= small | large
     for block in range(BLOCKS):
         halves = {2 * block, 2 * block + 1}
-        # Where both may be, the kernel takes the larger one: it must be one that may be.
+        # If both halves are allowed, the kernel uses one huge page: it must be allowed, too.
         assert (halves <= both) == (halves <= large)
         assert both & halves == small & halves or halves <= small | large
 
 
 @given(plans())
-def test_slots_that_the_plan_leaves_to_the_heap_do_not_count(case: tuple[Plan, list[Life]]) -> None:
+def test_slots_outside_the_plan_do_not_count(case: tuple[Plan, list[Life]]) -> None:
     plan, _ = case
     slots = plan.layout.slots.copy()
     slots["flags"] &= ~np.uint32(SLOT_PLANNED)

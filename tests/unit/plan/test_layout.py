@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tensors lie: across regions, born in part on one tier, in part on the other; and where
-huge pages can be."""
+"""Layouts: tensors that span regions of different tiers, and alignment to huge pages."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers, with_la
 
 
 def across() -> Plan:
-    """The plan by hand with the activation's first page born fast and its second one slow."""
+    """toy_plan() with the activation's first page born fast and its second page born slow."""
     regions = (
         Region(0, PAGE, 0, "pool"),
         Region(PAGE, PAGE, 0, "fast-born part"),
@@ -31,7 +30,7 @@ def across() -> Plan:
     return with_layout(toy_plan(), regions=regions)
 
 
-def test_ranges_are_cut_where_regions_end() -> None:
+def test_ranges_are_split_at_region_borders() -> None:
     index, offset, size = cut_at_regions(
         toy_plan().layout, PAGE * np.array([0, 1, 0, 2]), PAGE * np.array([1, 2, 3, 3])
     )
@@ -40,17 +39,17 @@ def test_ranges_are_cut_where_regions_end() -> None:
     assert (size // PAGE).tolist() == [1, 2, 1, 2, 1, 2]
 
 
-def test_a_slot_may_lie_across_regions_but_not_beyond_them() -> None:
+def test_a_slot_may_span_regions_but_not_leave_them() -> None:
     verify(across(), toy_profile(), 6 * PAGE)
     gap = tuple(region for region in across().layout.regions if region.name != "slow-born part")
     with pytest.raises(PlanError, match="a slot is not fully inside the regions"):
         verify(with_layout(across(), regions=gap), toy_profile(), 6 * PAGE)
 
 
-def test_its_parts_are_charged_and_born_on_their_own_tiers() -> None:
+def test_parts_of_a_slot_are_born_and_charged_on_different_tiers() -> None:
     plan, profile = across(), toy_profile()
-    # Stretch 0: pool 1, parameter 2, state going down 2, one page of the activation.
-    # Promotions count once they have landed: the state's 2 of stretch 2 are charged in 3.
+    # Stretch 0: pool 1, parameter 2, state being demoted 2, one page of the activation.
+    # Promotions count from the next stretch on: the state's 2 of stretch 2 are charged in 3.
     found = crowded_pages(plan, profile, residency(plan, profile))
     assert found.tolist() == [6, 4, 4, 5]
     births = expected_step(profile, plan.layout).births
@@ -59,7 +58,7 @@ def test_its_parts_are_charged_and_born_on_their_own_tiers() -> None:
     assert parts["tier"].tolist() == [0, 1]
 
 
-def test_its_accesses_are_charged_part_by_part() -> None:
+def test_accesses_to_a_split_slot_are_charged_per_part() -> None:
     table = access_table(toy_profile(), across().layout, two_tiers())
     rows = table[(table["stretch"] == 0) & (table["offset"] >= PAGE) & (table["flags"] != 0)]
     assert rows["pages"].tolist() == [1, 1]
@@ -72,7 +71,7 @@ HUGE_PAGES = HUGE_BYTES // PAGE
 
 
 def large_step(sizes: list[int]) -> Profile:
-    """One tensor after the other, of so many pages; equally long, accessed in no stretch."""
+    """Tensors of these sizes in pages, one alive at a time, without accesses."""
     tensors = np.zeros(len(sizes), TENSOR_DTYPE)
     tensors["slot"] = np.arange(len(sizes))
     tensors["bytes"] = np.array(sizes) * PAGE
@@ -87,9 +86,12 @@ def large_step(sizes: list[int]) -> Profile:
     )
 
 
-def test_what_stays_where_it_is_lies_where_huge_pages_do() -> None:
-    """Each size has its own place, but all that is whole huge pages together; one place for each
-    that comes after another. What is small, or moves, is packed behind them."""
+def test_unmoved_tensors_are_aligned_to_huge_pages() -> None:
+    """Sizes of whole huge pages share a part of the area, and each other size has a separate part.
+
+    Tensors of a part that live one after the other overlay. Small and moved tensors are packed
+    behind these parts.
+    """
     sizes = [2 * HUGE_PAGES, HUGE_PAGES, HUGE_PAGES + 3, 700, 700, 700, 5]
     rows = np.arange(len(sizes))
     still = np.array([True, True, True, True, True, False, True])
@@ -103,13 +105,13 @@ def test_what_stays_where_it_is_lies_where_huge_pages_do() -> None:
         for one, other in ((0, 2), (0, 3), (2, 3), (0, 5), (2, 5), (3, 5), (0, 6), (2, 6), (3, 6)):
             assert offsets[one] >= ends[other] or offsets[other] >= ends[one]
         assert size == ends.max()
-        # Without them, all take turns at one place.
+        # Without alignment, all overlay at the same offset.
         offsets, size = area_offsets(profile, rows[:6], grouped=False)
         assert (offsets == 0).all()
         assert size == 2 * HUGE_PAGES
 
 
-def test_regions_that_can_hold_a_huge_page_begin_where_one_does() -> None:
+def test_regions_that_can_hold_a_huge_page_are_aligned() -> None:
     profile = large_step([3, HUGE_PAGES, 4])
     rows = [np.array([row], np.int64) for row in range(3)]
     no = np.zeros(1, np.bool_)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose pages are made at birth: those that the one before gave back, if all are written to."""
+"""Pages are populated at birth if the previous tensor dropped them and all are written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def written(profile: Profile, share: float = 1.0) -> Profile:
     return replace(profile, accesses=rows)
 
 
-def test_pages_that_were_given_back_are_made_at_the_next_birth() -> None:
+def test_dropped_pages_are_populated_at_the_next_birth() -> None:
     # The first two share their pages, fast ones and slow ones; the third is small.
     lives = [
         (0, LARGE, 0, 1, False),
@@ -37,11 +37,11 @@ def test_pages_that_were_given_back_are_made_at_the_next_birth() -> None:
     whole = written(profile)
     assert asked(populated(plan.layout, whole, 1)) == [True, False, False]
     assert asked(populated(plan.layout, whole, THREADS_MAX + 1)) == [False] * 3
-    # Who does not touch all of its pages must not take more memory than it would.
+    # A partly written tensor must not take more memory than it touches.
     assert asked(populated(plan.layout, written(profile, 0.5), 1)) == [False] * 3
     assert not any(asked(plan.layout))
 
 
-def test_first_births_alone_are_no_reason() -> None:
+def test_kept_pages_are_not_populated() -> None:
     plan, profile = step([(0, LARGE, 0, 1, False), (0, LARGE, 2, 3, False)])
     assert asked(populated(plan.layout, written(profile), 1)) == [False, False]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hand-made plan followed round the circle."""
+"""The residency of a plan made by hand."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def test_tiers_of_the_toy() -> None:
 
 def test_charged_pages_of_the_toy() -> None:
     # stretch      0  1  2  3
-    # pool         1  1  1  1    resident as a whole, dead or alive
+    # pool         1  1  1  1    always resident as a whole
     # activation   2  2  2  .
     # parameter    2  2  2  2
-    # state, half  2  .  2  2    on its way in 0 and 2
+    # state, half  2  .  2  2    in flight in 0 and 2
     plan, profile = toy_plan(), toy_profile()
     assert charged_pages(plan, profile, residency(plan, profile)).tolist() == [7, 5, 7, 5]
 
@@ -52,7 +52,7 @@ def test_served_pages_of_the_toy() -> None:
     assert expected.fast_share == pytest.approx(13 / 19)
     assert expected.peak_fast_bytes == 7 * 4096
     assert (expected.promoted_bytes, expected.demoted_bytes) == (2 * 4096, 2 * 4096)
-    # 6 of 19 pages are read slow, but of tensors so small that they count as cached.
+    # 6 of 19 pages are read from slow memory, but small tensors count as cached.
     assert expected.step_ns == 4_000_000_000
 
 
@@ -65,7 +65,7 @@ def test_initial_tier_is_that_of_most_pages() -> None:
     assert initial_tiers(replace(plan, initial=moved), profile).tolist()[3:] == [1, 0]
 
 
-def test_a_move_of_nothing_is_refused() -> None:
+def test_a_move_without_a_tensor_is_rejected() -> None:
     plan = toy_plan()
     moves = plan.moves.copy()
     moves["offset"][0] = 40 * 4096
@@ -73,7 +73,7 @@ def test_a_move_of_nothing_is_refused() -> None:
         residency(replace(plan, moves=moves), toy_profile())
 
 
-def test_without_module_samples_bytes_stand_for_pages() -> None:
+def test_without_module_samples_pages_are_derived_from_bytes() -> None:
     profile = replace(toy_profile(), source="shim")
     rows = profile.accesses.copy()
     rows["pages"] = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves made of lives, and the waits that births need."""
+"""Moves of chunks, and the waits that births need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.plan.toys import PAGE, toy_profile
 
 
 def lives_of(items: Items, drawn: list[str]) -> Lives:
-    """One word a chunk, one letter a position: F fast, s slow, D going down, U going up."""
+    """One word per chunk, one letter per position: F fast, s slow, D demoted, U promoted."""
     table = np.array([list(word) for word in drawn]).T
     return Lives(
         np.zeros(len(drawn)), (table == "F") | (table == "D"), (table == "D") | (table == "U")
@@ -41,7 +41,7 @@ def test_neighbours_that_move_together_are_one_move() -> None:
     assert moves[columns].tolist() == [(0, 1, 3, 1, 0, 4 * PAGE), (2, 3, 3, 0, 0, 4 * PAGE)]
 
 
-def test_a_promotion_is_due_by_the_next_use_round_the_circle() -> None:
+def test_a_promotion_is_due_by_the_next_use_which_may_be_in_the_next_step() -> None:
     # The parameter is used in 1, 2 and 3: promoted in 3, after its last use, it is due in 1.
     items = state_items()
     lives = lives_of(items, ["ssss", "ssss", "DssU"])
@@ -62,7 +62,7 @@ def test_first_tiers_are_exact_ranges() -> None:
     ]
 
 
-def test_a_wait_only_where_births_would_not_fit() -> None:
+def test_a_wait_is_needed_only_if_births_would_not_fit() -> None:
     # limit 10; demotions of 4 pages at 0 and of 3 at 1
     # stretch      0  1  2  3
     # charged      9  5  6  2
@@ -73,7 +73,7 @@ def test_a_wait_only_where_births_would_not_fit() -> None:
     assert waits.tolist() == [-1, -1, 0, -1]
 
 
-def test_a_wait_may_be_for_the_step_before() -> None:
+def test_a_wait_may_refer_to_the_previous_step() -> None:
     waits = needed_waits(np.array([8, 1, 1, 9]), np.array([2, 0, 0, 0]), [(3, 4)], 10)
     assert waits.tolist() == [3, -1, -1, -1]
 

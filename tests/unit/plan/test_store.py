@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans on the wire, in files and as text."""
+"""Plans as layout memfd, as file and as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sentineld.policies.registry import policy
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers, with_layout
 
 
-def test_a_layout_comes_back_from_the_wire() -> None:
+def test_a_layout_survives_packing_and_unpacking() -> None:
     layout = with_layout(
         toy_plan(),
         waits=np.array([3, -1, 1, 0], np.int32),
@@ -43,7 +43,7 @@ def test_a_layout_comes_back_from_the_wire() -> None:
         (3 * PAGE, 2 * PAGE, 1),
     ]
     asked, before = int(protocol.WaitFlag.ASKED), int(protocol.WaitFlag.STEP_BEFORE)
-    # Boundary 0 waits for 3 of the step before, 2 for 1, 3 for 0 of the same step.
+    # Boundary 0 waits for 3 of the previous step, 2 for 1, 3 for 0 of the same step.
     assert found.huge.tolist() == [(one.offset, one.bytes) for one in layout.huge]
     assert found.waits.tolist() == [(3, asked | before), (0, 0), (1, asked), (0, asked)]
 
@@ -51,7 +51,7 @@ def test_a_layout_comes_back_from_the_wire() -> None:
 PARTS = ("slots", "cuts", "regions", "waits", "parts")
 
 
-def test_the_wire_is_as_the_header_says() -> None:
+def test_the_header_describes_the_bytes() -> None:
     data = pack_layout(toy_plan().layout, 1, two_tiers(), 4)
     header = np.frombuffer(data, protocol.LAYOUT_DTYPE, 1)[0]
     assert header["total_bytes"] == len(data)
@@ -61,20 +61,20 @@ def test_the_wire_is_as_the_header_says() -> None:
     assert offsets[0] == protocol.LAYOUT_DTYPE.itemsize
 
 
-def test_no_tier_is_no_node() -> None:
+def test_no_tier_is_written_as_no_node() -> None:
     first_touch = policy("first-touch").plan(toy_profile(), two_tiers(), 8 * PAGE)
     found = unpack_layout(pack_layout(first_touch.layout, 1, two_tiers(), 4))
     assert found.heap_node == -1
     assert set(found.regions["node"].tolist()) == {-1}
 
 
-def test_another_number_of_boundaries_is_refused() -> None:
+def test_a_wrong_number_of_boundaries_is_rejected() -> None:
     with pytest.raises(ValueError, match="4 waits for 5 boundaries"):
         pack_layout(toy_plan().layout, 1, two_tiers(), 5)
 
 
 @pytest.mark.parametrize("damage", ["short", "magic", "length"])
-def test_other_bytes_are_no_layout(damage: str) -> None:
+def test_invalid_bytes_are_rejected(damage: str) -> None:
     data = pack_layout(toy_plan().layout, 1, two_tiers(), 4)
     broken = {"short": data[:50], "magic": b"x" + data[1:], "length": data + bytes(8)}[damage]
     with pytest.raises(SentinelError, match="not a valid layout") as error:
@@ -82,7 +82,7 @@ def test_other_bytes_are_no_layout(damage: str) -> None:
     assert error.value.code == "protocol-mismatch"
 
 
-def test_plan_and_profile_come_back_from_their_file(tmp_path: Path) -> None:
+def test_plan_and_profile_survive_saving_and_loading(tmp_path: Path) -> None:
     profile = toy_profile()
     plan = policy("sentinel").plan(profile, two_tiers(), 8 * PAGE)
     save_plan(tmp_path / "1-2.npz", plan, profile)
@@ -98,7 +98,7 @@ def test_plan_and_profile_come_back_from_their_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["1-2.npz"]
 
 
-def test_damaged_files_are_told_from_missing_ones(tmp_path: Path) -> None:
+def test_damaged_and_missing_files_raise_different_errors(tmp_path: Path) -> None:
     path = tmp_path / "plan.npz"
     with pytest.raises(FileNotFoundError):
         load_plan(path)
@@ -112,7 +112,7 @@ def test_damaged_files_are_told_from_missing_ones(tmp_path: Path) -> None:
         load_plan(path)
 
 
-def test_a_plan_reads_as_text() -> None:
+def test_a_plan_as_text() -> None:
     plan, profile = policy("sentinel").plan(toy_profile(), two_tiers(), 8 * PAGE), toy_profile()
     text = plan_text(plan, profile)
     assert "policy sentinel, budget 32.0 KiB" in text
@@ -129,7 +129,7 @@ def test_the_schedule_names_boundaries_moves_and_waits() -> None:
     assert "   2 block backward                   up 8.0 KiB in 1 move" in text
 
 
-def test_plan_and_tensors_are_json() -> None:
+def test_plan_and_tensors_as_json() -> None:
     profile = toy_profile()
     plan = policy("sentinel").plan(profile, two_tiers(), 8 * PAGE)
     answer = json.loads(json.dumps(plan_json(plan, profile)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages between two tensors, and which are kept: against a model that looks at every page."""
+"""Dropped and kept pages, compared with a model that tracks every page."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ FAST_PAGES, SLOW_PAGES = 6, 4
 def step(
     lives: list[tuple[int, int, int, int, bool]], per_stretch: int = 2
 ) -> tuple[Plan, Profile]:
-    """lives: (first page, pages, birth, death, dropped) of tensors that never overlap; events are
-    births and deaths, numbered as given; a death at or before its birth is the next step's."""
+    """A step of tensors that never overlap.
+
+    lives: (first page, pages, birth, death, dropped); birth and death are events. A death at or
+    before the birth is in the next step.
+    """
     events = 1 + max((max(birth, death) for _, _, birth, death, _ in lives), default=0)
     count = -(-events // per_stretch)
     tensors = np.zeros(len(lives), TENSOR_DTYPE)
@@ -85,8 +88,11 @@ def step(
 
 @st.composite
 def steps(draw: st.DrawFn) -> tuple[Plan, Profile]:
-    """Tensors on ten pages; each event is one birth or one death. None lives from the end of a
-    stretch to its begin a step later: such a one is taken to be there for all of it."""
+    """Tensors on ten pages; each event is one birth or one death.
+
+    No lifetime wraps and ends in the stretch of its birth: residency() would count it for all of
+    that stretch.
+    """
     per_stretch = draw(st.integers(1, 4))
     wanted = draw(
         st.lists(
@@ -117,11 +123,11 @@ def steps(draw: st.DrawFn) -> tuple[Plan, Profile]:
 
 
 def resident(plan: Plan, profile: Profile) -> tuple[list[int], int]:
-    """Fast pages that are there at each moment of a steady step, and how many were born in it."""
-    given: dict[int, set[int]] = {}
+    """(resident fast pages at each moment of a steady step, number of births in it)."""
+    dropped_pages: dict[int, set[int]] = {}
     for row in drops(plan.layout, PAGE):
         first, past = int(row["offset"]), int(row["offset"] + row["bytes"])
-        given.setdefault(int(row["slot"]), set()).update(range(first // PAGE, past // PAGE))
+        dropped_pages.setdefault(int(row["slot"]), set()).update(range(first // PAGE, past // PAGE))
     slots, tensors = plan.layout.slots, profile.tensors
     first = first_moments(profile)
     happens: dict[int, list[tuple[int, int]]] = {}
@@ -142,14 +148,14 @@ def resident(plan: Plan, profile: Profile) -> tuple[list[int], int]:
                     born += len(pages - there) if turn == 2 else 0
                     there |= pages
                 else:
-                    there -= given.get(row, set())
+                    there -= dropped_pages.get(row, set())
             if turn == 2:
                 found.append(len(there))
     return found, born
 
 
 @given(steps())
-def test_pages_count_from_their_birth_until_they_are_given_back(one: tuple[Plan, Profile]) -> None:
+def test_pages_count_from_birth_to_drop(one: tuple[Plan, Profile]) -> None:
     plan, profile = one
     there, born = resident(plan, profile)
     first = first_moments(profile)
@@ -159,7 +165,7 @@ def test_pages_count_from_their_birth_until_they_are_given_back(one: tuple[Plan,
 
 
 @given(steps(), st.integers(0, FAST_PAGES))
-def test_what_is_kept_fits_and_saves_births(one: tuple[Plan, Profile], limit: int) -> None:
+def test_kept_pages_fit_and_save_births(one: tuple[Plan, Profile], limit: int) -> None:
     plan, profile = one
     before, born = resident(plan, profile)
     kept = keep(plan, profile, limit)
@@ -174,7 +180,7 @@ def test_what_is_kept_fits_and_saves_births(one: tuple[Plan, Profile], limit: in
 
 
 @given(steps(), st.integers(0, FAST_PAGES))
-def test_slow_pages_stay_as_long_as_all_are_not_too_many(
+def test_slow_pages_are_kept_up_to_the_resident_limit(
     one: tuple[Plan, Profile], limit: int
 ) -> None:
     plan, profile = one
@@ -187,13 +193,13 @@ def test_slow_pages_stay_as_long_as_all_are_not_too_many(
     assert (alive + fast + slow <= np.maximum(most, alive + fast)).all()
 
 
-def test_a_slow_page_that_nobody_takes_for_long_goes() -> None:
-    # Slow pages 6-7 and 8-9 are taken in turns, each while the other is empty: one pair would do.
+def test_slow_pages_with_long_gaps_are_dropped() -> None:
+    # Slow pages 6-7 and 8-9 are used in turn, never at the same time: one pair would suffice.
     lives = [(6, 2, 0, 1, False), (8, 2, 2, 3, False)]
     plan, profile = step(lives)
     flags = slot_flags(keep(plan, profile, 6).layout, profile)
     assert all(flag & SLOT_DROP for flag in flags)
-    # Where the step needs both at once, both stay for those who need one.
+    # If the step needs both at once, both are kept for the tensors that need only one.
     plan, profile = step([*lives, (6, 2, 4, 7, False), (8, 2, 5, 6, False)])
     flags = slot_flags(keep(plan, profile, 6).layout, profile)
     assert not any(flag & SLOT_DROP for flag in flags)
@@ -205,10 +211,10 @@ def test_a_slow_page_that_nobody_takes_for_long_goes() -> None:
     ),
     st.lists(st.integers(0, 3), min_size=10, max_size=10),
 )
-def test_no_choice_keeps_more_than_that_of_the_last_birth(
+def test_the_number_of_kept_ranges_is_optimal(
     gaps: list[tuple[int, int, bool]], free: list[int]
 ) -> None:
-    # Of a page each, and none over the step's end.
+    # Ranges of one page, none across the end of the step.
     death = np.array([min(ends) for *ends, _ in gaps])
     gap = np.array([abs(low - high) for low, high, _ in gaps])
     may = np.array([one for *_, one in gaps])
@@ -228,7 +234,7 @@ def test_no_choice_keeps_more_than_that_of_the_last_birth(
 
 
 def test_the_shortest_gap_is_kept_first() -> None:
-    # Pages 0-1: the next birth comes at once; pages 2-3: much later; 4-5 are taken in between.
+    # Pages 0-1: the next birth follows at once; pages 2-3: much later; 4-5 are used in between.
     lives = [(0, 2, 0, 1, True), (0, 2, 2, 9, True), (2, 2, 3, 4, True), (4, 2, 5, 6, True)]
     plan, profile = step(lives)
     kept = keep(plan, profile, 4)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A profile small enough to draw, and plans for it by hand."""
+"""A small profile, and plans for it made by hand."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ HEAP = 0x10_0000_0000
 
 
 def two_tiers(bytes_per_s: float = 8 * PAGE) -> Tiers:
-    """Migration of 8 pages a second unless told otherwise."""
+    """Two tiers; by default 8 pages per second can be moved."""
     return Tiers((Tier((0,), 1 << 30, 8e9, 8e9), Tier((1,), 1 << 30, 4e9, 2e9)), bytes_per_s, "toy")
 
 
 def toy_profile() -> Profile:
-    """Four stretches of a second each; pages accessed in (brackets).
+    """Four stretches of one second each; (n) is an access to n pages.
 
     stretch       0 forward   1 forward   2 backward  3 optimizer
     activation 2  [born (2)               (2) dies]                slot 0
@@ -97,11 +97,11 @@ def toy_profile() -> Profile:
 
 
 LARGE = 64
-"""How many pages of the large toy are one of the toy's."""
+"""Number of pages of the large toy per page of the toy."""
 
 
 def large_profile() -> Profile:
-    """The toy with its tensors 64 times as large, read as before and half of it written."""
+    """The toy with tensors 64 times as large; as many bytes are read, and half of them written."""
     profile = toy_profile()
     tensors, rows = profile.tensors.copy(), profile.accesses.copy()
     tensors["bytes"] *= LARGE
@@ -119,16 +119,16 @@ def move(
 
 
 def toy_plan() -> Plan:
-    """By hand, for a budget of 7 pages.
+    """A plan made by hand for a budget of 7 pages.
 
     page of the arena   0     pool          scratch
                         1..2  fast-born     activation, dropped
                         3..4  slow-born     gradient
-    heap                0..3  state: up in stretch 2, used in 3, down in 0
-                        4..5  parameter: fast all the step
+    heap                0..3  state: promoted in stretch 2, used in 3, demoted in 0
+                        4..5  parameter: fast for the whole step
 
-    charged pages       stretch 0: pool 1 + activation 2 + parameter 2 + state going down 4 = 9 ...
-    which is too much, so that only half of the state moves: pages 0..1, charged 7, 5, 7, 5.
+    Moving the whole state would charge 9 pages in stretch 0: pool 1, activation 2, parameter 2,
+    state in flight 4. So only half of the state moves, pages 0..1: 7, 5, 7, 5 pages are charged.
     """
     slots = np.zeros(3, SLOT_DTYPE)
     slots["bytes"] = [2 * PAGE, PAGE - 100, 2 * PAGE]
@@ -173,7 +173,7 @@ def with_layout(plan: Plan, **changes: object) -> Plan:
 
 
 def large_plan() -> Plan:
-    """The plan by hand for the large toy, and a budget of 7 * 64 pages."""
+    """toy_plan() for the large toy, with a budget of 7 * 64 pages."""
     plan = toy_plan()
     slots, tables = plan.layout.slots.copy(), (plan.moves.copy(), plan.initial.copy())
     slots["offset"] *= LARGE
