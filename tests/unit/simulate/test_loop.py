@@ -114,7 +114,7 @@ def test_a_profile_that_is_off_is_corrected_where_it_harms(training: Profile) ->
     assert found.fast_only_seconds == left_alone.fast_only_seconds
     assert found.step_seconds <= left_alone.step_seconds * (1 + 1e-9)
     assert found.corrections == 1
-    assert any("other times than profiled" in note for note in found.notes)
+    assert any("differ from the profile" in note for note in found.notes)
 
 
 def test_another_plan_must_be_faster(training: Profile) -> None:
