@@ -21,7 +21,7 @@ def unpredicted() -> Prediction:
 
 
 def predicted(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
-    """Predict a steady step by the timing model (sentineld/model/timing.py), with all moves in time.
+    """Predict a steady step by the timing model, with every move in time.
 
     fast_share counts page accesses that are attributed to tensors.
     """
