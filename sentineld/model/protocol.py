@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""native/protocol.h for Python: the shared memory's words, records and layout.
+"""Python version of native/protocol.h: the shared memory's words, records and layout.
 
-The numbers are the header's; tests/unit/model/test_protocol.py compiles a C
-program against the header and compares every size, offset and value. Both
-sides import this module, but the shim never on a path that training takes.
+tests/unit/model/test_protocol.py compiles a C program against the header and compares every size,
+offset and value. This module imports numpy, so the shim imports it only after torch.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ TENSOR_BYTES_MIN = 4096
 HUGE_BYTES = 2 << 20
 HEARTBEAT_STALE_NS = 2_000_000_000
 NOT_IN_SEQUENCE = 0xFFFFFFFF
-"""record.value of an allocation or a birth that is no part of the step's sequence."""
+"""record.value of an allocation that is not in the step's sequence, and of its free."""
 
 
 class Mode(IntEnum):
@@ -149,7 +148,7 @@ CONTROL_DTYPE = _struct(
     },
     512,
 )
-"""struct sentinel_control without its reserved words."""
+"""struct sentinel_control without its reserved words; the header documents the fields."""
 
 RECORD_DTYPE = _struct(
     {

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training side. It gets in front of torch by any of these:
+"""The training side: interposes torch's CPU allocator. Any of these loads it:
 
     python -m sentineld.shim train.py ARGS...
     sentinelctl run --fast 20% -- python train.py ARGS...
     SENTINELD_SHIM=1 python train.py ARGS...    with the .pth file that make install writes
-    import sentineld.shim                       in the script, ahead of torch
+    import sentineld.shim                       in the script, before torch
 
-Importing it waits for torch's import and does nothing without it; SENTINELD_SHIM=0 in the
-environment keeps it out altogether. Training computes bit for bit what it computes without
-the shim, managed or not. The daemon need not run, now or ever.
+The import only installs a hook that runs when torch is imported. SENTINELD_SHIM=0 in the
+environment disables the shim. Managed or not, the training computes the same results, bit for
+bit, as without the shim. The daemon is optional and may start or stop at any time.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ _start = Start()
 
 
 def arm(socket_path: str | None = None) -> None:
-    """Get in front of torch when it is imported.
+    """Load the shim when torch is imported.
 
     Args:
         socket_path: the daemon's socket; default SENTINELD_SHIM_SOCKET or
             /run/sentineld/shim.sock.
     """
-    if not _kept_out():
+    if not _disabled():
         _start.socket_path = socket_path or _start.socket_path
         _start.arm()
 
 
 def load(socket_path: str | None = None) -> bool:
-    """The same, and import torch now.
+    """Load the shim and import torch now.
 
     Returns:
-        True if this process can be managed; else the reason is on stderr.
+        True if this process can be managed; otherwise the reason is on stderr.
     """
     arm(socket_path)
-    return not _kept_out() and _start.now()
+    return not _disabled() and _start.now()
 
 
 def disarm() -> None:
-    """Leave a torch alone that is imported from now on."""
+    """Cancel arm(): a later import of torch does not load the shim."""
     _start.disarm()
 
 
-def _kept_out() -> bool:
+def _disabled() -> bool:
     return os.environ.get(SWITCH_VARIABLE) == "0"
 
 

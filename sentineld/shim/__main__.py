@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m sentineld.shim [--socket PATH] [-m MODULE | -c CODE | SCRIPT] ARGS...`
 
-Runs a training script as Python itself would, under the shim.
+Run a training script under the shim, otherwise as Python itself would.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _usage_error(problem: str) -> int:
 
 
 def _run_as_main(source: bytes, name: str, file: str | None) -> None:
-    """Execute source as the program's __main__, which stays alive until the process ends."""
+    """Execute source as module __main__. The module stays alive until the process exits."""
     module = types.ModuleType("__main__")
     module.__dict__["__builtins__"] = __builtins__
     if file is not None:
@@ -32,7 +32,7 @@ def _run_as_main(source: bytes, name: str, file: str | None) -> None:
 
 
 def main() -> int:
-    """Parse our own options, load the shim, run the program."""
+    """Parse --socket, arm the shim and run the program."""
     arguments = sys.argv[1:]
     socket_path = None
     if arguments and arguments[0] == "--socket":
@@ -40,7 +40,7 @@ def main() -> int:
             return _usage_error("--socket needs a path")
         socket_path, arguments = arguments[1], arguments[2:]
     if not arguments or (arguments[0] in ("-m", "-c") and len(arguments) < 2):
-        return _usage_error("there is nothing to run")
+        return _usage_error("no script, -m MODULE or -c CODE given")
     if arguments[0] not in ("-m", "-c") and not os.path.isfile(arguments[0]):
         return _usage_error(f"no such script: {arguments[0]}")
     arm(socket_path)

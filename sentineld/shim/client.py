@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim's end of the daemon's socket: frames, descriptors, and patience.
+"""The shim's end of the daemon's socket: frames, file descriptors, reconnecting.
 
-Nothing here blocks or raises: a missing, slow, dead or babbling daemon costs
-a connection, never a training step.
+Client never blocks. A missing, slow, dead or misbehaving daemon costs the connection, never a
+training step.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ SOCKET_VARIABLE = "SENTINELD_SHIM_SOCKET"
 SOCKET_PATH = "/run/sentineld/shim.sock"
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
-"""Until a daemon that refuses this process is asked again: another one may have come."""
+"""Delay before reconnecting after a refusal: a daemon of another version may run by then."""
 FRAME_BYTES_MAX = 16 << 20
 BACKLOG_BYTES_MAX = 64 << 20
+"""Unsent bytes above which the connection is closed."""
 DESCRIPTORS_MAX = 16
 READS_MAX = 16
-"""Of 64 KiB at a time: a daemon that never stops writing does not hold a step up for ever."""
+"""Reads of 64 KiB per call of receive(): a daemon that never stops writing delays no step."""
 
 Message = dict[str, Any]
 
 
 class BrokenPeerError(Exception):
-    """What came from the daemon is no frame of the protocol."""
+    """The daemon sent something that is not a frame of the protocol."""
 
 
 class Client:
-    """One connection at a time, tried at most once in RETRY_SECONDS.
-
-    path: the socket's; the environment's SENTINELD_SHIM_SOCKET by default.
-    """
+    """At most one connection; connects at most once per RETRY_SECONDS."""
 
     def __init__(self, path: str | None = None) -> None:
+        """Do not connect yet.
+
+        path: the daemon's socket; default SENTINELD_SHIM_SOCKET or SOCKET_PATH.
+        """
         self.path = path or os.environ.get(SOCKET_VARIABLE) or SOCKET_PATH
         self._socket: socket.socket | None = None
         self._poll = select.poll()
@@ -53,11 +55,11 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """Whether a connection stands, as far as is known."""
+        """Whether the connection is open; False once a send or receive has failed."""
         return self._socket is not None
 
     def connect(self) -> bool:
-        """Try to connect if it is time; True if a connection is new."""
+        """Connect if the retry delay has passed; True if this call made a new connection."""
         now = time.monotonic()
         if self._socket is not None or now < self._next_try:
             return False
@@ -73,13 +75,13 @@ class Client:
         self._poll.register(attempt, select.POLLIN)
         return True
 
-    def rest(self) -> None:
-        """Hang up on a daemon that refuses this process, and leave it alone for a while."""
+    def back_off(self) -> None:
+        """Close the connection and do not reconnect for REFUSED_SECONDS."""
         self.close()
         self._next_try = time.monotonic() + REFUSED_SECONDS
 
     def close(self) -> None:
-        """Drop the connection and all that is under way; a forked child does so, too."""
+        """Close the connection and discard unsent and unread data and descriptors."""
         if self._socket is not None:
             self._socket.close()
         self._socket = None
@@ -92,7 +94,7 @@ class Client:
         self._outgoing.clear()
 
     def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
-        """Queue a message; copies of the descriptors travel with it."""
+        """Queue a message with duplicates of the descriptors; no-op if not connected."""
         if self._socket is None:
             return
         body = json.dumps(message).encode()
@@ -101,7 +103,7 @@ class Client:
         self.flush()
 
     def flush(self) -> None:
-        """Send what the socket takes now."""
+        """Send as much of the queue as the socket accepts without blocking."""
         while self._socket is not None and self._outgoing:
             frame, descriptors = self._outgoing[0]
             rights = array.array("i", descriptors)
@@ -123,10 +125,10 @@ class Client:
                 self._outgoing[0] = (frame[sent:], [])
 
     def receive(self) -> list[Message]:
-        """Whole messages that have arrived; hangs up on the daemon's end or on garbage.
+        """Return the complete messages that have arrived, after at most READS_MAX reads.
 
-        What came before is told all the same, without its descriptors. What is left after
-        READS_MAX comes with the next call.
+        If the daemon has hung up or sent garbage, closes the connection and returns the messages
+        before that, without their descriptors.
         """
         messages: list[Message] = []
         if self._socket is None or not self._poll.poll(0):
@@ -151,7 +153,7 @@ class Client:
                     fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
                     self._descriptors.extend(fds)
             if flags & socket.MSG_CTRUNC or len(self._descriptors) > DESCRIPTORS_MAX:
-                raise BrokenPeerError("more descriptors than any message has")
+                raise BrokenPeerError("more file descriptors than the protocol allows")
             if not data:
                 raise BrokenPeerError("the daemon hung up")
             self._received += data
@@ -161,21 +163,21 @@ class Client:
         while len(self._received) >= 4:
             (length,) = struct.unpack_from("<I", self._received)
             if length > FRAME_BYTES_MAX:
-                raise BrokenPeerError("a frame of impossible length")
+                raise BrokenPeerError(f"a frame of {length} bytes exceeds {FRAME_BYTES_MAX}")
             if len(self._received) < 4 + length:
                 break
             message = json.loads(bytes(self._received[4 : 4 + length]))
             del self._received[: 4 + length]
             if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-                raise BrokenPeerError("a frame that is no message")
+                raise BrokenPeerError("a frame is not a JSON object with a type")
             messages.append(message)
 
     def take_descriptor(self) -> int:
-        """The next descriptor that came with a message; the caller closes it.
+        """Return the next received descriptor; the caller closes it.
 
         Raises:
-            BrokenPeerError: there is none.
+            BrokenPeerError: no descriptor was received.
         """
         if not self._descriptors:
-            raise BrokenPeerError("a message without its descriptor")
+            raise BrokenPeerError("a message lacks its file descriptor")
         return self._descriptors.popleft()

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hooks into torch: which layer runs, when a step ends.
+"""Hooks into torch that report layer boundaries and the end of each step.
 
-Global forward hooks and grad_fn prehooks leave the allocation sequence as it
-is (full backward hooks and dispatch modes do not). Only leaf modules make
-boundaries. Every hook returns None, or torch would take its value for an
-output, and none runs while torch.compile traces.
+Global forward hooks and grad_fn prehooks do not change the allocation sequence; full backward
+hooks and dispatch modes do. Only leaf modules make boundaries. Every hook returns None, because
+torch would use any other value as the output. No hook runs while torch.compile traces.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from sentineld.shim.names import Names
 from sentineld.shim.native import Native
-from sentineld.shim.stepless import Stepless, grad_fn
+from sentineld.shim.stepless import MissingSteps, grad_fn
 from sentineld.shim.steps import StepEnds
 
 OUTSIDE_LAYER = 0
@@ -27,23 +26,22 @@ LAYERS_MAX = 65535  # record.layer has 16 bits
 
 
 class Layers:
-    """Layer ids by module: leaf modules count from 1, all others are OUTSIDE_LAYER.
-
-    names: the module path by layer id, found when the outermost module is first called.
-    watched: whether anyone looks at boundaries; it changes between steps only.
-    """
+    """Layer ids of modules: leaf modules are numbered from 1, all others are OUTSIDE_LAYER."""
 
     def __init__(self, tensors: Names) -> None:
-        """tensors: gets to know the outermost modules, too."""
+        """tensors: told about each outermost module."""
         self._tensors = tensors
-        self.watched = False
+        self.enabled = False
+        """Whether boundaries are reported; changes only between steps."""
         self.names = [""]
+        """Module path by layer id, filled when an outermost module is first called."""
         self.by_module: dict[int, int] = {}
+        """Layer id by id(module)."""
         self._taken = {""}
         self._references: dict[int, weakref.ref[torch.nn.Module]] = {}
 
-    def learn(self, root: torch.nn.Module) -> int:
-        """Give ids to root and all modules below it; returns root's."""
+    def register(self, root: torch.nn.Module) -> int:
+        """Assign ids to root and all modules below it; returns root's id."""
         self._tensors.add_module(root)
         for path, module in root.named_modules():
             if id(module) in self.by_module:
@@ -73,7 +71,7 @@ class Layers:
         key = id(module)
 
         def forget(_: object) -> None:
-            # The id may soon be another module's.
+            # CPython may give the same id() to a new module.
             self.by_module.pop(key, None)
             self._references.pop(key, None)
 
@@ -82,16 +80,16 @@ class Layers:
 
 
 def _is_leaf(module: torch.nn.Module) -> bool:
-    # A compiled module shows no inner calls: it is one layer.
+    # The hooks do not see calls inside a compiled module, so it counts as one layer.
     return not module._modules or type(module).__name__ == "OptimizedModule"
 
 
 class Hooks:
     """The four global hooks.
 
-    Methods, not closures: torch.compile guards what a hook's cells hold, and would compile
-    again when a dictionary among them is no longer empty. Of an object it guards only what
-    it sees being read, and that ends at is_compiling().
+    They are methods, not closures: torch.compile guards the contents of a closure's cells and
+    recompiles when, for example, an empty dictionary there gets its first entry. Of an object it
+    guards only the attributes that it sees read, and the hooks return at is_compiling().
     """
 
     def __init__(
@@ -99,17 +97,21 @@ class Hooks:
         native: Native,
         layers: Layers,
         tensors: Names,
-        stepless: Stepless,
+        missing_steps: MissingSteps,
         step_ended: Callable[[], None],
     ) -> None:
-        """native gets the boundaries, layers gives ids; step_ended is called after a step.
+        """Keep the callees; install() registers the hooks.
 
-        tensors gets to know the optimizers, stepless the forwards that nobody watches.
+        native: receives the boundaries.
+        layers: gives the layer ids.
+        tensors: told about each optimizer.
+        missing_steps: sees forward calls while layers is not enabled.
+        step_ended: called after each training step.
         """
         self._native = native
         self._layers = layers
         self._tensors = tensors
-        self._stepless = stepless
+        self._missing_steps = missing_steps
         self._step_ended = step_ended
         self._ids = layers.by_module
         self._graph_task = torch._C._current_graph_task_id
@@ -117,32 +119,32 @@ class Hooks:
         self._ends = StepEnds()
 
     def install(self) -> None:
-        """Hook torch's modules and optimizers."""
+        """Register the hooks with torch."""
         torch_module.register_module_forward_pre_hook(self._before_forward)
         torch_module.register_module_forward_hook(self._after_forward, always_call=True)
         torch_optimizer.register_optimizer_step_pre_hook(self._before_optimizer)
         torch_optimizer.register_optimizer_step_post_hook(self._after_optimizer)
 
     def _before_forward(self, module: torch.nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling() or not self._layers.watched:
+        if torch.compiler.is_compiling() or not self._layers.enabled:
             return
         layer = self._ids.get(id(module))
         if layer is None:
-            layer = self._layers.learn(module)
+            layer = self._layers.register(module)
         if layer:
             self._native.forward(layer)
 
     def _after_forward(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        if not self._layers.watched:
-            if self._stepless.looking:
-                self._stepless.after_forward(module, output)
+        if not self._layers.enabled:
+            if self._missing_steps.active:
+                self._missing_steps.after_forward(module, output)
             return
         layer = self._ids.get(id(module))
         if not layer:
             return
-        if self._graph_task() == -1:  # else backward recomputes it and goes on with backward
+        if self._graph_task() == -1:  # otherwise backward recomputes this layer (checkpointing)
             self._native.forward_end()
         node = grad_fn(output)
         if node is not None:
@@ -153,7 +155,7 @@ class Hooks:
 
     def _before_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
-            self._stepless.looking = False
+            self._missing_steps.active = False
             self._tensors.add_optimizer(optimizer)
             self._native.optimizer()
 

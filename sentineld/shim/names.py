@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the training calls its lasting tensors: parameters, buffers, gradients, optimizer state.
+"""Names of persistent tensors: parameters, buffers, gradients, optimizer state.
 
-Asked for once, after an access step. Modules and optimizers are only borrowed:
-a model that the script drops is not kept alive.
+The names are collected once, after the access step. Modules and optimizers are held by weak
+references, so a model that the script drops is freed.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ import torch
 from sentineld.model.protocol import TENSOR_BYTES_MIN
 
 NAMES_MAX = 20_000
-"""They travel in one frame, of which the daemon takes no more than 8 MiB."""
+"""All names go in one frame, and the daemon accepts frames up to 8 MiB."""
 NAME_CHARACTERS_MAX = 200
 
 Row = tuple[int, str, str]
-"""(address of the storage, role, name); sentineld.model.records.Named says what roles there are."""
+"""(address of the storage, role, name); sentineld.model.records.Named lists the roles."""
 
 
 class Names:
-    """The outermost modules and the optimizers that have been seen at work."""
+    """Collects outermost modules and optimizers and names their tensors."""
 
     def __init__(self) -> None:
         self._roots: list[weakref.ref[torch.nn.Module]] = []
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def add_module(self, root: torch.nn.Module) -> None:
-        """An outermost module was called for the first time."""
+        """Add an outermost module, at its first call."""
         self._roots.append(weakref.ref(root))
 
     def add_optimizer(self, optimizer: Any) -> None:
-        """An optimizer takes a step."""
+        """Add an optimizer; adding it again has no effect."""
         self._optimizers.add(optimizer)
 
     def rows(self) -> list[Row]:
-        """Names of the tensors that the shim sees, one for each address."""
+        """Return one row for each address, for tensors of at least TENSOR_BYTES_MIN."""
         found: dict[int, Row] = {}
         for tensor, role, name in self._tensors():
             storage = tensor.untyped_storage()
@@ -51,7 +51,7 @@ class Names:
         return list(found.values())
 
     def _tensors(self) -> Iterator[tuple[torch.Tensor, str, str]]:
-        """Parameters first: a name given twice stays with the first."""
+        """Yield (tensor, role, name), parameters first: rows() keeps an address's first name."""
         names: dict[int, str] = {}
         taken: set[str] = set()
         gradients: list[tuple[torch.Tensor, str, str]] = []

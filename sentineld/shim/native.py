@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C object: found or built, loaded in front of torch, and its calls."""
+"""Find or build the C library, load it before torch, and wrap its functions."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ LIBRARY_VARIABLE = "SENTINELD_SHIM_LIBRARY"
 HEAP_VARIABLE = "SENTINELD_SHIM_HEAP_BYTES"
 RING_RECORDS = 131072
 HEAP_PER_MEMORY = 2
-"""Address space of the heap per byte of memory: room for fragments; untouched, it costs nothing."""
+"""Heap address space per byte of RAM: slack for fragmentation; untouched pages cost nothing."""
 
 _SOURCES = Path(__file__).parent / "native"
 _COMPILE_FLAGS = (
     *("-O2", "-g", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-fexceptions", "-pthread"),
     *("-shared", "-Wl,-z,lazy", f"-Wl,-soname,{LIBRARY_NAME}"),
 )
-"""Those of native/Makefile, which says why."""
+"""The same as in native/Makefile, which explains them."""
 
 
 class ShimUnavailableError(Exception):
-    """The shim cannot work here; training goes on without it. The text says why."""
+    """The shim cannot work in this process; the message says why. Training goes on without it."""
 
 
 def library_path() -> Path:
-    """The C object's path: named by the environment, installed beside us, or built now.
+    """Path of the C library: SENTINELD_SHIM_LIBRARY, the packaged file, or one built now.
 
     Raises:
-        ShimUnavailableError: there is none and it cannot be built.
+        ShimUnavailableError: the library is not there and cannot be built.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
     if named:
@@ -53,7 +53,8 @@ def library_path() -> Path:
         return _build(sources)
     except ShimUnavailableError:
         if packaged.exists():
-            return packaged  # copied around, so its age says little; its version is checked
+            # A copied file may have any mtime. Native checks the protocol version.
+            return packaged
         raise
 
 
@@ -71,7 +72,7 @@ def _cache_directory() -> Path:
 
 def _build(sources: list[Path]) -> Path:
     if not sources:
-        raise ShimUnavailableError(f"{LIBRARY_NAME} is not installed, nor are its sources")
+        raise ShimUnavailableError(f"neither {LIBRARY_NAME} nor its sources are installed")
     digest = hashlib.sha256(" ".join([platform.machine(), *_COMPILE_FLAGS]).encode())
     for source in sources:
         digest.update(source.read_bytes())
@@ -81,7 +82,7 @@ def _build(sources: list[Path]) -> Path:
         return path
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if not compiler:
-        raise ShimUnavailableError("there is no C compiler to build it with (install gcc)")
+        raise ShimUnavailableError(f"no C compiler to build {LIBRARY_NAME} (install gcc)")
     units = [str(source) for source in sources if source.suffix == ".c"]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         output = Path(scratch) / LIBRARY_NAME
@@ -93,7 +94,7 @@ def _build(sources: list[Path]) -> Path:
         if done.returncode:
             first = (done.stderr.strip().splitlines() or ["no message"])[0]
             raise ShimUnavailableError(f"{compiler} failed: {first}")
-        output.replace(path)  # whole or not at all, whoever else builds it now
+        output.replace(path)  # atomic: other processes may build it at the same time
     return path
 
 
@@ -109,23 +110,28 @@ class _MethodDef(ctypes.Structure):
 
 
 class Native:
-    """The loaded C object.
+    """The loaded C library.
 
-    forward(layer), forward_end(), optimizer(), step_end() and step_begin() are built-in
-    functions (python.c says why); they do nothing in passthrough and on other threads.
+    The five attributes below are CPython built-in functions (python.c explains why). In
+    passthrough they do nothing; on other threads than the step's owner only step_begin works.
     """
 
+    # A leaf module's forward begins.
     forward: Callable[[int], None]
+    # A leaf module's forward has ended.
     forward_end: Callable[[], None]
+    # optimizer.step() begins.
     optimizer: Callable[[], None]
+    # The step has ended.
     step_end: Callable[[], None]
+    # The next step begins; the calling thread becomes its owner.
     step_begin: Callable[[], None]
 
     def __init__(self, path: Path) -> None:
-        """Load the object in front of torch, which must not be loaded yet.
+        """Load the library; torch must not be loaded yet.
 
         Raises:
-            ShimUnavailableError: it does not load or has another protocol version.
+            ShimUnavailableError: the library does not load or has another protocol version.
         """
         try:
             library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
@@ -133,7 +139,7 @@ class Native:
         except (OSError, AttributeError) as error:
             raise ShimUnavailableError(f"{path} does not load: {error}") from error
         if version != SHIM_VERSION:
-            raise ShimUnavailableError(f"{path} speaks protocol {version}, not {SHIM_VERSION}")
+            raise ShimUnavailableError(f"{path} has protocol {version}, not {SHIM_VERSION}")
         library.sentinel_start.argtypes = (ctypes.c_uint64,) * 3
         library.sentinel_layout.restype = ctypes.c_char_p
         library.sentinel_control_words.restype = ctypes.c_void_p
@@ -160,15 +166,15 @@ class Native:
         return make(self._methods[name], bound, None)
 
     def backward(self, layer: int) -> Callable[[object], None]:
-        """A grad_fn prehook for this layer's backward begin."""
+        """Return a grad_fn prehook that reports the begin of this layer's backward."""
         function: Callable[[object], None] = self._function("backward", layer)
         return function
 
     def start(self) -> None:
-        """Reserve the heap and make the control segment.
+        """Reserve the heap and create the control segment.
 
         Raises:
-            ShimUnavailableError: the kernel refuses.
+            ShimUnavailableError: the kernel refused the memory.
         """
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         heap_bytes = int(os.environ.get(HEAP_VARIABLE, 0)) or HEAP_PER_MEMORY * pages
@@ -188,37 +194,37 @@ class Native:
 
     @property
     def event_fd(self) -> int:
-        """The eventfd that boundaries write when the daemon sleeps."""
+        """The eventfd that a boundary writes while the daemon sleeps."""
         return int(self._library.sentinel_event_fd())
 
     @property
     def residency_fd(self) -> int:
-        """The memfd that says where pages are on emulated tiers; -1: none are emulated."""
+        """The memfd with the residency map of emulated tiers; -1: tiers are not emulated."""
         return int(self._library.sentinel_residency_fd())
 
     def word(self, offset: int) -> int:
-        """The 8-byte control word at this offset."""
+        """Return the 8-byte control word at this offset."""
         base = int(self._library.sentinel_control_words())
         return ctypes.c_uint64.from_address(base + offset).value
 
     def control_bytes(self, start: int, count: int) -> bytes:
-        """A copy of the control segment's bytes [start, start + count)."""
+        """Copy the control segment's bytes [start, start + count)."""
         base = int(self._library.sentinel_control_words())
         return ctypes.string_at(base + start, count)
 
     def connected(self, on: bool) -> None:
-        """Say whether a daemon listens; without one nothing is recorded or waited for."""
+        """Set whether a daemon is connected; without one nothing is recorded or waited for."""
         self._library.sentinel_connected(int(on))
 
     def epoch_fd(self, fd: int) -> None:
-        """Hand the module's epoch fd over (-1: none)."""
+        """Give the kernel module's epoch fd to the library, which closes it (-1: none)."""
         self._library.sentinel_epoch_fd(fd)
 
     def layout(self, fd: int) -> str:
-        """Make the layout in this memfd live from the next step; "" or what is wrong with it."""
+        """Use the layout in this memfd from the next step on; returns "" or the problem."""
         problem: bytes | None = self._library.sentinel_layout(fd)
         return problem.decode() if problem else ""
 
     def detach(self) -> None:
-        """Serve all further tensors from the heap."""
+        """Retire the layout: the heap serves all further tensors."""
         self._library.sentinel_detach()

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The access step: which tensors each operator of one step reads and writes.
 
-torch.profiler with shapes and memory leaves the allocation sequence as it is
-and tells, for each operator, its inputs' storages and the allocations inside
-it. Outputs are not told: they are those allocations, and the inputs that the
-operator's schema marks as written. The event tree is a private interface of
-torch; whoever calls finish() takes any exception for "this torch tells none".
+torch.profiler with shapes and memory does not change the allocation sequence. It reports each
+operator's input storages and the allocations inside it, but not its outputs: those are the
+allocations and the inputs that the operator's schema marks as written. The event tree is a private
+interface of torch, so callers of finish() treat any exception as "not supported by this torch".
 """
 
 from __future__ import annotations
@@ -34,16 +33,18 @@ _METADATA_NAMES = """
 _OVERWRITE_NAMES = """
     bernoulli_ copy_ exponential_ fill_ normal_ random_ uniform_ zero_ _foreach_copy_ _foreach_zero_
 """
-# They look at a tensor's shape, not at its bytes.
+# Operators that use a tensor's metadata but do not touch its bytes.
 _METADATA_ONLY = frozenset(f"aten::{name}" for name in _METADATA_NAMES.split())
-# They write their mutated argument without reading it.
+# Operators that write their mutated argument without reading it.
 _OVERWRITES = frozenset(f"aten::{name}" for name in _OVERWRITE_NAMES.split())
-# They read no more of their first tensor than they give out.
+# Operators that read at most as many bytes of their first tensor as they output.
 _GATHERS = frozenset(("aten::embedding", "aten::gather", "aten::index", "aten::index_select"))
 
 
 @dataclass(frozen=True)
 class _Tensor:
+    """An operator's input."""
+
     address: int
     bytes: int
     written: bool
@@ -52,21 +53,23 @@ class _Tensor:
 
 @dataclass
 class _Allocation:
-    time: int  # profiler's clock
+    time: int  # ns of the profiler's clock
     address: int
     bytes: int
-    dies_inside: bool = False
+    dies_inside: bool = False  # freed inside the operator that allocated it
 
 
 @dataclass
-class _Seen:
-    """What a subtree of events has touched, and allocated without having been charged for it."""
+class _Touched:
+    """Memory that a subtree of events has touched."""
 
+    # Addresses with a read row, and with a write row.
     read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
+    # Allocations that no operator of the subtree has accounted for.
     allocated: list[_Allocation] = field(default_factory=list)
 
-    def add(self, other: _Seen) -> None:
+    def add(self, other: _Touched) -> None:
         self.read |= other.read
         self.written |= other.written
         self.allocated += other.allocated
@@ -75,13 +78,13 @@ class _Seen:
 def _tensor_bytes(metadata: Any) -> int:
     count = 1
     for size, stride in zip(metadata.sizes, metadata.strides, strict=True):
-        if stride or size == 0:  # an expanded dimension has stride 0 and no bytes of its own
+        if stride or size == 0:  # expanded dimensions have stride 0 and take no memory
             count *= size
     return int(count * metadata.dtype.itemsize)
 
 
 def _is_operator(name: str) -> bool:
-    """Not a range of user code, an autograd node or a look at a shape."""
+    """Whether the event is an operator that touches data, not a user range or autograd node."""
     structure = name.startswith(("autograd::", "torch::")) or "::" not in name
     return not structure and name not in _METADATA_ONLY
 
@@ -91,13 +94,13 @@ def _is_tensor(value: Any) -> bool:
 
 
 class _Schemas:
-    """Which argument positions an operator writes, by name and number of arguments."""
+    """Looks up which arguments an operator writes, by name and number of arguments."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], dict[int, bool]] = {}
 
     def written(self, name: str, count: int) -> dict[int, bool]:
-        """Written positions; the value says whether it is an `out` argument (not read)."""
+        """Return {written position: whether it is an `out` argument, which is not read}."""
         key = (name, count)
         if key not in self._known:
             self._known[key] = self._look_up(name, count)
@@ -115,16 +118,17 @@ class _Schemas:
             }
             if positions or not name.endswith("_"):
                 return positions
-        # An in-place operator under an overload that is not listed writes its first argument.
+        # Overload not listed: by convention an in-place operator writes its first argument.
         return {0: False} if name.endswith("_") and not name.endswith("__") else {}
 
 
 class _Walk:
-    """Turns the event tree into access rows (time in the profiler's clock)."""
+    """Turns the event tree into access rows."""
 
     def __init__(self) -> None:
+        # (time in ns of the profiler's clock, address, bytes, write, estimated)
         self.rows: list[tuple[int, int, int, bool, bool]] = []
-        self.memory: list[tuple[int, int, int]] = []  # (time, address, signed bytes)
+        self.memory: optime.Memory = []
         self._schemas = _Schemas()
 
     def forest(self, events: list[Any]) -> None:
@@ -132,12 +136,12 @@ class _Walk:
         for event in events:
             self._finish_structure(self._visit(event))
 
-    def _visit(self, event: Any) -> _Seen:
+    def _visit(self, event: Any) -> _Touched:
         fields = event.extra_fields
         kind = type(fields).__name__
         if kind == "_ExtraFields_Allocation":
             return self._memory_event(event, fields)
-        seen = _Seen()
+        seen = _Touched()
         freed: set[int] = set()
         for child in event.children:
             size = getattr(child.extra_fields, "alloc_size", 0)
@@ -150,15 +154,15 @@ class _Walk:
             self._operator(event, fields, seen)
         return seen
 
-    def _memory_event(self, event: Any, fields: Any) -> _Seen:
+    def _memory_event(self, event: Any, fields: Any) -> _Touched:
         time, address, size = int(event.start_time_ns), int(fields.ptr), int(fields.alloc_size)
         self.memory.append((time, address, size))
         if size <= 0:
-            return _Seen()
-        return _Seen(allocated=[_Allocation(time, address, size)])
+            return _Touched()
+        return _Touched(allocated=[_Allocation(time, address, size)])
 
-    def _finish_structure(self, seen: _Seen) -> None:
-        """Nobody claimed these: made outside any operator, so written by whoever made them."""
+    def _finish_structure(self, seen: _Touched) -> None:
+        """Add a write for each allocation made outside of any operator."""
         for allocation in seen.allocated:
             if allocation.address not in seen.written:
                 self._row(allocation.time + 1, allocation.address, allocation.bytes, True, True)
@@ -181,10 +185,10 @@ class _Walk:
                     read=not (position in written and (overwrites or written[position])),
                 )
 
-    def _operator(self, event: Any, fields: Any, seen: _Seen) -> None:
-        """Charge the operator for what the operators inside it have not been charged for."""
+    def _operator(self, event: Any, fields: Any, seen: _Touched) -> None:
+        """Add the operator's accesses that the operators inside it do not account for."""
         own = [made for made in seen.allocated if made.address not in seen.written]
-        # Its memory comes first, its work after: a boundary may lie at the allocation.
+        # The accesses follow the first allocation, because a boundary may lie at it.
         time = min((made.time + 1 for made in own), default=int(event.start_time_ns))
         output_bytes = sum(made.bytes for made in own if not made.dies_inside)
         gathers = event.name in _GATHERS
@@ -215,7 +219,7 @@ def _in_ranges(
 
 
 class AccessStep:
-    """torch.profiler around one step; the constructor starts it, finish() ends it."""
+    """Runs torch.profiler over one step, from the constructor to finish()."""
 
     def __init__(self, native: Native) -> None:
         self._native = native
@@ -228,33 +232,35 @@ class AccessStep:
         self._profiler.start()
 
     def finish(self) -> npt.NDArray[np.void]:
-        """The step's accesses to heap and arena, OP_ACCESS_DTYPE by time (CLOCK_MONOTONIC).
+        """Return the step's accesses to heap and arena, OP_ACCESS_DTYPE sorted by time_ns.
+
+        Times are CLOCK_MONOTONIC.
 
         Raises:
-            Exception: this torch has no event tree, or one of another shape.
+            Exception: this torch has no event tree or an incompatible one.
         """
         self._profiler.stop()
         results = self._profiler.profiler.kineto_results
         walk = _Walk()
         walk.forest(results.experimental_event_tree())
         if not walk.rows or not walk.memory:
-            raise RuntimeError("the event tree holds no tensors")
+            raise RuntimeError("the profiler's event tree has no tensors")
         records = optime.ring_records(self._native, self._first_record)
         times = TimeMap(records, walk.memory)
         rows = walk.rows
-        untold = times.untold_allocations()
-        table = np.zeros(len(rows) + 2 * len(untold), dtype=OP_ACCESS_DTYPE)
+        unreported = times.unreported_allocations()
+        table = np.zeros(len(rows) + 2 * len(unreported), dtype=OP_ACCESS_DTYPE)
         columns = list(zip(*rows, strict=True))
-        told = table[: len(rows)]
-        told["time_ns"] = times.monotonic(np.array(columns[0], dtype=np.int64))
+        reported = table[: len(rows)]
+        reported["time_ns"] = times.monotonic(np.array(columns[0], dtype=np.int64))
         for name, column in zip(_COLUMNS, columns[1:], strict=True):
-            told[name] = column
+            reported[name] = column
         for index, write in ((0, True), (1, False)):
-            # Memory that c10 gave without the profiler's knowledge: library scratch.
-            part = table[len(rows) + index * len(untold) :][: len(untold)]
-            part["time_ns"] = untold["time_ns"] + 1 + index
-            part["address"] = untold["address"]
-            part["bytes"] = untold["bytes"]
+            # Allocations that bypass the profiler are scratch of libraries: written, then read.
+            part = table[len(rows) + index * len(unreported) :][: len(unreported)]
+            part["time_ns"] = unreported["time_ns"] + 1 + index
+            part["address"] = unreported["address"]
+            part["bytes"] = unreported["bytes"]
             part["write"] = write
             part["estimated"] = True
         table = table[_in_ranges(table["address"], optime.tensor_ranges(self._native))]

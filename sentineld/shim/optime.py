@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The profiler's clock against the ring's: the same births and deaths, seen by both.
+"""Maps the profiler's clock to the ring's, by allocations and frees that both have recorded.
 
-torch.profiler stamps events with wall time made from the cycle counter, the
-ring with CLOCK_MONOTONIC. Each allocation and free >= 4 KiB that both saw pins
-the one clock to the other; what lies between two pins stays between them, so
-an access can never slip over its tensor's birth or death.
+torch.profiler stamps events with wall time derived from the cycle counter, the ring with
+CLOCK_MONOTONIC. Each allocation and free >= 4 KiB in both gives one pair of times (a pin). Times
+between two pins are interpolated and stay between them, so an access never moves across its
+tensor's birth or death.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sentineld.model import protocol
 from sentineld.shim.native import Native
 
 Memory = list[tuple[int, int, int]]
-"""(profiler time in ns, address, bytes; negative: freed)."""
+"""Rows (profiler time in ns, address, signed bytes: negative for a free)."""
 
 
 def _control(native: Native) -> np.void:
@@ -29,12 +29,12 @@ def _control(native: Native) -> np.void:
 
 
 def ring_head(native: Native) -> int:
-    """Records written so far."""
+    """Return the number of records written since start."""
     return int(_control(native)["ring_head"])
 
 
 def ring_records(native: Native, first: int) -> npt.NDArray[np.void]:
-    """The ring's records from number `first` on; empty if they have been overwritten."""
+    """Copy the ring's records from number `first` on; empty if some are overwritten."""
     control = _control(native)
     capacity, offset = int(control["ring_records"]), int(control["ring_offset"])
     size = protocol.RECORD_DTYPE.itemsize
@@ -49,7 +49,7 @@ def ring_records(native: Native, first: int) -> npt.NDArray[np.void]:
 
 
 def tensor_ranges(native: Native) -> list[tuple[int, int]]:
-    """(start, bytes) of the heap and the live arena."""
+    """Return (start, bytes) of the heap and of the live arena."""
     control = _control(native)
     ranges = [(int(control["heap_base"]), int(control["heap_used"]))]
     if control["arena_base"]:
@@ -58,12 +58,14 @@ def tensor_ranges(native: Native) -> list[tuple[int, int]]:
 
 
 class TimeMap:
-    """From the profiler's clock to CLOCK_MONOTONIC, for one step.
-
-    records: the step's ring records, may be empty; memory: the profiler's allocations and frees.
-    """
+    """Maps the profiler's clock to CLOCK_MONOTONIC for one step."""
 
     def __init__(self, records: npt.NDArray[np.void], memory: Memory) -> None:
+        """Match allocations and frees by address.
+
+        records: the step's ring records; may be empty.
+        memory: the profiler's allocations and frees.
+        """
         births = (records["event"] == protocol.Event.ALLOC) & (
             records["detail"] != protocol.Alloc.LIVE
         )
@@ -73,34 +75,34 @@ class TimeMap:
         for index, record in enumerate(kept):
             birth = bool(record["event"] == protocol.Event.ALLOC)
             ring[int(record["address"]), birth].append(index)
-        told: dict[tuple[int, bool], list[int]] = defaultdict(list)
+        reported: dict[tuple[int, bool], list[int]] = defaultdict(list)
         for when, address, size in sorted(memory):
             if abs(size) >= protocol.TENSOR_BYTES_MIN:
-                told[address, size > 0].append(when)
+                reported[address, size > 0].append(when)
         pins: list[tuple[int, int]] = []
         seen = np.zeros(len(kept), dtype=np.bool_)
         for key, indices in ring.items():
-            times = told.get(key, [])
+            times = reported.get(key, [])
             if len(times) == len(indices):
                 pins += zip(times, kept["time_ns"][indices].tolist(), strict=True)
                 seen[indices] = True
             elif times:
-                seen[indices] = True  # told, though not which is which
-        untold = ~seen & (kept["event"] == protocol.Event.ALLOC)
-        self._untold: npt.NDArray[np.void] = kept[untold]
+                seen[indices] = True  # reported, but not every time: no pins
+        unreported = ~seen & (kept["event"] == protocol.Event.ALLOC)
+        self._unreported: npt.NDArray[np.void] = kept[unreported]
         self._set_pins(pins)
 
     def _set_pins(self, pins: list[tuple[int, int]]) -> None:
         if not pins:
             pins = [(time.time_ns(), time.monotonic_ns())]
         table = np.array(sorted(pins), dtype=np.int64)
-        # Differences to the first pin are small enough for exact floating point.
+        # Differences from the first pin are small enough to be exact as float64.
         self._base = table[0].copy()
         self._profiler = (table[:, 0] - self._base[0]).astype(np.float64)
         self._monotonic = np.maximum.accumulate(table[:, 1] - self._base[1]).astype(np.float64)
 
     def monotonic(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        """CLOCK_MONOTONIC in ns for the profiler's times."""
+        """Convert the profiler's times to CLOCK_MONOTONIC, both in ns."""
         offsets = (times - self._base[0]).astype(np.float64)
         mapped = np.interp(offsets, self._profiler, self._monotonic)
         before, after = offsets < self._profiler[0], offsets > self._profiler[-1]
@@ -109,6 +111,6 @@ class TimeMap:
         result: npt.NDArray[np.uint64] = (mapped + float(self._base[1])).astype(np.uint64)
         return result
 
-    def untold_allocations(self) -> npt.NDArray[np.void]:
-        """Ring records of allocations that the profiler did not see."""
-        return self._untold
+    def unreported_allocations(self) -> npt.NDArray[np.void]:
+        """Return the ring records of allocations that the profiler did not report."""
+        return self._unreported

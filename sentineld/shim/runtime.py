@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim at work in this process: started once, then driven by the step hook."""
+"""Connects the C library, the hooks and the daemon; driven by the end of each step."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ if TYPE_CHECKING:
     from sentineld.shim.names import Names, Row
     from sentineld.shim.opaccess import AccessStep
 
-LAYOUT_ID_OFFSET = 0xD0  # struct sentinel_control, as the next two
+# Offsets in struct sentinel_control.
+LAYOUT_ID_OFFSET = 0xD0
 STEP_OFFSET = 0x90
 CURSOR_OFFSET = 0xA0
 REASON_CHARACTERS_MAX = 200
 
 
 def say(text: str) -> None:
-    """One line on stderr, where the training script's own messages are."""
+    """Print one line on stderr."""
     print(f"sentineld.shim: {text}", file=sys.stderr, flush=True)
 
 
 def _threads() -> int:
-    """That compute in torch; a script may change it at any time."""
+    """Number of torch's compute threads; a script may change it at any time."""
     import torch
 
     return int(torch.get_num_threads())
 
 
 class Shim:
-    """Ties the C object, torch's hooks and the daemon's socket together."""
+    """Applies the daemon's messages between steps and answers them."""
 
     def __init__(
         self, native: Native, client: Client, layers: Layers, tensors: Names, torch_version: str
@@ -47,23 +48,23 @@ class Shim:
         self._tensors = tensors
         self._torch_version = torch_version
         self._session = ""
-        self._layers_told = 0
-        self._threads_told = 0
+        self._layers_sent = 0
+        self._threads_sent = 0
         self._access_step: AccessStep | None = None
-        self._access_asked = False
+        self._access_requested = False
         self._allocates = True
-        self._refusal_told = False
+        self._refusal_printed = False
         self._alive = True
-        os.register_at_fork(after_in_child=self._leave)
-        self._greet()
+        os.register_at_fork(after_in_child=self._after_fork)
+        self._connect()
 
-    def _leave(self) -> None:
-        """A forked child: the connection is the parent's."""
+    def _after_fork(self) -> None:
+        """In a forked child: drop the connection, which belongs to the parent."""
         self._alive = False
         self._client.close()
 
     def step_ended(self) -> None:
-        """Close the step, talk to the daemon, begin the next step. Never raises."""
+        """End the step, exchange messages with the daemon, begin the next step. Never raises."""
         if not self._alive:
             return
         native = self._native
@@ -74,7 +75,7 @@ class Shim:
             self._give_up(str(reason))
         except Exception as error:
             self._give_up(f"{type(error).__name__}: {error}")
-        self._layers.watched = self._client.connected or native.word(LAYOUT_ID_OFFSET) != 0
+        self._layers.enabled = self._client.connected or native.word(LAYOUT_ID_OFFSET) != 0
         native.step_begin()
 
     def _give_up(self, reason: str) -> None:
@@ -84,13 +85,13 @@ class Shim:
         say(f"unmanaged from here on: {reason}")
 
     def _check_allocator(self) -> None:
-        """Look closer at a step without allocations after one that had some.
+        """Check the allocator if this step had no allocations but the step before had some.
 
         Raises:
-            ShimUnavailableError: they go past the shim.
+            ShimUnavailableError: torch's allocations bypass the shim.
         """
         if self._native.word(STEP_OFFSET) == 0:
-            return  # nobody counts before the first step's begin
+            return  # the cursor counts from the first step_begin() on
         allocated = self._native.word(CURSOR_OFFSET) > 0
         if self._allocates and not allocated:
             require_serving(self._native)
@@ -107,24 +108,25 @@ class Shim:
             for message in client.receive():
                 self._handle(message)
         self._native.connected(client.connected)
-        self._greet()
+        self._connect()
         known = len(self._layers.names)
-        if client.connected and known > 1 and known != self._layers_told:
-            self._layers_told = known
+        if client.connected and known > 1 and known != self._layers_sent:
+            self._layers_sent = known
             client.send({"type": "layers", "names": self._layers.names})
-        if client.connected and (threads := _threads()) != self._threads_told:
-            self._threads_told = threads
+        if client.connected and (threads := _threads()) != self._threads_sent:
+            self._threads_sent = threads
             client.send({"type": "threads", "threads": threads})
-        # torch's own range around optimizer.step() began under the profiler that has just ended;
-        # were there another when it ends, it would write where the first one's events were.
-        if self._access_asked and not finished:
+        # Not right after another access step: torch's range around optimizer.step() began under
+        # the profiler that has just stopped, and its end would write to that profiler's freed
+        # events if a new profiler were active.
+        if self._access_requested and not finished:
             self._begin_access_step()
 
-    def _greet(self) -> None:
+    def _connect(self) -> None:
         if not self._client.connect():
             return
-        self._layers_told = 0
-        self._threads_told = _threads()
+        self._layers_sent = 0
+        self._threads_sent = _threads()
         self._native.connected(True)
         residency, fds = self._residency()
         self._client.send(
@@ -134,7 +136,7 @@ class Shim:
                 "pid": os.getpid(),
                 "torch": self._torch_version,
                 "page_bytes": os.sysconf("SC_PAGE_SIZE"),
-                "threads": self._threads_told,
+                "threads": self._threads_sent,
                 "layout_id": self._native.word(LAYOUT_ID_OFFSET),
                 "session": self._session,
                 **residency,
@@ -143,7 +145,7 @@ class Shim:
         )
 
     def _residency(self) -> tuple[Message, tuple[int, ...]]:
-        """What a message says of emulated tiers, and the descriptor that goes with it."""
+        """Message fields and descriptors for the residency map; empty without emulated tiers."""
         fd = self._native.residency_fd
         return ({"residency": True}, (fd,)) if fd >= 0 else ({}, ())
 
@@ -161,20 +163,20 @@ class Shim:
             elif kind == "watch_writes":
                 self._offer_writes()
             elif kind == "profile_ops":
-                self._access_asked = True
+                self._access_requested = True
             elif kind == "detach":
                 self._native.detach()
             elif kind == "refused":
                 self._refused(message)
             else:
-                raise BrokenPeerError(f"an unknown message: {kind}")
+                raise BrokenPeerError(f"unknown message type: {kind}")
         except BrokenPeerError:
             self._client.close()
 
     def _refused(self, message: Message) -> None:
-        self._client.rest()
-        if not self._refusal_told:
-            self._refusal_told = True
+        self._client.back_off()
+        if not self._refusal_printed:
+            self._refusal_printed = True
             reason = text_of(message.get("error", "refused"), REASON_CHARACTERS_MAX)
             say(f"running unmanaged: {reason}")
 
@@ -188,7 +190,7 @@ class Shim:
         residency, fds = self._residency()
         answer = {
             "type": "layout",
-            # What else there is may be nested deeper than it can be written.
+            # Any other value may be nested too deeply for json.dumps().
             "layout_id": layout_id if type(layout_id) is int else None,
             "ok": not problem,
             "error": problem,
@@ -196,7 +198,7 @@ class Shim:
         self._client.send(answer | residency, fds)
 
     def _offer_writes(self) -> None:
-        """Hand out what this process's writes to the heap can be watched by."""
+        """Send the daemon the descriptors through which it can track writes to the heap."""
         from sentineld.shim.writes import open_write_watch
 
         heap = (self._native.word(HEAP_BASE_OFFSET), self._native.word(HEAP_BYTES_OFFSET))
@@ -206,14 +208,14 @@ class Shim:
             self._client.send({"type": "writes", "way": "", "error": str(error)})
             return
         self._client.send({"type": "writes", "way": way}, fds)
-        # The daemon's copies alone keep the protection alive, so that it ends with the daemon.
+        # Only the daemon's copies remain, so the write protection ends with the daemon.
         for fd in fds:
             os.close(fd)
 
     def _begin_access_step(self) -> None:
         from sentineld.shim.opaccess import AccessStep
 
-        self._access_asked = False
+        self._access_requested = False
         try:
             self._access_step = AccessStep(self._native)
         except Exception as error:
@@ -226,7 +228,7 @@ class Shim:
         try:
             rows = access_step.finish()
         except Exception as error:
-            self.note(f"this torch's profiler tells no accesses: {type(error).__name__}: {error}")
+            self.note(f"this torch's profiler reports no accesses: {type(error).__name__}: {error}")
             return
         descriptor = os.memfd_create("sentinel-accesses", os.MFD_CLOEXEC)
         try:
@@ -247,10 +249,10 @@ class Shim:
         try:
             return self._tensors.rows()
         except Exception as error:
-            self.note(f"this torch's tensors have no names: {type(error).__name__}: {error}")
+            self.note(f"cannot name this torch's tensors: {type(error).__name__}: {error}")
             return []
 
     def note(self, text: str) -> None:
-        """Tell the user and the daemon."""
+        """Print the text and send it to the daemon."""
         say(text)
         self._client.send({"type": "note", "text": text})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether torch's tensors are born and die under the shim's eyes: at its start, and still."""
+"""Checks that torch's tensors are allocated and freed through the shim."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from sentineld.shim.native import Native, ShimUnavailableError
 SMALL_BYTES_OFFSET = 0xD8  # struct sentinel_control, as the next two
 HEAP_BASE_OFFSET = 0x20
 HEAP_BYTES_OFFSET = 0x28
-TENSOR_BYTES = 4096  # SENTINEL_TENSOR_BYTES_MIN: the heap serves it
+# SENTINEL_TENSOR_BYTES_MIN, the smallest tensor that the heap serves. Importing protocol.py here
+# would load numpy on the training's path; a test compares the two values.
+TENSOR_BYTES = 4096
 
 
 def require_interposed(native: Native, torch: Any) -> None:
-    """See one small tensor be born and die, before the C object serves any.
+    """Check that the C library sees the birth and the death of one small tensor.
+
+    Call it before Native.enable(True).
 
     Raises:
-        ShimUnavailableError: torch allocates past the shim.
+        ShimUnavailableError: torch's allocations bypass the shim.
     """
     before = native.word(SMALL_BYTES_OFFSET)
     tensor = torch.empty(256)
@@ -29,10 +33,10 @@ def require_interposed(native: Native, torch: Any) -> None:
 
 
 def require_serving(native: Native) -> None:
-    """Have the C object serve one tensor, between two steps.
+    """Check that the heap serves a tensor allocated between two steps.
 
     Raises:
-        ShimUnavailableError: torch has another allocator by now.
+        ShimUnavailableError: torch uses another allocator by now.
     """
     import torch
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From asked for to at work: in front of torch as it is imported, hooked once it is there."""
+"""Start-up: load the C library before torch, install the hooks after its import."""
 
 from __future__ import annotations
 
@@ -11,40 +11,38 @@ from sentineld.shim.client import Client
 from sentineld.shim.native import Native, ShimUnavailableError, library_path
 from sentineld.shim.runtime import Shim, say
 from sentineld.shim.selftest import require_interposed
-from sentineld.shim.torch_import import NAME, Watch
+from sentineld.shim.torch_import import NAME, TorchImportHook
 
 
 class Start:
-    """The shim's way into this process. Nothing here raises: torch works with us or without.
-
-    socket_path: the daemon's socket, None: its default. managed: whether the process can be
-    managed; None as long as torch has not been imported.
-    """
+    """Starts the shim in this process. Its methods never raise."""
 
     def __init__(self) -> None:
         self.socket_path: str | None = None
+        """The daemon's socket; None: the default."""
         self.managed: bool | None = None
-        self._watch = Watch(self._before_torch, self._after_torch)
+        """Whether the process can be managed; None before torch's import."""
+        self._import_hook = TorchImportHook(self._before_torch, self._after_torch)
         self._armed = False
         self._native: Native | None = None
 
     def arm(self) -> None:
-        """Wait for torch's import; it must be yet to come. Again and again is as good as once."""
+        """Wait for torch's import, which must be yet to come; repeated calls have no effect."""
         if self._armed:
             return
         self._armed = True
         if NAME in sys.modules:
-            self._unmanaged("torch was imported before it")
+            self._unmanaged("torch was imported before sentineld.shim")
         else:
-            self._watch.begin()
+            self._import_hook.install()
 
     def disarm(self) -> None:
-        """Leave a torch alone that is imported from now on."""
-        self._watch.end()
+        """Cancel arm(): a later import of torch does not load the shim."""
+        self._import_hook.remove()
         self._armed = False
 
     def now(self) -> bool:
-        """Import torch now, for which arm() has waited; whether the process can be managed."""
+        """Import torch now, after arm(); returns whether the process can be managed."""
         try:
             importlib.import_module(NAME)
         except ImportError as error:
@@ -52,7 +50,7 @@ class Start:
         return bool(self.managed)
 
     def _before_torch(self) -> None:
-        """Load the C object, to which torch's libraries will bind."""
+        """Load the C library, so that torch's libraries bind to its symbols."""
         try:
             native = Native(library_path())
             native.start()
@@ -62,7 +60,7 @@ class Start:
             self._native = native
 
     def _after_torch(self, torch: ModuleType) -> None:
-        """Check that torch allocates through the C object, and hook it."""
+        """Check that torch allocates through the C library and install the hooks."""
         native = self._native
         if native is None:
             return
@@ -74,10 +72,10 @@ class Start:
         except ShimUnavailableError as reason:
             self._unmanaged(str(reason))
         except Exception as error:
-            # A torch whose inner parts moved: its tensors must not depend on hooks that fail.
+            # torch's internals differ from what the hooks expect: fall back to passthrough.
             native.enable(False)
             client.close()
-            self._unmanaged(f"this torch is unknown to it: {type(error).__name__}: {error}")
+            self._unmanaged(f"the hooks do not fit this torch: {type(error).__name__}: {error}")
         else:
             self.managed = True
 
@@ -87,14 +85,14 @@ class Start:
 
 
 def hook(native: Native, client: Client, torch_version: str) -> Shim:
-    """Put the shim to work in a torch that is imported; the C object serves its tensors."""
-    # All of them import torch.
+    """Install the hooks in an imported torch whose tensors the C library serves."""
+    # These modules import torch.
     from sentineld.shim.hooks import Hooks, Layers
     from sentineld.shim.names import Names
-    from sentineld.shim.stepless import Stepless
+    from sentineld.shim.stepless import MissingSteps
 
     tensors = Names()
     layers = Layers(tensors)
     shim = Shim(native, client, layers, tensors, torch_version)
-    Hooks(native, layers, tensors, Stepless(shim.note), shim.step_ended).install()
+    Hooks(native, layers, tensors, MissingSteps(shim.note), shim.step_ended).install()
     return shim

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training that never takes a step of torch.optim: its updates are made by hand.
+"""Detects a training that updates its parameters without torch.optim.
 
-Nothing tells where its steps end, so it cannot be managed, and is told so, once.
+The shim finds the end of a step by the optimizer's step(). Without it the training cannot be
+managed, and the user gets one message that says so.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 import torch
 
 PASSES_MAX = 100
-"""Backward passes before the first step; few scripts accumulate over so many."""
+"""Backward passes before the first step; few scripts accumulate gradients over more."""
 
 
 def grad_fn(output: Any) -> Any:
-    """The autograd node of a module's output, of its first tensor that has one; or None."""
+    """Return the grad_fn of the output's first tensor that has one, or None."""
     if isinstance(output, torch.Tensor):
         return output.grad_fn
     if isinstance(output, dict):
@@ -29,22 +30,20 @@ def grad_fn(output: Any) -> Any:
     return None
 
 
-class Stepless:
-    """Counts the backward passes through one layer as long as there has been no step.
+class MissingSteps:
+    """Counts the backward passes through one layer until the first optimizer step."""
 
-    looking: cleared by whoever sees a step.
-    """
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        """say: is given the line, once."""
-        self.looking = True
-        self._say = say
+    def __init__(self, report: Callable[[str], None]) -> None:
+        """report: called at most once, with the message."""
+        self.active = True
+        """The hooks clear it at the first optimizer step."""
+        self._report = report
         self._layer: int | None = None
         self._pass = -1
         self._passes = 0
 
     def after_forward(self, module: torch.nn.Module, output: Any) -> None:
-        """A module was called; the first one with a gradient's graph is the one to look at."""
+        """Count backward passes through the first module whose output has a grad_fn."""
         if self._layer not in (None, id(module)):
             return
         node = grad_fn(output)
@@ -54,13 +53,13 @@ class Stepless:
 
     def _backward(self, gradients: object) -> None:
         this_pass = torch._C._current_graph_task_id()
-        if this_pass == self._pass or not self.looking:
+        if this_pass == self._pass or not self.active:
             return
         self._pass = this_pass
         self._passes += 1
         if self._passes == PASSES_MAX:
-            self.looking = False
-            self._say(
-                f"{PASSES_MAX} backward passes without a step of torch.optim: there is nothing to"
-                " manage as long as the script updates its parameters by hand"
+            self.active = False
+            self._report(
+                f"{PASSES_MAX} backward passes without a step of torch.optim: sentineld cannot"
+                " manage a script that updates its parameters itself"
             )

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a training step ends: after the optimizer that steps least often.
+"""Finds the end of a training step: the end of step() of the optimizer that steps least often.
 
-A step is a circle, so it may be cut anywhere, but always at the same place.
-With one optimizer that is the end of its step(). With several (a GAN's), it is
-the end of the one that turns most slowly: every other one has then stepped at
-least once in between.
+Training repeats, so the step may begin at any point of the cycle, but always at the same one.
+With several optimizers (a GAN's), the others step at least once between two ends of the slowest.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import weakref
 
 FORGOTTEN_AFTER = 64
-"""Ends of other optimizers without one of the chosen one: it is no longer in use."""
+"""Other optimizers' steps in a row after which the chosen one counts as unused."""
 
 
 class StepEnds:
@@ -20,32 +18,35 @@ class StepEnds:
 
     def __init__(self) -> None:
         self._chosen: weakref.ref[object] | None = None
-        self._turns = 0  # of the chosen one
-        self._turns_at: dict[int, int] = {}  # optimizer: the chosen one's turns when it last ended
-        self._others = 0  # ends of others since the chosen one's last
+        # Steps of the chosen optimizer.
+        self._steps = 0
+        # By id(optimizer): self._steps at the other optimizer's last step.
+        self._steps_at: dict[int, int] = {}
+        # Other optimizers' steps since the chosen one's last step.
+        self._others = 0
 
     def ended(self, optimizer: object) -> bool:
-        """Note that optimizer has finished a step(); True if the training step ends with it."""
+        """Record that optimizer has finished step(); True if the training step ends here."""
         chosen = self._chosen() if self._chosen is not None else None
         if chosen is None or self._others >= FORGOTTEN_AFTER:
             self._choose(optimizer)
             chosen = optimizer
         if optimizer is chosen:
-            self._turns += 1
+            self._steps += 1
             self._others = 0
             return True
         self._others += 1
-        before = self._turns_at.get(id(optimizer))
-        self._turns_at[id(optimizer)] = self._turns
-        if before is None or self._turns - before < 2:
+        before = self._steps_at.get(id(optimizer))
+        self._steps_at[id(optimizer)] = self._steps
+        if before is None or self._steps - before < 2:
             return False
-        # The chosen one turned twice meanwhile: this one is slower.
+        # The chosen optimizer stepped at least twice in between: this one is slower.
         self._choose(optimizer)
-        self._turns = 1
+        self._steps = 1
         return True
 
     def _choose(self, optimizer: object) -> None:
         self._chosen = weakref.ref(optimizer)
-        self._turns = 0
+        self._steps = 0
         self._others = 0
-        self._turns_at.clear()
+        self._steps_at.clear()

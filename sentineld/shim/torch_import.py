@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acts right before torch is loaded and right after, whoever imports it, whenever that is."""
+"""Import hook: runs code right before and right after torch's first import."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from types import ModuleType
 NAME = "torch"
 
 
-class Watch(MetaPathFinder):
-    """On sys.meta_path until torch is found; it loads nothing itself."""
+class TorchImportHook(MetaPathFinder):
+    """Finder on sys.meta_path that wraps torch's loader and then removes itself."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[ModuleType], None]) -> None:
-        """before() runs ahead of torch's first line, after(torch) when it has been loaded."""
+        """before() runs before torch's code is executed, after(torch) once it has been."""
         self._before = before
         self._after = after
-        self._looking = False
+        self._finding = False
 
-    def begin(self) -> None:
-        """Wait for the import."""
+    def install(self) -> None:
+        """Put the hook first on sys.meta_path."""
         sys.meta_path.insert(0, self)
 
-    def end(self) -> None:
-        """Wait no longer."""
+    def remove(self) -> None:
+        """Take the hook off sys.meta_path; repeated calls have no effect."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the finders after this one find, with ourselves around its loader."""
-        if fullname != NAME or self._looking:
+        """Return the spec that the other finders give for torch, with its loader wrapped."""
+        if fullname != NAME or self._finding:
             return None
-        self._looking = True
+        self._finding = True
         try:
             spec = importlib.util.find_spec(NAME)
         finally:
-            self._looking = False
+            self._finding = False
         if spec is None or spec.loader is None:
             return None
-        self.end()
-        spec.loader = _Around(spec.loader, self._before, self._after)
+        self.remove()
+        spec.loader = _HookedLoader(spec.loader, self._before, self._after)
         return spec
 
 
-class _Around(Loader):
-    """A loader and what comes before and after it; the module never learns of us."""
+class _HookedLoader(Loader):
+    """Calls before() and after() around another loader, which the module keeps as its loader."""
 
     def __init__(
         self, loader: Loader, before: Callable[[], None], after: Callable[[ModuleType], None]

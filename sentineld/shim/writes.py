@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process must do itself for its writes to be watched from outside.
+"""Opens the descriptors through which another process can track this process's writes.
 
-It opens its own pagemap and, the better way, a userfaultfd that write-protects
-asynchronously: the kernel lets each write through and marks the page. Whoever
-holds that descriptor holds the protection; once all copies are closed, memory
-is as it was. Where the kernel or a seccomp filter refuses, /proc/self/clear_refs
-is handed out for soft-dirty bits instead.
+These are its own pagemap and, preferably, a userfaultfd with asynchronous write protection: the
+kernel lets each write through and marks the page as written. The protection ends when the last
+copy of that descriptor is closed. If the kernel or a seccomp filter refuses a userfaultfd,
+/proc/self/clear_refs is used for soft-dirty bits instead.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ SCAN = "pagemap-scan"
 SOFT_DIRTY = "soft-dirty"
 
 _USERFAULTFD_NUMBERS = {"x86_64": 323, "aarch64": 282}
-_USER_MODE_ONLY = 1  # what unprivileged processes may have; asynchronous faults are resolved anyway
+# UFFD_USER_MODE_ONLY, which unprivileged processes may use. The kernel resolves asynchronous faults
+# itself, so faults in kernel mode are handled too.
+_USER_MODE_ONLY = 1
 _API = 0xAA
 _FEATURES = 1 << 13 | 1 << 15  # UFFD_FEATURE_WP_UNPOPULATED, UFFD_FEATURE_WP_ASYNC
 _REGISTER_MODE_WP = 2
@@ -29,14 +30,14 @@ _IOC_REGISTER = 0xC020AA00  # _IOWR(0xAA, 0x00, struct uffdio_register)
 
 
 def protect_writes(start: int, length_bytes: int) -> int:
-    """A userfaultfd with the range registered for asynchronous write protection.
+    """Return a userfaultfd with the range registered for asynchronous write protection.
 
-    No page is protected yet: a PAGEMAP_SCAN with PM_SCAN_WP_MATCHING does that. Raises
-    OSError where the kernel has no such thing or refuses.
+    No page is protected yet: a PAGEMAP_SCAN with PM_SCAN_WP_MATCHING does that. Raises OSError
+    if the kernel does not support it or refuses.
     """
     number = _USERFAULTFD_NUMBERS.get(platform.machine())
     if number is None:
-        raise OSError(f"userfaultfd is not known on {platform.machine()}")
+        raise OSError(f"no userfaultfd system call number known for {platform.machine()}")
     libc = ctypes.CDLL(None, use_errno=True)
     flags = os.O_CLOEXEC | os.O_NONBLOCK | _USER_MODE_ONLY
     fd = int(libc.syscall(ctypes.c_long(number), ctypes.c_long(flags)))
@@ -53,9 +54,9 @@ def protect_writes(start: int, length_bytes: int) -> int:
 
 
 def open_write_watch(start: int, length_bytes: int) -> tuple[str, tuple[int, int]]:
-    """(SCAN or SOFT_DIRTY, (pagemap, userfaultfd or clear_refs)); the caller closes both.
+    """Return (SCAN or SOFT_DIRTY, (pagemap, userfaultfd or clear_refs)); the caller closes both.
 
-    Raises OSError where the process may not even open its own files of /proc.
+    Raises OSError if the process may not open its own files in /proc.
     """
     pagemap_fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First on PYTHONPATH under `sentinelctl run`: Python imports it as it starts.
+"""Arm the shim at Python's start; `sentinelctl run` puts this folder first on PYTHONPATH.
 
-It gets the shim in front of torch and makes way for the sitecustomize that
-would have been imported without us.
+Afterwards runs the sitecustomize that this one shadows, if there is one.
 """
 
 import importlib.util

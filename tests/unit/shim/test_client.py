@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim's end of the socket: no daemon holds a step up."""
+"""The shim's end of the socket: no daemon can delay a step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ends(tmp_path: Path) -> Iterator[tuple[Client, socket.socket]]:
     shim.close()
 
 
-def test_a_daemon_that_never_stops_writing_is_read_in_parts(
+def test_receive_returns_after_reads_max_reads(
     ends: tuple[Client, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "READS_MAX", 1)
@@ -44,7 +44,7 @@ def test_a_daemon_that_never_stops_writing_is_read_in_parts(
     assert [message["number"] for part in parts for message in part] == list(range(10))
 
 
-def test_what_came_before_the_daemon_hung_up_is_told(ends: tuple[Client, socket.socket]) -> None:
+def test_messages_before_a_hang_up_are_returned(ends: tuple[Client, socket.socket]) -> None:
     shim, daemon = ends
     daemon.sendall(encode({"type": "detach"}) + encode({"type": "note"})[:-1])
     daemon.close()
@@ -53,7 +53,7 @@ def test_what_came_before_the_daemon_hung_up_is_told(ends: tuple[Client, socket.
     assert shim.receive() == []
 
 
-def test_a_daemon_that_refuses_is_left_alone_for_a_while(
+def test_no_reconnect_for_a_while_after_a_refusal(
     ends: tuple[Client, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1000.0
@@ -63,7 +63,7 @@ def test_a_daemon_that_refuses_is_left_alone_for_a_while(
         Path(shim.path).unlink()
         listener.bind(shim.path)
         listener.listen(1)
-        shim.rest()
+        shim.back_off()
         assert not shim.connected
         now_s += client.REFUSED_SECONDS - 1
         assert not shim.connect()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a training without steps is told so."""
+"""Detection of a training that never calls optimizer.step()."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from sentineld.shim.stepless import PASSES_MAX, Stepless, grad_fn  # noqa: E402
+from sentineld.shim.stepless import PASSES_MAX, MissingSteps, grad_fn  # noqa: E402
 
 
 class Run:
-    """A model of two layers, one of them used twice, whose forwards a Stepless sees."""
+    """A model of two layers, one of them called twice, with MissingSteps as a forward hook."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
-        self.stepless = Stepless(self.said.append)
+        self.reported: list[str] = []
+        self.missing_steps = MissingSteps(self.reported.append)
         self.layers = [torch.nn.Linear(4, 4) for _ in range(2)]
         for layer in self.layers:
             layer.register_forward_hook(self._after_forward)
 
     def _after_forward(self, module: torch.nn.Module, args: object, output: object) -> None:
-        if self.stepless.looking:
-            self.stepless.after_forward(module, output)
+        if self.missing_steps.active:
+            self.missing_steps.after_forward(module, output)
 
     def passes(self, count: int) -> None:
         first, second = self.layers
@@ -30,32 +30,32 @@ class Run:
             first(second(first(torch.ones(4)))).sum().backward()
 
 
-def test_it_is_said_once_after_so_many_passes() -> None:
+def test_reports_once_after_passes_max_backward_passes() -> None:
     run = Run()
     run.passes(PASSES_MAX - 1)
-    assert run.said == []
+    assert run.reported == []
     run.passes(PASSES_MAX)
-    (line,) = run.said
+    (line,) = run.reported
     assert line.startswith(f"{PASSES_MAX} backward passes without a step of torch.optim")
 
 
-def test_a_step_ends_the_count() -> None:
+def test_no_report_after_an_optimizer_step() -> None:
     run = Run()
     run.passes(PASSES_MAX - 1)
-    run.stepless.looking = False
+    run.missing_steps.active = False
     run.passes(PASSES_MAX)
-    assert run.said == []
+    assert run.reported == []
 
 
-def test_what_has_no_gradient_is_no_training() -> None:
+def test_forward_calls_without_gradients_are_not_counted() -> None:
     run = Run()
     with torch.no_grad():
         for _ in range(PASSES_MAX + 1):
             run.layers[0](torch.ones(4))
-    assert run.said == []
+    assert run.reported == []
 
 
-def test_the_node_of_an_output_is_that_of_its_first_tensor_with_one() -> None:
+def test_grad_fn_is_that_of_the_first_tensor_with_one() -> None:
     weight = torch.ones(1, requires_grad=True)
     made = weight * 2
     plain = torch.ones(1)

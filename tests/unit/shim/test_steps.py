@@ -12,15 +12,15 @@ class Optimizer:
 
 
 def ends(cycle: str, times: int) -> list[str]:
-    """The optimizer that ended each step, over the last half of the cycles."""
+    """The optimizers that ended a step in each cycle, over the last half of the cycles."""
     tracker = StepEnds()
     optimizers = {name: Optimizer() for name in cycle}
-    told = []
+    found = []
     for turn in range(times):
         ended = [name for name in cycle if tracker.ended(optimizers[name])]
         if turn >= times // 2:
-            told.append("".join(ended))
-    return told
+            found.append("".join(ended))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_one_step_ends_in_each_cycle(cycle: str, last: str) -> None:
     assert set(ends(cycle, 10)) == {last}
 
 
-def test_a_dead_optimizer_is_replaced_at_once() -> None:
+def test_a_deleted_optimizer_is_replaced_at_once() -> None:
     tracker = StepEnds()
     first, second = Optimizer(), Optimizer()
     assert tracker.ended(first)
@@ -40,9 +40,9 @@ def test_a_dead_optimizer_is_replaced_at_once() -> None:
     assert tracker.ended(second)
 
 
-def test_an_optimizer_out_of_use_is_forgotten() -> None:
+def test_an_unused_optimizer_is_replaced() -> None:
     tracker = StepEnds()
     first, second = Optimizer(), Optimizer()
     assert tracker.ended(first)
-    told = [tracker.ended(second) for _ in range(FORGOTTEN_AFTER + 5)]
-    assert told == [False] * FORGOTTEN_AFTER + [True] * 5
+    found = [tracker.ended(second) for _ in range(FORGOTTEN_AFTER + 5)]
+    assert found == [False] * FORGOTTEN_AFTER + [True] * 5
