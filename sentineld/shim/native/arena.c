@@ -28,7 +28,7 @@ static uint64_t slot_page(const struct arena *arena, uint32_t slot)
 
 enum span { SPAN_TEST, SPAN_SET, SPAN_CLEAR };
 
-/* Visit the bits [page, page + pages): returns whether any was set before. */
+/* Test, set or clear the bits of [page, page + pages); returns whether any was set before. */
 static bool live_span(struct arena *arena, uint64_t page, uint64_t pages, enum span action)
 {
 	bool any = false;
@@ -68,7 +68,7 @@ int memory_prefer(void *address, uint64_t bytes, int32_t node)
 	return 0;
 }
 
-/* Where huge pages may begin, whatever the size. MAP_FAILED as from mmap. */
+/* Map anonymous memory aligned to SENTINEL_HUGE_BYTES, whatever its size. MAP_FAILED as mmap. */
 static void *map_aligned(uint64_t bytes)
 {
 	uint64_t mapped = bytes + SENTINEL_HUGE_BYTES, before;
@@ -84,10 +84,10 @@ static void *map_aligned(uint64_t bytes)
 	return base + before;
 }
 
-/* Pages come and go in twos of MiB only where the plan says that nothing is there for longer by it. */
+/* The plan allows huge pages only where they keep no memory resident for longer. */
 static void choose_page_sizes(const struct arena *arena, const struct layout *layout)
 {
-	/* these fail only on a kernel without huge pages */
+	/* The madvise calls fail only on a kernel without huge pages. */
 	madvise(arena->base, arena->bytes, MADV_NOHUGEPAGE);
 	for (uint32_t i = 0; i < layout->header->huge_count; i++)
 		madvise(arena->base + layout->huge[i].offset, layout->huge[i].bytes, MADV_HUGEPAGE);
@@ -121,10 +121,10 @@ const char *arena_new(struct arena **out, struct layout *layout)
 	for (uint32_t i = 0; i < header->region_count; i++) {
 		const struct sentinel_region *region = &layout->regions[i];
 
-		/* without an arena, too, which is no address to begin at */
+		/* An empty arena has no address, so skip empty regions. */
 		if (region->node >= 0 && region->bytes && !layout_emulated(header) &&
 		    memory_prefer(arena->base + region->offset, region->bytes, region->node)) {
-			problem = "the kernel refused a region's node (mbind)";
+			problem = "mbind of a region to its node failed";
 			goto fail;
 		}
 	}
@@ -183,7 +183,7 @@ void arena_drop(struct arena *arena, uint32_t slot)
 	const struct sentinel_part *parts;
 	uint32_t count;
 
-	/* Its pages are marked live until arena_give, so nobody can be born here meanwhile. */
+	/* The pages are marked live until arena_give, so no tensor can be born here meanwhile. */
 	if (arena->layout.slots[slot].flags & SENTINEL_SLOT_DROP)
 		madvise(arena->base + (slot_page(arena, slot) << arena->page_shift),
 			slot_pages(arena, slot) << arena->page_shift, MADV_DONTNEED);

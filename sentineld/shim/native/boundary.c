@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Steps and the boundaries within them: position, epoch, wake-up, barrier. */
+/* Steps and their boundaries: position, epoch, waking the daemon, barriers. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -12,8 +12,6 @@
 #define SPIN_NS 20000ull
 #define NAP_NS 50000l
 #define TIMEOUT_NS_MAX 60000000000ull
-#define WAIT_ASKED 1u
-#define WAIT_OF_STEP_BEFORE 2u
 
 static uint32_t epoch_advance(uint32_t flags)
 {
@@ -24,7 +22,7 @@ static uint32_t epoch_advance(uint32_t flags)
 	while (ioctl(shim.epoch_fd, EPOCH_IOCTL, &request)) {
 		if (errno == EINTR)
 			continue;
-		/* The session ended: the fd stays inert for good. */
+		/* The session has ended, and its epoch fd never works again. */
 		close(shim.epoch_fd);
 		shim.epoch_fd = -1;
 		shim.epochs = false;
@@ -48,19 +46,20 @@ static void record_boundary(enum sentinel_boundary kind, uint32_t layer, uint32_
 	pthread_mutex_unlock(&shim.lock);
 }
 
-/* Position first, then the flags: the daemon sets SLEEPING first and then looks at the position. */
-static void announce(void)
+/* Store the position, then read the flags. The daemon sets SLEEPING, then reads the position, so
+   one of the two always sees the other's store. */
+static void publish_position(void)
 {
 	__atomic_store_n(&shim.control->position, shim.step << 32 | shim.index, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&shim.control->flags, __ATOMIC_SEQ_CST) & SENTINEL_FLAG_SLEEPING) {
 		uint64_t one = 1;
 		ssize_t written = write(shim.event_fd, &one, sizeof(one));
 
-		(void)written; /* EAGAIN: the daemon has wake-ups enough */
+		(void)written; /* EAGAIN: the counter is full, so the daemon wakes up anyway */
 	}
 }
 
-/* The position whose moves must be done before boundary shim.index is passed; 0: none. */
+/* The position whose moves must be done before the stretch after boundary shim.index; 0: none. */
 static uint64_t wait_target(void)
 {
 	const struct sentinel_wait *wait;
@@ -69,9 +68,9 @@ static uint64_t wait_target(void)
 	if (shim.mode != SENTINEL_MODE_REPLAY)
 		return 0;
 	wait = &shim.arena->layout.waits[shim.index];
-	if (!(wait->flags & WAIT_ASKED))
+	if (!(wait->flags & SENTINEL_WAIT_ASKED))
 		return 0;
-	if (wait->flags & WAIT_OF_STEP_BEFORE) {
+	if (wait->flags & SENTINEL_WAIT_STEP_BEFORE) {
 		if (step == shim.first_replay_step)
 			return 0; /* the step before had another layout */
 		step--;
@@ -86,7 +85,7 @@ static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoc
 	publish(layer, layer);
 	if (shim.recording)
 		record_boundary(kind, layer, epoch);
-	announce();
+	publish_position();
 	return wait_target();
 }
 
@@ -110,12 +109,14 @@ static bool moves_done(uint64_t position)
 	return observe(moves_done) >= position;
 }
 
-/* It may have beaten since `now` was read; a beat further ahead is no time at all. */
-static bool daemon_lives(uint64_t now)
+/* The heartbeat may be a little later than `now`, which was read before. A heartbeat further in the
+   future is invalid. */
+static bool daemon_alive(uint64_t now)
 {
-	uint64_t beat = observe(heartbeat);
+	uint64_t heartbeat = observe(heartbeat);
 
-	return now - beat <= SENTINEL_HEARTBEAT_STALE_NS || beat - now <= SENTINEL_HEARTBEAT_STALE_NS;
+	return now - heartbeat <= SENTINEL_HEARTBEAT_STALE_NS ||
+	       heartbeat - now <= SENTINEL_HEARTBEAT_STALE_NS;
 }
 
 void barrier_wait(uint64_t position)
@@ -134,7 +135,7 @@ void barrier_wait(uint64_t position)
 		timeout = TIMEOUT_NS_MAX;
 	start = now = now_ns();
 	while (!moves_done(position)) {
-		if (!shim.connected || !daemon_lives(now))
+		if (!shim.connected || !daemon_alive(now))
 			break;
 		if (now - start >= timeout) {
 			publish(barrier_timeouts, shim.control->barrier_timeouts + 1);
@@ -151,7 +152,6 @@ void barrier_wait(uint64_t position)
 	publish(barrier_wait_ns, shim.control->barrier_wait_ns + (now_ns() - start));
 }
 
-/* With emulated tiers: charge the stretch, and tell the meter of it. */
 void stretch_begin(void)
 {
 	uint64_t fast_bytes = 0, slow_bytes = 0;
@@ -175,8 +175,8 @@ void stretch_begin(void)
 	pthread_mutex_unlock(&shim.lock);
 }
 
-/* A boundary within an allocation, where nobody knows who holds Python's lock. */
-static void pass_here(enum sentinel_boundary kind, uint32_t layer)
+/* Pass a boundary within an allocation, without releasing the GIL: the thread may not hold it. */
+static void pass_in_allocation(enum sentinel_boundary kind, uint32_t layer)
 {
 	uint64_t target;
 
@@ -193,13 +193,13 @@ void boundary_before_alloc(void)
 	const struct layout *layout;
 
 	if (shim.outside_pending)
-		pass_here(SENTINEL_BOUNDARY_OUTSIDE, 0);
+		pass_in_allocation(SENTINEL_BOUNDARY_OUTSIDE, 0);
 	if (shim.mode != SENTINEL_MODE_REPLAY)
 		return;
 	layout = &shim.arena->layout;
 	if (shim.next_cut < layout->header->cut_count && layout->cuts[shim.next_cut] == shim.cursor) {
 		shim.next_cut++;
-		pass_here(SENTINEL_BOUNDARY_CUT, shim.layer);
+		pass_in_allocation(SENTINEL_BOUNDARY_CUT, shim.layer);
 	}
 }
 
@@ -219,7 +219,8 @@ void step_end(void)
 	}
 }
 
-static void reap_older(void)
+/* Delete the former layouts' arenas without live tensors. */
+static void delete_empty_arenas(void)
 {
 	struct arena **link = &shim.older;
 
@@ -259,11 +260,11 @@ uint64_t step_begin(void)
 	publish(mode, shim.mode);
 	publish(step, shim.step);
 	publish(cursor, 0);
-	reap_older();
-	/* The last stretch of a step with epochs ends here, whether this one has epochs or not. */
+	delete_empty_arenas();
+	/* The epoch of the last stretch ends here, even if this step has no epochs. */
 	if (shim.epochs || (had_epochs && shim.epoch_fd >= 0))
 		epoch = epoch_advance(flags);
-	/* A recorded step is closed by the STEP record of the next one. */
+	/* A recorded step ends with the STEP record of the next one. */
 	if (was_recording || shim.recording)
 		ring_put(SENTINEL_EVENT_STEP, 0, epoch, shim.step, 0, 0);
 	if (shim.recording)

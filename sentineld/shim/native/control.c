@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Start, fork, and the calls that the Python side makes rarely: fds and layouts. */
+/* Start, fork handlers, and the calls that Python makes through ctypes: descriptors and layouts. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -43,8 +43,9 @@ static void after_fork_parent(void)
 }
 
 /*
- * The child has copies of all tensors and the parent's shared control page. It
- * passes through: nothing recorded, nothing waited for, nothing held open.
+ * The child has copies of all tensors, but the control segment is shared with
+ * the parent. So the child is a passthrough: it records nothing, waits for
+ * nothing and closes the shim's descriptors.
  */
 static void after_fork_child(void)
 {
@@ -66,7 +67,7 @@ static void after_fork_child(void)
 	pthread_mutex_unlock(&shim.lock);
 }
 
-/* Prepare everything; nothing is served before sentinel_enable(1). 0 or -errno. */
+/* Reserve the heap, create the control segment; still a passthrough. Returns 0 or -errno. */
 API int sentinel_start(uint64_t heap_bytes, uint64_t request_bytes_max, uint64_t ring_records)
 {
 	int error;
@@ -101,7 +102,7 @@ API int sentinel_event_fd(void)
 	return shim.event_fd;
 }
 
-/* The emulated tiers' map; -1: none are emulated. */
+/* The memfd of the residency map; -1: tiers are not emulated. */
 API int sentinel_residency_fd(void)
 {
 	return shim.emulation ? shim.emulation->fd : -1;
@@ -113,7 +114,7 @@ API void *sentinel_control_words(void)
 	return shim.control;
 }
 
-/* Takes the fd over; -1: no epochs any more. */
+/* Takes ownership of the fd; -1: no more epochs. */
 API void sentinel_epoch_fd(int fd)
 {
 	if (shim.epoch_fd >= 0)
@@ -122,8 +123,8 @@ API void sentinel_epoch_fd(int fd)
 }
 
 /*
- * Without a daemon its flags count for nothing and no barrier waits. Its epoch fd,
- * inert without it, would keep the module from unloading.
+ * Without a daemon the flags are ignored and no barrier waits. The epoch fd is
+ * closed, because it would keep the kernel module from unloading.
  */
 API void sentinel_connected(int connected)
 {
@@ -133,9 +134,10 @@ API void sentinel_connected(int connected)
 }
 
 /*
- * Needs the lock. The former arena stays mapped until its last tensor dies. Who
- * allocates before the next step begins (a finalizer, a thread that owned the step
- * before ours) must find nothing to replay.
+ * Needs the lock. The former arena stays mapped until its last tensor dies. The
+ * mode changes, because an allocation before the next step begins (by a
+ * finalizer, or by a thread that owned the step earlier) must not replay the
+ * retired layout.
  */
 static void retire_arena(void)
 {
@@ -148,8 +150,8 @@ static void retire_arena(void)
 	shim.arena = NULL;
 }
 
-/* Needs the lock. */
-static void emulate(struct emulation *emulation)
+/* Needs the lock. NULL: tiers are not emulated. */
+static void replace_emulation(struct emulation *emulation)
 {
 	if (shim.emulation)
 		emulation_delete(shim.emulation);
@@ -173,8 +175,9 @@ static void publish_arena(uint64_t layout_id)
 }
 
 /*
- * Between two steps: check the layout in the memfd and make it live from the
- * next step's begin. NULL, or what is wrong; then everything stays as it was.
+ * Check the layout in the memfd and make it live from the next step on. Call it
+ * between two steps. Returns NULL, or the problem, after which the former
+ * layout stays live.
  */
 API const char *sentinel_layout(int fd)
 {
@@ -188,7 +191,7 @@ API const char *sentinel_layout(int fd)
 	if (!shim.on)
 		return "the shim is a passthrough";
 	if (older_count() >= ARENAS_MAX)
-		return "too many former arenas still hold tensors";
+		return "too many arenas of former layouts still hold tensors";
 	problem = layout_read(&layout, fd, 1ull << shim.heap.page_shift);
 	if (problem)
 		return problem;
@@ -201,7 +204,7 @@ API const char *sentinel_layout(int fd)
 	}
 	if (!emulated && memory_prefer(shim.heap.base, shim.heap.bytes, heap_node)) {
 		arena_delete(arena);
-		return "the kernel refused the heap's node (mbind)";
+		return "mbind of the heap to its node failed";
 	}
 	pthread_mutex_lock(&shim.lock);
 	if (emulated)
@@ -212,7 +215,7 @@ API const char *sentinel_layout(int fd)
 		arena_delete(arena);
 		return problem;
 	}
-	emulate(emulation);
+	replace_emulation(emulation);
 	retire_arena();
 	shim.arena = arena;
 	shim.first_replay_step = 0;
@@ -224,13 +227,13 @@ API const char *sentinel_layout(int fd)
 	return NULL;
 }
 
-/* Between two steps: from now on all tensors are born in the heap, as before any layout. */
+/* Retire the layout: all tensors are born in the heap again. Call it between two steps. */
 API void sentinel_detach(void)
 {
 	pthread_mutex_lock(&shim.lock);
 	retire_arena();
 	if (shim.emulation)
-		shim.emulation->layout = NULL; /* the heap's pages stay where they are */
+		shim.emulation->layout = NULL; /* keeps the heap's map for the next layout */
 	shim.drop_frees = false;
 	publish_arena(0);
 	pthread_mutex_unlock(&shim.lock);

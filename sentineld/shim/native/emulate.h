@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Emulated tiers: where each page would be on a machine with two of them, and
- * what the slow one would have cost. Here the process has but one kind of memory; the map
- * (struct sentinel_residency) is in the kernel's place: births and drops are
- * written by this process as they happen, moves by the daemon. It outlives the
- * daemon, as page tables do. At each boundary the stretch that begins is
- * charged for what the map says then; a debt is paid before the next one.
+ * Emulated tiers: on which tier each page would be on a two-tier machine, and
+ * the delay that slow memory would cause. All memory of this machine has one
+ * speed, so a map (struct sentinel_residency) takes the place of the page
+ * table: this process writes births and drops, the daemon writes moves. Like
+ * page tables the map outlives the daemon. At each boundary the stretch that
+ * begins is charged for its slow pages in the map; the debt is paid, as real
+ * time, before the next boundary.
+ *
+ * emulate.c creates the map, residency.c changes it, delay.c charges and pays.
  */
 #ifndef SENTINELD_SHIM_EMULATE_H
 #define SENTINELD_SHIM_EMULATE_H
@@ -17,67 +20,70 @@
 #include "heap.h"
 #include "layout.h"
 
-/* What a slot's pages become at birth: so many of them, and the rest. */
+/* The map's values for a slot's pages at birth. */
 struct slot_birth {
-	uint64_t pages;
-	uint8_t first, rest;
+	uint64_t pages; /* number of pages that are born with value `first` */
+	uint8_t first;
+	uint8_t rest; /* value of the other pages */
 };
 
 struct emulation {
 	struct sentinel_residency *segment;
 	uint64_t bytes;
-	int fd;
+	int fd; /* memfd of the segment */
 	unsigned page_shift;
-	uint8_t *arena; /* a byte for each page: 0 absent, else 1 + node */
-	uint8_t *heap;
+	uint8_t *arena; /* the arena's map, a byte per page: 0 absent, otherwise 1 + node */
+	uint8_t *heap; /* the heap's map */
 	struct slot_birth *slot_birth; /* by slot */
-	uint8_t heap_birth;
-	const struct layout *layout; /* NULL: let go of */
-	uint32_t *first_access; /* by stretch, and one more: rows of layout->accesses */
-	uint64_t fast_limit; /* pages of node 0; 0: no end of them */
-	uint64_t fast_own; /* taken of them, but for what the daemon moved (segment->moved_fast) */
-	uint64_t owed_ps; /* since the first one was made, as is paid_ns */
+	uint8_t heap_birth; /* the map's value for pages born in the heap */
+	const struct layout *layout; /* NULL: detached */
+	uint32_t *first_access; /* by stretch, one entry more than stretches: row in layout->accesses */
+	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
+	uint64_t fast_own; /* pages used on node 0, less segment->moved_fast */
+	uint64_t owed_ps; /* since the process first had emulated tiers, as is paid_ns */
 	int64_t paid_ns;
 };
 
-/* What serves a stretch, in touched pages, and what it costs. */
+/* How a stretch's accesses are served. */
 struct served {
-	uint32_t accesses;
-	uint32_t fast;
-	uint64_t owed_ns;
+	uint32_t accesses; /* touched pages */
+	uint32_t fast; /* those in fast memory */
+	uint64_t owed_ns; /* delay for the other ones */
 };
 
 /*
- * A map for an emulated layout's arena and the heap; `before` (or NULL) tells where the heap's live
- * blocks are, else they are fast, as long as the fast node has pages. `step`: the one that has just
- * ended. Needs the lock. NULL, or what is wrong.
+ * Create the map for an emulated layout's arena and for the heap. Needs the lock. Returns NULL, or
+ * the problem.
+ *   before: the former map, from which the heap's live blocks are copied; NULL: they are fast as
+ *           far as the fast node has room.
+ *   step:   the step that has just ended.
  */
 const char *emulation_new(struct emulation **out, const struct layout *layout, const struct heap *heap,
 			  const struct emulation *before, uint32_t step);
 
 void emulation_delete(struct emulation *emulation);
 
-/* Births and drops; they need the lock. NULL: no tiers are emulated. */
+/* Births and drops in the map. Need the lock; do nothing if emulation is NULL. */
 void emulation_slot_born(struct emulation *emulation, uint32_t slot);
 void emulation_slot_dropped(struct emulation *emulation, uint32_t slot);
 void emulation_heap_born(struct emulation *emulation, uint64_t page, uint64_t pages);
 void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t pages);
 
-/* A step begins: count the fast node's pages anew, in the arena and in the heap's first pages. Two
-   write the map, so that counting along errs by a page where both meet. Needs the lock. */
+/* Recount the fast pages of the arena and of the heap's first heap_pages, once per step: the running
+   count drifts where this process and the daemon write the same page at once. Needs the lock. */
 void emulation_recount(struct emulation *emulation, uint64_t heap_pages);
 
-/* A stretch begins, all that it had to wait for is done: charge it. */
+/* Charge the stretch that begins; call it after the barrier. */
 struct served emulation_charge(struct emulation *emulation, uint32_t stretch);
 
-/* Bytes on the fast node and elsewhere, of the arena and the heap's first pages. */
+/* Resident bytes in fast and in slow memory, of the arena and the heap's first heap_pages. */
 void emulation_resident(const struct emulation *emulation, uint64_t heap_pages, uint64_t *fast_bytes,
 			uint64_t *slow_bytes);
 
-/* The debt that must be paid now, in ns; small ones wait, unless `all` must be. */
+/* The debt to pay now, in ns: 0 if it is small, unless `all`. */
 uint64_t emulation_due(const struct emulation *emulation, bool all);
 
-/* Let time pass until the debt is paid: sleep, then spin. */
+/* Pay the whole debt: sleep, then spin. */
 void emulation_pay(struct emulation *emulation);
 
 #endif

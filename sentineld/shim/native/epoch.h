@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one call of the kernel module that a training process may make, as in
- * kmod/sentinel_uapi.h (struct sentinel_epoch); a test compares the two. Kept
- * apart so that the shim builds where only this folder is installed.
+ * The only ioctl of the kernel module that a training process may call. Copied
+ * from kmod/sentinel_uapi.h (struct sentinel_epoch) so that the shim builds
+ * where only this folder is installed; a test compares the two.
  */
 #ifndef SENTINELD_SHIM_EPOCH_H
 #define SENTINELD_SHIM_EPOCH_H
@@ -15,7 +15,7 @@
 struct epoch_request {
 	uint32_t flags;
 	uint32_t epoch; /* out: the epoch that begins now */
-	uint64_t rearmed_pages;
+	uint64_t rearmed_pages; /* out */
 	uint64_t reserved[2];
 };
 

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* How many blocks of a bin are looked at for the best fit. */
+/* Limit on the blocks of one bin that are searched for the best fit. */
 #define SCAN_MAX 32
 
 static unsigned bin_of(uint32_t pages)
@@ -48,6 +48,7 @@ static void bin_remove(struct heap *heap, uint32_t index)
 		heap->bin_map[bin / 64] &= ~(1ull << (bin % 64));
 }
 
+/* The first non-empty bin from `bin` on; HEAP_BINS: none. */
 static unsigned bin_next(const struct heap *heap, unsigned bin)
 {
 	unsigned word = bin / 64;
@@ -61,7 +62,7 @@ static unsigned bin_next(const struct heap *heap, unsigned bin)
 	return bits ? word * 64 + (unsigned)__builtin_ctzll(bits) : HEAP_BINS;
 }
 
-/* The smallest block of the bin that holds `pages`; the lowest address among equals. */
+/* The smallest sufficient block among the bin's first SCAN_MAX; ties: the lowest address. */
 static uint32_t bin_best(const struct heap *heap, unsigned bin, uint32_t pages)
 {
 	uint32_t best = HEAP_NONE, index = heap->bins[bin];
@@ -106,7 +107,7 @@ int heap_init(struct heap *heap, uint64_t bytes, uint64_t request_bytes_max)
 	base = reserve(pages << shift);
 	if (base == MAP_FAILED)
 		return -errno;
-	/* Every page can be a block of its own; what is not touched costs nothing. */
+	/* Room for one block per page, the worst case; untouched entries take no memory. */
 	block_at = reserve(pages * sizeof(*heap->block_at));
 	blocks = reserve((pages + 2) * sizeof(*heap->blocks));
 	if (block_at == MAP_FAILED || blocks == MAP_FAILED) {
@@ -117,7 +118,7 @@ int heap_init(struct heap *heap, uint64_t bytes, uint64_t request_bytes_max)
 			munmap(block_at, pages * sizeof(*heap->block_at));
 		return -error;
 	}
-	/* One page is the unit of placement and of moves. */
+	/* Tensors are placed and moved in units of base pages. */
 	madvise(base, pages << shift, MADV_NOHUGEPAGE);
 	heap->base = base;
 	heap->bytes = pages << shift;
@@ -133,6 +134,7 @@ int heap_init(struct heap *heap, uint64_t bytes, uint64_t request_bytes_max)
 	return 0;
 }
 
+/* Shorten the block to `pages` and put the remaining pages into a new free block. */
 static void split(struct heap *heap, uint32_t index, uint32_t pages)
 {
 	struct heap_block *block = &heap->blocks[index];
@@ -194,7 +196,7 @@ struct heap_block *heap_find(struct heap *heap, const void *address)
 	return &heap->blocks[index];
 }
 
-/* Merge `next` into `index`, its neighbour below; both are free and in no bin. */
+/* Merge block `next` into block `index`, which lies below it; both are free and in no bin. */
 static void merge(struct heap *heap, uint32_t index, uint32_t next)
 {
 	struct heap_block *low = &heap->blocks[index], *high = &heap->blocks[next];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The page heap: every tensor of at least SENTINEL_TENSOR_BYTES_MIN that no
- * plan places. One reservation, never unmapped; whole pages, best fit,
- * neighbours merge. The caller holds the lock; the block of a live pointer may
- * be read by the pointer's owner without it.
+ * The page heap: holds every tensor of at least SENTINEL_TENSOR_BYTES_MIN that
+ * is not planned. One reservation that is never unmapped; blocks of whole
+ * pages, best fit, free neighbours are merged. The caller holds the lock; a
+ * thread that frees a tensor may read the tensor's block without it.
  */
 #ifndef SENTINELD_SHIM_HEAP_H
 #define SENTINELD_SHIM_HEAP_H
@@ -12,26 +12,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Free lists: one for each size below 32 pages, then 16 for each power of two. */
 #define HEAP_EXACT_BINS 32
 #define HEAP_SPLITS 16
 #define HEAP_BINS (HEAP_EXACT_BINS + 27 * HEAP_SPLITS)
 #define HEAP_NONE 0u /* block 0 is never used */
 
 struct heap_birth {
-	uint64_t bytes; /* as asked for */
+	uint64_t bytes; /* requested size */
 	uint32_t step; /* low 32 bits of the step's number */
 	uint32_t cursor; /* ~0: not in the step's sequence */
 };
 
 struct heap_block {
-	uint32_t page;
+	uint32_t page; /* first page */
 	uint32_t pages;
-	uint32_t before; /* neighbours by address */
-	uint32_t after;
+	uint32_t before; /* block below by address */
+	uint32_t after; /* block above by address */
 	bool live;
-	uint32_t next; /* free: in its bin; unused: the next spare block */
-	uint32_t prev;
-	struct heap_birth birth;
+	uint32_t next; /* of a free block: in its bin; of a spare entry: the next spare entry */
+	uint32_t prev; /* of a free block: in its bin */
+	struct heap_birth birth; /* of a live block */
 };
 
 struct heap {
@@ -40,15 +41,15 @@ struct heap {
 	unsigned page_shift;
 	uint32_t pages;
 	uint32_t request_pages_max;
-	uint32_t *block_at; /* by page: the block that begins there */
+	uint32_t *block_at; /* by page: the live block that begins there */
 	struct heap_block *blocks;
-	uint32_t blocks_used;
-	uint32_t spare;
+	uint32_t blocks_used; /* entries of blocks that have been used */
+	uint32_t spare; /* list of merged entries, for reuse */
 	uint32_t first; /* block at page 0 */
-	uint32_t bins[HEAP_BINS];
-	uint64_t bin_map[(HEAP_BINS + 63) / 64];
+	uint32_t bins[HEAP_BINS]; /* first free block of each bin */
+	uint64_t bin_map[(HEAP_BINS + 63) / 64]; /* bit by bin: not empty */
 	uint64_t live_pages;
-	uint32_t top_page; /* pages at or above it were never handed out */
+	uint32_t top_page; /* no page at or above it was ever allocated */
 };
 
 /* Reserve `bytes` of address space; requests above request_bytes_max are refused. 0 or -errno. */
@@ -59,15 +60,16 @@ static inline bool heap_owns(const struct heap *heap, const void *address)
 	return (uintptr_t)address - (uintptr_t)heap->base < heap->bytes;
 }
 
-/* Page-aligned memory, or NULL if no room is left. */
+/* Allocate birth->bytes, page-aligned; NULL if no free block is large enough. */
 void *heap_take(struct heap *heap, const struct heap_birth *birth);
 
 /* The live block that begins at address, or NULL. */
 struct heap_block *heap_find(struct heap *heap, const void *address);
 
+/* Free a live block. */
 void heap_give(struct heap *heap, struct heap_block *block);
 
-/* Give the pages of all free blocks back to the kernel. */
+/* Drop the pages of all free blocks. */
 void heap_drop_free(struct heap *heap);
 
 static inline void *heap_address(const struct heap *heap, const struct heap_block *block)

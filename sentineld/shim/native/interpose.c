@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * c10::alloc_cpu and c10::free_cpu, in front of libc10's own. Loaded with
- * RTLD_GLOBAL before torch, these two symbols win in every PLT; malloc is never
- * touched. What the shim does not serve goes to libc10, errors included.
+ * Interposes c10::alloc_cpu and c10::free_cpu. Because this library is loaded
+ * with RTLD_GLOBAL before torch, every PLT binds to these two symbols instead
+ * of libc10's; malloc is not interposed. Requests that the shim does not serve
+ * go to libc10, which also raises the errors.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -35,7 +36,7 @@ static int find_c10(struct dl_phdr_info *info, size_t size, void *found)
 	return 1;
 }
 
-/* Our callers need libc10's function, so it is there whenever ours of its name runs. */
+/* Only libraries that link libc10 call the interposed functions, so libc10 is loaded by then. */
 static void resolve(const char *symbol, void *function)
 {
 	void *c10 = NULL, *found;
@@ -47,7 +48,7 @@ static void resolve(const char *symbol, void *function)
 	memcpy(function, &found, sizeof(found));
 }
 
-/* Live bytes that libc10 serves, by what malloc really holds: the same number at birth and death. */
+/* Count live bytes served by libc10, as malloc_usable_size: the same number at birth and death. */
 static void account(void *address, bool birth)
 {
 	uint64_t bytes, *word;
@@ -55,7 +56,7 @@ static void account(void *address, bool birth)
 	if (!address || !shim.control || shim.child)
 		return;
 	bytes = malloc_usable_size(address);
-	/* malloc may round a small request up a little */
+	/* 64: malloc may round a small request up. */
 	word = bytes < SENTINEL_TENSOR_BYTES_MIN + 64 ? &shim.control->small_bytes
 						      : &shim.control->fallback_bytes;
 	if (birth)
@@ -70,7 +71,7 @@ static void publish_heap(void)
 	publish(heap_used, (uint64_t)shim.heap.top_page << shim.heap.page_shift);
 }
 
-/* The planned address of the owner's next allocation; NULL: the heap serves it. */
+/* The planned address of the owner's next allocation; NULL: the heap serves it. Needs the lock. */
 static void *replay(uint64_t bytes)
 {
 	const struct layout *layout = &shim.arena->layout;
@@ -101,7 +102,7 @@ static uint64_t heap_pages(uint64_t bytes)
 	return (bytes + (1ull << shim.heap.page_shift) - 1) >> shim.heap.page_shift;
 }
 
-/* NULL: neither arena nor heap can take it. */
+/* Returns NULL if neither arena nor heap has room. */
 static void *tensor_alloc(uint64_t bytes)
 {
 	bool owner = is_owner();
@@ -130,7 +131,7 @@ static void *tensor_alloc(uint64_t bytes)
 	if (owner)
 		publish(cursor, ++shim.cursor);
 	pthread_mutex_unlock(&shim.lock);
-	/* The arena stays while a tensor lives in it. */
+	/* Safe without the lock: an arena is not deleted while it has live tensors. */
 	if (planned)
 		arena_populate(planned, birth.cursor);
 	return address;
@@ -152,7 +153,7 @@ static void heap_free(void *address)
 
 	if (!block)
 		return;
-	/* Dropped while it is still ours: nobody can be born in it meanwhile. */
+	/* The block is still live, so no tensor can be born in it meanwhile. */
 	if (shim.drop_frees)
 		madvise(address, (uint64_t)block->pages << shim.heap.page_shift, MADV_DONTNEED);
 	pthread_mutex_lock(&shim.lock);
@@ -164,7 +165,7 @@ static void heap_free(void *address)
 	pthread_mutex_unlock(&shim.lock);
 }
 
-/* Needs the lock: the arena that the address lies in. */
+/* The arena that contains the address, or NULL. Needs the lock. */
 static struct arena *arena_of(const void *address)
 {
 	struct arena *arena = shim.arena;
@@ -177,6 +178,7 @@ static struct arena *arena_of(const void *address)
 	return NULL;
 }
 
+/* Returns false if no arena contains the address. */
 static bool arena_free(void *address)
 {
 	struct heap_birth birth;
@@ -206,7 +208,7 @@ static bool arena_free(void *address)
 	return true;
 }
 
-/* A fork's tensors are the parent's, copied: they stay until the child ends. */
+/* In a forked child: whether the parent allocated the tensor. Such tensors are never freed. */
 static bool inherited(const void *address)
 {
 	return heap_owns(&shim.heap, address) || arena_of(address);

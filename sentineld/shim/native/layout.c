@@ -12,9 +12,9 @@
 #define NODE_MAX 1023
 #define SLOT_FLAGS                                                                                           \
 	(SENTINEL_SLOT_PLANNED | SENTINEL_SLOT_DROP | SENTINEL_SLOT_POPULATE | SENTINEL_SLOT_DROP_PARTS)
-#define SLOW_PS_MAX 1000000000000ull /* a second for a page */
+#define SLOW_PS_MAX 1000000000000ull /* one second per page */
 
-/* pread, not mmap: a file that shrinks under us must not raise SIGBUS. */
+/* Uses pread, because in a mapping a file that is truncated would raise SIGBUS. */
 static void *copy_of(int fd, uint64_t *bytes)
 {
 	struct stat status;
@@ -38,8 +38,9 @@ static void *copy_of(int fd, uint64_t *bytes)
 	return copy;
 }
 
-/* The part of `count` items at `offset` lies inside [from, total), aligned; returns its end or 0. */
-static uint64_t part_end(uint64_t offset, uint64_t count, uint64_t item_bytes, uint64_t from, uint64_t total)
+/* The end of the table of `count` items at `offset`; 0 if it is not aligned or not inside [from,
+   total). */
+static uint64_t table_end(uint64_t offset, uint64_t count, uint64_t item_bytes, uint64_t from, uint64_t total)
 {
 	uint64_t bytes = count * item_bytes; /* count < 2^32, item_bytes <= 32 */
 
@@ -59,7 +60,7 @@ static const char *check_slots(const struct layout *layout, uint64_t page_bytes)
 		if (slot->flags & ~(uint32_t)SLOT_FLAGS)
 			return "a slot has unknown flags";
 		if (slot->bytes < SENTINEL_TENSOR_BYTES_MIN || slot->bytes > ARENA_BYTES_MAX)
-			return "a slot has an impossible size";
+			return "a slot's size is out of range";
 		if (!(slot->flags & SENTINEL_SLOT_PLANNED))
 			continue;
 		whole = (slot->bytes + page_bytes - 1) & ~(page_bytes - 1);
@@ -80,10 +81,10 @@ static const char *check_parts(const struct layout *layout, uint64_t page_bytes)
 		uint64_t whole;
 
 		if (part->slot >= header->slot_count || (i && part->slot < part[-1].slot))
-			return "the parts' slots do not rise or pass the last one";
+			return "the parts are not sorted by slot, or a part's slot does not exist";
 		slot = &layout->slots[part->slot];
 		if (!(slot->flags & SENTINEL_SLOT_PLANNED) || !(slot->flags & SENTINEL_SLOT_DROP_PARTS))
-			return "a part is of a slot that gives no parts back";
+			return "a part belongs to a slot that does not drop parts";
 		if (!i || part->slot != part[-1].slot)
 			end = slot->offset;
 		whole = (slot->bytes + page_bytes - 1) & ~(page_bytes - 1);
@@ -102,7 +103,7 @@ static const char *check_rest(const struct layout *layout, uint64_t page_bytes)
 
 	for (uint32_t i = 0; i < header->cut_count; i++)
 		if (layout->cuts[i] >= header->slot_count || (i && layout->cuts[i] <= layout->cuts[i - 1]))
-			return "the cuts do not rise or pass the last allocation";
+			return "the cuts are not ascending, or a cut is beyond the last allocation";
 	for (uint32_t i = 0; i < header->region_count; i++) {
 		const struct sentinel_region *region = &layout->regions[i];
 
@@ -111,11 +112,12 @@ static const char *check_rest(const struct layout *layout, uint64_t page_bytes)
 		    region->bytes > header->arena_bytes - region->offset)
 			return "a region lies outside the arena or is not page-aligned";
 		if (region->node < -1 || region->node > NODE_MAX)
-			return "a region names an impossible node";
+			return "a region's node is out of range";
 	}
 	for (uint32_t i = 0; i < header->boundary_count; i++)
-		if ((layout->waits[i].flags & 1) && layout->waits[i].boundary >= header->boundary_count)
-			return "a wait names a boundary that the step does not have";
+		if ((layout->waits[i].flags & SENTINEL_WAIT_ASKED) &&
+		    layout->waits[i].boundary >= header->boundary_count)
+			return "a wait's boundary does not exist";
 	return NULL;
 }
 
@@ -128,12 +130,12 @@ static const char *check_accesses(const struct layout *layout, uint64_t page_byt
 
 		if (access->stretch >= header->boundary_count ||
 		    (i && access->stretch < layout->accesses[i - 1].stretch))
-			return "the accesses' stretches do not rise or pass the last one";
+			return "the accesses are not sorted by stretch, or a stretch does not exist";
 		if (access->offset % page_bytes || access->offset > ARENA_BYTES_MAX ||
 		    access->slow_ps > SLOW_PS_MAX)
-			return "an access is impossible";
+			return "an access's offset or delay is out of range or not page-aligned";
 		if (access->node < 0 || access->node > NODE_MAX)
-			return "an access names an impossible node";
+			return "an access's node is out of range";
 	}
 	return NULL;
 }
@@ -149,7 +151,7 @@ static const char *check_huge(const struct layout *layout, uint64_t page_bytes)
 		if (huge->offset % page_bytes || huge->bytes % page_bytes || !huge->bytes)
 			return "a range of huge pages is empty or not page-aligned";
 		if (huge->offset < end)
-			return "the ranges of huge pages do not rise or overlap";
+			return "the ranges of huge pages are not ascending or overlap";
 		if (huge->offset > header->arena_bytes || huge->bytes > header->arena_bytes - huge->offset)
 			return "a range of huge pages lies outside the arena";
 		end = huge->offset + huge->bytes;
@@ -166,35 +168,35 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 	if (header->magic != SENTINEL_LAYOUT_MAGIC)
 		return "not a layout";
 	if (header->version != SENTINEL_SHIM_VERSION)
-		return "the layout is of another protocol version";
+		return "the layout has another protocol version";
 	if (header->total_bytes > bytes)
-		return "the layout is shorter than it says";
+		return "the layout's file is shorter than its total_bytes";
 	if (header->arena_bytes > ARENA_BYTES_MAX || header->arena_bytes % page_bytes)
-		return "the arena has an impossible size";
+		return "the arena's size is out of range or not page-aligned";
 	if (!header->boundary_count || header->cut_count >= header->boundary_count || !header->layout_id)
 		return "the layout has no boundaries or no id";
 	if (header->heap_node < -1 || header->heap_node > NODE_MAX)
-		return "the heap's node is impossible";
-	end = part_end(header->slots_offset, header->slot_count, sizeof(struct sentinel_slot), end, bytes);
+		return "the heap's node is out of range";
+	end = table_end(header->slots_offset, header->slot_count, sizeof(struct sentinel_slot), end, bytes);
 	if (end)
-		end = part_end(header->cuts_offset, header->cut_count, sizeof(uint32_t), end, bytes);
+		end = table_end(header->cuts_offset, header->cut_count, sizeof(uint32_t), end, bytes);
 	if (end)
-		end = part_end(header->regions_offset, header->region_count, sizeof(struct sentinel_region),
-			       end, bytes);
+		end = table_end(header->regions_offset, header->region_count, sizeof(struct sentinel_region),
+				end, bytes);
 	if (end)
-		end = part_end(header->waits_offset, header->boundary_count, sizeof(struct sentinel_wait),
-			       end, bytes);
+		end = table_end(header->waits_offset, header->boundary_count, sizeof(struct sentinel_wait),
+				end, bytes);
 	if (end && header->part_count)
-		end = part_end(header->parts_offset, header->part_count, sizeof(struct sentinel_part), end,
-			       bytes);
+		end = table_end(header->parts_offset, header->part_count, sizeof(struct sentinel_part), end,
+				bytes);
 	if (end && header->access_count)
-		end = part_end(header->accesses_offset, header->access_count, sizeof(struct sentinel_access),
-			       end, bytes);
+		end = table_end(header->accesses_offset, header->access_count, sizeof(struct sentinel_access),
+				end, bytes);
 	if (end && header->huge_count)
-		end = part_end(header->huge_offset, header->huge_count, sizeof(struct sentinel_huge), end,
-			       bytes);
+		end = table_end(header->huge_offset, header->huge_count, sizeof(struct sentinel_huge), end,
+				bytes);
 	if (!end)
-		return "a part of the layout lies outside it";
+		return "a table of the layout lies outside its file or is not aligned";
 	layout->slots = (const void *)(base + header->slots_offset);
 	layout->cuts = (const void *)(base + header->cuts_offset);
 	layout->regions = (const void *)(base + header->regions_offset);
@@ -205,7 +207,7 @@ static const char *check(struct layout *layout, uint64_t bytes, uint64_t page_by
 	if (header->flags & ~(uint32_t)SENTINEL_LAYOUT_EMULATED)
 		return "the layout has unknown flags";
 	if (header->fast_pages > ARENA_BYTES_MAX / page_bytes)
-		return "the fast node has an impossible size";
+		return "the fast node's size is out of range";
 	problem = check_slots(layout, page_bytes);
 	if (!problem)
 		problem = check_parts(layout, page_bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A layout from the daemon, copied out of its memfd and checked: nothing in it is trusted before. */
+/* A layout from the daemon: untrusted, so it is copied out of its memfd and checked before use. */
 #ifndef SENTINELD_SHIM_LAYOUT_H
 #define SENTINELD_SHIM_LAYOUT_H
 
@@ -10,7 +10,7 @@
 #define LAYOUT_BYTES_MAX (1ull << 30)
 
 struct layout {
-	void *copy; /* owns everything below */
+	void *copy; /* the pointers below point into it; NULL for an empty table */
 	const struct sentinel_layout *header;
 	const struct sentinel_slot *slots;
 	const uint32_t *cuts;
@@ -21,16 +21,16 @@ struct layout {
 	const struct sentinel_huge *huge;
 };
 
-/* Its nodes are only thought of: nothing is bound to them. */
+/* Whether the nodes are those of emulated tiers, so that no memory is bound to them. */
 static inline bool layout_emulated(const struct sentinel_layout *header)
 {
 	return header->flags & SENTINEL_LAYOUT_EMULATED;
 }
 
-/* NULL, or what is wrong with the layout (a static string); then nothing is held. */
+/* Copy and check the layout in fd. Returns NULL, or the problem (a static string) and no layout. */
 const char *layout_read(struct layout *layout, int fd, uint64_t page_bytes);
 
-/* What slot gives back when its tensor dies, if that is not all of it or nothing; count: how many. */
+/* The parts of a slot with SENTINEL_SLOT_DROP_PARTS and their count; NULL and 0: none. */
 const struct sentinel_part *layout_parts(const struct layout *layout, uint32_t slot, uint32_t *count);
 
 void layout_free(struct layout *layout);

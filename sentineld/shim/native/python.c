@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The calls that hooks make at every boundary, as CPython built-in functions: a
- * few tens of ns each, where a ctypes call takes several hundred. They are built
- * from the stable ABI (PyMethodDef and a few functions, declared here, so that
- * no Python headers are needed); the Python side wraps them with
- * PyCFunction_NewEx. The symbols are bound on first use, inside Python.
+ * The functions that hooks call at every boundary, as CPython built-in
+ * functions: a call takes a few tens of ns, through ctypes several hundred. They
+ * use only the stable ABI (PyMethodDef and a few functions), declared here so
+ * that no Python headers are needed. native.py makes Python objects of them with
+ * PyCFunction_NewEx. The symbols are bound lazily, inside the Python process.
  */
 #include "shim.h"
 
@@ -32,7 +32,7 @@ static PyObject *none;
 API struct py_method_def *sentinel_methods(void);
 API void sentinel_none(PyObject *object);
 
-/* Py_None's address differs between builds: Python tells it. */
+/* Set None. Its symbol differs between Python versions, so native.py passes the object. */
 API void sentinel_none(PyObject *object)
 {
 	none = object;
@@ -55,8 +55,8 @@ static void wait_for(uint64_t position)
 	PyEval_RestoreThread(state);
 }
 
-/* Pay for the stretches that have ended, if tiers are emulated; at the step's end for all. */
-static void settle(bool all)
+/* Emulated tiers: spend the delay owed for the stretches so far. all: even a small debt. */
+static void pay_debt(bool all)
 {
 	PyThreadState *state;
 
@@ -71,7 +71,7 @@ static void pass(enum sentinel_boundary kind, uint32_t layer)
 {
 	if (!shim.on || !is_owner())
 		return;
-	settle(false);
+	pay_debt(false);
 	wait_for(boundary_pass(kind, layer));
 	stretch_begin();
 }
@@ -113,7 +113,7 @@ static PyObject *py_step_end(PyObject *self, PyObject *unused)
 	(void)self;
 	(void)unused;
 	if (shim.on && is_owner()) {
-		settle(true);
+		pay_debt(true);
 		step_end();
 	}
 	return return_none();
@@ -132,11 +132,11 @@ static PyObject *py_step_begin(PyObject *self, PyObject *unused)
 
 static struct py_method_def methods[] = {
 	{"forward", py_forward, METH_O, "forward(layer): a leaf module's forward begins"},
-	{"forward_end", py_forward_end, METH_NOARGS, "forward_end(): a leaf module's forward ended"},
+	{"forward_end", py_forward_end, METH_NOARGS, "forward_end(): a leaf module's forward has ended"},
 	{"backward", py_backward, METH_O, "backward(gradients): the bound layer's backward begins"},
 	{"optimizer", py_optimizer, METH_NOARGS, "optimizer(): optimizer.step begins"},
-	{"step_end", py_step_end, METH_NOARGS, "step_end(): the optimizer cycle ended"},
-	{"step_begin", py_step_begin, METH_NOARGS, "step_begin(): messages are read, the next step begins"},
+	{"step_end", py_step_end, METH_NOARGS, "step_end(): the step has ended"},
+	{"step_begin", py_step_begin, METH_NOARGS, "step_begin(): the next step begins"},
 	{0},
 };
 

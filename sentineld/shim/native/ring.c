@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RING_OFFSET 4096
+#define RING_OFFSET 4096 /* the control words have a page to themselves */
 
 _Static_assert(sizeof(struct sentinel_control) == 512, "the control words are 512 bytes");
 _Static_assert(sizeof(struct sentinel_record) == 32, "a record is 32 bytes");
@@ -23,13 +23,13 @@ uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-/* Its pages come now or never: a shortage later would be a SIGBUS in the midst of training. */
+/* Allocate all pages now: if memory ran out later, a write to the mapping would raise SIGBUS. */
 static int reserve(int fd, uint64_t bytes)
 {
 	struct rlimit limit;
 	int error;
 
-	/* a file beyond it would not fail but raise SIGXFSZ */
+	/* Beyond the limit fallocate raises SIGXFSZ. */
 	if (getrlimit(RLIMIT_FSIZE, &limit))
 		return -1;
 	if (limit.rlim_cur < bytes) {
@@ -52,7 +52,7 @@ int control_new(uint64_t ring_records)
 
 	if (fd < 0 || event_fd < 0 || reserve(fd, bytes))
 		goto fail;
-	/* The daemon maps it, too: its size must hold for good. */
+	/* The daemon maps the file, so its size must never change. */
 	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		goto fail;
 	base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

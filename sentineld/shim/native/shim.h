@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The shim's state, one per process, and what its files offer each other.
+ * The shim's state, one per process, and the functions that its files share.
  *
- * Threads: the step's owner is the thread that runs the optimizer. It alone
- * moves cursor, boundary index and mode. Heap, arenas and ring are shared by
- * all threads under `lock`.
+ * Threads: the step's owner is the thread that runs the optimizer. Only the
+ * owner changes cursor, boundary index and mode. All threads share heap, arenas
+ * and ring under `lock`.
  */
 #ifndef SENTINELD_SHIM_SHIM_H
 #define SENTINELD_SHIM_SHIM_H
@@ -27,13 +27,13 @@
 struct shim {
 	/* read by every thread on every allocation */
 	_Atomic bool on; /* false: passthrough (not started, self-test failed, forked child) */
-	_Atomic bool child; /* a fork: the parent's tensors are copies here, its control page is not ours */
-	_Atomic bool drop_frees; /* a layout is live: the heap's dead pages go back, too */
+	_Atomic bool child; /* forked: inherited tensors are copies; the control segment is the parent's */
+	_Atomic bool drop_frees; /* a layout is live: the heap drops dead pages */
 	pthread_mutex_t lock;
 	struct heap heap;
-	struct arena *arena; /* the live layout's, or NULL */
-	struct arena *older;
-	struct emulation *emulation; /* NULL: tiers are the kernel's */
+	struct arena *arena; /* of the live layout, or NULL */
+	struct arena *older; /* list of arenas of former layouts that may still hold tensors */
+	struct emulation *emulation; /* NULL: real tiers */
 
 	/* the control segment */
 	struct sentinel_control *control;
@@ -44,21 +44,21 @@ struct shim {
 	int event_fd;
 	int epoch_fd; /* -1: none */
 
-	/* the step; the owner's alone, others read under the lock */
+	/* the step; only the owner writes, other threads read under the lock */
 	pthread_t owner;
-	bool owned;
-	bool recording; /* latched at the step's begin, as is epochs */
-	bool epochs;
-	bool connected;
-	bool outside_pending; /* a leaf's forward ended: the next allocation is outside */
+	bool owned; /* owner is valid */
+	bool recording; /* write ring records; fixed for the step when it begins */
+	bool epochs; /* advance the module's epoch; fixed for the step when it begins */
+	bool connected; /* to a daemon */
+	bool outside_pending; /* a leaf's forward ended: the next allocation passes an OUTSIDE boundary */
 	enum sentinel_mode mode;
-	uint64_t step;
-	uint32_t index; /* of the boundary passed last */
-	uint32_t cursor;
-	uint32_t next_cut;
-	uint32_t layer;
-	uint64_t first_replay_step;
-	uint64_t stuck_position; /* a barrier timed out here: none waits until moves_done gets past it */
+	uint64_t step; /* steps begun */
+	uint32_t index; /* of the last passed boundary */
+	uint32_t cursor; /* allocations >= SENTINEL_TENSOR_BYTES_MIN since the step began */
+	uint32_t next_cut; /* index in the layout's cuts */
+	uint32_t layer; /* of the last passed boundary */
+	uint64_t first_replay_step; /* first step with the live layout; 0: not begun yet */
+	uint64_t stuck_position; /* a barrier timed out for it: none waits until its moves are done */
 };
 
 extern struct shim shim;
@@ -75,25 +75,38 @@ static inline bool is_owner(void)
 
 uint64_t now_ns(void);
 
-/* ring.c: the control segment. ring_put needs the lock. */
+/* ring.c: creates the control segment. 0 or -errno. */
 int control_new(uint64_t ring_records);
+
+/* Append a record, or count it as lost if the ring is full. Needs the lock. */
 void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint64_t bytes, uint32_t value,
 	      uint16_t layer);
-/* One ALLOC record with detail SENTINEL_ALLOC_LIVE for each live tensor. */
+
+/* Write one ALLOC record with detail SENTINEL_ALLOC_LIVE for each live tensor. Needs the lock. */
 void ring_put_live(void);
 
 /*
- * boundary.c. boundary_pass returns the position that must be waited for, 0: none; once that is
- * done, stretch_begin.
+ * boundary.c: pass a boundary. Returns the position to call barrier_wait() for (0: none); after
+ * that wait call stretch_begin().
  */
 uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
+
+/* Wait until the moves of position are done, the timeout passes, or the daemon is gone. */
 void barrier_wait(uint64_t position);
+
+/* With emulated tiers: charge the stretch that begins and record it. */
 void stretch_begin(void);
-/* What is due before the owner's allocation number `cursor`: OUTSIDE, then a cut. */
+
+/* Pass the boundaries that are due before the owner's next allocation: OUTSIDE, then a cut. */
 void boundary_before_alloc(void);
+
+/* End the step: it has diverged if allocations or boundaries are missing. */
 void step_end(void);
+
+/* Begin a step with its boundary 0; the caller becomes the owner. Returns as boundary_pass(). */
 uint64_t step_begin(void);
-/* Needs the lock: the rest of this step comes from the heap. */
+
+/* The step differs from the layout: the heap serves the rest of it. Needs the lock. */
 void diverge(void);
 
 #endif

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""native/protocol.h against protocol.py: a C program tells every size, offset and value."""
+"""native/protocol.h against protocol.py: a C program prints every size, offset and value."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ ENUMS: dict[str, type[IntEnum] | Any] = {
     "SENTINEL_ALLOC": protocol.Alloc,
     "SENTINEL_BOUNDARY": protocol.Boundary,
     "SENTINEL_SLOT": protocol.SlotFlag,
+    "SENTINEL_WAIT": protocol.WaitFlag,
 }
 VALUES = {
     "SENTINEL_SHIM_VERSION": protocol.SHIM_VERSION,
@@ -59,7 +60,7 @@ def c_values(expressions: list[str], includes: list[str], tmp_path: Path) -> dic
     return dict(zip(expressions, map(int, output.stdout.split()), strict=True))
 
 
-def test_every_number_is_the_headers(tmp_path: Path) -> None:
+def test_every_number_equals_the_headers(tmp_path: Path) -> None:
     wanted: dict[str, int] = dict(VALUES)
     for name, dtype in STRUCTS.items():
         wanted[f"sizeof(struct {name})"] = dtype.itemsize
@@ -100,7 +101,7 @@ def test_the_data_models_have_the_same_layout(ours: np.dtype[Any], theirs: np.dt
     )
 
 
-def test_the_epoch_call_is_the_modules(tmp_path: Path) -> None:
+def test_the_epoch_ioctl_equals_the_modules(tmp_path: Path) -> None:
     pairs = {
         "EPOCH_IOCTL": "SENTINEL_IOC_EPOCH",
         "EPOCH_RESIDENCY": "SENTINEL_EPOCH_RESIDENCY",
@@ -109,11 +110,11 @@ def test_the_epoch_call_is_the_modules(tmp_path: Path) -> None:
         "offsetof(struct epoch_request, flags)": "offsetof(struct sentinel_epoch, flags)",
     }
     names = [*pairs, *pairs.values()]
-    told = c_values(names, ['"epoch.h"', '"sentinel_uapi.h"'], tmp_path)
-    assert [told[ours] for ours in pairs] == [told[theirs] for theirs in pairs.values()]
+    values = c_values(names, ['"epoch.h"', '"sentinel_uapi.h"'], tmp_path)
+    assert [values[ours] for ours in pairs] == [values[theirs] for theirs in pairs.values()]
 
 
-def test_the_shims_few_constants_agree() -> None:
+def test_constants_copied_from_the_protocol_agree() -> None:
     fields = protocol.CONTROL_DTYPE.fields
     assert fields is not None
     assert fields["small_bytes"][1] == selftest.SMALL_BYTES_OFFSET

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim's C parts, compiled for the tests as the shim itself is, warnings being errors."""
+"""Compiles some of the shim's C files with harness.c into a library for the tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPILER = os.environ.get("CC", "cc")
 @pytest.fixture(scope="session")
 def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("harness") / "harness.so"
-    parts = ("heap.c", "layout.c", "arena.c", "emulate.c")
+    parts = ("heap.c", "layout.c", "arena.c", "emulate.c", "residency.c", "delay.c")
     sources = [*(NATIVE / part for part in parts), HERE / "harness.c"]
     flags = "-std=gnu11 -O1 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
     subprocess.run(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The page heap, the arena and emulated tiers behind plain calls, for the property tests. */
+/* Functions through which the tests call the page heap, the arena and emulated tiers by ctypes. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,7 +31,7 @@ void *test_heap_take(struct heap *heap, uint64_t bytes)
 	return heap_take(heap, &birth);
 }
 
-/* 0 if no live block begins at address */
+/* Returns 0 if no live block begins at address. */
 int test_heap_give(struct heap *heap, void *address)
 {
 	struct heap_block *block = heap_find(heap, address);
@@ -46,7 +46,7 @@ uint64_t test_heap_live_pages(const struct heap *heap)
 	return heap->live_pages;
 }
 
-/* Blocks in the address-ordered list; 0 if the list does not tile the heap or two free ones touch. */
+/* Number of blocks; 0 if they do not cover the heap without gaps, or two free blocks are neighbours. */
 uint32_t test_heap_blocks(const struct heap *heap)
 {
 	uint32_t count = 0, page = 0;
@@ -84,7 +84,7 @@ void test_arena_free(struct arena *arena, uint32_t slot)
 	arena_give(arena, slot);
 }
 
-/* Owns the layout that it is made of. */
+/* The emulation owns its layout; free both with test_emulation_delete. */
 struct emulation *test_emulation_new(int fd, struct heap *heap, struct emulation *before, uint32_t step,
 				     const char **problem)
 {
@@ -113,7 +113,7 @@ int test_emulation_fd(const struct emulation *emulation)
 	return emulation->fd;
 }
 
-/* accesses, fast */
+/* served: receives served.accesses and served.fast */
 void test_emulation_charge(struct emulation *emulation, uint32_t stretch, uint32_t *served)
 {
 	struct served found = emulation_charge(emulation, stretch);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planned arena under any plan: live tensors never share a page, nothing live is dropped."""
+"""The planned arena under random plans: live tensors share no page and keep their data."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from tests.unit.shim.test_heap import PAGE, pages, stamp, stamped
 
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 ARENA_PAGES = 70  # more than one word of the bitmap
-
-
 NO_RANGES: list[tuple[int, int]] = []
 
 
@@ -74,7 +72,7 @@ SLOTS = st.lists(
 
 
 @given(SLOTS, st.lists(st.integers(0, 100), max_size=80))
-def test_any_plan_is_safe(
+def test_any_plan_keeps_live_tensors_apart(
     harness: ctypes.CDLL, plan: list[tuple[int, int, int, bool]], turns: list[int]
 ) -> None:
     slots = np.zeros(len(plan), dtype=protocol.SLOT_DTYPE)
@@ -111,7 +109,7 @@ def test_any_plan_is_safe(
     harness.arena_delete(arena)
 
 
-def test_dropped_pages_are_given_back_and_others_kept(harness: ctypes.CDLL) -> None:
+def test_only_slots_with_drop_lose_their_pages(harness: ctypes.CDLL) -> None:
     slots = np.zeros(2, dtype=protocol.SLOT_DTYPE)
     slots["bytes"], slots["offset"] = 2 * PAGE, (0, 2 * PAGE)
     slots["flags"] = (SlotFlag.PLANNED | SlotFlag.DROP, SlotFlag.PLANNED)
@@ -126,31 +124,31 @@ def test_dropped_pages_are_given_back_and_others_kept(harness: ctypes.CDLL) -> N
     harness.arena_delete(arena)
 
 
-PARTED = [
-    # (slot, first page, pages) of slot 0 on pages 1 to 5, which gives parts back
+PARTS = [
+    # Parts (slot, first page, pages). Slot 0 has pages 1 to 5 and drops parts.
     ([(0, 1, 1), (0, 3, 2)], ""),
     ([(0, 1, 5)], ""),
     ([(0, 0, 1)], "lies outside its slot"),
     ([(0, 5, 2)], "lies outside its slot"),
     ([(0, 3, 2), (0, 4, 1)], "overlaps another"),
     ([(0, 3, 1), (0, 1, 1)], "overlaps another"),
-    ([(1, 6, 1)], "gives no parts back"),
-    ([(2, 1, 1)], "pass the last one"),
+    ([(1, 6, 1)], "does not drop parts"),
+    ([(2, 1, 1)], "slot does not exist"),
 ]
 
 
-@pytest.mark.parametrize(("rows", "problem"), PARTED)
-def test_parts_lie_in_slots_that_give_parts_back(
+@pytest.mark.parametrize(("rows", "problem"), PARTS)
+def test_parts_outside_slots_with_parts_are_refused(
     harness: ctypes.CDLL, rows: list[tuple[int, int, int]], problem: str
 ) -> None:
-    arena, found = parted(harness, rows)
+    arena, found = arena_with_parts(harness, rows)
     assert problem in found
     assert bool(problem) == bool(found)
     if not found:
         harness.arena_delete(arena)
 
 
-def parted(harness: ctypes.CDLL, rows: list[tuple[int, int, int]]) -> tuple[int, str]:
+def arena_with_parts(harness: ctypes.CDLL, rows: list[tuple[int, int, int]]) -> tuple[int, str]:
     slots = np.zeros(2, dtype=protocol.SLOT_DTYPE)
     slots["bytes"], slots["offset"] = (5 * PAGE - 9, PAGE), (PAGE, 6 * PAGE)
     slots["flags"] = (SlotFlag.PLANNED | SlotFlag.DROP_PARTS, SlotFlag.PLANNED)
@@ -160,8 +158,8 @@ def parted(harness: ctypes.CDLL, rows: list[tuple[int, int, int]]) -> tuple[int,
     return new_arena(harness, slots, 8 * PAGE, parts)
 
 
-def test_parts_are_given_back_and_the_rest_is_kept(harness: ctypes.CDLL) -> None:
-    arena, problem = parted(harness, [(0, 1, 1), (0, 3, 2)])
+def test_parts_are_dropped_and_the_rest_is_kept(harness: ctypes.CDLL) -> None:
+    arena, problem = arena_with_parts(harness, [(0, 1, 1), (0, 3, 2)])
     assert not problem
     address = harness.arena_take(arena, 0, 1)
     ctypes.memset(address, 7, 5 * PAGE - 9)
@@ -170,7 +168,7 @@ def test_parts_are_given_back_and_the_rest_is_kept(harness: ctypes.CDLL) -> None
     harness.arena_delete(arena)
 
 
-def test_pages_are_made_at_birth_where_the_plan_asks_for_it(harness: ctypes.CDLL) -> None:
+def test_pages_of_slots_with_populate_are_resident_at_birth(harness: ctypes.CDLL) -> None:
     slots = np.zeros(2, dtype=protocol.SLOT_DTYPE)
     slots["bytes"], slots["offset"] = 3 * PAGE - 1, (0, 4 * PAGE)
     slots["flags"] = (SlotFlag.PLANNED | SlotFlag.DROP, SlotFlag.PLANNED)
@@ -191,7 +189,7 @@ def test_pages_are_made_at_birth_where_the_plan_asks_for_it(harness: ctypes.CDLL
 
 
 def page_sizes(begin: int, end: int) -> str:
-    """Of the mappings there, in order: h may be huge pages, s may not."""
+    """A letter for each mapping in [begin, end), in order: h with MADV_HUGEPAGE, s without."""
     found = ""
     for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
         head = line.split(maxsplit=1)[0]
@@ -206,7 +204,7 @@ def page_sizes(begin: int, end: int) -> str:
 
 
 @pytest.mark.skipif(not THP.exists(), reason="a kernel without huge pages")
-def test_huge_pages_may_be_where_the_layout_says_so(harness: ctypes.CDLL) -> None:
+def test_huge_pages_are_allowed_only_in_the_layouts_ranges(harness: ctypes.CDLL) -> None:
     slots = np.zeros(1, dtype=protocol.SLOT_DTYPE)
     slots["bytes"], slots["flags"] = 9 * HUGE_BYTES, SlotFlag.PLANNED | SlotFlag.DROP
     ranges = [(HUGE_BYTES, 2 * HUGE_BYTES), (6 * HUGE_BYTES, HUGE_BYTES)]
@@ -223,8 +221,8 @@ def test_huge_pages_may_be_where_the_layout_says_so(harness: ctypes.CDLL) -> Non
     harness.arena_delete(arena)
 
 
-def test_nothing_stays_mapped_of_an_arena(harness: ctypes.CDLL) -> None:
-    """Not what was mapped around it either, so that it could be aligned."""
+def test_a_deleted_arena_leaves_nothing_mapped(harness: ctypes.CDLL) -> None:
+    """Includes the extra address space that is mapped for alignment."""
     slots = np.zeros(0, dtype=protocol.SLOT_DTYPE)
     mapped = []
     for _ in range(2):
@@ -241,7 +239,7 @@ def test_nothing_stays_mapped_of_an_arena(harness: ctypes.CDLL) -> None:
         ([(PAGE + 8, HUGE_BYTES)], "not page-aligned"),
         ([(0, PAGE - 8)], "not page-aligned"),
         ([(0, 0)], "empty"),
-        ([(2 * HUGE_BYTES, HUGE_BYTES), (0, HUGE_BYTES)], "do not rise"),
+        ([(2 * HUGE_BYTES, HUGE_BYTES), (0, HUGE_BYTES)], "not ascending"),
         ([(0, 2 * HUGE_BYTES), (HUGE_BYTES, HUGE_BYTES)], "overlap"),
         ([(0, 4 * HUGE_BYTES)], "outside the arena"),
         ([(4 * HUGE_BYTES, HUGE_BYTES)], "outside the arena"),
@@ -249,7 +247,7 @@ def test_nothing_stays_mapped_of_an_arena(harness: ctypes.CDLL) -> None:
         ([(HUGE_BYTES, 2**64 - HUGE_BYTES)], "outside the arena"),
     ],
 )
-def test_ranges_that_can_not_be_huge_are_refused(
+def test_invalid_huge_ranges_are_refused(
     harness: ctypes.CDLL, ranges: list[tuple[int, int]], what: str
 ) -> None:
     slots = np.zeros(0, dtype=protocol.SLOT_DTYPE)
@@ -258,7 +256,7 @@ def test_ranges_that_can_not_be_huge_are_refused(
     assert what in problem
 
 
-def test_ranges_beyond_the_layouts_end_are_refused(harness: ctypes.CDLL) -> None:
+def test_huge_ranges_beyond_the_files_end_are_refused(harness: ctypes.CDLL) -> None:
     slots = np.zeros(0, dtype=protocol.SLOT_DTYPE)
     descriptor = layout_fd(slots, 3 * HUGE_BYTES, huge=[(0, HUGE_BYTES)])
     os.truncate(descriptor, os.fstat(descriptor).st_size - 1)
@@ -268,12 +266,12 @@ def test_ranges_beyond_the_layouts_end_are_refused(harness: ctypes.CDLL) -> None
     os.pwrite(descriptor, total.tobytes(), fields["total_bytes"][1])
     problem = ctypes.c_char_p()
     assert harness.test_arena_new(descriptor, ctypes.byref(problem)) is None
-    assert problem.value == b"a part of the layout lies outside it"
+    assert problem.value == b"a table of the layout lies outside its file or is not aligned"
     os.close(descriptor)
 
 
 def resident(address: int, count: int) -> list[bool]:
-    """Which of the pages from there on are in memory, by the kernel's own map."""
+    """Which of the `count` pages from address on are resident, by /proc/self/pagemap."""
     with open("/proc/self/pagemap", "rb") as file:
         file.seek(address // PAGE * 8)
         entries = np.frombuffer(file.read(8 * count), np.uint64)
@@ -282,7 +280,7 @@ def resident(address: int, count: int) -> list[bool]:
 
 
 @given(st.binary(max_size=400))
-def test_garbage_is_never_a_layout(harness: ctypes.CDLL, garbage: bytes) -> None:
+def test_random_bytes_are_never_a_layout(harness: ctypes.CDLL, garbage: bytes) -> None:
     descriptor = os.memfd_create("layout")
     os.write(descriptor, garbage)
     problem = ctypes.c_char_p()
@@ -292,7 +290,7 @@ def test_garbage_is_never_a_layout(harness: ctypes.CDLL, garbage: bytes) -> None
 
 
 @given(st.integers(0, protocol.LAYOUT_DTYPE.itemsize - 1), st.integers(0, 255))
-def test_a_flipped_byte_never_reaches_out_of_the_layout(
+def test_a_changed_header_byte_never_crashes(
     harness: ctypes.CDLL, position: int, value: int
 ) -> None:
     slots = np.zeros(3, dtype=protocol.SLOT_DTYPE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emulated tiers in the process: births, drops, and what a stretch owes, against a model."""
+"""Emulated tiers: births and drops in the map, and the delay that a stretch owes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Rows = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
 class Emulation:
-    """Of LAYOUT and these accesses, over a heap with a live block of three pages."""
+    """Emulated tiers for LAYOUT with these accesses; the heap has a live block of 3 pages."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Emulation:
         fast_pages: int | None = None,
         step: int = 1,
     ) -> None:
-        """step: that has just ended; the block was born in step 0."""
+        """step: the step that has just ended; the live block was born in step 0."""
         self.harness = harness
         if before is None:
             self.heap = harness.test_heap_new(HEAP_PAGES * PAGE)
@@ -81,7 +81,7 @@ class Emulation:
         self.heap_map = self.segment.maps[Space.HEAP]
 
     def charge(self, stretch: int) -> tuple[int, int, int]:
-        """Accesses, those of them that are fast, ns owed more than before."""
+        """Charge the stretch; returns its accesses, the fast ones, and the ns that it adds."""
         owed_ns = self.segment.owed_ns
         served = (ctypes.c_uint32 * 2)()
         self.harness.test_emulation_charge(self.it, stretch, served)
@@ -103,7 +103,7 @@ def emulation(harness: ctypes.CDLL) -> Iterator[Emulation]:
     made.close()
 
 
-def test_births_go_to_their_regions_tier_and_drops_empty(emulation: Emulation) -> None:
+def test_births_follow_the_regions_and_drops_clear_the_map(emulation: Emulation) -> None:
     harness, it, arena = emulation.harness, emulation.it, emulation.arena
     for slot in (0, 1, 2):
         harness.emulation_slot_born(it, slot)
@@ -112,13 +112,13 @@ def test_births_go_to_their_regions_tier_and_drops_empty(emulation: Emulation) -
     arena[3:5] = 2  # moved
     harness.emulation_slot_dropped(it, 0)
     assert arena[:6].tolist() == [0, 0, 0, 0, 2, 1]
-    harness.emulation_slot_dropped(it, 2)  # its pages are kept
+    harness.emulation_slot_dropped(it, 2)  # without SlotFlag.DROP: pages stay resident
     assert arena[4:6].tolist() == [2, 1]
-    harness.emulation_slot_born(it, 2)  # what is there stays where it is
+    harness.emulation_slot_born(it, 2)  # resident pages keep their tier
     assert arena[:6].tolist() == [0, 0, 1, 1, 2, 1]
 
 
-def test_the_heap_was_fast_and_its_births_go_where_the_plan_says(emulation: Emulation) -> None:
+def test_live_heap_blocks_are_fast_and_new_ones_go_to_the_heaps_tier(emulation: Emulation) -> None:
     heap = emulation.heap_map
     assert heap[:4].tolist() == [1, 1, 1, 0]
     emulation.harness.emulation_heap_born(emulation.it, 2, 4)
@@ -127,11 +127,11 @@ def test_the_heap_was_fast_and_its_births_go_where_the_plan_says(emulation: Emul
     assert heap[:7].tolist() == [1, 0, 0, 0, 2, 2, 0]
 
 
-def test_the_next_layout_finds_live_blocks_where_they_were(harness: ctypes.CDLL) -> None:
+def test_the_next_layout_copies_the_live_blocks_residency(harness: ctypes.CDLL) -> None:
     row = np.zeros(1, ACCESS_DTYPE)
     row["slow_ps"], row["pages"], row["flags"], row["node"] = 1_000_000, 3, AccessFlag.AT_BIRTH, 1
     first = Emulation(harness, row)
-    first.heap_map[:6] = [1, 2, 2, 2, 2, 2]  # beyond the live block nobody lives
+    first.heap_map[:6] = [1, 2, 2, 2, 2, 2]  # only the first 3 pages are live
     assert first.charge(0) == (0, 0, 3000)
     second = Emulation(harness, no_accesses(), first)
     assert second.heap_map[:6].tolist() == [1, 2, 2, 0, 0, 0]
@@ -141,24 +141,24 @@ def test_the_next_layout_finds_live_blocks_where_they_were(harness: ctypes.CDLL)
     second.close()
 
 
-def test_the_fast_node_fills_up_and_then_births_go_slow(harness: ctypes.CDLL) -> None:
-    emulation = Emulation(harness, no_accesses(), fast_pages=6)  # the heap's block has three
+def test_births_are_slow_once_the_fast_node_is_full(harness: ctypes.CDLL) -> None:
+    emulation = Emulation(harness, no_accesses(), fast_pages=6)  # the heap's block uses 3
     it, arena = emulation.it, emulation.arena
     assert emulation.heap_map[:4].tolist() == [1, 1, 1, 0]
     harness.emulation_slot_born(it, 0)
     assert arena[:4].tolist() == [1, 1, 1, 2]
-    harness.emulation_slot_dropped(it, 0)  # three frames are free again
+    harness.emulation_slot_dropped(it, 0)  # frees 3 fast pages
     harness.emulation_slot_born(it, 2)
     assert arena[2:6].tolist() == [1, 1, 1, 2]
     harness.emulation_heap_dropped(it, 0, 2)
-    harness.emulation_slot_born(it, 0)  # what is there stays where it is
+    harness.emulation_slot_born(it, 0)  # resident pages keep their tier
     assert arena[:6].tolist() == [1, 1, 1, 1, 1, 2]
-    harness.emulation_slot_born(it, 1)  # slow ones need none
+    harness.emulation_slot_born(it, 1)  # slow births need no fast page
     assert arena[16:20].tolist() == [2] * 4
     emulation.close()
 
 
-def test_frames_that_the_daemon_takes_and_frees_count(harness: ctypes.CDLL) -> None:
+def test_the_daemons_moves_change_the_fast_room(harness: ctypes.CDLL) -> None:
     emulation = Emulation(harness, no_accesses(), fast_pages=6)
     it, arena = emulation.it, emulation.arena
     harness.emulation_slot_born(it, 1)
@@ -171,24 +171,24 @@ def test_frames_that_the_daemon_takes_and_frees_count(harness: ctypes.CDLL) -> N
     emulation.segment.moved(-2)
     harness.emulation_slot_born(it, 0)
     assert arena[:4].tolist() == [1, 1, 1, 2]
-    # A step begins: whatever was lost sight of is counted anew.
+    # The recount at a step's begin corrects the count.
     arena[:4], arena[16:18] = 0, 0
     harness.emulation_recount(it, HEAP_PAGES)
     harness.emulation_slot_born(it, 0)
     assert arena[:4].tolist() == [1] * 4
-    emulation.segment.moved(1 << 62)  # whatever the word says
+    emulation.segment.moved(1 << 62)  # an implausible word does no harm
     harness.emulation_slot_dropped(it, 0)
     harness.emulation_slot_born(it, 0)
     assert arena[:4].tolist() == [2] * 4
     emulation.close()
 
 
-def test_what_a_smaller_fast_node_has_no_room_for_is_slow(harness: ctypes.CDLL) -> None:
+def test_heap_pages_beyond_a_smaller_fast_node_are_slow(harness: ctypes.CDLL) -> None:
     first = Emulation(harness, no_accesses())
     second = Emulation(harness, no_accesses(), first, fast_pages=2)
     assert second.heap_map[:4].tolist() == [1, 1, 2, 0]
     harness.test_emulation_delete(first.it)
-    # What was born in the step that ended dies in the next one: it holds no frame.
+    # Blocks born in the step that ended die in the next one: they get no fast page.
     third = Emulation(harness, no_accesses(), second, fast_pages=5, step=0)
     assert third.heap_map[:4].tolist() == [2, 2, 2, 0]
     harness.test_emulation_delete(second.it)
@@ -215,7 +215,7 @@ ACCESS = st.tuples(
     st.lists(st.integers(0, 2), min_size=ARENA_PAGES, max_size=ARENA_PAGES),
     st.lists(st.integers(0, 2), min_size=HEAP_PAGES, max_size=HEAP_PAGES),
 )
-def test_a_stretch_owes_for_its_slow_pages(
+def test_a_stretch_is_charged_for_its_slow_pages(
     harness: ctypes.CDLL,
     listed: list[tuple[int, bool, bool, int, int, int, int, int]],
     arena: list[int],
@@ -233,7 +233,7 @@ def test_a_stretch_owes_for_its_slow_pages(
         elif page + pages <= len(places):
             slow = sum(here - 1 if here else node for here in places[page : page + pages])
         else:
-            slow = 0  # outside of the map
+            slow = 0  # outside the map
         expected[stretch][0] += touched
         expected[stretch][1] += (pages - slow) * touched // pages if pages else 0
         expected[stretch][2] += slow * slow_ps
@@ -249,7 +249,7 @@ def test_a_stretch_owes_for_its_slow_pages(
     emulation.close()
 
 
-def test_small_debts_wait_and_all_are_paid_in_the_end(harness: ctypes.CDLL) -> None:
+def test_small_debts_are_carried_over_and_paid_in_full(harness: ctypes.CDLL) -> None:
     row = np.zeros(2, ACCESS_DTYPE)
     row["pages"], row["flags"], row["node"] = 1, AccessFlag.AT_BIRTH, 1
     row["slow_ps"] = [60_000_000, 3_000_000_000]  # 60 us, 3 ms
@@ -261,13 +261,13 @@ def test_small_debts_wait_and_all_are_paid_in_the_end(harness: ctypes.CDLL) -> N
     emulation.charge(1)
     assert harness.emulation_due(emulation.it, False) == 3_060_000
     harness.emulation_pay(emulation.it)
-    # Paid by the clock: no less than owed, and of what came beyond, no more than a sleep may err.
+    # At least the debt, and at most 200 us (CREDIT_NS_MAX) more, because a sleep ends late.
     assert 3_060_000 <= emulation.segment.paid_ns <= 3_260_000
     assert harness.emulation_due(emulation.it, True) == 0
     emulation.close()
 
 
-def test_accesses_that_can_t_be_are_refused(harness: ctypes.CDLL) -> None:
+def test_invalid_accesses_are_refused(harness: ctypes.CDLL) -> None:
     good = np.zeros(2, ACCESS_DTYPE)
     good["stretch"] = [0, 2]
     heap = harness.test_heap_new(HEAP_PAGES * PAGE)

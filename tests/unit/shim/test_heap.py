@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page heap under any sequence of births and deaths."""
+"""The page heap under random sequences of births and deaths."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pages(size: int) -> int:
 
 
 @given(ACTIONS)
-def test_live_blocks_never_overlap_nor_lose_data(
+def test_live_blocks_neither_overlap_nor_lose_data(
     harness: ctypes.CDLL, actions: list[tuple[str, int]]
 ) -> None:
     heap = harness.test_heap_new(HEAP_PAGES * PAGE)
@@ -49,7 +49,7 @@ def test_live_blocks_never_overlap_nor_lose_data(
                 address = harness.test_heap_take(heap, size)
                 used = sum(pages(s) for _, s, _ in live)
                 if address is None:
-                    # The largest gap is at least the free pages over the number of gaps.
+                    # The largest gap has at least (free pages / number of gaps) pages.
                     assert pages(size) > (HEAP_PAGES - used) // (len(live) + 1)
                     continue
                 assert address % PAGE == 0
@@ -74,7 +74,7 @@ def test_live_blocks_never_overlap_nor_lose_data(
         harness.test_heap_delete(heap)
 
 
-def test_a_hole_is_filled_before_new_memory_is_used(harness: ctypes.CDLL) -> None:
+def test_best_fit_reuses_holes_before_new_memory(harness: ctypes.CDLL) -> None:
     heap = harness.test_heap_new(HEAP_PAGES * PAGE)
     blocks = [harness.test_heap_take(heap, size * PAGE) for size in (8, 1, 5, 1, 6, 1)]
     for index in (0, 2, 4):

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Emulated tiers: the delay that each stretch owes for slow pages, and spending it. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <time.h>
+
+#include "residency.h"
+
+#define PAY_NS_MIN 100000 /* smaller debts are carried over */
+#define SPIN_NS 80000 /* a sleep may end this much late, so the end of a delay is spent spinning */
+/* Time beyond the deadline counts as paid up to this limit. More means that the process was stopped
+   or preempted. */
+#define CREDIT_NS_MAX 200000
+
+static uint64_t monotonic_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+/* Pages of the access that are slow now, or will be born slow. */
+static uint64_t slow_pages(const struct emulation *emulation, const struct sentinel_access *access)
+{
+	bool heap = access->flags & SENTINEL_ACCESS_HEAP, slow_birth = access->node != 0;
+	uint64_t whole = heap ? emulation->segment->heap_pages : emulation->segment->arena_pages;
+	const uint8_t *map = heap ? emulation->heap : emulation->arena;
+	uint64_t page = access->offset >> emulation->page_shift, slow = 0;
+
+	if (access->flags & SENTINEL_ACCESS_AT_BIRTH)
+		return slow_birth ? access->pages : 0;
+	if (page > whole || access->pages > whole - page)
+		return 0;
+	map += page;
+	for (uint32_t i = 0; i < access->pages; i++)
+		slow += map[i] > RESIDENCY_FAST;
+	if (slow_birth)
+		for (uint32_t i = 0; i < access->pages; i++)
+			slow += !map[i];
+	return slow;
+}
+
+struct served emulation_charge(struct emulation *emulation, uint32_t stretch)
+{
+	uint64_t before_ns = emulation->owed_ps / 1000;
+	struct served served = {0};
+
+	if (!emulation->layout || stretch >= emulation->layout->header->boundary_count)
+		return served;
+	for (uint32_t i = emulation->first_access[stretch]; i < emulation->first_access[stretch + 1]; i++) {
+		const struct sentinel_access *access = &emulation->layout->accesses[i];
+		uint64_t slow = slow_pages(emulation, access);
+
+		emulation->owed_ps += slow * access->slow_ps;
+		served.accesses += access->touched;
+		if (access->pages)
+			served.fast += (uint32_t)((access->pages - slow) * access->touched / access->pages);
+	}
+	served.owed_ns = emulation->owed_ps / 1000 - before_ns;
+	__atomic_store_n(&emulation->segment->owed_ns, emulation->owed_ps / 1000, __ATOMIC_RELEASE);
+	return served;
+}
+
+uint64_t emulation_due(const struct emulation *emulation, bool all)
+{
+	int64_t debt;
+
+	if (!emulation)
+		return 0;
+	debt = (int64_t)(emulation->owed_ps / 1000) - emulation->paid_ns;
+	return debt > 0 && (all || debt >= PAY_NS_MIN) ? (uint64_t)debt : 0;
+}
+
+void emulation_pay(struct emulation *emulation)
+{
+	uint64_t debt = emulation_due(emulation, true), deadline = monotonic_ns() + debt, over;
+
+	if (!debt)
+		return;
+	if (debt > SPIN_NS) {
+		uint64_t until = deadline - SPIN_NS;
+		struct timespec end = {
+			.tv_sec = (time_t)(until / 1000000000ull),
+			.tv_nsec = (long)(until % 1000000000ull),
+		};
+
+		while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL) == EINTR)
+			;
+	}
+	while (monotonic_ns() < deadline)
+		;
+	over = monotonic_ns() - deadline;
+	emulation->paid_ns += (int64_t)(debt + (over < CREDIT_NS_MAX ? over : CREDIT_NS_MAX));
+	__atomic_store_n(&emulation->segment->paid_ns, (uint64_t)emulation->paid_ns, __ATOMIC_RELEASE);
+}

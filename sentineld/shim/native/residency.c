@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Emulated tiers: births and drops in the residency map, and its counts. */
+#include "residency.h"
+
+#include <string.h>
+
+uint64_t residency_fast_room(const struct emulation *emulation)
+{
+	/* unsigned: the daemon's words are untrusted, and overflow must not be undefined */
+	uint64_t moved = (uint64_t)__atomic_load_n(&emulation->segment->moved_fast, __ATOMIC_RELAXED);
+	uint64_t flying = __atomic_load_n(&emulation->segment->flying_fast, __ATOMIC_RELAXED);
+	int64_t room = (int64_t)(emulation->fast_limit - emulation->fast_own - moved - flying);
+
+	if (!emulation->fast_limit)
+		return UINT64_MAX;
+	return room > 0 ? (uint64_t)room : 0;
+}
+
+void residency_publish_fast(const struct emulation *emulation)
+{
+	__atomic_store_n(&emulation->segment->fast_own, (int64_t)emulation->fast_own, __ATOMIC_RELAXED);
+}
+
+/* Give the absent pages a tier; resident pages keep theirs. In emulation, birth counts as the first
+   touch of all pages. */
+static void born(struct emulation *emulation, uint8_t *map, uint64_t pages, uint8_t birth)
+{
+	uint64_t room = birth == RESIDENCY_FAST ? residency_fast_room(emulation) : 0;
+
+	for (uint64_t i = 0; i < pages; i++) {
+		if (map[i])
+			continue;
+		map[i] = birth;
+		if (birth != RESIDENCY_FAST)
+			continue;
+		if (room) {
+			room--;
+			emulation->fast_own++;
+		} else {
+			map[i] = RESIDENCY_SLOW;
+		}
+	}
+	residency_publish_fast(emulation);
+}
+
+static void dropped(struct emulation *emulation, uint8_t *map, uint64_t pages)
+{
+	for (uint64_t i = 0; i < pages; i++)
+		emulation->fast_own -= map[i] == RESIDENCY_FAST;
+	memset(map, 0, pages);
+	residency_publish_fast(emulation);
+}
+
+static uint64_t slot_pages(const struct emulation *emulation, uint32_t slot)
+{
+	uint64_t page_bytes = 1ull << emulation->page_shift;
+
+	return (emulation->layout->slots[slot].bytes + page_bytes - 1) >> emulation->page_shift;
+}
+
+static uint8_t *slot_map(const struct emulation *emulation, uint32_t slot)
+{
+	return emulation->arena + (emulation->layout->slots[slot].offset >> emulation->page_shift);
+}
+
+void emulation_slot_born(struct emulation *emulation, uint32_t slot)
+{
+	const struct slot_birth *birth;
+	uint64_t pages, first;
+	uint8_t *map;
+
+	if (!emulation || !emulation->layout)
+		return;
+	birth = &emulation->slot_birth[slot];
+	map = slot_map(emulation, slot);
+	pages = slot_pages(emulation, slot);
+	first = birth->pages < pages ? birth->pages : pages;
+	born(emulation, map, first, birth->first);
+	born(emulation, map + first, pages - first, birth->rest);
+}
+
+void emulation_slot_dropped(struct emulation *emulation, uint32_t slot)
+{
+	const struct sentinel_part *parts;
+	uint32_t count;
+
+	if (!emulation || !emulation->layout)
+		return;
+	if (emulation->layout->slots[slot].flags & SENTINEL_SLOT_DROP)
+		dropped(emulation, slot_map(emulation, slot), slot_pages(emulation, slot));
+	parts = layout_parts(emulation->layout, slot, &count);
+	for (uint32_t i = 0; i < count; i++)
+		dropped(emulation, emulation->arena + (parts[i].offset >> emulation->page_shift),
+			parts[i].bytes >> emulation->page_shift);
+}
+
+void emulation_heap_born(struct emulation *emulation, uint64_t page, uint64_t pages)
+{
+	if (emulation)
+		born(emulation, emulation->heap + page, pages, emulation->heap_birth);
+}
+
+void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t pages)
+{
+	if (emulation)
+		dropped(emulation, emulation->heap + page, pages);
+}
+
+static void count(const uint8_t *map, uint64_t pages, uint64_t *fast, uint64_t *slow)
+{
+	for (uint64_t i = 0; i < pages; i++) {
+		*fast += map[i] == RESIDENCY_FAST;
+		*slow += map[i] > RESIDENCY_FAST;
+	}
+}
+
+void emulation_resident(const struct emulation *emulation, uint64_t heap_pages, uint64_t *fast_bytes,
+			uint64_t *slow_bytes)
+{
+	uint64_t fast = 0, slow = 0;
+
+	count(emulation->arena, emulation->segment->arena_pages, &fast, &slow);
+	count(emulation->heap, heap_pages, &fast, &slow);
+	*fast_bytes = fast << emulation->page_shift;
+	*slow_bytes = slow << emulation->page_shift;
+}
+
+void emulation_recount(struct emulation *emulation, uint64_t heap_pages)
+{
+	uint64_t moved = (uint64_t)__atomic_load_n(&emulation->segment->moved_fast, __ATOMIC_RELAXED);
+	uint64_t fast = 0, slow = 0;
+
+	if (!emulation->fast_limit)
+		return;
+	count(emulation->arena, emulation->segment->arena_pages, &fast, &slow);
+	count(emulation->heap, heap_pages, &fast, &slow);
+	emulation->fast_own = fast - moved;
+	residency_publish_fast(emulation);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Values of the residency map's bytes, and the count of fast pages. */
+#ifndef SENTINELD_SHIM_RESIDENCY_H
+#define SENTINELD_SHIM_RESIDENCY_H
+
+#include "emulate.h"
+
+/* 0: absent; otherwise 1 + node. Every node above 0 is slow. */
+#define RESIDENCY_FAST 1
+#define RESIDENCY_SLOW 2
+
+/* Free pages of the fast node; UINT64_MAX: unlimited. */
+uint64_t residency_fast_room(const struct emulation *emulation);
+
+/* Publish fast_own, from which the daemon computes the fast node's free pages. */
+void residency_publish_fast(const struct emulation *emulation);
+
+#endif
