@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m tests.fuzz search|replay daemon|shim ARGUMENTS
 
-search: fuzz by coverage (atheris); the arguments are libFuzzer's.
-replay: run a target on the files named, without any fuzzer.
+search: fuzz with atheris; the arguments are libFuzzer's.
+replay: run a target on the named files, without a fuzzer.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 TARGETS = ("daemon", "shim")
 
 RSS_LIMIT_MIB = 8192
-"""atheris's instrumentation keeps some 40 KiB of each run of the daemon's end; run without it over
-the same inputs, the daemon's end keeps nothing."""
+"""atheris's instrumentation leaks about 40 KiB per run of the daemon target; without it, the target
+does not leak on the same inputs."""
 
 
 def _target(name: str) -> Callable[[bytes], None]:
@@ -25,7 +25,7 @@ def _target(name: str) -> Callable[[bytes], None]:
 
 
 def search(name: str, arguments: list[str]) -> None:
-    """Fuzz until libFuzzer ends; it ends this process, too."""
+    """Fuzz until libFuzzer ends the process."""
     import atheris
 
     with atheris.instrument_imports(include=["sentineld"]):
@@ -39,12 +39,12 @@ def replay(name: str, paths: list[str]) -> None:
     """Run the target on each file."""
     target = _target(name)
     for path in paths:
-        print(path, flush=True)  # the last one named is the one that fails
+        print(path, flush=True)  # on a failure, the last path printed is the cause
         target(Path(path).read_bytes())
 
 
 def main() -> int:
-    """Do as the arguments say."""
+    """Parse the arguments and run the mode."""
     modes = {"search": search, "replay": replay}
     if len(sys.argv) < 3 or sys.argv[1] not in modes or sys.argv[2] not in TARGETS:
         print(__doc__, file=sys.stderr)

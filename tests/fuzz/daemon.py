@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's end of the registration protocol, with any process at the other end.
+"""Fuzzes the daemon's end of the registration protocol.
 
-The input is what a process does: bytes and frames on the socket with any
-descriptors, words and records in its control segment. The daemon's end is the
-real server on a real socket; what a session's thread does with messages and
-steps is done here in turn with it: nothing but a SentinelError may come of it.
+The input is a client's actions: bytes and frames with descriptors on the socket, words and records
+in its control segment. The server and the socket are real; the work of a session's thread is done
+here in turn with the server. Only a SentinelError may result.
 
-Not covered: policies (they see only profiles, in a child process), the kernel
-module, and the mover; what a process can make of those is tested elsewhere.
+Not covered: policies (they see only profiles, in a child process), the kernel module, the mover.
 """
 
 from __future__ import annotations
@@ -49,17 +47,17 @@ TIERS = preset_tiers("cxl", 1)
 
 
 class OneLine(logging.Handler):
-    """What the daemon logs is read by people, and by whoever searches for its lines."""
+    """Checks that each log message is one printable line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Raise for what is no line."""
-        said = record.getMessage()
-        assert said.isprintable(), f"no line to log: {said!r}"
-        assert len(said) <= LINE_CHARACTERS_MAX, "too long to log"
+        """Raise for an invalid message."""
+        line = record.getMessage()
+        assert line.isprintable(), f"not one printable line: {line!r}"
+        assert len(line) <= LINE_CHARACTERS_MAX, "too long to log"
 
 
 class Registered:
-    """What a session's thread does with a link, as far as no other process is asked for it."""
+    """The work of a session's thread with a link, without child processes."""
 
     def __init__(self, link: ShimLink) -> None:
         self._link = link
@@ -73,11 +71,11 @@ class Registered:
         link.beat()
 
     def on_message(self, message: Message | None) -> None:
-        """As Session.on_message."""
+        """Same as Session.on_message."""
         self._messages.append(message)
 
     def turn(self) -> None:
-        """One round of the session's thread; an error ends what it does, as Session._guarded."""
+        """One round of the session's thread; errors are handled as in Session._guarded."""
         while self._messages and not self.ended:
             message = self._messages.popleft()
             if message is None:
@@ -88,14 +86,14 @@ class Registered:
             self._guarded(self._steps)
 
     def begin(self) -> None:
-        """Recording begins."""
+        """Begin to record."""
         self._feed.begin()
         self._before = None
         self._inbox.expect_layout(7)
         self._link.set_flags(on=protocol.Flag.RECORD)
 
     def end(self) -> None:
-        """As Session._end."""
+        """Same as Session._end."""
         self.ended = True
         self._observing.close()
         self._link.close()
@@ -125,7 +123,7 @@ class Registered:
                 self._profile(before, step)
 
     def _profile(self, before: Step, step: Step) -> None:
-        """From an allocation step to a layout and a profile, as Profiling."""
+        """Make a layout and a profile from an allocation step, as Profiling does."""
         rough = allocation_profile(step, self._inbox.layers)
         cuts = choose_cuts(step, max(rough.peak_bytes // 5, PAGE))
         layout = provisional_layout(step, cuts)
@@ -145,14 +143,14 @@ class Registered:
 
 
 class Daemon:
-    """One server for all inputs, in a loop that turns only when told."""
+    """One server for all inputs; its event loop runs only in turn()."""
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="fuzz-")
         self.path = Path(self._directory.name) / "shim.sock"
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(self._surprised)
-        self._surprises: list[dict[str, Any]] = []
+        self._loop.set_exception_handler(self._on_loop_error)
+        self._loop_errors: list[dict[str, Any]] = []
         self.sessions: list[Registered] = []
         self._server = self._loop.run_until_complete(self._serve())
 
@@ -164,37 +162,39 @@ class Daemon:
         self.sessions.append(session)
         return session.on_message
 
-    def _surprised(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self._surprises.append(context)
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._loop_errors.append(context)
 
     def turn(self) -> None:
-        """Let the server take what came, then every session."""
-        for _ in range(2):  # what is accepted in one is read in the next
+        """Let the server read its sockets, then run a round of each session."""
+        for _ in range(2):  # accepted in the first, read in the second
             self._loop.call_soon(self._loop.stop)
             self._loop.run_forever()
-        if self._surprises:
-            context = self._surprises.pop()
-            raise AssertionError(f"the loop met {context}") from context.get("exception")
+        if self._loop_errors:
+            context = self._loop_errors.pop()
+            raise AssertionError(f"error in the event loop: {context}") from context.get(
+                "exception"
+            )
         for session in self.sessions:
             if not session.ended:
                 session.turn()
 
     def begin(self) -> None:
-        """Begin to record every session."""
+        """Begin to record in all sessions."""
         for session in self.sessions:
             if not session.ended:
                 session.begin()
 
     def forget(self, connections: int) -> None:
-        """After an input: every session must have ended with its connection."""
-        for _ in range(connections + 1):  # one is accepted at a time
+        """Check after an input that each session has ended with its connection."""
+        for _ in range(connections + 1):  # one connection is accepted per turn
             self.turn()
-        assert all(session.ended for session in self.sessions), "a session outlives its process"
+        assert all(session.ended for session in self.sessions), "a session outlives its connection"
         self.sessions.clear()
 
 
 class Target:
-    """Callable with an input; raises for what must not happen."""
+    """Callable with an input; raises on a failure."""
 
     def __init__(self) -> None:
         logger = logging.getLogger("sentineld")

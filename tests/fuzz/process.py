@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any process at the shims' socket: it does what a script says, and little of it right."""
+"""A client of the shims' socket that sends mostly invalid data, as a script says."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORDS = tuple(protocol.CONTROL_DTYPE.names or ())
 
 
 class Process:
-    """The other end: whatever the script says."""
+    """The client; the script chooses its actions."""
 
     def __init__(self, script: Script, path: Path) -> None:
         self._script = script
@@ -40,7 +40,7 @@ class Process:
         self._connect()
 
     def act(self) -> None:
-        """The script's next act."""
+        """Do the script's next action."""
         script = self._script
         script.pick(
             (
@@ -58,7 +58,7 @@ class Process:
         )()
 
     def close(self) -> None:
-        """The process exits."""
+        """Act as an exiting process."""
         self._socket.close()
         self._drop()
 
@@ -67,7 +67,7 @@ class Process:
         try:
             self._socket.connect(str(self._path))
         except BlockingIOError:
-            return  # more of them wait than the daemon has been let take: it stays outside
+            return  # the listener's backlog is full
         self.connections += 1
 
     def _reconnect(self) -> None:
@@ -97,7 +97,7 @@ class Process:
                 pass
 
     def _hello(self) -> None:
-        """One that is accepted, unless the script says what is wrong with it."""
+        """Send a valid hello, or one with the fault that the script chooses."""
         wrong = self._script.byte() % 8
         version = protocol.SHIM_VERSION
         hello = json.dumps({"type": "hello", "version": version, "pid": os.getpid()})
@@ -111,7 +111,7 @@ class Process:
         self._send(framed(hello.encode()), fds)
 
     def _frame(self) -> None:
-        """A message of a kind that there is, with any contents."""
+        """Send a message of a known type with random contents."""
         script = self._script
         fields = [f'"type":"{script.pick(KINDS)}"']
         for _ in range(script.byte() % 5):
@@ -122,7 +122,7 @@ class Process:
         self._send(framed(("{" + ",".join(fields) + "}").encode()), self._descriptors())
 
     def _raw(self) -> None:
-        """Bytes, or a frame of bytes."""
+        """Send bytes, or a frame of bytes."""
         script = self._script
         data = script.take(script.byte())
         if script.byte() % 2:
@@ -134,7 +134,7 @@ class Process:
         return [self._descriptor(script.byte()) for _ in range(script.byte() % (FDS_MAX + 2))]
 
     def _descriptor(self, kind: int) -> int:
-        """One of a kind, closed with the process."""
+        """Open a descriptor of the given kind; close() closes it."""
         script = self._script
         openers = (
             lambda: memfd(script.take(script.byte())),
@@ -158,7 +158,7 @@ class Process:
         return fd
 
     def _own_segment(self) -> int:
-        """The one whose words and records the script writes."""
+        """The control segment whose words and records the script writes."""
         if self._writer is None:
             self._writer = Writer()
         return os.dup(self._writer.fd)
@@ -169,7 +169,7 @@ class Process:
         return writing
 
     def _any_segment(self) -> int:
-        """A control segment with any seals and any words."""
+        """A control segment with random seals and words."""
         script = self._script
         whole = Writer()
         seals = script.byte() & ANY_SEALS
@@ -187,19 +187,19 @@ class Process:
         return fd
 
     def _word(self) -> None:
-        """Any word of the segment, any value."""
+        """Write a random value to a random word of the segment."""
         script = self._script
         if self._writer is None:
             return
         name = script.pick(WORDS)
         size = self._writer.header.dtype[name].itemsize
         value = script.number(size)
-        if script.byte() % 2:  # near what it is, wrapping as the process's own arithmetic would
+        if script.byte() % 2:  # near the old value, with wraparound
             value = (int(self._writer.header[name][0]) + value % 256 - 128) % (1 << 8 * size)
         self._writer.header[name] = value
 
     def _records(self) -> None:
-        """Records of a training, each nearly right; there may be more than the ring holds."""
+        """Write records that are nearly valid, perhaps more than the ring holds."""
         script = self._script
         if self._writer is None:
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fuzzer's bytes as a script: numbers from its front, zeros once it is used up."""
+"""Reads a fuzzer's bytes as a script of numbers and choices; zeros after the end."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ T = TypeVar("T")
 LISTS_MAX = 4
 DEPTH_MAX = 3
 NESTED_BASE = 745
-"""With up to 255 more, some levels short of the interpreter's limit of recursion, or past it."""
+"""Nesting depth that, plus up to 255, is just below or above the interpreter's recursion limit."""
 
 
 class Script:
-    """Every method takes from the front; none ever fails."""
+    """Reads from the front; no method ever fails."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def left(self) -> bool:
-        """Whether anything is left."""
+        """Whether bytes remain."""
         return self._at < len(self._data)
 
     def take(self, count: int) -> bytes:
-        """The next bytes, fewer at the end."""
+        """The next `count` bytes, fewer at the end."""
         taken = self._data[self._at : self._at + count]
         self._at += len(taken)
         return taken
@@ -39,15 +39,15 @@ class Script:
         return self.number(1)
 
     def number(self, size: int) -> int:
-        """An unsigned number of so many bytes."""
+        """An unsigned number of `size` bytes."""
         return int.from_bytes(self.take(size), "little")
 
     def pick(self, choices: Sequence[T]) -> T:
-        """One of them."""
+        """One of the choices."""
         return choices[self.byte() % len(choices)]
 
     def json(self, depth: int = 0) -> str:
-        """Any JSON, as text: also what Python's own encoder would not write."""
+        """Any JSON as text, including forms that Python's encoder never writes."""
         kinds: list[Callable[[], str]] = [
             lambda: self.pick(("null", "true", "false", "NaN", "-Infinity", "1e999", "-0.0")),
             lambda: str(self.byte() - 128),
@@ -75,17 +75,17 @@ class Script:
 
 
 def framed(body: bytes) -> bytes:
-    """A frame of any bytes."""
+    """The body as a frame of the protocol."""
     return struct.pack("<I", len(body)) + body
 
 
 def memfd(data: bytes, name: str = "fuzz") -> int:
-    """A memfd that holds the data; the caller closes it."""
+    """A memfd with the data; the caller closes it."""
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.write(fd, data)
     return fd
 
 
 def open_descriptors() -> int:
-    """How many descriptors this process holds."""
+    """Number of this process's open descriptors."""
     return len(os.listdir("/proc/self/fd"))

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim's end of the registration protocol: a training goes on whatever the daemon sends.
+"""Fuzzes the shim's end of the registration protocol.
 
-This process trains a small model with the real shim, hooks and C object. The
-input is what the daemon does between steps: bytes and frames with any
-descriptors, layouts, words of the control segment. Every loss must be that of
-the same training without a daemon, bit for bit, and no descriptor may be left.
+This process trains a small model with the real shim, hooks and C library. The input is the daemon's
+actions between steps: bytes and frames with descriptors, layouts, words of the control segment. The
+losses must equal those of the same training without a daemon, bit for bit, and no descriptor may
+leak.
 
-Not covered: the module's epoch fd (none of the descriptors here is one), and
-writes through the userfaultfd that is handed out.
+Not covered: the module's epoch fd, and writes through the userfaultfd that the shim sends.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ DAEMON_WORDS = ("flags", "heartbeat", "ring_tail", "moves_done")
 
 
 class Training:
-    """Two layers under the shim; the same losses from every begin()."""
+    """A small model under the shim; has the same losses after each begin()."""
 
     def __init__(self, path: Path) -> None:
-        """Load the shim in front of torch, as sentineld.shim.start does."""
+        """Load the shim before torch, as sentineld.shim.start does."""
         os.environ[HEAP_VARIABLE] = str(HEAP_BYTES)
         sentineld.shim.disarm()
         self.native = Native(library_path())
@@ -69,13 +68,13 @@ class Training:
         self._no_grad = torch.no_grad
 
     def begin(self) -> None:
-        """Back to the first step."""
+        """Reset the parameters to those of the first step."""
         with self._no_grad():
             for parameter, value in zip(self._model.parameters(), self._begin, strict=True):
                 parameter.copy_(value)
 
     def step(self) -> float:
-        """One step; its loss."""
+        """Train one step; returns its loss."""
         loss = self._model(self._input).square().mean()
         loss.backward()
         self._optimizer.step()
@@ -84,7 +83,7 @@ class Training:
 
 
 class Daemon:
-    """The socket, the shim's control words, and a layout that fits the training."""
+    """The daemon's socket, the shim's control words, and a layout that fits the training."""
 
     def __init__(self, path: Path) -> None:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -96,7 +95,7 @@ class Daemon:
         self.layout = b""
 
     def map_words(self, control_fd: int) -> None:
-        """Map the control segment, which the shim keeps for its life."""
+        """Map the control segment, which is the same for the shim's whole life."""
         self._map = mmap.mmap(control_fd, os.fstat(control_fd).st_size)
         self._words = np.frombuffer(self._map, protocol.CONTROL_DTYPE, 1)
         self._ring = np.frombuffer(
@@ -107,25 +106,25 @@ class Daemon:
         )
 
     def begin(self, script: Script) -> None:
-        """A new script, and words as a daemon leaves them that has gone."""
+        """Set the script, and the words as a terminated daemon leaves them."""
         self._script = script
         self.set(flags=0, heartbeat=0, moves_done=0, barrier_timeout_ns=0)
         self.set(ring_tail=int(self._words["ring_head"][0]))
 
     def set(self, **values: int) -> None:
-        """Write words."""
+        """Write control words."""
         for name, value in values.items():
             self._words[name] = value
 
     def records(self) -> Any:
-        """All that the ring holds, taken."""
+        """Read all records in the ring and mark them as read."""
         tail, head = (int(self._words[name][0]) for name in ("ring_tail", "ring_head"))
         taken = self._ring[np.arange(tail, head) % len(self._ring)].copy()
         self.set(ring_tail=head)
         return taken
 
     def act(self) -> None:
-        """The script's next act."""
+        """Do the script's next action."""
         self._accept()
         script = self._script
         script.pick(
@@ -144,7 +143,7 @@ class Daemon:
         self._read_all()
 
     def close(self) -> None:
-        """Go, as a killed daemon does."""
+        """Act as a killed daemon."""
         self._accept()
         self._hang_up()
 
@@ -179,7 +178,7 @@ class Daemon:
                     self._hang_up()
 
     def _frame(self) -> None:
-        """A message of a kind that there is, with any contents and descriptors."""
+        """Send a message of a known type with random contents and descriptors."""
         script = self._script
         fields = [f'"type":"{script.pick(KINDS)}"']
         fields += [
@@ -190,7 +189,7 @@ class Daemon:
         self._send(framed(("{" + ",".join(fields) + "}").encode()), fds)
 
     def _layout(self) -> None:
-        """The layout that fits, with some bytes changed."""
+        """Send the fitting layout with up to three bytes changed."""
         script = self._script
         data = bytearray(self.layout)
         for _ in range(script.byte() % 4):
@@ -199,7 +198,7 @@ class Daemon:
         self._send(framed(message.encode()), [memfd(bytes(data))])
 
     def _raw(self) -> None:
-        """Bytes, or a frame of bytes, with up to more descriptors than are taken."""
+        """Send bytes or a frame of bytes, perhaps with too many descriptors."""
         script = self._script
         data = script.take(script.byte())
         if script.byte() % 2:
@@ -221,7 +220,7 @@ class Daemon:
         return script.pick(openers)()
 
     def _word(self) -> None:
-        """A daemon's word, any value; a barrier's time-out only so that the fuzzer gets on."""
+        """Write a random value to a daemon's word; the barrier timeout is kept short for speed."""
         script = self._script
         kind = script.byte() % 8
         if kind == 0:
@@ -234,16 +233,16 @@ class Daemon:
             self.set(**{name: script.number(size)})
 
     def _live(self) -> None:
-        """What a daemon does that lives but has moved nothing yet."""
+        """Act as a live daemon that has not moved anything yet."""
         self.set(heartbeat=(1 << 64) - (1 << 32), barrier_timeout_ns=BARRIER_NS_MAX)
 
     def _record(self) -> None:
-        """Take what the ring holds as read, and record the next step."""
+        """Mark all records as read and record the next step."""
         self.set(ring_tail=int(self._words["ring_head"][0]), flags=Flag.RECORD | Flag.SLEEPING)
 
 
 class Target:
-    """Callable with an input; raises for what must not happen."""
+    """Callable with an input; raises on a failure."""
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="fuzz-")
@@ -252,11 +251,11 @@ class Target:
         self._training = Training(path)
         self._training.begin()
         self._losses = [self._training.step() for _ in range(STEPS_MAX)]
-        assert len(set(self._losses)) == STEPS_MAX, "it learns nothing"
+        assert len(set(self._losses)) == STEPS_MAX, "some losses are equal"
         self._daemon = Daemon(path)
         self._daemon.map_words(self._training.native.control_fd)
         self._daemon.layout = self._fitting_layout()
-        self._rest()
+        self._reset()
         self._descriptors = open_descriptors()
 
     def __call__(self, data: bytes) -> None:
@@ -272,13 +271,13 @@ class Target:
             if script.byte() % 2:
                 losses.append(training.step())
                 assert training.shim._alive, "a message ended management for good"
-        assert losses == self._losses[: len(losses)], f"{losses} are not the losses"
-        self._rest()
+        assert losses == self._losses[: len(losses)], f"wrong losses: {losses}"
+        self._reset()
         held = open_descriptors()
         assert held == self._descriptors, f"{held - self._descriptors} descriptors are left open"
 
-    def _rest(self) -> None:
-        """The daemon goes, and the shim back to its begin."""
+    def _reset(self) -> None:
+        """Terminate the daemon and bring the shim back to its initial state."""
         self._daemon.begin(Script(b""))
         self._daemon.close()
         self._training.native.detach()
@@ -289,7 +288,7 @@ class Target:
         assert self._training.shim._alive
 
     def _fitting_layout(self) -> bytes:
-        """Two recorded steps that are alike, overlaid by size."""
+        """Make a layout from two identical recorded steps."""
         training, daemon = self._training, self._daemon
         daemon._accept()
         training.begin()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of training on Debian 13's torch: every test there is, those to come included."""
+"""The kinds of training on Debian 13's torch: all tests of test_compat.py."""
 
 from __future__ import annotations
 

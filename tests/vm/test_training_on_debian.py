@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Managed trainings on Debian 13's torch: every test there is, those to come included."""
+"""Managed trainings on Debian 13's torch: all tests of test_training.py."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["place"]
 pytestmark = pytest.mark.long
 
 
-def test_writes_are_watched_by_what_the_process_hands_out(daemon: Daemon, tmp_path: Path) -> None:
-    """But not under another root: its procfs has another path here, and is not believed."""
+def test_writes_are_tracked_by_descriptors_of_the_process(daemon: Daemon, tmp_path: Path) -> None:
+    """Not under another root: its procfs has another path here, so the descriptors are refused."""
     training = start(daemon, tmp_path, "cnn")
     daemon.send({"type": "watch_writes"})
     way = daemon.receive("writes")["way"]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* libc10.so for the fuzzers: what torch's own does behind the two names that the C object interposes. */
+/* libc10.so for the fuzzers: the two functions of torch's libc10 that the shim interposes. */
 #include <stdlib.h>
 
 #define EXPORT __attribute__((visibility("default")))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The layout memfd: the input is the file. What is accepted is trained with for a few steps. */
+/* Fuzzes the layout memfd: the input is the file. With an accepted layout a few steps are trained. */
 #include "world.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static struct sentinel_layout header;
 
-/* The step that the layout was made for, as far as a small machine can do it. */
+/* Do the step that the layout describes, up to limits on tensors and boundaries. */
 static void train(const uint8_t *file)
 {
 	uint32_t boundaries = header.boundary_count - header.cut_count;
@@ -26,7 +26,7 @@ static void train(const uint8_t *file)
 		if (slot.bytes > BYTES_MAX)
 			break;
 		tensor_new(slot.bytes);
-		/* Some die young, some outlive the step. */
+		/* Some tensors die within the step, some outlive it. */
 		if (i % 3 == 1)
 			tensor_free(i / 2);
 		if (i + 1 < boundaries)
@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(&header, data, sizeof(header));
 		for (int step = 0; step < STEPS; step++)
 			train(data);
-		/* Once more: the first arena retires with tensors in it. */
+		/* The first arena is retired while it has live tensors. */
 		sentinel_layout(file_of(data, size));
 		train(data);
 		sentinel_detach();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs a fuzz target on the files that are named, without the fuzzer: any compiler builds it. */
+/* Runs a fuzz target on the named files, without a fuzzer, so that any compiler can build it. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +16,14 @@ static int replay(const char *path)
 		perror(path);
 		return 1;
 	}
-	/* Its exact size, so that a read past its end is seen. */
+	/* Exact size, so that the sanitizer detects reads past the end. */
 	data = malloc((size_t)size);
 	if (size && (!data || fread(data, (size_t)size, 1, file) != 1)) {
 		perror(path);
 		return 1;
 	}
 	fclose(file);
-	fprintf(stderr, "%s\n", path); /* the last one named is the one that fails */
+	fprintf(stderr, "%s\n", path); /* on a failure, the last path printed is the cause */
 	LLVMFuzzerTestOneInput(data, (size_t)size);
 	free(data);
 	return 0;

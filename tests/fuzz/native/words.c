@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The daemon's words while a training runs: the input is a program of the
- * training's turns (tensors, boundaries, steps), the daemon's (words, layouts,
- * descriptors) and what it does while a barrier waits for it.
+ * Fuzzes the daemon's words while a training runs. The input is a sequence of
+ * actions of the training (tensors, boundaries, steps) and of the daemon (words,
+ * layouts, descriptors), also while a barrier waits.
  */
 #define _GNU_SOURCE
 #include "world.h"
@@ -16,18 +16,18 @@
 #define SLOTS_MAX 16u
 #define REGIONS_MAX 3u
 #define BOUNDARIES_MAX (SLOTS_MAX + 16u)
-#define TURNS_MAX 400u
+#define ACTIONS_MAX 400u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What the training allocates in a step: the sizes of the layout that came last. */
+/* Allocations and boundaries of a step: those of the last layout. */
 static uint64_t sizes[SLOTS_MAX];
 static uint32_t size_count;
 static uint32_t boundaries;
 
-/* The daemon's turns. */
+/* The daemon's actions. */
 
-/* A value near one that means something, or any. */
+/* A value near a meaningful one, or any value. */
 static uint64_t take_value(void)
 {
 	uint8_t kind = take8();
@@ -75,7 +75,7 @@ static void write_word(void)
 		publish(barrier_timeout_ns, value);
 		break;
 	default:
-		/* not the daemon's to write: any word and record of the segment */
+		/* Any word or record of the segment, also those that only the shim may write. */
 		memcpy((char *)shim.control +
 			       take16() % (PAGE_BYTES + RING_RECORDS * sizeof(*shim.ring) - sizeof(value)),
 		       &value, sizeof(value));
@@ -96,7 +96,7 @@ struct layout_file {
 	struct sentinel_wait waits[BOUNDARIES_MAX];
 };
 
-/* A layout that is right but for the patches at its end. */
+/* A valid layout with up to three changed bytes, perhaps truncated. */
 static void send_layout(void)
 {
 	static struct layout_file file;
@@ -153,7 +153,7 @@ static void send_layout(void)
 	sentinel_layout(file_of(&file, sizeof(file) - take8() % 64));
 }
 
-/* Layouts that are no file to read from. */
+/* Descriptors that cannot be read as a layout. */
 static void send_odd_layout(void)
 {
 	int pipes[2] = {-1, -1}, kind = take8() % 4, fd = -1;
@@ -171,7 +171,7 @@ static void send_odd_layout(void)
 		close(pipes[1]);
 }
 
-/* The object takes the descriptor over. None is the module's, so no epoch ever begins. */
+/* The shim takes ownership of the fd. It is never the module's, so no epoch begins. */
 static void send_epoch_fd(void)
 {
 	switch (take8() % 4) {
@@ -186,19 +186,19 @@ static void send_epoch_fd(void)
 	}
 }
 
-/* The training's turns. */
+/* The training's actions. */
 
 static void allocate(void)
 {
 	uint8_t size = take8();
 
 	if (size < 16)
-		tensor_new(8 + size); /* too small for the object */
+		tensor_new(8 + size); /* below SENTINEL_TENSOR_BYTES_MIN */
 	else
 		tensor_new((size % 64) * (uint64_t)PAGE_BYTES + take8());
 }
 
-/* The step that the last layout was made for. */
+/* Do the step that the last layout describes. */
 static void whole_step(void)
 {
 	uint8_t died = take8();
@@ -219,9 +219,7 @@ static void whole_step(void)
 	world_hook(HOOK_STEP_BEGIN, 0);
 }
 
-static void turn(void);
-
-static void turn_elsewhere(void)
+static void act_on_other_thread(void)
 {
 	uint8_t what = take8();
 
@@ -233,7 +231,7 @@ static void turn_elsewhere(void)
 		allocate();
 }
 
-static void turn(void)
+static void act(void)
 {
 	uint8_t what = take8();
 
@@ -269,7 +267,7 @@ static void turn(void)
 		sentinel_detach();
 		break;
 	case 13:
-		world_elsewhere(turn_elsewhere);
+		world_on_other_thread(act_on_other_thread);
 		break;
 	case 14:
 		sentinel_connected(take8() & 1);
@@ -289,7 +287,7 @@ static void turn(void)
 			world_fork();
 			break;
 		default:
-			/* What a daemon that follows the protocol does: lives, records, reads all. */
+			/* A well-behaved daemon: heartbeat, recording, all records read. */
 			publish(heartbeat, world_now_ns());
 			publish(ring_tail, shim.ring_head);
 			publish(barrier_timeout_ns, 1000000000ull);
@@ -302,8 +300,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	size_count = boundaries = 0;
 	world_begin(data, size, while_asleep);
-	for (unsigned turns = 0; input_left() && turns < TURNS_MAX; turns++)
-		turn();
+	for (unsigned actions = 0; input_left() && actions < ACTIONS_MAX; actions++)
+		act();
 	world_end();
 	return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define _GNU_SOURCE
-/* The object's sources are compiled with these names changed, so that time is ours. */
+/* The Makefile redirects these functions to world_*; here the macros must not apply. */
 #undef clock_gettime
 #undef nanosleep
 #undef pthread_atfork
@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TIMEOUT_NS_MAX 60000000000ull /* of a barrier, whatever the daemon says */
+#define TIMEOUT_NS_MAX 60000000000ull /* of a barrier, as in boundary.c */
 #define BARRIERS_PER_CALL 2 /* an allocation may pass two boundaries */
 #define START_NS 1000000000000000ull
 #define TICK_NS 1000
@@ -27,13 +27,13 @@ struct input input;
 
 static struct shim pristine; /* the state before the first start */
 static uint64_t clock_ns;
-static uint64_t slept_ns; /* since the call into the object began */
-static void (*daemon_turn)(void);
+static uint64_t slept_ns; /* since the call into the shim began */
+static void (*daemon_acts)(void);
 
 struct tensor {
 	char *address;
 	uint64_t bytes;
-	uint64_t mark;
+	uint64_t mark; /* written at both ends of the tensor */
 };
 
 static struct tensor tensors[TENSORS_MAX];
@@ -42,7 +42,7 @@ static uint64_t next_mark;
 
 const char *__asan_default_options(void);
 
-/* A layout may ask for tables of any size: what is above this is refused, as a full machine would. */
+/* A layout may require tables of any size: larger allocations fail, as on a full machine. */
 const char *__asan_default_options(void)
 {
 	return "allocator_may_return_null=1:max_allocation_size_mb=64:handle_abort=1";
@@ -96,7 +96,7 @@ int world_clock_gettime(clockid_t clock, struct timespec *now)
 	return 0;
 }
 
-/* What slow pages of emulated tiers cost. */
+/* The delay for slow pages of emulated tiers. */
 int world_clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left)
 {
 	uint64_t until_ns = (uint64_t)until->tv_sec * 1000000000ull + (uint64_t)until->tv_nsec;
@@ -109,11 +109,11 @@ int world_clock_nanosleep(clockid_t clock, int flags, const struct timespec *unt
 	return 0;
 }
 
-/* Only a barrier naps: for a daemon that lives, and no longer than it may. */
+/* Only a barrier calls it: the daemon must be alive, and the timeout must not have passed. */
 int world_nanosleep(const struct timespec *wanted, struct timespec *left)
 {
-	uint64_t beat = observe(heartbeat);
-	uint64_t age = clock_ns > beat ? clock_ns - beat : beat - clock_ns;
+	uint64_t heartbeat = observe(heartbeat);
+	uint64_t age = clock_ns > heartbeat ? clock_ns - heartbeat : heartbeat - clock_ns;
 
 	(void)wanted;
 	(void)left;
@@ -122,8 +122,8 @@ int world_nanosleep(const struct timespec *wanted, struct timespec *left)
 	slept_ns += NAP_NS_MAX;
 	clock_ns += NAP_NS_MAX;
 	require(slept_ns <= BARRIERS_PER_CALL * (TIMEOUT_NS_MAX + NAP_NS_MAX));
-	if (daemon_turn)
-		daemon_turn();
+	if (daemon_acts)
+		daemon_acts();
 	return 0;
 }
 
@@ -147,18 +147,18 @@ void world_fork(void)
 	struct emulation *forgotten;
 
 	if (shim.child)
-		return; /* the child's own handlers would do the same again, on closed descriptors */
+		return; /* the handlers would close the same descriptors again */
 	fork_prepare();
 	forgotten = shim.emulation;
 	fork_child();
-	/* A real child has the parent's memory until it ends. Its map's descriptor is closed. */
+	/* The child's handler closes the map's descriptor but keeps its memory: free it here. */
 	if (forgotten) {
 		forgotten->fd = -1;
 		emulation_delete(forgotten);
 	}
 }
 
-/* Python. A layer's number is the address of its object. */
+/* Python. The address of a layer's PyObject is the layer's number. */
 
 typedef struct _object PyObject;
 typedef PyObject *(*py_function)(PyObject *self, PyObject *argument);
@@ -204,42 +204,42 @@ void world_hook(enum hook hook, uint32_t layer)
 	py_function function = sentinel_methods()[hook].function;
 
 	slept_ns = 0;
-	/* A backward's layer is what the function is bound to, a forward's its argument. */
+	/* backward is bound to its layer, forward gets it as an argument: pass both. */
 	require((void *)function(number, number) == &pristine);
 }
 
 /* The other thread. */
 
-static sem_t asked, done;
-static void (*errand)(void);
+static sem_t requested, done;
+static void (*request)(void);
 
-static void *run_errands(void *unused)
+static void *run_requests(void *unused)
 {
 	for (;;) {
-		sem_wait(&asked);
-		errand();
+		sem_wait(&requested);
+		request();
 		sem_post(&done);
 	}
 	return unused;
 }
 
-void world_elsewhere(void (*function)(void))
+void world_on_other_thread(void (*function)(void))
 {
 	static bool started;
 	pthread_t thread;
 
 	if (!started) {
-		sem_init(&asked, 0, 0);
+		sem_init(&requested, 0, 0);
 		sem_init(&done, 0, 0);
-		require(!pthread_create(&thread, NULL, run_errands, NULL));
+		require(!pthread_create(&thread, NULL, run_requests, NULL));
 		started = true;
 	}
-	errand = function;
-	sem_post(&asked);
+	request = function;
+	sem_post(&requested);
 	sem_wait(&done);
 }
 
-/* Tensors: marked at both ends, so that lost contents are seen. */
+/* Tensors, marked at both ends to detect overwritten contents. */
 
 static void each_mark(const struct tensor *tensor, void (*visit)(char *at, uint64_t mark))
 {
@@ -268,7 +268,7 @@ static uint64_t bytes_taken(const struct tensor *tensor)
 	return whole_pages ? (tensor->bytes + PAGE_BYTES - 1) & ~(uint64_t)(PAGE_BYTES - 1) : tensor->bytes;
 }
 
-static void check_alone(const struct tensor *one)
+static void check_no_overlap(const struct tensor *one)
 {
 	for (const struct tensor *other = tensors; other < tensors + live_count; other++)
 		require(one->address + bytes_taken(one) <= other->address ||
@@ -286,7 +286,7 @@ void tensor_new(uint64_t bytes)
 	require(tensor->address);
 	tensor->bytes = bytes;
 	tensor->mark = ++next_mark;
-	check_alone(tensor);
+	check_no_overlap(tensor);
 	each_mark(tensor, write_mark);
 	live_count++;
 }
@@ -320,7 +320,7 @@ int file_of(const void *data, size_t size)
 	return fd;
 }
 
-void world_begin(const uint8_t *data, size_t size, void (*turn)(void))
+void world_begin(const uint8_t *data, size_t size, void (*acts)(void))
 {
 	static bool known;
 
@@ -328,7 +328,7 @@ void world_begin(const uint8_t *data, size_t size, void (*turn)(void))
 		memcpy(&pristine, &shim, sizeof(shim));
 	known = true;
 	input = (struct input){data, data + size};
-	daemon_turn = turn;
+	daemon_acts = acts;
 	clock_ns = START_NS;
 	next_mark = 0;
 	require(!sentinel_start(HEAP_PAGES * PAGE_BYTES, HEAP_PAGES * PAGE_BYTES, RING_RECORDS));

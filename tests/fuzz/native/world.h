@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The process around the C object, for one input at a time: a fresh start, a
- * clock that only we move, two threads that take turns, tensors whose contents
- * are checked. Everything is done through the calls that torch, Python and the
- * kernel make; what the object says of itself is looked at, never changed.
+ * A simulated process around the shim, started anew for each input: its own
+ * clock, two threads that run in turn, tensors whose contents are checked. It
+ * drives the shim only through the functions that torch, Python and the kernel
+ * call, and reads the shim's state but does not change it.
  *
- * Not covered: torch's own libc10 (c10.c stands for it), Python's calls (four
- * functions in world.c), real concurrency of threads, mappings that the kernel
- * refuses, the module's epoch ioctl (no fd given here understands it).
+ * Not covered: torch's own libc10 (c10.c replaces it), the Python API (four
+ * functions in world.c replace it), concurrent threads, mappings that the
+ * kernel refuses, the module's epoch ioctl (every fd here rejects it).
  */
 #ifndef SENTINELD_FUZZ_WORLD_H
 #define SENTINELD_FUZZ_WORLD_H
@@ -29,7 +29,7 @@ extern void sentinel_epoch_fd(int fd);
 extern const char *sentinel_layout(int fd);
 extern void sentinel_detach(void);
 
-/* The input, taken from its front; zeros once it is used up. */
+/* The input, read from its front; zeros after its end. */
 struct input {
 	const uint8_t *at;
 	const uint8_t *end;
@@ -42,34 +42,34 @@ uint8_t take8(void);
 uint16_t take16(void);
 uint64_t take64(void);
 
-/* A fresh process: heap and ring, enabled and connected. daemon_turn: called while the object sleeps. */
-void world_begin(const uint8_t *data, size_t size, void (*daemon_turn)(void));
+/* Start a process, enabled and connected. daemon_acts: called while the shim sleeps; may be NULL. */
+void world_begin(const uint8_t *data, size_t size, void (*daemon_acts)(void));
 
-/* Check and free all tensors, and leave nothing behind. */
+/* Check and free all tensors and all resources of the process. */
 void world_end(void);
 
-/* fork(): go on as the child. */
+/* Simulate fork() and continue as the child. */
 void world_fork(void);
 
-/* Have the other thread call it, and wait. */
-void world_elsewhere(void (*function)(void));
+/* Call the function on the other thread and wait for it. */
+void world_on_other_thread(void (*function)(void));
 
 uint64_t world_now_ns(void);
 
-/* The built-in functions that hooks call. */
+/* The functions that hooks call, in the order of sentinel_methods(). */
 enum hook { HOOK_FORWARD, HOOK_FORWARD_END, HOOK_BACKWARD, HOOK_OPTIMIZER, HOOK_STEP_END, HOOK_STEP_BEGIN };
 
 void world_hook(enum hook hook, uint32_t layer);
 
-/* A tensor of so many bytes, filled and remembered; without room in the table none. */
+/* Allocate and mark a tensor; no-op if the table is full. */
 void tensor_new(uint64_t bytes);
 
-/* The tensor with this number, modulo those there are: checked, then freed. */
+/* Check and free the tensor with this number, modulo the number of tensors. */
 void tensor_free(unsigned number);
 
 unsigned tensor_count(void);
 
-/* A memfd with these contents: one and the same, overwritten by the next call. */
+/* A memfd with these contents; the next call overwrites and returns the same one. */
 int file_of(const void *data, size_t size);
 
 #endif

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trainings of every kind, none of which knows of the shim: compat.py KIND (STEPS | STOP_FILE).
+"""Many kinds of training, written without regard to the shim: compat.py KIND (STEPS | STOP_FILE).
 
-Each prints its losses bit for bit; with a file's name it trains until that file exists.
+Prints each step's loss, bit for bit. With STOP_FILE, trains until that file exists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOSSES = Iterator[Tensor]
 
 
 class Residual(nn.Module):
-    """Blocks of a bottleneck; around: what each block is called through."""
+    """Residual bottleneck blocks; around: wrapper through which each block is called."""
 
     def __init__(self, around: Callable[[nn.Module, Tensor], Tensor] | None = None) -> None:
         super().__init__()
@@ -106,14 +106,14 @@ def gan() -> LOSSES:
         made = generator(torch.randn(32, 64))
         for_judge.zero_grad()
         real, _ = batch()
-        told = judge(made.detach()).mean() - judge(real).mean()
-        told.backward()
+        judged = judge(made.detach()).mean() - judge(real).mean()
+        judged.backward()
         for_judge.step()
         for_generator.zero_grad()
         fooled = -judge(made).mean()
         fooled.backward()
         for_generator.step()
-        yield told + fooled
+        yield judged + fooled
 
 
 def lbfgs() -> LOSSES:
@@ -200,10 +200,11 @@ def fused() -> LOSSES:
     return plainly(model, adam(model, fused=True))
 
 
-def brood(model: nn.Module, generations: int) -> None:
-    """Two children with two of their own, and so on; each computes with what it has inherited.
+def fork_tree(model: nn.Module, generations: int) -> None:
+    """Fork a binary tree of processes; each computes a loss with the inherited model.
 
-    No backward: torch 2.6 refuses it after a fork. Raises ChildProcessError."""
+    No backward: torch 2.6 refuses it after a fork. Raises ChildProcessError.
+    """
     children = []
     for _ in range(2):
         child = os.fork()
@@ -213,7 +214,7 @@ def brood(model: nn.Module, generations: int) -> None:
                 with torch.no_grad():
                     loss_of(model)
                 if generations > 1:
-                    brood(model, generations - 1)
+                    fork_tree(model, generations - 1)
                 status = 0
             finally:
                 os._exit(status)
@@ -230,7 +231,7 @@ def forks() -> LOSSES:
     for step in itertools.count():
         yield next(steps)
         if step % 4 == 3:
-            brood(model, FORKED_GENERATIONS)
+            fork_tree(model, FORKED_GENERATIONS)
 
 
 def by_hand() -> LOSSES:
@@ -246,7 +247,7 @@ def by_hand() -> LOSSES:
 
 
 def replaced() -> LOSSES:
-    """From the fifth step on tensors come from the allocator in the library OTHER_ALLOCATOR."""
+    """From the fifth step on, the allocator in the library OTHER_ALLOCATOR serves all tensors."""
     model = Residual()
     steps = plainly(model, adam(model))
     for step in itertools.count():
@@ -284,7 +285,7 @@ KINDS: dict[str, Callable[[], LOSSES]] = {
 
 
 def reached(until: str, step: int) -> bool:
-    """Whether to stop before this step; all ranks stop before the same one."""
+    """Whether to stop before this step; the same on all ranks."""
     stop = torch.tensor(step >= int(until) if until.isdigit() else os.path.exists(until)).int()
     if torch.distributed.is_initialized():
         torch.distributed.all_reduce(stop, torch.distributed.ReduceOp.MAX)
@@ -302,13 +303,13 @@ def main() -> None:
     for step in itertools.count():
         if reached(arguments.until, step):
             break
-        # In one piece: ranks share the pipe, and torchrun has Python write unbuffered.
+        # One write per line: ranks share the pipe, and torchrun makes Python's output unbuffered.
         sys.stdout.write(f"{next(losses).item().hex()}\n")
         sys.stdout.flush()
     if torch.distributed.is_initialized():
-        # Else a thread of gloo's that asks for the GIL once Python has ended is unwound, and the
-        # process aborts: 5 of 20 trainings did, without us (pytorch's pull request 179291). The
-        # threads end with the last reference to their group, and the model has one.
+        # Otherwise a gloo thread may ask for the GIL after Python's finalization and be unwound,
+        # which aborts the process: 5 of 20 trainings did without the shim (pytorch's pull request
+        # 179291). The threads end with the last reference to their group; the model holds one.
         del losses
         gc.collect()
         torch.distributed.destroy_process_group()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's side of the shim protocol, as little of it as the shim's tests need.
+"""A minimal daemon for the shim's tests.
 
-It speaks the real protocol over a real socket to a real training process. Its
-planner overlays every tensor of a recorded step in one arena, by size.
+It uses the real protocol and a real socket; the training is a real process. Its planner overlays
+all tensors of a recorded step in one arena.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ Records = npt.NDArray[np.void]
 
 
 class Daemon:
-    """Listens at path and serves one shim at a time. place: where the trainings run."""
+    """Listens at path and serves one shim at a time."""
 
     def __init__(self, path: Path, place: Place = HERE) -> None:
+        """place: where the trainings run."""
         self.path = path
         self.place = place
         path.unlink(missing_ok=True)
@@ -49,7 +50,7 @@ class Daemon:
         self._listener.bind(str(path))
         self._listener.listen(1)
         self._listener.settimeout(PATIENCE_SECONDS)
-        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)  # to nobody yet
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)  # not connected yet
         self._stop = threading.Event()
 
     def accept(self) -> dict[str, Any]:
@@ -124,18 +125,18 @@ class Daemon:
         return self._descriptors.pop(0)
 
     def hung_up(self) -> bool:
-        """Whether the shim closes its end soon."""
+        """Whether the shim closes the connection within PATIENCE_SECONDS."""
         poll = select.poll()
         poll.register(self._connection, select.POLLRDHUP)
         return bool(poll.poll(PATIENCE_SECONDS * 1000))
 
     def wait_steps(self, count: int) -> None:
-        """Wait until the shim has begun that many more steps."""
+        """Wait until the shim has begun `count` more steps."""
         goal = self.word("step") + count
         wait_for(lambda: self.word("step") >= goal)
 
     def drain(self) -> Records:
-        """Take all records that the ring holds."""
+        """Read all records in the ring and mark them as read."""
         head = self.word("ring_head")
         indices = np.arange(self.tail, head) % len(self.ring)
         records = self.ring[indices].copy()
@@ -144,7 +145,7 @@ class Daemon:
         return records
 
     def record(self, steps: int, extra_flags: int = 0) -> list[Records]:
-        """Record whole steps, one array of records each, STEP first."""
+        """Record whole steps; returns one array of records per step, which begins with STEP."""
         self.drain()
         self.flags(Flag.RECORD | extra_flags)
         self.wait_steps(steps + 1)
@@ -155,16 +156,16 @@ class Daemon:
         return [records[a:b] for a, b in itertools.pairwise(starts)][:steps]
 
     def called(self) -> bool:
-        """Whether a shim waits to be accepted."""
+        """Whether a shim is waiting in accept's queue."""
         return bool(select.select([self._listener], [], [], 0)[0])
 
     def hang(self) -> None:
-        """Do nothing any more, as a stopped daemon: no heartbeat, but the connection stands."""
+        """Act as a stopped daemon: the heartbeat ends, but the connection stays open."""
         self._stop.set()
         self._beat.join()
 
     def close(self) -> None:
-        """Go as a killed daemon goes: no goodbye, the heartbeat stops."""
+        """Act as a killed daemon: close the connection without a message; the heartbeat ends."""
         self._stop.set()
         self._connection.close()
         self._listener.close()
@@ -174,12 +175,12 @@ class Daemon:
 def wait_for(condition: Any) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, f"not true within {PATIENCE_SECONDS} s"
         time.sleep(0.002)
 
 
 def sequence(step: Records) -> list[tuple[int, ...]]:
-    """What must repeat: the step's own births by size, and the boundaries by kind and cursor."""
+    """The part of a step that must repeat: births with their sizes, boundaries with their kinds."""
     births = (step["event"] == Event.ALLOC) & (step["detail"] == Alloc.STEP)
     kept = step[births | (step["event"] == Event.BOUNDARY)]
     return [
@@ -189,18 +190,18 @@ def sequence(step: Records) -> list[tuple[int, ...]]:
 
 
 def births(step: Records) -> Records:
-    """The step's own allocations, in order."""
+    """The allocations in the step's sequence, in order."""
     return step[(step["event"] == Event.ALLOC) & (step["detail"] == Alloc.STEP)]
 
 
 def _memory_events(step: Records) -> Records:
-    """The step's own births, and all deaths, in order."""
+    """The births in the step's sequence and all deaths, in order."""
     own = (step["event"] == Event.ALLOC) & (step["detail"] == Alloc.STEP)
     return step[own | (step["event"] == Event.FREE)]
 
 
 def _lifetimes(first: Records, second: Records) -> list[tuple[int, int, int]]:
-    """(size, birth, death) by slot, as events since the first step's begin."""
+    """(size, birth, death) by slot; birth and death count memory events from the first step on."""
     events = np.concatenate([_memory_events(first), _memory_events(second)])
     step_events = len(_memory_events(first))
     made: list[list[int]] = []
@@ -224,10 +225,11 @@ def _alive(birth: int, death: int, step_events: int) -> npt.NDArray[np.bool_]:
 
 
 def overlay(first: Records, second: Records) -> tuple[Records, int]:
-    """Offsets for all tensors, the largest first at its lowest free place.
+    """Plan slots for all tensors, largest first, each at the lowest free offset.
 
-    Who lives longer than a whole step (a loop variable dies after its successor's birth) meets
-    its own next birth, so no fixed place can hold it: it stays in the heap.
+    Returns the slots and the arena's bytes. A tensor that lives longer than a whole step (a loop
+    variable dies after its successor's birth) overlaps its own next birth, so it has no fixed
+    offset and stays in the heap.
     """
     tensors = _lifetimes(first, second)
     step_events = len(_memory_events(first))
@@ -260,7 +262,11 @@ def layout_bytes(
     waits: tuple[tuple[int, int, int], ...] = (),
     heap_node: int = -1,
 ) -> bytes:
-    """struct sentinel_layout; waits: (at boundary, for boundary, flags)."""
+    """Encode a layout with its tables.
+
+    regions: rows (offset, bytes, node).
+    waits: rows (boundary that waits, boundary whose moves it waits for, flags).
+    """
     cut_table = np.array(cuts, dtype="<u4")
     region_table = np.array([(*r, 0) for r in regions], dtype=protocol.REGION_DTYPE)
     wait_table = np.zeros(boundary_count, dtype=protocol.WAIT_DTYPE)
@@ -302,16 +308,16 @@ def send_layout(daemon: Daemon, data: bytes, layout_id: int = 1) -> dict[str, An
 
 
 def identical_steps(daemon: Daemon) -> tuple[Records, Records]:
-    """Two recorded consecutive steps that are the same."""
+    """Record until two consecutive steps have the same sequence."""
     for _ in range(20):
         first, second = daemon.record(2)
         if sequence(first) == sequence(second) and len(births(first)):
             return first, second
-    raise AssertionError("the training does not repeat itself")
+    raise AssertionError("no two consecutive steps of the training are the same")
 
 
 def manage(daemon: Daemon, **options: Any) -> Records:
-    """Record, plan, send: the process is in REPLAY afterwards. Returns the slots."""
+    """Record, plan and send a layout; afterwards the shim is in REPLAY. Returns the slots."""
     first, second = identical_steps(daemon)
     slots, arena_bytes = overlay(first, second)
     count = boundary_count(first) + len(options.get("cuts", ()))
@@ -322,7 +328,7 @@ def manage(daemon: Daemon, **options: Any) -> Records:
 
 
 class Training:
-    """A script (SCRIPT KIND STEPS_OR_STOP_FILE) in its own process, under the shim or plain."""
+    """A script (SCRIPT KIND STEPS_OR_STOP_FILE) that runs under the shim in its own process."""
 
     def __init__(
         self,
@@ -333,13 +339,17 @@ class Training:
         place: Place = HERE,
         alone: Sequence[str] = (),
     ) -> None:
-        """alone: options that the plain training does without, for they change no loss."""
+        """Start the training.
+
+        stop: file whose existence ends the training.
+        alone: options that the plain training does not get, because they change no loss.
+        """
         self._stop = stop
         self._place = place
         self._script = place.path(script)
         self._arguments = arguments
-        said, name = tempfile.mkstemp(dir=stop.parent)
-        self._said = Path(name)
+        stderr, name = tempfile.mkstemp(dir=stop.parent)
+        self._stderr = Path(name)
         command = ["-m", "sentineld.shim", self._script, arguments[0], place.path(stop)]
         self.process = subprocess.Popen(
             place.command(
@@ -347,11 +357,11 @@ class Training:
                 {"SENTINELD_SHIM_SOCKET": place.path(socket_path)},
             ),
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=stderr,
             text=True,
             cwd=ROOT,
         )
-        os.close(said)
+        os.close(stderr)
         self._losses: list[str] = []
         self.times_s: list[float] = []
         """When each loss was read, by time.monotonic()."""
@@ -365,29 +375,29 @@ class Training:
             self._losses.append(line.rstrip())
 
     def wait_losses(self, count: int) -> None:
-        """Wait until it has printed so many."""
+        """Wait until the script has printed `count` losses."""
         wait_for(lambda: len(self._losses) >= count)
 
-    def said(self) -> list[str]:
-        """The shim's lines on its stderr so far."""
-        lines = self._said.read_text().splitlines()
+    def shim_lines(self) -> list[str]:
+        """The shim's lines on stderr so far."""
+        lines = self._stderr.read_text().splitlines()
         return [line for line in lines if line.startswith("sentineld.shim: ")]
 
     def finish(self, managed: bool = True) -> list[str]:
         """End the training after its current step; returns its losses.
 
-        managed: whether the process must have been so to the end.
+        managed: whether the shim must not have reported the process as unmanaged.
         """
         self._stop.touch()
         self._reader.join(PATIENCE_SECONDS)
         status = self.process.wait(PATIENCE_SECONDS)
-        said = self._said.read_text()
-        assert status == 0, said
-        assert ("unmanaged" not in said) == managed, said
+        stderr = self._stderr.read_text()
+        assert status == 0, stderr
+        assert ("unmanaged" not in stderr) == managed, stderr
         return self._losses
 
     def plain_losses(self, steps: int) -> list[str]:
-        """The same training without the shim; a longer run begins as a shorter one does."""
+        """Losses of the same training without the shim, cached for the next call."""
         key = (self._place.name, self._script, *self._arguments)
         known = _PLAIN_LOSSES.get(key, [])
         if len(known) < steps:

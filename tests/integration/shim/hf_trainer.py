@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Trainer of transformers at work, without a network: hf_trainer.py trainer UNTIL.
+"""Trains with the Trainer of transformers, without a network: hf_trainer.py trainer UNTIL.
 
-UNTIL is a number of steps, or a file that ends the training once it exists. A small model
-with random weights, on random tokens. Each step's losses are printed bit for bit.
+UNTIL is a number of steps, or a file that ends the training once it exists. The model is small
+with random weights and tokens. Prints each step's losses, bit for bit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACCUMULATED = 2
 
 
 class Sentences(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Random tokens, each sample its own label."""
+    """Random tokens; the labels are the input tokens."""
 
     def __init__(self) -> None:
         self._tokens = torch.randint(TOKENS, (64, POSITIONS))
@@ -52,8 +52,8 @@ class Stop(TrainerCallback):
         control.should_training_stop = reached
 
 
-class Telling(Trainer):
-    """Prints the losses that make up a step."""
+class LossPrinter(Trainer):
+    """Prints the losses of a step's accumulated batches in one line."""
 
     def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
         loss = super().training_step(*arguments, **options)
@@ -92,7 +92,7 @@ def main() -> None:
             use_cpu=True,
             disable_tqdm=True,
         )
-        trainer = Telling(
+        trainer = LossPrinter(
             model=GPT2LMHeadModel(config),
             args=arguments,
             train_dataset=Sentences(),
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def _printer(trainer: Trainer) -> Any:
-    """It prints a summary at the end, among our losses."""
+    """The callback that would print a summary after our losses."""
     callbacks = trainer.callback_handler.callbacks
     return next(one for one in callbacks if type(one).__name__ == "PrinterCallback")
 

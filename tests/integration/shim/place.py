@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the shim's tests start their trainings: with our own Python and torch, or with others."""
+"""Where the shim's tests run their trainings: with this Python and torch or with other ones."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from pathlib import Path
 
 
 class Place:
-    """Our own Python. Another place is told from this one by its name."""
+    """This Python. Other places have other names."""
 
     name = "here"
     python = sys.executable
     lacking: Mapping[str, str] = (
         {} if find_spec("transformers") else {"trainer": "transformers is not installed"}
     )
-    """Why a kind of training cannot run there, by the kind."""
+    """By kind of training: the reason why it cannot run here."""
 
     def command(self, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-        """What starts `python ARGUMENTS` with ENVIRONMENT added to its own.
+        """Command that runs `python ARGUMENTS` with the given variables added.
 
-        The process that is started becomes that Python, so that it can be sent signals.
+        It execs Python, so that signals to the started process reach it.
         """
         added = [f"{name}={value}" for name, value in environment.items()]
         return ["env", *added, self.python, *arguments]
 
     def ranks(self, count: int, script: Path, *arguments: str) -> list[str]:
-        """Python's arguments to run a script in so many ranks of one training."""
+        """Arguments for Python to run a script as a training of `count` ranks."""
         options = ["--nproc-per-node", str(count), "--standalone", "--no-python"]
         return ["-m", "torch.distributed.run", *options, self.python, self.path(script), *arguments]
 
     def path(self, path: Path) -> str:
-        """What our file is called there."""
+        """The file's path in this place."""
         return str(path)
 
 
@@ -41,7 +41,7 @@ HERE = Place()
 
 
 class Within(Place):
-    """Our own Python, started by a command that changes what it runs in and becomes it."""
+    """This Python, started through a command that changes its environment and execs it."""
 
     def __init__(self, *wrapper: str) -> None:
         self.name = " ".join(wrapper) or Place.name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts a script's ranks as torchrun does, where that does not work: ranks.py N SCRIPT ARGS."""
+"""Replaces torchrun where it does not work: ranks.py N SCRIPT ARGS starts N ranks."""
 
 from __future__ import annotations
 

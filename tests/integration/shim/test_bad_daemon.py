@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that hangs, falls behind or is of another version: same losses, bit for bit.
+"""A daemon that hangs, lags or has another version: same losses, bit for bit.
 
-One that dies or sends garbage is in test_training.py; one that comes and goes in
+A daemon that dies or sends garbage: test_training.py. A daemon that restarts:
 ../test_daemon_comes_and_goes.py.
 """
 
@@ -25,13 +25,13 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     peer = Daemon(tmp_path / "shim.sock")
     yield peer
     peer.close()
-    (tmp_path / "stop").touch()  # whatever still trains
+    (tmp_path / "stop").touch()  # ends trainings that still run
 
 
-def test_one_that_hangs_holds_no_barrier(daemon: Daemon, tmp_path: Path) -> None:
+def test_no_barrier_waits_for_a_hanging_daemon(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn")
     side.manage(daemon, waits=((1, 0, 1),))
-    # No time-out would come in time to let these steps pass.
+    # With this timeout the steps below pass only because the heartbeat is stale.
     daemon.set("barrier_timeout_ns", int(side.PATIENCE_SECONDS * 1e9))
     daemon.hang()
     daemon.set("moves_done", 0)
@@ -42,12 +42,12 @@ def test_one_that_hangs_holds_no_barrier(daemon: Daemon, tmp_path: Path) -> None
     check_losses(training)
 
 
-def test_one_that_reads_nothing_loses_records_only(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_daemon_that_reads_nothing_only_loses_records(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn")
     side.manage(daemon)
     daemon.drain()
     unread = daemon.word("ring_head") - daemon.word("ring_records")
-    daemon.set("ring_tail", unread % 2**64)  # as after so many records that nobody took
+    daemon.set("ring_tail", unread % 2**64)  # as if the ring were full of unread records
     daemon.flags(Flag.RECORD)
     daemon.wait_steps(4)
     head, lost = daemon.word("ring_head"), daemon.word("ring_lost")
@@ -57,18 +57,18 @@ def test_one_that_reads_nothing_loses_records_only(daemon: Daemon, tmp_path: Pat
     assert daemon.word("ring_lost") > lost
     assert daemon.word("mode") == Mode.REPLAY
     assert daemon.word("diverged_steps") == 0
-    # Once it reads again, steps are whole again.
+    # Once it reads again, steps are complete again.
     first, second = daemon.record(2)
     assert side.sequence(first) == side.sequence(second) != []
     check_losses(training)
 
 
-def test_one_that_refuses_us_is_quoted_and_left_alone(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_refusal_is_printed_once_and_training_goes_on(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn")
     reason = "process 7 speaks shim protocol 1, not 2"
     daemon.send({"type": "refused", "error": f"{reason}\n"})
     assert daemon.hung_up()
     training.wait_losses(20)
-    assert training.said() == [f"sentineld.shim: running unmanaged: {reason}?"]
+    assert training.shim_lines() == [f"sentineld.shim: running unmanaged: {reason}?"]
     losses = training.finish(managed=False)
     assert losses == training.plain_losses(len(losses))

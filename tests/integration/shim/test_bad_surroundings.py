@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines that give the shim less than it asks for: same losses, bit for bit."""
+"""Machines that refuse the shim memory or permissions: same losses, bit for bit."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ mount -t tmpfs -o size=4k full /dev/shm && head -c 4096 /dev/zero >/dev/shm/all 
 if echo more 2>/dev/null >/dev/shm/more; then exit 9; fi
 exec "$0" "$@"
 """
-"""Runs a command where /dev/shm is full."""
+"""Shell script that runs a command with a full /dev/shm."""
 
 
-def test_a_full_dev_shm(tmp_path: Path) -> None:
+def test_a_full_dev_shm_changes_nothing(tmp_path: Path) -> None:
     mapped = () if AS_ROOT else ("--user", "--map-root-user")
     place = Within("unshare", "--mount", *mapped, "sh", "-c", FULL)
     daemon = Daemon(tmp_path / "shim.sock", place)
@@ -41,8 +41,8 @@ def test_a_full_dev_shm(tmp_path: Path) -> None:
     daemon.close()
 
 
-def test_no_shared_memory() -> None:
-    """The control segment is a file, if one without a name."""
+def test_runs_unmanaged_if_the_control_segment_exceeds_the_file_size_limit() -> None:
+    """The control segment is a memfd, to which RLIMIT_FSIZE applies."""
     plain = python(str(TRAIN), "cnn", "3").stdout
     done = run(str(TRAIN), "cnn", "3", within=("prlimit", f"--fsize={1 << 20}"))
     assert done.stdout == plain
@@ -50,8 +50,8 @@ def test_no_shared_memory() -> None:
     assert done.stderr == f"sentineld.shim: running unmanaged: {reason}\n"
 
 
-def test_no_permission_on_the_socket(tmp_path: Path) -> None:
-    # Root may connect to any, unless it has given up overriding permissions.
+def test_connects_once_the_socket_permits_it(tmp_path: Path) -> None:
+    # Root may connect to any socket unless it drops CAP_DAC_OVERRIDE.
     rights = ("--inh-caps=-dac_override", "--bounding-set=-dac_override")
     place = Within(*(("setpriv", *rights) if AS_ROOT else ()))
     daemon = Daemon(tmp_path / "shim.sock", place)
@@ -59,10 +59,10 @@ def test_no_permission_on_the_socket(tmp_path: Path) -> None:
     training = Training("cnn", socket_path=daemon.path, stop=tmp_path / "stop", place=place)
     training.wait_losses(5)
     assert not daemon.called()
-    # It asks again, and is managed once it may.
+    # The shim tries again and is managed once it may connect.
     daemon.path.chmod(0o600)
     daemon.accept()
     side.manage(daemon)
     check_losses(training)
-    assert training.said() == []
+    assert training.shim_lines() == []
     daemon.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of training under the shim, by what it can do for each: same losses, bit for bit."""
+"""Many kinds of training under the shim: same losses, bit for bit, and how far each is planned."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ STEADY = (
         )
     ),
 )
-"""Every step allocates as the one before: planned, and never diverging."""
+"""Every step has the same allocations: planned, no step diverges."""
 
-NOW_AND_THEN = ("interrupt", pytest.param("evaluate", marks=pytest.mark.long))
-"""Some steps are others: planned, and falling back in those."""
+MOSTLY_STEADY = ("interrupt", pytest.param("evaluate", marks=pytest.mark.long))
+"""Some steps have other allocations: planned, those steps diverge."""
 
 PASSES = 100
-"""Backward passes without an optimizer's step after which the shim gives a hint."""
+"""sentineld.shim.stepless.PASSES_MAX."""
 
 UNSTEADY = ("lbfgs",)
-"""Now as many evaluations in a step as in the one before, now not."""
+"""Steps have varying numbers of evaluations."""
 
 
 @pytest.fixture
 def place() -> Place:
-    """Where these trainings run; tests/vm has them run elsewhere."""
+    """Where these trainings run; tests/vm overrides it."""
     pytest.importorskip("torch")
     return HERE
 
@@ -74,20 +74,20 @@ Start = Callable[[str], tuple[Daemon, Training]]
 
 
 @pytest.mark.parametrize("kind", STEADY)
-def test_planned_in_every_step(train: Start, kind: str) -> None:
+def test_steady_training_is_planned_in_every_step(train: Start, kind: str) -> None:
     daemon, training = train(kind)
     slots = side.manage(daemon)
     daemon.wait_steps(6)
     assert daemon.word("mode") == Mode.REPLAY
     assert daemon.word("diverged_steps") == 0
     planned = slots["flags"] != 0
-    # What outlives a step stays in the heap: the loop's own variables, what the script keeps.
+    # Tensors that outlive a step stay in the heap: loop variables, what the script keeps.
     assert planned.mean() > 0.8, f"{planned.sum()} of {len(slots)}"
     check_losses(training)
 
 
-@pytest.mark.parametrize("kind", NOW_AND_THEN)
-def test_planned_but_for_some_steps(train: Start, kind: str) -> None:
+@pytest.mark.parametrize("kind", MOSTLY_STEADY)
+def test_occasional_other_steps_diverge(train: Start, kind: str) -> None:
     daemon, training = train(kind)
     side.manage(daemon)
     daemon.wait_steps(12)
@@ -97,7 +97,7 @@ def test_planned_but_for_some_steps(train: Start, kind: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", UNSTEADY)
-def test_planned_as_long_as_it_lasts(train: Start, kind: str) -> None:
+def test_unsteady_training_keeps_its_losses(train: Start, kind: str) -> None:
     daemon, training = train(kind)
     side.manage(daemon)
     daemon.wait_steps(12)
@@ -105,18 +105,18 @@ def test_planned_as_long_as_it_lasts(train: Start, kind: str) -> None:
 
 
 @pytest.mark.long
-def test_lengths_that_change_with_every_step_are_recorded(train: Start) -> None:
+def test_steps_of_varying_length_are_recorded(train: Start) -> None:
     daemon, training = train("lengths")
     for first, second in itertools.pairwise(daemon.record(6)):
         assert side.sequence(first) != side.sequence(second)
     check_losses(training)
 
 
-def test_updates_by_hand_are_no_steps(train: Start) -> None:
+def test_updates_without_an_optimizer_are_reported_once(train: Start) -> None:
     daemon, training = train("by-hand")
-    told = daemon.receive("note")["text"]
-    assert "backward passes without a step of torch.optim" in told
+    note = daemon.receive("note")["text"]
+    assert "backward passes without a step of torch.optim" in note
     training.wait_losses(2 * PASSES + 10)
     assert daemon.word("step") == 0
     check_losses(training)
-    assert training.said() == [f"sentineld.shim: {told}"]
+    assert training.shim_lines() == [f"sentineld.shim: {note}"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cannot be managed is found out, said once and passed through: same losses, bit for bit."""
+"""Processes that cannot be managed: one message, passthrough, same losses, bit for bit."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def daemon(tmp_path: Path) -> Daemon:
 
 
 @pytest.mark.parametrize("moved", [(ALLOC,), (FREE,), (ALLOC, FREE)])
-def test_a_torch_whose_symbols_have_other_names(tmp_path: Path, moved: tuple[str, ...]) -> None:
+def test_a_torch_with_other_symbol_names(tmp_path: Path, moved: tuple[str, ...]) -> None:
     sources = tmp_path / "native"
     shutil.copytree(ROOT / "sentineld/shim/native", sources)
-    # Where torch's names move away from ours, or ours from torch's, is one and the same.
+    # Renaming the shim's symbols has the same effect as other names in torch.
     for source in sources.glob("*.c"):
         text = source.read_text()
         for name in moved:
@@ -48,7 +48,7 @@ def test_a_torch_whose_symbols_have_other_names(tmp_path: Path, moved: tuple[str
 
 
 def at_import(code: str, folder: Path) -> str:
-    """A PYTHONPATH with which torch runs a line of code at the end of its import."""
+    """A PYTHONPATH that makes torch run a line of code at the end of its import."""
     (folder / "late.py").write_text(f"import ctypes, torch\n\n\ndef run():\n    {code}\n")
     facts = folder / "late-1.dist-info"
     facts.mkdir()
@@ -60,15 +60,15 @@ def at_import(code: str, folder: Path) -> str:
 @pytest.mark.parametrize(
     "name", ["_C._current_graph_task_id", "nn.modules.module.register_module_forward_hook"]
 )
-def test_a_torch_without_what_the_hooks_need(tmp_path: Path, name: str) -> None:
+def test_a_torch_without_functions_that_the_hooks_need(tmp_path: Path, name: str) -> None:
     done = run(str(TRAIN), "cnn", STEPS, PYTHONPATH=at_import(f"del torch.{name}", tmp_path))
     assert done.stdout == plain()
     (line,) = done.stderr.splitlines()
-    assert line.startswith("sentineld.shim: running unmanaged: this torch is unknown to it: ")
+    assert line.startswith("sentineld.shim: running unmanaged: the hooks do not fit this torch: ")
     assert name.rpartition(".")[2] in line
 
 
-def test_a_torch_whose_profiler_tells_something_else(
+def test_a_torch_with_an_incompatible_profiler(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = "del torch._C._autograd._ProfilerResult.experimental_event_tree"
@@ -77,12 +77,12 @@ def test_a_torch_whose_profiler_tells_something_else(
     daemon.accept()
     daemon.wait_steps(2)
     daemon.send({"type": "profile_ops"})
-    told = daemon.receive("note")["text"]
-    assert told.startswith("this torch's profiler tells no accesses: AttributeError: ")
+    note = daemon.receive("note")["text"]
+    assert note.startswith("this torch's profiler reports no accesses: AttributeError: ")
     manage(daemon)
     daemon.wait_steps(6)
     check_losses(training)
-    assert training.said() == [f"sentineld.shim: {told}"]
+    assert training.shim_lines() == [f"sentineld.shim: {note}"]
     daemon.close()
 
 
@@ -97,7 +97,7 @@ def other_allocator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-def test_a_script_that_replaces_the_allocator(
+def test_a_script_that_replaces_torchs_allocator(
     daemon: Daemon, tmp_path: Path, other_allocator: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTHER_ALLOCATOR", str(other_allocator))
@@ -108,11 +108,11 @@ def test_a_script_that_replaces_the_allocator(
     losses = training.finish(managed=False)
     assert losses == training.plain_losses(len(losses))
     reason = "the script has replaced torch's allocator"
-    assert training.said() == [f"sentineld.shim: unmanaged from here on: {reason}"]
+    assert training.shim_lines() == [f"sentineld.shim: unmanaged from here on: {reason}"]
     daemon.close()
 
 
-def test_an_allocator_that_was_replaced_before(tmp_path: Path, other_allocator: Path) -> None:
+def test_an_allocator_replaced_during_torchs_import(tmp_path: Path, other_allocator: Path) -> None:
     code = f"ctypes.CDLL({str(other_allocator)!r}).replace_allocator()"
     done = run(str(TRAIN), "cnn", STEPS, PYTHONPATH=at_import(code, tmp_path))
     assert done.stdout == plain()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real trainings under the shim, managed by a real peer: same losses, bit for bit."""
+"""Real trainings under the shim, managed by the daemon of daemon_side.py: same losses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.integration.shim.place import HERE, Place
 
 @pytest.fixture
 def place() -> Place:
-    """Where these trainings run; tests/vm has them run elsewhere."""
+    """Where these trainings run; tests/vm overrides it."""
     pytest.importorskip("torch")
     return HERE
 
@@ -34,7 +34,7 @@ def daemon(tmp_path: Path, place: Place) -> Iterator[Daemon]:
     peer = Daemon(tmp_path / "shim.sock", place)
     yield peer
     peer.close()
-    (tmp_path / "stop").touch()  # whatever still trains
+    (tmp_path / "stop").touch()  # ends trainings that still run
 
 
 def start(daemon: Daemon, tmp_path: Path, *arguments: str) -> Training:
@@ -51,7 +51,7 @@ def check_losses(training: Training) -> None:
 
 
 @pytest.mark.parametrize("model", ["cnn", "transformer"])
-def test_every_steady_tensor_is_planned(daemon: Daemon, tmp_path: Path, model: str) -> None:
+def test_all_tensors_but_one_are_planned(daemon: Daemon, tmp_path: Path, model: str) -> None:
     training = start(daemon, tmp_path, model)
     slots = side.manage(daemon)
     (step,) = daemon.record(1)
@@ -62,7 +62,7 @@ def test_every_steady_tensor_is_planned(daemon: Daemon, tmp_path: Path, model: s
     assert births["bytes"].tolist() == slots["bytes"].tolist()
     assert in_arena.tolist() == planned.tolist()
     print(f"{model}: {planned.sum()} of {len(slots)} births planned, arena {size} bytes")
-    # The loop's own variable outlives its successor's birth: the inputs, or the output.
+    # The loop variable (inputs or output) is still alive when its successor is born.
     assert (~planned).sum() == 1
     daemon.wait_steps(20)
     assert daemon.word("mode") == Mode.REPLAY
@@ -71,31 +71,31 @@ def test_every_steady_tensor_is_planned(daemon: Daemon, tmp_path: Path, model: s
     check_losses(training)
 
 
-def test_records_tell_layers_and_live_tensors(daemon: Daemon, tmp_path: Path) -> None:
+def test_records_name_layers_and_list_live_tensors(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn")
     step, _ = side.identical_steps(daemon)
     names = daemon.receive("layers")["names"]
     boundaries = step[step["event"] == Event.BOUNDARY]
     assert boundaries["value"].tolist() == list(range(len(boundaries)))
     assert boundaries["detail"][0] == Boundary.STEP
-    told = [(Boundary(b["detail"]).name, names[b["layer"]]) for b in boundaries]
-    forward = [name for kind, name in told if kind == "FORWARD"]
-    backward = [name for kind, name in told if kind == "BACKWARD"]
+    passed = [(Boundary(b["detail"]).name, names[b["layer"]]) for b in boundaries]
+    forward = [name for kind, name in passed if kind == "FORWARD"]
+    backward = [name for kind, name in passed if kind == "BACKWARD"]
     assert forward == ["first.0", "first.1", "act", "second.0", "second.1", "act", "head"]
     assert backward == forward[::-1]
-    assert told[-1][0] == "OPTIMIZER"
+    assert passed[-1][0] == "OPTIMIZER"
     live = step[(step["event"] == Event.ALLOC) & (step["detail"] == side.Alloc.LIVE)]
     head = 16 * 16 * 16 * 10 * 4
-    # weight and Adam's two moments; the gradient dies in zero_grad
+    # weight, gradient (freed later by zero_grad) and Adam's two moments
     assert (live["bytes"] == head).sum() == 4
     assert len(set(live["address"].tolist())) == len(live)
     daemon.wait_steps(6)
     check_losses(training)
 
 
-def test_another_number_of_threads_is_told(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_change_of_the_thread_count_is_sent(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn", "--threads-at", "12")
-    # The script sets one thread after the hello, which comes with torch.
+    # The hello is sent at torch's import; the script sets one thread afterwards.
     if daemon.hello["threads"] != 1:
         assert daemon.receive("threads")["threads"] == 1
     assert daemon.receive("threads")["threads"] == 2
@@ -103,21 +103,21 @@ def test_another_number_of_threads_is_told(daemon: Daemon, tmp_path: Path) -> No
     check_losses(training)
 
 
-def test_a_varying_batch_falls_back(daemon: Daemon, tmp_path: Path) -> None:
+def test_steps_with_another_batch_size_diverge(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn", "--vary")
     side.manage(daemon)
     daemon.wait_steps(20)
     assert daemon.word("diverged_steps") >= 3
-    # Each of them is followed by steps that are as planned.
+    # The steps after each diverged one follow the layout again.
     assert daemon.word("diverged_in_row") <= 1
     assert daemon.word("layout_id") == 1
     check_losses(training)
 
 
-def test_tensors_kept_over_steps_are_never_overlaid(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_wrong_layout_never_overlays_live_tensors(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "transformer", "--keep")
     first, second = daemon.record(3)[1:]
-    # A plan that is wrong about every lifetime: all tensors at offset 0.
+    # A layout with wrong lifetimes: all tensors at offset 0.
     slots = np.zeros(len(side.births(first)), dtype=side.protocol.SLOT_DTYPE)
     slots["bytes"] = side.births(first)["bytes"]
     slots["flags"] = side.protocol.SlotFlag.PLANNED | side.protocol.SlotFlag.DROP
@@ -150,7 +150,7 @@ def test_cuts_waits_and_dropped_pages(daemon: Daemon, tmp_path: Path) -> None:
     assert tuple(cut["bytes"].tolist()) == cuts
     daemon.wait_steps(10)
     assert daemon.word("diverged_steps") == 0
-    # With nothing done since, boundary 1 waits for boundary 0 of the same step, then gives up.
+    # No move is done: boundary 1 waits for boundary 0 of the same step until the timeout.
     daemon.set("barrier_timeout_ns", 20_000_000)
     daemon.set("moves_done", 0)
     side.wait_for(lambda: daemon.word("barrier_timeouts") == 1)
@@ -161,7 +161,7 @@ def test_cuts_waits_and_dropped_pages(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def stopped_position(training: Training, daemon: Daemon, any_boundary: bool = False) -> int:
-    """Stop the training, but not at boundary 1, where it may have waited already or not."""
+    """Stop the training and return its position: not boundary 1, unless any_boundary."""
     while True:
         training.process.send_signal(signal.SIGSTOP)
         os.waitpid(training.process.pid, os.WUNTRACED)
@@ -189,7 +189,7 @@ def test_a_barrier_holds_until_the_moves_are_done(daemon: Daemon, tmp_path: Path
     check_losses(training)
 
 
-def test_it_outlives_the_daemon_and_greets_the_next(daemon: Daemon, tmp_path: Path) -> None:
+def test_layout_and_session_outlive_the_daemon(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "transformer")
     side.manage(daemon)
     arena = daemon.word("arena_base")
@@ -209,7 +209,7 @@ def test_it_outlives_the_daemon_and_greets_the_next(daemon: Daemon, tmp_path: Pa
 
 
 @pytest.mark.parametrize("workers", ["2", pytest.param("32", marks=pytest.mark.long)])
-def test_forked_workers_leave_the_parent_alone(
+def test_forked_workers_do_not_disturb_the_parent(
     daemon: Daemon, tmp_path: Path, workers: str
 ) -> None:
     training = start(daemon, tmp_path, "cnn", "--workers", workers)
@@ -219,7 +219,7 @@ def test_forked_workers_leave_the_parent_alone(
     check_losses(training)
 
 
-def test_garbage_costs_the_connection_only(daemon: Daemon, tmp_path: Path) -> None:
+def test_garbage_only_costs_the_connection(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn")
     for garbage in (
         b"\xff\xff\xff\xff",
@@ -236,15 +236,15 @@ def test_garbage_costs_the_connection_only(daemon: Daemon, tmp_path: Path) -> No
     check_losses(training)
 
 
-def test_the_epoch_descriptor_goes_with_its_daemon(daemon: Daemon, tmp_path: Path) -> None:
-    """One that stayed would keep the kernel module from unloading."""
+def test_the_epoch_fd_is_closed_with_the_connection(daemon: Daemon, tmp_path: Path) -> None:
+    """An open epoch fd would keep the kernel module from unloading."""
     training = start(daemon, tmp_path, "cnn")
     kept, given = os.pipe()
     daemon.send({"type": "epoch_fd"}, (given,))
     os.close(given)
     daemon.wait_steps(6)
     poll = select.poll()
-    poll.register(kept, 0)  # tells the last writer's end whether asked or not
+    poll.register(kept, 0)  # POLLHUP is reported without being requested
     assert not poll.poll(0)
     daemon.close()
     assert poll.poll(side.PATIENCE_SECONDS * 1000)
@@ -261,16 +261,16 @@ def test_bad_layouts_change_nothing(daemon: Daemon, tmp_path: Path) -> None:
     outside = slots.copy()
     planned = int(np.flatnonzero(slots["flags"])[0])
     outside["offset"][planned] = arena
-    crooked = slots.copy()
-    crooked["offset"][planned] += 1
+    unaligned = slots.copy()
+    unaligned["offset"][planned] += 1
     bad = [
         good[:50],
         b"\0" * len(good),
         good[:-8],
         side.layout_bytes(outside, arena, count),
-        side.layout_bytes(crooked, arena, count),
+        side.layout_bytes(unaligned, arena, count),
         side.layout_bytes(slots, arena, count, cuts=(5, 5)),
-        side.layout_bytes(slots, arena, count, regions=((0, arena + 4096, 0),)),
+        side.layout_bytes(slots, arena, count, regions=((0, arena + side.PAGE, 0),)),
         side.layout_bytes(slots, arena, count, regions=((0, arena, 1000),)),
         side.layout_bytes(slots, arena, count, heap_node=1000),
         side.layout_bytes(slots, arena, count, waits=((0, count, 1),)),
@@ -286,7 +286,7 @@ def test_bad_layouts_change_nothing(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["cnn", "transformer"])
-def test_the_access_step_tells_reads_and_writes(daemon: Daemon, tmp_path: Path, model: str) -> None:
+def test_accesses_lie_in_live_tensors(daemon: Daemon, tmp_path: Path, model: str) -> None:
     training = start(daemon, tmp_path, model)
     before, _ = side.identical_steps(daemon)
     daemon.drain()
@@ -306,7 +306,7 @@ def test_the_access_step_tells_reads_and_writes(daemon: Daemon, tmp_path: Path, 
     assert len(rows) == message["count"] > 100
     assert side.sequence(step) == side.sequence(before)
     alive: dict[int, int] = {}
-    strays = untouched = 0
+    outside = untouched = 0
     touched: set[int] = set()
     position = 0
     for row in rows:
@@ -323,14 +323,16 @@ def test_the_access_step_tells_reads_and_writes(daemon: Daemon, tmp_path: Path, 
             position += 1
         address = int(row["address"])
         touched.add(address)
-        strays += alive.get(address, 0) < row["bytes"]
-    print(f"{model}: {len(rows)} rows, {strays} outside a live tensor, {untouched} never touched")
-    assert strays == 0
+        outside += alive.get(address, 0) < row["bytes"]
+    print(
+        f"{model}: {len(rows)} rows, {outside} outside of live tensors, {untouched} never touched"
+    )
+    assert outside == 0
     assert untouched == 0
     check_losses(training)
 
 
-def test_writes_are_watched_by_what_the_process_hands_out(daemon: Daemon, tmp_path: Path) -> None:
+def test_writes_are_tracked_by_descriptors_of_the_process(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn")
     daemon.send({"type": "watch_writes"})
     way = daemon.receive("writes")["way"]
@@ -349,7 +351,7 @@ def test_writes_are_watched_by_what_the_process_hands_out(daemon: Daemon, tmp_pa
     end = begin + areas["bytes"].astype(np.int64)
     assert np.all(begin >= heap[0])
     assert np.all(end <= heap[0] + heap[1])
-    # The optimizer writes each parameter and its moments whole; the batches are only read.
+    # The optimizer writes all of each parameter and of its moments; batches are only read.
     live = step[(step["event"] == Event.ALLOC) & (step["detail"] == side.Alloc.LIVE)]
     head = live[live["bytes"] == 16 * 16 * 16 * 10 * 4]
     assert len(head) >= 3

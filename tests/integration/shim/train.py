@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training script that knows nothing of the shim: train.py MODEL (STEPS | STOP_FILE).
+"""A training script without any reference to the shim: train.py MODEL (STEPS | STOP_FILE).
 
-Prints each step's loss, bit for bit; with a file's name, trains until that file exists.
+Prints each step's loss, bit for bit. With STOP_FILE, trains until that file exists.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Transformer(nn.Module):
 
 
 class Perceptron(nn.Module):
-    """Nearly all of it is parameters and Adam's state."""
+    """Nearly all of its memory is parameters and Adam's state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ KINDS = {"cnn": Cnn, "transformer": Transformer, "perceptron": Perceptron}
 
 
 class Batches(torch.utils.data.Dataset):  # type: ignore[type-arg]
-    """Fixed samples, cut out of one tensor that forked workers inherit."""
+    """Fixed samples, slices of one tensor that forked workers inherit."""
 
     def __init__(self) -> None:
         self.data = torch.randn(64, 3, 32, 32)
@@ -82,16 +82,16 @@ class Batches(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         image = self.data[index] * 2
-        scratch = torch.ones(64 * 1024) * index  # a worker's own large tensors come and go
+        scratch = torch.ones(64 * 1024) * index  # a large tensor allocated in the worker
         return image + scratch[0] * 0, torch.tensor(index % 10)
 
 
 def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[torch.Tensor]]:
-    """Endless training data as the options ask for."""
+    """Yield batches without end, according to the options."""
     if args.workers:
         data = Batches()
         while True:
-            # New workers every epoch: forked from whatever the process is by then.
+            # New workers are forked every epoch.
             yield from torch.utils.data.DataLoader(data, batch_size=8, num_workers=args.workers)
     fixed = list(model.batch(8)) if args.fixed else []  # type: ignore[operator]
     for step in itertools.count():
@@ -103,8 +103,7 @@ def batches(args: argparse.Namespace, model: type[nn.Module]) -> Iterator[list[t
 
 
 def slow_down(model: nn.Module, pause_s: float) -> None:
-    """Let nothing follow too soon on anything else: each layer, its gradient, each parameter's
-    update takes a pause."""
+    """Sleep after each layer's forward, each output's gradient and each parameter's update."""
 
     def pause(*_: object) -> None:
         time.sleep(pause_s)
@@ -123,7 +122,7 @@ def slow_down(model: nn.Module, pause_s: float) -> None:
         pause()
         return update(*operands, **named)
 
-    torch.Tensor.addcdiv_ = updated  # the last that Adam does to each parameter
+    torch.Tensor.addcdiv_ = updated  # the last operator of Adam's update
 
 
 def main() -> None:
@@ -132,11 +131,11 @@ def main() -> None:
     parser.add_argument("until")
     parser.add_argument("--vary", action="store_true", help="every fifth batch is smaller")
     parser.add_argument("--fixed", action="store_true", help="the same batch in every step")
-    parser.add_argument("--turns", type=int, default=0, help="so many steps of each batch size")
-    parser.add_argument("--threads-at", type=int, default=0, help="two from this step on")
-    parser.add_argument("--keep", action="store_true", help="keep activations over steps")
+    parser.add_argument("--turns", type=int, default=0, help="steps of each batch size")
+    parser.add_argument("--threads-at", type=int, default=0, help="step that begins with 2 threads")
+    parser.add_argument("--keep", action="store_true", help="keep outputs of former steps alive")
     parser.add_argument("--workers", type=int, default=0)
-    parser.add_argument("--pause", type=float, default=0.0, help="ms, after each small thing")
+    parser.add_argument("--pause", type=float, default=0.0, help="ms to sleep after each operation")
     args = parser.parse_args()
     torch.manual_seed(1)
     torch.set_num_threads(1)
@@ -161,7 +160,7 @@ def main() -> None:
         if args.keep:
             kept = [*kept[-2:], output]
         if args.fixed:
-            del output  # else it dies after its successor's birth
+            del output  # otherwise it is freed after the next step's output is allocated
         print(loss.item().hex(), *(old.sum().item().hex() for old in kept), flush=True)
 
 

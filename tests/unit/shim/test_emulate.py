@@ -71,12 +71,12 @@ class Emulation:
         fd = os.memfd_create("layout")
         os.write(fd, pack_layout(LAYOUT, 5, two_tiers(), STRETCHES, accesses, fast_pages))
         problem = ctypes.c_char_p()
-        self.it = harness.test_emulation_new(
-            fd, self.heap, before.it if before else None, step, ctypes.byref(problem)
+        self.handle = harness.test_emulation_new(
+            fd, self.heap, before.handle if before else None, step, ctypes.byref(problem)
         )
         os.close(fd)
         assert not problem.value, problem.value
-        self.segment = ResidencySegment(harness.test_emulation_fd(self.it))
+        self.segment = ResidencySegment(harness.test_emulation_fd(self.handle))
         self.arena = self.segment.maps[Space.ARENA]
         self.heap_map = self.segment.maps[Space.HEAP]
 
@@ -84,11 +84,11 @@ class Emulation:
         """Charge the stretch; returns its accesses, the fast ones, and the ns that it adds."""
         owed_ns = self.segment.owed_ns
         served = (ctypes.c_uint32 * 2)()
-        self.harness.test_emulation_charge(self.it, stretch, served)
+        self.harness.test_emulation_charge(self.handle, stretch, served)
         return served[0], served[1], self.segment.owed_ns - owed_ns
 
     def close(self) -> None:
-        self.harness.test_emulation_delete(self.it)
+        self.harness.test_emulation_delete(self.handle)
         self.harness.test_heap_delete(self.heap)
 
 
@@ -104,26 +104,26 @@ def emulation(harness: ctypes.CDLL) -> Iterator[Emulation]:
 
 
 def test_births_follow_the_regions_and_drops_clear_the_map(emulation: Emulation) -> None:
-    harness, it, arena = emulation.harness, emulation.it, emulation.arena
+    harness, handle, arena = emulation.harness, emulation.handle, emulation.arena
     for slot in (0, 1, 2):
-        harness.emulation_slot_born(it, slot)
+        harness.emulation_slot_born(handle, slot)
     assert arena[:6].tolist() == [1] * 6
     assert arena[16:20].tolist() == [2] * 4
     arena[3:5] = 2  # moved
-    harness.emulation_slot_dropped(it, 0)
+    harness.emulation_slot_dropped(handle, 0)
     assert arena[:6].tolist() == [0, 0, 0, 0, 2, 1]
-    harness.emulation_slot_dropped(it, 2)  # without SlotFlag.DROP: pages stay resident
+    harness.emulation_slot_dropped(handle, 2)  # without SlotFlag.DROP: pages stay resident
     assert arena[4:6].tolist() == [2, 1]
-    harness.emulation_slot_born(it, 2)  # resident pages keep their tier
+    harness.emulation_slot_born(handle, 2)  # resident pages keep their tier
     assert arena[:6].tolist() == [0, 0, 1, 1, 2, 1]
 
 
 def test_live_heap_blocks_are_fast_and_new_ones_go_to_the_heaps_tier(emulation: Emulation) -> None:
     heap = emulation.heap_map
     assert heap[:4].tolist() == [1, 1, 1, 0]
-    emulation.harness.emulation_heap_born(emulation.it, 2, 4)
+    emulation.harness.emulation_heap_born(emulation.handle, 2, 4)
     assert heap[:7].tolist() == [1, 1, 1, 2, 2, 2, 0]
-    emulation.harness.emulation_heap_dropped(emulation.it, 1, 3)
+    emulation.harness.emulation_heap_dropped(emulation.handle, 1, 3)
     assert heap[:7].tolist() == [1, 0, 0, 0, 2, 2, 0]
 
 
@@ -136,49 +136,49 @@ def test_the_next_layout_copies_the_live_blocks_residency(harness: ctypes.CDLL) 
     second = Emulation(harness, no_accesses(), first)
     assert second.heap_map[:6].tolist() == [1, 2, 2, 0, 0, 0]
     assert second.segment.owed_ns == 3000
-    harness.test_emulation_delete(first.it)
-    assert harness.emulation_due(second.it, True) == 3000
+    harness.test_emulation_delete(first.handle)
+    assert harness.emulation_due(second.handle, True) == 3000
     second.close()
 
 
 def test_births_are_slow_once_the_fast_node_is_full(harness: ctypes.CDLL) -> None:
     emulation = Emulation(harness, no_accesses(), fast_pages=6)  # the heap's block uses 3
-    it, arena = emulation.it, emulation.arena
+    handle, arena = emulation.handle, emulation.arena
     assert emulation.heap_map[:4].tolist() == [1, 1, 1, 0]
-    harness.emulation_slot_born(it, 0)
+    harness.emulation_slot_born(handle, 0)
     assert arena[:4].tolist() == [1, 1, 1, 2]
-    harness.emulation_slot_dropped(it, 0)  # frees 3 fast pages
-    harness.emulation_slot_born(it, 2)
+    harness.emulation_slot_dropped(handle, 0)  # frees 3 fast pages
+    harness.emulation_slot_born(handle, 2)
     assert arena[2:6].tolist() == [1, 1, 1, 2]
-    harness.emulation_heap_dropped(it, 0, 2)
-    harness.emulation_slot_born(it, 0)  # resident pages keep their tier
+    harness.emulation_heap_dropped(handle, 0, 2)
+    harness.emulation_slot_born(handle, 0)  # resident pages keep their tier
     assert arena[:6].tolist() == [1, 1, 1, 1, 1, 2]
-    harness.emulation_slot_born(it, 1)  # slow births need no fast page
+    harness.emulation_slot_born(handle, 1)  # slow births need no fast page
     assert arena[16:20].tolist() == [2] * 4
     emulation.close()
 
 
 def test_the_daemons_moves_change_the_fast_room(harness: ctypes.CDLL) -> None:
     emulation = Emulation(harness, no_accesses(), fast_pages=6)
-    it, arena = emulation.it, emulation.arena
-    harness.emulation_slot_born(it, 1)
+    handle, arena = emulation.handle, emulation.arena
+    harness.emulation_slot_born(handle, 1)
     arena[16:18] = 1
     emulation.segment.moved(2)
-    harness.emulation_slot_born(it, 0)
+    harness.emulation_slot_born(handle, 0)
     assert arena[:4].tolist() == [1, 2, 2, 2]
-    harness.emulation_slot_dropped(it, 0)
+    harness.emulation_slot_dropped(handle, 0)
     emulation.heap_map[:2] = 2
     emulation.segment.moved(-2)
-    harness.emulation_slot_born(it, 0)
+    harness.emulation_slot_born(handle, 0)
     assert arena[:4].tolist() == [1, 1, 1, 2]
     # The recount at a step's begin corrects the count.
     arena[:4], arena[16:18] = 0, 0
-    harness.emulation_recount(it, HEAP_PAGES)
-    harness.emulation_slot_born(it, 0)
+    harness.emulation_recount(handle, HEAP_PAGES)
+    harness.emulation_slot_born(handle, 0)
     assert arena[:4].tolist() == [1] * 4
     emulation.segment.moved(1 << 62)  # an implausible word does no harm
-    harness.emulation_slot_dropped(it, 0)
-    harness.emulation_slot_born(it, 0)
+    harness.emulation_slot_dropped(handle, 0)
+    harness.emulation_slot_born(handle, 0)
     assert arena[:4].tolist() == [2] * 4
     emulation.close()
 
@@ -187,13 +187,13 @@ def test_heap_pages_beyond_a_smaller_fast_node_are_slow(harness: ctypes.CDLL) ->
     first = Emulation(harness, no_accesses())
     second = Emulation(harness, no_accesses(), first, fast_pages=2)
     assert second.heap_map[:4].tolist() == [1, 1, 2, 0]
-    harness.test_emulation_delete(first.it)
+    harness.test_emulation_delete(first.handle)
     # Blocks born in the step that ended die in the next one: they get no fast page.
     third = Emulation(harness, no_accesses(), second, fast_pages=5, step=0)
     assert third.heap_map[:4].tolist() == [2, 2, 2, 0]
-    harness.test_emulation_delete(second.it)
-    harness.emulation_slot_born(third.it, 0)
-    harness.emulation_slot_born(third.it, 2)
+    harness.test_emulation_delete(second.handle)
+    harness.emulation_slot_born(third.handle, 0)
+    harness.emulation_slot_born(third.handle, 2)
     assert third.arena[:6].tolist() == [1, 1, 1, 1, 1, 2]
     third.close()
 
@@ -256,14 +256,14 @@ def test_small_debts_are_carried_over_and_paid_in_full(harness: ctypes.CDLL) -> 
     row["stretch"] = [0, 1]
     emulation = Emulation(harness, row)
     emulation.charge(0)
-    assert harness.emulation_due(emulation.it, False) == 0
-    assert harness.emulation_due(emulation.it, True) == 60_000
+    assert harness.emulation_due(emulation.handle, False) == 0
+    assert harness.emulation_due(emulation.handle, True) == 60_000
     emulation.charge(1)
-    assert harness.emulation_due(emulation.it, False) == 3_060_000
-    harness.emulation_pay(emulation.it)
+    assert harness.emulation_due(emulation.handle, False) == 3_060_000
+    harness.emulation_pay(emulation.handle)
     # At least the debt, and at most 200 us (CREDIT_NS_MAX) more, because a sleep ends late.
     assert 3_060_000 <= emulation.segment.paid_ns <= 3_260_000
-    assert harness.emulation_due(emulation.it, True) == 0
+    assert harness.emulation_due(emulation.handle, True) == 0
     emulation.close()
 
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training on emulated tiers in virtual time: the real mover moves in the shim's real map, and
-the shim's real code is asked what each stretch owes. Only what a process does by itself (time,
-births, deaths, waits) is played, as the profile tells it."""
+"""A training on emulated tiers in virtual time.
+
+The real mover changes the shim's real residency map, and the shim's real code charges the
+stretches. Only the process is simulated, from the profile: time, births, deaths and waits.
+"""
 
 from __future__ import annotations
 
@@ -32,40 +34,40 @@ HEAP_BYTES_MORE = 1 << 20
 
 
 class Passed(NamedTuple):
-    """A step. moved_bytes: by the mover, in both directions."""
+    """Measurements of one step."""
 
-    ns: float
-    owed_ns: int
-    waited_ns: float
-    moved_bytes: int
+    ns: float  # duration
+    owed_ns: int  # delay for slow pages
+    waited_ns: float  # time spent at barriers
+    moved_bytes: int  # by the mover, in both directions
 
 
 class _Event(NamedTuple):
-    """share: of the stretch's all-fast time that has passed."""
+    """A birth or a drop within a stretch."""
 
-    share: float
-    birth: bool
+    share: float  # of the stretch's all-fast time that has passed
+    birth: bool  # False: a drop
     slot: int
 
 
 class Training(Clock):
-    """One process and its mover. close() it."""
+    """One process and its mover; call close() at the end."""
 
     def __init__(self, harness: ctypes.CDLL, plan: Plan, profile: Profile, tiers: Tiers) -> None:
-        """harness: of tests/unit/shim. Boundary 0 of step 1 is about to pass."""
+        """Start before boundary 0 of step 1. harness: fixture of tests/unit/shim."""
         self._harness, self._plan, self._profile = harness, plan, profile
         self._count = profile.stretch_count
         self._times = profile.stretches["time_ns"].astype(float).tolist()
         self._events = _events(plan, profile)
         self._waits = plan.layout.waits.tolist()
         self._heap, heap_bytes = self._make_heap()
-        self._it = self._emulate(tiers)
-        self._segment = ResidencySegment(harness.test_emulation_fd(self._it))
+        self._handle = self._emulate(tiers)
+        self._segment = ResidencySegment(harness.test_emulation_fd(self._handle))
         self._step, self._stretch = 1, 0
         self._now = self._end = self._waited = self._step_began = 0.0
         self._done, self._owed_before = 0, 0
         self._queue: list[tuple[float, bool, int]] = []
-        self._standing = False
+        self._waiting = False
         self.steps: list[Passed] = []
         roomy = replace(
             tiers, tiers=tuple(replace(tier, capacity_bytes=ROOM_BYTES) for tier in tiers.tiers)
@@ -99,34 +101,34 @@ class Training(Clock):
         self._begin_stretch()
 
     def now_ns(self) -> int:
-        """Virtual."""
+        """Virtual time."""
         return round(self._now)
 
     def sleep(self, duration_ns: int) -> None:
-        """The process goes on meanwhile."""
+        """Let virtual time pass, in which the process runs on."""
         self._pass_until(self._now + duration_ns)
 
     def run(self, steps: int) -> list[Passed]:
-        """Train so many steps more; all so far."""
+        """Train this many more steps; returns all steps so far."""
         if not self.steps:
             self._mover.enter()
             self._mover.begin(self._position())
         wanted = len(self.steps) + steps
         while len(self.steps) < wanted:
             self._mover.work()
-            before = self._position(), self._standing
-            # There is nothing to move until the next boundary.
+            before = self._position(), self._waiting
+            # The mover has no work until the next boundary.
             self._pass_until(self._end)
-            assert before != (self._position(), self._standing), "the process waits in vain"
+            assert before != (self._position(), self._waiting), "the process waits for no move"
         return self.steps
 
     def close(self) -> None:
-        """Free the C side."""
-        self._harness.test_emulation_delete(self._it)
+        """Free the C objects."""
+        self._harness.test_emulation_delete(self._handle)
         self._harness.test_heap_delete(self._heap)
 
     def _make_heap(self) -> tuple[int, int]:
-        """A heap whose live blocks are where the profile has the lasting tensors."""
+        """Make a heap with live blocks where the profile has persistent tensors; its used bytes."""
         profile, page = self._profile, self._profile.page_bytes
         rows = np.flatnonzero(lasting(profile))
         first = (profile.tensors["address"][rows] - np.uint64(profile.heap_base)) // np.uint64(page)
@@ -154,10 +156,10 @@ class Training(Clock):
         fd = os.memfd_create("layout")
         os.write(fd, pack_layout(layout, 1, tiers, self._count, accesses, limit))
         problem = ctypes.c_char_p()
-        it = self._harness.test_emulation_new(fd, self._heap, None, 1, ctypes.byref(problem))
+        handle = self._harness.test_emulation_new(fd, self._heap, None, 1, ctypes.byref(problem))
         os.close(fd)
         assert not problem.value, problem.value
-        return int(it)
+        return int(handle)
 
     def _publish(self, position: int) -> None:
         self._done = position
@@ -171,15 +173,15 @@ class Training(Clock):
         return wait >= 0 and step >= 1 and (step << 32 | wait) > self._done
 
     def _pass_until(self, until_ns: float) -> None:
-        """To that time, or just past the boundary at it."""
+        """Run the process to until_ns and past a boundary at that time."""
         while True:
-            if self._standing:
+            if self._waiting:
                 if self._must_wait():
                     self._wait_until(until_ns)
                     return
-                self._standing = False
+                self._waiting = False
                 self._begin_stretch()
-            self._happen(until_ns)
+            self._run_events(until_ns)
             if self._end > until_ns:
                 self._now = max(self._now, until_ns)
                 return
@@ -192,12 +194,12 @@ class Training(Clock):
         self._waited += max(until_ns - self._now, 0.0)
         self._now = max(self._now, until_ns)
 
-    def _happen(self, until_ns: float) -> None:
+    def _run_events(self, until_ns: float) -> None:
         while self._queue and self._queue[0][0] <= until_ns:
             at_ns, birth, slot = self._queue.pop(0)
             self._now = max(self._now, at_ns)
-            happen = "emulation_slot_born" if birth else "emulation_slot_dropped"
-            getattr(self._harness, happen)(self._it, slot)
+            function = "emulation_slot_born" if birth else "emulation_slot_dropped"
+            getattr(self._harness, function)(self._handle, slot)
 
     def _pass_boundary(self) -> None:
         self._stretch += 1
@@ -205,8 +207,8 @@ class Training(Clock):
             self._stretch = 0
             self._step += 1
             self._note_step()
-        self._standing = self._must_wait()
-        if not self._standing:
+        self._waiting = self._must_wait()
+        if not self._waiting:
             self._begin_stretch()
 
     def _note_step(self) -> None:
@@ -224,10 +226,10 @@ class Training(Clock):
 
     def _begin_stretch(self) -> None:
         if not self._stretch:
-            self._harness.emulation_recount(self._it, len(self._segment.maps[Space.HEAP]))
+            self._harness.emulation_recount(self._handle, len(self._segment.maps[Space.HEAP]))
         owed_ns = self._segment.owed_ns
         served = (ctypes.c_uint32 * 2)()
-        self._harness.test_emulation_charge(self._it, self._stretch, served)
+        self._harness.test_emulation_charge(self._handle, self._stretch, served)
         time_ns = self._times[self._stretch]
         self._queue = [
             (self._now + event.share * time_ns, event.birth, event.slot)
@@ -237,7 +239,7 @@ class Training(Clock):
 
 
 def _events(plan: Plan, profile: Profile) -> list[list[_Event]]:
-    """Births and drops by stretch, in order."""
+    """Births and drops by stretch, in order of time."""
     begins = np.append(profile.stretches["event"].astype(np.int64), profile.event_count)
     flags = slot_flags(plan.layout, profile)
     listed: list[list[tuple[int, _Event]]] = [[] for _ in range(profile.stretch_count)]
