@@ -324,9 +324,7 @@ def test_accesses_lie_in_live_tensors(daemon: Daemon, tmp_path: Path, model: str
         address = int(row["address"])
         touched.add(address)
         outside += alive.get(address, 0) < row["bytes"]
-    print(
-        f"{model}: {len(rows)} rows, {outside} outside of live tensors, {untouched} never touched"
-    )
+    print(f"{model}: {len(rows)} rows, {outside} outside live tensors, {untouched} never touched")
     assert outside == 0
     assert untouched == 0
     check_losses(training)
