@@ -24,13 +24,13 @@ from sentineld.observe.shimlink import ShimLink
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
-from sentineld.session.errands import Errands
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing
 from sentineld.session.intake.stepfeed import StepFeed
 from sentineld.session.lifecycle import Lifecycle, State
 from sentineld.session.live.shapes import Planned
 from sentineld.session.plans.following import Following
+from sentineld.session.requests import Errands
 from sentineld.session.state import Saved, StateFiles
 from sentineld.session.work.metering import Metering
 from sentineld.session.work.planning import Goal
