@@ -25,6 +25,7 @@ from sentineld.model.arrays import Table
 from sentineld.model.plan import Plan, Space
 from sentineld.model.tiers import Tiers
 from sentineld.plan.expected import ExpectedStep, settled
+from sentineld.plan.movequeue import move_times
 
 log = logging.getLogger(__name__)
 
@@ -86,12 +87,11 @@ class Mover:
         self._memory = memory
         self._schedule = Schedule(
             plan.moves,
+            move_times(plan.moves, step.boundary_count, useful_until, ahead),
             step.boundary_count,
             self._pages_of,
             self._give_up,
-            useful_until,
             page_bytes,
-            ahead,
             stalls_for_promotions=plan.stalls_for_promotions,
         )
         at_once = memory.batch_pages * page_bytes
@@ -253,13 +253,13 @@ class Mover:
         if stopping:
             return False
         if paused:
-            self._schedule.clear("paused")
+            self._schedule.queue.clear("paused")
             self._announce(position | _LAST_BOUNDARY)
             return False
         schedule = self._schedule
         target = schedule.absolute(position)
         if restart or target - schedule.now > schedule.boundary_count:
-            schedule.clear("superseded")
+            schedule.queue.clear("superseded")
             schedule.now = target
             self._refresh_steps = 1
             self.ledger.begin_step(target // schedule.boundary_count)
@@ -285,23 +285,10 @@ class Mover:
         log.debug("residency of %d read: %d pages were elsewhere", self.pid, changed)
         for move in self._moves_of(self._settled, "heal"):
             if len(self._pages_of(move)):
-                self._schedule.add(move)
+                self._schedule.queue.add(move)
 
     def _moves_of(self, table: Table, reason: str) -> list[Pending]:
-        now, count = self._schedule.now, self._schedule.boundary_count
-        return [
-            Pending(
-                due=now,
-                deadline=now + count,
-                useful_until=now + count,
-                space=int(row["space"]),
-                tier=int(row["tier"]),
-                offset=int(row["offset"]),
-                bytes=int(row["bytes"]),
-                reason=reason,
-            )
-            for row in table
-        ]
+        return [self._schedule.move_now(row, reason) for row in table]
 
     def _announce(self, position: int) -> None:
         """Publish moves_done; it never goes back."""

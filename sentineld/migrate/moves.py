@@ -18,42 +18,49 @@ def no_pages() -> Pages:
 
 
 @dataclass(eq=False)
-class Pending:
-    """A move under way. due, deadline and useful_until count boundaries since the first step.
+class PageRange:
+    """A range of pages of one space; offset and bytes are multiples of the page."""
 
-    stuck: pages that a call has left where they were; tries: how often they all
-    were tried again; why: what the kernel said of them last.
-    """
-
-    due: int
-    deadline: int
-    useful_until: int
     space: int
-    tier: int
     offset: int
     bytes: int
-    reason: str  # "plan" or "heal"
-    late: bool = False
-    moved_bytes: int = 0
-    tries: int = 0
-    stuck: Pages = field(default_factory=no_pages)
-    why: str = "busy"
 
-    def covers(self, other: Pending) -> bool:
-        """Whether the other's range lies wholly within this one's."""
+    def covers(self, other: PageRange) -> bool:
+        """Whether the other range lies wholly within this one."""
         return (
             self.space == other.space
             and self.offset <= other.offset
             and other.offset + other.bytes <= self.offset + self.bytes
         )
 
-    def overlaps(self, other: Pending) -> bool:
-        """Whether the two have a page in common."""
+    def overlaps(self, other: PageRange) -> bool:
+        """Whether the two ranges have a page in common."""
         return (
             self.space == other.space
             and self.offset < other.offset + other.bytes
             and other.offset < self.offset + self.bytes
         )
+
+
+@dataclass(eq=False)
+class Pending(PageRange):
+    """A move under way. due, deadline, expiry: see movequeue.Span."""
+
+    tier: int
+    due: int
+    deadline: int
+    expiry: int
+    reason: str
+    """Reason of moved bytes in ledger.Entry: "plan", "heal" or "initial"."""
+    late: bool = False
+    """Pages of it were moved after the deadline, or are about to be."""
+    moved_bytes: int = 0
+    tries: int = 0
+    """How often all stuck pages were tried again."""
+    stuck: Pages = field(default_factory=no_pages)
+    """Pages that a call left where they were."""
+    why: str = "busy"
+    """Why the kernel left stuck pages behind the last time."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,7 @@ class Batch:
         return sum(len(pages) for _, pages in self.parts)
 
     def clipped(self, limit: int) -> Batch:
-        """The batch's first pages, no more than limit (which is at least one)."""
+        """The batch's first pages, at most limit, which is at least one."""
         parts: list[tuple[Pending, Pages]] = []
         for move, pages in self.parts:
             if limit > 0:

@@ -1,68 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which moves now? Pure decisions over a plan's circular schedule; no kernel, no clock, no thread.
+"""Which pages to move now: a plan's circular schedule over a process's pages.
 
-Time is counted in boundaries since the first step: step * boundary_count +
-boundary. Rules:
-
-- Demotions that are due go first, in order, and are never held back: births wait for them.
-- A promotion goes when there is room, earliest deadline first. Past its deadline
-  it still goes, counted late, while a stretch that uses the tensor is yet to
-  begin before the tensor is moved away again; then it is cancelled.
-- When there is nothing else to do, demotions whose pages nobody uses until they are due go
-  ahead of time: where a stretch takes longer than foreseen, the next ones may take less.
-- The newest word on a range counts: a move cancels promotions that it overlaps,
-  a promotion also demotions that it covers, a drop all that it covers.
-- Pages that the kernel leaves behind are tried again, TRIES times in all.
-- Where the plan stalls for late promotions, done() holds these back, too, as long as
-  there is room for them; they are then of use at their deadline still.
+plan/movequeue.py has the rules of the queue. This module adds batches of pages, full
+nodes, and pages that the kernel leaves behind, which are tried TRIES times in all.
+Pure decisions: no kernel, no clock, no thread.
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from operator import attrgetter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from sentineld.migrate.moves import Batch, Pages, Pending, no_pages
+from sentineld.migrate.moves import Batch, PageRange, Pages, Pending, no_pages
 from sentineld.model.arrays import Table
 from sentineld.model.plan import Space
+from sentineld.plan.movequeue import MoveQueue, MoveTimes, is_late
 
 TRIES = 3
 
 
 @dataclass
 class Schedule:
-    """The queue. moves: MOVE_DTYPE sorted by boundary; useful_until: boundaries after the move's
-    own (expected.useful_until), None: until the deadline. ahead: boundaries before it at which the
-    move may begin (expected.ahead_of_time), None: at its own alone. pages_of tells which resident
-    pages of a move are not where they should be. cancelled(move, why) hears of every move given
-    up. stalls_for_promotions: see Plan."""
+    """A plan's moves and the queue of those under way."""
 
     moves: Table
+    """MOVE_DTYPE, sorted by boundary."""
+    times: Sequence[MoveTimes]
+    """When each of moves runs (movequeue.move_times)."""
     boundary_count: int
     pages_of: Callable[[Pending], Pages]
+    """Returns a move's resident pages that are not on its tier."""
     cancelled: Callable[[Pending, str], None]
-    useful_until: npt.NDArray[np.int64] | None = None
+    """Called with each cancelled move and the reason (see ledger.Entry)."""
     page_bytes: int = 4096
-    ahead: npt.NDArray[np.int64] | None = None
-    now: int = 0
-    demotions: list[Pending] = field(default_factory=list)
-    promotions: list[Pending] = field(default_factory=list)
     stalls_for_promotions: bool = False
-    _blocked: bool = False  # no room for the promotions that there are
-    _begins: list[list[int]] = field(init=False)  # rows of moves, by boundary
+    """See Plan."""
+    now: int = 0
+    """The last boundary that the process passed, counted since the first step."""
+    queue: MoveQueue[Pending] = field(init=False)
+    _begins: list[list[int]] = field(init=False)  # rows of moves by the boundary they begin at
 
     def __post_init__(self) -> None:
+        self.queue = MoveQueue(self.cancelled)
         self._begins = [[] for _ in range(self.boundary_count)]
-        begins = self.moves["boundary"].astype(np.int64)
-        if self.ahead is not None:
-            begins = (begins - self.ahead) % self.boundary_count
-        for row, boundary in enumerate(begins.tolist()):
-            self._begins[boundary].append(row)
+        for row, times in enumerate(self.times):
+            self._begins[times.begin].append(row)
 
     def absolute(self, position: int) -> int:
         """Boundaries since the first step at a position of the shim."""
@@ -70,69 +54,35 @@ class Schedule:
         return (position >> 32) * self.boundary_count + boundary
 
     def pass_boundary(self, drops: Table) -> None:
-        """The stretch ends, with what the process gave back in it (DROP_DTYPE): the next one's
-        moves become due."""
-        for drop in drops:
-            self.drop(Space.ARENA, int(drop["offset"]), int(drop["bytes"]))
-        self.advance()
+        """Begin the next stretch: queue the moves that begin at its boundary.
 
-    def advance(self) -> None:
-        """One more boundary passes: its moves become due."""
+        drops: DROP_DTYPE, what the process gave back in the stretch before.
+        """
         self.now += 1
-        for row in self._begins[self.now % self.boundary_count]:
-            move = self.moves[row]
-            due = self.now + (0 if self.ahead is None else int(self.ahead[row]))
-            window = (int(move["deadline"]) - int(move["boundary"])) % self.boundary_count
-            window = window or self.boundary_count
-            useful = window if self.useful_until is None else int(self.useful_until[row])
-            self.add(
-                Pending(
-                    due=due,
-                    deadline=due + window,
-                    useful_until=due + max(window, useful),
-                    space=int(move["space"]),
-                    tier=int(move["tier"]),
-                    offset=int(move["offset"]),
-                    bytes=int(move["bytes"]),
-                    reason="plan",
-                )
-            )
+        self._pass_boundary(self.queue, self.now, drops)
 
     def rejoin(self, target: int, drops_of: Callable[[int], Table]) -> None:
-        """Enter the circle in its midst: what the last circle's moves would have done is due.
+        """Follow the plan from a boundary in the middle of its circle.
 
-        target: boundaries since the first step. drops_of(stretch): DROP_DTYPE rows of what dies in
-        it. While nobody followed the plan pages went anywhere, and its own moves would need a
-        whole step to take them back.
+        While the plan was not followed, pages may have gone anywhere, and the moves from
+        here on would need a whole step to take them back. So the moves of the step before
+        target are queued, unless later moves or drops of that step made them obsolete.
+
+        target: boundaries since the first step.
+        drops_of: returns what the process gives back in a stretch (DROP_DTYPE).
         """
-        past = replace(self, cancelled=lambda *_: None, demotions=[], promotions=[])
-        past.now = target - self.boundary_count
-        while past.now < target:
-            past.pass_boundary(drops_of(past.now % self.boundary_count))
+        past: MoveQueue[Pending] = MoveQueue()
+        for passed in range(target - self.boundary_count, target):
+            self._pass_boundary(past, passed + 1, drops_of(passed % self.boundary_count))
         self.now = target
         for move in [*past.demotions, *past.promotions]:
-            if len(self.pages_of(move)) and (move.tier or self.now < self._expiry(move)):
-                self.add(move)
+            if len(self.pages_of(move)) and (move.tier or self.now < move.expiry):
+                self.queue.add(move)
 
-    def add(self, move: Pending) -> None:
-        """Queue a move; what it makes obsolete is cancelled."""
-        self._cancel(self.promotions, move.overlaps, "superseded")
-        if move.tier:
-            insort(self.demotions, move, key=attrgetter("due"))
-        else:
-            self._cancel(self.demotions, move.covers, "superseded")
-            self.promotions.append(move)
-
-    def drop(self, space: int, offset: int, size: int) -> None:
-        """The pages of a range are gone: forget the moves within it."""
-        gone = Pending(0, 0, 0, space, 0, offset, size, "drop")
-        for queue in (self.demotions, self.promotions):
-            self._cancel(queue, gone.covers, "absent")
-
-    def clear(self, why: str) -> None:
-        """Give up everything."""
-        for queue in (self.demotions, self.promotions):
-            self._cancel(queue, lambda _: True, why)
+    def move_now(self, row: np.void, reason: str) -> Pending:
+        """Return a move of a MOVE_DTYPE row that is due now and has a whole step of time."""
+        times = MoveTimes(0, 0, self.boundary_count, self.boundary_count)
+        return self._pending(row, times, self.now, reason)
 
     def next_batch(
         self,
@@ -140,56 +90,82 @@ class Schedule:
         free_bytes: Callable[[int], int],
         batch_pages: int,
     ) -> Batch | None:
-        """What to move now, or None: nothing is due, or there is no room for what is.
+        """Return the pages to move now; None: nothing is due, or there is no room for it.
 
-        room_bytes: what the budget still allows on the fast tier; free_bytes(tier):
-        memory that the tier's nodes have left.
+        room_bytes: returns what the budget still allows on the fast tier.
+        free_bytes: returns the free memory of a tier's nodes.
+        batch_pages: most pages of a batch.
         """
-        while (batch := self._take(self.demotions, batch_pages, self.now)) is not None:
-            free_pages = free_bytes(batch.tier) // self.page_bytes
-            if free_pages > 0:
-                return batch.clipped(free_pages)
-            full = [m for m in self.demotions if m.tier == batch.tier and m.due <= self.now]
-            self._cancel(self.demotions, full.__contains__, "no-memory")
-        self._cancel(self.promotions, lambda move: self.now >= self._expiry(move), "late")
-        self._blocked = False
-        if self.promotions:
-            self.promotions.sort(key=lambda move: move.deadline)
+        queue = self.queue
+
+        def free_pages(tier: int) -> int:
+            return free_bytes(tier) // self.page_bytes
+
+        def due_demotion() -> Batch | None:
+            while (batch := self._take(queue.demotions, batch_pages, self.now)) is not None:
+                if (free := free_pages(batch.tier)) > 0:
+                    return batch.clipped(free)
+                full = [move for move in queue.due_demotions(self.now) if move.tier == batch.tier]
+                queue.cancel(queue.demotions, full.__contains__, "no-memory")
+            return None
+
+        def promotion() -> Batch | None:
+            queue.expire(self.now)
+            if not queue.promotions:
+                return None
             allowed = min(room_bytes(), free_bytes(0)) // self.page_bytes
-            batch = self._take(self.promotions, min(batch_pages, max(allowed, 0)))
-            self._blocked = batch is None
-            if batch is not None:
-                return batch
-        batch = self._take(self.demotions, batch_pages)
-        free_pages = 0 if batch is None else free_bytes(batch.tier) // self.page_bytes
-        return batch.clipped(free_pages) if batch is not None and free_pages > 0 else None
+            return self._take(queue.promotions, min(batch_pages, max(allowed, 0)))
+
+        def early_demotion() -> Batch | None:
+            batch = self._take(queue.demotions, batch_pages)
+            free = 0 if batch is None else free_pages(batch.tier)
+            return batch.clipped(free) if batch is not None and free > 0 else None
+
+        return queue.next_work(due_demotion, promotion, early_demotion)
 
     def moved(self, batch: Batch) -> None:
-        """A batch has been carried out: forget what it has brought to its end."""
+        """A batch has been carried out: take its finished moves out of the queue."""
         for move, _ in batch.parts:
             if move.moved_bytes and not len(self.pages_of(move)):
-                (self.demotions if move.tier else self.promotions).remove(move)
+                self.queue.remove(move)
 
     def left_behind(self, move: Pending, pages: Pages, why: str) -> None:
         """The kernel left these pages of the move where they were."""
         move.stuck, move.why = np.union1d(move.stuck, pages), why
 
     def done(self) -> int:
-        """The position up to which all demotions are complete, and what else is waited for."""
-        held = [move.due for move in self.demotions]
-        if self.stalls_for_promotions and not self._blocked:
-            # The boundary of the deadline waits for the one before it.
-            held += [move.deadline - 1 for move in self.promotions]
-        first = min([*held, self.now + 1])
-        step, boundary = divmod(max(first - 1, 0), self.boundary_count)
+        """The shim's position up to which everything that births wait for is complete."""
+        done = self.queue.done(self.now, self.stalls_for_promotions)
+        step, boundary = divmod(done, self.boundary_count)
         return step << 32 | boundary
 
-    def _expiry(self, move: Pending) -> int:
-        return max(move.deadline, move.useful_until) + self.stalls_for_promotions
+    def _pass_boundary(self, queue: MoveQueue[Pending], now: int, drops: Table) -> None:
+        for drop in drops:
+            gone = PageRange(Space.ARENA, int(drop["offset"]), int(drop["bytes"]))
+            queue.drop(gone.covers)
+        for row in self._begins[now % self.boundary_count]:
+            times = self.times[row]
+            queue.add(self._pending(self.moves[row], times, now + times.ahead, "plan"))
+
+    def _pending(self, row: np.void, times: MoveTimes, due: int, reason: str) -> Pending:
+        span = times.span(due, self.stalls_for_promotions)
+        return Pending(
+            space=int(row["space"]),
+            offset=int(row["offset"]),
+            bytes=int(row["bytes"]),
+            tier=int(row["tier"]),
+            due=span.due,
+            deadline=span.deadline,
+            expiry=span.expiry,
+            reason=reason,
+        )
 
     def _take(self, queue: list[Pending], limit: int, due: int | None = None) -> Batch | None:
-        """Up to limit pages from the queue's begin, all to one tier; finished moves leave it. due:
-        of moves that are due by then alone."""
+        """Return the queue's first pages, all to one tier, and take finished moves out.
+
+        limit: most pages.
+        due: take only moves that are due at this boundary; None: any.
+        """
         parts: list[tuple[Pending, Pages]] = []
         taken = 0
         for move in list(queue):
@@ -205,13 +181,13 @@ class Schedule:
                 elif not move.moved_bytes:
                     self.cancelled(move, "already-there")
                 continue
-            move.late = move.late or self.now >= move.deadline
+            move.late = move.late or is_late(move, self.now)
             parts.append((move, pages[: limit - taken]))
             taken += len(parts[-1][1])
         return Batch(parts[0][0].tier, tuple(parts)) if parts else None
 
     def _untried(self, move: Pending) -> Pages:
-        """Pages still to move; those left behind come again once all others are done."""
+        """Pages still to move; pages left behind are tried again after all others."""
         wanted = self.pages_of(move)
         pages: Pages = np.setdiff1d(wanted, move.stuck, assume_unique=True)
         if not len(pages) and len(wanted) and move.tries + 1 < TRIES:
@@ -221,8 +197,3 @@ class Schedule:
         if not len(wanted):
             move.stuck = no_pages()
         return pages
-
-    def _cancel(self, queue: list[Pending], obsolete: Callable[[Pending], bool], why: str) -> None:
-        for move in [move for move in queue if obsolete(move)]:
-            queue.remove(move)
-            self.cancelled(move, why)

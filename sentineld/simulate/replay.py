@@ -74,8 +74,8 @@ class Replay:
             # What might have begun in the step before.
             for begin, moves in enumerate(scripts.moves):
                 for move in moves:
-                    if begin + move.ahead >= count:
-                        self._queue(move, begin + move.ahead - count)
+                    if begin + move.times.ahead >= count:
+                        self._queue(move, begin + move.times.ahead - count)
         elif self._watcher is None:
             self._put_right(scripts.settled)
         for stretch in range(count):
@@ -92,7 +92,7 @@ class Replay:
             cost_ns = float(script.costs_ns[stretch] @ world.slow)
             span_ns = float(times[stretch]) + cost_ns
             for move in scripts.moves[stretch]:
-                self._queue(move, world.boundary + move.ahead)
+                self._queue(move, world.boundary + move.times.ahead)
             for event in script.events[stretch]:
                 world.run(max(world.now_ns, begin_ns + event.at * span_ns))
                 if isinstance(event, Birth):
@@ -110,18 +110,8 @@ class Replay:
         return Step(world.now_ns - began_ns, slow_ns, world.counts, times)
 
     def _queue(self, move: Move, due: int) -> None:
-        self.world.add(
-            Item(
-                low=move.low,
-                high=move.high,
-                tier=move.tier,
-                due=due,
-                deadline=due + move.window,
-                # Where late ones are waited for, they are of use at their deadline, too.
-                expiry=due + move.useful + self._stalls,
-                planned=True,
-            )
-        )
+        span = move.times.span(due, self._stalls)
+        self.world.queue.add(Item(move.low, move.high, move.tier, *span))
 
     def _put_right(self, targets: tuple[tuple[int, int, int], ...]) -> None:
         """Have pages moved that are not where they are to stay. There is no hurry, but plans count
@@ -131,7 +121,7 @@ class Replay:
             wrong = world.slow[low:high] if tier == 0 else world.fast[low:high]
             if wrong.any():
                 due = world.boundary
-                world.add(Item(low, high, tier, due, NEVER, NEVER, planned=False))
+                world.queue.add(Item(low, high, tier, due, NEVER, NEVER))
 
 
 def _fast_pages(before: World, cells: Cells) -> Integers:

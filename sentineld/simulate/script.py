@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sentineld.model.arrays import Floats, Integers, Mask
+from sentineld.model.arrays import Floats, Mask
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.timing import Timing
 from sentineld.plan.expected import ahead_of_time, settled, useful_until
 from sentineld.plan.items import share_passed, tensor_pages
+from sentineld.plan.movequeue import MoveTimes, move_times
 from sentineld.simulate.cells import Cells, cells_of, page_costs
 
 
@@ -36,15 +37,12 @@ class Drop(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One of the plan's moves, by cells. window, useful: boundaries from its own to its deadline,
-    and until it is of no use any more. ahead: boundaries from where it may begin to its own."""
+    """One of the plan's moves: cells [low, high) to a tier."""
 
     low: int
     high: int
     tier: int
-    window: int
-    useful: int
-    ahead: int
+    times: MoveTimes
 
 
 Event = Birth | Drop
@@ -143,17 +141,10 @@ def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Scr
 def _moves(plan: Plan, profile: Profile, cells: Cells) -> tuple[tuple[Move, ...], ...]:
     count = profile.stretch_count
     listed: list[list[Move]] = [[] for _ in range(count)]
+    times = move_times(plan.moves, count, useful_until(profile, plan), ahead_of_time(profile, plan))
     places = cells.inside(plan.moves, profile.page_bytes)
-    useful: Integers = useful_until(profile, plan)
-    aheads: Integers = ahead_of_time(profile, plan)
-    for at, (low, high) in enumerate(places):
-        move = plan.moves[at]
-        boundary = int(move["boundary"])
-        window = (int(move["deadline"]) - boundary) % count or count
-        ahead = int(aheads[at])
-        listed[(boundary - ahead) % count].append(
-            Move(low, high, int(move["tier"]), window, max(window, int(useful[at])), ahead)
-        )
+    for move, (low, high), when in zip(plan.moves, places, times, strict=True):
+        listed[when.begin].append(Move(low, high, int(move["tier"]), when))
     return tuple(tuple(moves) for moves in listed)
 
 

@@ -45,7 +45,7 @@ class Watch:
                 move_pages=int(move_pages),
             )
         )
-        world.wish(
+        world.queue.replace(
             [
                 Item(
                     low=wish.cell,
@@ -54,7 +54,6 @@ class Watch:
                     due=world.boundary,
                     deadline=NEVER,
                     expiry=NEVER,
-                    planned=False,
                     left=wish.pages,
                 )
                 for wish in wishes

@@ -1,35 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages, the mover and a clock: the state of a simulated process.
 
-The mover works page by page at the migration bandwidth. Its rules are those of
-migrate/schedule.py: demotions that are due first, in order; promotions when there is
-room, by their deadlines, until they are of no use; then demotions ahead of time. A page
-in flight stays at its source until it is whole, and has a frame at both ends.
+The simulated mover moves page by page at the migration bandwidth, by the rules of
+plan/movequeue.py, which the daemon's mover follows too. A page in flight stays on its
+source tier until all of it has moved, and has a frame on both tiers.
 """
 
 from __future__ import annotations
 
-from bisect import insort
 from dataclasses import dataclass, field
-from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
 from sentineld.model.arrays import Integers
 from sentineld.model.plan import Space
+from sentineld.plan.movequeue import MoveQueue, is_late
 from sentineld.simulate.cells import Cells
 
 NEVER = 1 << 60
-"""A deadline that no boundary reaches."""
+"""A deadline that no boundary reaches, and a number of pages that no tier has."""
 
 AHEAD_PAGES = 256
-"""Demoted ahead of time at once while promotions wait for room: a batch of the mover's."""
+"""Pages demoted ahead of time before waiting promotions are tried again: a batch of the mover."""
 
 
 @dataclass(eq=False)
 class Item:
-    """Moves of the cells [low, high) to a tier. due, deadline, expiry: boundaries since the first.
-    planned: late ones count. left: pages that may still be moved."""
+    """A move of the cells [low, high). due, deadline, expiry: see movequeue.Span."""
 
     low: int
     high: int
@@ -37,120 +35,116 @@ class Item:
     due: int
     deadline: int
     expiry: int
-    planned: bool
     left: int = NEVER
+    """Pages that may still be moved."""
     late: bool = False
+    """The move is counted in Counts.late_moves."""
+
+    def covers(self, other: Item) -> bool:
+        """Whether the other's cells are all cells of this one."""
+        return self.low <= other.low and other.high <= self.high
+
+    def overlaps(self, other: Item) -> bool:
+        """Whether the two have a cell in common."""
+        return self.low < other.high and other.low < self.high
 
 
 @dataclass
 class Counts:
-    """What happened since the last reset. peak_pages: the most fast frames that were taken at one
-    moment. busy_ns: what the mover needed for what it moved. born_pages: made anew on a planned
-    place."""
+    """What happened since the last reset."""
 
     stall_ns: float = 0.0
     promoted_pages: int = 0
     demoted_pages: int = 0
     late_moves: int = 0
     peak_pages: int = 0
+    """The most fast frames taken at one moment."""
     busy_ns: float = 0.0
+    """Time in which pages that have arrived were in flight."""
     born_pages: int = 0
+    """Page births in the arena."""
+
+
+class _Work(NamedTuple):
+    """The next pages to move: at most pages of one cell of a move."""
+
+    item: Item
+    cell: int
+    pages: int
 
 
 @dataclass
 class World:
-    """capacity_pages: of the fast tier, None: no end to it. page_ns: for a page to move, infinite:
-    none does. fast, slow: pages of each cell on either tier; both 0: absent."""
+    """The state of a simulated process between two events."""
 
     cells: Cells
     capacity_pages: int | None
+    """Frames of the fast tier; None: unlimited."""
     page_ns: float
+    """Time to move one page; infinite: nothing moves."""
     now_ns: float = 0.0
     boundary: int = 0
+    """The last boundary that was passed, counted since the first step."""
     fast: Integers = field(init=False)
+    """Pages of each cell on the fast tier; an absent cell has none on either tier."""
     slow: Integers = field(init=False)
+    """Pages of each cell on the slow tier."""
     fast_pages: int = 0
+    """The sum of fast."""
     counts: Counts = field(default_factory=Counts)
-    demotions: list[Item] = field(default_factory=list)
-    promotions: list[Item] = field(default_factory=list)
-    _in_flight: tuple[Item, int] | None = None
-    _done_ns: float = 0.0  # of the page in flight
+    queue: MoveQueue[Item] = field(init=False)
+    _in_flight: tuple[Item, int] | None = None  # the move and the cell of the page in flight
+    _done_ns: float = 0.0  # for how long that page has been in flight
 
     def __post_init__(self) -> None:
         self.fast = np.zeros(len(self.cells.pages), np.int64)
         self.slow = np.zeros(len(self.cells.pages), np.int64)
+        self.queue = MoveQueue(self._cancelled)
 
     def room(self) -> int:
-        """Fast frames that are free."""
+        """Free frames of the fast tier."""
         if self.capacity_pages is None:
             return NEVER
         return self.capacity_pages - self.fast_pages - self._held()
 
     def born(self, low: int, high: int) -> int:
-        """Give pages to those of the cells that have none; what has no room on the fast tier is
-        born slow. Returns how many pages of the cells are slow."""
+        """Give pages to the absent cells among [low, high); without room on the fast tier they are
+        born slow. Returns the number of slow pages in [low, high)."""
         for cell in range(low, high):
             if self.fast[cell] or self.slow[cell]:
                 continue
             pages = int(self.cells.pages[cell])
             fast = max(min(int(self.cells.born_fast[cell]), self.room()), 0)
             self._place(cell, fast, pages - fast)
-            # What the heap serves costs as much in the all-fast step, in which it is measured.
+            # The measured all-fast step pays for births in the heap already.
             self.counts.born_pages += pages if self.cells.space[cell] == Space.ARENA else 0
         return int(self.slow[low:high].sum())
 
     def place(self, low: int, high: int, wanted: Integers) -> None:
-        """As born(), with so many pages of each cell wanted on the fast tier."""
+        """Give pages to all cells of [low, high). wanted: of each cell, how many on the fast tier
+        if it has room."""
         for cell, want in zip(range(low, high), wanted.tolist(), strict=True):
             fast = max(min(want, self.room()), 0)
             self._place(cell, fast, int(self.cells.pages[cell]) - fast)
 
     def dropped(self, low: int, high: int) -> None:
-        """The cells' pages are gone, and so is what was to be moved of them."""
+        """The process gave the pages of [low, high) back: forget them and their moves."""
         self.fast_pages -= int(self.fast[low:high].sum())
         self.fast[low:high] = 0
         self.slow[low:high] = 0
         if self._in_flight is not None and low <= self._in_flight[1] < high:
             self._in_flight, self._done_ns = None, 0.0
-        if self.promotions:
-            self.promotions = [i for i in self.promotions if not (low <= i.low and i.high <= high)]
-        if self.demotions:
-            self.demotions = [i for i in self.demotions if not (low <= i.low and i.high <= high)]
-
-    def add(self, item: Item) -> None:
-        """Queue a move; what it makes obsolete is cancelled."""
-        kept = []
-        for other in self.promotions:
-            if other.high <= item.low or item.high <= other.low:
-                kept.append(other)
-            else:
-                self._give_up(other)
-        self.promotions = kept
-        if item.tier:
-            insort(self.demotions, item, key=attrgetter("due"))
-            return
-        self.demotions = [
-            other
-            for other in self.demotions
-            if not (item.low <= other.low and other.high <= item.high)
-        ]
-        self.promotions.append(item)
-        self.promotions.sort(key=attrgetter("deadline"))
-
-    def wish(self, items: list[Item]) -> None:
-        """Queue these alone, in their order: whatever was to be moved is forgotten."""
-        self.demotions = [item for item in items if item.tier]
-        self.promotions = [item for item in items if not item.tier]
+        self.queue.drop(lambda item: low <= item.low and item.high <= high)
 
     def run(self, until_ns: float) -> None:
-        """Let the mover work until then; the clock goes there."""
+        """Advance the clock to until_ns, moving pages meanwhile."""
         at_ns = self.now_ns
-        while (found := self._next()) is not None:
-            item, cell, limit = found
+        while (work := self._next()) is not None:
+            item, cell, limit = work
             pages = min(limit, int((until_ns - at_ns + self._done_ns) // self.page_ns))
             if pages <= 0:
                 self._done_ns += until_ns - at_ns
-                self._in_flight = found[:2] if self._done_ns > 0 else None
+                self._in_flight = (item, cell) if self._done_ns > 0 else None
                 break
             at_ns += pages * self.page_ns - self._done_ns
             self._in_flight, self._done_ns = None, 0.0
@@ -159,17 +153,19 @@ class World:
         self._note_peak()
 
     def wait_for(self, due: int, promotions: bool) -> None:
-        """Stand until all demotions due by then are done; promotions: also those that are late by
-        now, as far as there is room. A mover that moves nothing is not waited for."""
+        """Stall until all demotions due at boundary due are done.
+
+        promotions: stall for promotions that are late now, too, as far as there is room.
+        """
         began_ns = self.now_ns
         while self.page_ns < float("inf"):
-            left = [item for item in self.demotions if item.due <= due]
+            left = self.queue.due_demotions(due)
             pages = sum(int(self.fast[item.low : item.high].sum()) for item in left)
             if promotions and not pages:
                 pages = self._late_pages()
             if not pages:
                 break
-            # What is in flight goes first, and may be a promotion.
+            # The page in flight arrives first, and may belong to a promotion.
             flight = int(self._in_flight is not None and self._in_flight[0].tier == 0)
             spent_ns = self._done_ns if not flight else 0.0
             ahead = (pages + flight) * self.page_ns - spent_ns
@@ -177,26 +173,25 @@ class World:
         self.counts.stall_ns += self.now_ns - began_ns
 
     def _late_pages(self) -> int:
-        """Pages of promotions that are late at this boundary, and can be moved now."""
-        left = [item for item in self.promotions if self.boundary >= item.deadline]
+        """Pages of promotions that are late at this boundary and have room."""
+        left = [item for item in self.queue.promotions if is_late(item, self.boundary)]
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in left)
-        # Births can't be held back longer than room lasts: what frees it comes after them.
+        # Without room waiting is in vain: the drops that free it come after the births that wait.
         return min(pages, max(self.room() + self._held(), 0))
 
     def state(self) -> bytes:
-        """Everything that what comes next depends on, apart from the time."""
+        """Everything that the following steps depend on, except the time."""
         now = self.boundary
         queues = [
             (i.low, i.high, i.tier, i.late, *(at - now for at in (i.due, i.deadline, i.expiry)))
-            for i in (*self.demotions, *self.promotions)
+            for i in (*self.queue.demotions, *self.queue.promotions)
         ]
         flight = None if self._in_flight is None else self._in_flight[1]
         rest = repr((queues, flight, round(self._done_ns)))
         return self.fast.tobytes() + self.slow.tobytes() + rest.encode()
 
     def _held(self) -> int:
-        """Frames that pages in flight have on the fast tier, beside those that are counted
-        there."""
+        """Fast frames of pages in flight; fast_pages does not count them."""
         return int(self._in_flight is not None and self._in_flight[0].tier == 0)
 
     def _place(self, cell: int, fast: int, slow: int) -> None:
@@ -209,49 +204,62 @@ class World:
         if taken > self.counts.peak_pages:
             self.counts.peak_pages = taken
 
-    def _next(self) -> tuple[Item, int, int] | None:
-        """(move, cell, how many of its pages may go) of what goes next."""
+    def _next(self) -> _Work | None:
         if self.page_ns == float("inf"):
             return None
         if self._in_flight is not None:
             item, cell = self._in_flight
             left = self.slow[cell] if item.tier == 0 else self.fast[cell]
             room = self.room() + 1 if item.tier == 0 else NEVER
-            if left > 0 and room > 0 and (item in self.promotions or item in self.demotions):
-                return item, cell, 1
+            queued = item in (self.queue.demotions if item.tier else self.queue.promotions)
+            if left > 0 and room > 0 and queued:
+                return _Work(item, cell, 1)
             self._in_flight, self._done_ns = None, 0.0
-        if (found := self._next_demotion(self.boundary)) is not None:
-            return found
-        while self.promotions:
-            item = self.promotions[0]
+        return self.queue.next_work(self._due_demotion, self._promotion, self._early_demotion)
+
+    def _due_demotion(self) -> _Work | None:
+        return self._demotion(self.boundary)
+
+    def _promotion(self) -> _Work | None:
+        queue = self.queue.promotions
+        while queue:
+            item = queue[0]
             if self.boundary >= item.expiry:
-                self._give_up(self.promotions.pop(0))
+                self._cancelled(queue.pop(0), "late")
                 continue
             there = self.slow[item.low : item.high].nonzero()[0]
             if len(there) and item.left > 0:
                 room = self.room()
                 if room <= 0:
-                    found = self._next_demotion(NEVER)
-                    return None if found is None else (*found[:2], min(found[2], AHEAD_PAGES))
+                    return None
                 cell = item.low + int(there[0])
-                return item, cell, min(int(self.slow[cell]), room, item.left)
-            self.promotions.pop(0)
-        return self._next_demotion(NEVER)
+                return _Work(item, cell, min(int(self.slow[cell]), room, item.left))
+            queue.pop(0)
+        return None
 
-    def _next_demotion(self, due: int) -> tuple[Item, int, int] | None:
-        """Of those that are due by then; see _next()."""
-        while self.demotions and self.demotions[0].due <= due:
-            item = self.demotions[0]
+    def _early_demotion(self) -> _Work | None:
+        work = self._demotion(NEVER)
+        if work is None or not self.queue.blocked:
+            return work
+        return work._replace(pages=min(work.pages, AHEAD_PAGES))
+
+    def _demotion(self, due: int) -> _Work | None:
+        """The next pages of demotions that are due at boundary due."""
+        queue = self.queue.demotions
+        while queue and queue[0].due <= due:
+            item = queue[0]
             there = self.fast[item.low : item.high].nonzero()[0]
             if len(there) and item.left > 0:
                 cell = item.low + int(there[0])
-                return item, cell, min(int(self.fast[cell]), item.left)
-            self.demotions.pop(0)
+                return _Work(item, cell, min(int(self.fast[cell]), item.left))
+            queue.pop(0)
         return None
 
-    def _give_up(self, item: Item) -> None:
-        """Count a promotion that passed its deadline and was not carried out to its end."""
-        if item.planned and not item.late and self.boundary >= item.deadline:
+    def _cancelled(self, item: Item, why: str) -> None:
+        """Count a promotion that is cancelled late and unfinished, unless its pages are gone."""
+        if why == "absent" or item.tier or item.late:
+            return
+        if is_late(item, self.boundary):
             self.counts.late_moves += int(self.slow[item.low : item.high].any())
 
     def _land(self, item: Item, cell: int, pages: int) -> None:
@@ -265,7 +273,7 @@ class World:
             self.counts.promoted_pages += pages
         else:
             self.counts.demoted_pages += pages
-        if item.planned and not item.late and self.boundary >= item.deadline:
+        if not item.late and is_late(item, self.boundary):
             item.late = True
             self.counts.late_moves += 1
         self._note_peak()

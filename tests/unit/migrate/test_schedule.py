@@ -15,9 +15,11 @@ from sentineld.migrate.schedule import TRIES, Schedule
 from sentineld.model.arrays import Table
 from sentineld.model.plan import MOVE_DTYPE
 from sentineld.plan.expected import DROP_DTYPE
+from sentineld.plan.movequeue import move_times
 
 PAGE = 4096
 PLENTY = 1 << 40
+NO_DROPS = np.zeros(0, DROP_DTYPE)
 
 
 class World:
@@ -39,11 +41,15 @@ class World:
         self.cancelled: list[tuple[int, str]] = []
         self.schedule = Schedule(
             moves,
+            move_times(
+                moves,
+                count,
+                np.array(useful) if useful is not None else None,
+                np.array(ahead) if ahead is not None else None,
+            ),
             count,
             self.pages_of,
             lambda move, why: self.cancelled.append((move.offset // PAGE, why)),
-            np.array(useful) if useful is not None else None,
-            ahead=np.array(ahead) if ahead is not None else None,
         )
 
     def pages_of(self, move: Pending) -> Pages:
@@ -74,7 +80,7 @@ class World:
 def test_demotions_go_before_promotions_and_share_a_batch() -> None:
     world = World([(1, 3, 0, 0, 2), (1, 2, 1, 8, 2), (1, 2, 1, 16, 1)], count=4)
     world.tier[0:2] = 1
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.drain() == [(1, [8, 9, 16]), (0, [0, 1])]
 
 
@@ -82,9 +88,9 @@ def test_done_waits_for_demotions_only() -> None:
     world = World([(1, 3, 0, 0, 2), (2, 3, 1, 8, 2)], count=4)
     world.tier[0:2] = 1
     world.schedule.now = 4
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.schedule.done() == 1 << 32 | 1  # a promotion is pending, and doesn't count
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.schedule.done() == 1 << 32 | 1
     world.move(world.next(room=0))
     assert world.next(room=0) is None
@@ -94,7 +100,7 @@ def test_done_waits_for_demotions_only() -> None:
 def test_demotions_that_have_moved_are_done_before_the_next_batch_is_looked_for() -> None:
     world = World([(1, 2, 1, 0, 4), (2, 3, 1, 8, 2)], count=4)
     for _ in range(2):
-        world.schedule.advance()
+        world.schedule.pass_boundary(NO_DROPS)
     assert world.schedule.done() == 0
     batch = world.next(pages=3)
     world.move(batch)
@@ -114,7 +120,7 @@ def test_demotions_that_have_moved_are_done_before_the_next_batch_is_looked_for(
 def test_promotions_wait_for_room_and_are_cut_to_it() -> None:
     world = World([(1, 3, 0, 0, 8)], count=4)
     world.tier[0:8] = 1
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.next(room=PAGE - 1) is None
     assert world.next(free=PAGE - 1) is None
     batch = world.next(room=3 * PAGE)
@@ -125,16 +131,16 @@ def test_promotions_wait_for_room_and_are_cut_to_it() -> None:
 def test_earliest_deadline_first() -> None:
     world = World([(1, 0, 0, 0, 2), (1, 2, 0, 8, 2)], count=4)
     world.tier[:] = 1
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.drain() == [(0, [8, 9, 0, 1])]
 
 
 def test_a_late_promotion_is_cancelled_when_no_use_is_left() -> None:
     world = World([(1, 2, 0, 0, 2)], count=8, useful=[1])
     world.tier[0:2] = 1
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.next(room=0) is None
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.next() is None
     assert world.cancelled == [(0, "late")]
 
@@ -143,13 +149,13 @@ def test_a_late_promotion_goes_while_a_use_is_ahead() -> None:
     world = World([(1, 2, 0, 0, 2)], count=8, useful=[5])
     world.tier[0:2] = 1
     for _ in range(4):
-        world.schedule.advance()
+        world.schedule.pass_boundary(NO_DROPS)
         assert world.next(room=0) is None
     batch = world.next()
     assert batch is not None
     assert batch.parts[0][0].late
-    world.schedule.advance()
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.next() is None
     assert world.cancelled == [(0, "late")]
 
@@ -158,23 +164,23 @@ def test_deadlines_wrap_around_the_step() -> None:
     world = World([(6, 1, 0, 0, 2)], count=8)
     world.tier[0:2] = 1
     world.schedule.now = 8 * 7 + 5
-    world.schedule.advance()
-    assert world.schedule.promotions[0].deadline == 8 * 8 + 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.schedule.queue.promotions[0].deadline == 8 * 8 + 1
 
 
 def test_a_demotion_cancels_promotions_that_it_overlaps() -> None:
     world = World([(1, 5, 0, 0, 4), (2, 5, 1, 3, 4)], count=8)
     world.tier[0:3] = 1
-    world.schedule.advance()
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.cancelled == [(0, "superseded")]
     assert world.drain() == [(1, [3, 4, 5, 6])]
 
 
 def test_a_promotion_cancels_demotions_that_it_covers() -> None:
     world = World([(1, 2, 1, 1, 2), (2, 3, 0, 0, 4)], count=8)
-    world.schedule.advance()
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.cancelled == [(1, "superseded")]
     assert world.schedule.done() == 2
     assert world.drain() == []
@@ -182,10 +188,10 @@ def test_a_promotion_cancels_demotions_that_it_covers() -> None:
 
 def test_a_drop_forgets_the_moves_within_it() -> None:
     world = World([(1, 2, 1, 1, 2), (1, 2, 1, 5, 2)], count=8)
-    world.schedule.advance()
-    world.schedule.drop(0, 0, 4 * PAGE)
+    world.schedule.pass_boundary(NO_DROPS)
+    world.schedule.pass_boundary(np.array([(1, 0, 4 * PAGE)], DROP_DTYPE))
     assert world.cancelled == [(1, "absent")]
-    assert [move.offset for move in world.schedule.demotions] == [5 * PAGE]
+    assert [move.offset for move in world.schedule.queue.demotions] == [5 * PAGE]
 
 
 def test_rejoining_catches_up_with_what_a_circle_would_have_done() -> None:
@@ -218,12 +224,12 @@ def test_a_demotion_goes_ahead_of_time_if_there_is_nothing_else_to_do() -> None:
     rows = [(1, 2, 1, 8, 2), (1, 3, 0, 16, 2), (3, 4, 1, 0, 2)]
     world = World(rows, count=8, ahead=[0, 0, 2])
     world.tier[16:18] = 1
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.drain() == [(1, [8, 9]), (0, [16, 17]), (1, [0, 1])]
     # Nobody waits for it before it is due, nor then.
     assert world.schedule.done() == 1
     for _ in range(2):
-        world.schedule.advance()
+        world.schedule.pass_boundary(NO_DROPS)
     assert world.next() is None
     assert world.schedule.done() == 3
 
@@ -232,7 +238,7 @@ def test_it_makes_room_for_promotions_that_wait_and_stands_back_for_them() -> No
     rows = [(1, 3, 0, 16, 2), (3, 4, 1, 0, 4)]
     world = World(rows, count=8, ahead=[0, 2])
     world.tier[16:18] = 1
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.next(room=0, pages=2).parts[0][1].tolist() == [0, 1]
     assert world.next(pages=2).parts[0][1].tolist() == [16, 17]
 
@@ -240,15 +246,15 @@ def test_it_makes_room_for_promotions_that_wait_and_stands_back_for_them() -> No
 def test_what_is_due_comes_before_what_is_ahead_of_its_time() -> None:
     rows = [(2, 3, 1, 8, 2), (3, 4, 1, 0, 2), (4, 5, 1, 16, 2)]
     world = World(rows, count=8, ahead=[0, 2, 3])
-    world.schedule.advance()
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.next(pages=1).parts[0][1].tolist() == [8]
     assert world.schedule.done() == 1
 
 
 def test_a_full_node_ends_what_is_due_and_not_what_may_go_later() -> None:
     world = World([(1, 2, 1, 0, 4), (3, 4, 1, 8, 4)], count=8, ahead=[0, 2])
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.next(free=0) is None
     assert world.cancelled == [(0, "no-memory")]
     assert world.drain() == [(1, [8, 9, 10, 11])]
@@ -256,7 +262,7 @@ def test_a_full_node_ends_what_is_due_and_not_what_may_go_later() -> None:
 
 def test_rejoining_knows_of_what_may_have_begun_before() -> None:
     world = World([(3, 4, 1, 0, 2)], count=8, ahead=[4])
-    world.schedule.rejoin(2 * 8 + 1, lambda _: np.zeros(0, DROP_DTYPE))
+    world.schedule.rejoin(2 * 8 + 1, lambda _: NO_DROPS)
     assert world.schedule.done() == 2 << 32 | 1
     assert world.drain() == [(1, [0, 1])]
 
@@ -264,7 +270,7 @@ def test_rejoining_knows_of_what_may_have_begun_before() -> None:
 def test_pinned_pages_are_tried_again_after_all_others_and_then_given_up() -> None:
     world = World([(1, 2, 1, 0, 4)], count=8)
     world.pinned = {0, 1}
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     tried = []
     while (batch := world.next(pages=2)) is not None:
         tried.append(batch.parts[0][1].tolist())
@@ -276,7 +282,7 @@ def test_pinned_pages_are_tried_again_after_all_others_and_then_given_up() -> No
 
 def test_demotions_to_a_full_node_are_given_up_so_that_nobody_waits() -> None:
     world = World([(1, 2, 1, 0, 4)], count=8)
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.next(free=0) is None
     assert world.cancelled == [(0, "no-memory")]
     assert world.schedule.done() == 1
@@ -285,7 +291,7 @@ def test_demotions_to_a_full_node_are_given_up_so_that_nobody_waits() -> None:
 def test_pages_already_there_are_no_batch() -> None:
     world = World([(1, 2, 1, 0, 4)], count=8)
     world.tier[0:4] = 1
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.next() is None
     assert world.cancelled == [(0, "already-there")]
 
@@ -318,24 +324,24 @@ def test_every_demotion_ends_at_its_own_boundary_whatever_else_is_due(
     world = World(rows, count=8, ahead=ahead)
     world.pinned = pinned
     for room in rooms:
-        world.schedule.advance()
+        world.schedule.pass_boundary(NO_DROPS)
         left = room
         while (batch := world.next(room=left * PAGE, pages=4)) is not None:
             assert 0 < batch.pages <= 4
             if batch.tier == 0:
-                assert all(move.due > world.schedule.now for move in world.schedule.demotions)
+                assert all(move.due > world.schedule.now for move in world.schedule.queue.demotions)
                 assert batch.pages <= left
                 left -= batch.pages
             world.move(batch)
-        assert not world.schedule.demotions
+        assert not world.schedule.queue.demotions
         assert world.schedule.absolute(world.schedule.done()) == world.schedule.now
-        for move in world.schedule.promotions:
+        for move in world.schedule.queue.promotions:
             assert move.deadline > world.schedule.now
 
 
 def test_a_batch_is_clipped_to_the_node_s_free_pages() -> None:
     world = World([(1, 2, 1, 0, 4), (1, 2, 1, 8, 4)], count=8)
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     batch = world.next(free=6 * PAGE)
     assert batch is not None
     assert [pages.tolist() for _, pages in batch.parts] == [[0, 1, 2, 3], [8, 9]]
@@ -349,11 +355,11 @@ def test_where_the_plan_stalls_a_deadline_waits_for_its_promotion() -> None:
     world = World([(1, 3, 0, 0, 2)], count=4)
     world.schedule.stalls_for_promotions = True
     world.tier[0:2] = 1
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.schedule.done() == 1
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.schedule.done() == 1
-    world.schedule.advance()
+    world.schedule.pass_boundary(NO_DROPS)
     assert world.schedule.done() == 1
     batch = world.next()
     assert batch is not None
@@ -368,6 +374,6 @@ def test_and_for_no_longer_than_there_is_room() -> None:
     world.schedule.stalls_for_promotions = True
     world.tier[0:2] = 1
     for _ in range(3):
-        world.schedule.advance()
+        world.schedule.pass_boundary(NO_DROPS)
     assert world.next(room=0) is None
     assert world.schedule.done() == 3
