@@ -114,7 +114,9 @@ class Schedule:
             if not queue.promotions:
                 return None
             allowed = min(room_bytes(), free_bytes(0)) // self.page_bytes
-            return self._take(queue.promotions, min(batch_pages, max(allowed, 0)))
+            batch = self._take(queue.promotions, min(batch_pages, max(allowed, 0)))
+            queue.blocked = batch is None
+            return batch
 
         def early_demotion() -> Batch | None:
             batch = self._take(queue.demotions, batch_pages)

@@ -99,7 +99,7 @@ class MoveQueue(Generic[M]):
         self.demotions: list[M] = []
         self.promotions: list[M] = []
         self.blocked = False
-        """The last next_work() found promotions and no room for them."""
+        """Set by the promotion callback of next_work(): no promotion could run."""
         self._cancelled = cancelled
 
     def add(self, move: M) -> None:
@@ -157,10 +157,8 @@ class MoveQueue(Generic[M]):
         if (work := due_demotion()) is not None:
             return work
         self.blocked = False
-        if self.promotions:
-            if (work := promotion()) is not None:
-                return work
-            self.blocked = bool(self.promotions)
+        if self.promotions and (work := promotion()) is not None:
+            return work
         return early_demotion()
 
     def due_demotions(self, now: int) -> list[M]:

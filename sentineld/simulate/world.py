@@ -239,7 +239,7 @@ class World:
 
     def _early_demotion(self) -> _Work | None:
         work = self._demotion(NEVER)
-        if work is None or not self.queue.blocked:
+        if work is None or not self.queue.promotions:
             return work
         return work._replace(pages=min(work.pages, AHEAD_PAGES))
 
