@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mover: carries out a plan's moves in its own thread as the process passes boundaries."""
+"""The mover: a thread that carries out a plan's moves as the process passes boundaries."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -16,78 +15,58 @@ import numpy.typing as npt
 from sentineld.base.errors import SentinelError
 from sentineld.migrate.charge import FAST, Charge
 from sentineld.migrate.ledger import Ledger
-from sentineld.migrate.memory import Memory
 from sentineld.migrate.moves import Batch, Pages, Pending
+from sentineld.migrate.ports import PageBackend, PlannedStep, ProcessPorts
 from sentineld.migrate.residency_map import Spaces
 from sentineld.migrate.schedule import Schedule
 from sentineld.migrate.syscalls import Addresses
 from sentineld.model.arrays import Table
-from sentineld.model.plan import Plan, Space
+from sentineld.model.plan import Space
 from sentineld.model.tiers import Tiers
-from sentineld.plan.expected import ExpectedStep, settled
+from sentineld.plan.expected import settled
 from sentineld.plan.movequeue import move_times
 
 log = logging.getLogger(__name__)
 
 REFRESH_STEPS_MAX = 16
-"""Residency is read from the kernel after 1, 2, 4 ... steps, then every so many: what a plan's
-first steps placed otherwise shows early. Between, it is followed."""
+"""Residency is read from the kernel after 1, 2, 4 ... steps, at most this many apart: pages that
+a plan's first steps placed elsewhere show early. In between the map is updated by what is expected
+to happen."""
 
 IDLE_S = 0.25
+"""Longest wait for the next boundary."""
+
 PACED_SHARE = 0.5
-"""Of what a call takes at once: what fewer bytes take is more the call's than the memory's. On
-emulated tiers each takes its time, so that there half of the plan's largest move is enough."""
+"""Share of a full batch from which on a batch counts as a bandwidth measurement: the time of a
+smaller one is mostly the call's overhead. Emulated tiers have no overhead, so there half of the
+plan's largest move is enough if that is smaller."""
 _LAST_BOUNDARY = 0xFFFFFFFF
 
 
-class PageBackend(Protocol):
-    """What arms pages for sampling: moves un-arm them, so it must be asked before and after."""
-
-    def disarm(self, start: int, length_bytes: int) -> object:
-        """Make the range's pages ordinary."""
-
-    def arm(self, start: int, length_bytes: int) -> object:
-        """Have accesses to the range's pages reported again."""
-
-
 class Mover:
-    """Moves one session's pages. See __init__ for what it needs; start() to stop() is its life.
+    """Moves one session's pages, from start() to stop().
 
-    moves_done (publish) says that all demotions of positions up to it are
-    complete: births wait for these. Promotions go by Schedule's rules, within
-    the budget by Charge's account.
+    The published position (moves_done) says that all demotions up to it are complete:
+    births wait for these. plan/movequeue.py decides which move runs next, Charge how much the
+    budget allows to promote.
     """
 
     def __init__(
-        self,
-        pid: int,
-        tiers: Tiers,
-        plan: Plan,
-        step: ExpectedStep,
-        *,
-        memory: Memory,
-        spaces: Mapping[Space, tuple[int, int]],
-        publish: Callable[[int], None],
-        overhead: Callable[[], int] = lambda: 0,
-        useful_until: npt.NDArray[np.int64] | None = None,
-        ahead: npt.NDArray[np.int64] | None = None,
-        position: Callable[[], int] | None = None,
-        ended: Callable[[str], None] = lambda _: None,
-        page_bytes: int = 4096,
+        self, tiers: Tiers, planned: PlannedStep, process: ProcessPorts, page_bytes: int = 4096
     ) -> None:
-        """memory: the process's pages. spaces: (start address, bytes) of arena and heap. overhead:
-        bytes charged beside the two spaces; the plan's budget is what they leave over now.
-        position: reads the shim's position between batches. ended: called once from the mover's
-        thread when it can't go on. publish, overhead and position must not block."""
-        self.pid = pid
+        plan, step, memory = planned.plan, planned.step, process.memory
+        self.pid = process.pid
         self.ledger = Ledger()
-        self._spaces = Spaces(tiers, spaces, page_bytes)
-        budget_bytes = plan.budget_bytes + overhead()
-        self._charge = Charge(self._spaces, step, plan.layout.waits, budget_bytes, overhead)
+        self._spaces = Spaces(tiers, process.spaces, page_bytes)
+        # The plan's budget is what unmanaged tensors left at planning; its pages get that much.
+        budget_bytes = plan.budget_bytes + process.unmanaged_bytes()
+        self._charge = Charge(
+            self._spaces, step, plan.layout.waits, budget_bytes, process.unmanaged_bytes
+        )
         self._memory = memory
         self._schedule = Schedule(
             plan.moves,
-            move_times(plan.moves, step.boundary_count, useful_until, ahead),
+            move_times(plan.moves, step.boundary_count, planned.useful_until, planned.ahead),
             step.boundary_count,
             self._pages_of,
             self._give_up,
@@ -96,18 +75,18 @@ class Mover:
         )
         at_once = memory.batch_pages * page_bytes
         largest = int(plan.moves["bytes"].max()) if len(plan.moves) else at_once
-        self._telling_bytes = PACED_SHARE * (min(at_once, largest) if memory.exact else at_once)
+        self._paced_bytes = PACED_SHARE * (min(at_once, largest) if memory.exact else at_once)
         self._initial = plan.initial
         self._settled = settled(plan, page_bytes)
         self._refresh_at_step = 0
         self._refresh_steps = 1
         self._published = 0
         self._page_bytes = page_bytes
-        self._publish, self._read_position, self._ended = publish, position, ended
+        self._publish, self._read_position = process.publish, process.position
+        self._ended = process.ended
         self._backend: PageBackend | None = None
-        self._moving = (
-            threading.Lock()
-        )  # held during a call, so that watching begins and ends between two
+        # Held during a call, so that watching begins and ends between two calls.
+        self._moving = threading.Lock()
         self._wake = threading.Condition()
         self._position = 0  # below: guarded by _wake
         self._fresh = False
@@ -118,9 +97,9 @@ class Mover:
         self._thread: threading.Thread | None = None
 
     def enter(self) -> None:
-        """Bring persistent tensors to their first tiers, now, in the caller's thread.
+        """Move persistent tensors to their initial tiers, in the caller's thread.
 
-        What finds no room is left to start(). Raises ProcessLookupError.
+        Pages without room are left to start(). Raises ProcessLookupError if the process is gone.
         """
         self._spaces.maps[Space.HEAP].refresh(self._memory)
         for move in sorted(self._moves_of(self._initial, "initial"), key=_is_promotion):
@@ -136,12 +115,12 @@ class Mover:
                     self._give_up(move, move.why)
 
     def begin(self, position: int) -> None:
-        """Have work() follow the process from this position on."""
+        """Make work() follow the process from this position on."""
         with self._wake:
             self._position, self._restart, self._fresh = position, True, True
 
     def start(self, position: int) -> None:
-        """Follow the process from this position on, in a thread of its own."""
+        """Start a thread that follows the process from this position on."""
         self.begin(position)
         self._thread = threading.Thread(target=self._run, name=f"mover-{self.pid}", daemon=True)
         self._thread.start()
@@ -154,50 +133,51 @@ class Mover:
                 self._wake.notify()
 
     def pause(self) -> None:
-        """The process left the plan: drop what is due; nothing that it does waits for us."""
+        """The process diverged from the plan: cancel all moves and let it wait for none."""
         with self._wake:
             self._paused, self._fresh = True, True
             self._wake.notify()
 
     def resume(self, position: int) -> None:
-        """The process is back in the plan since this position."""
+        """The process follows the plan again since this position."""
         with self._wake:
             self._paused, self._restart, self._fresh = False, True, True
             self._position = max(self._position, position)
             self._wake.notify()
 
     def refresh(self) -> None:
-        """Read residency from the kernel at the next step's begin."""
+        """Read residency from the kernel when the next step begins."""
         with self._wake:
             self._refresh = True
 
     def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
-        """Have begin() arm pages while none moves; from then on disarm and arm around moves."""
+        """Call begin(), which arms pages, between two moves; from then on disarm and arm pages
+        around each move."""
         with self._moving:
             begin()
             self._backend = backend
 
     def unwatch(self) -> None:
-        """No longer disarm and arm around moves; waits for a call under way."""
+        """Stop disarming and arming around moves; waits for a call under way."""
         with self._moving:
             self._backend = None
 
     @property
     def done_position(self) -> int:
-        """What was published last."""
+        """The position published last."""
         return self._published
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
-        """Fast bytes charged now, by the mover's own account. barriers_hold: the process waits at
-        barriers for what they wait for."""
+        """Fast bytes charged now, by the mover's map. barriers_hold: see Charge."""
         return self._charge.charged_bytes(barriers_hold)
 
     def by_tier(self, barriers_hold: bool = True) -> list[int]:
-        """Resident bytes of arena and heap by tier, by the mover's own account."""
+        """Resident bytes of arena and heap by tier, by the mover's map. barriers_hold: see
+        Charge."""
         return self._charge.resident_bytes(barriers_hold)
 
     def stop(self) -> None:
-        """End the thread; a call under way is finished."""
+        """End the thread after the call under way."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -211,7 +191,7 @@ class Mover:
         except ProcessLookupError:
             self._ended("the process is gone")
         except (SentinelError, OSError) as error:
-            log.warning("mover of %d ends: %s", self.pid, error)
+            log.warning("mover of process %d stopped: %s", self.pid, error)
             self._ended(str(error))
 
     def _wait(self) -> bool:
@@ -222,7 +202,7 @@ class Mover:
             return not self._stopping
 
     def work(self) -> None:
-        """Follow the process and move until there is nothing to do or no room for it."""
+        """Follow the process and move pages until nothing is due or nothing has room."""
         began_ns = time.monotonic_ns()
         while self._follow():
             batch = self._schedule.next_batch(
@@ -236,14 +216,14 @@ class Mover:
             moved_bytes = self._execute(batch)
             self._schedule.moved(batch)
             self._announce(self._schedule.done())
-            # What lies between two batches counts, too: that is how fast pages come to move.
+            # Includes the time between two batches: the rate at which plans can count on moves.
             now_ns = time.monotonic_ns()
-            if moved_bytes >= self._telling_bytes:
+            if moved_bytes >= self._paced_bytes:
                 self.ledger.paced(moved_bytes, now_ns - began_ns)
             began_ns = now_ns
 
     def _follow(self) -> bool:
-        """Catch up with the process; False if there is nothing to work at."""
+        """Catch up with the process; returns False if it is paused or stopping."""
         latest = self._read_position() if self._read_position is not None else 0
         with self._wake:
             position = self._position = max(self._position, latest)
@@ -276,13 +256,14 @@ class Mover:
         return True
 
     def _read_residency(self) -> None:
-        """Take over the kernel's truth, and queue what no planned move will put right."""
+        """Read the map from the kernel; queue moves for misplaced pages that no planned move
+        touches."""
         self._refresh = False
         step = self._schedule.now // self._schedule.boundary_count
         self._refresh_at_step = step + self._refresh_steps
         self._refresh_steps = min(2 * self._refresh_steps, REFRESH_STEPS_MAX)
         changed = self._charge.refresh(self._memory, self._schedule.now)
-        log.debug("residency of %d read: %d pages were elsewhere", self.pid, changed)
+        log.debug("residency of process %d: %d pages differed from the map", self.pid, changed)
         for move in self._moves_of(self._settled, "heal"):
             if len(self._pages_of(move)):
                 self._schedule.queue.add(move)
@@ -291,7 +272,7 @@ class Mover:
         return [self._schedule.move_now(row, reason) for row in table]
 
     def _announce(self, position: int) -> None:
-        """Publish moves_done; it never goes back."""
+        """Publish moves_done, which never decreases."""
         self._published = max(self._published, position)
         self._charge.done = self._schedule.absolute(self._published)
         self._publish(self._published)
@@ -300,7 +281,7 @@ class Mover:
         return self._spaces.pages_to_move(Space(move.space), move.offset, move.bytes, move.tier)
 
     def _execute(self, batch: Batch) -> int:
-        """Move a batch and account for every page of it; the bytes that moved."""
+        """Move a batch, account for all of its pages, and return the bytes that moved."""
         node, _ = self._memory.best_node(batch.tier)
         addresses = np.concatenate(
             [self._spaces.maps[Space(move.space)].addresses(pages) for move, pages in batch.parts]
@@ -330,7 +311,7 @@ class Mover:
     def _account(
         self, move: Pending, pages: Pages, status: npt.NDArray[np.int32], error: int
     ) -> int:
-        """Bytes that are there now."""
+        """Account for the pages of one move; returns the bytes on its tier now."""
         direction = _direction(move)
         there = np.isin(status, self._spaces.tiers.tiers[move.tier].nodes)
         absent = (status == -errno.ENOENT) | (status == -errno.EFAULT)
@@ -351,7 +332,7 @@ class Mover:
         return moved_bytes
 
     def _give_up(self, move: Pending, why: str) -> None:
-        """A move ends with pages that are not where it wanted them, or needs no moving."""
+        """Account for a move that ends unfinished, or had nothing to move."""
         direction = _direction(move)
         if why in ("already-there", "absent"):
             self.ledger.skipped(direction, why, move.bytes)
@@ -374,7 +355,7 @@ def _direction(move: Pending) -> str:
 
 
 def _ranges(addresses: Addresses, page_bytes: int) -> list[tuple[int, int]]:
-    """The pages as (start, bytes) ranges, neighbours joined."""
+    """The pages as (start, bytes) ranges, adjacent pages merged."""
     ordered = np.sort(addresses)
     breaks = np.flatnonzero(np.diff(ordered) != page_bytes) + 1
     return [

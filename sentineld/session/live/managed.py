@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 
 from sentineld.migrate.executor import Mover
 from sentineld.migrate.memory import Memory
+from sentineld.migrate.ports import PlannedStep, ProcessPorts
 from sentineld.model import protocol
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tiers
 from sentineld.observe.ring import ShimWords
 from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.correct import Progress
-from sentineld.plan.expected import ahead_of_time, expected_step, useful_until
 from sentineld.session.live.barriers import Barriers
 from sentineld.session.live.divergence import Divergence, Patience, Verdict
 from sentineld.session.live.shapes import Planned
@@ -49,18 +49,17 @@ class Managed:
             Space.HEAP: (link.segment.heap_base, words.heap_used),
         }
         self.mover = Mover(
-            link.pid,
             tiers,
-            plan,
-            expected_step(profile, plan.layout),
-            memory=memory(link, self.spaces, tiers),
-            spaces=self.spaces,
-            useful_until=useful_until(profile, plan),
-            ahead=ahead_of_time(profile, plan),
-            overhead=self._unmanaged_bytes,
-            publish=link.segment.set_moves_done,
-            position=link.segment.position,
-            ended=on_exit,
+            PlannedStep.of(plan, profile),
+            ProcessPorts(
+                pid=link.pid,
+                memory=memory(link, self.spaces, tiers),
+                spaces=self.spaces,
+                publish=link.segment.set_moves_done,
+                position=link.segment.position,
+                unmanaged_bytes=self._unmanaged_bytes,
+                ended=on_exit,
+            ),
         )
         self._divergence = Divergence(words, patience)
         self._barriers = Barriers(link.segment)

@@ -16,6 +16,7 @@ import pytest
 
 from sentineld.migrate.executor import Mover
 from sentineld.migrate.memory import KernelMemory, Memory
+from sentineld.migrate.ports import PlannedStep, ProcessPorts
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status
 from sentineld.model.arrays import Table
 from sentineld.model.plan import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
@@ -49,20 +50,19 @@ class Run:
             "test", 1 << 20, layout, moves, np.zeros(0, np.uint8), (), Prediction(0, 0, 0, 0, 0.0)
         )
         self.mover = Mover(
-            self.process.pid,
             TIERS,
-            plan,
-            ExpectedStep(
-                births,
-                np.zeros(0, DROP_DTYPE),
-                events,
-                np.zeros(4, np.int64),
+            PlannedStep(
+                plan,
+                ExpectedStep(births, np.zeros(0, DROP_DTYPE), events, np.zeros(4, np.int64)),
             ),
-            memory=memory or KernelMemory(self.process.pid, TIERS),
-            spaces={Space.ARENA: (ARENA, 4 * PAGE), Space.HEAP: (PAGE, 4 * PAGE)},
-            publish=self._publish,
-            ended=self._end,
-            overhead=lambda: 3 * PAGE,
+            ProcessPorts(
+                pid=self.process.pid,
+                memory=memory or KernelMemory(self.process.pid, TIERS),
+                spaces={Space.ARENA: (ARENA, 4 * PAGE), Space.HEAP: (PAGE, 4 * PAGE)},
+                publish=self._publish,
+                unmanaged_bytes=lambda: 3 * PAGE,
+                ended=self._end,
+            ),
         )
 
     def _publish(self, position: int) -> None:

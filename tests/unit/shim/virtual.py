@@ -17,12 +17,12 @@ import numpy as np
 from sentineld.migrate.emulated import Clock, EmulatedMemory
 from sentineld.migrate.executor import Mover
 from sentineld.migrate.pace import TokenBucket
+from sentineld.migrate.ports import PlannedStep, ProcessPorts
 from sentineld.model.plan import SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.observe.residency_segment import ResidencySegment
 from sentineld.plan.accesses import access_table
-from sentineld.plan.expected import ahead_of_time, expected_step, useful_until
 from sentineld.plan.items import lasting, tensor_pages, transient
 from sentineld.plan.layout_wire import pack_layout
 from sentineld.plan.policy import fast_pages
@@ -77,25 +77,24 @@ class Training(Clock):
             Space.HEAP: (1 << 41, heap_bytes),
         }
         self._mover = Mover(
-            0,
             roomy,
-            plan,
-            expected_step(profile, plan.layout),
-            memory=EmulatedMemory(
-                self._segment.maps,
-                spaces,
-                roomy,
-                TokenBucket(tiers.migration_bytes_per_s),
-                moved_fast=self._segment.moved,
-                flying_fast=self._segment.flying,
-                fast_room=self._segment.fast_room,
-                clock=self,
+            PlannedStep.of(plan, profile),
+            ProcessPorts(
+                pid=0,
+                memory=EmulatedMemory(
+                    self._segment.maps,
+                    spaces,
+                    roomy,
+                    TokenBucket(tiers.migration_bytes_per_s),
+                    moved_fast=self._segment.moved,
+                    flying_fast=self._segment.flying,
+                    fast_room=self._segment.fast_room,
+                    clock=self,
+                ),
+                spaces=spaces,
+                publish=self._publish,
+                position=self._position,
             ),
-            spaces=spaces,
-            publish=self._publish,
-            useful_until=useful_until(profile, plan),
-            ahead=ahead_of_time(profile, plan),
-            position=self._position,
         )
         self._moved_before = 0
         self._begin_stretch()

@@ -23,6 +23,7 @@ from layout import ARENA_PAGES, HEAP_PAGES, PAGE, make_plan, make_step
 from sentineld.host.tiers import discover
 from sentineld.migrate.executor import Mover
 from sentineld.migrate.memory import KernelMemory
+from sentineld.migrate.ports import PlannedStep, ProcessPorts
 from sentineld.model.plan import Space
 from sentineld.observe.kmodule import PageSampler
 
@@ -63,15 +64,16 @@ def main(steps: int, armed: bool) -> None:
 
     tiers = discover()
     mover = Mover(
-        process.pid,
         tiers,
-        make_plan(),
-        make_step(),
-        memory=KernelMemory(process.pid, tiers),
-        spaces=spaces,
-        publish=publish,
-        position=lambda: int(words[0]),
-        ended=on_end,
+        PlannedStep(make_plan(), make_step()),
+        ProcessPorts(
+            pid=process.pid,
+            memory=KernelMemory(process.pid, tiers),
+            spaces=spaces,
+            publish=publish,
+            position=lambda: int(words[0]),
+            ended=on_end,
+        ),
     )
     sampler = PageSampler() if armed else None
     if sampler is not None:

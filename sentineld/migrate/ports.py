@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a mover is made of: what the plan says of a step, and how to reach the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.migrate.memory import Memory
+from sentineld.model.plan import Plan, Space
+from sentineld.model.profile import Profile
+from sentineld.plan.expected import ExpectedStep, ahead_of_time, expected_step, useful_until
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A plan, and what follows from it and the profile for each step."""
+
+    plan: Plan
+    step: ExpectedStep
+    useful_until: npt.NDArray[np.int64] | None = None
+    """(M,), see expected.useful_until(); None: until each move's deadline."""
+    ahead: npt.NDArray[np.int64] | None = None
+    """(M,), see expected.ahead_of_time(); None: no move runs ahead of time."""
+
+    @classmethod
+    def of(cls, plan: Plan, profile: Profile) -> PlannedStep:
+        """The step of the profile under the plan."""
+        return cls(
+            plan,
+            expected_step(profile, plan.layout),
+            useful_until(profile, plan),
+            ahead_of_time(profile, plan),
+        )
+
+
+@dataclass(frozen=True)
+class ProcessPorts:
+    """How to reach the process. No callable may block."""
+
+    pid: int
+    memory: Memory
+    spaces: Mapping[Space, tuple[int, int]]
+    """(start address, bytes) of arena and heap."""
+    publish: Callable[[int], None]
+    """Tells the shim the position up to which everything that births wait for is complete."""
+    position: Callable[[], int] | None = None
+    """Reads the shim's position between two batches; None: only Mover.notify() reports it."""
+    unmanaged_bytes: Callable[[], int] = lambda: 0
+    """Returns the tensor bytes outside the plan; they are charged to the budget too."""
+    ended: Callable[[str], None] = lambda _: None
+    """Called once from the mover's thread, with the reason, if the mover cannot go on."""
+
+
+class PageBackend(Protocol):
+    """What arms pages for sampling. Moves un-arm pages, so that they need calls around them."""
+
+    def disarm(self, start: int, length_bytes: int) -> object:
+        """Stop reporting accesses to the range's pages."""
+
+    def arm(self, start: int, length_bytes: int) -> object:
+        """Report accesses to the range's pages again."""
