@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,14 @@ def simulate(
     budget_bytes = budget.resolve(profile.peak_bytes)
     planning_s = PLANNING_S if correct else None
     outcome = run_simulation(
-        profile, chosen, tiers, budget_bytes, disturbance, steps, planning_s=planning_s
+        profile,
+        chosen,
+        tiers,
+        budget_bytes,
+        disturbance,
+        steps,
+        planning_s=planning_s,
+        clock=time.perf_counter,
     )
     notes = list(outcome.notes)
     least: float | None = None

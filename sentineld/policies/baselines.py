@@ -13,21 +13,21 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.model.plan import MOVE_DTYPE, Plan, Prediction, Space
-from sentineld.model.profile import Kind, Profile
+from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
-from sentineld.plan.items import access_pages, tensor_pages
+from sentineld.plan.firsttouch import NAME, REASON, first_touch_plan
+from sentineld.plan.items import access_pages, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.residency import places
 from sentineld.plan.schedule import coalesce
 from sentineld.policies.registry import register
-from sentineld.policies.sentinel.intervals import short_lived
 
 
 @register("fast-only", 0, "on the fast tier, whatever it takes")
 @register("slow-only", 1, "on the slow tier")
-@register("first-touch", None, "where the kernel puts it at its first touch")
+@register(NAME, None, REASON)
 @dataclass
 class Baseline:
     """Everything on one tier, or (None) wherever the kernel places it."""
@@ -39,31 +39,24 @@ class Baseline:
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Lay out the step; see Policy."""
-        tensors, short = profile.tensors, short_lived(profile)
-        placed = (tensors["slot"] >= 0) & (tensors["kind"] != Kind.PERSISTENT)
-        # Where pages stay where they were first, tensors of one kind on them are better served.
-        parts = {"all": placed}
         if self.tier is None:
-            parts = {"short-lived": placed & short, "long-lived": placed & ~short}
-        areas = []
-        for name, chosen in parts.items():
-            rows = np.flatnonzero(chosen)
-            kept = np.zeros(len(rows), np.bool_)
-            areas.append(
-                Area(name, self.tier, rows, kept, grouped=False, as_born=self.tier is not None)
-            )
+            plan = first_touch_plan(profile, budget_bytes)
+            reasons = (self.reason,) * len(profile.tensors)
+            found = _first_touch(plan, profile, tiers)
+            return replace(plan, policy=self.name, reasons=reasons, predicted=found)
+        rows = np.flatnonzero(transient(profile))
+        kept = np.zeros(len(rows), np.bool_)
+        areas = [Area("all", self.tier, rows, kept, grouped=False, as_born=True)]
         waits = np.full(profile.stretch_count, -1, np.int64)
         plan = Plan(
             policy=self.name,
             budget_bytes=budget_bytes,
             layout=build_layout(profile, areas, waits, heap_tier=self.tier),
             moves=np.zeros(0, MOVE_DTYPE),
-            initial_tier=np.full(len(tensors), 255, np.uint8),
-            reasons=(self.reason,) * len(tensors),
+            initial_tier=np.full(len(profile.tensors), 255, np.uint8),
+            reasons=(self.reason,) * len(profile.tensors),
             predicted=unpredicted(),
         )
-        if self.tier is None:
-            return replace(plan, predicted=_first_touch(plan, profile, tiers))
         plan = replace(plan, initial=_all_on(profile, self.tier))
         plan = replace(plan, initial_tier=initial_tiers(plan, profile))
         return replace(plan, predicted=predicted(plan, profile, tiers))

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training under plans in virtual time: settling, correction, trial, steady.
+"""A training under plans in virtual time: settling, correction, trial, steady steps.
 
-What happens is seen as the daemon sees it, and the same decisions follow
-(plan/correct.py): while the next plan is made, steps go on under the last one; it
-is entered between two steps.
+Plans are corrected as by the daemon (plan/correct.py): steps continue under the old
+plan while the next one is made, and the session switches to it between two steps.
 """
 
 from __future__ import annotations
@@ -30,33 +29,36 @@ from sentineld.simulate.training import Passed, Training
 from sentineld.simulate.world import World
 
 TRIAL_STEPS = 16
-"""Of a variant where steps differ by noise; else it runs until they repeat themselves."""
+"""Steps of a variant under noise; without noise it runs until its steps repeat."""
 
 COMPARED_STEPS = 20
-"""Of a plan and of the one that is to replace it, at most."""
+"""Most steps for which a plan and the plan to replace it with are compared."""
 GAIN_MIN = 0.002
-"""Of the step: a plan that gains less is not worth entering."""
+"""Share of the step's time that a plan has to save to replace the live one."""
 
 SPARE_TRIED_SHARES = (0.75, 0.65, 0.55)
-"""Of the bandwidth: up to which of them the spare plan is the faster one is found by trying."""
+"""Shares of the bandwidth, tried in this order: the first one at which the spare plan is faster
+than the live plan is the bandwidth from which on the spare plan is used."""
 
 Steps = tuple[Step, ...]
 
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A correction whose plan is being made until then. spare: the plan, if it was made ahead."""
+    """A correction whose plan is being made."""
 
     correction: Correction
     ready_ns: float
+    """When the plan is ready, on the clock of Progress.time_ns."""
     spare: Plan | None = None
+    """The spare plan, if it answers the correction."""
 
 
 class ClosedLoop:
-    """The steps under a planned policy. planning_ns: what making another plan takes; None: nobody
-    plans again."""
+    """The steps under a planned policy."""
 
     def __init__(self, training: Training, before: World, planning_ns: float | None) -> None:
+        """planning_ns: time of replanning; None: never replan."""
         self._training, self._planning_ns = training, planning_ns
         self._corrects = planning_ns is not None and training.disturbance.disturbs
         self._factors = training.disturbance.steps(training.profile.stretch_count, 1)
@@ -67,13 +69,13 @@ class ClosedLoop:
         self._passed = Progress()
         self._times: deque[Floats] = deque(maxlen=WINDOW_STEPS)
         self._waiting: _Waiting | None = None
-        # What the plan in force was made for: the training's own profile and tiers are the world's.
+        # The live plan was made for these; the world follows the training's own and its disturbance.
         self._assumed = training.profile, training.tiers
         self._has_spare = True
         self._enter(training.plan, before)
 
     def run(self) -> Passed:
-        """Pass steps until they repeat themselves, or there have been enough of them."""
+        """Simulate steps until they repeat, at most steps_max, and a trial if the policy has one."""
         steady, repeats = self._settle(self._training.steps_max)
         begun = len(self._steps)
         if isinstance(self._training.policy, Tried):
@@ -87,7 +89,8 @@ class ClosedLoop:
         return Passed(settling, steady, repeats, trial, self._corrections, notes)
 
     def _trial(self, policy: Tried, steady: Steps, repeats: bool) -> tuple[Steps, bool]:
-        """Try the variants of the plan if moves come late; the steady steps of what is kept."""
+        """Try the variants of the plan if moves are late; returns the steady steps of the fastest
+        plan, and whether they repeat."""
         if not any(step.counts.late_moves for step in steady):
             return steady, repeats
         self._corrects, training = False, self._training
@@ -106,7 +109,7 @@ class ClosedLoop:
     def _enter(self, plan: Plan, before: World) -> None:
         self._plan = plan
         training = replace(self._training, plan=plan)
-        self._replay: Replay = training.replay(looker=self._look if self._corrects else None)
+        self._replay: Replay = training.replay(at_boundary=self._look if self._corrects else None)
         self._replay.begin(before)
         self._begun_ns = self._replay.world.now_ns
         self._forget()
@@ -114,11 +117,14 @@ class ClosedLoop:
         self._corrector.entered(plan, *self._assumed, self._passed)
 
     def _forget(self) -> None:
-        """States from before do not come again."""
+        """Compare states only from here on."""
         self._seen: dict[bytes, int] = {}
 
     def _settle(self, steps_max: int) -> tuple[Steps, bool]:
-        """Steps until they repeat themselves; the steady ones, and whether they do repeat."""
+        """Simulate until steps repeat; returns the steady ones and whether they repeat.
+
+        steps_max: counted from the training's first step under a plan.
+        """
         first = len(self._steps)
         while len(self._steps) < steps_max:
             count = len(self._steps)
@@ -145,7 +151,7 @@ class ClosedLoop:
             self._correct(waiting)
 
     def _progress(self, step_ns: float, steps: int) -> Progress:
-        """Up to so far into the step that goes on."""
+        """Progress after steps whole ones and step_ns of the next one."""
         counts, passed = self._replay.world.counts, self._passed
         moved = (counts.promoted_pages + counts.demoted_pages) * self._training.profile.page_bytes
         return Progress(
@@ -158,7 +164,7 @@ class ClosedLoop:
         )
 
     def _look(self) -> None:
-        """At a boundary."""
+        """At a boundary: begin a correction if the plan's assumptions do not hold."""
         if self._waiting is not None or not self._corrects:
             return
         now = self._progress(self._replay.world.now_ns - self._begun_ns, len(self._steps))
@@ -176,7 +182,7 @@ class ClosedLoop:
 
     @cached_property
     def _spare(self) -> Spare | None:
-        """As if made beside the first plan: making it is put off until somebody asks for it."""
+        """The spare plan, as if made beside the first plan; made at its first use to save time."""
         one = self._training
         return spare_plan(one.policy, one.profile, one.tiers, one.budget_bytes, one.plan)
 
@@ -198,7 +204,7 @@ class ClosedLoop:
             )
         except SentinelError as error:
             self._corrector.kept()
-            self._notes.append(f"{correction.text}, and there is no plan for that: {error.message}")
+            self._notes.append(f"{correction.text}, but replanning failed: {error.message}")
             return
         if plan is None:
             self._corrector.kept()
@@ -224,8 +230,8 @@ def _planned(policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int) 
 def plan_again(
     policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
 ) -> Plan | None:
-    """The policy's plan for these, where its steps are faster then than those of the one that is
-    live; else None. Raises SentinelError."""
+    """Plan again; returns None if the live plan's steps are as fast. Raises SentinelError if the
+    policy has no plan."""
     plan = _planned(policy, profile, tiers, budget_bytes)
     return plan if _is_faster(plan, live, policy, profile, tiers) else None
 
@@ -233,8 +239,8 @@ def plan_again(
 def spare_plan(
     policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
 ) -> Spare | None:
-    """A plan beside the live one, for when there is less bandwidth than in these tiers; None where
-    there is none, or none that would be faster then."""
+    """Plan for SPARE_SHARE of the tiers' bandwidth; returns None if the policy has no plan for it
+    or the live plan is as fast at each of SPARE_TRIED_SHARES."""
     fewer = with_share(tiers, SPARE_SHARE)
     try:
         plan = _planned(policy, profile, fewer, budget_bytes)
@@ -248,7 +254,7 @@ def spare_plan(
 
 
 def _is_faster(plan: Plan, live: Plan, policy: Policy, profile: Profile, tiers: Tiers) -> bool:
-    """Whether a plan is worth entering in place of the live one."""
+    """Whether a plan's steps are faster than the live plan's by GAIN_MIN."""
 
     def step_ns(one: Plan) -> float:
         training = Training(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps under a plan, one after the other, in a world that they leave as they find it next time."""
+"""Consecutive steps under a plan: each begins in the world that the one before left."""
 
 from __future__ import annotations
 
@@ -17,36 +17,42 @@ from sentineld.simulate.world import NEVER, Counts, Item, World
 
 @dataclass(frozen=True)
 class Step:
-    """One simulated step. ns: all of it, its waits included; slow_ns: of these, what slow accesses
-    cost. times_ns: (S,), what its stretches took without slow accesses, births and waits."""
+    """One simulated step."""
 
     ns: float
+    """Time of the whole step, waits included."""
     slow_ns: float
+    """Part of ns that accesses to slow pages add."""
     counts: Counts
     times_ns: Floats = field(repr=False, compare=False)
+    """(S,), time of each stretch without slow accesses, births and waits."""
 
 
 class Replay:
-    """A plan being carried out. World and plan begin at boundary 0 of step 0. watcher: is told at
-    each boundary which stretch has passed. looker: is called at each, once it is passed."""
+    """A plan that is carried out from boundary 0 of step 0 on."""
 
     def __init__(
         self,
         scripts: Scripts,
         world: World,
-        watcher: Callable[[int], None] | None = None,
-        looker: Callable[[], None] | None = None,
+        react: Callable[[int], None] | None = None,
+        at_boundary: Callable[[], None] | None = None,
     ) -> None:
+        """react: called at each boundary with the stretch that ended; it queues a reactive
+        policy's moves. at_boundary: called at each boundary after its waits."""
         self.world = world
         self._scripts = scripts
         self._step = 0
-        self._watcher = watcher
-        self._looker = looker
+        self._react = react
+        self._at_boundary = at_boundary
         self._waits, self._stalls = scripts.waits, scripts.stalls_for_promotions
 
     def begin(self, before: World | None = None) -> None:
-        """Give lasting pages their places: those of the world before, where there is one, from
-        where they are then moved to where the plan wants them; else by first touch."""
+        """Place the pages of persistent tensors.
+
+        before: the world that the training leaves for this one: pages keep their tiers, and are
+        then moved to the plan's initial tiers. None: pages are placed by first touch.
+        """
         cells, world = self._scripts.cells, self.world
         carried = None if before is None else _fast_pages(before, cells)
         for cell in np.flatnonzero(cells.lasting).tolist():
@@ -58,12 +64,12 @@ class Replay:
             self._put_right(self._scripts.initial)
 
     def follow(self, plan: Plan) -> None:
-        """Go on under a plan that differs from this one in its waits alone."""
+        """Continue under a plan that differs only in its waits."""
         self._waits = tuple(plan.layout.waits.tolist())
         self._stalls = plan.stalls_for_promotions
 
     def step(self, factors: Floats | None = None) -> Step:
-        """Pass one step. factors: (S,), of this step's all-fast times."""
+        """Simulate one step. factors: (S,), multiply the all-fast times of its stretches."""
         scripts, world = self._scripts, self.world
         script = scripts.steady if self._step else scripts.first
         times = scripts.times_ns if factors is None else scripts.times_ns * factors
@@ -71,12 +77,12 @@ class Replay:
         world.counts = Counts(peak_pages=world.fast_pages)
         began_ns, slow_ns = world.now_ns, 0.0
         if not self._step:
-            # What might have begun in the step before.
+            # Moves that may begin ahead of time, in the step before this first one.
             for begin, moves in enumerate(scripts.moves):
                 for move in moves:
                     if begin + move.times.ahead >= count:
                         self._queue(move, begin + move.times.ahead - count)
-        elif self._watcher is None:
+        elif self._react is None:
             self._put_right(scripts.settled)
         for stretch in range(count):
             world.boundary = first + stretch
@@ -84,10 +90,10 @@ class Replay:
             if wait >= 0:
                 due = first + wait - (count if wait > stretch else 0)
                 world.wait_for(due, self._stalls)
-            if self._watcher is not None:
-                self._watcher((stretch - 1) % count)
-            if self._looker is not None:
-                self._looker()
+            if self._react is not None:
+                self._react((stretch - 1) % count)
+            if self._at_boundary is not None:
+                self._at_boundary()
             begin_ns = world.now_ns
             cost_ns = float(script.costs_ns[stretch] @ world.slow)
             span_ns = float(times[stretch]) + cost_ns
@@ -114,8 +120,8 @@ class Replay:
         self.world.queue.add(Item(move.low, move.high, move.tier, *span))
 
     def _put_right(self, targets: tuple[tuple[int, int, int], ...]) -> None:
-        """Have pages moved that are not where they are to stay. There is no hurry, but plans count
-        upon them."""
+        """Queue moves of misplaced pages that no planned move touches. They have no deadline, but
+        plans assume these tiers."""
         world = self.world
         for low, high, tier in targets:
             wrong = world.slow[low:high] if tier == 0 else world.fast[low:high]
@@ -125,8 +131,7 @@ class Replay:
 
 
 def _fast_pages(before: World, cells: Cells) -> Integers:
-    """For each cell how many of its pages were fast in another world, by their places in the
-    heap."""
+    """(C,): how many of each heap cell's pages were fast in another world."""
     old = before.cells
     ends = (old.first + old.pages)[old.space == Space.HEAP]
     span = int(max(ends.max(initial=0), int((cells.first + cells.pages).max(initial=0))))

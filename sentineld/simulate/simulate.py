@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -21,49 +20,65 @@ from sentineld.plan.policy import Hardware, Policy, Reactive
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.loop import ClosedLoop
 from sentineld.simulate.replay import Step
-from sentineld.simulate.training import WARM_UP_STEPS, Training
+from sentineld.simulate.training import WARM_UP_STEPS, Passed, Training
+from sentineld.simulate.world import World
 
 STEPS_MAX = 200
-"""Steps under the plan: enough for any plan of ours to repeat itself."""
+"""Steps under the plan: enough for each of our plans to repeat itself."""
 
 PLANNING_S = 1.0
-"""What planning again is taken to take, while the steps go on; `auto` needs less for most."""
+"""Assumed time of replanning, while the steps continue; `auto` mostly needs less."""
 
 STALLED_SHARE = 0.005
-"""A step that waits for less than this part of its time does not count as stalled."""
+"""Share of a step's time from which on its stalls make it a stalled step."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Times in seconds; of one steady step unless said otherwise. late_moves, bytes: means where
-    steps differ. phases: (name, steps, seconds of all of them), in order. peak_fast_bytes: in any
-    step under a plan. steps: how many were simulated under plans; repeats: whether they then go
-    on so for ever. stalled_steps: those of them that waited for moves for long. corrections: how
-    often another plan was made."""
+    """The result of a simulated training. "A step" is one steady step, or the mean of all steady
+    steps if they differ."""
 
     policy: str
     kind: str
+    """Whether "software" or "hardware" moves the pages."""
     budget_bytes: int
     step_seconds: float
+    """Time of a step."""
     fast_only_seconds: float
+    """Time of a step if all memory were fast."""
     slow_only_seconds: float
+    """Time of a step if all memory were slow."""
     plan_seconds: float
+    """Time of making the plan; 0 without a clock."""
     stall_seconds: float
+    """Time of a step's waits at barriers."""
     birth_seconds: float
+    """Time of a step's page births in the arena."""
     bytes_promoted: float
+    """Bytes promoted in a step."""
     bytes_demoted: float
+    """Bytes demoted in a step."""
     late_moves: float
+    """Late moves of a step."""
     peak_fast_bytes: int
+    """The most fast bytes in any step under a plan."""
     steps: int
+    """Number of steps simulated under plans."""
     repeats: bool
+    """The steady steps would repeat without end."""
     stalled_steps: int
+    """Steps under plans that waited for moves for more than STALLED_SHARE of their time."""
     corrections: int
+    """Number of plans that replaced the first one."""
     phases: tuple[tuple[str, int, float], ...]
+    """(name, steps, seconds of all of them), in order."""
     predicted_seconds: float
+    """Time of a step as the policy predicted it."""
     notes: tuple[str, ...] = field(default=())
+    """Choices and corrections of policy and simulation, in words."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values; bytes and moves are whole numbers."""
+        """The fields as plain values; bytes and moves as whole numbers."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name in ("bytes_promoted", "bytes_demoted", "late_moves"):
             values[name] = round(values[name])
@@ -82,49 +97,61 @@ def simulate(
     budget_bytes: int,
     disturbance: Disturbance | None = None,
     steps_max: int = STEPS_MAX,
+    *,
     plan: Plan | None = None,
     planning_s: float | None = PLANNING_S,
+    clock: Callable[[], float] | None = None,
 ) -> Outcome:
     """Train under the policy.
 
-    First-touch steps come first, as many as the daemon needs to know the step;
-    then the plan is made, and carried out until the steps repeat themselves or
-    steps_max have passed. A reactive policy is tried with each value of its sweep, and the
-    best one counts. plan: one that the policy has made before, to be taken instead. Where the
-    plan's promises do not hold, another is made for what was seen, which takes planning_s; None:
-    nobody plans again. Raises SentinelError for a budget that the policy can't keep, and whatever
-    else plan() raises.
+    The training begins with first-touch steps, as many as the daemon needs for profiling.
+    Then the plan is made and followed until the steps repeat themselves or steps_max have
+    passed. If moves take longer than the plan assumes, it is corrected as by the daemon. A
+    reactive policy runs once with each value of its sweep; the fastest run is the result.
+
+    plan: a plan that the policy made before; None: make one.
+    planning_s: assumed time of replanning; None: never replan.
+    clock: returns seconds, for Outcome.plan_seconds.
+
+    Raises SentinelError if the policy cannot keep the budget, and all errors of policy.plan().
     """
     _check(profile, budget_bytes)
-    began_s = time.perf_counter()
+    began_s = clock() if clock is not None else 0.0
     if plan is None:
         plan = policy.plan(profile, tiers, budget_bytes)
-    plan_s = time.perf_counter() - began_s
+    plan_s = clock() - began_s if clock is not None else 0.0
     verify(plan, profile, budget_bytes if policy.charges_budget else None)
-    disturbance = disturbance or Disturbance()
-    training = Training(profile, policy, plan, tiers, budget_bytes, disturbance, steps_max)
+    training = Training(
+        profile, policy, plan, tiers, budget_bytes, disturbance or Disturbance(), steps_max
+    )
     early, before = training.by_first_touch()
+    return _outcome(training, early, _passed(training, before, planning_s), plan_s)
+
+
+def _passed(training: Training, before: World, planning_s: float | None) -> Passed:
+    """The steps under the policy, after those that left the world as before."""
+    policy = training.policy
     if isinstance(policy, Hardware):
-        passed = training.in_hardware(policy)
-    elif isinstance(policy, Reactive):
-        tried = [training.reacting(before, r, words) for words, r in policy.reactors(profile)]
-        passed = min(tried, key=lambda one: one.step_ns)
-    else:
-        planning_ns = None if planning_s is None else planning_s * 1e9
-        passed = ClosedLoop(training, before, planning_ns).run()
-    steady, timing = passed.steady, timing_of(tiers)
-    page = profile.page_bytes
-    slow_ns = float(timing.extra_ns(profile).sum())
-    fast_ns = profile.stretches["time_ns"].astype(np.float64)
-    if disturbance.skew:
-        fast_ns = fast_ns * disturbance.paces(profile.stretch_count)
+        return training.in_hardware(policy)
+    if isinstance(policy, Reactive):
+        reactors = policy.reactors(training.profile)
+        tried = [training.reacting(before, reactor, words) for words, reactor in reactors]
+        return min(tried, key=lambda one: one.step_ns)
+    planning_ns = None if planning_s is None else planning_s * 1e9
+    return ClosedLoop(training, before, planning_ns).run()
+
+
+def _outcome(training: Training, early: Sequence[Step], passed: Passed, plan_s: float) -> Outcome:
+    plan, profile, steady = training.plan, training.profile, passed.steady
+    timing, page = timing_of(training.tiers), profile.page_bytes
+    fast_s, slow_s = _extremes_s(training)
     return Outcome(
         policy=plan.policy,
-        kind="hardware" if isinstance(policy, Hardware) else "software",
-        budget_bytes=budget_bytes,
+        kind="hardware" if isinstance(training.policy, Hardware) else "software",
+        budget_bytes=training.budget_bytes,
         step_seconds=passed.step_ns / 1e9,
-        fast_only_seconds=float(fast_ns.sum()) / 1e9,
-        slow_only_seconds=(float(fast_ns.sum()) + slow_ns) / 1e9,
+        fast_only_seconds=fast_s,
+        slow_only_seconds=slow_s,
         plan_seconds=plan_s,
         stall_seconds=fmean(step.counts.stall_ns for step in steady) / 1e9,
         birth_seconds=fmean(step.counts.born_pages for step in steady)
@@ -151,16 +178,26 @@ def simulate(
     )
 
 
+def _extremes_s(training: Training) -> tuple[float, float]:
+    """Seconds of a step with all memory fast, and with all memory slow."""
+    profile, disturbance = training.profile, training.disturbance
+    slow_ns = float(timing_of(training.tiers).extra_ns(profile).sum())
+    fast_ns = profile.stretches["time_ns"].astype(np.float64)
+    if disturbance.skew:
+        fast_ns = fast_ns * disturbance.paces(profile.stretch_count)
+    return float(fast_ns.sum()) / 1e9, (float(fast_ns.sum()) + slow_ns) / 1e9
+
+
 def _check(profile: Profile, budget_bytes: int) -> None:
     if budget_bytes < profile.page_bytes:
         raise SentinelError(
             "usage",
-            f"{budget_bytes} bytes of fast memory are less than a page",
+            f"a budget of {budget_bytes} bytes is less than a page",
             f"give a share of the peak such as 20%, or more than {profile.page_bytes} bytes",
         )
     if not len(profile.accesses) or not profile.stretches["time_ns"].any():
         raise SentinelError(
-            "failed", "the trace holds no accesses, or no times", "record another one"
+            "failed", "the trace holds no accesses or no times", "record another trace"
         )
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training in virtual time: its first steps, and those under a policy."""
+"""One training in virtual time: its steps before the plan, and those under the policy."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
@@ -13,95 +13,96 @@ from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
+from sentineld.plan.firsttouch import first_touch_plan
 from sentineld.plan.policy import Hardware, Policy, Reactor, fast_pages
-from sentineld.policies.registry import policy as policy_by_name
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.script import scripts
-from sentineld.simulate.watch import Watch
+from sentineld.simulate.watch import AccessFeed
 from sentineld.simulate.world import Counts, World
 
 WARM_UP_STEPS = 2
 PROFILE_STEPS = 3
-"""Two that allocate alike and one whose accesses are sampled (session/work/profiling.py)."""
+"""Two steps with equal allocations, then the step whose accesses are observed
+(sentineld/session/work/profiling.py)."""
 
 
 @dataclass(frozen=True)
 class Passed:
-    """Steps under plans. steady: those that the answer is the mean of, and repeats: whether they go
-    on so for ever. settling: those before; trial: those that tried out what was not kept. notes:
-    what was chosen or corrected on the way; corrections: how often."""
+    """Steps under the policy."""
 
     settling: tuple[Step, ...]
+    """Steps before the steady ones."""
     steady: tuple[Step, ...]
+    """Steps whose means are the result."""
     repeats: bool
+    """The steady steps would repeat without end."""
     trial: tuple[Step, ...] = ()
+    """Steps under variants of the plan that were not kept."""
     corrections: int = 0
+    """Number of plans that replaced the first one."""
     notes: tuple[str, ...] = ()
+    """Choices and corrections on the way, in words."""
 
     @property
     def step_ns(self) -> float:
-        """The mean steady step."""
+        """Mean time of a steady step."""
         return fmean(step.ns for step in self.steady)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All of them."""
+        """All steps."""
         return (*self.settling, *self.trial, *self.steady)
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is simulated. tiers: as they are promised to the policy."""
+    """The conditions of a simulated training."""
 
     profile: Profile
     policy: Policy
     plan: Plan
     tiers: Tiers
+    """As assumed by the policy, without the disturbance."""
     budget_bytes: int
     disturbance: Disturbance
     steps_max: int
 
     @property
     def page_ns(self) -> float:
-        """What a page takes to move, with what others take of the bandwidth."""
+        """Time to move one page at the bandwidth that interference leaves."""
         move_ns = timing_of(self.tiers).move_ns_per_byte * self.profile.page_bytes
         return move_ns / (1 - self.disturbance.interference)
 
     def replay(
-        self, reactor: Reactor | None = None, looker: Callable[[], None] | None = None
+        self, reactor: Reactor | None = None, at_boundary: Callable[[], None] | None = None
     ) -> Replay:
-        """The plan in a new world."""
-        made = scripts(self.plan, self.profile, timing_of(self.tiers))
-        capacity = fast_pages(self.policy, self.plan, self.profile.page_bytes)
-        world = World(made.cells, capacity, self.page_ns)
-        if reactor is None:
-            return Replay(made, world, looker=looker)
-        return Replay(made, world, Watch(self.profile, made.cells, world, reactor).passed)
+        """The plan in a new world. at_boundary: see Replay."""
+        capacity_pages = fast_pages(self.policy, self.plan, self.profile.page_bytes)
+        return self._replay(self.plan, capacity_pages, reactor, at_boundary)
 
     def by_first_touch(self) -> tuple[tuple[Step, ...], World]:
         """The steps before the plan, and the world after them."""
-        policy = policy_by_name("first-touch")
-        plan = policy.plan(self.profile, self.tiers, self.budget_bytes)
-        replay = replace(self, policy=policy, plan=plan).replay()
+        plan = first_touch_plan(self.profile, self.budget_bytes)
+        replay = self._replay(plan, self.budget_bytes // self.profile.page_bytes)
         replay.begin()
         factors = self.disturbance.steps(self.profile.stretch_count, 0)
         steps = tuple(replay.step(factors.next()) for _ in range(WARM_UP_STEPS + PROFILE_STEPS))
         return steps, replay.world
 
     def reacting(self, before: World, reactor: Reactor, words: str) -> Passed:
-        """Steps with a reactive policy at work. words: which value of its sweep it is."""
+        """Steps under a reactive policy. words: describe the reactor's value of the sweep."""
         replay = self.replay(reactor)
         replay.begin(before)
-        # Every value of a sweep meets the same noise. It remembers more than the world shows, so
-        # that no step is known to repeat another.
+        # All values of a sweep get the same noise. The reactor's memory is no part of the world's
+        # state, so repetition cannot be detected.
         factors = self.disturbance.steps(self.profile.stretch_count, 1)
         steps = tuple(replay.step(factors.next()) for _ in range(self.steps_max))
         half = len(steps) // 2
         return Passed(steps[:half], steps[half:], False, notes=(words,) if words else ())
 
     def in_hardware(self, hardware: Hardware) -> Passed:
-        """One step of what no plan decides."""
+        """One steady step of a hardware policy."""
         page = self.profile.page_bytes
         found = hardware.steady_step(self.plan, self.profile, self.tiers, self.budget_bytes)
         times = self.profile.stretches["time_ns"].astype(np.float64)
@@ -115,3 +116,15 @@ class Training:
         )
         step = Step(float(times.sum()) + found.extra_ns, found.extra_ns, counts, times)
         return Passed((), (step,), True)
+
+    def _replay(
+        self,
+        plan: Plan,
+        capacity_pages: int | None,
+        reactor: Reactor | None = None,
+        at_boundary: Callable[[], None] | None = None,
+    ) -> Replay:
+        made = scripts(plan, self.profile, timing_of(self.tiers))
+        world = World(made.cells, capacity_pages, self.page_ns)
+        feed = AccessFeed(self.profile, made.cells, world, reactor) if reactor is not None else None
+        return Replay(made, world, feed.passed if feed is not None else None, at_boundary)

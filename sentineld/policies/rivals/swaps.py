@@ -23,12 +23,12 @@ from sentineld.model.profile import Kind, Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.items import lasting, lifetimes, tensor_pages, transient
+from sentineld.plan.layers import short_lived
 from sentineld.plan.layout import Area, area_offsets, build_layout
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.reasons import reasons
 from sentineld.plan.residency import charged_pages, places, residency
 from sentineld.plan.schedule import births_waits, coalesce
-from sentineld.policies.sentinel.intervals import short_lived
 
 GAP_MIN = 3
 """Stretches from use to use: one to go out, one to come back, and between them one at least in

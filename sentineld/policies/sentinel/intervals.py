@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sentineld.model.arrays import Floats, Integers, Mask
-from sentineld.model.profile import Kind, Profile
-from sentineld.model.protocol import Boundary
-from sentineld.plan.items import Items, lifetimes
+from sentineld.plan.items import Items
 
 
 @dataclass(frozen=True)
@@ -32,29 +30,6 @@ class Interval:
     need_pages: int
     fits_space: bool
     fits_time: bool
-
-
-def layer_of_stretch(profile: Profile) -> Integers:
-    """The ordinal of the layer (a module call) that each stretch is part of; cuts begin none."""
-    ordinal: Integers = np.cumsum(profile.stretches["kind"] != Boundary.CUT)
-    return ordinal
-
-
-def short_lived(profile: Profile) -> Mask:
-    """Which tensors die in the layer of their birth."""
-    tensors = profile.tensors
-    layer = layer_of_stretch(profile)
-    _, length = lifetimes(profile)
-    same = layer[tensors["birth_stretch"]] == layer[tensors["death_stretch"]]
-    short: Mask = (
-        (tensors["slot"] >= 0)
-        & ~tensors["wraps"]
-        & same
-        & (length <= profile.stretch_count)
-        & (tensors["death_event"] > tensors["birth_event"])
-        & (tensors["kind"] != Kind.PERSISTENT)
-    )
-    return short
 
 
 def lengths(count: int) -> list[int]:

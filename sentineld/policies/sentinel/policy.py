@@ -19,6 +19,7 @@ from sentineld.model.plan import MOVE_DTYPE, Layout, Plan
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.items import Items, access_pages, chunks, tensor_pages
+from sentineld.plan.layers import short_lived
 from sentineld.plan.layout import Area, area_offsets, build_layout
 from sentineld.plan.packing import circular_peak
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
@@ -35,7 +36,6 @@ from sentineld.policies.sentinel.intervals import (
     lengths,
     may_enter,
     pooled_moves,
-    short_lived,
 )
 from sentineld.policies.sentinel.trial import stalling
 

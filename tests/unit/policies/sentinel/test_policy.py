@@ -15,9 +15,9 @@ from sentineld.model.plan import SLOT_DROP
 from sentineld.model.profile import Kind, Profile
 from sentineld.plan.check import verify
 from sentineld.plan.cuts import choose_cuts
+from sentineld.plan.layers import short_lived
 from sentineld.policies.bounds.fast_share import best_share
 from sentineld.policies.registry import check_name, names, policy
-from sentineld.policies.sentinel.intervals import short_lived
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
 from tests.unit.trainer import MIB
 from tests.unit.workloads import Network, profiled

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers of a step (module calls): their stretches, and the tensors that live within one."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.model.arrays import Integers
+from sentineld.model.profile import Kind, Profile
+from sentineld.model.protocol import Boundary
+from sentineld.plan.items import lifetimes
+
+
+def layer_of_stretch(profile: Profile) -> Integers:
+    """(S,): the ordinal of each stretch's layer; cuts do not begin one."""
+    ordinal: Integers = np.cumsum(profile.stretches["kind"] != Boundary.CUT)
+    return ordinal
+
+
+def short_lived(profile: Profile) -> npt.NDArray[np.bool_]:
+    """(T,): which tensors die in the layer of their birth."""
+    tensors = profile.tensors
+    layer = layer_of_stretch(profile)
+    _, length = lifetimes(profile)
+    same = layer[tensors["birth_stretch"]] == layer[tensors["death_stretch"]]
+    short: npt.NDArray[np.bool_] = (
+        (tensors["slot"] >= 0)
+        & ~tensors["wraps"]
+        & same
+        & (length <= profile.stretch_count)
+        & (tensors["death_event"] > tensors["birth_event"])
+        & (tensors["kind"] != Kind.PERSISTENT)
+    )
+    return short
