@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a node's memory is read, written and read at random, measured from this process."""
+"""Measure a node's bandwidth from this process: reads, writes and random reads."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ import numpy.typing as npt
 from sentineld.migrate.scratch import check_on_node, scratch_on
 
 LINE_BYTES = 64
-"""What a random access brings: a line of the caches."""
+"""Bytes of a random access: a cache line."""
 
 ROUNDS = 5
-"""The median of so many counts."""
+"""Rounds; their median is the result."""
 
 RANDOM_SHARE = 8
-"""One line of so many is read at random in a round."""
+"""A round reads one in this many lines at random."""
 
 
 @dataclass(frozen=True)
 class NodeRates:
-    """Of all threads together, bytes per second; a random access counts as one line."""
+    """Bandwidth of a node, of all threads together."""
 
     node: int
     read_bytes_per_s: float
     write_bytes_per_s: float
     random_bytes_per_s: float
+    """Of random reads, LINE_BYTES each."""
 
 
 def threads_allowed() -> int:
@@ -42,10 +43,12 @@ def threads_allowed() -> int:
 
 
 def node_rates(node: int, size_bytes: int, threads: int, alone: bool = False) -> NodeRates:
-    """Measure a node with so much memory, a part of it for each thread. alone: the machine has no
-    other node, so that nothing has to be asked of the kernel. Raises SentinelError.
+    """Measure a node with size_bytes of its memory, divided among the threads.
 
-    The caches must be much smaller than size_bytes, or they are what is measured.
+    size_bytes: much more than the caches, or the caches are measured.
+    alone: the machine has no other node, so mbind is not needed.
+
+    Raises SentinelError if the kernel refuses mbind or the node has no room.
     """
     with (
         scratch_on(None if alone else node, size_bytes) as scratch,
@@ -76,7 +79,7 @@ def node_rates(node: int, size_bytes: int, threads: int, alone: bool = False) ->
 
 
 def _writing(part: npt.NDArray[np.uint64]) -> Callable[[], object]:
-    """libc's memset: it lets other threads run, and passes the caches by where that is faster."""
+    """libc's memset: it runs without the GIL, and bypasses the caches if that is faster."""
     address, size = part.ctypes.data, part.nbytes
     return lambda: ctypes.memset(address, 1, size)
 
@@ -86,7 +89,7 @@ def _reading(part: npt.NDArray[np.uint64], places: npt.NDArray[np.int64]) -> Cal
 
 
 def _random_lines(words: int) -> npt.NDArray[np.int64]:
-    """Words of different lines, in no order."""
+    """Indices of words of distinct lines, in random order."""
     each = LINE_BYTES // 8
     count = max(words // each // RANDOM_SHARE, 1)
     order = np.random.default_rng(1).permutation(max(words // each, 1))[:count]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process waits for while the kernel makes a page, measured on memory of this process."""
+"""Measure the time of a page birth (a page fault) on memory of this process."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ MADV_POPULATE_WRITE = 23
 """Linux 5.14, include/uapi/asm-generic/mman-common.h; Python's mmap does not name it."""
 
 PIECE_BYTES = 8 << 20
-"""Given back and made again at once, as a large tensor's."""
+"""Bytes dropped and born again in one call, as of a large tensor."""
 
 SCRATCH_BYTES = 16 << 20
-"""A few milliseconds' worth."""
+"""A round takes a few milliseconds."""
 
 ROUNDS = 5
-"""The median of so many."""
+"""Rounds; their median is the result."""
 
 
 def measure_births(tiers: Tiers) -> Tiers:
-    """The tiers with what a birth was seen to take, or as they are if the kernel has no memory for
-    it."""
+    """Return the tiers with the measured birth time, or unchanged if the kernel has no memory."""
     try:
         return replace(tiers, birth_ns_per_byte=birth_ns_per_byte(SCRATCH_BYTES))
     except OSError:
@@ -36,11 +35,10 @@ def measure_births(tiers: Tiers) -> Tiers:
 
 
 def birth_ns_per_byte(size_bytes: int) -> float:
-    """How much longer filling memory takes if its pages were given back before, which is counted,
-    too; 0 if it is not longer.
+    """Measure how much longer filling memory takes if its pages are dropped first; at least 0.
 
-    Of small pages, made as the shim has them made: in one call for all of a tensor, where the
-    kernel has such a call. Raises OSError.
+    Includes the time of the drop. The pages are small, and populated as by the shim: with
+    one call per tensor if the kernel supports it. Raises OSError if there is no memory.
     """
     with scratch_on(None, size_bytes) as scratch:
         size = scratch.bytes
@@ -70,5 +68,5 @@ def _populate(memory: mmap.mmap, first: int, size: int) -> None:
     try:
         memory.madvise(MADV_POPULATE_WRITE, first, size)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # then the touches make them
+        if error.errno != errno.EINVAL:  # EINVAL: not supported; memset faults the pages in
             raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast pages move between the two fastest tiers, measured on memory of this process."""
+"""Measure the migration bandwidth between the two fastest tiers on memory of this process."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from sentineld.migrate.syscalls import BATCH_PAGES, move_pages, page_addresses
 from sentineld.model.tiers import Tiers
 
 SCRATCH_BYTES = 16 << 20
-"""Moved there and back ROUNDS times: a second at 100 MiB/s, the rate of an emulated guest."""
+"""Moved both ways ROUNDS times: takes a second at 100 MiB/s, the rate of an emulated guest."""
 
 ROUNDS = 3
-"""The median of so many: one round is easily disturbed by what else starts with the daemon."""
+"""Rounds; their median is the result. One round would be disturbed by other services that start
+with the daemon."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Measured bytes per second, each way."""
+    """Measured migration bandwidth in each direction."""
 
     demote_bytes_per_s: float
     promote_bytes_per_s: float
@@ -34,10 +35,10 @@ class Rates:
 def measure(
     tiers: Tiers, scratch_bytes: int = SCRATCH_BYTES, batch_pages: int = BATCH_PAGES
 ) -> Rates:
-    """Move a scratch mapping from the fastest tier to the next and back, so many pages a call.
+    """Move a scratch mapping from the fastest tier to the next and back, batch_pages a call.
 
-    The mapping shrinks to half of what the fuller node has free. Raises
-    SentinelError "failed" where there is no room or the pages don't move.
+    The mapping is at most half of the free memory of the fuller node. Raises SentinelError
+    "failed" if there is no room or the pages do not move.
     """
     capacity = Capacity(tiers)
     fast, fast_free = capacity.best_node(0)
@@ -46,7 +47,7 @@ def measure(
     if size < BATCH_PAGES * mmap.PAGESIZE:
         raise SentinelError(
             "failed",
-            f"nodes {fast} and {slow} have no room to measure the migration rate",
+            f"nodes {fast} and {slow} have no room to measure the migration bandwidth",
             "free some memory, or set tiers.migration_bytes_per_s in the config",
         )
     with scratch_on(fast, size) as scratch:
@@ -59,7 +60,7 @@ def measure(
 
 
 def measure_bytes_per_s(tiers: Tiers) -> Tiers:
-    """The tiers with the slower direction's measured rate, or as they are if nothing could move."""
+    """Return the tiers with the slower direction's bandwidth, or unchanged if measuring fails."""
     try:
         rates = measure(tiers)
     except SentinelError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a node can still take, so that a move rarely meets ENOMEM halfway."""
+"""The room of a node for moved pages, so that a move rarely fails with ENOMEM halfway."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sentineld.model.tiers import Tiers
 
 
 class Capacity:
-    """Free memory of the tiers' nodes, watermarks kept free."""
+    """Free memory of the tiers' nodes above their watermarks."""
 
     def __init__(
         self, tiers: Tiers, sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")
@@ -24,16 +24,16 @@ class Capacity:
         }
 
     def node_bytes(self, node: int) -> int:
-        """Bytes that can move to the node: free ones above the high watermark, and cold page cache.
+        """Bytes that can move to the node: free memory above the high watermark, cold page cache.
 
-        The kernel drops clean page cache for a migration; it swaps and demotes nothing for it.
+        For a migration the kernel drops clean page cache; it does not swap or demote.
         """
         info = sysfs.node_meminfo(self._sys_root, node)
         available = info.get("MemFree", 0) + info.get("Inactive(file)", 0)
         return max(0, available - self._reserve.get(node, 0))
 
     def best_node(self, tier: int) -> tuple[int, int]:
-        """The tier's node with the most room, and its room in bytes."""
+        """Return the tier's node with the most room, and its room in bytes."""
         nodes = self._tiers.tiers[tier].nodes
         if len(nodes) == 1:
             return nodes[0], self.node_bytes(nodes[0])

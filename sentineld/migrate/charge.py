@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fast memory charged to a session while its steps run: what is there, and what will be born."""
+"""Fast memory charged to a session as its steps run: resident pages and expected births."""
 
 from __future__ import annotations
 
@@ -23,31 +23,33 @@ FAST = 0
 
 @dataclass(frozen=True)
 class _Look:
-    """The maps at one moment. born: the stretch's births may be there; arena has them all, on the
-    pages given."""
+    """The maps at one moment."""
 
     stretch: int
     born: bool
+    """The stretch's births may have happened."""
     arena: Nodes
+    """Includes all births of the stretch."""
     given: npt.NDArray[np.int64]
+    """Pages of the arena that the stretch's births made resident."""
     heap: Nodes
 
     def without_births(self) -> Nodes:
-        """Of the arena's pages when the stretch began, with the moves that have been since."""
+        """Nodes of the arena's pages when the stretch began, updated by the moves since."""
         nodes = self.arena.copy()
         nodes[self.given] = ABSENT
         return nodes
 
 
 class Charge:
-    """The session's residency maps, kept up with the steps.
+    """The session's residency maps, updated as its steps pass.
 
-    A stretch is charged by its fullest moment: what dies in it before another is
-    born makes room for that one, as it does for the plan. Nothing is born while the
-    process waits at the barrier before it: room is left for it, but it is not charged.
+    A stretch is charged its peak: a tensor that dies makes room for a later birth of the
+    stretch, as in the plan. While the process waits at a barrier, the births behind it
+    have room reserved, but are not charged.
 
-    charged_bytes() and resident_bytes() may be called from any thread, all else
-    from the mover's: they tell of the process as far as that has followed it.
+    charged_bytes() and resident_bytes() may be called from any thread, the other methods
+    from the mover's thread only. Results are as of the last boundary that the mover saw.
     """
 
     def __init__(
@@ -56,54 +58,53 @@ class Charge:
         step: ExpectedStep,
         waits: npt.NDArray[np.int32],
         budget_bytes: int,
-        overhead: Callable[[], int],
+        unmanaged_bytes: Callable[[], int],
     ) -> None:
-        """waits: the layout's. overhead: bytes that are charged beside the maps (small and
-        fallback tensors); must not block."""
+        """waits: Layout.waits.
+        unmanaged_bytes: returns tensor bytes outside the maps; they are charged, too."""
         self.spaces = spaces
         self.budget_bytes = budget_bytes
         self.done = 0
-        """The boundary, counted since the first step, up to which all that barriers wait for is
-        complete."""
+        """The last boundary, counted since the first step, up to which everything that barriers
+        wait for is complete."""
         self._step = step
         self._waits = waits
-        self._overhead = overhead
+        self._unmanaged_bytes = unmanaged_bytes
         count = step.boundary_count
         self._births = np.searchsorted(step.births["stretch"], np.arange(count + 1))
         self._drops = np.searchsorted(step.drops["stretch"], np.arange(count + 1))
         self._fast_nodes = spaces.tiers.tiers[FAST].nodes
         self._events = self._by_stretch()
-        # What is below and the maps change together.
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the maps and the fields below
         self._now = 0
         self._begun = False
-        self._given = np.zeros(0, np.int64)  # pages of the arena, by the stretch's births
+        self._given = np.zeros(0, np.int64)  # see _Look.given
 
     def begin(self, now: int) -> None:
-        """A stretch begins: its births are taken to be there, the process may be ahead of us.
+        """Begin a stretch and apply its births: the process may be ahead of the mover.
 
-        now: its boundary, counted since the first step.
+        now: the stretch's boundary, counted since the first step.
         """
         with self._lock:
             self._begin(now)
 
     def refresh(self, memory: Memory, now: int) -> int:
-        """Take over the kernel's truth in the stretch that begins, or has begun; the number of
-        pages that were other than thought. Raises ProcessLookupError."""
+        """Read the maps from the kernel and begin the stretch (again); returns the number of pages
+        that changed. Raises ProcessLookupError if the process is gone."""
         with self._lock:
             changed = self.spaces.refresh(memory)
             self._begin(now)
         return changed
 
     def moved(self, space: Space, pages: Pages, status: Status) -> None:
-        """Take over what move_pages said of these pages."""
+        """Apply the statuses of a move_pages call on these pages."""
         with self._lock:
             self.spaces.maps[space].apply(pages, status)
 
     def end(self) -> Table:
-        """The stretch is over: take its drops off; returns them (DROP_DTYPE).
+        """End the stretch and apply its drops; returns them (DROP_DTYPE).
 
-        Pages that were dropped and born again within the stretch are charged again.
+        Pages that were dropped and then born again within the stretch stay charged.
         """
         drops = self.drops_of(self._stretch)
         with self._lock:
@@ -118,28 +119,31 @@ class Charge:
         return drops
 
     def charged_bytes(self, barriers_hold: bool = True) -> int:
-        """Fast bytes charged now. barriers_hold: the process waits at barriers for what they wait
-        for; else births behind them count, too."""
+        """Fast bytes charged now.
+
+        barriers_hold: the process waits at barriers until the moves they wait for are done;
+        else births behind barriers are charged, too.
+        """
         look = self._look(barriers_hold)
         if look.born:
             most_bytes = self._most_bytes(look.without_births(), look.stretch, look.arena)
             return most_bytes + self._others_bytes(look)
-        # What is unplanned and alive between two stretches is so in both.
+        # Unplanned tensors alive at the boundary are alive in both stretches.
         heap_bytes = min(self._step.heap_bytes[[look.stretch - 1, look.stretch]])
         return self._fast_bytes(look.without_births()) + int(heap_bytes) + self._others_bytes(look)
 
     def resident_bytes(self, barriers_hold: bool = True) -> list[int]:
-        """Bytes of arena and heap on each tier, with all of the stretch's births once they may be
-        there. barriers_hold: as for charged_bytes()."""
+        """Bytes of arena and heap on each tier, with all births of the stretch once they may have
+        happened. barriers_hold: as for charged_bytes()."""
         look = self._look(barriers_hold)
         arena_bytes = self.spaces.bytes_by_tier(look.arena if look.born else look.without_births())
         return [int(size) for size in arena_bytes + self.spaces.bytes_by_tier(look.heap)]
 
     def room_bytes(self) -> int:
-        """Bytes that may be promoted in this stretch without passing the budget in it or the next.
+        """Bytes that can be promoted now without exceeding the budget in this stretch or the next.
 
-        The next stretch begins with this one's drops done; a demotion that is due
-        at its own boundary frees nothing before it is done.
+        The next stretch begins after this one's drops. Demotions due at its boundary free
+        nothing until they are done.
         """
         look = self._look(barriers_hold=False)
         follower = (look.stretch + 1) % self._step.boundary_count
@@ -150,7 +154,7 @@ class Charge:
         return max(0, room_bytes - max(now_bytes, then_bytes))
 
     def drops_of(self, stretch: int) -> Table:
-        """What the process gives back in the stretch (DROP_DTYPE)."""
+        """Pages that the process drops in the stretch (DROP_DTYPE)."""
         return self._step.drops[self._drops[stretch] : self._drops[stretch + 1]]
 
     def _births_of(self, stretch: int) -> Table:
@@ -173,7 +177,7 @@ class Charge:
         with self._lock:
             arena, heap = (self._nodes(space) for space in (Space.ARENA, Space.HEAP))
             if not self._begun:
-                # Between two stretches: nobody knows yet whether the next one's births wait.
+                # Between two stretches: whether the next one's births wait is not known yet.
                 follower = (self._now + 1) % self._step.boundary_count
                 return _Look(follower, False, arena, self._given, heap)
             born = not (barriers_hold and self._is_waited_for())
@@ -193,15 +197,15 @@ class Charge:
         self._given = np.flatnonzero(absent & (arena.nodes != ABSENT))
 
     def _is_waited_for(self) -> bool:
-        """Whether the barrier before the stretch waits for what is not complete."""
+        """Whether the barrier before the stretch waits for moves that are not done."""
         wait = int(self._waits[self._stretch])
         if wait < 0:
             return False
         return self._now - (self._stretch - wait) % self._step.boundary_count > self.done
 
     def _others_bytes(self, look: _Look) -> int:
-        """Charged beside the arena, apart from tensors that are yet to be born."""
-        return self._fast_bytes(look.heap) + self._overhead()
+        """Charged bytes outside the arena, without births to come."""
+        return self._fast_bytes(look.heap) + self._unmanaged_bytes()
 
     def _fast_bytes(self, nodes: Nodes) -> int:
         return self._fast_pages(nodes) * self.spaces.page_bytes
@@ -210,9 +214,11 @@ class Charge:
         return sum(int(np.count_nonzero(nodes == node)) for node in self._fast_nodes)
 
     def _most_bytes(self, nodes: Nodes, stretch: int, now: Nodes | None = None) -> int:
-        """The most fast bytes of a stretch that finds the arena's pages on these nodes, and passes
-        over them. now: of a stretch that has begun, where the pages are, births that have moved
-        already among them."""
+        """Peak of fast bytes in a stretch.
+
+        nodes: the arena's pages when the stretch begins; updated to its end.
+        now: the arena's pages now, if the stretch has begun: births may have been promoted.
+        """
         fast = most = self._fast_pages(nodes)
         for node, pages in self._events[stretch]:
             part = nodes[pages]
@@ -232,8 +238,8 @@ class Charge:
         return most * self.spaces.page_bytes + int(self._step.heap_bytes[stretch])
 
     def _by_stretch(self) -> list[list[tuple[int, slice]]]:
-        """For each stretch what happens to the arena's pages, in order: (node of birth, pages);
-        ABSENT: they are dropped."""
+        """The events of the arena's pages by stretch, in order: (node, pages) of a birth,
+        (ABSENT, pages) of a drop."""
         found: list[list[tuple[int, slice]]] = [[] for _ in range(self._step.boundary_count)]
         arena = self.spaces.maps.get(Space.ARENA)
         if arena is None:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emulated tiers: a process's pages as its residency map has them. Nothing is copied, time passes.
+"""Emulated tiers: a process's pages are entries of a residency map; moves take time, not copies.
 
-The shim keeps the map where the kernel would keep page tables: it notes births
-and drops as they happen, and the map stays when the daemon goes. Moving is
-paced: a batch takes the time that the emulated bandwidth gives it, and its
-pages stay where they were until then.
+The map takes the place of page tables: the shim records births and drops in it, and it
+outlives the daemon. Moves are paced: a batch takes the time of its bytes at the emulated
+bandwidth, and its pages stay on their source node until then.
 """
 
 from __future__ import annotations
@@ -22,28 +21,27 @@ from sentineld.model.plan import Space
 from sentineld.model.tiers import Tiers
 
 BATCH_PAGES = 64
-"""0.3 ms at a twelfth of 10 GB/s. Who waits for a demotion waits for the batch before it, too: with
-batches of 1 MiB a step of lstm waited for 8 ms, with these for 3, as the daemon takes twice the
-CPU time."""
+"""0.3 ms at a twelfth of 10 GB/s. A process that waits for a demotion waits for the batch before
+it, too: a step of lstm waits 8 ms with batches of 1 MiB and 3 ms with these, for twice the CPU
+time of the daemon."""
 
 Map = npt.NDArray[np.uint8]
 
 
 class Clock:
-    """The machine's; tests have others."""
+    """The machine's clock; tests use virtual ones."""
 
     def now_ns(self) -> int:
-        """CLOCK_MONOTONIC."""
+        """Return CLOCK_MONOTONIC."""
         return time.monotonic_ns()
 
     def sleep(self, duration_ns: int) -> None:
-        """May end early by a tick."""
+        """Sleep; may end early by a tick."""
         time.sleep(duration_ns / 1e9)
 
 
 class EmulatedMemory:
-    """maps: for each space its pages' entries (0: absent, else 1 + node), shared with the process.
-    spaces: (start, bytes)."""
+    """A process's pages in the residency map; see Memory."""
 
     exact = True
 
@@ -60,16 +58,20 @@ class EmulatedMemory:
         fast_room: Callable[[], int | None] = lambda: None,
         clock: Clock | None = None,
     ) -> None:
-        """moved_fast: hears of each batch how many pages more are on the fast tier. flying_fast:
-        hears how many are on their way there, so that no birth takes their room. fast_room: pages
-        that the fast tier has beside these, less than none if they are too many."""
+        """maps: the entry of each page of a space (0: absent, else 1 + node); shared memory.
+        spaces: (start, bytes) of each space.
+        moved_fast: called after each batch with the change of the number of fast pages.
+        flying_fast: called with the number of pages in flight to the fast tier; their room is
+        reserved, so that no birth takes it.
+        fast_room: returns the free pages of the fast tier, less those in flight; negative if
+        they are too many; None: unlimited."""
         self.batch_pages = batch_pages
         self._tiers = tiers
         self._bucket = bucket
         self._page_bytes = page_bytes
         self._moved_fast = moved_fast
         self._flying_fast, self._fast_room = flying_fast, fast_room
-        self._flying_fast(0)  # what a daemon before this one was about to move
+        self._flying_fast(0)  # an earlier daemon may have left pages in flight
         self._clock = clock or Clock()
         self._nodes, self._fast = np.zeros((2, 256), np.bool_)
         for tier in tiers.tiers:
@@ -81,20 +83,20 @@ class EmulatedMemory:
         ]
 
     def query_pages(self, pages: Addresses) -> Status:
-        """What the map says; pages of which it says nothing are absent."""
+        """Read the map; pages outside it are absent."""
         status = np.full(len(pages), -errno.ENOENT, np.int32)
         for inside, entries, index in self._parts(pages):
             found = entries[index]
-            # The process may write anything into the map: what is no node is no page.
+            # The process can write any value into the map: entries that are no node are absent.
             there = self._nodes[found]
             status[inside[there]] = found[there].astype(np.int32) - 1
         return status
 
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
-        """Let the time of a move pass for the pages that are elsewhere, then note where they are.
+        """Wait for the time of the move, then set the pages' entries.
 
-        A page that the process drops meanwhile stays dropped. What the fast tier has no room for
-        stays where it is, and the result's error is ENOMEM.
+        A page that the process drops meanwhile stays absent. Pages without room on the fast
+        tier stay where they are, and the result's error is ENOMEM.
         """
         before = self.query_pages(pages)
         there = np.flatnonzero((before >= 0) & (before != node))
@@ -103,7 +105,7 @@ class EmulatedMemory:
             self._flying_fast(moving)
             lacking = min(max(-(self._fast_room() or 0), 0), moving)
             if lacking:
-                # As the kernel does with a full node: the first ones go.
+                # As the kernel does with a full node: the first pages move.
                 moving -= lacking
                 self._flying_fast(moving)
                 wanted = np.delete(pages, there[moving:])
@@ -120,14 +122,14 @@ class EmulatedMemory:
         return MoveResult(self.query_pages(pages), errno.ENOMEM if full else 0)
 
     def best_node(self, tier: int) -> tuple[int, int]:
-        """The tier's first node; its room has no limit but the tier's capacity."""
+        """Return the tier's first node, and the tier's capacity as its room."""
         found = self._tiers.tiers[tier]
         return found.nodes[0], found.capacity_bytes
 
     def _parts(
         self, pages: Addresses
     ) -> list[tuple[npt.NDArray[np.int64], Map, npt.NDArray[np.int64]]]:
-        """For each space with any of the pages: which of them, its map, their indices there."""
+        """(indices into pages, map, indices into the map) for each space with any of the pages."""
         addresses = pages.astype(np.int64)
         parts = []
         for start, end, entries in self._spaces:

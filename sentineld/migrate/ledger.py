@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accounts of every byte that a plan's moves concern; safe to read from any thread."""
+"""Counts of the bytes that a plan's moves moved, skipped and failed to move. Thread-safe."""
 
 from __future__ import annotations
 
@@ -9,45 +9,48 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 KEPT_STEPS = 256
+"""Steps whose totals are kept."""
 
 
 class Entry(NamedTuple):
-    """What bytes are counted by.
-
-    direction: "promote" (to the fastest tier) or "demote".
-    reason: for moved bytes who asked ("plan", "heal", "initial"); for skipped ones
-    "already-there", "absent", "superseded", "late", "paused", "no-room"; for failed
-    ones "busy", "shared", "no-memory".
-    result: "moved", "skipped" or "failed".
-    """
+    """The labels of a byte count."""
 
     direction: str
+    """Either "promote" (to the fastest tier) or "demote"."""
     reason: str
+    """Of moved bytes: the origin of the move ("plan", "heal", "initial"); of skipped bytes:
+    "already-there", "absent", "superseded", "late", "paused", "no-room"; of failed bytes:
+    "busy", "shared", "no-memory"."""
     result: str
+    """One of "moved", "skipped" and "failed"."""
 
 
 @dataclass(frozen=True)
 class StepTotals:
-    """One step's moves. Bytes and ns; late_bytes were moved after their deadline."""
+    """The moves of one step."""
 
     step: int
     promoted_bytes: int = 0
     demoted_bytes: int = 0
     late_bytes: int = 0
+    """Bytes moved after their move's deadline."""
     cancelled_bytes: int = 0
+    """Bytes skipped because their move was late or superseded."""
     failed_bytes: int = 0
     late_moves: int = 0
+    """Moves that moved pages, or were cancelled, after their deadline."""
     call_ns: int = 0
+    """Time spent in move_pages calls."""
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes moved, both ways."""
+        """Bytes moved in both directions."""
         return self.promoted_bytes + self.demoted_bytes
 
 
 @dataclass
 class Ledger:
-    """All accounts of one live plan."""
+    """The counts of one live plan."""
 
     _totals: dict[Entry, int] = field(default_factory=dict)
     _steps: deque[StepTotals] = field(default_factory=lambda: deque(maxlen=KEPT_STEPS))
@@ -58,13 +61,13 @@ class Ledger:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin_step(self, step: int) -> None:
-        """What follows belongs to this step."""
+        """Count all that follows for this step."""
         with self._lock:
             if not self._steps or self._steps[-1].step != step:
                 self._steps.append(StepTotals(step))
 
     def moved(self, direction: str, reason: str, size: int, late: bool) -> None:
-        """Bytes that have moved."""
+        """Count bytes that have moved. late: after their move's deadline."""
         with self._lock:
             self._add(Entry(direction, reason, "moved"), size)
             totals = self._current()
@@ -76,7 +79,7 @@ class Ledger:
             )
 
     def skipped(self, direction: str, reason: str, size: int) -> None:
-        """Bytes that were not moved because there was no need, no room or no time."""
+        """Count bytes not moved for lack of need, room or time."""
         with self._lock:
             self._add(Entry(direction, reason, "skipped"), size)
             if reason in ("late", "superseded"):
@@ -84,28 +87,28 @@ class Ledger:
                 self._steps[-1] = replace(totals, cancelled_bytes=totals.cancelled_bytes + size)
 
     def failed(self, direction: str, reason: str, size: int) -> None:
-        """Bytes that the kernel would not move."""
+        """Count bytes that the kernel did not move."""
         with self._lock:
             self._add(Entry(direction, reason, "failed"), size)
             totals = self._current()
             self._steps[-1] = replace(totals, failed_bytes=totals.failed_bytes + size)
 
     def late_move(self) -> None:
-        """A move went on, or was given up, after its deadline."""
+        """Count a move that moved pages, or was cancelled, after its deadline."""
         with self._lock:
             self._late_moves += 1
             totals = self._current()
             self._steps[-1] = replace(totals, late_moves=totals.late_moves + 1)
 
     def call(self, duration_ns: int) -> None:
-        """Time spent in one move_pages call."""
+        """Count a move_pages call and its time."""
         with self._lock:
             self._calls += 1
             totals = self._current()
             self._steps[-1] = replace(totals, call_ns=totals.call_ns + duration_ns)
 
     def paced(self, size: int, duration_ns: int) -> None:
-        """Bytes of a batch so large that the time it took tells the bandwidth."""
+        """Count a batch that is large enough to measure the bandwidth with."""
         with self._lock:
             self._paced_bytes += size
             self._paced_ns += duration_ns
@@ -116,27 +119,27 @@ class Ledger:
             return dict(self._totals)
 
     def steps(self) -> tuple[StepTotals, ...]:
-        """The latest steps, oldest first; the last one may still be going on."""
+        """The latest steps, oldest first; the last one may be unfinished."""
         with self._lock:
             return tuple(self._steps)
 
     def step(self, step: int) -> StepTotals:
-        """One step's totals; zeros for a step that is not known (any more)."""
+        """One step's totals; zeros if the step is not kept."""
         found = (totals for totals in self.steps() if totals.step == step)
         return next(found, StepTotals(step))
 
     @property
     def late_moves(self) -> int:
-        """Moves that passed their deadline."""
+        """Late moves since the plan became live."""
         return self._late_moves
 
     @property
     def calls(self) -> int:
-        """move_pages calls."""
+        """move_pages calls since the plan became live."""
         return self._calls
 
     def pace(self) -> tuple[int, int]:
-        """(bytes, ns) of all large batches: what the bandwidth is known from."""
+        """(bytes, ns) of all large batches, to compute the bandwidth from."""
         with self._lock:
             return self._paced_bytes, self._paced_ns
 

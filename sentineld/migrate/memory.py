@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the mover needs of a process's memory: where pages are, moving them, room for them.
+"""The mover's interface to a process's pages: query, move, and the room of a tier.
 
-Two implementations: the kernel's pages (here) and those of emulated tiers
-(emulated.py). Everything above, from the schedule to the accounts, is the same.
+Two implementations: the kernel's pages (KernelMemory) and those of emulated tiers
+(emulated.py). All other modules of the mover use only this interface.
 """
 
 from __future__ import annotations
@@ -17,24 +17,28 @@ from sentineld.model.tiers import Tiers
 
 
 class Memory(Protocol):
-    """One process's pages. batch_pages: how many to move at once; a page in flight is where it
-    was until its batch is done. exact: a batch takes what its bytes take, however few."""
+    """One process's pages. A page in flight stays where it is until its batch is done."""
 
     batch_pages: int
+    """Pages to move in one call."""
     exact: bool
+    """The time of a batch is its bytes over the bandwidth, without overhead."""
 
     def query_pages(self, pages: Addresses) -> Status:
-        """Node of each page, or -ENOENT. Raises ProcessLookupError when the process is gone."""
+        """Node of each page, or -ENOENT. Raises ProcessLookupError if the process is gone."""
 
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
-        """Move distinct pages to a node; blocks. Raises ProcessLookupError, SentinelError."""
+        """Move distinct pages to a node; blocks until it is done.
+
+        Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
+        """
 
     def best_node(self, tier: int) -> tuple[int, int]:
-        """The tier's node with the most room, and its room in bytes."""
+        """Return the tier's node with the most room, and its room in bytes."""
 
 
 class KernelMemory:
-    """A process's pages as the kernel knows them."""
+    """A process's pages in the kernel's NUMA nodes."""
 
     exact = False
 
@@ -44,13 +48,13 @@ class KernelMemory:
         self._capacity = Capacity(tiers)
 
     def query_pages(self, pages: Addresses) -> Status:
-        """Ask the kernel."""
+        """Query move_pages(2)."""
         return kernel_query_pages(self._pid, pages)
 
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
-        """Have the kernel move them."""
+        """Move with move_pages(2)."""
         return kernel_move_pages(self._pid, pages, node, self.batch_pages)
 
     def best_node(self, tier: int) -> tuple[int, int]:
-        """By free memory."""
+        """Compare the nodes' free memory."""
         return self._capacity.best_node(tier)

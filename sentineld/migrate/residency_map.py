@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each page of a session's address ranges is: one int8 node per page.
+"""The node of each page of a session's address ranges, as one int8 per page.
 
-The map follows what is known to happen (moves, births, drops) between
-refreshes from the kernel, so that the mover can decide without asking it at
-every boundary. It errs on the side of charging: a birth counts for the whole
-range, although the process may touch only a part of it.
+Between refreshes from the kernel the map is updated by moves and by expected births
+and drops, so that the mover needs no query at each boundary. It overestimates rather
+than underestimates: a birth counts for its whole range, although the process may touch
+only a part of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Nodes = npt.NDArray[np.int8]
 
 
 class ResidencyMap:
-    """One address range. Offsets and lengths are bytes, whole pages, counted from start."""
+    """The map of one address range. Offsets are bytes from its start, multiples of the page."""
 
     def __init__(self, start: int, length_bytes: int, page_bytes: int = 4096) -> None:
         self.start = start
@@ -33,7 +33,7 @@ class ResidencyMap:
         self.nodes: Nodes = np.full(length_bytes // page_bytes, ABSENT, dtype=np.int8)
 
     def span(self, offset: int, length_bytes: int) -> slice:
-        """Indices of the range's pages, cut to the map."""
+        """Indices of the range's pages, clipped to the map."""
         last = min(-(-(offset + length_bytes) // self.page_bytes), len(self.nodes))
         return slice(min(offset // self.page_bytes, last), last)
 
@@ -42,9 +42,9 @@ class ResidencyMap:
         return np.uint64(self.start) + pages.astype(np.uint64) * np.uint64(self.page_bytes)
 
     def refresh(self, memory: Memory) -> int:
-        """Ask where every page is; the number of pages that were other than thought.
+        """Query all pages; returns the number of entries that changed.
 
-        Raises ProcessLookupError when the process is gone.
+        Raises ProcessLookupError if the process is gone.
         """
         return self.apply(
             np.arange(len(self.nodes), dtype=np.int64),
@@ -52,9 +52,9 @@ class ResidencyMap:
         )
 
     def apply(self, pages: npt.NDArray[np.int64], status: Status) -> int:
-        """Take over move_pages statuses; the number of pages that changed.
+        """Set pages from move_pages statuses; returns the number of entries that changed.
 
-        ENOENT and EFAULT mean absent; another error leaves the page as it was thought.
+        ENOENT and EFAULT mean absent; other errors leave the entry unchanged.
         """
         before = self.nodes[pages]
         gone = (status == -2) | (status == -14)
@@ -63,7 +63,7 @@ class ResidencyMap:
         return int(np.count_nonzero(before != after))
 
     def births(self, offset: int, length_bytes: int, node: int) -> None:
-        """First touches: absent pages come to be on the node, present ones stay where they are."""
+        """First touches: absent pages appear on the node, present pages stay."""
         part = self.nodes[self.span(offset, length_bytes)]
         part[part == ABSENT] = node
 
@@ -73,7 +73,7 @@ class ResidencyMap:
 
 
 class Spaces:
-    """The maps of a session's address spaces (arena, heap), and sums over them by tier."""
+    """The maps of a session's arena and heap, and sums over them by tier."""
 
     def __init__(
         self, tiers: Tiers, ranges: Mapping[Space, tuple[int, int]], page_bytes: int = 4096
@@ -84,7 +84,7 @@ class Spaces:
             space: ResidencyMap(start, length, page_bytes)
             for space, (start, length) in ranges.items()
         }
-        # Lookup by node + 1, so that ABSENT (-1) finds -1, too.
+        # Indexed by node + 1, so that ABSENT (-1) maps to -1.
         self._tier_of = np.full(129, -1, dtype=np.int8)
         for index, tier in enumerate(tiers.tiers):
             for node in tier.nodes:
@@ -98,20 +98,20 @@ class Spaces:
     def pages_to_move(
         self, space: Space, offset: int, length_bytes: int, tier: int
     ) -> npt.NDArray[np.int64]:
-        """Indices of the range's resident pages that are not in the tier."""
+        """Indices of the range's resident pages that are not on the tier."""
         tiers = self.tiers_at(space, offset, length_bytes)
         first = self.maps[space].span(offset, length_bytes).start
         pages: npt.NDArray[np.int64] = np.flatnonzero((tiers >= 0) & (tiers != tier)) + first
         return pages
 
     def bytes_by_tier(self, nodes: Nodes) -> npt.NDArray[np.int64]:
-        """Bytes of pages that are on these nodes, by tier."""
+        """Bytes by tier of pages on these nodes. nodes: one entry per page."""
         tiers = self._tiers_of(nodes)
         counts = np.bincount(tiers.astype(np.int16) + 1, minlength=len(self.tiers.tiers) + 1)
         return counts[1:] * self.page_bytes
 
     def refresh(self, memory: Memory) -> int:
-        """Ask for all maps; the number of pages that were other than thought."""
+        """Query all pages of all maps; returns the number of entries that changed."""
         return sum(residency.refresh(memory) for residency in self.maps.values())
 
     def _tiers_of(self, nodes: Nodes) -> Nodes:

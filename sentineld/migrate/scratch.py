@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of this process on a node of choice, to measure with."""
+"""Memory of this process on a chosen node, for measurements."""
 
 from __future__ import annotations
 
@@ -17,31 +17,36 @@ from sentineld.base.errors import SentinelError
 from sentineld.migrate.syscalls import page_addresses, prefer_node, query_pages
 
 ON_NODE_SHARE = 0.95
-"""Of the pages asked about, that have to be where they were asked for."""
+"""Share of the queried pages that must be on the node."""
 
 ASKED_PAGES = 512
-"""So many are asked about, spread over all."""
+"""Pages queried, spread over all of the memory."""
 
 
 class Scratch(NamedTuple):
-    """words: all of the memory. start: its address. bytes: its size. mapping: what it lies in."""
+    """A mapping to measure with."""
 
-    words: npt.NDArray[np.uint64]
-    start: int
-    bytes: int
+    words: npt.NDArray[np.uint64]  # all of the memory
+    start: int  # its address
+    bytes: int  # its size
     mapping: mmap.mmap
 
 
 @contextmanager
 def scratch_on(node: int | None, size_bytes: int) -> Iterator[Scratch]:
-    """Memory in small pages, touched, preferably on the node; wherever it comes with None. The
-    array must not be used afterwards. Raises SentinelError where the kernel forbids to choose."""
+    """Map touched memory in small pages. Its words must not be used after the context.
+
+    node: preferred node; None: the kernel's choice.
+
+    Raises SentinelError if the kernel refuses mbind.
+    """
     size = size_bytes // mmap.PAGESIZE * mmap.PAGESIZE
     with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         _refuse_huge_pages(memory)
         held = (ctypes.c_char * size).from_buffer(memory)
         start = ctypes.addressof(held)
-        # From the address, not from the buffer: a view that outlived this would keep it open.
+        # Made from the address, not from the buffer: a view of the buffer that outlives the
+        # context would keep the mapping open.
         words = np.ctypeslib.as_array(
             ctypes.cast(start, ctypes.POINTER(ctypes.c_uint64)), (size // 8,)
         )
@@ -52,20 +57,20 @@ def scratch_on(node: int | None, size_bytes: int) -> Iterator[Scratch]:
                 except OSError as error:
                     raise SentinelError(
                         "not-permitted",
-                        f"memory of node {node} can't be asked for: {error.strerror}",
-                        "run it outside of the container, or as root",
+                        f"mbind to node {node} failed: {error.strerror}",
+                        "run it outside the container, or as root",
                     ) from None
             words[:: mmap.PAGESIZE // 8] = 1
             yield Scratch(words, start, size, memory)
         finally:
-            del held  # an exported buffer keeps the mapping from closing
+            del held  # a mapping with an exported buffer cannot be closed
 
 
 def _refuse_huge_pages(memory: mmap.mmap) -> None:
     try:
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a kernel that has none
+        if error.errno != errno.EINVAL:  # EINVAL: a kernel without huge pages
             raise
 
 
@@ -77,6 +82,6 @@ def check_on_node(scratch: Scratch, node: int) -> None:
     if there < ON_NODE_SHARE * len(asked):
         raise SentinelError(
             "failed",
-            f"of {len(asked)} pages asked for on node {node}, {there} are there",
-            "free some of its memory, or measure with a smaller --size",
+            f"only {there} of {len(asked)} queried pages are on node {node}",
+            "free memory of the node, or measure with a smaller --size",
         )

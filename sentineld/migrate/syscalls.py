@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""move_pages(2), mbind(2) and numa_maps: moving another process's pages and asking where they are.
+"""move_pages(2), mbind(2) and numa_maps: move and locate the pages of another process.
 
-The kernel's answers need care (see move_pages below): a positive return leaves
-statuses unwritten, and a full target gives ENOMEM for a call that has moved
-some pages. Both are settled here by asking again, so that a caller sees one
-true status for each page.
+move_pages(2) may leave statuses unwritten (if its return value is positive), and fails
+with ENOMEM for a full target after it has moved some pages. In both cases the functions
+here query the pages again, so that the caller gets the true status of each page.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ import numpy.typing as npt
 from sentineld.base.errors import SentinelError
 
 BATCH_PAGES = 2048
-"""Pages in a call: 512 to 4096 reach the full rate, since a call costs as much as ~200 pages."""
+"""Pages of a call. 512 to 4096 reach the full bandwidth; a call costs as much as ~200 pages."""
 
 NOT_WRITTEN = -(1 << 30)
-"""Status of a page that the kernel said nothing about, not even when asked again."""
+"""Status of a page for which the kernel wrote none, not even to a second query."""
 
 HUGE_BYTES = 2 << 20
 
@@ -45,16 +44,13 @@ Status = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class MoveResult:
-    """What a move did.
-
-    status: for each page the node where it is now (>= 0) or -errno: ENOENT
-    absent, EFAULT not mapped, EACCES shared with another process, EBUSY could
-    not be isolated. error: errno of the worst call (ENOMEM: the target is
-    full), 0 if none failed; pages moved before it are in status all the same.
-    """
+    """The result of a move."""
 
     status: Status
+    """The node of each page now (>= 0), or -errno: ENOENT absent, EFAULT not mapped, EACCES shared
+    with another process, EBUSY not isolated."""
     error: int
+    """errno of the failed call (ENOMEM: the target is full), or 0. status is valid in both cases."""
 
 
 def _number(name: str) -> int:
@@ -62,12 +58,14 @@ def _number(name: str) -> int:
         return _NUMBERS[platform.machine()][name]
     except KeyError:
         raise SentinelError(
-            "failed", f"{name} is not known on {platform.machine()}", "use x86-64 or arm64"
+            "failed",
+            f"the number of {name} is unknown on {platform.machine()}",
+            "use x86-64 or arm64",
         ) from None
 
 
 def _call(pid: int, pages: Addresses, nodes: npt.NDArray[np.int32] | None, status: Status) -> int:
-    """One raw move_pages: its return value, or -errno."""
+    """Call move_pages(2) once; returns its return value, or -errno."""
     ctypes.set_errno(0)
     result = int(
         _libc.syscall(
@@ -84,7 +82,7 @@ def _call(pid: int, pages: Addresses, nodes: npt.NDArray[np.int32] | None, statu
 
 
 def _check(pid: int, code: int) -> None:
-    """Raise for errors that concern the process or the caller, not single pages."""
+    """Raise for errors of the process or the caller; errors of single pages pass."""
     if code == -errno.ESRCH:
         raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone")
     if code in (-errno.EPERM, -errno.EACCES):
@@ -100,7 +98,7 @@ def _check(pid: int, code: int) -> None:
 
 
 def query_pages(pid: int, pages: Addresses, batch_pages: int = 16 * BATCH_PAGES) -> Status:
-    """Node of each page, or -errno (ENOENT, EFAULT). Raises ProcessLookupError when pid is gone."""
+    """Node of each page, or -errno (ENOENT, EFAULT). Raises ProcessLookupError if pid is gone."""
     pages = np.ascontiguousarray(pages, dtype=np.uint64)
     status = np.full(len(pages), NOT_WRITTEN, dtype=np.int32)
     for first in range(0, len(pages), batch_pages):
@@ -115,11 +113,13 @@ def query_pages(pid: int, pages: Addresses, batch_pages: int = 16 * BATCH_PAGES)
 def move_pages(
     pid: int, pages: Addresses, nodes: npt.NDArray[np.int32] | int, batch_pages: int = BATCH_PAGES
 ) -> MoveResult:
-    """Move pages (addresses) to nodes (one for all, or one each), batch by batch.
+    """Move pages to nodes, batch by batch.
 
-    pages must be distinct; for huge pages pass heads only (see move_huge). A
-    batch that meets a full node (ENOMEM) ends the move: the rest is only
-    queried. Raises ProcessLookupError, SentinelError "not-permitted".
+    pages: distinct addresses; of huge pages the heads only (see move_huge).
+    nodes: one for all pages, or one for each.
+
+    A batch that fails (ENOMEM: the node is full) ends the move; the remaining pages are only
+    queried. Raises ProcessLookupError if pid is gone, SentinelError if the kernel refuses.
     """
     pages = np.ascontiguousarray(pages, dtype=np.uint64)
     targets = np.ascontiguousarray(np.broadcast_to(np.asarray(nodes, np.int32), pages.shape))
@@ -130,12 +130,12 @@ def move_pages(
         code = _call(pid, pages[part], targets[part], status[part])
         if code < 0:
             _check(pid, code)
-            # The statuses of a failed call may be stale although pages have moved.
+            # The statuses of a failed call may be stale: some of its pages may have moved.
             status[part] = NOT_WRITTEN
             error = -code
             break
-    # Pages counted by a positive return are unwritten, and a page reported EBUSY may have moved
-    # with another address of the same huge page: the kernel's present answer settles both.
+    # A positive return leaves statuses unwritten, and a page reported as EBUSY may have moved
+    # with another address of the same huge page. A query answers both.
     unsure = np.flatnonzero((status == NOT_WRITTEN) | (status == -errno.EBUSY))
     if len(unsure):
         status[unsure] = query_pages(pid, pages[unsure])
@@ -145,8 +145,8 @@ def move_pages(
 def move_huge(pid: int, pages: Addresses, node: int, batch_pages: int = BATCH_PAGES) -> MoveResult:
     """Move pages of a mapping that may hold transparent huge pages.
 
-    One address of a huge page moves all of it, and each further one only fails:
-    so the 2 MiB heads go first, then what is still elsewhere.
+    One address of a huge page moves all of it; further addresses of it fail. So the 2 MiB
+    heads move first, then the pages that are still on other nodes.
     """
     pages = np.ascontiguousarray(pages, dtype=np.uint64)
     heads = pages[pages % np.uint64(HUGE_BYTES) == 0]
@@ -161,7 +161,7 @@ def move_huge(pid: int, pages: Addresses, node: int, batch_pages: int = BATCH_PA
 
 
 def prefer_node(address: int, length_bytes: int, node: int) -> None:
-    """mbind(MPOL_PREFERRED) a range of the calling process. Raises OSError."""
+    """mbind(MPOL_PREFERRED) a range of this process. Raises OSError if the kernel refuses."""
     mask = (ctypes.c_ulong * 16)()
     mask[node // 64] = 1 << (node % 64)
     ctypes.set_errno(0)
@@ -180,7 +180,7 @@ def prefer_node(address: int, length_bytes: int, node: int) -> None:
 
 
 def page_addresses(start: int, length_bytes: int, page_bytes: int = 4096) -> Addresses:
-    """Addresses of all whole pages of [start, start + length_bytes)."""
+    """Addresses of the pages of [start, start + length_bytes)."""
     return np.arange(start, start + length_bytes, page_bytes, dtype=np.uint64)
 
 
@@ -189,8 +189,8 @@ def numa_maps(
 ) -> dict[int, int]:
     """Resident 4 KiB pages by node of the mappings that begin inside the (start, bytes) ranges.
 
-    Per mapping, so only ranges made of whole mappings (heap, arena) are exact;
-    five times cheaper than asking per page. Raises ProcessLookupError.
+    Counts whole mappings, so only ranges of whole mappings (heap, arena) are exact. Five times
+    cheaper than a query of each page. Raises ProcessLookupError if pid is gone.
     """
     try:
         text = (proc_root / str(pid) / "numa_maps").read_text(encoding="utf-8", errors="replace")

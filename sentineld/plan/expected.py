@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a managed step does to residency by itself: births, drops, and when a move is of use.
+"""The expected events of a planned step: births, drops, and when each move is of use.
 
-Pure functions over profile and plan. The mover needs them because nobody tells
-it of single births: the shim serves them and the kernel places them while it runs.
+Pure functions of profile and plan. The mover needs them because the shim does not report
+single births and drops.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sentineld.plan.drops import drops_by_tensor
 from sentineld.plan.layout import cut_at_regions
 
 UNKNOWN_TIER = 255
-"""Births where the kernel's first touch decides; charged as fast."""
+"""Tier of births that the kernel places at first touch; charged as fast."""
 
 BIRTH_DTYPE = np.dtype(
     [
@@ -46,15 +46,17 @@ EVENT_DTYPE = np.dtype(
 
 @dataclass(frozen=True)
 class ExpectedStep:
-    """births: BIRTH_DTYPE, drops: DROP_DTYPE, both sorted by stretch, neighbours merged. events:
-    EVENT_DTYPE, the same births and drops one by one, in the order in which they happen.
-    heap_bytes: for each stretch the largest sum of live unplanned tensors, which the heap
-    serves; 0 where the plan sends them to a slower tier."""
+    """The births and drops of each step under a layout."""
 
     births: Table
+    """BIRTH_DTYPE, sorted by stretch; adjacent ranges are merged."""
     drops: Table
+    """DROP_DTYPE, sorted by stretch; adjacent ranges are merged."""
     events: Table
+    """EVENT_DTYPE, the single births and drops in the order in which they happen."""
     heap_bytes: npt.NDArray[np.int64]
+    """(S,), bytes of unplanned tensors alive at any time in each stretch; the heap serves them. 0
+    if the plan puts the heap on a slower tier."""
 
     @property
     def boundary_count(self) -> int:
@@ -97,7 +99,7 @@ def expected_step(profile: Profile, layout: Layout) -> ExpectedStep:
 def _in_order(
     births: Table, born: npt.NDArray[np.uint32], drops: Table, dropped: npt.NDArray[np.uint32]
 ) -> Table:
-    """EVENT_DTYPE. born, dropped: positions of the births and drops in the step's sequence."""
+    """Merge births and drops to EVENT_DTYPE. born, dropped: their positions in the step."""
     events = np.zeros(len(births) + len(drops), EVENT_DTYPE)
     for name in ("stretch", "offset", "bytes"):
         events[name] = np.concatenate([births[name], drops[name]])
@@ -108,12 +110,11 @@ def _in_order(
 
 
 def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
-    """For each of the plan's moves the boundaries after its own until its last use begins.
+    """(M,): boundaries from each move's own to the stretch of its last use.
 
-    A move to the fast tier serves the accesses from its boundary to the next
-    move of the same pages elsewhere; once the last of these stretches has begun,
-    it comes too late. Moves to other tiers, which free fast memory, are of use
-    for a whole step.
+    A promotion serves the accesses from its boundary to the next move of the same pages to
+    another tier; once the last stretch with such an access has begun, it is of no use. A
+    demotion frees fast memory and is of use for a whole step.
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.full(len(moves), count, dtype=np.int64)
@@ -131,11 +132,11 @@ def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
 
 
 def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
-    """For each of the plan's moves the boundaries before its own at which it may begin already.
+    """(M,): boundaries before each move's own from which on it may begin.
 
-    A demotion's pages are cold from the last use, birth or move before it on; the plan puts it
-    off for want of bandwidth alone. 0 for promotions, which would take room that is counted upon,
-    and for demotions of what the stretch at their own boundary uses still.
+    A demotion's pages are not accessed after the last use, birth or move before it; the plan
+    delays it only for lack of bandwidth. 0 for promotions, which would use room that the plan
+    needs, and for demotions of pages that the stretch at their own boundary uses.
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.zeros(len(moves), dtype=np.int64)
@@ -156,11 +157,11 @@ def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
 
 
 def settled(plan: Plan, page_bytes: int) -> Table:
-    """MOVE_DTYPE rows of what no planned move ever touches, page by page, with the tier where it
-    stays.
+    """MOVE_DTYPE rows of the pages that no planned move touches, with the tier they belong to.
 
-    These are initial rows, and what slots of a region with a tier keep when their tensors die (the
-    pool's): born once, perhaps where the kernel found room and not where it should be.
+    These are initial rows, and pages of slots (in regions with a tier, such as the pool) that
+    stay resident when their tensors die: each is born once, and may be born on another tier
+    if its own is full.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)
@@ -189,7 +190,7 @@ def settled(plan: Plan, page_bytes: int) -> Table:
 
 
 def _without(row: np.void, ranges: Table) -> Table:
-    """What is left of a row where none of these ranges touches it."""
+    """The parts of a row that none of these ranges overlaps."""
     low, high = int(row["offset"]), int(row["offset"]) + int(row["bytes"])
     left: list[tuple[int, int]] = []
     for one in np.sort(ranges, order="offset"):
@@ -207,7 +208,7 @@ def _without(row: np.void, ranges: Table) -> Table:
 
 
 def _overlapping(ranges: Table, one: np.void) -> npt.NDArray[np.bool_]:
-    """Which ranges (rows with space, offset, bytes) have a byte in common with one of them."""
+    """Which ranges (rows with space, offset, bytes) overlap the given one."""
     found: npt.NDArray[np.bool_] = (
         (ranges["space"] == one["space"])
         & (ranges["offset"] < one["offset"] + one["bytes"])
@@ -217,7 +218,7 @@ def _overlapping(ranges: Table, one: np.void) -> npt.NDArray[np.bool_]:
 
 
 def _places(profile: Profile, layout: Layout) -> Table:
-    """Where each tensor lies: MOVE_DTYPE rows of which space, offset and bytes count."""
+    """The place of each tensor: MOVE_DTYPE rows with only space, offset and bytes set."""
     tensors = profile.tensors
     places = np.zeros(len(tensors), MOVE_DTYPE)
     places["bytes"] = _page_rounded(tensors["bytes"], profile.page_bytes)
@@ -244,7 +245,7 @@ def _region_tiers(layout: Layout, offsets: npt.NDArray[np.uint64]) -> npt.NDArra
 
 
 def _heap_bytes(profile: Profile, layout: Layout, unplanned: Table) -> npt.NDArray[np.int64]:
-    """For each stretch the bytes of unplanned tensors alive at any moment of it."""
+    """See ExpectedStep.heap_bytes."""
     count = profile.stretch_count
     total = np.zeros(count, dtype=np.int64)
     if layout.heap_tier not in (None, 0):
@@ -261,7 +262,7 @@ def _heap_bytes(profile: Profile, layout: Layout, unplanned: Table) -> npt.NDArr
 
 
 def _merged(table: Table, keys: tuple[str, ...]) -> Table:
-    """The table sorted by its keys and offset, rows of equal keys that touch made one."""
+    """Sort the table by keys and offset; merge adjacent ranges with equal keys."""
     if not len(table):
         return table
     table = np.sort(table, order=[*keys, "offset"])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of a plan as cells: ranges of pages that nothing tells apart.
+"""The pages of a plan as cells: ranges of pages with equal events.
 
-A cell is a range of pages of one space that no tensor, move, region or first
-tier begins or ends within. All pages of a cell are accessed, born, dropped and
-moved alike, so that its state is a number: how many of its pages are fast.
+A cell is a range of pages of one space; no tensor, move, region or initial range
+begins or ends inside it. All its pages are accessed, born, dropped and moved alike,
+so its state is the number of its fast pages.
 """
 
 from __future__ import annotations
@@ -21,31 +21,35 @@ from sentineld.plan.items import tensor_pages
 from sentineld.plan.residency import places
 
 LOOSE = 2
-"""The space of tensors that the plan gives no place: the heap serves them, one range each."""
+"""Space of tensors without a place in the plan; the heap serves them, one range each."""
 
 
 @dataclass(frozen=True)
 class Cells:
-    """C cells, sorted by space and place, of T tensors that give back D ranges of cells.
-
-    space, first, pages: (C,); first is a page of the space. born_fast: (C,), the share of a cell's
-    pages that asks for the fast tier at birth, as a page count. lasting: (C,), holds a tensor that
-    outlives the step. dropped: (C,), a tenant of it gives the pages back when it dies. low, high:
-    (T,), the cells of each tensor. dropper, drop_low, drop_high: (D,), which tensor gives back
-    which cells.
-    """
+    """C cells of T tensors, sorted by space and first page, and D drops of ranges of cells."""
 
     space: Integers
+    """(C,)"""
     first: Integers
+    """(C,), first page within the space."""
     pages: Integers
+    """(C,)"""
     born_fast: Integers
+    """(C,), pages that are born on the fast tier if it has room."""
     lasting: Mask
+    """(C,), holds a persistent tensor."""
     dropped: Mask
+    """(C,), a tensor on it drops the pages when it dies."""
     low: Integers
+    """(T,), first cell of each tensor."""
     high: Integers
+    """(T,), end of each tensor's cells."""
     dropper: Integers
+    """(D,), tensor whose death drops the cells."""
     drop_low: Integers
+    """(D,), first cell of each drop."""
     drop_high: Integers
+    """(D,), end of each drop's cells."""
 
     def inside(self, ranges: Table, page_bytes: int) -> list[tuple[int, int]]:
         """(low, high) of the cells in each range (rows with space, offset, bytes)."""
@@ -60,7 +64,7 @@ class Cells:
 
 
 def cells_of(plan: Plan, profile: Profile) -> Cells:
-    """Cut the plan's spaces into cells."""
+    """Cut the spaces of the plan into cells."""
     page = profile.page_bytes
     tensors, pages = profile.tensors, tensor_pages(profile)
     space, offset = places(plan, profile)
@@ -77,7 +81,7 @@ def cells_of(plan: Plan, profile: Profile) -> Cells:
         rows = np.flatnonzero(space == kind)
         begin, end = start[rows], start[rows] + pages[rows]
         edges = np.unique(np.concatenate([begin, end, _edges(plan, kind, page)]))
-        # Only what some tensor covers is there at all.
+        # Pages that no tensor covers are in no cell.
         cover = np.zeros(len(edges) + 1, np.int64)
         at_begin, at_end = np.searchsorted(edges, begin), np.searchsorted(edges, end)
         np.add.at(cover, at_begin, 1)
@@ -99,11 +103,11 @@ def cells_of(plan: Plan, profile: Profile) -> Cells:
     arena = firsts[0]
     begins = given["offset"].astype(np.int64) // page
     ends = begins + given["bytes"].astype(np.int64) // page
-    # Pages that the heap serves to a transient tensor are taken to go back with it.
-    passing = np.flatnonzero((space == LOOSE) & (tensors["kind"] != Kind.PERSISTENT))
-    dropper = np.concatenate([giver, passing])
-    drop_low = np.concatenate([np.searchsorted(arena, begins), low[passing]])
-    drop_high = np.concatenate([np.searchsorted(arena, ends), high[passing]])
+    # Assume that the heap gives a transient tensor's pages back when the tensor dies.
+    loose = np.flatnonzero((space == LOOSE) & (tensors["kind"] != Kind.PERSISTENT))
+    dropper = np.concatenate([giver, loose])
+    drop_low = np.concatenate([np.searchsorted(arena, begins), low[loose]])
+    drop_high = np.concatenate([np.searchsorted(arena, ends), high[loose]])
     for begin, end in zip(drop_low.tolist(), drop_high.tolist(), strict=True):
         dropped[begin:end] = True
     return Cells(
@@ -141,7 +145,7 @@ def _edges(plan: Plan, kind: int, page: int) -> Integers:
 def _born_fast(
     plan: Plan, space: Integers, first: Integers, pages: Integers, page: int
 ) -> Integers:
-    """Pages of each cell that ask for the fast tier at birth; what the kernel places asks, too."""
+    """(C,): pages born on the fast tier if it has room; the kernel's default placement, too."""
     wanted = np.zeros(len(first), np.int64)
     for region in plan.layout.regions:
         low = region.offset // page
@@ -154,8 +158,11 @@ def _born_fast(
 
 
 def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> Floats:
-    """(S, C): ns that each slow page of a cell costs in each stretch. extra_ns: of each access row
-    if its tensor is slow as a whole; rows: which access rows to count."""
+    """(S, C): ns that each slow page of a cell costs in each stretch.
+
+    extra_ns: of each access row, if all of its tensor is slow.
+    rows: access rows to count.
+    """
     accesses = profile.accesses[rows]
     tensor = accesses["tensor"]
     each = extra_ns[rows] / np.maximum(tensor_pages(profile)[tensor], 1)
@@ -163,12 +170,12 @@ def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> 
     np.add.at(steps, (accesses["stretch"], cells.low[tensor]), each)
     np.add.at(steps, (accesses["stretch"], cells.high[tensor]), -each)
     costs: Floats = np.cumsum(steps, axis=1)[:, :-1]
-    # What is left of sums that should be 0.
+    # Rounding errors of sums that should be 0.
     costs[costs < 1e-9 * max(float(each.max(initial=0.0)), 1e-9)] = 0.0
     return costs
 
 
 def runs(low: int, high: int, mask: Mask) -> list[tuple[int, int]]:
-    """Ranges within [low, high) in which the mask holds."""
+    """Ranges of [low, high) in which the mask holds."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask[low:high], [False]])))
     return [(low + int(begin), low + int(end)) for begin, end in pairwise(edges)][::2]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan could not foresee: times that scatter or are others, bandwidth that others take."""
+"""Deviations from a plan's assumptions: noise, other stretch times, less bandwidth."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Floats
 
 FACTOR_MIN = 0.1
-"""No stretch takes less than this part of its time, however it is disturbed."""
+"""Least time of a disturbed stretch, as a share of its profiled time."""
 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """noise: standard deviation of each stretch's all-fast time, as a part of it, step by step
-    anew. skew: the same, but once for all steps: how far off the profiled times are.
-    interference: the part of the migration bandwidth that others take, unforeseen by the plan."""
+    """How a simulated training differs from the profile and the tiers."""
 
     noise: float = 0.0
+    """Standard deviation of each stretch's all-fast time, as a share of it, drawn for each step."""
     interference: float = 0.0
+    """Share of the migration bandwidth that other processes use."""
     seed: int = 1
+    """Seed for noise and skew."""
     skew: float = 0.0
+    """As noise, but drawn once for all steps: the error of the profiled times."""
 
     def __post_init__(self) -> None:
         if not all(0 <= part <= 2 for part in (self.noise, self.skew)):
@@ -37,21 +39,21 @@ class Disturbance:
 
     @property
     def disturbs(self) -> bool:
-        """Whether anything is otherwise than foreseen."""
+        """Whether anything differs from the plan's assumptions."""
         return bool(self.noise or self.skew or self.interference)
 
     def paces(self, stretches: int) -> Floats:
-        """(S,): what each stretch takes in all steps, over its profiled time."""
+        """(S,): all-fast time of each stretch, over its profiled time, without noise."""
         random = np.random.default_rng([self.seed, 0x5E57])
         return _factors(random, self.skew, stretches)
 
     def steps(self, stretches: int, seed: int) -> StepFactors:
-        """The steps' factors, one after the other; the seed tells one run of steps from another."""
+        """Factors for a run of steps; runs with different seeds get different noise."""
         return StepFactors(self, stretches, seed)
 
 
 class StepFactors:
-    """How long each stretch of a step takes, over its profiled time."""
+    """All-fast times of stretches over their profiled times, step by step."""
 
     def __init__(self, disturbance: Disturbance, stretches: int, seed: int) -> None:
         self._noise, self._stretches = disturbance.noise, stretches
@@ -59,7 +61,7 @@ class StepFactors:
         self._random = np.random.default_rng(disturbance.seed + seed)
 
     def next(self) -> Floats | None:
-        """(S,) of the next step; None: as profiled."""
+        """(S,), the next step's factors; None: all 1."""
         if not self._noise:
             return self._paces
         drawn = _factors(self._random, self._noise, self._stretches)

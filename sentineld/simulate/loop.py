@@ -69,13 +69,13 @@ class ClosedLoop:
         self._passed = Progress()
         self._times: deque[Floats] = deque(maxlen=WINDOW_STEPS)
         self._waiting: _Waiting | None = None
-        # The live plan was made for these; the world follows the training's own and its disturbance.
+        # What the live plan was made for; the world follows the training's profile and tiers.
         self._assumed = training.profile, training.tiers
         self._has_spare = True
         self._enter(training.plan, before)
 
     def run(self) -> Passed:
-        """Simulate steps until they repeat, at most steps_max, and a trial if the policy has one."""
+        """Simulate until steps repeat, at most steps_max; then the trial if the policy has one."""
         steady, repeats = self._settle(self._training.steps_max)
         begun = len(self._steps)
         if isinstance(self._training.policy, Tried):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens in each stretch of a step under a plan, made ready to be replayed quickly."""
+"""The events, costs and moves of each stretch under a plan, precomputed for fast replay."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from sentineld.simulate.cells import Cells, cells_of, page_costs
 
 
 class Birth(NamedTuple):
-    """Cells [low, high) get pages, where they have none. at: share of the stretch that has passed.
-    cost_ns: of each of these pages in this stretch if it is slow."""
+    """Absent cells of [low, high) get pages."""
 
-    at: float
+    at: float  # share of the stretch that has passed
     low: int
     high: int
-    cost_ns: float
+    cost_ns: float  # of each of these pages that is slow, in this stretch
 
 
 class Drop(NamedTuple):
     """Cells [low, high) give their pages back."""
 
-    at: float
+    at: float  # share of the stretch that has passed
     low: int
     high: int
 
@@ -50,34 +49,39 @@ Event = Birth | Drop
 
 @dataclass(frozen=True)
 class Script:
-    """One step. costs_ns: (S, C), of each page that is slow when a stretch begins. events, moves:
-    by stretch."""
+    """Costs and events of one step."""
 
     costs_ns: Floats
+    """(S, C), cost in each stretch of each page that is slow when the stretch begins."""
     events: tuple[tuple[Event, ...], ...]
+    """By stretch, in order."""
 
 
 @dataclass(frozen=True)
 class Scripts:
-    """A plan's first step, in which every page is born, and those after it, in which only dropped
-    pages are. settled: (low, high, tier) of what the plan never moves; initial: where the plan
-    wants persistent pages at boundary 0. moves: by the stretch in which they may begin.
-    birth_ns: for a page to be made anew."""
+    """The steps of a plan."""
 
     cells: Cells
     times_ns: Floats
+    """(S,), all-fast time of each stretch."""
     first: Script
+    """The first step, in which all pages are born."""
     steady: Script
+    """The later steps, in which only dropped pages are born."""
     moves: tuple[tuple[Move, ...], ...]
+    """By the stretch in which they may begin."""
     waits: tuple[int, ...]
     stalls_for_promotions: bool
     initial: tuple[tuple[int, int, int], ...]
+    """(low, high, tier): where the plan assumes persistent pages at boundary 0."""
     settled: tuple[tuple[int, int, int], ...]
+    """(low, high, tier) of pages that the plan never moves."""
     birth_ns: float
+    """Time of one page birth."""
 
 
 def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
-    """Make a plan ready to be replayed."""
+    """Prepare a plan for replay."""
     cells = cells_of(plan, profile)
     extra_ns = timing.extra_ns(profile)
     transient = (profile.tensors["slot"] >= 0) & (profile.tensors["kind"] != Kind.PERSISTENT)
@@ -97,14 +101,14 @@ def scripts(plan: Plan, profile: Profile, timing: Timing) -> Scripts:
 
 
 def _any_inside(cells: Cells, mask: Mask) -> Mask:
-    """For each tensor whether any of its cells has the property."""
+    """(T,): whether the mask holds for any of a tensor's cells."""
     before = np.concatenate([[0], np.cumsum(mask)])
     found: Mask = before[cells.high] > before[cells.low]
     return found
 
 
 def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Script:
-    """born: which tensors get their pages at birth, in this step."""
+    """born: (T,), tensors whose pages are born with them in this step."""
     rows, tensors = profile.accesses, profile.tensors
     at_birth = born[rows["tensor"]] & (rows["stretch"] == tensors["birth_stretch"][rows["tensor"]])
     cost_ns = np.bincount(
@@ -130,7 +134,7 @@ def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Scr
         if high > low and tensor["kind"] != Kind.PERSISTENT:
             stretch, event = int(tensor["death_stretch"]), int(tensor["death_event"])
             listed[stretch].append((event, 0, Drop(float(dead_at[row]), low, high)))
-    # The sort is stable, so that births of one event keep the order of their slots.
+    # The sort is stable: births of one event keep the order of their slots.
     events = tuple(
         tuple(event for _, _, event in sorted(stretch, key=lambda entry: entry[:2]))
         for stretch in listed

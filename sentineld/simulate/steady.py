@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan's step takes once it is a habit, for policies that choose between plans."""
+"""The time of a plan's steady step, for policies that choose between plans."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sentineld.simulate.script import scripts
 from sentineld.simulate.world import World
 
 STEPS = 4
-"""The first ones begin with pages elsewhere."""
+"""Steps simulated; only the last one counts, because the first ones begin with misplaced pages."""
 
 
 def steady_step_ns(plan: Plan, profile: Profile, tiers: Tiers) -> float:
-    """With its waits and late moves, which a prediction does not have."""
+    """Return a step's time with its waits and late moves, which a prediction lacks."""
     timing = timing_of(tiers)
     made = scripts(plan, profile, timing)
     capacity_pages = plan.budget_bytes // profile.page_bytes
