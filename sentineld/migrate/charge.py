@@ -22,7 +22,7 @@ FAST = 0
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Snapshot:
     """The maps at one moment."""
 
     stretch: int
@@ -30,14 +30,14 @@ class _Look:
     """The stretch's births may have happened."""
     arena: Nodes
     """Includes all births of the stretch."""
-    given: npt.NDArray[np.int64]
+    born_pages: npt.NDArray[np.int64]
     """Pages of the arena that the stretch's births made resident."""
     heap: Nodes
 
     def without_births(self) -> Nodes:
         """Nodes of the arena's pages when the stretch began, updated by the moves since."""
         nodes = self.arena.copy()
-        nodes[self.given] = ABSENT
+        nodes[self.born_pages] = ABSENT
         return nodes
 
 
@@ -78,7 +78,7 @@ class Charge:
         self._lock = threading.Lock()  # guards the maps and the fields below
         self._now = 0
         self._begun = False
-        self._given = np.zeros(0, np.int64)  # see _Look.given
+        self._born_pages = np.zeros(0, np.int64)  # see _Snapshot.born_pages
 
     def begin(self, now: int) -> None:
         """Begin a stretch and apply its births: the process may be ahead of the mover.
@@ -109,13 +109,13 @@ class Charge:
         drops = self.drops_of(self._stretch)
         with self._lock:
             self._begun = False
-            self._given = np.zeros(0, np.int64)
+            self._born_pages = np.zeros(0, np.int64)
             arena = self.spaces.maps.get(Space.ARENA)
             if arena is not None and len(drops):
                 for drop in drops:
                     arena.drops(int(drop["offset"]), int(drop["bytes"]))
                 births = self._births_of(self._stretch)
-                self._give_birth(births[births["survives"]])
+                self._apply_births(births[births["survives"]])
         return drops
 
     def charged_bytes(self, barriers_hold: bool = True) -> int:
@@ -124,20 +124,28 @@ class Charge:
         barriers_hold: the process waits at barriers until the moves they wait for are done;
         else births behind barriers are charged, too.
         """
-        look = self._look(barriers_hold)
-        if look.born:
-            most_bytes = self._most_bytes(look.without_births(), look.stretch, look.arena)
-            return most_bytes + self._others_bytes(look)
+        snapshot = self._snapshot(barriers_hold)
+        if snapshot.born:
+            most_bytes = self._most_bytes(
+                snapshot.without_births(), snapshot.stretch, snapshot.arena
+            )
+            return most_bytes + self._others_bytes(snapshot)
         # Unplanned tensors alive at the boundary are alive in both stretches.
-        heap_bytes = min(self._step.heap_bytes[[look.stretch - 1, look.stretch]])
-        return self._fast_bytes(look.without_births()) + int(heap_bytes) + self._others_bytes(look)
+        heap_bytes = min(self._step.heap_bytes[[snapshot.stretch - 1, snapshot.stretch]])
+        return (
+            self._fast_bytes(snapshot.without_births())
+            + int(heap_bytes)
+            + self._others_bytes(snapshot)
+        )
 
     def resident_bytes(self, barriers_hold: bool = True) -> list[int]:
         """Bytes of arena and heap on each tier, with all births of the stretch once they may have
         happened. barriers_hold: as for charged_bytes()."""
-        look = self._look(barriers_hold)
-        arena_bytes = self.spaces.bytes_by_tier(look.arena if look.born else look.without_births())
-        return [int(size) for size in arena_bytes + self.spaces.bytes_by_tier(look.heap)]
+        snapshot = self._snapshot(barriers_hold)
+        arena_bytes = self.spaces.bytes_by_tier(
+            snapshot.arena if snapshot.born else snapshot.without_births()
+        )
+        return [int(size) for size in arena_bytes + self.spaces.bytes_by_tier(snapshot.heap)]
 
     def room_bytes(self) -> int:
         """Bytes that can be promoted now without exceeding the budget in this stretch or the next.
@@ -145,12 +153,12 @@ class Charge:
         The next stretch begins after this one's drops. Demotions due at its boundary free
         nothing until they are done.
         """
-        look = self._look(barriers_hold=False)
-        follower = (look.stretch + 1) % self._step.boundary_count
-        nodes = look.without_births()
-        now_bytes = self._most_bytes(nodes, look.stretch, look.arena)
+        snapshot = self._snapshot(barriers_hold=False)
+        follower = (snapshot.stretch + 1) % self._step.boundary_count
+        nodes = snapshot.without_births()
+        now_bytes = self._most_bytes(nodes, snapshot.stretch, snapshot.arena)
         then_bytes = self._most_bytes(nodes, follower)
-        room_bytes = self.budget_bytes - self._others_bytes(look)
+        room_bytes = self.budget_bytes - self._others_bytes(snapshot)
         return max(0, room_bytes - max(now_bytes, then_bytes))
 
     def drops_of(self, stretch: int) -> Table:
@@ -160,7 +168,7 @@ class Charge:
     def _births_of(self, stretch: int) -> Table:
         return self._step.births[self._births[stretch] : self._births[stretch + 1]]
 
-    def _give_birth(self, births: Table) -> None:
+    def _apply_births(self, births: Table) -> None:
         arena = self.spaces.maps[Space.ARENA]
         for birth in births:
             node = self._birth_node(int(birth["tier"]))
@@ -173,15 +181,15 @@ class Charge:
     def _stretch(self) -> int:
         return self._now % self._step.boundary_count
 
-    def _look(self, barriers_hold: bool) -> _Look:
+    def _snapshot(self, barriers_hold: bool) -> _Snapshot:
         with self._lock:
             arena, heap = (self._nodes(space) for space in (Space.ARENA, Space.HEAP))
             if not self._begun:
                 # Between two stretches: whether the next one's births wait is not known yet.
                 follower = (self._now + 1) % self._step.boundary_count
-                return _Look(follower, False, arena, self._given, heap)
+                return _Snapshot(follower, False, arena, self._born_pages, heap)
             born = not (barriers_hold and self._is_waited_for())
-            return _Look(self._stretch, born, arena, self._given, heap)
+            return _Snapshot(self._stretch, born, arena, self._born_pages, heap)
 
     def _nodes(self, space: Space) -> Nodes:
         residency = self.spaces.maps.get(space)
@@ -193,8 +201,8 @@ class Charge:
         if arena is None:
             return
         absent = arena.nodes == ABSENT
-        self._give_birth(self._births_of(self._stretch))
-        self._given = np.flatnonzero(absent & (arena.nodes != ABSENT))
+        self._apply_births(self._births_of(self._stretch))
+        self._born_pages = np.flatnonzero(absent & (arena.nodes != ABSENT))
 
     def _is_waited_for(self) -> bool:
         """Whether the barrier before the stretch waits for moves that are not done."""
@@ -203,9 +211,9 @@ class Charge:
             return False
         return self._now - (self._stretch - wait) % self._step.boundary_count > self.done
 
-    def _others_bytes(self, look: _Look) -> int:
+    def _others_bytes(self, snapshot: _Snapshot) -> int:
         """Charged bytes outside the arena, without births to come."""
-        return self._fast_bytes(look.heap) + self._unmanaged_bytes()
+        return self._fast_bytes(snapshot.heap) + self._unmanaged_bytes()
 
     def _fast_bytes(self, nodes: Nodes) -> int:
         return self._fast_pages(nodes) * self.spaces.page_bytes

@@ -50,7 +50,7 @@ class MoveResult:
     """The node of each page now (>= 0), or -errno: ENOENT absent, EFAULT not mapped, EACCES shared
     with another process, EBUSY not isolated."""
     error: int
-    """errno of the failed call (ENOMEM: the target is full), or 0. status is valid in both cases."""
+    """errno of the failed call (ENOMEM: the target is full), or 0. status is valid even then."""
 
 
 def _number(name: str) -> int:

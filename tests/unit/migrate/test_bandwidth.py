@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring this machine's first node: figures that are some, memory that is where it should be."""
+"""Measurements on this machine's first node: positive rates, memory on the right node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_node_has_rates(threads: int, alone: bool) -> None:
         assert 0 < rate < float("inf")
 
 
-def test_scratch_memory_is_all_there_and_on_its_node() -> None:
+def test_scratch_memory_is_on_its_node() -> None:
     with scratch_on(0, MIB + 100) as scratch:
         assert scratch.bytes == MIB
         assert scratch.words.shape == (MIB // 8,)
@@ -32,11 +32,11 @@ def test_scratch_memory_is_all_there_and_on_its_node() -> None:
         pages = page_addresses(scratch.start, scratch.bytes, mmap.PAGESIZE)
         assert (query_pages(0, pages) == 0).all()
         check_on_node(scratch, 0)
-        with pytest.raises(SentinelError, match="on node 7, 0 are there"):
+        with pytest.raises(SentinelError, match="only 0 of 256 queried pages are on node 7"):
             check_on_node(scratch, 7)
 
 
-def test_a_node_that_is_not_there() -> None:
+def test_a_missing_node_is_refused() -> None:
     with pytest.raises(SentinelError, match="node 900") as error, scratch_on(900, MIB):
         pass
     assert error.value.hint

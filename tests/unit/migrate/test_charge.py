@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The account of fast memory over a step of four stretches and eight arena pages.
+"""The charged fast memory over a step of four stretches and eight arena pages.
 
 pages   0 1 2 3 | 4 5 6 7
 born in stretch 1, fast, dropped in 2 | born in stretch 2, fast, kept
@@ -49,7 +49,7 @@ BIRTHS = [(1, 0, True, 0, 4), (2, 0, True, 4, 4)]
 DROPS = [(2, 0, 4)]
 
 
-def test_births_are_charged_when_their_stretch_begins_and_drops_when_it_is_over() -> None:
+def test_births_count_from_the_begin_of_their_stretch_and_drops_from_its_end() -> None:
     charge = make(BIRTHS, DROPS, 100, overhead_bytes=PAGE)
     assert charge.charged_bytes() == PAGE
     charge.begin(1)
@@ -89,27 +89,27 @@ def test_a_barrier_may_wait_for_the_step_before() -> None:
     assert charge.charged_bytes() == (4 + 2) * PAGE
 
 
-def test_births_behind_a_barrier_leave_no_room_before_it_opens() -> None:
+def test_births_behind_a_closed_barrier_reserve_room() -> None:
     charge = make([(0, 0, True, 0, 4)], [], budget_pages=5, waits=(3, -1, -1, -1))
     charge.begin(8)
     assert charge.room_bytes() == PAGE
 
 
-def test_room_leaves_place_for_the_next_stretchs_births() -> None:
+def test_room_excludes_the_births_of_the_next_stretch() -> None:
     charge = make(BIRTHS, DROPS, budget_pages=9)
     charge.begin(0)
     assert charge.room_bytes() == 5 * PAGE  # 9 less the 4 of stretch 1
     charge.begin(1)
-    assert charge.room_bytes() == 1 * PAGE  # 9 less 4 there, less the 4 of stretch 2
+    assert charge.room_bytes() == 1 * PAGE  # 9 less the 4 resident, less the 4 of stretch 2
 
 
-def test_room_counts_what_the_end_of_the_stretch_gives_back() -> None:
+def test_room_includes_the_drops_of_this_stretch() -> None:
     charge = make([(0, 0, True, 0, 4), (1, 0, True, 4, 4)], [(0, 0, 4)], budget_pages=5)
     charge.begin(0)
     assert charge.room_bytes() == 1 * PAGE  # now 5 - 4; then 5 - 4 + 4 - 4
 
 
-def test_pages_dropped_and_born_again_are_charged_again() -> None:
+def test_pages_dropped_and_reborn_stay_charged() -> None:
     charge = make([(0, 0, False, 0, 4), (0, 0, True, 0, 2)], [(0, 0, 4)], budget_pages=8)
     charge.begin(0)
     charge.end()
@@ -117,28 +117,28 @@ def test_pages_dropped_and_born_again_are_charged_again() -> None:
     assert arena.nodes[:4].tolist() == [0, 0, ABSENT, ABSENT]
 
 
-def test_pages_reborn_in_the_next_stretch_are_not_counted_as_gained() -> None:
+def test_pages_reborn_in_the_next_stretch_make_no_room() -> None:
     charge = make([(0, 0, False, 0, 4), (1, 0, True, 0, 4)], [(0, 0, 4)], budget_pages=6)
     charge.begin(0)
     assert charge.room_bytes() == 2 * PAGE
 
 
-def test_demotions_that_are_not_done_make_no_room() -> None:
+def test_unfinished_demotions_make_no_room() -> None:
     charge = make([(1, 0, True, 0, 4)], [], budget_pages=8)
     charge.spaces.maps[Space.HEAP].nodes[:3] = 0
     charge.begin(0)
-    assert charge.room_bytes() == 1 * PAGE  # 8 - 3 that wait to be demoted - 4 to be born
+    assert charge.room_bytes() == 1 * PAGE  # 8 - 3 waiting for demotion - 4 births
     charge.spaces.maps[Space.HEAP].nodes[:3] = 1
     assert charge.room_bytes() == 4 * PAGE
 
 
-def test_slow_births_cost_nothing_and_first_touch_ones_are_charged() -> None:
+def test_slow_births_are_free_and_first_touch_births_are_charged() -> None:
     charge = make([(1, 1, True, 0, 4), (1, 255, True, 4, 1)], [], budget_pages=8)
     charge.begin(1)
     assert charge.charged_bytes() == PAGE
 
 
-def test_what_dies_before_another_is_born_makes_room_for_it() -> None:
+def test_a_death_makes_room_for_a_later_birth_of_the_stretch() -> None:
     births, drops = [(0, 0, False, 0, 4), (0, 0, True, 4, 4)], [(0, 0, 4)]
     order = [(0, True, 0, 0, 4), (0, False, 0, 0, 4), (0, True, 0, 4, 4)]
     charge = make(births, drops, budget_pages=6, order=order)
@@ -151,7 +151,7 @@ def test_what_dies_before_another_is_born_makes_room_for_it() -> None:
     assert together.room_bytes() == 1 * PAGE
 
 
-def test_a_birth_that_has_moved_since_is_charged_where_it_is() -> None:
+def test_a_moved_birth_is_charged_on_its_present_tier() -> None:
     charge = make([(0, 1, True, 0, 4)], [], budget_pages=8)
     arena = charge.spaces.maps[Space.ARENA]
     charge.begin(0)
@@ -172,10 +172,10 @@ EVENTS = st.lists(
     st.tuples(st.integers(0, 1), st.integers(0, 1)),
     st.integers(0, 12),
 )
-def test_room_is_what_the_fullest_moment_leaves(
+def test_room_is_the_budget_less_the_peak(
     told: list[list[tuple[bool, int, int, int]]], tiers: tuple[int, int], budget_pages: int
 ) -> None:
-    """Against a model that passes the stretches event by event. Two regions of four pages."""
+    """Compare with a model that replays single events. Two regions of four pages."""
     order = [
         (stretch, birth, tiers[region], 4 * region + first, min(count, 4 - first))
         for stretch in range(STRETCHES)

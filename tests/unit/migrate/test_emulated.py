@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory on emulated tiers against a model: a page is where it was moved to, or nowhere."""
+"""Emulated memory against a model: a page is on its birth node, where it was moved, or absent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TURNS = st.lists(
 
 
 @given(TURNS)
-def test_pages_are_where_they_were_born_or_moved_to(
+def test_pages_are_on_the_node_of_their_birth_or_last_move(
     turns: list[tuple[str, int, list[tuple[Space, int]]]],
 ) -> None:
     pages, maps = memory()
@@ -58,7 +58,7 @@ def test_pages_are_where_they_were_born_or_moved_to(
             expected = [model.get(place, -errno.ENOENT) for place in places]
             assert result.status.tolist() == expected
         for space, page in places:
-            # As the process does it.
+            # The process writes the map.
             if what == "born" and (space, page) not in model:
                 maps[space][page] = 1 + node
                 model[space, page] = node
@@ -70,7 +70,7 @@ def test_pages_are_where_they_were_born_or_moved_to(
     assert status == [model.get(place, -errno.ENOENT) for place in everywhere]
 
 
-def test_what_the_process_writes_is_no_node_unless_it_is_one() -> None:
+def test_invalid_entries_of_the_process_are_absent_pages() -> None:
     pages, maps = memory()
     maps[Space.HEAP][:4] = [1, 2, 3, 255]
     wanted = addresses([(Space.HEAP, page) for page in range(4)])
@@ -80,7 +80,7 @@ def test_what_the_process_writes_is_no_node_unless_it_is_one() -> None:
     assert maps[Space.HEAP][:4].tolist() == [1, 1, 3, 255]
 
 
-def test_it_tells_how_many_pages_more_are_fast() -> None:
+def test_changes_of_the_fast_pages_are_reported() -> None:
     told: list[int] = []
     flying: list[int] = []
     maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
@@ -97,7 +97,7 @@ def test_it_tells_how_many_pages_more_are_fast() -> None:
     for node in (0, 0, 1):
         pages.move_pages(wanted, node)
     assert told == [2, 0, -3]
-    # Nothing at first; then up to each batch's end.
+    # 0 at first; then the pages of each batch, until its end.
     assert flying == [0, 2, 0, 0, 0, 0]
 
 
@@ -122,14 +122,14 @@ def test_a_full_fast_tier_takes_the_first_pages_only() -> None:
     assert pages.move_pages(wanted[:3], 1).error == 0
 
 
-def test_pages_outside_are_absent() -> None:
+def test_pages_outside_the_map_are_absent() -> None:
     pages, _ = memory()
     outside = np.array([0, STARTS[Space.ARENA] - PAGE, STARTS[Space.HEAP] + PAGES * PAGE])
     assert set(pages.query_pages(outside.astype(np.uint64)).tolist()) == {-errno.ENOENT}
     assert len(pages.move_pages(np.zeros(0, np.uint64), 1).status) == 0
 
 
-def test_only_what_moves_takes_time_and_no_less_than_it_should() -> None:
+def test_only_moved_pages_take_time_and_at_least_their_bandwidth() -> None:
     pages, maps = memory(bytes_per_s=PAGE * 200)  # 5 ms a page
     maps[Space.ARENA][:] = 1
     maps[Space.ARENA][:8] = 2

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mover's thread on one node, where nothing can move: what it publishes, and how it ends.
+"""The mover's thread on one node, where nothing can move: published positions, and its end.
 
-Moving is tests/vm/test_migrate.py's.
+tests/vm/test_migrate.py tests real moves.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ NO_BIRTHS = np.zeros(0, BIRTH_DTYPE)
 
 
 class Run:
-    """A mover on a sleeping process whose given addresses are not mapped: all pages are absent."""
+    """A mover on a sleeping process at unmapped addresses: all pages are absent."""
 
     def __init__(self, memory: Memory | None = None, births: Table = NO_BIRTHS) -> None:
-        """births: in the arena, all in stretch 2, which waits for the moves of boundary 1."""
+        """births: in the arena, in stretch 2, which waits for the moves of boundary 1."""
         self.process = subprocess.Popen(["sleep", "600"])
         self.published: list[int] = []
         self.ended: list[str] = []
@@ -96,7 +96,7 @@ def run() -> Iterator[Run]:
     made.end_process()
 
 
-def test_absent_pages_are_done_at_once_and_nothing_is_moved(run: Run) -> None:
+def test_moves_of_absent_pages_are_done_at_once(run: Run) -> None:
     run.mover.start(5 << 32)
     assert run.wait_published(5 << 32)
     run.mover.notify(5 << 32 | 2)
@@ -106,17 +106,17 @@ def test_absent_pages_are_done_at_once_and_nothing_is_moved(run: Run) -> None:
     assert run.mover.fast_bytes() == 3 * PAGE
 
 
-def test_positions_that_went_by_unseen_are_caught_up_with(run: Run) -> None:
+def test_missed_positions_are_caught_up_with(run: Run) -> None:
     run.mover.start(1 << 32)
     run.mover.notify(4 << 32 | 3)
     assert run.wait_published(4 << 32 | 3)
-    run.mover.notify(3 << 32)  # late news of a position long passed
+    run.mover.notify(3 << 32)  # a late notification of an earlier position
     run.mover.notify(5 << 32)
     assert run.wait_published(5 << 32)
     assert run.published == sorted(run.published)
 
 
-def test_a_paused_mover_lets_the_whole_step_pass(run: Run) -> None:
+def test_a_paused_mover_releases_the_whole_step(run: Run) -> None:
     run.mover.start(1 << 32)
     run.mover.notify(2 << 32 | 1)
     run.mover.pause()
@@ -127,7 +127,7 @@ def test_a_paused_mover_lets_the_whole_step_pass(run: Run) -> None:
     assert run.published == sorted(run.published)
 
 
-def test_a_dead_process_ends_the_mover_and_is_told_once(run: Run) -> None:
+def test_a_dead_process_ends_the_mover_and_is_reported_once(run: Run) -> None:
     run.mover.start(1 << 32)
     assert run.wait_published(1 << 32)
     run.end_process()
@@ -148,7 +148,7 @@ def test_stop_without_start(run: Run) -> None:
 
 
 class SlowMemory:
-    """All pages of the heap are on one node; moves wait until they are let through."""
+    """All heap pages are on one node; moves wait for the event let."""
 
     batch_pages = 4
     exact = False
@@ -172,7 +172,7 @@ class SlowMemory:
 
 
 class Watcher:
-    """Refuses what it was not told of before, as the module does."""
+    """Refuses unknown ranges, as the kernel module does."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -214,16 +214,16 @@ def test_watching_begins_and_ends_between_two_moves() -> None:
         run.end_process()
 
 
-def test_what_waits_to_be_born_is_not_charged_beside_what_it_waits_for() -> None:
+def test_births_that_wait_for_demotions_are_not_charged() -> None:
     memory = SlowMemory()
     run = Run(memory, np.array([(2, 0, True, 0, 3 * PAGE)], BIRTH_DTYPE))
     try:
         run.mover.start(1 << 32 | 2)
         assert memory.asked.wait(PATIENCE_S)
-        assert run.mover.fast_bytes() == (4 + 3) * PAGE  # the heap's, and overhead
+        assert run.mover.fast_bytes() == (4 + 3) * PAGE  # heap and unmanaged
         memory.let.set()
         assert run.wait_published(1 << 32 | 2)
-        assert run.mover.fast_bytes() == (3 + 3) * PAGE  # those born, and overhead
+        assert run.mover.fast_bytes() == (3 + 3) * PAGE  # births and unmanaged
     finally:
         memory.let.set()
         run.mover.stop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accounts add up."""
+"""The counts of moved, skipped and failed bytes add up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_bytes_are_kept_by_direction_reason_and_result_and_by_step() -> None:
     assert (ledger.moved_bytes(), ledger.moved_bytes("promote")) == (36, 15)
 
 
-def test_moves_before_the_first_step_belong_to_step_zero() -> None:
+def test_moves_before_the_first_step_count_for_step_0() -> None:
     ledger = Ledger()
     ledger.moved("promote", "initial", 10, late=False)
     assert ledger.steps() == (StepTotals(0, promoted_bytes=10),)
@@ -54,7 +54,7 @@ def test_old_steps_are_forgotten_and_totals_are_not() -> None:
     assert ledger.moved_bytes() == KEPT_STEPS + 10
 
 
-def test_the_pace_of_large_batches() -> None:
+def test_bytes_and_time_of_large_batches() -> None:
     ledger = Ledger()
     assert ledger.pace() == (0, 0)
     ledger.paced(1 << 20, 2_000_000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The token bucket: never more than the bandwidth, and nothing of it lost to one that is busy."""
+"""The token bucket: never more than the bandwidth; a busy user loses none of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKES = st.lists(
 
 
 @given(TAKES)
-def test_no_span_of_time_grants_more_than_it_is_good_for(takes: list[tuple[int, int]]) -> None:
+def test_no_span_of_time_grants_more_than_its_bandwidth(takes: list[tuple[int, int]]) -> None:
     bucket = TokenBucket(RATE)
     now_ns, times, ends = 10 * SLACK_NS, [], []
     for gap_ns, size in takes:
@@ -34,7 +34,7 @@ def test_no_span_of_time_grants_more_than_it_is_good_for(takes: list[tuple[int, 
 
 
 @given(st.lists(st.tuples(st.integers(0, SLACK_NS), st.integers(1, 100_000)), max_size=50))
-def test_what_a_busy_user_loses_it_makes_up_for(turns: list[tuple[int, int]]) -> None:
+def test_a_busy_user_makes_up_for_delays(turns: list[tuple[int, int]]) -> None:
     bucket = TokenBucket(RATE)
     begin_ns = 10 * SLACK_NS
     end_ns = bucket.take(0, begin_ns)
@@ -43,7 +43,7 @@ def test_what_a_busy_user_loses_it_makes_up_for(turns: list[tuple[int, int]]) ->
     assert end_ns == begin_ns + NS_PER_BYTE * sum(size for _, size in turns)
 
 
-def test_nothing_is_saved_up_in_a_pause() -> None:
+def test_a_pause_saves_no_bandwidth() -> None:
     bucket = TokenBucket(RATE)
     bucket.take(1000, 10 * SLACK_NS)
     later_ns = 1000 * SLACK_NS
@@ -51,6 +51,6 @@ def test_nothing_is_saved_up_in_a_pause() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])
-def test_no_bandwidth_is_no_bucket(rate: float) -> None:
+def test_a_bandwidth_must_be_positive(rate: float) -> None:
     with pytest.raises(ValueError, match="bytes per second"):
         TokenBucket(rate)

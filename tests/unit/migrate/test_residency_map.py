@@ -28,7 +28,7 @@ def test_births_fill_absent_pages_only_and_drops_empty_them() -> None:
     assert residency.nodes.tolist() == [0, -1, -1, 0, -1, -1, -1, -1]
 
 
-def test_ranges_are_cut_to_the_map() -> None:
+def test_ranges_are_clipped_to_the_map() -> None:
     residency = ResidencyMap(1 << 30, 4 * PAGE)
     residency.births(2 * PAGE, 100 * PAGE, 0)
     residency.births(50 * PAGE, PAGE, 0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions of the move queue over small circles, pages given by hand.
+"""Decisions of the schedule over small circles of boundaries.
 
-A world of one space with 8 pages a range; `fast` says which pages are fast.
+World has one space with 64 pages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_DROPS = np.zeros(0, DROP_DTYPE)
 
 
 class World:
-    """Pages are moved at once by move(); the ones in `pinned` never move."""
+    """move() moves pages at once, except those in `pinned`, which never move."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ def test_done_waits_for_demotions_only() -> None:
     world.tier[0:2] = 1
     world.schedule.now = 4
     world.schedule.pass_boundary(NO_DROPS)
-    assert world.schedule.done() == 1 << 32 | 1  # a promotion is pending, and doesn't count
+    assert world.schedule.done() == 1 << 32 | 1  # the pending promotion does not count
     world.schedule.pass_boundary(NO_DROPS)
     assert world.schedule.done() == 1 << 32 | 1
     world.move(world.next(room=0))
@@ -97,7 +97,7 @@ def test_done_waits_for_demotions_only() -> None:
     assert world.schedule.done() == 1 << 32 | 2
 
 
-def test_demotions_that_have_moved_are_done_before_the_next_batch_is_looked_for() -> None:
+def test_finished_demotions_are_done_before_the_next_batch() -> None:
     world = World([(1, 2, 1, 0, 4), (2, 3, 1, 8, 2)], count=4)
     for _ in range(2):
         world.schedule.pass_boundary(NO_DROPS)
@@ -105,11 +105,11 @@ def test_demotions_that_have_moved_are_done_before_the_next_batch_is_looked_for(
     batch = world.next(pages=3)
     world.move(batch)
     world.schedule.moved(batch)
-    assert world.schedule.done() == 0  # a page of the first one is left
+    assert world.schedule.done() == 0  # a page of the first demotion remains
     batch = world.next(pages=2)
     world.move(batch)
     world.schedule.moved(batch)
-    assert world.schedule.done() == 1  # of the second one
+    assert world.schedule.done() == 1  # a page of the second demotion remains
     world.pinned = {9}
     batch = world.next()
     world.move(batch)
@@ -117,7 +117,7 @@ def test_demotions_that_have_moved_are_done_before_the_next_batch_is_looked_for(
     assert world.schedule.done() == 1
 
 
-def test_promotions_wait_for_room_and_are_cut_to_it() -> None:
+def test_promotions_wait_for_room_and_are_clipped_to_it() -> None:
     world = World([(1, 3, 0, 0, 8)], count=4)
     world.tier[0:8] = 1
     world.schedule.pass_boundary(NO_DROPS)
@@ -135,7 +135,7 @@ def test_earliest_deadline_first() -> None:
     assert world.drain() == [(0, [8, 9, 0, 1])]
 
 
-def test_a_late_promotion_is_cancelled_when_no_use_is_left() -> None:
+def test_a_late_promotion_is_cancelled_after_the_last_use() -> None:
     world = World([(1, 2, 0, 0, 2)], count=8, useful=[1])
     world.tier[0:2] = 1
     world.schedule.pass_boundary(NO_DROPS)
@@ -145,7 +145,7 @@ def test_a_late_promotion_is_cancelled_when_no_use_is_left() -> None:
     assert world.cancelled == [(0, "late")]
 
 
-def test_a_late_promotion_goes_while_a_use_is_ahead() -> None:
+def test_a_late_promotion_runs_until_the_last_use() -> None:
     world = World([(1, 2, 0, 0, 2)], count=8, useful=[5])
     world.tier[0:2] = 1
     for _ in range(4):
@@ -186,7 +186,7 @@ def test_a_promotion_cancels_demotions_that_it_covers() -> None:
     assert world.drain() == []
 
 
-def test_a_drop_forgets_the_moves_within_it() -> None:
+def test_a_drop_cancels_the_moves_that_it_covers() -> None:
     world = World([(1, 2, 1, 1, 2), (1, 2, 1, 5, 2)], count=8)
     world.schedule.pass_boundary(NO_DROPS)
     world.schedule.pass_boundary(np.array([(1, 0, 4 * PAGE)], DROP_DTYPE))
@@ -194,7 +194,7 @@ def test_a_drop_forgets_the_moves_within_it() -> None:
     assert [move.offset for move in world.schedule.queue.demotions] == [5 * PAGE]
 
 
-def test_rejoining_catches_up_with_what_a_circle_would_have_done() -> None:
+def test_rejoining_queues_the_moves_of_the_last_circle() -> None:
     # boundary      0   1   2   3
     # pages 0-7     .   D   .   P    useful until the next 1
     # pages 8-15    D   .   .   .    dead after 1
@@ -216,7 +216,7 @@ def test_rejoining_catches_up_with_what_a_circle_would_have_done() -> None:
     assert not world.cancelled
 
 
-def test_a_demotion_goes_ahead_of_time_if_there_is_nothing_else_to_do() -> None:
+def test_a_demotion_runs_ahead_of_time_if_nothing_else_can_run() -> None:
     # boundary      1   2   3
     # pages 0-1     .   .   D    may begin at 1
     # pages 8-9     D   .   .
@@ -226,7 +226,7 @@ def test_a_demotion_goes_ahead_of_time_if_there_is_nothing_else_to_do() -> None:
     world.tier[16:18] = 1
     world.schedule.pass_boundary(NO_DROPS)
     assert world.drain() == [(1, [8, 9]), (0, [16, 17]), (1, [0, 1])]
-    # Nobody waits for it before it is due, nor then.
+    # done() does not wait for it, neither before it is due nor then.
     assert world.schedule.done() == 1
     for _ in range(2):
         world.schedule.pass_boundary(NO_DROPS)
@@ -234,7 +234,7 @@ def test_a_demotion_goes_ahead_of_time_if_there_is_nothing_else_to_do() -> None:
     assert world.schedule.done() == 3
 
 
-def test_it_makes_room_for_promotions_that_wait_and_stands_back_for_them() -> None:
+def test_early_demotions_make_room_for_promotions_and_yield_to_them() -> None:
     rows = [(1, 3, 0, 16, 2), (3, 4, 1, 0, 4)]
     world = World(rows, count=8, ahead=[0, 2])
     world.tier[16:18] = 1
@@ -243,7 +243,7 @@ def test_it_makes_room_for_promotions_that_wait_and_stands_back_for_them() -> No
     assert world.next(pages=2).parts[0][1].tolist() == [16, 17]
 
 
-def test_what_is_due_comes_before_what_is_ahead_of_its_time() -> None:
+def test_due_demotions_run_before_early_ones() -> None:
     rows = [(2, 3, 1, 8, 2), (3, 4, 1, 0, 2), (4, 5, 1, 16, 2)]
     world = World(rows, count=8, ahead=[0, 2, 3])
     world.schedule.pass_boundary(NO_DROPS)
@@ -252,7 +252,7 @@ def test_what_is_due_comes_before_what_is_ahead_of_its_time() -> None:
     assert world.schedule.done() == 1
 
 
-def test_a_full_node_ends_what_is_due_and_not_what_may_go_later() -> None:
+def test_a_full_node_cancels_due_demotions_but_not_early_ones() -> None:
     world = World([(1, 2, 1, 0, 4), (3, 4, 1, 8, 4)], count=8, ahead=[0, 2])
     world.schedule.pass_boundary(NO_DROPS)
     assert world.next(free=0) is None
@@ -260,14 +260,14 @@ def test_a_full_node_ends_what_is_due_and_not_what_may_go_later() -> None:
     assert world.drain() == [(1, [8, 9, 10, 11])]
 
 
-def test_rejoining_knows_of_what_may_have_begun_before() -> None:
+def test_rejoining_queues_early_demotions() -> None:
     world = World([(3, 4, 1, 0, 2)], count=8, ahead=[4])
     world.schedule.rejoin(2 * 8 + 1, lambda _: NO_DROPS)
     assert world.schedule.done() == 2 << 32 | 1
     assert world.drain() == [(1, [0, 1])]
 
 
-def test_pinned_pages_are_tried_again_after_all_others_and_then_given_up() -> None:
+def test_pinned_pages_are_retried_last_and_then_given_up() -> None:
     world = World([(1, 2, 1, 0, 4)], count=8)
     world.pinned = {0, 1}
     world.schedule.pass_boundary(NO_DROPS)
@@ -280,7 +280,7 @@ def test_pinned_pages_are_tried_again_after_all_others_and_then_given_up() -> No
     assert world.schedule.done() == 1
 
 
-def test_demotions_to_a_full_node_are_given_up_so_that_nobody_waits() -> None:
+def test_done_does_not_wait_for_demotions_to_a_full_node() -> None:
     world = World([(1, 2, 1, 0, 4)], count=8)
     world.schedule.pass_boundary(NO_DROPS)
     assert world.next(free=0) is None
@@ -288,7 +288,7 @@ def test_demotions_to_a_full_node_are_given_up_so_that_nobody_waits() -> None:
     assert world.schedule.done() == 1
 
 
-def test_pages_already_there_are_no_batch() -> None:
+def test_pages_already_on_their_tier_make_no_batch() -> None:
     world = World([(1, 2, 1, 0, 4)], count=8)
     world.tier[0:4] = 1
     world.schedule.pass_boundary(NO_DROPS)
@@ -313,7 +313,7 @@ def test_a_diverged_position_stays_inside_its_step() -> None:
     pinned=st.sets(st.integers(0, 63), max_size=6),
     aheads=st.lists(st.integers(0, 7), min_size=12, max_size=12),
 )  # fmt: skip
-def test_every_demotion_ends_at_its_own_boundary_whatever_else_is_due(
+def test_every_demotion_ends_at_its_own_boundary(
     rows: list[tuple[int, int, int, int, int]],
     rooms: list[int],
     pinned: set[int],
@@ -350,8 +350,8 @@ def test_a_batch_is_clipped_to_the_node_s_free_pages() -> None:
     assert [pages.tolist() for _, pages in batch.parts] == [[0, 1]]
 
 
-def test_where_the_plan_stalls_a_deadline_waits_for_its_promotion() -> None:
-    # Due at 3, which waits for boundary 2: this is not done before the promotion is.
+def test_a_stalling_plan_waits_at_the_deadline_of_a_promotion() -> None:
+    # The deadline 3 waits for boundary 2, which is not done before the promotion is.
     world = World([(1, 3, 0, 0, 2)], count=4)
     world.schedule.stalls_for_promotions = True
     world.tier[0:2] = 1
@@ -369,7 +369,7 @@ def test_where_the_plan_stalls_a_deadline_waits_for_its_promotion() -> None:
     assert world.schedule.done() == 3
 
 
-def test_and_for_no_longer_than_there_is_room() -> None:
+def test_a_stalling_plan_does_not_wait_without_room() -> None:
     world = World([(1, 3, 0, 0, 2)], count=4)
     world.schedule.stalls_for_promotions = True
     world.tier[0:2] = 1

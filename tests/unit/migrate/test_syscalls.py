@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""move_pages as this machine's kernel answers it; two nodes are tests/vm/test_migrate.py's."""
+"""move_pages on this machine's kernel and one node; tests/vm/test_migrate.py tests two nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGES = 64
 
 @pytest.fixture
 def region() -> Iterator[tuple[mmap.mmap, int]]:
-    """A mapping of which the even pages are touched."""
+    """A mapping whose even pages are touched."""
     with mmap.mmap(-1, PAGES * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.madvise(mmap.MADV_NOHUGEPAGE)
         held = ctypes.c_char.from_buffer(memory)
@@ -51,7 +51,7 @@ def test_query_of_unmapped_memory_is_a_fault() -> None:
     assert status.tolist() == [-errno.EFAULT]
 
 
-def test_a_move_to_where_pages_are_says_so(region: tuple[mmap.mmap, int]) -> None:
+def test_a_move_to_the_present_node_reports_it(region: tuple[mmap.mmap, int]) -> None:
     pages = page_addresses(region[1], PAGES * PAGE)
     node = int(query_pages(0, pages)[0])
     result = move_pages(0, pages, node, batch_pages=7)
@@ -66,16 +66,16 @@ def test_move_huge_handles_ordinary_pages_too(region: tuple[mmap.mmap, int]) -> 
     assert (move_huge(0, pages, node).status[::2] == node).all()
 
 
-def test_no_pages_is_no_call() -> None:
+def test_a_move_of_no_pages_makes_no_call() -> None:
     assert len(move_pages(0, np.zeros(0, np.uint64), 0).status) == 0
 
 
-def test_a_node_that_is_not_there_is_named(region: tuple[mmap.mmap, int]) -> None:
+def test_a_missing_node_is_an_error(region: tuple[mmap.mmap, int]) -> None:
     with pytest.raises(SentinelError, match="not online"):
         move_pages(0, page_addresses(region[1], PAGE), 1000)
 
 
-def test_a_dead_process_is_told() -> None:
+def test_a_dead_process_raises() -> None:
     child = subprocess.Popen(["true"])
     child.wait()
     with pytest.raises(ProcessLookupError):
@@ -87,6 +87,6 @@ def test_a_dead_process_is_told() -> None:
 
 
 def test_numa_maps_counts_the_range_only(region: tuple[mmap.mmap, int]) -> None:
-    prefer_node(region[1], PAGES * PAGE, 0)  # a policy of its own keeps the mapping unmerged
+    prefer_node(region[1], PAGES * PAGE, 0)  # its own policy keeps the mapping from being merged
     counted = numa_maps(os.getpid(), [(region[1], PAGES * PAGE)])
     assert sum(counted.values()) == PAGES // 2

@@ -102,8 +102,8 @@ def plan(moves: list[tuple[int, ...]]) -> Plan:
     )
 
 
-def test_parts_that_are_given_back_are_drops_and_the_rest_stays() -> None:
-    # Slot 1 on page 2, slot 2 on pages 8 and 9, of which it gives the second back.
+def test_dropped_parts_of_a_slot_are_drops_and_the_rest_is_settled() -> None:
+    # Slot 1 on page 2, slot 2 on pages 8 and 9; it drops page 9.
     one = layout()
     slots = one.slots.copy()
     slots["flags"][2] = SLOT_PLANNED | SLOT_DROP_PARTS
@@ -117,8 +117,8 @@ def test_parts_that_are_given_back_are_drops_and_the_rest_stays() -> None:
     ]
 
 
-def test_what_stays_has_the_tier_of_its_own_region() -> None:
-    # Slot 0 lies on pages 3 and 4, across the line between a fast and a slow region.
+def test_settled_pages_have_the_tier_of_their_region() -> None:
+    # Slot 0 lies on pages 3 and 4, across the border of a fast and a slow region.
     one = layout()
     slots = one.slots.copy()
     slots[0] = (8192, 3 * PAGE, SLOT_PLANNED, 0)
@@ -139,7 +139,7 @@ def test_births_and_drops_of_planned_slots_in_whole_pages() -> None:
         (2, 1, True, 8 * PAGE, 2 * PAGE),
     ]
     assert step.drops.tolist() == [(0, 8 * PAGE, 2 * PAGE), (2, 0, 2 * PAGE)]
-    # What dies in a stretch before another is born makes room for that one.
+    # A death makes room for a later birth of the stretch.
     assert step.events.tolist() == [
         (0, False, 0, 8 * PAGE, 2 * PAGE),
         (0, True, 0, 0, 2 * PAGE),
@@ -150,7 +150,7 @@ def test_births_and_drops_of_planned_slots_in_whole_pages() -> None:
     assert step.boundary_count == 4
 
 
-def test_births_outside_all_regions_have_no_known_tier() -> None:
+def test_births_outside_all_regions_have_an_unknown_tier() -> None:
     bare = layout()
     step = expected_step(profile(), Layout(**{**vars(bare), "regions": bare.regions[1:]}))
     assert step.births["tier"].tolist() == [UNKNOWN_TIER, UNKNOWN_TIER, 1]
@@ -166,7 +166,7 @@ def test_unplanned_tensors_are_charged_unless_the_heap_is_slow(
     assert step.heap_bytes.tolist() == [count * PAGE for count in pages]
 
 
-def test_neighbours_born_together_are_one_range() -> None:
+def test_adjacent_births_are_merged() -> None:
     whole = profile()
     whole.tensors["birth_stretch"][1] = 0
     whole.tensors["death_stretch"][1] = 2
@@ -180,14 +180,14 @@ def test_a_promotion_is_useful_until_its_last_use_before_the_next_demotion() -> 
         (1, 2, *heap, 0, 16 * PAGE, 10 * PAGE),
         (3, 0, *heap, 0, 16 * PAGE, 10 * PAGE),
     ]
-    # From 1 there is the use in 2, but none in 0: the demotion at 1 comes only after it, a step
-    # later. From 3 the use in 0 counts, the demotion at 1 ends it.
+    # From 1 on the use in 2 counts, but not the one in 0, which comes after the demotion. From 3
+    # on the use in 0 counts, until the demotion at 1.
     assert useful_until(profile(), plan(rows)).tolist() == [4, 3, 1]
 
 
-def test_a_demotion_may_begin_once_its_pages_are_cold() -> None:
+def test_a_demotion_may_begin_after_the_last_use() -> None:
     heap = (4, Space.HEAP)
-    # Used in 0 and 2. After the use in 2 it is cold from 3 on; at 2 and 0 it is in use still.
+    # Used in 0 and 2: unused from 3 on after the use in 2; at 0 and 2 it is in use.
     for boundary, ahead in ((1, 0), (0, 0), (2, 0), (3, 0)):
         rows = [(boundary, boundary, *heap, 1, 16 * PAGE, 10 * PAGE)]
         assert ahead_of_time(profile(), plan(rows)).tolist() == [ahead]
@@ -198,7 +198,7 @@ def test_a_demotion_may_begin_once_its_pages_are_cold() -> None:
         assert ahead_of_time(once, plan(rows)).tolist() == [ahead]
 
 
-def test_nor_before_it_is_born_or_has_come() -> None:
+def test_a_demotion_may_not_begin_before_birth_or_promotion() -> None:
     # The tensor is born in 2, dies in 0, and is used in neither.
     arena = (2, Space.ARENA, 1, 8 * PAGE, 2 * PAGE)
     unused = profile()
@@ -213,22 +213,22 @@ def test_nor_before_it_is_born_or_has_come() -> None:
         (3, 0, *heap, 1, 16 * PAGE, 4 * PAGE),
         (3, 0, *heap, 1, 20 * PAGE, 6 * PAGE),
     ]
-    # What is promoted at 1 stays until 2 at least; promotions have their own time alone.
+    # Pages promoted at 1 stay until 2 at least; promotions never begin ahead of time.
     assert ahead_of_time(once, plan(rows)).tolist() == [0, 2, 1]
 
 
-def test_uses_are_those_of_the_tensors_in_the_range() -> None:
+def test_only_uses_of_tensors_in_the_range_count() -> None:
     rows = [(1, 2, 0, Space.ARENA, 0, 0, 2 * PAGE), (1, 2, 0, Space.ARENA, 0, 2 * PAGE, PAGE)]
     assert useful_until(profile(), plan(rows)).tolist() == [1, 0]
 
 
-def test_settled_is_what_no_move_touches_and_the_process_never_gives_back() -> None:
+def test_settled_pages_are_never_moved_or_dropped() -> None:
     initial = np.array(
         [(0, 0, 4, Space.HEAP, 0, 16 * PAGE, PAGE), (0, 0, 4, Space.HEAP, 0, 17 * PAGE, 9 * PAGE)],
         MOVE_DTYPE,
     )
     moved = plan([(1, 2, 4, Space.HEAP, 1, 20 * PAGE, PAGE)])
-    # the pool's page 2 stands; pages 0, 1 and 8, 9 are dropped and born again
+    # The pool keeps page 2; pages 0, 1 and 8, 9 are dropped and born again.
     found = settled(replace(moved, initial=initial), PAGE)
     assert found[["space", "tier", "offset", "bytes"]].tolist() == [
         (Space.ARENA, 0, 2 * PAGE, PAGE),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that are corrected by what is seen under them, and choices that are left to trial."""
+"""Plans that are corrected by measurements, and variants that are chosen by trial."""
 
 from __future__ import annotations
 
@@ -52,38 +52,38 @@ def test_half_the_bandwidth_stalls_no_more_than_one_step(
     assert left_alone.stall_seconds > 0.05 * left_alone.step_seconds
     found = passed(training, name, HALF)
     assert found.corrections == 1
-    # Entering a plan, the corrected one too, has a first step of its own.
+    # The first step under a plan, the corrected one too, may stall.
     entering = passed(training, name, Disturbance()).stalled_steps
     assert found.stalled_steps <= 1 + entering
     assert found.step_seconds < left_alone.step_seconds
     assert found.peak_fast_bytes <= found.budget_bytes
     assert any(f"{answer} after step 1" in note for note in found.notes)
-    # As good as if it had been known from the first.
+    # As fast as if the bandwidth had been known from the first.
     told = replace(TIERS, migration_bytes_per_s=TIERS.migration_bytes_per_s / 2)
     known = simulate(training, policy(name), told, found.budget_bytes)
     assert found.step_seconds == pytest.approx(known.step_seconds, rel=0.01)
 
 
-def test_half_the_bandwidth_waits_for_no_planning(training: Profile) -> None:
+def test_at_half_the_bandwidth_the_spare_plan_saves_the_planning_time(training: Profile) -> None:
     at_once = passed(training, "auto", HALF)
     found = passed(training, "auto", HALF, planning_s=50 * at_once.step_seconds)
     assert found == at_once
 
 
-def test_where_no_spare_plan_fits_steps_stall_for_as_long_as_planning_takes(
+def test_without_a_fitting_spare_plan_steps_stall_until_planning_ends(
     training: Profile,
 ) -> None:
     four_fifths = Disturbance(interference=0.2)
     at_once = passed(training, "auto", four_fifths)
     assert at_once.corrections == 1
-    assert at_once.stalled_steps >= WINDOW_STEPS  # so little less is not believed before
+    assert at_once.stalled_steps >= WINDOW_STEPS  # a small deviation needs a full window
     later = passed(training, "auto", four_fifths, planning_s=5 * at_once.step_seconds)
     assert later.corrections == 1
     assert at_once.stalled_steps < later.stalled_steps <= at_once.stalled_steps + 6
     assert any("planned again after step" in note for note in later.notes)
 
 
-def test_a_spare_plan_for_more_than_there_is_gives_way_to_one_for_what_there_is(
+def test_a_spare_plan_for_too_much_bandwidth_is_replaced_by_a_new_plan(
     training: Profile,
 ) -> None:
     found = passed(training, "auto", Disturbance(interference=0.8))
@@ -100,14 +100,14 @@ def test_an_undisturbed_training_keeps_its_plan(training: Profile) -> None:
         assert passed(training, name, Disturbance()).corrections == 0
 
 
-def test_noise_alone_makes_nobody_plan_again(training: Profile) -> None:
+def test_noise_alone_causes_no_replanning(training: Profile) -> None:
     for seed in (1, 2, 3):
         found = passed(training, "auto", Disturbance(noise=0.25, seed=seed))
         assert found.corrections == 0
         assert found.steps == 60
 
 
-def test_a_profile_that_is_off_is_corrected_where_it_harms(training: Profile) -> None:
+def test_a_wrong_profile_is_corrected_if_it_does_harm(training: Profile) -> None:
     skewed = Disturbance(skew=0.3, seed=4)
     left_alone = passed(training, "auto", skewed, planning_s=None)
     found = passed(training, "auto", skewed)
@@ -125,7 +125,7 @@ def test_another_plan_must_be_faster(training: Profile) -> None:
     assert plan_again(chosen, training, slow, budget, live) is not None
 
 
-def test_late_promotions_are_stalled_for_only_if_that_is_faster(training: Profile) -> None:
+def test_steps_stall_for_late_promotions_only_if_that_is_faster(training: Profile) -> None:
     disturbed = Disturbance(interference=0.5)
     found = passed(training, "sentinel", disturbed, planning_s=None)
     chosen = policy("sentinel")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan by hand replayed by hand: residency, time, moves, waits and late moves."""
+"""A handmade plan with hand-computed results: residency, time, moves, waits and late moves."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, with_la
 
 READ_NS, WRITE_NS = 0.375, 0.75
 PAGE_NS = (READ_NS + WRITE_NS / 2) * PAGE
-"""What the toy's accesses pay for each page that is slow: they write half of what they read."""
+"""Cost of the toy's accesses to a slow page: they write half of the bytes that they read."""
 STATE = 2 * LARGE
-"""Pages of the half of the state that moves."""
+"""Pages of the moving half of the state."""
 
 
 def tiers(pages_per_s: float) -> Tiers:
@@ -45,8 +45,8 @@ def replayed(
 
 
 def test_a_steady_step_by_hand() -> None:
-    # Served slow: the gradient in 2 and 3, the half of the state that stays slow in 3. The half
-    # that moves is demoted in 0 and back before 3.
+    # Slow accesses: to the gradient in 2 and 3, to the resting half of the state in 3. The moving
+    # half is demoted in 0 and promoted before 3.
     _, steps = replayed(large_plan(), 1000.0)
     last = steps[-1]
     assert last.ns == pytest.approx(4e9 + 6 * LARGE * PAGE_NS, abs=2)
@@ -57,8 +57,8 @@ def test_a_steady_step_by_hand() -> None:
     assert last.counts.stall_ns == 0
 
 
-def test_births_on_pages_that_were_given_back_take_their_time() -> None:
-    # Of scratch, activation and gradient only the activation's pages go back.
+def test_births_of_dropped_pages_take_time() -> None:
+    # Of scratch, activation and gradient only the activation's pages are dropped.
     profile = large_profile()
     timing = timing_of(replace(tiers(1000.0), birth_ns_per_byte=0.5))
     made = scripts(large_plan(), profile, timing)
@@ -72,9 +72,9 @@ def test_births_on_pages_that_were_given_back_take_their_time() -> None:
 
 
 def test_a_late_promotion_leaves_the_rest_slow() -> None:
-    # 128 pages take 1.5 s, the stretch before their use 1 s and what the gradient costs in it: 85
-    # come in time. The one in flight then is finished, for the others it is too late. The
-    # demotion of these 86 takes 8 ms more than its stretch.
+    # 128 pages take 1.5 s; the stretch before their use takes 1 s and the cost of the slow
+    # gradient: 85 pages arrive in time. The page in flight then is finished, the others expire.
+    # The demotion of these 86 takes 8 ms longer than its stretch.
     _, steps = replayed(large_plan(), STATE / 1.5)
     last = steps[-1]
     came = int((1e9 + 2 * LARGE * PAGE_NS) // (1.5e9 / STATE))
@@ -87,16 +87,16 @@ def test_a_late_promotion_leaves_the_rest_slow() -> None:
 def test_a_boundary_waits_for_demotions() -> None:
     waits = np.array([-1, 0, -1, -1], np.int32)
     _, steps = replayed(with_layout(large_plan(), waits=waits), STATE / 1.5)
-    # Before that comes in flight at the step's end, nothing else moves: 1.5 s for what is fast.
+    # Nothing else moves before the page in flight at the step's end: 1.5 s for the fast pages.
     demoted = steps[-1].counts.demoted_pages
     assert steps[-1].counts.stall_ns == pytest.approx(demoted * 1.5e9 / STATE - 1e9, abs=10)
     assert steps[-1].ns == pytest.approx(4e9 + steps[-1].slow_ns + steps[-1].counts.stall_ns, abs=2)
 
 
 @pytest.mark.parametrize(("used", "stall_s"), [(3, 0.0), (0, 0.5)])
-def test_a_mover_with_nothing_to_do_goes_ahead_of_the_plan(used: int, stall_s: float) -> None:
-    # The state is demoted at 1, which takes a second, and 2 waits for it: half a second, for that
-    # is what 1 takes less than foreseen. Used in 3, it is cold from 0 on.
+def test_an_idle_mover_demotes_ahead_of_time(used: int, stall_s: float) -> None:
+    # The state is demoted at 1 in a second, and 2 waits for it: half a second, because stretch 1
+    # takes half a second less than profiled. If used in 3, it may be demoted from 0 on.
     plan = with_layout(large_plan(), waits=np.array([-1, -1, 1, -1], np.int32))
     plan.moves["boundary"][0], plan.moves["deadline"][0] = 1, 2
     profile, timing = large_profile(), timing_of(tiers(STATE))
@@ -109,7 +109,7 @@ def test_a_mover_with_nothing_to_do_goes_ahead_of_the_plan(used: int, stall_s: f
     assert last.counts.stall_ns == pytest.approx(stall_s * 1e9, rel=0.02, abs=2)
 
 
-def test_without_migration_nobody_waits() -> None:
+def test_without_migration_no_boundary_waits() -> None:
     waits = np.array([-1, 0, -1, -1], np.int32)
     _, steps = replayed(with_layout(large_plan(), waits=waits), 0.0)
     assert steps[-1].counts.stall_ns == 0
@@ -117,7 +117,7 @@ def test_without_migration_nobody_waits() -> None:
 
 
 def test_a_birth_without_room_is_slow() -> None:
-    # Pool, parameter and state come first and leave one page for the activation's two.
+    # Pool, parameter and state are born first and leave room for one of the activation's two pages.
     _, steps = replayed(
         replace(large_plan(), moves=large_plan().moves[:0]), 0.0, capacity=7 * LARGE
     )
@@ -129,7 +129,7 @@ def test_a_birth_without_room_is_slow() -> None:
 
 @st.composite
 def some_moves(draw: st.DrawFn) -> np.ndarray:
-    """Any moves of state and parameter (heap pages 0 to 6) and of arena pages."""
+    """Random moves of state and parameter (heap pages 0 to 6) and of arena pages."""
     rows = []
     for _ in range(draw(st.integers(0, 8))):
         space = draw(st.sampled_from([Space.ARENA, Space.HEAP]))
@@ -154,7 +154,7 @@ def some_moves(draw: st.DrawFn) -> np.ndarray:
 
 
 @given(some_moves(), st.integers(1, 12 * LARGE), st.floats(10.0, 1e4), st.booleans())
-def test_whatever_the_plan_the_world_keeps_its_laws(
+def test_any_plan_keeps_the_invariants_of_the_world(
     moves: np.ndarray, capacity: int, pages_per_s: float, waits: bool
 ) -> None:
     profile = large_profile()
@@ -176,7 +176,7 @@ def test_whatever_the_plan_the_world_keeps_its_laws(
     assert world.fast_pages == int(world.fast.sum())
     there = (world.fast + world.slow) > 0
     assert np.array_equal((world.fast + world.slow)[there], world.cells.pages[there])
-    # Of the last steps the mean: what was begun before them may help the first.
+    # The mean of the last steps: moves begun before them may help the first one.
     steady = float(np.mean([step.ns for step in steps[2:]])) / 1e9
     slack = 4 * LARGE * PAGE_NS * 4 / 10 / 1e9
     assert bound(profile, pages_per_s, capacity) <= steady + slack
@@ -186,9 +186,9 @@ def bound(profile: Profile, pages_per_s: float, capacity: int) -> float:
     return bound_seconds(profile, tiers(pages_per_s), capacity * PAGE)
 
 
-def test_a_late_promotion_is_waited_for_where_the_plan_says_so() -> None:
-    # Half of the state goes down after the use in 3 and is due there again: 128 pages of 1.5 s, of
-    # which the stretch before gives 1 s and what the gradient costs in it.
+def test_a_stalling_plan_waits_for_a_late_promotion() -> None:
+    # Half of the state is demoted after its use in 3 and due there again: 128 pages take 1.5 s, the
+    # stretch before takes 1 s and the cost of the slow gradient.
     plan = stalling(large_plan())
     _, steps = replayed(plan, STATE / 1.5)
     last = steps[-1]
@@ -199,8 +199,8 @@ def test_a_late_promotion_is_waited_for_where_the_plan_says_so() -> None:
     assert last.ns == pytest.approx(4e9 + last.slow_ns + last.counts.stall_ns, abs=2)
 
 
-def test_but_not_where_there_is_no_room_for_it() -> None:
-    # Pool and parameter leave no page for the half of the state that is late.
+def test_a_stalling_plan_does_not_wait_without_room() -> None:
+    # Pool and parameter leave no room for the late half of the state.
     _, steps = replayed(stalling(large_plan()), STATE / 1.5, capacity=3 * LARGE - 1)
     assert steps[-1].counts.promoted_pages < STATE
     assert steps[-1].counts.late_moves > 0

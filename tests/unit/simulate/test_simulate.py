@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole trainings: what holds for every policy, whatever the step."""
+"""Whole trainings: properties of all policies on all steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def training() -> Profile:
     return profiled(NETWORK, CUTS)[0]
 
 
-def test_all_fast_takes_the_measured_time(training: Profile) -> None:
+def test_fast_only_takes_the_measured_time(training: Profile) -> None:
     found = simulate(training, policy("fast-only"), preset_tiers("cxl", 12), 5 * MIB)
     assert found.step_seconds == pytest.approx(found.fast_only_seconds, rel=1e-12)
     assert found.step_seconds == pytest.approx(training.stretches["time_ns"].sum() / 1e9)
@@ -47,7 +47,7 @@ def test_all_slow_pays_for_every_access(training: Profile) -> None:
     assert found.step_seconds > 1.1 * found.fast_only_seconds
 
 
-def test_on_two_tiers_alike_nothing_costs_but_waits(training: Profile) -> None:
+def test_on_two_equal_tiers_only_waits_cost_time(training: Profile) -> None:
     for name in set(SOFTWARE) - {"g10", "capuchin"}:  # infeasible as published here
         tiers = preset_tiers("dram", 12)
         found = simulate(training, policy(name), tiers, training.peak_bytes // 3)
@@ -56,7 +56,7 @@ def test_on_two_tiers_alike_nothing_costs_but_waits(training: Profile) -> None:
 
 
 @pytest.mark.parametrize("share", [0.2, 0.3, 0.5])
-def test_sentinel_beats_first_touch_and_keeps_near_its_prediction(
+def test_sentinel_beats_first_touch_and_is_near_its_prediction(
     training: Profile, share: float
 ) -> None:
     tiers, budget = preset_tiers("cxl", 12), int(training.peak_bytes * share)
@@ -70,10 +70,10 @@ def test_sentinel_beats_first_touch_and_keeps_near_its_prediction(
 
 
 @pytest.mark.parametrize("name", ["sentinel", "first-touch"])
-def test_a_step_that_begins_as_an_earlier_one_passes_as_it_did(
+def test_a_step_that_begins_in_an_earlier_state_repeats_that_step(
     training: Profile, name: str
 ) -> None:
-    # Upon this simulate() stops at the first such step, however many were asked for.
+    # So simulate() may stop at the first such step.
     timing, budget = timing_of(preset_tiers("cxl", 12)), training.peak_bytes // 4
     plan = policy(name).plan(training, preset_tiers("cxl", 12), budget)
     made = scripts(plan, training, timing)
@@ -95,7 +95,7 @@ def test_a_step_that_begins_as_an_earlier_one_passes_as_it_did(
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 1.5])
-def test_first_touch_takes_what_it_is_predicted_to_take(training: Profile, share: float) -> None:
+def test_first_touch_takes_its_predicted_time(training: Profile, share: float) -> None:
     tiers, budget = preset_tiers("cxl", 12), int(training.peak_bytes * share)
     found = simulate(training, policy("first-touch"), tiers, budget)
     assert found.step_seconds == pytest.approx(found.predicted_seconds, rel=1e-3)
@@ -142,7 +142,7 @@ def test_interference_makes_moves_late(training: Profile) -> None:
     assert shared.peak_fast_bytes <= budget
 
 
-def test_what_can_t_be_simulated_is_refused(training: Profile) -> None:
+def test_invalid_inputs_are_refused(training: Profile) -> None:
     tiers = preset_tiers("cxl", 12)
     with pytest.raises(SentinelError, match="less than a page"):
         simulate(training, policy("sentinel"), tiers, PAGE - 1)
@@ -156,8 +156,8 @@ def test_what_can_t_be_simulated_is_refused(training: Profile) -> None:
 
 
 @pytest.mark.parametrize("name", ["ial", "tpp", "memtis"])
-def test_what_reacts_is_no_slower_than_first_touch(training: Profile, name: str) -> None:
-    # The sweep holds intervals that are too long for anything to happen in.
+def test_reactive_policies_are_no_slower_than_first_touch(training: Profile, name: str) -> None:
+    # The sweep has intervals so long that nothing moves.
     tiers, budget = preset_tiers("cxl", 12), training.peak_bytes // 3
     found = simulate(training, policy(name), tiers, budget, steps_max=60)
     still = simulate(training, policy("first-touch"), tiers, budget)
@@ -173,13 +173,13 @@ def test_memory_mode_is_hardware(training: Profile) -> None:
         for size in (training.peak_bytes // 3, 4 * training.peak_bytes)
     )
     assert found.kind == "hardware"
-    # Once everything is in the cache, nothing is filled any more.
+    # A cache that holds everything is filled once.
     assert large.step_seconds == pytest.approx(large.fast_only_seconds)
     assert found.step_seconds > found.fast_only_seconds
     assert found.bytes_promoted > 0
 
 
-def test_what_only_the_simulator_can_do_manages_nobody() -> None:
+def test_simulator_only_policies_cannot_manage_a_process() -> None:
     for name in names():
         if isinstance(policy(name), Reactive | Hardware):
             with pytest.raises(SentinelError, match="simulator only"):
@@ -199,7 +199,7 @@ def test_what_only_the_simulator_can_do_manages_nobody() -> None:
     st.sampled_from([1, 12]),
     st.sampled_from([0.0, 0.6]),
 )
-def test_no_policy_is_faster_than_the_bound_or_passes_its_memory(
+def test_no_policy_beats_the_bound_or_exceeds_its_budget(
     name: str,
     blocks: int,
     weight_pages: int,
