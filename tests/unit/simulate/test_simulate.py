@@ -118,6 +118,14 @@ def test_the_phases_of_a_training(training: Profile) -> None:
     assert found.to_json()["phases"][0]["phase"] == "warm-up"
 
 
+def test_the_planning_time_is_that_of_the_callers_clock(training: Profile) -> None:
+    tiers, ticks = preset_tiers("cxl", 12), iter([2.0, 5.0])
+    found = simulate(training, policy("first-touch"), tiers, 5 * MIB, clock=lambda: next(ticks))
+    assert found.plan_seconds == 3.0
+    without = simulate(training, policy("first-touch"), tiers, 5 * MIB)
+    assert without == replace(found, plan_seconds=0.0)
+
+
 def test_noise_is_repeatable_and_costs_little(training: Profile) -> None:
     tiers, budget = preset_tiers("cxl", 12), training.peak_bytes // 3
     calm = simulate(training, policy("sentinel"), tiers, budget)
