@@ -25,7 +25,10 @@ class Memory(Protocol):
     """The time of a batch is its bytes over the bandwidth, without overhead."""
 
     def query_pages(self, pages: Addresses) -> Status:
-        """Node of each page, or -ENOENT. Raises ProcessLookupError if the process is gone."""
+        """Return the node of each page, or -ENOENT.
+
+        Raises ProcessLookupError if the process is gone.
+        """
 
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
         """Move distinct pages to a node; blocks until it is done.

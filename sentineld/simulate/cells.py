@@ -20,7 +20,7 @@ from sentineld.plan.drops import drops_by_tensor
 from sentineld.plan.items import tensor_pages
 from sentineld.plan.residency import places
 
-LOOSE = 2
+UNPLACED = 2
 """Space of tensors without a place in the plan; the heap serves them, one range each."""
 
 
@@ -36,7 +36,7 @@ class Cells:
     """(C,)"""
     born_fast: Integers
     """(C,), pages that are born on the fast tier if it has room."""
-    lasting: Mask
+    persistent: Mask
     """(C,), holds a persistent tensor."""
     dropped: Mask
     """(C,), a tensor on it drops the pages when it dies."""
@@ -69,15 +69,15 @@ def cells_of(plan: Plan, profile: Profile) -> Cells:
     tensors, pages = profile.tensors, tensor_pages(profile)
     space, offset = places(plan, profile)
     start = offset // page
-    loose = np.flatnonzero(space < 0)
-    space[loose] = LOOSE
-    start[loose] = np.cumsum(pages[loose]) - pages[loose]
+    unplaced = np.flatnonzero(space < 0)
+    space[unplaced] = UNPLACED
+    start[unplaced] = np.cumsum(pages[unplaced]) - pages[unplaced]
     spaces: list[Integers] = []
     firsts: list[Integers] = []
     sizes: list[Integers] = []
     low, high = np.zeros(len(tensors), np.int64), np.zeros(len(tensors), np.int64)
     before = 0
-    for kind in (Space.ARENA, Space.HEAP, LOOSE):
+    for kind in (Space.ARENA, Space.HEAP, UNPLACED):
         rows = np.flatnonzero(space == kind)
         begin, end = start[rows], start[rows] + pages[rows]
         edges = np.unique(np.concatenate([begin, end, _edges(plan, kind, page)]))
@@ -96,18 +96,18 @@ def cells_of(plan: Plan, profile: Profile) -> Cells:
         before += len(used)
     all_space, first = np.concatenate(spaces), np.concatenate(firsts)
     size = np.concatenate(sizes)
-    lasting, dropped = np.zeros(before, np.bool_), np.zeros(before, np.bool_)
+    persistent, dropped = np.zeros(before, np.bool_), np.zeros(before, np.bool_)
     for row in np.flatnonzero(tensors["kind"] == Kind.PERSISTENT).tolist():
-        lasting[low[row] : high[row]] = True
+        persistent[low[row] : high[row]] = True
     given, giver = drops_by_tensor(plan.layout, tensors["slot"].astype(np.int64), page)
     arena = firsts[0]
     begins = given["offset"].astype(np.int64) // page
     ends = begins + given["bytes"].astype(np.int64) // page
     # Assume that the heap gives a transient tensor's pages back when the tensor dies.
-    loose = np.flatnonzero((space == LOOSE) & (tensors["kind"] != Kind.PERSISTENT))
-    dropper = np.concatenate([giver, loose])
-    drop_low = np.concatenate([np.searchsorted(arena, begins), low[loose]])
-    drop_high = np.concatenate([np.searchsorted(arena, ends), high[loose]])
+    unplaced = np.flatnonzero((space == UNPLACED) & (tensors["kind"] != Kind.PERSISTENT))
+    dropper = np.concatenate([giver, unplaced])
+    drop_low = np.concatenate([np.searchsorted(arena, begins), low[unplaced]])
+    drop_high = np.concatenate([np.searchsorted(arena, ends), high[unplaced]])
     for begin, end in zip(drop_low.tolist(), drop_high.tolist(), strict=True):
         dropped[begin:end] = True
     return Cells(
@@ -115,7 +115,7 @@ def cells_of(plan: Plan, profile: Profile) -> Cells:
         first=first,
         pages=size,
         born_fast=_born_fast(plan, all_space, first, size, page),
-        lasting=lasting,
+        persistent=persistent,
         dropped=dropped,
         low=low,
         high=high,

@@ -42,7 +42,7 @@ class Disturbance:
         """Whether anything differs from the plan's assumptions."""
         return bool(self.noise or self.skew or self.interference)
 
-    def paces(self, stretches: int) -> Floats:
+    def skew_factors(self, stretches: int) -> Floats:
         """(S,): all-fast time of each stretch, over its profiled time, without noise."""
         random = np.random.default_rng([self.seed, 0x5E57])
         return _factors(random, self.skew, stretches)
@@ -57,15 +57,15 @@ class StepFactors:
 
     def __init__(self, disturbance: Disturbance, stretches: int, seed: int) -> None:
         self._noise, self._stretches = disturbance.noise, stretches
-        self._paces = disturbance.paces(stretches) if disturbance.skew else None
+        self._skew = disturbance.skew_factors(stretches) if disturbance.skew else None
         self._random = np.random.default_rng(disturbance.seed + seed)
 
     def next(self) -> Floats | None:
         """(S,), the next step's factors; None: all 1."""
         if not self._noise:
-            return self._paces
+            return self._skew
         drawn = _factors(self._random, self._noise, self._stretches)
-        return drawn if self._paces is None else drawn * self._paces
+        return drawn if self._skew is None else drawn * self._skew
 
 
 def _factors(random: np.random.Generator, deviation: float, count: int) -> Floats:

@@ -25,7 +25,7 @@ from sentineld.plan.policy import Policy, Tried
 from sentineld.plan.spare import SPARE_SHARE, Spare, with_share
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
-from sentineld.simulate.training import Passed, Training
+from sentineld.simulate.training import PolicyRun, Training
 from sentineld.simulate.world import World
 
 TRIAL_STEPS = 16
@@ -74,7 +74,7 @@ class ClosedLoop:
         self._has_spare = True
         self._enter(training.plan, before)
 
-    def run(self) -> Passed:
+    def run(self) -> PolicyRun:
         """Simulate until steps repeat, at most steps_max; then the trial if the policy has one."""
         steady, repeats = self._settle(self._training.steps_max)
         begun = len(self._steps)
@@ -86,7 +86,7 @@ class ClosedLoop:
             for steps in (self._steps[:begun], self._steps[begun:])
         )
         notes = tuple(self._notes)
-        return Passed(settling, steady, repeats, trial, self._corrections, notes)
+        return PolicyRun(settling, steady, repeats, trial, self._corrections, notes)
 
     def _trial(self, policy: Tried, steady: Steps, repeats: bool) -> tuple[Steps, bool]:
         """Try the variants of the plan if moves are late; returns the steady steps of the fastest

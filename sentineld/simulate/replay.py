@@ -55,13 +55,13 @@ class Replay:
         """
         cells, world = self._scripts.cells, self.world
         carried = None if before is None else _fast_pages(before, cells)
-        for cell in np.flatnonzero(cells.lasting).tolist():
+        for cell in np.flatnonzero(cells.persistent).tolist():
             if carried is None:
                 world.place(cell, cell + 1, cells.pages[cell : cell + 1])
             else:
                 world.place(cell, cell + 1, carried[cell : cell + 1])
         if carried is not None:
-            self._put_right(self._scripts.initial)
+            self._queue_misplaced(self._scripts.initial)
 
     def follow(self, plan: Plan) -> None:
         """Continue under a plan that differs only in its waits."""
@@ -83,7 +83,7 @@ class Replay:
                     if begin + move.times.ahead >= count:
                         self._queue(move, begin + move.times.ahead - count)
         elif self._react is None:
-            self._put_right(scripts.settled)
+            self._queue_misplaced(scripts.settled)
         for stretch in range(count):
             world.boundary = first + stretch
             wait = self._waits[stretch]
@@ -119,7 +119,7 @@ class Replay:
         span = move.times.span(due, self._stalls)
         self.world.queue.add(Item(move.low, move.high, move.tier, *span))
 
-    def _put_right(self, targets: tuple[tuple[int, int, int], ...]) -> None:
+    def _queue_misplaced(self, targets: tuple[tuple[int, int, int], ...]) -> None:
         """Queue moves of misplaced pages that no planned move touches. They have no deadline, but
         plans assume these tiers."""
         world = self.world

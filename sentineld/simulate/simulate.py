@@ -20,7 +20,7 @@ from sentineld.plan.policy import Hardware, Policy, Reactive
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.loop import ClosedLoop
 from sentineld.simulate.replay import Step
-from sentineld.simulate.training import WARM_UP_STEPS, Passed, Training
+from sentineld.simulate.training import WARM_UP_STEPS, PolicyRun, Training
 from sentineld.simulate.world import World
 
 STEPS_MAX = 200
@@ -125,10 +125,10 @@ def simulate(
         profile, policy, plan, tiers, budget_bytes, disturbance or Disturbance(), steps_max
     )
     early, before = training.by_first_touch()
-    return _outcome(training, early, _passed(training, before, planning_s), plan_s)
+    return _outcome(training, early, _run_policy(training, before, planning_s), plan_s)
 
 
-def _passed(training: Training, before: World, planning_s: float | None) -> Passed:
+def _run_policy(training: Training, before: World, planning_s: float | None) -> PolicyRun:
     """The steps under the policy, after those that left the world as before."""
     policy = training.policy
     if isinstance(policy, Hardware):
@@ -141,7 +141,9 @@ def _passed(training: Training, before: World, planning_s: float | None) -> Pass
     return ClosedLoop(training, before, planning_ns).run()
 
 
-def _outcome(training: Training, early: Sequence[Step], passed: Passed, plan_s: float) -> Outcome:
+def _outcome(
+    training: Training, early: Sequence[Step], passed: PolicyRun, plan_s: float
+) -> Outcome:
     plan, profile, steady = training.plan, training.profile, passed.steady
     timing, page = timing_of(training.tiers), profile.page_bytes
     fast_s, slow_s = _extremes_s(training)
@@ -184,7 +186,7 @@ def _extremes_s(training: Training) -> tuple[float, float]:
     slow_ns = float(timing_of(training.tiers).extra_ns(profile).sum())
     fast_ns = profile.stretches["time_ns"].astype(np.float64)
     if disturbance.skew:
-        fast_ns = fast_ns * disturbance.paces(profile.stretch_count)
+        fast_ns = fast_ns * disturbance.skew_factors(profile.stretch_count)
     return float(fast_ns.sum()) / 1e9, (float(fast_ns.sum()) + slow_ns) / 1e9
 
 

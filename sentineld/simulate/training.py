@@ -28,7 +28,7 @@ PROFILE_STEPS = 3
 
 
 @dataclass(frozen=True)
-class Passed:
+class PolicyRun:
     """Steps under the policy."""
 
     settling: tuple[Step, ...]
@@ -90,7 +90,7 @@ class Training:
         steps = tuple(replay.step(factors.next()) for _ in range(WARM_UP_STEPS + PROFILE_STEPS))
         return steps, replay.world
 
-    def reacting(self, before: World, reactor: Reactor, words: str) -> Passed:
+    def reacting(self, before: World, reactor: Reactor, words: str) -> PolicyRun:
         """Steps under a reactive policy. words: describe the reactor's value of the sweep."""
         replay = self.replay(reactor)
         replay.begin(before)
@@ -99,9 +99,9 @@ class Training:
         factors = self.disturbance.steps(self.profile.stretch_count, 1)
         steps = tuple(replay.step(factors.next()) for _ in range(self.steps_max))
         half = len(steps) // 2
-        return Passed(steps[:half], steps[half:], False, notes=(words,) if words else ())
+        return PolicyRun(steps[:half], steps[half:], False, notes=(words,) if words else ())
 
-    def in_hardware(self, hardware: Hardware) -> Passed:
+    def in_hardware(self, hardware: Hardware) -> PolicyRun:
         """One steady step of a hardware policy."""
         page = self.profile.page_bytes
         found = hardware.steady_step(self.plan, self.profile, self.tiers, self.budget_bytes)
@@ -115,7 +115,7 @@ class Training:
             peak_pages=self.budget_bytes // page,
         )
         step = Step(float(times.sum()) + found.extra_ns, found.extra_ns, counts, times)
-        return Passed((), (step,), True)
+        return PolicyRun((), (step,), True)
 
     def _replay(
         self,

@@ -173,13 +173,13 @@ EVENTS = st.lists(
     st.integers(0, 12),
 )
 def test_room_is_the_budget_less_the_peak(
-    told: list[list[tuple[bool, int, int, int]]], tiers: tuple[int, int], budget_pages: int
+    events: list[list[tuple[bool, int, int, int]]], tiers: tuple[int, int], budget_pages: int
 ) -> None:
     """Compare with a model that replays single events. Two regions of four pages."""
     order = [
         (stretch, birth, tiers[region], 4 * region + first, min(count, 4 - first))
         for stretch in range(STRETCHES)
-        for birth, region, first, count in told[stretch]
+        for birth, region, first, count in events[stretch]
     ]
     births = [(s, t, False, o, n) for s, b, t, o, n in order if b]
     drops = [(s, o, n) for s, b, _, o, n in order if not b]

@@ -81,7 +81,7 @@ def test_invalid_entries_of_the_process_are_absent_pages() -> None:
 
 
 def test_changes_of_the_fast_pages_are_reported() -> None:
-    told: list[int] = []
+    changes: list[int] = []
     flying: list[int] = []
     maps = {space: np.zeros(PAGES, np.uint8) for space in STARTS}
     pages = EmulatedMemory(
@@ -89,14 +89,14 @@ def test_changes_of_the_fast_pages_are_reported() -> None:
         SPACES,
         TIERS,
         TokenBucket(1e15),
-        moved_fast=told.append,
+        moved_fast=changes.append,
         flying_fast=flying.append,
     )
     maps[Space.ARENA][:5] = [1, 2, 2, 0, 9]
     wanted = addresses([(Space.ARENA, page) for page in range(5)])
     for node in (0, 0, 1):
         pages.move_pages(wanted, node)
-    assert told == [2, 0, -3]
+    assert changes == [2, 0, -3]
     # 0 at first; then the pages of each batch, until its end.
     assert flying == [0, 2, 0, 0, 0, 0]
 

@@ -59,8 +59,8 @@ def test_half_the_bandwidth_stalls_no_more_than_one_step(
     assert found.peak_fast_bytes <= found.budget_bytes
     assert any(f"{answer} after step 1" in note for note in found.notes)
     # As fast as if the bandwidth had been known from the first.
-    told = replace(TIERS, migration_bytes_per_s=TIERS.migration_bytes_per_s / 2)
-    known = simulate(training, policy(name), told, found.budget_bytes)
+    measured = replace(TIERS, migration_bytes_per_s=TIERS.migration_bytes_per_s / 2)
+    known = simulate(training, policy(name), measured, found.budget_bytes)
     assert found.step_seconds == pytest.approx(known.step_seconds, rel=0.01)
 
 
@@ -90,8 +90,8 @@ def test_a_spare_plan_for_too_much_bandwidth_is_replaced_by_a_new_plan(
     assert found.corrections == 2
     assert "the spare plan entered" in found.notes[-2]
     assert "planned again" in found.notes[-1]
-    told = replace(TIERS, migration_bytes_per_s=TIERS.migration_bytes_per_s / 5)
-    known = simulate(training, policy("auto"), told, found.budget_bytes)
+    measured = replace(TIERS, migration_bytes_per_s=TIERS.migration_bytes_per_s / 5)
+    known = simulate(training, policy("auto"), measured, found.budget_bytes)
     assert found.step_seconds == pytest.approx(known.step_seconds, rel=0.01)
 
 
