@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon has to work with on this machine: tiers, module, eBPF probes."""
+"""The machine's tiers, module and eBPF probes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from sentineld.observe.procs import ProcessEvent, ProcessWatcher
 log = logging.getLogger(__name__)
 
 EBPF_START_TIMEOUT_S = 180.0
-"""bcc compiles for 10 s in an emulated guest; a loaded machine may take longer."""
+"""bcc compiles for 10 s in an emulated guest, and longer on a loaded machine."""
 PROC_EVENTS_TIMEOUT_S = 20.0
-"""Importing pyroute2 alone takes seconds there."""
+"""Importing pyroute2 takes seconds in an emulated guest."""
 
 
 class Machine:
-    """Tiers are fixed at start; the module is looked for at each use, so it may come later."""
+    """Tiers are fixed at start. The module is probed at each use: it may be loaded later."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class Machine:
         self.probing = Probing()
         self._processes = ProcessWatcher(lambda event: self.on_process(event))
         self.on_process: Callable[[ProcessEvent], None] = lambda _: None
-        """Called from the watcher's threads for each event of a watched process's tree."""
+        """Called from the watcher's threads with each event of a watched process tree."""
 
     @classmethod
     def probe(cls, config: Config) -> Machine:
-        """Find the tiers, measure what they don't tell, and begin to load the eBPF probes. Raises
+        """Find the tiers, measure their missing figures, and begin to load the eBPF probes. Raises
         SentinelError("bad-config")."""
         substrate = substrate_of(config)
         problems: list[SentinelError] = []
@@ -60,10 +60,10 @@ class Machine:
             problems.append(error)
             log.warning("%s", error)
         if substrate.emulated:
-            log.info("tiers are emulated (preset %s): no page moves", substrate.emulated)
+            log.info("tiers are emulated (preset %s): no page is copied", substrate.emulated)
         machine = cls(config, substrate, tiers, problems)
         log.info("pages are observed by: %s", machine.backend().backend.name)
-        # Both take seconds in an emulated guest, and sessions can begin without them.
+        # Both take seconds in an emulated guest; sessions can begin without them.
         threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
         if config.ebpf == "required":
             machine.probing.load(EBPF_START_TIMEOUT_S)
@@ -84,8 +84,8 @@ class Machine:
             log.warning("no eBPF probes: %s", error)
 
     def watch(self, pid: int) -> None:
-        """Follow a process's tree, count its page faults and what others do with its pages (also
-        once probes come)."""
+        """Follow a process's tree; count its page faults and its disturbances (moves of its
+        pages by others), also by probes that are loaded later."""
         self._processes.track(pid)
         self.probing.watch(pid)
 
@@ -99,14 +99,14 @@ class Machine:
         return self._processes.processes(pid)
 
     def huge_pages(self) -> tuple[int, ...]:
-        """Of what sizes, in bytes, a layout may ask for huge pages now (docs/architecture.md)."""
+        """Huge page sizes, in bytes, that a layout may use now (docs/architecture.md)."""
         wanted = ("auto", "on") if self.substrate.emulated else ("on",)
         if self.config.huge_pages not in wanted or MODULE.probe() is None:
             return ()
         return planned_sizes(offered_sizes())
 
     def require(self, fast: FastBudget) -> None:
-        """Check that a session with this budget can be managed here. Raises SentinelError."""
+        """Check that a session with this budget can be managed. Raises SentinelError."""
         if self.tiers is None:
             raise next(p for p in self._problems if p.code in ("no-second-tier", "bad-config"))
         if fast.bytes is not None:
@@ -119,13 +119,13 @@ class Machine:
         if budget_bytes > capacity:
             raise SentinelError(
                 "budget-too-large",
-                f"{format_bytes(budget_bytes)} is more than the fast tier's "
+                f"the budget of {format_bytes(budget_bytes)} exceeds the fast tier's "
                 f"{format_bytes(capacity)}",
-                "give less, or a share like 20%",
+                "set a smaller budget, or a share such as 20%",
             )
 
     def describe(self) -> dict[str, Any]:
-        """For `sentinelctl status`."""
+        """The machine, for `sentinelctl status`."""
         return {
             "tiers": [asdict(tier) for tier in self.tiers.tiers] if self.tiers else [],
             "emulated": self.substrate.emulated,
@@ -137,11 +137,11 @@ class Machine:
         }
 
     def backend(self) -> Verdict:
-        """The best way of observing pages that works here now; a session may need another."""
+        """The best page backend that works now. A session may have to use another one."""
         return next(verdict for verdict in survey() if verdict.problem is None)
 
     def features(self) -> dict[str, bool]:
-        """Which ways of observing work here."""
+        """Features that work on this machine, by name."""
         return {
             "tiers": self.tiers is not None,
             "ebpf": self.probing.running,
@@ -149,6 +149,6 @@ class Machine:
         }
 
     def close(self) -> None:
-        """Detach the probes and follow no process any more."""
+        """Detach the probes and stop following processes."""
         self._processes.close()
         self.probing.close()

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tiers stand on: the kernel's memory nodes, or emulation where there is but one memory.
+"""The memory below the tiers: the kernel's memory nodes, or emulated tiers on one kind of memory.
 
-One small table of operations with two implementations; the daemon picks one at
-its start and everything else asks it.
+One small table of operations with two implementations. The daemon picks one at its start.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
+from enum import Enum, auto
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,86 +32,72 @@ from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.accesses import access_table
 from sentineld.plan.policy import fast_pages
 from sentineld.policies.registry import policy
-from sentineld.session.intake.sampling import Sampling
-from sentineld.session.live.managed import Managed
-from sentineld.session.work.metering import Metering, ModuleMetering, ResidencyMetering
 
 EMULATED_PREFIX = "emulated:"
 
 
-class Substrate(Protocol):
-    """emulated: the preset's name, "" for the machine's own memory."""
+class MeteredBy(Enum):
+    """Source of the tier that served each access of a metered step."""
 
-    emulated: str
+    MODULE_EPOCHS = auto()  # the kernel module: the node of each page's first access in a stretch
+    RESIDENCY_MAP = auto()  # the shim: the tier of each page at each boundary
+
+
+class Substrate(Protocol):
+    """Operations that differ between the kernel's nodes and emulated tiers."""
+
+    emulated: str  # the preset's name; "": the machine's own memory
+    metered_by: MeteredBy
 
     def tiers(self) -> Tiers:
-        """The tiers, with all figures that can be had. Raises SentinelError."""
+        """The tiers, with all figures that are known or can be measured. Raises SentinelError."""
 
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
-        """A managed process's pages. Raises SentinelError."""
+        """Access to a managed process's pages. Raises SentinelError."""
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """What a layout for the shim says of the accesses' costs (ACCESS_DTYPE); None: the nodes
-        are the kernel's. profile: None for a layout that plans nothing."""
+        """The cost of each access (ACCESS_DTYPE), which the shim charges under this layout; None
+        on the kernel's nodes. profile: None for a layout that only adds cuts."""
 
     def fast_pages(self, plan: Plan, page_bytes: int) -> int | None:
-        """How many pages of fast memory there are for the plan, as the shim is to be told; None: as
-        many as the nodes have."""
-
-    def metering(
-        self,
-        link: ShimLink,
-        managed: Managed,
-        sampling: Callable[[], Sampling],
-        tiers: Tiers,
-        steps: int,
-    ) -> Metering:
-        """Begin to meter steps. sampling: opens an exact one. Raises SentinelError."""
+        """The number of fast pages that the shim may use under the plan; None: unlimited."""
 
 
 class KernelSubstrate:
     """The kernel's nodes."""
 
     emulated = ""
+    metered_by = MeteredBy.MODULE_EPOCHS
 
     def __init__(self, figures: TierOverrides) -> None:
         self._figures = figures
 
     def tiers(self) -> Tiers:
-        """As the kernel tells or the config says; what migration reaches is measured."""
+        """Tiers from sysfs and the config; measures migration bandwidth unless it is configured."""
         tiers = discover(overrides=_overrides(self._figures))
         return tiers if self._figures.migration_bytes_per_s else measure_bytes_per_s(tiers)
 
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
-        """By move_pages."""
+        """Moves pages by move_pages."""
         return KernelMemory(link.pid, tiers)
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """None: slow pages cost what they cost."""
+        """None: accesses to slow nodes take their real time."""
         return None
 
     def fast_pages(self, plan: Plan, page_bytes: int) -> int | None:
-        """None: the kernel knows."""
+        """None: the kernel enforces the nodes' sizes."""
         return None
-
-    def metering(
-        self,
-        link: ShimLink,
-        managed: Managed,
-        sampling: Callable[[], Sampling],
-        tiers: Tiers,
-        steps: int,
-    ) -> Metering:
-        """By the kernel module."""
-        return ModuleMetering(link, managed, sampling(), tiers, steps)
 
 
 class EmulatedSubstrate:
-    """Two tiers that are only thought of: one kind of memory, a map of where each page would be."""
+    """Two tiers on one kind of memory: a residency map holds the tier of each page."""
+
+    metered_by = MeteredBy.RESIDENCY_MAP
 
     def __init__(self, figures: TierOverrides) -> None:
         """figures.emulated names the preset. Raises SentinelError("bad-config")."""
@@ -126,7 +112,7 @@ class EmulatedSubstrate:
         except SentinelError as error:
             raise SentinelError("bad-config", f"tiers: {error.message}", error.hint) from None
         self.emulated = figures.emulated
-        # Each tier alone could hold all that there is; the budget is what limits a session.
+        # Either tier may hold all of the machine's memory: only the budget limits a session.
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._tiers = with_figures(
             Tiers(
@@ -136,22 +122,22 @@ class EmulatedSubstrate:
             ),
             _overrides(figures),
         )
-        # One for all sessions, as they would share the machine's.
+        # One for all sessions: they share the migration bandwidth.
         self._bucket = TokenBucket(self._tiers.migration_bytes_per_s)
 
     def tiers(self) -> Tiers:
-        """The preset's, with the config's figures where it has any. What births take is measured:
-        pages are really made, whatever tier they are thought to be on."""
+        """The preset's tiers with the config's overrides. The cost of births is measured, because
+        page faults are real on emulated tiers."""
         return self._tiers if self._tiers.birth_ns_per_byte else measure_births(self._tiers)
 
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
-        """By the process's residency map."""
+        """Moves pages in the process's residency map."""
         if link.residency is None:
             raise SentinelError(
                 "protocol-mismatch",
-                f"process {link.pid} keeps no residency map",
+                f"process {link.pid} has no residency map",
                 "run the training with the shim that came with this daemon",
             )
         return EmulatedMemory(
@@ -166,37 +152,25 @@ class EmulatedSubstrate:
         )
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """The profile's, each with its cost on the slow tier."""
+        """The profile's accesses, each with its cost on the slow tier."""
         if profile is None:
             return np.zeros(0, ACCESS_DTYPE)
         return access_table(profile, layout, tiers)
 
     def fast_pages(self, plan: Plan, page_bytes: int) -> int | None:
-        """As in the simulator."""
+        """The same number as in the simulator."""
         return fast_pages(policy(plan.policy), plan, page_bytes)
-
-    def metering(
-        self,
-        link: ShimLink,
-        managed: Managed,
-        sampling: Callable[[], Sampling],
-        tiers: Tiers,
-        steps: int,
-    ) -> Metering:
-        """By what the shim reads in the residency map at each boundary."""
-        return ResidencyMetering(link, managed, steps)
 
 
 def substrate_of(config: Config) -> Substrate:
-    """What the configuration asks for. Raises SentinelError("bad-config")."""
+    """The substrate that the configuration selects. Raises SentinelError("bad-config")."""
     if config.tiers.emulated:
         return EmulatedSubstrate(config.tiers)
     return KernelSubstrate(config.tiers)
 
 
 def with_tiers_option(config: Config, option: str | None) -> Config:
-    """The configuration with the daemon's --tiers, such as emulated:cxl. Raises
-    SentinelError("usage")."""
+    """Apply the daemon's --tiers option, such as emulated:cxl. Raises SentinelError("usage")."""
     if option is None:
         return config
     preset = option.removeprefix(EMULATED_PREFIX)
@@ -206,7 +180,7 @@ def with_tiers_option(config: Config, option: str | None) -> Config:
 
 
 def _overrides(figures: TierOverrides) -> dict[str, Any]:
-    """The [tiers] table as discover() takes it; empty settings are left out."""
+    """The [tiers] table as discover() takes it, without empty settings."""
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in asdict(figures).items()

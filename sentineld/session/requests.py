@@ -15,7 +15,7 @@ from sentineld.observe.shimlink import ShimLink
 from sentineld.profile.steps import Step
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.live.managed import Managed
-from sentineld.session.work.metering import Metering
+from sentineld.session.work.metering import Metering, begin_metering
 from sentineld.session.work.planning import Goal, Known, planned_for
 from sentineld.session.work.recording import Recording
 from sentineld.session.work.replanning import Replanning
@@ -40,8 +40,8 @@ class Errands:
     def meter(self, managed: Managed, tiers: Tiers, steps: int) -> Metering:
         """Begin to meter. Raises SentinelError."""
         self.require_none()
-        substrate = self._machine.substrate
-        metering = substrate.metering(self._link, managed, self._sample, tiers, steps)
+        metered_by = self._machine.substrate.metered_by
+        metering = begin_metering(metered_by, self._link, managed, self._sample, tiers, steps)
         self.current = metering
         return metering
 

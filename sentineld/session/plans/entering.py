@@ -13,8 +13,8 @@ from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.huge import with_huge_pages
 from sentineld.plan.populate import populated
 from sentineld.session.intake.inbox import Inbox
+from sentineld.session.live.sending import new_layout_id, send_layout
 from sentineld.session.live.shapes import Planned
-from sentineld.session.work.profiling import new_layout_id, send_layout
 
 ANSWER_WAIT_S = 120.0
 

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metering whole managed steps of a session, while its pages move."""
+"""Metering of managed steps: the tier that served each access, while pages move."""
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
 from sentineld.base.errors import SentinelError
+from sentineld.machine.substrate import MeteredBy
 from sentineld.model import protocol
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shimlink import ShimLink
@@ -139,3 +141,17 @@ class ResidencyMetering(Metering):
         """Also stop: nobody else takes the flag away."""
         self._stop()
         super().fail(reason)
+
+
+def begin_metering(
+    metered_by: MeteredBy,
+    link: ShimLink,
+    managed: Managed,
+    sampling: Callable[[], Sampling],
+    tiers: Tiers,
+    steps: int,
+) -> Metering:
+    """Begin to meter steps. sampling: opens one by the module. Raises SentinelError."""
+    if metered_by is MeteredBy.RESIDENCY_MAP:
+        return ResidencyMetering(link, managed, steps)
+    return ModuleMetering(link, managed, sampling(), tiers, steps)

@@ -10,7 +10,6 @@ process. Called from the session's thread alone.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -26,13 +25,13 @@ from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, Records
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shimlink import ShimLink
 from sentineld.plan.cuts import choose_cuts, provisional_layout
-from sentineld.plan.layout_wire import pack_layout
 from sentineld.profile.circle import allocation_profile
 from sentineld.profile.join import build_profile
 from sentineld.profile.steps import Step, births, cut_count, identical
 from sentineld.profile.window import checked
 from sentineld.session.intake.sampling import Sampling, Seen
 from sentineld.session.lifecycle import State
+from sentineld.session.live.sending import send_layout
 from sentineld.session.live.shapes import Planned, Shape, Shapes
 from sentineld.session.work.planning import Goal, Known, planned_for
 
@@ -55,32 +54,6 @@ OTHER_SHAPE_STEPS = 8
 of that shape is taken for its return."""
 
 EnterState = Callable[[State, str], None]
-
-
-def new_layout_id() -> int:
-    """Unique over a daemon's restart: a live layout is known by its id alone."""
-    return time.time_ns()
-
-
-def send_layout(
-    link: ShimLink,
-    layout: Layout,
-    tiers: Tiers,
-    accesses: Records | None = None,
-    fast_pages: int | None = None,
-    layout_id: int | None = None,
-) -> None:
-    """Send a layout to the shim. accesses, fast_pages: see Substrate. layout_id: None for one that
-    nobody will ask for. Raises EOFError."""
-    layout_id = layout_id or new_layout_id()
-    fd = os.memfd_create("sentineld-layout", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        with os.fdopen(fd, "wb", closefd=False) as file:
-            count = len(layout.waits)
-            file.write(pack_layout(layout, layout_id, tiers, count, accesses, fast_pages))
-        link.send({"type": "layout", "layout_id": layout_id}, [fd])
-    finally:
-        os.close(fd)
 
 
 class Profiling:

@@ -42,7 +42,7 @@ from sentineld.profile.steps import Step, births, boundary_records, cut_count, i
 from sentineld.profile.trace import Trace
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.live.managed import Managed
-from sentineld.session.work.profiling import send_layout
+from sentineld.session.live.sending import send_layout
 
 STEPS_WITHOUT_REPEAT_MAX = 40
 """Steps that may pass, beyond those asked for, until enough of them in a row are alike."""

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sending layouts to the shim."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from sentineld.model.plan import Layout
+from sentineld.model.records import Records
+from sentineld.model.tiers import Tiers
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.layout_wire import pack_layout
+
+
+def new_layout_id() -> int:
+    """An id that stays unique across daemon restarts: it identifies a live layout."""
+    return time.time_ns()
+
+
+def send_layout(
+    link: ShimLink,
+    layout: Layout,
+    tiers: Tiers,
+    accesses: Records | None = None,
+    fast_pages: int | None = None,
+    layout_id: int | None = None,
+) -> None:
+    """Send a layout to the shim. Raises EOFError.
+
+    accesses, fast_pages: see Substrate.
+    layout_id: None for a layout that only adds cuts, whose answer is ignored.
+    """
+    layout_id = layout_id or new_layout_id()
+    fd = os.memfd_create("sentineld-layout", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with os.fdopen(fd, "wb", closefd=False) as file:
+            count = len(layout.waits)
+            file.write(pack_layout(layout, layout_id, tiers, count, accesses, fast_pages))
+        link.send({"type": "layout", "layout_id": layout_id}, [fd])
+    finally:
+        os.close(fd)
