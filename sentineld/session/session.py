@@ -30,13 +30,12 @@ from sentineld.session.intake.stepfeed import StepFeed
 from sentineld.session.lifecycle import Lifecycle, State
 from sentineld.session.live.shapes import Planned
 from sentineld.session.plans.following import Following
-from sentineld.session.requests import Errands
+from sentineld.session.requests import Requests
 from sentineld.session.state import Saved, StateFiles
-from sentineld.session.work.metering import Metering
 from sentineld.session.work.planning import Goal
 from sentineld.session.work.profiling import Profiling
-from sentineld.session.work.recording import Recording
 from sentineld.session.work.replanning import Replanning
+from sentineld.session.work.request import Request
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +60,7 @@ class Session:
         self._closing = False
         self.goal: Goal | None = None
         self.last_meter: StepMeter | None = None
-        self._errands = Errands(link, machine, self.observing.exact_sampling)
+        self._requests = Requests(link, machine, self.observing.exact_sampling)
         self._inbox = Inbox(link, self.observing)
         self._feed = StepFeed(link.segment)
         self._profiling: Profiling | None = None
@@ -157,8 +156,8 @@ class Session:
             self._end("the daemon met an error of its own")
 
     def _records(self) -> bool:
-        following, errand = self.following, self._errands.current
-        return following.recording or errand is not None or self._profiling is not None
+        following, request = self.following, self._requests.current
+        return following.recording or request is not None or self._profiling is not None
 
     def _ended(self) -> bool:
         return self.lifecycle.state is State.ENDED
@@ -181,7 +180,7 @@ class Session:
             self._end("the process exited")
             return
         self.observing.collect()
-        self._errands.collect()
+        self._requests.collect()
         if self.lifecycle.state is State.MANAGED and self._left_plan():
             return
         for step in self._feed.steps():
@@ -191,7 +190,7 @@ class Session:
         elif self.lifecycle.state is State.ENTERING:
             self._enter_plan()
         elif self.lifecycle.state is State.MANAGED:
-            replanning = self._errands.replanned()
+            replanning = self._requests.replanned()
             if replanning is not None:
                 self._go_over(replanning)
             else:
@@ -208,10 +207,10 @@ class Session:
         return verdict.leave
 
     def _on_step(self, step: Step) -> None:
-        if self._errands.current is not None:
-            recording = self._errands.on_step(step)
-            if recording is not None and self.following.managed is None:
-                self._unmanage(recording.outcome)
+        if self._requests.current is not None:
+            finished = self._requests.on_step(step)
+            if finished is not None and self.following.managed is None:
+                self._unmanage(finished.outcome)
         elif self._profiling is not None:
             self._profiling.on_step(step, self.observing.sampling, self._inbox.layers)
         else:
@@ -235,7 +234,7 @@ class Session:
 
     def _correct(self) -> None:
         """Follow what the live plan counted upon, and enter a corrected one when there is one."""
-        if self._errands.current is not None:
+        if self._requests.current is not None:
             self.following.stop_recording()  # the ring is theirs
             return
         corrected = self.following.corrected()
@@ -251,7 +250,7 @@ class Session:
             self.goal = replanning.goal
             self.following.forget_shapes()
             self._send_plan(planned, "the plan", f"attached with {replanning.goal} from now on")
-        self._errands.finish()
+        self._requests.finish()
 
     def _send_plan(self, planned: Planned, what: str, why: str) -> None:
         """Begin to enter a plan; a live one is followed until its layout is taken."""
@@ -281,7 +280,7 @@ class Session:
     def _attach(self, goal: Goal) -> Replanning | None:
         if self.lifecycle.state is not State.REGISTERED:
             return self._attach_again(goal)
-        self._errands.require_none()
+        self._requests.require_none()
         self.machine.require(goal.fast)
         self.goal = goal
         self.following.begin()
@@ -302,7 +301,7 @@ class Session:
                 f" sentinelctl detach {self.link.pid}",
             )
         self.machine.require(goal.fast)
-        replanning = self._errands.plan_again(goal, self.following.known())
+        replanning = self._requests.plan_again(goal, self.following.known())
         self.following.stop_recording()
         self.link.set_flags(off=protocol.Flag.RECORD)
         return replanning
@@ -356,26 +355,26 @@ class Session:
         self.lifecycle.enter(State.ALLOCATION, reason)
 
     def _stop_managing(self, reason: str) -> None:
-        self._errands.fail(reason)
+        self._requests.fail(reason)
         self._profiling = None
         self.following.stop()
         self.observing.stop()
 
-    def _meter(self, steps: int) -> Metering:
+    def _meter(self, steps: int) -> Request[list[StepMeter]]:
         managed = self.following.managed
         if managed is None or self.lifecycle.state is not State.MANAGED:
             raise self.not_yet("can't be metered")
-        metering = self._errands.meter(managed, self.following.tiers, steps)
+        metering = self._requests.meter(managed, self.following.tiers, steps)
         self._begin_recording()
         return metering
 
-    def _record(self, steps: int) -> Recording:
+    def _record(self, steps: int) -> Request[Trace]:
         if self.lifecycle.state not in (State.REGISTERED, State.MANAGED):
             raise self.not_yet("can't be recorded")
-        self._errands.require_none()
+        self._requests.require_none()
         self.machine.watch(self.link.pid)
         managed = self.following.managed
-        recording = self._errands.record(managed, lambda: self._inbox.layers, steps)
+        recording = self._requests.record(managed, lambda: self._inbox.layers, steps)
         if managed is None:
             self.lifecycle.enter(State.REGISTERED, "it is being recorded")
         self._begin_recording()
@@ -388,7 +387,7 @@ class Session:
             self._enter_plan()
         if accesses is None:
             return
-        if not self._errands.on_op_accesses(accesses) and self._profiling is not None:
+        if not self._requests.on_op_accesses(accesses) and self._profiling is not None:
             self._profiling.on_op_accesses(accesses.step, accesses.rows)
 
     def _resume(self) -> None:

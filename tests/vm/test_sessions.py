@@ -82,7 +82,7 @@ def test_a_registered_process_is_recorded_and_let_go_of(training: Training) -> N
     assert summary["cuts"] > 0
     session = training.session()
     assert session is not None
-    assert (session["state"], session["reason"]) == ("registered", "recorded, and let go of")
+    assert (session["state"], session["reason"]) == ("registered", "recorded")
     training.goes_on()
 
 

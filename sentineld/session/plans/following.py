@@ -22,7 +22,7 @@ from sentineld.session.live.shapes import Planned, Shape, Shapes
 from sentineld.session.live.totals import Moves
 from sentineld.session.plans.correcting import Corrected, Correcting, correcting
 from sentineld.session.plans.entering import Entering
-from sentineld.session.work.planning import Known
+from sentineld.session.work.planning import PlanInput
 
 log = logging.getLogger(__name__)
 
@@ -170,14 +170,16 @@ class Following:
         if self.correcting is not None:
             self.correcting.stop_recording()
 
-    def known(self) -> Known:
+    def known(self) -> PlanInput:
         """What there is to plan by for another goal, beside the live plan."""
         planned = self.planned
         assert planned is not None
         # It comes and goes within a step: what the live plan left for it may be more than now.
         left_bytes = planned.budget_bytes - planned.plan.budget_bytes
         unmanaged_bytes = max(left_bytes, self._link.segment.words().unmanaged_bytes)
-        return Known(planned.shape, planned.profile, planned.charged, self.tiers, unmanaged_bytes)
+        return PlanInput(
+            planned.shape, planned.profile, planned.charged, self.tiers, unmanaged_bytes
+        )
 
     def leave(self, reason: str) -> Shape:
         """The live plan is to be given up for one that fits the steps: the shape that it was for.

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
 
-from sentineld.base.errors import SentinelError
 from sentineld.machine.substrate import MeteredBy
 from sentineld.model import protocol
 from sentineld.model.tiers import Tiers
@@ -18,69 +16,49 @@ from sentineld.profile.meter import StepMeter, meter_residency, meter_step
 from sentineld.profile.steps import Step
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.live.managed import Managed
+from sentineld.session.work.request import Request
 
 STEPS_WITHOUT_SUCCESS_MAX = 6
 
 
-class Metering(ABC):
-    """One request to meter some steps. The session's thread feeds it; another one waits."""
+class Metering(Request[list[StepMeter]], ABC):
+    """A request to meter a number of steps."""
 
     doing = "metered"
 
     def __init__(self, link: ShimLink, managed: Managed, steps: int) -> None:
+        super().__init__()
         self._link = link
         self._managed = managed
         self._wanted = steps
         self._metered: list[StepMeter] = []
         self._unmetered = 0
-        self._finished = threading.Event()
-        self._failure = ""
 
     def on_step(self, step: Step) -> bool:
-        """A whole step has passed; True once enough of them are metered."""
+        """Meter a step; returns whether enough of them are metered, or too many could not be."""
         metered = self._meter(step)
         if metered is not None:
             self._metered.append(metered)
+            self._result = self._metered
             return len(self._metered) >= self._wanted
         self._unmetered += 1
         if self._unmetered > STEPS_WITHOUT_SUCCESS_MAX:
-            self.fail("no step was metered whole")
+            self._reject("no step could be metered completely")
             return True
         return False
 
     @abstractmethod
     def _meter(self, step: Step) -> StepMeter | None:
-        """The step's figures; None if it was not metered whole."""
-
-    @abstractmethod
-    def _stop(self) -> None:
-        """Have nothing more counted."""
-
-    def done(self) -> None:
-        """Stop, and let the waiting thread go."""
-        self._stop()
-        self._finished.set()
-
-    def fail(self, reason: str) -> None:
-        """Let the waiting thread go with an error."""
-        self._failure = reason
-        self._finished.set()
-
-    def wait(self) -> list[StepMeter]:
-        """The metered steps. Raises SentinelError."""
-        self._finished.wait()
-        if self._failure:
-            raise SentinelError("failed", self._failure, "see sentinelctl status")
-        return self._metered
+        """The step's figures; None if a part of the step was not observed."""
 
 
 class ModuleMetering(Metering):
-    """By the kernel module: each page's first access in a stretch, at the node it was on."""
+    """Metering by the kernel module: the node of each page's first access in a stretch."""
 
     def __init__(
         self, link: ShimLink, managed: Managed, sampling: Sampling, tiers: Tiers, steps: int
     ) -> None:
-        """Arms the session's spaces at once; the first whole step under epochs counts."""
+        """Arm the session's pages. The first step that runs under epochs as a whole is metered."""
         super().__init__(link, managed, steps)
         self._sampling = sampling
         self._tiers = tiers
@@ -110,14 +88,14 @@ class ModuleMetering(Metering):
         self._sampling.forget_before(end_epoch)
         return metered
 
-    def _stop(self) -> None:
+    def _disarm(self) -> None:
         self._managed.mover.unwatch()
         self._sampling.disarm()
 
 
 class ResidencyMetering(Metering):
-    """On emulated tiers: the shim tells at each boundary where the pages are that the profile says
-    the stretch accesses."""
+    """Metering on emulated tiers: at each boundary the shim reports the tiers of the pages that
+    the stretch accesses according to the profile."""
 
     def __init__(self, link: ShimLink, managed: Managed, steps: int) -> None:
         super().__init__(link, managed, steps)
@@ -134,13 +112,8 @@ class ResidencyMetering(Metering):
             moves.late_moves,
         )
 
-    def _stop(self) -> None:
+    def _release(self) -> None:
         self._link.set_flags(off=protocol.Flag.RESIDENCY)
-
-    def fail(self, reason: str) -> None:
-        """Also stop: nobody else takes the flag away."""
-        self._stop()
-        super().fail(reason)
 
 
 def begin_metering(
@@ -151,7 +124,7 @@ def begin_metering(
     tiers: Tiers,
     steps: int,
 ) -> Metering:
-    """Begin to meter steps. sampling: opens one by the module. Raises SentinelError."""
+    """Begin to meter steps. sampling: opens a sampling by the module. Raises SentinelError."""
     if metered_by is MeteredBy.RESIDENCY_MAP:
         return ResidencyMetering(link, managed, steps)
     return ModuleMetering(link, managed, sampling(), tiers, steps)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what is known of a session's steps to a verified plan and its spare, in child processes."""
+"""Planning: from a session's profile to a verified plan and its spare, in child processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sentineld.session.live.shapes import Planned, Shape
 
 @dataclass(frozen=True)
 class Goal:
-    """What an attach asked for."""
+    """Budget and policy of an attach."""
 
     fast: FastBudget
     policy: str
@@ -26,34 +26,33 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Known:
-    """What there is to plan by. charged: see Planned. tiers: as they are believed to be.
-    unmanaged_bytes: of tensors, which the budget has to hold beside the plan's pages."""
+class PlanInput:
+    """What a plan is made from, besides the goal."""
 
     shape: Shape
     profile: Profile
-    charged: Profile
-    tiers: Tiers
-    unmanaged_bytes: int
+    charged: Profile  # see Planned
+    tiers: Tiers  # with the bandwidth to assume
+    unmanaged_bytes: int  # tensor bytes outside the plan; they are charged to the budget too
 
 
-def planned_for(goal: Goal, known: Known, machine: Machine) -> Planned:
-    """Blocks while the children plan. Raises SentinelError."""
-    budget_bytes = goal.fast.resolve(known.profile.peak_bytes)
+def planned_for(goal: Goal, given: PlanInput, machine: Machine) -> Planned:
+    """Plan; blocks while the child processes run. Raises SentinelError."""
+    budget_bytes = goal.fast.resolve(given.profile.peak_bytes)
     machine.require_capacity(budget_bytes)
     timeout_s = machine.config.plan_timeout_s
-    asked = goal.policy, known.profile, known.tiers, budget_bytes - known.unmanaged_bytes
+    asked = goal.policy, given.profile, given.tiers, budget_bytes - given.unmanaged_bytes
     started_s = time.monotonic()
     plan = plan_in_child(*asked, timeout_s)
     duration_s = time.monotonic() - started_s
     return Planned(
-        known.shape,
-        known.profile,
-        known.charged,
+        given.shape,
+        given.profile,
+        given.charged,
         plan,
         budget_bytes,
         duration_s,
-        known.tiers.migration_bytes_per_s,
-        # Now: that the promised bandwidth is not there shows in the first step under the plan.
+        given.tiers.migration_bytes_per_s,
+        # Made now: the first step under the plan shows whether the assumed bandwidth is reached.
         spare_in_child(*asked, plan, timeout_s),
     )

@@ -33,7 +33,7 @@ from sentineld.session.intake.sampling import Sampling, Seen
 from sentineld.session.lifecycle import State
 from sentineld.session.live.sending import send_layout
 from sentineld.session.live.shapes import Planned, Shape, Shapes
-from sentineld.session.work.planning import Goal, Known, planned_for
+from sentineld.session.work.planning import Goal, PlanInput, planned_for
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class Profiling:
                 log.warning("process %d: its accesses were seen but once", self._link.pid)
             charged = again or profile
         unmanaged_bytes = self._link.segment.words().unmanaged_bytes
-        known = Known(self._shape, profile, charged, self._tiers, unmanaged_bytes)
+        known = PlanInput(self._shape, profile, charged, self._tiers, unmanaged_bytes)
         return planned_for(self._goal, known, self._machine)
 
     def _observe_again(self) -> None:

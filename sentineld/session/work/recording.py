@@ -9,7 +9,6 @@ inside its plan: it keeps its cuts and its places, and pages go on moving.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -43,6 +42,7 @@ from sentineld.profile.trace import Trace
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.live.managed import Managed
 from sentineld.session.live.sending import send_layout
+from sentineld.session.work.request import Request
 
 STEPS_WITHOUT_REPEAT_MAX = 40
 """Steps that may pass, beyond those asked for, until enough of them in a row are alike."""
@@ -57,8 +57,8 @@ CANDIDATE_RECORDS_MAX = 1 << 20
 _NO_TIERS = Tiers((), 0.0, "none")
 
 
-class Recording:
-    """One request to record. The session's thread feeds it; another one waits."""
+class Recording(Request[Trace]):
+    """A request to record a number of steps."""
 
     doing = "recorded"
 
@@ -73,6 +73,7 @@ class Recording:
     ) -> None:
         """sample: the session's sampling, attached at its first use; raises SentinelError where
         no backend works. layers: their names as known by then. steps: whole steps to record."""
+        super().__init__()
         self._link = link
         self._machine = machine
         self._managed = managed
@@ -93,9 +94,6 @@ class Recording:
         self._notes: list[str] = []
         self._faults: Records | None = None
         self._since_ns = 0
-        self._finished = threading.Event()
-        self._failure = ""
-        self._trace: Trace | None = None
         try:
             machine.probing.record(link.pid)
             self._faults = np.empty(0, FAULT_DTYPE)
@@ -113,33 +111,16 @@ class Recording:
             return self._gather(step)
         return self._observe(step)
 
-    def on_op_accesses(self, accesses: OpAccesses) -> None:
-        """The shim saw which tensors the operators of a step read and write."""
+    def on_op_accesses(self, accesses: OpAccesses) -> bool:
+        """Take the operators' accesses of a step."""
         self._ops = accesses
+        return True
 
-    def done(self) -> None:
-        """Disarm and let the waiting thread go."""
+    def _disarm(self) -> None:
         self._stop_sampling()
+
+    def _release(self) -> None:
         self._machine.probing.stop_recording(self._link.pid)
-        self._finished.set()
-
-    def fail(self, reason: str) -> None:
-        """Let the waiting thread go with an error."""
-        self._failure = reason
-        self._machine.probing.stop_recording(self._link.pid)
-        self._finished.set()
-
-    @property
-    def outcome(self) -> str:
-        """How it ended, as a reason for a session's state."""
-        return f"not recorded: {self._failure}" if self._failure else "recorded, and let go of"
-
-    def wait(self) -> Trace:
-        """The trace. Raises SentinelError."""
-        self._finished.wait()
-        if self._trace is None:
-            raise SentinelError("failed", self._failure, "see sentinelctl status")
-        return self._trace
 
     def _gather(self, step: Step) -> bool:
         """Wait for enough steps in a row that allocate alike."""
@@ -150,7 +131,7 @@ class Recording:
         if len(self._alike) == self._alike.maxlen:
             self._begin_access(step)
         elif self._seen > self._wanted + STEPS_WITHOUT_REPEAT_MAX:
-            self.fail(f"process {self._link.pid} allocates differently from step to step")
+            self._reject(f"process {self._link.pid} allocates differently from step to step")
             return True
         return False
 
@@ -204,7 +185,7 @@ class Recording:
             self._access = self._find_access(step)
         if self._access is None:
             if not self._patient():
-                self.fail("; ".join(["no step could be observed whole", *self._notes]))
+                self._reject("; ".join(["no step could be observed completely", *self._notes]))
                 return True
             return False
         self._stop_sampling()
@@ -265,19 +246,19 @@ class Recording:
     def _finish(self, step: Step, samples: Records) -> None:
         lost = self._link.segment.words().ring_lost - self._ring_lost
         if lost:
-            self.fail(f"{lost} records were lost: the ring is too small for these steps")
+            self._reject(f"{lost} records were lost: the ring is too small for these steps")
             return
         assert self._cuts is not None
         before = list(self._alike)[-self._wanted :]
         if not np.array_equal(births(step), births(before[-1])):
-            self.fail("the step that was observed allocated differently from those before")
+            self._reject("the step that was observed allocated differently from those before")
             return
         ops = self._ops
         if ops is None or ops.step != step.number:
             self._notes.append("the framework did not tell what its operators access")
             ops = None
         segment = self._link.segment
-        self._trace = Trace(
+        self._result = Trace(
             steps=(*before, step),
             samples=samples,
             op_accesses=np.empty(0, OP_ACCESS_DTYPE) if ops is None else ops.rows,

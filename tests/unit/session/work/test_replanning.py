@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks for another budget waits for a plan, or hears why there is none."""
+"""A request for another budget waits for a plan, or raises the reason why there is none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLANNED = Planned(Shape(1, ""), toy_profile(), toy_profile(), toy_plan(), 9 * PA
 
 
 class Waiting:
-    """A replanning whose planner waits to be let go, and somebody who waits for it."""
+    """A replanning whose planner waits for made(), and a thread that waits for the replanning."""
 
     def __init__(self, problem: SentinelError | None = None) -> None:
         self.problem = problem
@@ -54,24 +54,24 @@ class Waiting:
         return heard
 
 
-def test_who_waits_is_let_go_when_the_plan_is_on_its_way() -> None:
+def test_the_waiting_thread_goes_on_when_the_plan_is_sent() -> None:
     waiting = Waiting()
     assert not waiting.replanning.ready()
     assert waiting.made() is PLANNED
     assert not waiting.heard
-    waiting.replanning.done()
+    waiting.replanning.finish()
     assert waiting.told() is None
 
 
-def test_who_waits_hears_why_there_is_no_plan() -> None:
+def test_the_waiting_thread_gets_the_planners_error() -> None:
     problem = SentinelError("usage", "too small a budget", "more")
     waiting = Waiting(problem)
     assert waiting.made() is None
-    waiting.replanning.done()
+    waiting.replanning.finish()
     assert waiting.told() is problem
 
 
-def test_a_plan_that_comes_too_late_lets_nobody_wait() -> None:
+def test_a_failed_request_does_not_wait_for_its_plan() -> None:
     waiting = Waiting()
     waiting.replanning.fail("process 1: detached")
     told = waiting.told()
@@ -81,5 +81,5 @@ def test_a_plan_that_comes_too_late_lets_nobody_wait() -> None:
 
 
 @pytest.mark.parametrize("fast", ["30%", "1048576"])
-def test_a_goal_in_words(fast: str) -> None:
+def test_a_goal_as_text(fast: str) -> None:
     assert str(Goal(FastBudget.parse(fast), "auto")) == f"policy auto, fast {fast}"

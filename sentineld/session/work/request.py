@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request: something that a session does for a waiting thread."""
+
+from __future__ import annotations
+
+import threading
+from typing import Generic, TypeVar
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.records import OpAccesses
+from sentineld.profile.steps import Step
+
+Result = TypeVar("Result")
+
+
+class Request(Generic[Result]):
+    """Base of all requests. Another thread calls wait(), the session's thread everything else.
+
+    A subclass sets _result, or calls _reject(), before the session calls finish().
+    """
+
+    doing = ""
+    """Past participle, for "process 7 is being ..."."""
+
+    def __init__(self) -> None:
+        self._result: Result | None = None
+        self._problem: SentinelError | None = None
+        self._finished = threading.Event()
+
+    def on_step(self, step: Step) -> bool:
+        """Take a whole recorded step; returns whether the request is over."""
+        return False
+
+    def on_op_accesses(self, accesses: OpAccesses) -> bool:
+        """Take the operators' accesses of a step; returns whether this request wanted them."""
+        return False
+
+    def collect(self) -> None:
+        """Drain the kernel's buffers. Called often, so that they don't overflow."""
+
+    def finish(self) -> None:
+        """Stop observing a session that goes on, and wake the waiting thread."""
+        self._disarm()
+        self._release()
+        self._finished.set()
+
+    def fail(self, reason: str) -> None:
+        """Wake the waiting thread with an error. The session stops moves and sampling itself."""
+        self._reject(reason)
+        self._release()
+        self._finished.set()
+
+    def wait(self) -> Result:
+        """Block until the request is over; returns its result. Raises SentinelError."""
+        self._finished.wait()
+        if self._problem is not None:
+            raise self._problem
+        assert self._result is not None
+        return self._result
+
+    @property
+    def outcome(self) -> str:
+        """How the request ended, as a reason for the session's state."""
+        return self.doing if self._problem is None else f"not {self.doing}: {self._problem.message}"
+
+    def _reject(self, reason: str) -> None:
+        self._problem = SentinelError("failed", reason, "see sentinelctl status")
+
+    def _disarm(self) -> None:
+        """Undo what the session also undoes when it stops managing: armed pages."""
+
+    def _release(self) -> None:
+        """Undo what only this request undoes."""
