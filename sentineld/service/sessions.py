@@ -56,7 +56,7 @@ class Sessions:
         if before is not None:
             before.end("the process registered again")
         session.start()
-        log.info("process %d registered: %s", link.pid, session.lifecycle.reason)
+        log.info("process %d registered: %s", link.pid, session.lifecycle.status.reason)
         return session.on_message
 
     def _process_event(self, event: ProcessEvent) -> None:

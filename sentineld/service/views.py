@@ -13,7 +13,7 @@ from sentineld.session.session import Session
 
 def describe(session: Session) -> dict[str, Any]:
     """One session in the answer of `sentinelctl status`."""
-    words = session.link.segment.words()
+    words, status = session.link.segment.words(), session.lifecycle.status
     goal, following, meter = session.goal, session.following, session.last_meter
     planned, managed, correcting = following.planned, following.managed, following.correcting
     residency = session.link.residency
@@ -21,8 +21,8 @@ def describe(session: Session) -> dict[str, Any]:
     return {
         "pid": session.link.pid,
         "uid": session.link.uid,
-        "state": str(session.lifecycle.state),
-        "reason": session.lifecycle.reason,
+        "state": str(status.state),
+        "reason": status.reason,
         "policy": goal.policy if goal else "",
         "fast": str(goal.fast) if goal else "",
         "budget_bytes": planned.budget_bytes if planned else 0,

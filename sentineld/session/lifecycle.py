@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of a session as states and the moves allowed between them."""
+"""The life of a session: its states and the allowed transitions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class State(StrEnum):
-    """Where a session is; docs/architecture.md draws it."""
+    """State of a session; docs/architecture.md has the diagram."""
 
     REGISTERED = "registered"  # the shim said hello; nothing is recorded
-    ATTACHED = "attached"  # recording was asked for and begins with the next step
+    ATTACHED = "attached"  # recording begins with the next step
     WARM_UP = "warm-up"
-    ALLOCATION = "allocation"  # until two steps allocate identically
+    ALLOCATION = "allocation"  # until two steps in a row allocate identically
     ACCESS = "access"  # one step under page sampling and torch.profiler
     PLANNING = "planning"
-    ENTERING = "entering"  # the layout is on its way into the process
+    ENTERING = "entering"  # the layout was sent; the process has not taken it yet
     MANAGED = "managed"
     ENDED = "ended"
 
@@ -25,32 +25,52 @@ _NEXT: dict[State, frozenset[State]] = {
     State.REGISTERED: frozenset({State.ATTACHED, State.MANAGED}),
     State.ATTACHED: frozenset({State.WARM_UP}),
     State.WARM_UP: frozenset({State.ALLOCATION}),
-    # ENTERING: there is a plan for this shape.
+    # ENTERING: the session has a plan for this shape.
     State.ALLOCATION: frozenset({State.ACCESS, State.ENTERING}),
     State.ACCESS: frozenset({State.PLANNING, State.ALLOCATION}),
     State.PLANNING: frozenset({State.ENTERING, State.ALLOCATION}),
     State.ENTERING: frozenset({State.MANAGED, State.ALLOCATION}),
-    # ENTERING: another plan for the same steps, corrected or of another budget or policy.
+    # ENTERING: another plan for the same steps: corrected, or for another budget or policy.
     State.MANAGED: frozenset({State.ALLOCATION, State.ENTERING}),
     State.ENDED: frozenset(),
 }
 
 
-@dataclass
-class Lifecycle:
-    """The current state and why the last change happened."""
+class Status(NamedTuple):
+    """A session's state and the reason for its last change."""
 
-    state: State = State.REGISTERED
-    reason: str = "the process said hello"
+    state: State
+    reason: str
+
+
+class Lifecycle:
+    """The only owner of a session's state. The session's thread changes it; any thread reads it.
+
+    status is replaced as a whole: who needs state and reason together reads it once.
+    """
+
+    def __init__(
+        self, state: State = State.REGISTERED, reason: str = "the shim said hello"
+    ) -> None:
+        self.status = Status(state, reason)
+
+    @property
+    def state(self) -> State:
+        """The current state."""
+        return self.status.state
 
     def can_enter(self, state: State) -> bool:
-        """Whether the state may follow the current one. Every state may end or be detached."""
+        """Whether the transition is allowed. Any state may change to REGISTERED or ENDED."""
         if self.state is State.ENDED:
             return False
         return state in (State.ENDED, State.REGISTERED) or state in _NEXT[self.state]
 
     def enter(self, state: State, reason: str) -> None:
-        """Change the state. Raises ValueError if can_enter() says no."""
+        """Change the state. Raises ValueError if can_enter() is false."""
         if not self.can_enter(state):
             raise ValueError(f"a session can't go from {self.state} to {state}")
-        self.state, self.reason = state, reason
+        self.status = Status(state, reason)
+
+    def explain(self, reason: str) -> None:
+        """Replace the reason; the state stays."""
+        self.status = Status(self.state, reason)

@@ -203,7 +203,7 @@ class Session:
             self._leave_plan(verdict.text)
         elif verdict.text:
             log.info("process %d: %s", self.link.pid, verdict.text)
-            self.lifecycle.reason = verdict.text
+            self.lifecycle.explain(verdict.text)
         return verdict.leave
 
     def _on_step(self, step: Step) -> None:
@@ -212,14 +212,14 @@ class Session:
             if finished is not None and self.following.managed is None:
                 self._unmanage(finished.outcome)
         elif self._profiling is not None:
-            self._profiling.on_step(step, self.observing.sampling, self._inbox.layers)
+            self._profiling.on_step(step)
         else:
             self.following.on_step(step)
 
     def _plan(self) -> None:
         """Send the plan's layout as soon as there is a plan."""
         assert self._profiling is not None
-        planned = self._profiling.planned(self._inbox.layers)
+        planned = self._profiling.planned()
         if planned is None:
             return
         again = self.following.shapes.find(planned.shape) is planned
@@ -310,11 +310,12 @@ class Session:
         self._profiling = Profiling(
             self.link,
             self.machine,
+            self._inbox,
+            self.observing.sampling,
+            self.lifecycle,
+            self.following.shapes,
             self.following.tiers,
             goal,
-            self.lifecycle.enter,
-            self.following.shapes,
-            lambda: self._inbox.threads,
         )
         self.observing.prepare()
         self._begin_recording()
@@ -388,7 +389,7 @@ class Session:
         if accesses is None:
             return
         if not self._requests.on_op_accesses(accesses) and self._profiling is not None:
-            self._profiling.on_op_accesses(accesses.step, accesses.rows)
+            self._profiling.on_op_accesses(accesses)
 
     def _resume(self) -> None:
         """Take up what a dead daemon left: its plan if it is live, else its attach."""
@@ -403,7 +404,7 @@ class Session:
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
         if planned is None or saved.emulated != self.machine.substrate.emulated:
             self._attach(goal)
-            self.lifecycle.reason = "attached again after the daemon's restart"
+            self.lifecycle.explain("attached again after the daemon's restart")
             return
         self.machine.require(goal.fast)
         self.goal = goal

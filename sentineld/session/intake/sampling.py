@@ -32,7 +32,7 @@ REFUSAL_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True)
-class Seen:
+class SampledPages:
     """What a backend saw of a step: samples with epochs from the module, areas from others."""
 
     backend: Backend
@@ -103,14 +103,14 @@ class Sampling:
         """Drop samples of epochs that nobody will ask for."""
         self._samples = [part[part["epoch"] >= epoch] for part in self._samples]
 
-    def finish(self) -> Seen:
+    def finish(self) -> SampledPages:
         """What was seen since arm(), and disarm; a backend may take some seconds to be sure."""
         self.collect()
         samples = self.samples()
         self.disarm()
         if self.exact or self.backend is SHIM_ONLY:
-            return Seen(self.backend, samples, None)
-        return Seen(self.backend, samples, self._watch.end())
+            return SampledPages(self.backend, samples, None)
+        return SampledPages(self.backend, samples, self._watch.end())
 
     def disarm(self) -> None:
         """Stop sampling; the module's attachment stays."""

@@ -1,298 +1,236 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the first recorded step of a session to a verified plan.
+"""Profiling: from a session's first recorded step to a verified plan.
 
-Warm-up, then steps until two allocate identically, then one step under page
-observation (and torch.profiler) with the cuts that a plan will have (on emulated
-tiers one more, which the delays are computed from), then the policy in a child
-process. Called from the session's thread alone.
+After the warm-up, steps are recorded until two allocate identically; then one
+step is sampled (step_sampler.py), with the cuts that a plan will have. On
+emulated tiers the framework observes one more step, which the delays are
+computed from. A child process makes the plan.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
 
 import numpy as np
 
 from sentineld.base.errors import SentinelError
 from sentineld.machine.machine import Machine
-from sentineld.model import protocol
-from sentineld.model.plan import Layout
 from sentineld.model.profile import Profile
-from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, Records
+from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses, Records
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shimlink import ShimLink
-from sentineld.plan.cuts import choose_cuts, provisional_layout
-from sentineld.profile.circle import allocation_profile
 from sentineld.profile.join import build_profile
-from sentineld.profile.steps import Step, births, cut_count, identical
+from sentineld.profile.steps import Step, identical
 from sentineld.profile.window import checked
-from sentineld.session.intake.sampling import Sampling, Seen
-from sentineld.session.lifecycle import State
-from sentineld.session.live.sending import send_layout
+from sentineld.session.intake.inbox import Inbox
+from sentineld.session.intake.sampling import Sampling
+from sentineld.session.lifecycle import Lifecycle, State
 from sentineld.session.live.shapes import Planned, Shape, Shapes
 from sentineld.session.work.planning import Goal, PlanInput, planned_for
+from sentineld.session.work.step_sampler import (
+    OP_ACCESSES_WAIT_S,
+    OperatorSteps,
+    SampledStep,
+    StepSampler,
+)
 
 log = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 2
 ACCESS_STEPS_MAX = 6
-ACCESS_WAIT_S = 5.0
-"""So many steps, and so long, to wait for one that was wholly sampled, before the allocation steps
-begin again."""
-OP_ACCESSES_WAIT_S = 60.0
-SEEN_AGAIN_ASKS = 4
-"""How often the framework is asked for a second step's accesses, if the one that it saw was of
-another shape."""
+"""Steps to wait at least for one that was sampled whole; then the allocation steps begin again."""
+SECOND_STEP_REQUESTS = 4
+"""Requests for a second step's accesses, if the framework observes steps of another shape."""
 KEPT_RECORDS = 500_000
-"""Of the steps that are kept until the framework's answer says which one it saw: steps of a few
-milliseconds pass by the hundred meanwhile."""
+"""Ring records of the steps that are kept until the framework's answer."""
 OTHER_SHAPE_STEPS = 8
-"""Steps to wait for one of another shape than that of the plan that was left, before a single one
-of that shape is taken for its return."""
-
-EnterState = Callable[[State, str], None]
+"""Steps to wait for another shape than that of the plan that was left. Then a single step of that
+shape brings its plan back."""
 
 
 class Profiling:
-    """One run through the states attached to planning."""
+    """One run from attached to planning. All calls come from the session's thread."""
 
     def __init__(
         self,
         link: ShimLink,
         machine: Machine,
+        inbox: Inbox,
+        sampling: Callable[[], Sampling],
+        lifecycle: Lifecycle,
+        shapes: Shapes,
         tiers: Tiers,
         goal: Goal,
-        enter: EnterState,
-        shapes: Shapes,
-        threads: Callable[[], int],
     ) -> None:
-        """shapes: the plans that there are. threads: that compute in the process now."""
+        """sampling: opens the session's sampling, by the best backend.
+
+        shapes: the session's plans.
+        tiers: with the bandwidth to assume.
+        """
         self._link = link
         self._machine = machine
+        self._inbox = inbox
+        self._sampling = sampling
+        self._lifecycle = lifecycle
+        self._shapes = shapes
         self._tiers = tiers
         self._goal = goal
-        self._enter = enter
-        self._state = State.ATTACHED
         self._warm_up_left = WARM_UP_STEPS
-        self._shapes = shapes
-        self._threads = threads
-        self._shape = Shape(0, "")
         self._left: Shape | None = None
+        self._shape = Shape(0, "")
+        self._found: Planned | None = None
         self._allocation_steps = 0
-        self._known: Planned | None = None
-        self._before: Step | None = None
-        self._layout: Layout | None = None
-        self._access: tuple[Step, Seen] | None = None
         self._access_steps = 0
-        self._access_since_s = 0.0
-        self._candidates: deque[Step] = deque()
-        self._ops_asked_again = False
-        self._deadline_s = 0.0
-        self._op_accesses: tuple[int, Records] | None = None
+        self._sampler = self._new_sampler()
+        self._sampled: SampledStep | None = None
         self._profile: Profile | None = None
-        self._again: deque[Step] = deque()
-        self._asks_left = SEEN_AGAIN_ASKS
+        self._second: OperatorSteps | None = None
+        self._deadline_s = 0.0
+
+    def _new_sampler(self) -> StepSampler:
+        operators = OperatorSteps(self._link, KEPT_RECORDS)
+        return StepSampler(self._link, self._machine.substrate, 2, operators)
 
     def skip_warm_up(self, left: Shape) -> None:
-        """The process has run for long: begin with the allocation steps. left: of the plan that its
-        steps no longer follow."""
-        self._state = State.ALLOCATION
+        """The process has run for long: the caller enters ALLOCATION. left: the shape of the plan
+        that the steps no longer follow."""
         self._left = left
 
-    def on_step(
-        self, step: Step, sampling: Callable[[], Sampling], layers: tuple[str, ...]
-    ) -> None:
-        """A whole step was recorded."""
-        if self._state is State.ATTACHED:
-            self._go(State.WARM_UP, "the first whole step was seen")
-        if self._state is State.WARM_UP:
+    def on_step(self, step: Step) -> None:
+        """Take a whole recorded step. Raises SentinelError and EOFError."""
+        if self._lifecycle.state is State.ATTACHED:
+            self._lifecycle.enter(State.WARM_UP, "the first whole step was recorded")
+        state = self._lifecycle.state
+        if state is State.WARM_UP:
             self._warm_up_left -= 1
             if self._warm_up_left <= 0:
-                self._go(State.ALLOCATION, f"{WARM_UP_STEPS} steps of warm-up are over")
-        elif self._state is State.ALLOCATION:
-            self._on_allocation_step(step, sampling, layers)
-        elif self._state is State.ACCESS:
-            self._on_access_step(step, sampling())
-        elif self._state is State.PLANNING and self._profile is not None:
-            _keep(self._again, step)
+                reason = f"{WARM_UP_STEPS} warm-up steps are over"
+                self._lifecycle.enter(State.ALLOCATION, reason)
+        elif state is State.ALLOCATION:
+            self._on_allocation_step(step)
+        elif state is State.ACCESS:
+            self._on_access_step(step)
+        elif self._second is not None and self._sampled is not None:
+            self._second.add(step, identical(step, self._sampled.step))
 
-    def on_op_accesses(self, step_number: int, rows: Records) -> None:
-        """The shim saw which tensors the operators of a step read and write."""
-        self._op_accesses = (step_number, rows)
+    def on_op_accesses(self, accesses: OpAccesses) -> None:
+        """Take the accesses of a step's operators."""
+        (self._second or self._sampler.operators).accesses = accesses
 
-    def planned(self, layers: tuple[str, ...]) -> Planned | None:
-        """Plan once everything is known; blocks while the child plans. Raises SentinelError."""
-        if self._known is not None:
-            return self._known
+    def planned(self) -> Planned | None:
+        """The plan; None if more steps or accesses are needed. Blocks while the child process
+        plans. Raises SentinelError and EOFError."""
+        if self._found is not None:
+            return self._found
         if self._profile is None:
-            self._profile = self._first_profile(layers)
+            self._profile = self._first_profile()
             if self._profile is None:
                 return None
-            self._deadline_s = time.monotonic() + OP_ACCESSES_WAIT_S
-            if self._machine.substrate.emulated:
-                self._observe_again()
-        profile = charged = self._profile
+        charged: Profile | None = self._profile
         if self._machine.substrate.emulated:
-            again = self._second_profile(layers)
-            if again is None and time.monotonic() < self._deadline_s:
+            charged = self._second_profile()
+            if charged is None and time.monotonic() < self._deadline_s:
                 return None
-            if again is None:
-                log.warning("process %d: its accesses were seen but once", self._link.pid)
-            charged = again or profile
-        unmanaged_bytes = self._link.segment.words().unmanaged_bytes
-        known = PlanInput(self._shape, profile, charged, self._tiers, unmanaged_bytes)
-        return planned_for(self._goal, known, self._machine)
+            if charged is None:
+                log.warning(
+                    "process %d: the framework observed only one step; emulated delays are"
+                    " computed from the step that the plan was made from",
+                    self._link.pid,
+                )
+        given = PlanInput(
+            self._shape,
+            self._profile,
+            charged or self._profile,
+            self._tiers,
+            self._link.segment.words().unmanaged_bytes,
+        )
+        return planned_for(self._goal, given, self._machine)
 
-    def _observe_again(self) -> None:
-        """Have a second step seen: a plan is not charged for what it was made of."""
-        self._op_accesses = None
-        self._asks_left -= 1
-        if self._asks_left < 0:
-            self._deadline_s = time.monotonic()
+    def _on_allocation_step(self, step: Step) -> None:
+        if self._found is not None:
             return
-        self._link.send({"type": "profile_ops"})
+        repeated = self._sampler.gather(step)
+        self._allocation_steps += 1
+        self._shape = Shape.of(step, self._inbox.threads)
+        found = self._shapes.find(self._shape)
+        # If shapes alternate, steps of the one whose plan was just left are to be expected.
+        patient = self._shape == self._left and self._allocation_steps <= OTHER_SHAPE_STEPS
+        if found is not None and (repeated or not patient):
+            self._found = found
+        elif repeated:
+            self._access_steps = 0
+            self._sampler.begin(self._sampling(), self._tiers, self._goal.fast, self._inbox.layers)
+            self._lifecycle.enter(State.ACCESS, "two steps allocated identically")
 
-    def _second_profile(self, layers: tuple[str, ...]) -> Profile | None:
-        """Of the step that was seen again, as soon as it is known."""
-        assert self._access is not None
-        first, _ = self._access
-        if self._op_accesses is None:
+    def _on_access_step(self, step: Step) -> None:
+        operators = self._sampler.operators
+        sampled = self._sampler.on_step(step)
+        if sampled is not None:
+            assert sampled.pages is not None
+            self._sampled = sampled
+            waited = operators.requests > 1 or operators.accesses is not None
+            self._deadline_s = time.monotonic() + (0.0 if waited else OP_ACCESSES_WAIT_S)
+            backend = sampled.pages.backend.name
+            reason = f"step {sampled.step.number} was observed by {backend}"
+            self._lifecycle.enter(State.PLANNING, reason)
+            return
+        self._access_steps += 1
+        if self._access_steps > ACCESS_STEPS_MAX and self._sampler.overdue():
+            self._sampler.cancel()
+            self._sampler = self._new_sampler()
+            self._lifecycle.enter(State.ALLOCATION, "no step could be sampled whole")
+
+    def _first_profile(self) -> Profile | None:
+        """The profile of the sampled step, once its operators' accesses have come or are overdue.
+        Raises SentinelError."""
+        if self._sampled is None:
             return None
-        number, ops = self._op_accesses
-        found = [one for one in self._again if one.number == number and identical(one, first)]
-        if found and len(ops):
-            return self._build(found[0], np.empty(0, SAMPLE_DTYPE), ops, layers)
-        if self._again and self._again[-1].number >= number:
-            self._observe_again()
+        step, pages = self._sampled
+        assert pages is not None
+        ops, answer = np.empty(0, OP_ACCESS_DTYPE), self._sampler.operators.accesses
+        if answer is not None and answer.step == step.number:
+            ops = answer.rows
+        elif time.monotonic() < self._deadline_s:
+            return None
+        if not len(pages.samples) and not len(ops):
+            raise SentinelError(
+                "module-not-loaded",
+                "neither the module nor this torch's profiler reports accesses",
+                "modprobe sentinel, or use a torch whose profiler has an event tree",
+            )
+        profile = self._build(step, pages.samples, ops)
+        if pages.areas is not None:
+            capabilities = pages.backend.capabilities
+            profile = checked(profile, pages.backend.name, capabilities, pages.areas)
+        self._deadline_s = time.monotonic() + OP_ACCESSES_WAIT_S
+        return profile
+
+    def _second_profile(self) -> Profile | None:
+        """The profile of a second step, once the framework has observed one: on emulated tiers a
+        plan is not charged by the very recording that it was made from."""
+        if self._second is None:
+            self._second = OperatorSteps(self._link, KEPT_RECORDS)
+            self._second.request()
+            return None
+        step, answer = self._second.find(), self._second.accesses
+        if step is not None and answer is not None and len(answer.rows):
+            return self._build(step, np.empty(0, SAMPLE_DTYPE), answer.rows)
+        if step is not None or self._second.missed():
+            if self._second.requests < SECOND_STEP_REQUESTS:
+                self._second.request()
+            else:
+                self._deadline_s = time.monotonic()
         return None
 
-    def _build(
-        self, step: Step, samples: Records, ops: Records, layers: tuple[str, ...]
-    ) -> Profile:
-        assert self._layout is not None
+    def _build(self, step: Step, samples: Records, ops: Records) -> Profile:
         return build_profile(
             step,
             samples,
             ops,
-            layers,
-            cuts=self._layout.cuts,
-            timed=self._before,
+            self._inbox.layers,
+            cuts=self._sampler.cuts,
+            timed=self._sampler.gathered[-1],
             heap_base=self._link.segment.heap_base,
         )
-
-    def _first_profile(self, layers: tuple[str, ...]) -> Profile | None:
-        """Of the access step, once its operators' accesses are here. Raises SentinelError."""
-        if self._access is None:
-            return None
-        step, seen = self._access
-        ops = np.empty(0, OP_ACCESS_DTYPE)
-        if self._op_accesses is not None and self._op_accesses[0] == step.number:
-            ops = self._op_accesses[1]
-        elif time.monotonic() < self._deadline_s:
-            return None
-        if not len(seen.samples) and not len(ops):
-            raise SentinelError(
-                "module-not-loaded",
-                "neither the module nor this torch's profiler tells accesses",
-                "modprobe sentinel, or use a torch whose profiler has an event tree",
-            )
-        profile = self._build(step, seen.samples, ops, layers)
-        if seen.areas is not None:
-            profile = checked(profile, seen.backend.name, seen.backend.capabilities, seen.areas)
-        return profile
-
-    def _on_allocation_step(
-        self, step: Step, sampling: Callable[[], Sampling], layers: tuple[str, ...]
-    ) -> None:
-        if self._known is not None:
-            return
-        before, self._before = self._before, step
-        self._allocation_steps += 1
-        self._shape = Shape.of(step, self._threads())
-        repeated = before is not None and identical(before, step)
-        known = self._shapes.find(self._shape)
-        # Where shapes alternate, the one that the session just left is there all the time.
-        patient = self._shape == self._left and self._allocation_steps <= OTHER_SHAPE_STEPS
-        if known is not None and (repeated or not patient):
-            self._known = known
-        elif repeated:
-            self._begin_access(step, sampling(), layers)
-
-    def _begin_access(self, step: Step, sampling: Sampling, layers: tuple[str, ...]) -> None:
-        """Two steps allocate identically: cut the long stretches and sample one step."""
-        rough = allocation_profile(step, layers)
-        cuts = choose_cuts(step, self._goal.fast.resolve(rough.peak_bytes))
-        self._layout = provisional_layout(step, cuts)
-        self._op_accesses = None
-        self._access_steps, self._access_since_s = 0, time.monotonic()
-        self._candidates.clear()
-        self._ops_asked_again = False
-        # Arming takes long, the messages none: the step that reads them is sampled whole.
-        heap_used = self._link.segment.words().heap_used
-        sampling.arm([(self._link.segment.heap_base, heap_used)], residency=False)
-        accesses = self._machine.substrate.accesses(self._layout, None, self._tiers)
-        send_layout(self._link, self._layout, self._tiers, accesses)
-        self._link.send({"type": "profile_ops"})
-        self._go(State.ACCESS, "two steps allocated identically")
-
-    def _on_access_step(self, step: Step, sampling: Sampling) -> None:
-        if self._is_whole(step, sampling):
-            if not self._candidates:
-                self._access_since_s = time.monotonic()
-            _keep(self._candidates, step)
-        access = self._find_access(step, sampling.exact)
-        if access is not None:
-            self._access = (access, sampling.finish())
-            waited = self._ops_asked_again or self._op_accesses is not None
-            self._deadline_s = time.monotonic() + (0.0 if waited else OP_ACCESSES_WAIT_S)
-            reason = f"step {access.number} was observed by {sampling.backend.name}"
-            self._go(State.PLANNING, reason)
-            return
-        self._access_steps += 1
-        awaited = self._candidates and not sampling.exact and self._op_accesses is None
-        wait_s = OP_ACCESSES_WAIT_S if awaited else ACCESS_WAIT_S
-        late = time.monotonic() > self._access_since_s + wait_s
-        if self._access_steps > ACCESS_STEPS_MAX and late:
-            sampling.disarm()
-            self._before = None
-            self._go(State.ALLOCATION, "no step could be sampled whole")
-
-    def _is_whole(self, step: Step, sampling: Sampling) -> bool:
-        """Whether the step is one of the shape in question, and was sampled from its begin."""
-        assert self._layout is not None
-        boundaries = step.records[step.records["event"] == protocol.Event.BOUNDARY]
-        sampled = not sampling.exact or bool(np.all(boundaries["address"] != 0))
-        same = np.array_equal(births(step), self._layout.slots["bytes"])
-        return sampled and same and cut_count(step) == len(self._layout.cuts)
-
-    def _find_access(self, step: Step, exact: bool) -> Step | None:
-        """The step to profile. exact: its pages were seen stretch by stretch, which is worth
-        something without the framework's word; else the step that the framework saw is awaited,
-        which need not be the first that has the cuts. Where it saw a step of another shape that
-        came in between, it is asked again."""
-        told = None if self._op_accesses is None else self._op_accesses[0]
-        if told is None:
-            late = exact or time.monotonic() > self._access_since_s + OP_ACCESSES_WAIT_S
-            waiting = self._ops_asked_again or not self._candidates or not late
-            return None if waiting else self._candidates[0]
-        for candidate in self._candidates:
-            if candidate.number == told:
-                return candidate
-        if told <= step.number:
-            self._ops_asked_again, self._op_accesses = True, None
-            self._access_since_s = time.monotonic()
-            self._link.send({"type": "profile_ops"})
-        return None
-
-    def _go(self, state: State, reason: str) -> None:
-        self._state = state
-        self._enter(state, reason)
-
-
-def _keep(steps: deque[Step], step: Step) -> None:
-    steps.append(step)
-    while sum(len(one.records) for one in steps) > KEPT_RECORDS and len(steps) > 1:
-        steps.popleft()

@@ -1,25 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording a trace: some steps of a process as they are, then one whose accesses are seen.
+"""Recording a trace: some steps without sampling, then one whose accesses are sampled.
 
-A process that nobody manages gets the cuts that a plan would have, in a layout
-that plans nothing, and is let go of afterwards. A managed one is recorded
-inside its plan: it keeps its cuts and its places, and pages go on moving.
+A process without a plan gets the cuts that a plan would have, in a layout that
+plans no tensor; afterwards it is detached. A managed process is recorded under
+its live plan: it keeps its cuts and its layout, and its pages go on moving.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from sentineld import __version__
 from sentineld.base.errors import SentinelError
-from sentineld.base.text import text_of
 from sentineld.base.units import FastBudget
 from sentineld.machine.machine import Machine
 from sentineld.model.kernel_events import FAULT_DTYPE
@@ -32,27 +26,24 @@ from sentineld.model.records import (
     Records,
 )
 from sentineld.model.tiers import Tiers
-from sentineld.observe.mappings import read_mappings
 from sentineld.observe.shimlink import ShimLink
-from sentineld.plan.cuts import choose_cuts, provisional_layout
-from sentineld.profile.circle import allocation_profile
 from sentineld.profile.plausible import ADDRESS_MAX
-from sentineld.profile.steps import Step, births, boundary_records, cut_count, identical
+from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.trace import Trace
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.live.managed import Managed
-from sentineld.session.live.sending import send_layout
 from sentineld.session.work.request import Request
+from sentineld.session.work.step_sampler import OperatorSteps, SampledStep, StepSampler
+from sentineld.session.work.trace_facts import facts_of, mappings_of
 
 STEPS_WITHOUT_REPEAT_MAX = 40
-"""Steps that may pass, beyond those asked for, until enough of them in a row are alike."""
+"""Steps that may pass, beyond those requested, until enough in a row allocate identically."""
 ACCESS_STEPS_MIN = 6
 ACCESS_WAIT_S = 5.0
-"""So many steps, and so long, to wait for one that was seen whole and for what the framework says
-of it: steps of a few milliseconds pass by the dozen before its message is looked at."""
-
-CANDIDATE_RECORDS_MAX = 1 << 20
-"""Records of steps kept meanwhile, beyond ACCESS_STEPS_MIN steps."""
+"""Steps and time to wait at least for the sampled step and for its operators' accesses: steps of a
+few milliseconds pass by the dozen before the message is read."""
+KEPT_RECORDS = 1 << 20
+"""Ring records of the steps that are kept until the framework's answer."""
 
 _NO_TIERS = Tiers((), 0.0, "none")
 
@@ -71,8 +62,11 @@ class Recording(Request[Trace]):
         layers: Callable[[], tuple[str, ...]],
         steps: int,
     ) -> None:
-        """sample: the session's sampling, attached at its first use; raises SentinelError where
-        no backend works. layers: their names as known by then. steps: whole steps to record."""
+        """sample: opens the session's sampling by the module; raises SentinelError.
+
+        layers: the names of the layers that are known by then.
+        steps: number of steps to record before the sampled one.
+        """
         super().__init__()
         self._link = link
         self._machine = machine
@@ -80,20 +74,17 @@ class Recording(Request[Trace]):
         self._sample = sample
         self._layers = layers
         self._wanted = steps
-        self._alike: deque[Step] = deque(maxlen=max(steps, 2))
-        self._seen = 0
+        operators = OperatorSteps(link, KEPT_RECORDS, steps_min=ACCESS_STEPS_MIN)
+        self._sampler = StepSampler(link, machine.substrate, max(steps, 2), operators)
         self._ring_lost = link.segment.words().ring_lost
-        self._cuts: npt.NDArray[np.uint32] | None = None
+        self._passed_steps = 0  # since the recording, or the sampling, began
         self._sampling: Sampling | None = None
-        self._log_lost = 0
-        self._candidates: deque[Step] = deque()
-        self._candidate_records = 0
-        self._access_since_s = 0.0
-        self._access: tuple[Step, Records] | None = None
-        self._ops: OpAccesses | None = None
+        self._sampling_since_s: float | None = None
+        self._log_lost = 0  # by the sampling, before this recording
+        self._sampled: SampledStep | None = None
         self._notes: list[str] = []
         self._faults: Records | None = None
-        self._since_ns = 0
+        self._since_ns = 0  # begin of the oldest step that is kept
         try:
             machine.probing.record(link.pid)
             self._faults = np.empty(0, FAULT_DTYPE)
@@ -101,229 +92,138 @@ class Recording(Request[Trace]):
             self._notes.append(f"no page faults were recorded: {error}")
 
     def collect(self) -> None:
-        """Take page faults that wait to be taken; to be called often."""
+        """Drain the ring of page faults."""
         self._machine.probing.collect(self._link.pid, self._since_ns)
 
     def on_step(self, step: Step) -> bool:
-        """A whole step has passed; True once the recording is over."""
-        self._seen += 1
-        if self._cuts is None:
+        """Take a whole recorded step; returns whether the recording is over."""
+        self._passed_steps += 1
+        if self._sampling_since_s is None:
             return self._gather(step)
-        return self._observe(step)
+        return self._observe(step, self._sampling_since_s)
 
     def on_op_accesses(self, accesses: OpAccesses) -> bool:
         """Take the operators' accesses of a step."""
-        self._ops = accesses
+        self._sampler.operators.accesses = accesses
         return True
 
     def _disarm(self) -> None:
-        self._stop_sampling()
+        self._sampler.cancel()
 
     def _release(self) -> None:
         self._machine.probing.stop_recording(self._link.pid)
 
     def _gather(self, step: Step) -> bool:
-        """Wait for enough steps in a row that allocate alike."""
-        if self._alike and not identical(self._alike[-1], step):
-            self._alike.clear()
-        self._alike.append(step)
-        self._since_ns = _begin_ns(self._alike[0])
-        if len(self._alike) == self._alike.maxlen:
-            self._begin_access(step)
-        elif self._seen > self._wanted + STEPS_WITHOUT_REPEAT_MAX:
+        """Wait for enough steps in a row that allocate identically."""
+        enough = self._sampler.gather(step)
+        self._since_ns = _begin_ns(self._sampler.gathered[0])
+        if enough:
+            self._begin_sampling()
+        elif self._passed_steps > self._wanted + STEPS_WITHOUT_REPEAT_MAX:
             self._reject(f"process {self._link.pid} allocates differently from step to step")
             return True
         return False
 
-    def _begin_access(self, step: Step) -> None:
-        """Have the next step seen: by page sampling if there is any, and by torch.profiler."""
-        self._seen, self._access_since_s = 0, time.monotonic()
-        # From here on pages are armed, and the faults are the sampling's own.
+    def _begin_sampling(self) -> None:
+        """Sample one of the next steps: its pages, if the module is there, and its operators."""
+        self._passed_steps, self._sampling_since_s = 0, time.monotonic()
+        # Armed pages fault on access: faults from here on are not the training's.
         faults = self._machine.probing.stop_recording(self._link.pid)
         if self._faults is not None:
             self._faults = faults.rows
         if faults.lost:
-            self._notes.append(f"{faults.lost} page faults were lost: too many for their ring")
-        segment = self._link.segment
-        if self._managed is not None:
-            self._cuts = self._managed.plan.layout.cuts
-            ranges = [space for space in self._managed.spaces.values() if space[1]]
-            if emulated := self._machine.substrate.emulated:
-                self._notes.append(
-                    f"tiers are emulated (preset {emulated}): times hold the delays of slow pages"
-                )
-        else:
-            fast = FastBudget.parse(self._machine.config.fast)
-            rough = allocation_profile(step, self._layers())
-            self._cuts = choose_cuts(step, fast.resolve(rough.peak_bytes))
-            ranges = [(segment.heap_base, segment.words().heap_used)]
+            self._notes.append(f"{faults.lost} page faults were lost: their ring was full")
         try:
             self._sampling = self._sample()
+            self._log_lost = self._sampling.lost
         except SentinelError as error:
             self._notes.append(f"no pages were sampled: {error}")
-        if self._sampling is not None:
-            self._arm(self._sampling, ranges)
-        if self._managed is None:
-            tiers = self._machine.tiers or _NO_TIERS
-            layout = provisional_layout(step, self._cuts)
-            accesses = self._machine.substrate.accesses(layout, None, tiers)
-            send_layout(self._link, layout, tiers, accesses)
-        self._link.send({"type": "profile_ops"})
-
-    def _arm(self, sampling: Sampling, ranges: list[tuple[int, int]]) -> None:
-        self._log_lost = sampling.lost
-        if self._managed is None:
-            sampling.arm(ranges, residency=False)
+        if self._managed is not None:
+            if emulated := self._machine.substrate.emulated:
+                self._notes.append(
+                    f"tiers are emulated (preset {emulated}): times include the delays of slow"
+                    " pages"
+                )
+            self._sampler.begin_managed(self._sampling, self._managed)
         else:
-            self._managed.mover.watch(
-                sampling.sampler, lambda: sampling.arm(ranges, residency=False)
-            )
+            tiers, fast = self._machine.tiers or _NO_TIERS, self._machine.config.fast
+            self._sampler.begin(self._sampling, tiers, FastBudget.parse(fast), self._layers())
 
-    def _observe(self, step: Step) -> bool:
-        """Find the step that was seen whole; then wait for what the framework says of it."""
-        if self._access is None:
-            self._access = self._find_access(step)
-        if self._access is None:
-            if not self._patient():
-                self._reject("; ".join(["no step could be observed completely", *self._notes]))
-                return True
+    def _observe(self, step: Step, since_s: float) -> bool:
+        """Wait for the sampled step, then for its operators' accesses."""
+        waited_s = time.monotonic() - since_s
+        patient = self._passed_steps <= ACCESS_STEPS_MIN or waited_s < ACCESS_WAIT_S
+        if self._sampled is None:
+            self._sampled = self._sampler.on_step(step)
+        if self._sampled is None:
+            if not patient:
+                self._reject("; ".join(["no step could be sampled whole", *self._notes]))
+            return not patient
+        answer = self._sampler.operators.accesses
+        answered = answer is not None and answer.step == self._sampled.step.number
+        if not answered and patient:
             return False
-        self._stop_sampling()
-        told = self._ops is not None and self._ops.step == self._access[0].number
-        if not told and self._patient():
-            return False
-        self._finish(*self._access)
+        self._complete(self._sampled, answer if answered else None)
         return True
 
-    def _patient(self) -> bool:
-        waited_s = time.monotonic() - self._access_since_s
-        return self._seen <= ACCESS_STEPS_MIN or waited_s < ACCESS_WAIT_S
-
-    def _keep(self, step: Step) -> None:
-        self._candidates.append(step)
-        self._candidate_records += len(step.records)
-        while (
-            len(self._candidates) > ACCESS_STEPS_MIN
-            and self._candidate_records > CANDIDATE_RECORDS_MAX
-        ):
-            self._candidate_records -= len(self._candidates.popleft().records)
-
-    def _find_access(self, step: Step) -> tuple[Step, Records] | None:
-        """The step that was seen whole, and its page samples, if it has come."""
-        if self._sampling is not None:
-            return self._sampled(step, self._sampling) if self._is_cut(step) else None
-        self._keep(step)
-        if self._ops is None:
-            return None
-        for one in self._candidates:
-            if one.number == self._ops.step and self._is_cut(one):
-                return one, np.empty(0, SAMPLE_DTYPE)
-        return None
-
-    def _sampled(self, step: Step, sampling: Sampling) -> tuple[Step, Records] | None:
-        epochs = boundary_records(step)["address"]
-        if not np.all(epochs):
-            return None
-        sampling.collect()
-        lost = sampling.lost - self._log_lost
-        if lost:
-            self._notes.append(f"{lost} page accesses were lost: raise log_records")
-        samples = sampling.samples()
-        inside = (samples["epoch"] >= epochs[0]) & (samples["epoch"] < step.end_epoch)
-        return step, samples[inside]
-
-    def _is_cut(self, step: Step) -> bool:
-        assert self._cuts is not None
-        return cut_count(step) == len(self._cuts)
-
-    def _stop_sampling(self) -> None:
-        if self._managed is not None:
-            self._managed.mover.unwatch()
-        if self._sampling is not None:
-            self._sampling.disarm()
-            self._sampling = None
-
-    def _finish(self, step: Step, samples: Records) -> None:
+    def _complete(self, sampled: SampledStep, ops: OpAccesses | None) -> None:
         lost = self._link.segment.words().ring_lost - self._ring_lost
         if lost:
             self._reject(f"{lost} records were lost: the ring is too small for these steps")
             return
-        assert self._cuts is not None
-        before = list(self._alike)[-self._wanted :]
-        if not np.array_equal(births(step), births(before[-1])):
-            self._reject("the step that was observed allocated differently from those before")
-            return
-        ops = self._ops
-        if ops is None or ops.step != step.number:
-            self._notes.append("the framework did not tell what its operators access")
-            ops = None
-        segment = self._link.segment
+        if ops is None:
+            self._notes.append("the framework did not report its operators' accesses")
+        samples = self._samples(sampled)
+        before = list(self._sampler.gathered)[-self._wanted :]
+        mappings = self._mappings(samples)
+        managed = self._managed
         self._result = Trace(
-            steps=(*before, step),
+            steps=(*before, sampled.step),
             samples=samples,
             op_accesses=np.empty(0, OP_ACCESS_DTYPE) if ops is None else ops.rows,
-            cuts=self._cuts,
+            cuts=self._sampler.cuts,
             layers=self._layers(),
             names={} if ops is None else ops.names,
-            mappings=self._mappings(samples),
+            mappings=mappings,
             tiers=self._machine.tiers,
-            heap_base=segment.heap_base,
-            arena=self._managed.spaces[Space.ARENA] if self._managed is not None else (0, 0),
-            facts=self._facts(),
+            heap_base=self._link.segment.heap_base,
+            arena=(0, 0) if managed is None else managed.spaces[Space.ARENA],
+            facts=facts_of(
+                self._link,
+                None if managed is None else managed.plan.policy,
+                self._faults is not None,
+                self._notes,
+            ),
             faults=self._faults_of(before),
         )
+
+    def _samples(self, sampled: SampledStep) -> Records:
+        """The page accesses of the sampled step."""
+        if sampled.pages is None or self._sampling is None:
+            return np.empty(0, SAMPLE_DTYPE)
+        if lost := self._sampling.lost - self._log_lost:
+            self._notes.append(f"{lost} page accesses were lost: raise log_records")
+        samples = sampled.pages.samples
+        begin_epoch = boundary_records(sampled.step)["address"][0]
+        inside = (samples["epoch"] >= begin_epoch) & (samples["epoch"] < sampled.step.end_epoch)
+        found: Records = samples[inside]
+        return found
+
+    def _mappings(self, samples: Records) -> tuple[Mapped, ...]:
+        try:
+            return mappings_of(self._link, samples)
+        except OSError as error:
+            self._notes.append(f"the process's mappings can't be read: {error.strerror}")
+            return ()
 
     def _faults_of(self, steps: list[Step]) -> Records:
         if self._faults is None:
             return np.empty(0, FAULT_DTYPE)
-        time = self._faults["time_ns"]
-        inside = (time >= _begin_ns(steps[0])) & (time < steps[-1].end_ns)
-        # five-level page tables have more, where nothing of the shim's lies
+        time_ns = self._faults["time_ns"]
+        inside = (time_ns >= _begin_ns(steps[0])) & (time_ns < steps[-1].end_ns)
+        # With five-level page tables addresses may be higher, but the shim's never are.
         faults: Records = self._faults[inside & (self._faults["address"] < ADDRESS_MAX)]
         return faults
-
-    def _mappings(self, samples: Records) -> tuple[Mapped, ...]:
-        """The mappings in which sampled pages lie, the shim's own by what they are."""
-        try:
-            mappings = read_mappings(self._link.pid)
-        except OSError as error:
-            self._notes.append(f"the process's mappings can't be read: {error.strerror}")
-            return ()
-        words = self._link.segment.words()
-        heap = (self._link.segment.heap_base, self._link.segment.heap_bytes)
-        spaces = {Space.HEAP: heap, Space.ARENA: (words.arena_base, words.arena_bytes)}
-        starts = np.unique(samples["page"]) * np.uint64(4096)
-        found = []
-        for mapped in mappings:
-            first, past = np.searchsorted(starts, np.array(mapped[:2], np.uint64))
-            if first == past:
-                continue
-            name = mapped.name
-            for space, (start, size) in spaces.items():
-                if start <= mapped.start < start + size:
-                    name = f"the shim's {space.name.lower()}"
-            found.append(mapped._replace(name=name))
-        return tuple(found)
-
-    def _facts(self) -> dict[str, Any]:
-        hello, system = self._link.hello, os.uname()
-        return {
-            "sentineld": __version__,
-            "pid": self._link.pid,
-            "torch": text_of(hello.get("torch", ""), 64),
-            "threads": text_of(hello.get("threads", ""), 16),
-            "managed": self._managed is not None,
-            "policy": self._managed.plan.policy if self._managed is not None else "",
-            "unmanaged_bytes": self._link.segment.words().unmanaged_bytes,
-            "kernel": system.release,
-            "machine": system.machine,
-            "cpus": os.cpu_count() or 0,
-            "recorded_unix_ns": time.time_ns(),
-            # What to add to a record's time to have the time of day; other tracers use that.
-            "unix_minus_monotonic_ns": time.time_ns() - time.monotonic_ns(),
-            "faults_recorded": self._faults is not None,
-            "notes": list(self._notes),
-        }
 
 
 def _begin_ns(step: Step) -> int:

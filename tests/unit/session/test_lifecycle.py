@@ -22,9 +22,17 @@ def test_the_way_of_a_session() -> None:
     life = Lifecycle()
     for state in WAY:
         life.enter(state, f"because of {state}")
-        assert (life.state, life.reason) == (state, f"because of {state}")
+        assert life.status == (state, f"because of {state}")
     life.enter(State.ALLOCATION, "three steps diverged")
-    assert life.reason == "three steps diverged"
+    assert life.status.reason == "three steps diverged"
+
+
+def test_a_reason_is_replaced_without_a_change_of_state() -> None:
+    life = Lifecycle()
+    before = life.status
+    life.explain("another reason")
+    assert life.status == (State.REGISTERED, "another reason")
+    assert before.reason != "another reason"
 
 
 def test_a_managed_session_enters_a_corrected_plan() -> None:

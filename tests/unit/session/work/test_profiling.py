@@ -13,13 +13,14 @@ from sentineld.base.units import FastBudget
 from sentineld.config import Config, TierOverrides
 from sentineld.machine.machine import Machine
 from sentineld.machine.substrate import substrate_of
-from sentineld.model.records import Records
+from sentineld.model.records import OpAccesses, Records
 from sentineld.observe.backend import Target
 from sentineld.observe.shimonly import SHIM_ONLY
 from sentineld.plan.layout_wire import WireLayout, unpack_layout
 from sentineld.profile.steps import Step, StepCutter, identical, sequence_digest
-from sentineld.session.intake.sampling import Sampling
-from sentineld.session.lifecycle import State
+from sentineld.session.intake.inbox import Inbox
+from sentineld.session.intake.sampling import Observing, Sampling
+from sentineld.session.lifecycle import Lifecycle, State, Status
 from sentineld.session.live.shapes import (
     FOLLOWED_STEPS_MIN,
     SHAPES_MAX,
@@ -29,7 +30,7 @@ from sentineld.session.live.shapes import (
     Shapes,
 )
 from sentineld.session.work.planning import Goal
-from sentineld.session.work.profiling import OTHER_SHAPE_STEPS, SEEN_AGAIN_ASKS, Profiling
+from sentineld.session.work.profiling import OTHER_SHAPE_STEPS, SECOND_STEP_REQUESTS, Profiling
 from tests.unit.links import Linked
 from tests.unit.plan.toys import toy_plan, toy_profile
 from tests.unit.trainer import MIB
@@ -45,32 +46,58 @@ def steps_of(network: Network, count: int, cuts: tuple[int, ...] = ()) -> list[S
     return StepCutter().feed(train(network, count + 1, cuts).take_records())[1:]
 
 
+class Recorded(Lifecycle):
+    """An attached session's life that keeps the states that it enters."""
+
+    def __init__(self) -> None:
+        super().__init__(State.ATTACHED, "")
+        self.entered: list[State] = []
+
+    def enter(self, state: State, reason: str) -> None:
+        super().enter(state, reason)
+        self.entered.append(state)
+
+
 class Profiled:
-    """A run towards a plan, and the process's end of it."""
+    """A run of profiling, and the process's end of it."""
 
     def __init__(self, shapes: Shapes, threads: int = 1) -> None:
         self.linked = Linked(heap_used=64 * MIB)
         self.shapes = shapes
-        self.states: list[State] = []
+        self.lifecycle = Recorded()
         substrate = substrate_of(CONFIG)
         machine = Machine(CONFIG, substrate, substrate.tiers(), [])
         link = self.linked.link
         watch = SHIM_ONLY.open(Target(link.pid, 1024))
-        self._sampling = Sampling(link, SHIM_ONLY, watch)
+        sampling = Sampling(link, SHIM_ONLY, watch)
+        inbox = Inbox(link, Observing(link, 1024))
+        inbox.threads, inbox.layers = threads, ("",) * 32
         self.run = Profiling(
             link,
             machine,
+            inbox,
+            lambda: sampling,
+            self.lifecycle,
+            shapes,
             substrate.tiers(),
             Goal(FastBudget.parse("20%"), "fast-only"),
-            lambda state, _: self.states.append(state),
-            shapes,
-            lambda: threads,
         )
+
+    @property
+    def states(self) -> list[State]:
+        return self.lifecycle.entered
+
+    def skip_warm_up(self, left: Shape) -> None:
+        self.run.skip_warm_up(left)
+        self.lifecycle.status = Status(State.ALLOCATION, "")
+
+    def answer(self, step: Step, ops: Records) -> None:
+        self.run.on_op_accesses(OpAccesses(step.number, ops))
 
     def tell(self, *steps: Step) -> Planned | None:
         for step in steps:
-            self.run.on_step(step, lambda: self._sampling, ("",) * 32)
-        return self.run.planned(("",) * 32)
+            self.run.on_step(step)
+        return self.run.planned()
 
     def asked(self) -> tuple[WireLayout | None, int]:
         """The layout sent since the last call, and how often operators were asked for."""
@@ -95,11 +122,11 @@ def whole_way(profiled: Profiled, network: Network) -> Planned:
     assert asked == 1
     cuts = tuple(layout.cuts.tolist())
     step, again = steps_of(network, 2, cuts)
-    profiled.run.on_op_accesses(step.number, train(network, 2, cuts).take_ops())
+    profiled.answer(step, train(network, 2, cuts).take_ops())
     # What emulated tiers charge for comes from another step.
     assert profiled.tell(step) is None
     assert profiled.asked() == (None, 1)
-    profiled.run.on_op_accesses(again.number, train(network, 2, cuts).take_ops())
+    profiled.answer(again, train(network, 2, cuts).take_ops())
     planned = profiled.tell(again)
     assert planned is not None
     assert planned.charged is not planned.profile
@@ -133,7 +160,7 @@ def test_a_digest_tells_steps_apart_as_identical_does() -> None:
 
 
 def test_one_step_of_a_known_shape_is_enough(again: Profiled) -> None:
-    again.run.skip_warm_up(Shape(1, "another"))
+    again.skip_warm_up(Shape(1, "another"))
     (step,) = steps_of(LARGE, 1)
     planned = again.tell(step)
     assert planned is again.shapes.find(Shape.of(step, 1))
@@ -143,14 +170,14 @@ def test_one_step_of_a_known_shape_is_enough(again: Profiled) -> None:
 
 def test_another_number_of_threads_is_another_shape(shapes: Shapes) -> None:
     profiled = Profiled(shapes, threads=2)
-    profiled.run.skip_warm_up(Shape(1, "another"))
+    profiled.skip_warm_up(Shape(1, "another"))
     assert profiled.tell(*steps_of(LARGE, 2)) is None
     assert profiled.states == [State.ACCESS]
     profiled.close()
 
 
 def test_an_unknown_shape_is_profiled(again: Profiled) -> None:
-    again.run.skip_warm_up(Shape(1, "another"))
+    again.skip_warm_up(Shape(1, "another"))
     planned = whole_way(again, SMALL)
     assert planned.shape == Shape.of(steps_of(SMALL, 1)[0], 1)
     assert (
@@ -161,14 +188,14 @@ def test_an_unknown_shape_is_profiled(again: Profiled) -> None:
 
 def test_the_shape_that_was_left_is_taken_when_it_stays(again: Profiled) -> None:
     one, two = steps_of(LARGE, 2)
-    again.run.skip_warm_up(Shape.of(one, 1))
+    again.skip_warm_up(Shape.of(one, 1))
     assert again.tell(one) is None
     assert again.tell(two) is not None
 
 
 def test_or_when_no_other_is_seen_twice(again: Profiled) -> None:
     (left,) = steps_of(LARGE, 1)
-    again.run.skip_warm_up(Shape.of(left, 1))
+    again.skip_warm_up(Shape.of(left, 1))
     others = [
         steps_of(Network(blocks=2, weights=1, activation_bytes=MIB + 4096 * n), 1)[0]
         for n in range(OTHER_SHAPE_STEPS // 2)
@@ -180,7 +207,7 @@ def test_or_when_no_other_is_seen_twice(again: Profiled) -> None:
 
 
 def test_operators_of_a_step_that_came_in_between_are_asked_for_again(again: Profiled) -> None:
-    again.run.skip_warm_up(Shape(1, "another"))
+    again.skip_warm_up(Shape(1, "another"))
     again.tell(*steps_of(SMALL, 2))
     layout, _ = again.asked()
     assert layout is not None
@@ -190,12 +217,12 @@ def test_operators_of_a_step_that_came_in_between_are_asked_for_again(again: Pro
     (between,) = steps_of(LARGE, 1)
     ops = train(SMALL, 4, cuts).take_ops()
     # torch.profiler ran while a step of the other shape was taken.
-    again.run.on_op_accesses(between.number, ops)
+    again.answer(between, ops)
     assert again.tell(between, trained[1]) is None
     assert again.asked() == (None, 1)
-    again.run.on_op_accesses(trained[2].number, ops)
+    again.answer(trained[2], ops)
     assert again.tell(trained[2]) is None
-    again.run.on_op_accesses(trained[3].number, ops)
+    again.answer(trained[3], ops)
     planned = again.tell(trained[3])
     assert planned is not None
     assert len(planned.profile.accesses)
@@ -210,7 +237,7 @@ def planning(profiled: Profiled, network: Network) -> tuple[list[Step], Records]
     cuts = tuple(layout.cuts.tolist())
     ops = train(network, 2, cuts).take_ops()
     first, *following = steps_of(network, 40, cuts)
-    profiled.run.on_op_accesses(first.number, ops)
+    profiled.answer(first, ops)
     assert profiled.tell(first) is None
     assert profiled.asked() == (None, 1)
     return following, ops
@@ -227,7 +254,7 @@ def test_the_step_that_was_seen_need_not_be_the_first_with_the_cuts() -> None:
     assert profiled.tell(*following) is None
     assert profiled.states[-1] is State.ACCESS
     ops = train(SMALL, 3, cuts).take_ops()
-    profiled.run.on_op_accesses(following[1].number, ops)
+    profiled.answer(following[1], ops)
     assert profiled.tell(*steps_of(SMALL, 1, cuts)) is None
     assert profiled.states[-1] is State.PLANNING
     assert profiled.asked() == (None, 1)
@@ -238,7 +265,7 @@ def test_many_steps_may_pass_before_it_is_known_which_one_was_seen_again() -> No
     profiled = Profiled(Shapes())
     following, ops = planning(profiled, SMALL)
     assert profiled.tell(*following) is None
-    profiled.run.on_op_accesses(following[1].number, ops)
+    profiled.answer(following[1], ops)
     planned = profiled.tell()
     assert planned is not None
     assert planned.charged is not planned.profile
@@ -250,11 +277,11 @@ def test_a_second_step_of_another_shape_is_asked_for_again_but_not_for_ever() ->
     profiled = Profiled(Shapes())
     following, ops = planning(profiled, SMALL)
     (other,) = steps_of(LARGE, 1)
-    for asked in range(SEEN_AGAIN_ASKS - 1):
-        profiled.run.on_op_accesses(other.number, ops)
+    for asked in range(SECOND_STEP_REQUESTS - 1):
+        profiled.answer(other, ops)
         assert profiled.tell(other, following[asked]) is None
         assert profiled.asked() == (None, 1)
-    profiled.run.on_op_accesses(other.number, ops)
+    profiled.answer(other, ops)
     planned = profiled.tell(other) or profiled.tell()
     assert planned is not None
     assert planned.charged is planned.profile

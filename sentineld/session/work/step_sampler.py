@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sampling one step of a process: its page accesses, and its operators' accesses.
+
+The steps before are recorded without sampling until enough of them in a row
+allocate identically. Then the process gets the cuts that a plan would have, its
+pages are armed, and torch.profiler is requested. Of the steps that follow, one
+was observed by all of these: that one is found here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.base.units import FastBudget
+from sentineld.machine.substrate import Substrate
+from sentineld.model.records import OpAccesses
+from sentineld.model.tiers import Tiers
+from sentineld.observe.shimlink import ShimLink
+from sentineld.plan.cuts import choose_cuts, provisional_layout
+from sentineld.profile.circle import allocation_profile
+from sentineld.profile.steps import Step, births, boundary_records, cut_count, identical
+from sentineld.session.intake.sampling import SampledPages, Sampling
+from sentineld.session.live.managed import Managed
+from sentineld.session.live.sending import send_layout
+
+WHOLE_STEP_WAIT_S = 5.0
+"""How long to wait for a step that was observed from its begin to its end."""
+OP_ACCESSES_WAIT_S = 60.0
+"""How long to wait for the framework's answer."""
+
+
+class SampledStep(NamedTuple):
+    """A step and the page accesses that were sampled in it."""
+
+    step: Step
+    pages: SampledPages | None  # None: no backend samples pages
+
+
+class OperatorSteps:
+    """Keeps steps until the framework's answer names the one that torch.profiler observed.
+
+    The answer comes long after that step: short steps pass by the hundred meanwhile.
+    """
+
+    def __init__(self, link: ShimLink, records_max: int, steps_min: int = 1) -> None:
+        """records_max: ring records to keep; steps_min: steps to keep even beyond that."""
+        self.accesses: OpAccesses | None = None
+        """The answer to the last request."""
+        self.requests = 0
+        self._link = link
+        self._records_max, self._steps_min = records_max, steps_min
+        self._kept: deque[Step] = deque()
+        self._kept_records = 0
+        self._newest = -1
+
+    def request(self) -> None:
+        """Have torch.profiler observe the next step that begins. Raises EOFError."""
+        self.accesses = None
+        self.requests += 1
+        self._link.send({"type": "profile_ops"})
+
+    def add(self, step: Step, fits: bool) -> None:
+        """A step has passed. fits: it is kept, for find()."""
+        self._newest = step.number
+        if not fits:
+            return
+        self._kept.append(step)
+        self._kept_records += len(step.records)
+        while self._kept_records > self._records_max and len(self._kept) > self._steps_min:
+            self._kept_records -= len(self._kept.popleft().records)
+
+    @property
+    def first(self) -> Step | None:
+        """The oldest step that is kept."""
+        return self._kept[0] if self._kept else None
+
+    def find(self) -> Step | None:
+        """The kept step that torch.profiler observed; None if there is none, or no answer yet."""
+        if self.accesses is None:
+            return None
+        number = self.accesses.step
+        return next((step for step in self._kept if step.number == number), None)
+
+    def missed(self) -> bool:
+        """Whether the observed step has passed and was not kept: it takes another request."""
+        passed = self.accesses is not None and self.accesses.step <= self._newest
+        return passed and self.find() is None
+
+
+class StepSampler:
+    """Samples one step of one process. All calls come from the session's thread."""
+
+    def __init__(
+        self, link: ShimLink, substrate: Substrate, steps: int, operators: OperatorSteps
+    ) -> None:
+        """steps: number of identical steps in a row to gather before one is sampled."""
+        self.gathered: deque[Step] = deque(maxlen=steps)
+        self.operators = operators
+        self.cuts: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
+        """Allocation cursors of the cuts that the sampled step has."""
+        self._link = link
+        self._substrate = substrate
+        self._sampling: Sampling | None = None
+        self._managed: Managed | None = None
+        self._waiting_since_s = 0.0
+
+    def gather(self, step: Step) -> bool:
+        """Take a step that was recorded without sampling; returns whether enough of them in a row
+        allocate identically."""
+        if self.gathered and not identical(self.gathered[-1], step):
+            self.gathered.clear()
+        self.gathered.append(step)
+        return len(self.gathered) == self.gathered.maxlen
+
+    def begin(
+        self, sampling: Sampling | None, tiers: Tiers, fast: FastBudget, layers: tuple[str, ...]
+    ) -> None:
+        """Begin to sample a process without a plan. Raises EOFError.
+
+        fast: the cuts are those of a plan for this budget.
+        """
+        step, segment = self.gathered[-1], self._link.segment
+        peak_bytes = allocation_profile(step, layers).peak_bytes
+        self.cuts = choose_cuts(step, fast.resolve(peak_bytes))
+        layout = provisional_layout(step, self.cuts)
+        if sampling is not None:
+            sampling.arm([(segment.heap_base, segment.words().heap_used)], residency=False)
+        # Sent last: arming takes long, and the step that reads the messages is to be sampled whole.
+        send_layout(self._link, layout, tiers, self._substrate.accesses(layout, None, tiers))
+        self._begin(sampling)
+
+    def begin_managed(self, sampling: Sampling | None, managed: Managed) -> None:
+        """Begin to sample a process under its live plan, which has cuts. Raises EOFError."""
+        self._managed, self.cuts = managed, managed.plan.layout.cuts
+        ranges = [space for space in managed.spaces.values() if space[1]]
+        if sampling is not None:
+            managed.mover.watch(sampling.sampler, lambda: sampling.arm(ranges, residency=False))
+        self._begin(sampling)
+
+    def _begin(self, sampling: Sampling | None) -> None:
+        self._sampling = sampling
+        self._waiting_since_s = time.monotonic()
+        self.operators.request()
+
+    def on_step(self, step: Step) -> SampledStep | None:
+        """Take a step that passed since begin(); returns the sampled step once it is known.
+
+        Sampling ends with it. A backend may take some seconds to end.
+        """
+        whole = self._is_whole(step)
+        if whole and self.operators.first is None:
+            self._waiting_since_s = time.monotonic()
+        self.operators.add(step, whole)
+        found = self._find()
+        return None if found is None else SampledStep(found, self._finish())
+
+    @property
+    def _exact(self) -> bool:
+        return self._sampling is not None and self._sampling.exact
+
+    def _is_whole(self, step: Step) -> bool:
+        """Whether the step is identical to those gathered, has the cuts, and was sampled from its
+        begin to its end."""
+        sampled = not self._exact or bool(np.all(boundary_records(step)["address"] != 0))
+        same = np.array_equal(births(step), births(self.gathered[-1]))
+        return sampled and same and cut_count(step) == len(self.cuts)
+
+    def _find(self) -> Step | None:
+        """The sampled step. It is the one that the framework observed, which need not be the first
+        with the cuts. If that was a step of another shape, another one is requested.
+
+        Without an answer, an exact backend's samples are worth the first whole step at once; those
+        of other backends only after a long wait.
+        """
+        operators = self.operators
+        if operators.accesses is not None:
+            if operators.missed():
+                self._waiting_since_s = time.monotonic()
+                operators.request()
+            return operators.find()
+        if self._sampling is None or operators.requests > 1:
+            return None
+        return operators.first if self._exact or self._waited_s() > OP_ACCESSES_WAIT_S else None
+
+    def overdue(self) -> bool:
+        """Whether a step should have been found by now."""
+        operators = self.operators
+        unanswered = operators.first is not None and operators.accesses is None
+        wait_s = OP_ACCESSES_WAIT_S if unanswered and not self._exact else WHOLE_STEP_WAIT_S
+        return self._waited_s() > wait_s
+
+    def _waited_s(self) -> float:
+        return time.monotonic() - self._waiting_since_s
+
+    def _finish(self) -> SampledPages | None:
+        if self._managed is not None:
+            self._managed.mover.unwatch()
+        sampling, self._sampling = self._sampling, None
+        return None if sampling is None else sampling.finish()
+
+    def cancel(self) -> None:
+        """Stop sampling, if it has not ended."""
+        if self._managed is not None:
+            self._managed.mover.unwatch()
+        if self._sampling is not None:
+            self._sampling.disarm()
+            self._sampling = None
