@@ -218,7 +218,7 @@ def test_shapes_that_come_again_find_their_plans(tmp_path: Path) -> None:
             wait(
                 lambda: (
                     (found := life.now())["layout_id"] not in layouts
-                    and found["reason"].startswith("the plan that it had for these steps is live")
+                    and found["reason"].startswith("the earlier plan for these steps is live")
                 )
             )
             layouts.add(life.now()["layout_id"])

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plans that a process follows, one after the other: each one's way in, the time while it is
-live, and what it is left for."""
+"""The plans that a process follows, one after the other: entering, following and leaving each."""
 
 from __future__ import annotations
 
@@ -28,22 +27,24 @@ log = logging.getLogger(__name__)
 
 
 class Following:
-    """Of one session. All calls but moves() come from its thread. Others may read the attributes:
-    each is replaced as a whole, but for shapes, of which they may ask the length."""
+    """The plans of one session. All calls but moves() come from its thread. Other threads may read
+    the attributes, which are replaced as a whole, and the length of shapes."""
 
     def __init__(
         self, link: ShimLink, machine: Machine, inbox: Inbox, on_exit: Callable[[str], None]
     ) -> None:
-        """inbox: tells when a layout is live. on_exit: called from the mover's thread, with the
-        reason, when it can't go on."""
+        """inbox: receives the process's answers to layouts.
+
+        on_exit: called from the mover's thread, with the reason, if it can't go on.
+        """
         self.planned: Planned | None = None
-        """The plan that is live or on its way; without one, the last that was either."""
+        """The plan that is entering or live; without one, the last that was."""
         self.managed: Managed | None = None
-        """While a plan is live."""
+        """None: no plan is live."""
         self.shapes = Shapes()
         self.correcting: Correcting | None = None
         self.corrections: Counter[str] = Counter()
-        """Corrected plans by cause."""
+        """Number of corrected plans by cause."""
         self._link = link
         self._machine = machine
         self._inbox = inbox
@@ -55,48 +56,48 @@ class Following:
 
     @property
     def tiers(self) -> Tiers:
-        """As this session has come to know them."""
+        """The machine's tiers, with the bandwidth that this session estimates."""
         assert self.correcting is not None, "attach requires tiers"
         return self.correcting.tiers
 
     @property
     def recording(self) -> bool:
-        """Whether steps are recorded to correct the live plan by."""
+        """Whether steps are recorded in order to correct the live plan."""
         return self.correcting is not None and self.correcting.recording
 
     def moves(self) -> Moves:
-        """What was moved since the session began, over all its plans; from any thread."""
+        """Moves since the session began, under all its plans. May be called from any thread."""
         with self._past_lock:
             return self._past.plus(self.managed)
 
     def begin(self) -> None:
-        """The process is attached: nothing is known of it, nor of its steps."""
+        """Start anew for an attach: no shapes, no patience, no estimates."""
         self.shapes, self._patience = Shapes(), Patience()
         self.correcting = correcting(self._link, self._machine)
 
     def forget_shapes(self) -> None:
-        """What was planned up to now was for another goal."""
+        """Forget all plans: they were made for another goal."""
         self.shapes = Shapes()
 
     def prepare(self, planned: Planned, what: str) -> int:
-        """The id of the layout by which send() will have the process know the plan. what: which
-        plan it is, for people."""
+        """Prepare a plan for send(); returns the id of its layout. what: names the plan in status
+        reasons."""
         self.shapes.keep(planned)
         self.planned = planned
         self._entering = Entering(self._link, self._machine, self.tiers, self._inbox, planned, what)
         return self._entering.layout_id
 
     def send(self) -> None:
-        """Send what was prepared; a live plan is followed until its layout is taken. Raises
-        EOFError."""
+        """Send the prepared layout. A live plan is followed until the process takes the layout.
+        Raises EOFError."""
         assert self._entering is not None
         self._entering.send()
 
     def enter(self) -> str | None:
-        """Once the layout is live, bring the pages where the plan begins and follow it.
+        """Once the layout is live, move the pages to the plan's initial tiers and follow the plan.
 
-        What is live then, in words; None: not yet. Raises SentinelError, also if it takes too
-        long, and ProcessLookupError.
+        Returns the status reason; None: the layout is not live yet. Raises SentinelError, also if
+        the process does not answer in time, and ProcessLookupError.
         """
         planned = self.planned
         assert planned is not None
@@ -106,17 +107,18 @@ class Following:
                 self._entering.require_in_time()
             return None
         first = self.managed is None
-        self._let_go()
+        self._stop_managed()
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
-            # Later the budget is kept step by step, for which some plans are no good.
+            # Else the plan replaces a live one, and its own moves restore the budget step by step.
             managed.enter()
         self._start(planned, managed)
-        what, self._entering = self._entering.what, None  # the layout that it sent is large
+        what, self._entering = self._entering.what, None  # frees its layout, which is large
         return f"{what} is live, budget {format_bytes(planned.budget_bytes)}"
 
     def resume(self, planned: Planned, entered: bool) -> None:
-        """Follow a plan that is live already. entered: lasting tensors are where it begins."""
+        """Follow a plan that is live already. entered: persistent tensors have been moved to its
+        initial tiers."""
         self.begin()
         self.planned = planned
         self.shapes.keep(planned)
@@ -133,28 +135,28 @@ class Following:
         return self.managed
 
     def _start(self, planned: Planned, managed: Managed) -> None:
-        """Follow the schedule, and what the plan counts upon, from now on."""
+        """Begin to follow the schedule and to check the plan's assumptions."""
         assert self.correcting is not None
         managed.start()
         self.correcting.entered(planned, managed, self._link.segment.words())
 
     def look(self) -> Verdict:
-        """How the steps follow the live plan."""
+        """Check whether the steps follow the live plan."""
         assert self.planned is not None
         assert self.managed is not None
         verdict = self.managed.follow(self._link.segment.words())
         threads = self._inbox.threads
         if verdict.leave or threads == self.planned.shape.threads or not self.managed.may_leave():
             return verdict
-        return Verdict(True, f"it computes with {threads} threads now")
+        return Verdict(True, f"it now computes with {threads} threads")
 
     def on_step(self, step: Step) -> None:
-        """A whole step was recorded, maybe for a correction."""
+        """Take a whole recorded step, which a correction may need."""
         if self.correcting is not None:
             self.correcting.on_step(step)
 
     def corrected(self) -> Corrected | None:
-        """Look at what the live plan counted upon: a corrected one, if there is one now."""
+        """Check the live plan's assumptions; returns a corrected plan if there is one now."""
         assert self.correcting is not None
         corrected = self.correcting.look(self._link.segment.words())
         if corrected is not None:
@@ -162,28 +164,28 @@ class Following:
         return corrected
 
     def begin_recording(self) -> bool:
-        """Whether the session is to begin to record steps, to correct the live plan by."""
+        """Whether the session must begin to record steps in order to correct the live plan."""
         return self.correcting is not None and self.correcting.begin_recording()
 
     def stop_recording(self) -> None:
-        """Somebody else records, and will end it."""
+        """A request records now, and stops recording when it is done."""
         if self.correcting is not None:
             self.correcting.stop_recording()
 
-    def known(self) -> PlanInput:
-        """What there is to plan by for another goal, beside the live plan."""
+    def plan_input(self) -> PlanInput:
+        """The input for a plan for another goal, while one is live."""
         planned = self.planned
         assert planned is not None
-        # It comes and goes within a step: what the live plan left for it may be more than now.
-        left_bytes = planned.budget_bytes - planned.plan.budget_bytes
-        unmanaged_bytes = max(left_bytes, self._link.segment.words().unmanaged_bytes)
+        # It varies within a step: the live plan's reserve may be more than the current value.
+        reserved_bytes = planned.budget_bytes - planned.plan.budget_bytes
+        unmanaged_bytes = max(reserved_bytes, self._link.segment.words().unmanaged_bytes)
         return PlanInput(
             planned.shape, planned.profile, planned.charged, self.tiers, unmanaged_bytes
         )
 
     def leave(self, reason: str) -> Shape:
-        """The live plan is to be given up for one that fits the steps: the shape that it was for.
-        stop() is the caller's."""
+        """Record that the live plan does not fit the steps; returns its shape. The caller calls
+        stop()."""
         assert self.planned is not None
         assert self.managed is not None
         left, steps = self.planned.shape, self.managed.followed_steps()
@@ -193,12 +195,12 @@ class Following:
         return left
 
     def stop(self) -> None:
-        """Follow no plan; pages stay where they are."""
+        """Stop following; pages stay where they are."""
         if self.correcting is not None:
             self.correcting.left()
-        self._let_go()
+        self._stop_managed()
 
-    def _let_go(self) -> None:
+    def _stop_managed(self) -> None:
         if self.managed is None:
             return
         self.managed.stop()

@@ -63,11 +63,14 @@ class Profiling:
         shapes: Shapes,
         tiers: Tiers,
         goal: Goal,
+        left: Shape | None = None,
     ) -> None:
         """sampling: opens the session's sampling, by the best backend.
 
         shapes: the session's plans.
         tiers: with the bandwidth to assume.
+        left: the shape whose plan the steps no longer follow. Then the state is ALLOCATION, as the
+        process needs no warm-up; else it is ATTACHED.
         """
         self._link = link
         self._machine = machine
@@ -78,7 +81,7 @@ class Profiling:
         self._tiers = tiers
         self._goal = goal
         self._warm_up_left = WARM_UP_STEPS
-        self._left: Shape | None = None
+        self._left = left
         self._shape = Shape(0, "")
         self._found: Planned | None = None
         self._allocation_steps = 0
@@ -92,11 +95,6 @@ class Profiling:
     def _new_sampler(self) -> StepSampler:
         operators = OperatorSteps(self._link, KEPT_RECORDS)
         return StepSampler(self._link, self._machine.substrate, 2, operators)
-
-    def skip_warm_up(self, left: Shape) -> None:
-        """The process has run for long: the caller enters ALLOCATION. left: the shape of the plan
-        that the steps no longer follow."""
-        self._left = left
 
     def on_step(self, step: Step) -> None:
         """Take a whole recorded step. Raises SentinelError and EOFError."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process follows one plan after the other, each from when it has taken its layout."""
+"""A process follows one plan after the other, each once it has taken the layout."""
 
 from __future__ import annotations
 
@@ -153,36 +153,36 @@ def test_a_plan_is_left_when_other_threads_compute_and_found_again(process: Proc
     assert not process.following.look().leave
     process.inbox.take({"type": "threads", "threads": 4})
     verdict = process.following.look()
-    assert (verdict.leave, verdict.text) == (True, "it computes with 4 threads now")
+    assert (verdict.leave, verdict.text) == (True, "it now computes with 4 threads")
     assert process.following.leave(verdict.text) == SHAPE
     process.following.stop()
     assert process.following.managed is None
     assert process.following.shapes.find(SHAPE) is PLANNED
 
 
-def test_another_goal_plans_by_what_is_known(process: Process) -> None:
+def test_another_goal_is_planned_from_the_live_plans_profile(process: Process) -> None:
     process.enter(replace(PLANNED, budget_bytes=PLAN.budget_bytes + 2 * PAGE))
     process.linked.set(small_bytes=PAGE)
-    known = process.following.known()
-    assert (known.shape, known.profile) == (SHAPE, PLANNED.profile)
-    assert known.unmanaged_bytes == 2 * PAGE  # what the plan left for them
+    given = process.following.plan_input()
+    assert (given.shape, given.profile) == (SHAPE, PLANNED.profile)
+    assert given.unmanaged_bytes == 2 * PAGE  # the plan's reserve for them
     process.linked.set(small_bytes=3 * PAGE)
-    assert process.following.known().unmanaged_bytes == 3 * PAGE
+    assert process.following.plan_input().unmanaged_bytes == 3 * PAGE
 
 
-def test_pages_are_brought_where_the_first_plan_begins_with_them(process: Process) -> None:
+def test_pages_are_moved_to_the_first_plans_initial_tiers(process: Process) -> None:
     process.pages.heap[4] = SLOW
     process.enter()
     brought = process.following.moves().moved_by_entry()[BROUGHT]
     assert brought >= PAGE
-    # Later the budget is kept step by step.
+    # The next plan restores the budget step by step.
     process.pages.heap[4] = SLOW
     process.enter()
     assert process.following.moves().moved_by_entry()[BROUGHT] == brought
 
 
 @pytest.mark.parametrize("entered", [False, True])
-def test_a_plan_that_is_live_already_is_taken_up(process: Process, entered: bool) -> None:
+def test_a_plan_that_is_live_already_is_followed(process: Process, entered: bool) -> None:
     process.pages.heap[4] = SLOW
     process.following.resume(PLANNED, entered)
     assert process.following.managed is not None

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From recorded steps to a plan: a shape that was planned before is not profiled again."""
+"""From recorded steps to a plan: a shape that has a plan is not profiled again."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -72,7 +73,8 @@ class Profiled:
         sampling = Sampling(link, SHIM_ONLY, watch)
         inbox = Inbox(link, Observing(link, 1024))
         inbox.threads, inbox.layers = threads, ("",) * 32
-        self.run = Profiling(
+        self._profiling = partial(
+            Profiling,
             link,
             machine,
             inbox,
@@ -82,13 +84,14 @@ class Profiled:
             substrate.tiers(),
             Goal(FastBudget.parse("20%"), "fast-only"),
         )
+        self.run = self._profiling()
 
     @property
     def states(self) -> list[State]:
         return self.lifecycle.entered
 
     def skip_warm_up(self, left: Shape) -> None:
-        self.run.skip_warm_up(left)
+        self.run = self._profiling(left)
         self.lifecycle.status = Status(State.ALLOCATION, "")
 
     def answer(self, step: Step, ops: Records) -> None:
@@ -100,7 +103,7 @@ class Profiled:
         return self.run.planned()
 
     def asked(self) -> tuple[WireLayout | None, int]:
-        """The layout sent since the last call, and how often operators were asked for."""
+        """The layout sent since the last call, and the number of requests for operators."""
         messages = self.linked.shim.receive()
         layout = None
         if any(message["type"] == "layout" for message in messages):
@@ -115,7 +118,7 @@ class Profiled:
 
 
 def whole_way(profiled: Profiled, network: Network) -> Planned:
-    """Profile and plan a network, with its access steps the first ones asked for."""
+    """Profile and plan a network. The framework observes the first steps requested."""
     assert profiled.tell(*steps_of(network, 4)) is None
     layout, asked = profiled.asked()
     assert layout is not None
@@ -123,7 +126,7 @@ def whole_way(profiled: Profiled, network: Network) -> Planned:
     cuts = tuple(layout.cuts.tolist())
     step, again = steps_of(network, 2, cuts)
     profiled.answer(step, train(network, 2, cuts).take_ops())
-    # What emulated tiers charge for comes from another step.
+    # Emulated tiers charge for the accesses of a second step.
     assert profiled.tell(step) is None
     assert profiled.asked() == (None, 1)
     profiled.answer(again, train(network, 2, cuts).take_ops())
@@ -193,7 +196,7 @@ def test_the_shape_that_was_left_is_taken_when_it_stays(again: Profiled) -> None
     assert again.tell(two) is not None
 
 
-def test_or_when_no_other_is_seen_twice(again: Profiled) -> None:
+def test_or_when_no_other_shape_comes_twice(again: Profiled) -> None:
     (left,) = steps_of(LARGE, 1)
     again.skip_warm_up(Shape.of(left, 1))
     others = [
@@ -206,7 +209,9 @@ def test_or_when_no_other_is_seen_twice(again: Profiled) -> None:
     assert again.states == []
 
 
-def test_operators_of_a_step_that_came_in_between_are_asked_for_again(again: Profiled) -> None:
+def test_operators_are_requested_again_if_a_step_of_another_shape_was_observed(
+    again: Profiled,
+) -> None:
     again.skip_warm_up(Shape(1, "another"))
     again.tell(*steps_of(SMALL, 2))
     layout, _ = again.asked()
@@ -230,7 +235,7 @@ def test_operators_of_a_step_that_came_in_between_are_asked_for_again(again: Pro
 
 
 def planning(profiled: Profiled, network: Network) -> tuple[list[Step], Records]:
-    """Up to where a second step's accesses are asked for: the steps that follow, and accesses."""
+    """Profile up to the request for a second step; returns the following steps and accesses."""
     profiled.tell(*steps_of(network, 4))
     layout, _ = profiled.asked()
     assert layout is not None
@@ -243,7 +248,7 @@ def planning(profiled: Profiled, network: Network) -> tuple[list[Step], Records]
     return following, ops
 
 
-def test_the_step_that_was_seen_need_not_be_the_first_with_the_cuts() -> None:
+def test_the_observed_step_need_not_be_the_first_with_the_cuts() -> None:
     profiled = Profiled(Shapes())
     profiled.tell(*steps_of(SMALL, 4))
     layout, _ = profiled.asked()
@@ -261,7 +266,7 @@ def test_the_step_that_was_seen_need_not_be_the_first_with_the_cuts() -> None:
     profiled.close()
 
 
-def test_many_steps_may_pass_before_it_is_known_which_one_was_seen_again() -> None:
+def test_many_steps_may_pass_before_the_second_answer() -> None:
     profiled = Profiled(Shapes())
     following, ops = planning(profiled, SMALL)
     assert profiled.tell(*following) is None
@@ -273,7 +278,7 @@ def test_many_steps_may_pass_before_it_is_known_which_one_was_seen_again() -> No
     profiled.close()
 
 
-def test_a_second_step_of_another_shape_is_asked_for_again_but_not_for_ever() -> None:
+def test_a_second_step_of_another_shape_is_requested_again_a_limited_number_of_times() -> None:
     profiled = Profiled(Shapes())
     following, ops = planning(profiled, SMALL)
     (other,) = steps_of(LARGE, 1)
@@ -304,11 +309,11 @@ def test_the_plans_used_last_are_kept() -> None:
     assert shapes.find(Shape(1, "0")) is None
 
 
-def test_a_plan_that_fits_no_step_time_and_again_is_forgotten() -> None:
+def test_a_plan_that_repeatedly_fits_no_step_is_forgotten() -> None:
     shapes, shape = Shapes(), Shape(1, "")
     shapes.keep(Planned(shape, toy_profile(), toy_profile(), toy_plan(), 0, 0.0))
     for _ in range(STRIKES_MAX):
-        # One that has come at the wrong time, and fits afterwards.
+        # Made while another shape was running; it fits afterwards.
         shapes.left(shape, FOLLOWED_STEPS_MIN - 1)
         shapes.left(shape, FOLLOWED_STEPS_MIN)
     for _ in range(STRIKES_MAX):

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drives one process through the life of a session, from hello over profile and plan to managed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import FastBudget
+from sentineld.control.frames import Message
+from sentineld.machine.machine import Machine
+from sentineld.model import protocol
+from sentineld.observe.pidfd import Pidfd
+from sentineld.observe.shimlink import ShimLink
+from sentineld.profile.meter import StepMeter
+from sentineld.profile.steps import Step
+from sentineld.profile.trace import Trace
+from sentineld.session.intake.inbox import Inbox
+from sentineld.session.intake.sampling import Observing
+from sentineld.session.intake.stepfeed import StepFeed
+from sentineld.session.lifecycle import Lifecycle, State
+from sentineld.session.live.shapes import Planned, Shape
+from sentineld.session.plans.following import Following
+from sentineld.session.requests import Requests
+from sentineld.session.state import Saved, StateFiles
+from sentineld.session.work.planning import Goal
+from sentineld.session.work.profiling import Profiling
+from sentineld.session.work.replanning import Replanning
+from sentineld.session.work.request import Request
+
+log = logging.getLogger(__name__)
+
+
+class Driver:
+    """All calls come from the session's thread. Other threads may read lifecycle, goal, observing
+    and following: each is either safe to share or replaced as a whole."""
+
+    def __init__(
+        self,
+        link: ShimLink,
+        machine: Machine,
+        states: StateFiles,
+        on_mover_exit: Callable[[str], None],
+    ) -> None:
+        """on_mover_exit: called from the mover's thread, with the reason, if it can't go on."""
+        self.lifecycle = Lifecycle()
+        self.goal: Goal | None = None
+        self.observing = Observing(link, machine.config.log_records)
+        self.keeps_files = False
+        """Whether the state files of a process that has exited are kept."""
+        self._link = link
+        self._machine = machine
+        self._states = states
+        self._process = Pidfd(link.pid)
+        self.name = f"{link.pid}-{self._process.start_ticks}"
+        self._inbox = Inbox(link, self.observing)
+        self._feed = StepFeed(link.segment)
+        self._profiling: Profiling | None = None
+        self._requests = Requests(link, machine, self.observing.exact_sampling)
+        self.following = Following(link, machine, self._inbox, on_mover_exit)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session has ended."""
+        return self.lifecycle.state is State.ENDED
+
+    @property
+    def recording(self) -> bool:
+        """Whether the process records steps, so that its ring must be read often."""
+        following, request = self.following, self._requests.current
+        return following.recording or request is not None or self._profiling is not None
+
+    def not_yet(self, what: str) -> SentinelError:
+        """The error for a verb that the current state does not allow."""
+        return SentinelError(
+            "wrong-state",
+            f"process {self._link.pid} {what}: it is {self.lifecycle.state}",
+            "attach it, and wait until sentinelctl status says managed",
+        )
+
+    # Turns: what the process has done since the last one.
+
+    def turn(self) -> None:
+        """Read the ring and act on it. Raises SentinelError if the process can't be managed any
+        longer, EOFError if it does not read its socket, and ProcessLookupError."""
+        if self._process.exited():
+            self.end("the process exited")
+            return
+        self.observing.collect()
+        self._requests.collect()
+        if self.lifecycle.state is State.MANAGED and self._left_plan():
+            return
+        for step in self._feed.steps():
+            self._on_step(step)
+        if self.lifecycle.state in (State.ALLOCATION, State.PLANNING):
+            self._plan()
+        elif self.lifecycle.state is State.ENTERING:
+            self._enter_plan()
+        elif self.lifecycle.state is State.MANAGED:
+            replanning = self._requests.replanned()
+            if replanning is not None:
+                self._switch(replanning)
+            else:
+                self._correct()
+
+    def take(self, message: Message) -> None:
+        """Take a message of the shim. Raises as turn()."""
+        accesses = self._inbox.take(message)
+        if self.lifecycle.state is State.ENTERING and self._inbox.layout_live:
+            # At once: until the mover follows the new plan, its moves are not made.
+            self._enter_plan()
+        if accesses is None:
+            return
+        if not self._requests.on_op_accesses(accesses) and self._profiling is not None:
+            self._profiling.on_op_accesses(accesses)
+
+    def _left_plan(self) -> bool:
+        """Check whether the steps follow the live plan; returns whether it was left."""
+        verdict = self.following.look()
+        if verdict.leave:
+            self._leave_plan(verdict.text)
+        elif verdict.text:
+            log.info("process %d: %s", self._link.pid, verdict.text)
+            self.lifecycle.explain(verdict.text)
+        return verdict.leave
+
+    def _on_step(self, step: Step) -> None:
+        if self._requests.current is not None:
+            finished = self._requests.on_step(step)
+            if finished is not None and self.following.managed is None:
+                self.unmanage(finished.outcome)
+        elif self._profiling is not None:
+            self._profiling.on_step(step)
+        else:
+            self.following.on_step(step)
+
+    def _plan(self) -> None:
+        """Send the plan's layout once there is a plan."""
+        assert self._profiling is not None
+        planned = self._profiling.planned()
+        if planned is None:
+            return
+        again = self.following.shapes.find(planned.shape) is planned
+        self.observing.end_profile()
+        self._profiling = None
+        self._send_plan(
+            planned,
+            "the earlier plan for these steps" if again else "the plan",
+            f"policy {planned.plan.policy} predicts a fast share of "
+            f"{planned.plan.predicted.fast_share:.1%}",
+        )
+
+    def _correct(self) -> None:
+        """Compare the live plan's assumptions with what is measured; enter a corrected plan once
+        there is one."""
+        if self._requests.current is not None:
+            self.following.stop_recording()  # the request needs the ring
+            return
+        corrected = self.following.corrected()
+        if corrected is not None:
+            self._send_plan(corrected.planned, "the corrected plan", corrected.text)
+        elif self.following.begin_recording():
+            self._begin_recording()
+
+    def _switch(self, replanning: Replanning) -> None:
+        """Enter the plan for another goal. The other shapes' plans were for the goal before."""
+        planned = replanning.planned()
+        if planned is not None:
+            self.goal = replanning.goal
+            self.following.forget_shapes()
+            self._send_plan(planned, "the plan", f"switching to {replanning.goal}")
+        self._requests.finish()
+
+    def _send_plan(self, planned: Planned, what: str, why: str) -> None:
+        """Begin to enter a plan. The live one is followed until the process takes the layout."""
+        layout_id = self.following.prepare(planned, what)
+        # Saved before it is sent: the next daemon must know any layout that may be live.
+        self._states.entering(self.name, self._saved(), layout_id, planned)
+        self.following.send()
+        self.lifecycle.enter(State.ENTERING, why)
+
+    def _enter_plan(self) -> None:
+        """Follow the plan that was sent, once its layout is live."""
+        live = self.following.enter()
+        if live is None:
+            return
+        self._link.set_flags(off=protocol.Flag.RECORD)
+        self._states.live(self.name, self._inbox.layout_id)
+        self.lifecycle.enter(State.MANAGED, live)
+
+    # Verbs.
+
+    def attach(self, fast: FastBudget | None, policy_name: str | None) -> Replanning | None:
+        """Begin to manage, or to switch to another goal: the caller waits for that replanning.
+
+        None: the goal so far, or else the configuration's. Raises SentinelError.
+        """
+        if self.lifecycle.state is State.REGISTERED:
+            config = self._machine.config
+            goal = Goal(fast or FastBudget.parse(config.fast), policy_name or config.policy)
+            self._attach(goal)
+            return None
+        assert self.goal is not None
+        return self._attach_again(Goal(fast or self.goal.fast, policy_name or self.goal.policy))
+
+    def _attach(self, goal: Goal) -> None:
+        self._requests.require_none()
+        self._machine.require(goal.fast)
+        self.goal = goal
+        self.following.begin()
+        self._begin_profiling(goal)
+        self._states.attached(self.name, self._saved())
+        self._machine.watch(self._link.pid)
+        self.lifecycle.enter(State.ATTACHED, f"attached with {goal}")
+
+    def _attach_again(self, goal: Goal) -> Replanning:
+        """Plan for another goal. The live plan is followed meanwhile, and its profile is used."""
+        if goal == self.goal or self.lifecycle.state is not State.MANAGED:
+            raise SentinelError(
+                "wrong-state",
+                f"process {self._link.pid} is attached already ({self.goal}): it is"
+                f" {self.lifecycle.state}",
+                "once it is managed, give another --fast or --policy; or detach it first:"
+                f" sentinelctl detach {self._link.pid}",
+            )
+        self._machine.require(goal.fast)
+        replanning = self._requests.plan_again(goal, self.following.plan_input())
+        self.following.stop_recording()
+        self._link.set_flags(off=protocol.Flag.RECORD)
+        return replanning
+
+    def detach(self) -> None:
+        """Stop managing. Raises SentinelError."""
+        if self.lifecycle.state is State.REGISTERED:
+            raise SentinelError(
+                "wrong-state", f"process {self._link.pid} is not attached", "attach it first"
+            )
+        self.unmanage("detached")
+        self._states.forget(self.name)
+
+    def meter(self, steps: int) -> Request[list[StepMeter]]:
+        """Begin to meter. Raises SentinelError."""
+        managed = self.following.managed
+        if managed is None or self.lifecycle.state is not State.MANAGED:
+            raise self.not_yet("can't be metered")
+        metering = self._requests.meter(managed, self.following.tiers, steps)
+        self._begin_recording()
+        return metering
+
+    def record(self, steps: int) -> Request[Trace]:
+        """Begin to record. Raises SentinelError."""
+        if self.lifecycle.state not in (State.REGISTERED, State.MANAGED):
+            raise self.not_yet("can't be recorded")
+        self._requests.require_none()
+        self._machine.watch(self._link.pid)
+        managed = self.following.managed
+        recording = self._requests.record(managed, lambda: self._inbox.layers, steps)
+        if managed is None:
+            self.lifecycle.enter(State.REGISTERED, "it is being recorded")
+        self._begin_recording()
+        return recording
+
+    # From state to state.
+
+    def resume(self) -> None:
+        """Resume the session that a daemon before this one left: with its plan if that is live,
+        else by a new attach. Raises as turn()."""
+        self._link.send({"type": "welcome", "session": self.name})
+        layout_id = self._link.segment.words().layout_id
+        restored = self._states.load(self.name, layout_id)
+        if restored is None:
+            if self._machine.config.auto_attach:
+                self.attach(None, None)
+            return
+        saved, planned = restored.saved, restored.planned
+        goal = Goal(FastBudget.parse(saved.fast), saved.policy)
+        if planned is None or saved.emulated != self._machine.substrate.emulated:
+            self._attach(goal)
+            self.lifecycle.explain("attached again after the daemon's restart")
+            return
+        self._machine.require(goal.fast)
+        self.goal = goal
+        self._machine.watch(self._link.pid)
+        self.following.resume(planned, restored.entered)
+        self._states.live(self.name, layout_id)
+        self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
+
+    def unmanage(self, reason: str) -> None:
+        """Return to registered: nothing is armed or recorded, and no pages move."""
+        self._stop_managing(reason)
+        self._link.set_flags(off=protocol.Flag.RECORD)
+        try:
+            self._link.send({"type": "detach"})
+        except EOFError:
+            self.end("the process does not read its socket")
+            return
+        self._machine.unwatch(self._link.pid)
+        self.lifecycle.enter(State.REGISTERED, reason)
+
+    def end(self, reason: str) -> None:
+        """Release the process and end the session."""
+        if self.ended:
+            return
+        self._stop_managing(reason)
+        self._machine.unwatch(self._link.pid)
+        if not self.keeps_files and self._process.exited():
+            self._states.forget(self.name)
+        self.observing.close()
+        self._link.close()
+        self.lifecycle.enter(State.ENDED, reason)
+        log.info("session %d ends: %s", self._link.pid, reason)
+
+    def _begin_profiling(self, goal: Goal, left: Shape | None = None) -> None:
+        self._profiling = Profiling(
+            self._link,
+            self._machine,
+            self._inbox,
+            self.observing.sampling,
+            self.lifecycle,
+            self.following.shapes,
+            self.following.tiers,
+            goal,
+            left,
+        )
+        self.observing.prepare()
+        self._begin_recording()
+
+    def _begin_recording(self) -> None:
+        self._feed.begin()
+        self._link.set_flags(on=protocol.Flag.RECORD)
+
+    def _leave_plan(self, reason: str) -> None:
+        """Find a plan that fits the steps: an earlier one, or one from a new profile."""
+        left = self.following.leave(reason)
+        self._stop_managing(reason)
+        self._states.attached(self.name, self._saved())
+        self._link.send({"type": "detach"})
+        assert self.goal is not None
+        self._begin_profiling(self.goal, left)
+        self.lifecycle.enter(State.ALLOCATION, reason)
+
+    def _stop_managing(self, reason: str) -> None:
+        self._requests.fail(reason)
+        self._profiling = None
+        self.following.stop()
+        self.observing.stop()
+
+    def _saved(self) -> Saved:
+        assert self.goal is not None
+        return Saved(str(self.goal.fast), self.goal.policy, self._machine.substrate.emulated)
