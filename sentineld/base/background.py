@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What takes long, in a thread of its own, while a session goes on."""
+"""A long computation in its own thread, while a session goes on."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Result = TypeVar("Result")
 
 
 class Background(Generic[Result]):
-    """A function's result. result, problem and duration_s can be read once it is done."""
+    """Runs a function in a thread. result, problem and duration_s are valid once it is done."""
 
     def __init__(self, name: str, make: Callable[[], Result]) -> None:
-        """make may raise SentinelError. name: the thread's."""
+        """make: the function; may raise SentinelError. name: of the thread, also in errors."""
         self.result: Result | None = None
         self.problem: SentinelError | None = None
         self.duration_s = 0.0
@@ -28,7 +28,7 @@ class Background(Generic[Result]):
         self._thread.start()
 
     def done(self) -> bool:
-        """Whether there is a result, or the reason why there is none."""
+        """Whether the function has ended, with a result or a problem."""
         return not self._thread.is_alive()
 
     def _run(self, make: Callable[[], Result]) -> None:
@@ -38,7 +38,7 @@ class Background(Generic[Result]):
         except SentinelError as error:
             self.problem = error
         except Exception as error:
-            # Whoever waits for it has to hear of it, and the session goes on.
-            log.exception("%s met an error of the daemon's own", self._thread.name)
+            # The waiting request must fail with it, while the session goes on.
+            log.exception("%s: internal error", self._thread.name)
             self.problem = SentinelError("failed", f"{self._thread.name}: {error}", "see the log")
         self.duration_s = time.monotonic() - began_s

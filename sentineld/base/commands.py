@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands for a thread: other threads put them in, one of them may wait for its result."""
+"""A thread's queue of commands. Other threads add them, and may wait for the result."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ALIVE_CHECK_S = 1.0
 
 
 class Commands:
-    """A queue of commands. get() is the owning thread's, put() and call() everybody else's."""
+    """A queue of commands. The owning thread calls get(), other threads put() and call()."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Command] = queue.SimpleQueue()
 
     def put(self, command: Command) -> None:
-        """Have the command run by the owning thread, some time."""
+        """Have the owning thread run a command; returns at once."""
         self._queue.put(command)
 
     def get(self, timeout_s: float) -> Command | None:
@@ -30,9 +30,9 @@ class Commands:
             return None
 
     def call(self, function: Callable[[], Any], ended: Callable[[], bool]) -> Any:
-        """What the function gives, run by the owning thread; its errors are raised here.
+        """Have the owning thread run a function; returns its result or raises its error.
 
-        ended: whether that thread takes no commands any more; then raises EOFError.
+        ended: whether that thread has ended; then EOFError is raised.
         """
         done: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
 

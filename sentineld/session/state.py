@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State files: what the next daemon needs to take up a session that this one leaves.
+"""State files: from these the next daemon restores the sessions of this one.
 
-Named by a process's pid and start time, so that a reused pid never inherits a
-plan: NAME.json with the attach's parameters and what there is to know of its plans,
-and for each of these NAME.LAYOUT.npz with profile and plan. There are two while one
-takes the other's place: which of them is live, the process's own words tell.
+NAME is a process's pid and start time, so that a reused pid never inherits a
+plan. NAME.json has the attach's parameters and a row for each plan;
+NAME.LAYOUT.npz has a plan and its profile. There are two plans while one replaces
+the other: the process's control words tell which of them is live.
 """
 
 from __future__ import annotations
@@ -27,42 +27,39 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """layout_id: of its layout, by which a live plan is known. threads, sequence: of its shape.
-    migration_bytes_per_s: see Planned. entered: it was live, and lasting tensors have been brought
-    where it begins with them. fast, policy: what it was asked for; "": as the session's."""
+    """A plan's row in NAME.json."""
 
-    layout_id: int
+    layout_id: int  # identifies a live plan
     budget_bytes: int
-    threads: int
+    threads: int  # of its shape, as sequence
     sequence: str
-    migration_bytes_per_s: float = 0.0
-    entered: bool = False
-    fast: str = ""
+    migration_bytes_per_s: float = 0.0  # see Planned
+    entered: bool = False  # it was live, and persistent tensors were moved to its initial tiers
+    fast: str = ""  # its goal, as policy; "": the session's
     policy: str = ""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A session's parameters. emulated: the preset of its emulated tiers, "" for the machine's own.
-    plans: the live one and the one that is to be; none while it is profiled."""
+    """The content of NAME.json."""
 
     fast: str
     policy: str
-    emulated: str = ""
-    plans: tuple[SavedPlan, ...] = ()
+    emulated: str = ""  # preset of emulated tiers; "": the machine's own
+    plans: tuple[SavedPlan, ...] = ()  # the live one and the entering one; empty while profiling
 
 
-class Left(NamedTuple):
-    """What a daemon has left of a session. planned: its live plan; entered: see SavedPlan."""
+class Restored(NamedTuple):
+    """A session that an earlier daemon saved."""
 
     saved: Saved
-    planned: Planned | None
-    entered: bool
+    planned: Planned | None  # the live plan
+    entered: bool  # see SavedPlan
 
 
 class StateFiles:
-    """The sessions' folder below the daemon's state directory. What can't be written is said in the
-    log: the session goes on, and a daemon that follows attaches the process again at worst."""
+    """The sessions' folder below the daemon's state directory. Failed writes are logged: the
+    session goes on, and at worst the next daemon attaches the process anew."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / "sessions"
@@ -75,12 +72,12 @@ class StateFiles:
         self._prune()
 
     def attached(self, name: str, saved: Saved) -> None:
-        """A session that has no plan any more, or not yet."""
+        """Save a session without a plan."""
         with self._writing(name):
             self._write(name, replace(saved, plans=()))
 
     def entering(self, name: str, saved: Saved, layout_id: int, planned: Planned) -> None:
-        """A plan that is about to be sent, beside the live one if there is one."""
+        """Add a plan that is about to be sent, besides the live one if there is one."""
         shape = planned.shape
         row = SavedPlan(
             layout_id,
@@ -92,14 +89,14 @@ class StateFiles:
             policy=saved.policy,
         )
         before = self._read(name)
-        plans = [] if before is None else [_asked_for(one, before) for one in before.plans]
+        plans = [] if before is None else [_with_goal(one, before) for one in before.plans]
         with self._writing(name):
             save_plan(self._plan_file(name, layout_id), planned.plan, planned.profile)
-            # The parameters last, so that a plan named there is whole.
+            # Written last, so that every plan with a row has a complete file.
             self._write(name, replace(saved, plans=(*plans, row)))
 
     def live(self, name: str, layout_id: int) -> None:
-        """That plan is live, and no other one will be."""
+        """Record that a plan is live, and drop the others."""
         saved = self._read(name)
         if saved is None:
             return
@@ -109,25 +106,25 @@ class StateFiles:
             )
             self._write(name, replace(saved, plans=kept))
 
-    def load(self, name: str, layout_id: int) -> Left | None:
-        """What there is of a session in whose process this layout is live (0: none is).
+    def load(self, name: str, layout_id: int) -> Restored | None:
+        """Restore a session. layout_id: of the layout that is live in its process; 0: none.
 
-        None without parameters. What is damaged is reported and not used.
+        Returns None without parameters. Damaged files are logged and not used.
         """
         saved = self._read(name)
         if saved is None:
             return None
         row = next((row for row in saved.plans if row.layout_id == layout_id), None)
         if row is None:
-            return Left(saved, None, False)
-        # The plan that is to be, and never was, may have been for another budget.
-        row = _asked_for(row, saved)
+            return Restored(saved, None, False)
+        # The saved goal may be that of the other plan, which never became live.
+        row = _with_goal(row, saved)
         saved = replace(saved, fast=row.fast, policy=row.policy)
         try:
             plan, profile = load_plan(self._plan_file(name, layout_id))
         except (OSError, SentinelError) as error:
             log.warning("the plan of session %s can't be read: %s", name, error)
-            return Left(saved, None, False)
+            return Restored(saved, None, False)
         planned = Planned(
             shape=Shape(row.threads, row.sequence),
             profile=profile,
@@ -137,7 +134,7 @@ class StateFiles:
             plan_duration_s=None,
             migration_bytes_per_s=row.migration_bytes_per_s,
         )
-        return Left(saved, planned, row.entered)
+        return Restored(saved, planned, row.entered)
 
     def forget(self, name: str) -> None:
         """Remove a session's files."""
@@ -149,7 +146,7 @@ class StateFiles:
     def _read(self, name: str) -> Saved | None:
         try:
             found = json.loads((self._folder / f"{name}.json").read_text())
-            # The files of earlier daemons name one plan, in another way: it is made again.
+            # Files of earlier versions have no rows: their plan is made again.
             plans = tuple(SavedPlan(**row) for row in found.get("plans", []))
             return Saved(found["fast"], found["policy"], found.get("emulated", ""), plans)
         except FileNotFoundError:
@@ -185,6 +182,6 @@ class StateFiles:
             file.unlink(missing_ok=True)
 
 
-def _asked_for(row: SavedPlan, saved: Saved) -> SavedPlan:
-    """The row with what its plan was asked for; earlier daemons' rows leave that to the session."""
+def _with_goal(row: SavedPlan, saved: Saved) -> SavedPlan:
+    """The row with its goal filled in: rows of earlier versions have the session's goal."""
     return replace(row, fast=row.fast or saved.fast, policy=row.policy or saved.policy)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process in the toy's steps, under its plan, on emulated pages."""
+"""A process that runs the toy profile's steps under its plan, on emulated pages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAST, SLOW = 1, 2
 
 
 def toy_linked() -> Linked:
-    """In step 10, which follows the plan."""
+    """A link to a process in step 10, which follows the plan."""
     return Linked(
         heap_base=HEAP,
         heap_used=6 * PAGE,
@@ -37,7 +37,7 @@ def toy_linked() -> Linked:
 
 
 class ToyPages:
-    """heap: where each page of the process's heap is. moving: held while pages move."""
+    """heap: the node of each page of the process's heap. moving: held while pages move."""
 
     def __init__(self, bytes_per_s: float = 1e12, batch_pages: int = 256) -> None:
         self._bucket, self._batch_pages = TokenBucket(bytes_per_s), batch_pages
@@ -47,7 +47,7 @@ class ToyPages:
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
-        """As a substrate gives it."""
+        """As Substrate.memory()."""
         maps = {Space.ARENA: np.zeros(5, np.uint8), Space.HEAP: self.heap}
         return _Held(self.moving, maps, spaces, tiers, self._bucket, batch_pages=self._batch_pages)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a session's shim says in messages: names of layers, answers, operators' accesses."""
+"""Messages from a session's shim: names of layers, answers to layouts, operators' accesses."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ log = logging.getLogger(__name__)
 
 NOTE_CHARACTERS_MAX = 500
 LAYERS_MAX = 1 << 16
-"""record.layer has 16 bits."""
+"""The layer field of a ring record has 16 bits."""
 LAYER_CHARACTERS_MAX = 256
 THREADS_MAX = 1 << 16
 
 
 class Inbox:
-    """Takes messages in the session's thread; none of them is trusted."""
+    """Takes messages in the session's thread. Their content is untrusted."""
 
     def __init__(self, link: ShimLink, observing: Observing) -> None:
         self.layers: tuple[str, ...] = ()
         self.threads = _threads_of(link.hello)
-        """That compute in torch; 0: the process does not say."""
+        """Number of threads that compute in torch; 0: not reported."""
         self.layout_id = 0
         self.layout_live = False
         self._link = link
         self._observing = observing
 
     def expect_layout(self, layout_id: int) -> None:
-        """This layout was sent: layout_live waits for the answer."""
+        """Record that a layout was sent: layout_live is false until the process has taken it."""
         self.layout_id, self.layout_live = layout_id, False
 
     def take(self, message: Message) -> OpAccesses | None:
-        """Take a message; operators' accesses, where it brings them, are the caller's.
+        """Take a message; returns the operators' accesses if it brings any.
 
-        Raises SentinelError: the process refuses its layout, or what it says can't be true.
+        Raises SentinelError if the process refuses its layout, or reports impossible accesses.
         """
         kind = message.get("type")
         if kind == "layers":
@@ -53,7 +53,7 @@ class Inbox:
         elif kind == "threads":
             self.threads = _threads_of(message)
         elif kind == "layout":
-            # Also with the answer to a layout that only adds cuts, which nobody waits for.
+            # Comes also with the answer to a layout that only adds cuts, which is ignored.
             self._link.take_residency(message)
             if message.get("layout_id") != self.layout_id:
                 return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Page observation of one session: which backend, what is armed, what it saw so far.
+"""Page sampling of one session: its backend, the armed ranges, and the samples so far.
 
-With the module, epochs begin at the training's own boundaries and samples name
-them. Every other backend sees a window of whole steps.
+With the module, epochs begin at the training's own boundaries, and each sample
+names its epoch. Every other backend observes a window of whole steps.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ REFUSAL_CHARACTERS_MAX = 200
 
 @dataclass(frozen=True)
 class SampledPages:
-    """What a backend saw of a step: samples with epochs from the module, areas from others."""
+    """Page accesses that a backend sampled: samples with epochs from the module, else areas."""
 
     backend: Backend
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
-    areas: Areas | None  # None: the module, or no page backend at all
+    areas: Areas | None  # None: from the module, or no page backend
 
 
 class Sampling:
-    """Owns a watch of the session's process. Arms whole spaces and collects while armed."""
+    """Owns a backend's watch of the process. Arms address ranges and collects samples."""
 
     def __init__(self, link: ShimLink, backend: Backend, watch: Watch) -> None:
-        """Take the watch over; the module's epoch fd goes to the shim. Raises EOFError."""
+        """Own the watch from now on; send the module's epoch fd to the shim. Raises EOFError."""
         self.backend = backend
         self._link = link
         self._watch = watch
@@ -62,17 +62,17 @@ class Sampling:
 
     @property
     def exact(self) -> bool:
-        """Whether epochs begin at boundaries: samples tell stretches, and pages can be metered."""
+        """Whether epochs begin at boundaries, so that each sample belongs to a known stretch."""
         return self._module is not None
 
     @property
     def sampler(self) -> PageSampler:
-        """The module's sampler, of an exact sampling only."""
+        """The module's sampler. Exact samplings only."""
         assert self._module is not None, "only the module samples pages"
         return self._module.sampler
 
     def arm(self, ranges: list[tuple[int, int]], residency: bool) -> None:
-        """Watch (start, bytes) ranges; with the module epoch by epoch from the next step on."""
+        """Watch (start, bytes) ranges; with the module by epochs, from the next step on."""
         self._armed = True
         self._samples.clear()
         if self._module is None:
@@ -83,7 +83,7 @@ class Sampling:
             self._link.set_flags(on=on)
 
     def collect(self) -> None:
-        """Take what is there; to be called often enough that the module's log doesn't fill."""
+        """Drain the module's log. Called often, so that it does not overflow."""
         if not self._armed:
             return
         if self._module is None:
@@ -100,11 +100,11 @@ class Sampling:
         return np.concatenate([np.empty(0, SAMPLE_DTYPE), *self._samples])
 
     def forget_before(self, epoch: int) -> None:
-        """Drop samples of epochs that nobody will ask for."""
+        """Drop the samples of earlier epochs."""
         self._samples = [part[part["epoch"] >= epoch] for part in self._samples]
 
     def finish(self) -> SampledPages:
-        """What was seen since arm(), and disarm; a backend may take some seconds to be sure."""
+        """Disarm; returns what was sampled since arm(). Takes some seconds with some backends."""
         self.collect()
         samples = self.samples()
         self.disarm()
@@ -121,31 +121,31 @@ class Sampling:
         self._samples.clear()
 
     def close(self) -> None:
-        """Let go of the process; the kernel disarms what is armed."""
+        """Stop watching the process; the kernel disarms its pages."""
         self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
         self._watch.close()
         if self._module is not None:
-            # An epoch fd in the process, inert as it is now, would keep the module from unloading.
+            # The epoch fd in the process is inert now, but would keep the module from unloading.
             with contextlib.suppress(EOFError):
                 self._link.send({"type": "epoch_fd_close"})
 
 
 @dataclass(frozen=True)
 class Samples:
-    """How many the module took, and how many it had no room for."""
+    """Counters of the module's samples."""
 
     taken: int = 0
-    lost: int = 0
+    lost: int = 0  # the log was full
 
     def plus(self, sampling: Sampling | None) -> Samples:
-        """With those of one more sampling."""
+        """These counters plus those of one more sampling."""
         if sampling is None:
             return self
         return Samples(self.taken + sampling.total, self.lost + sampling.lost)
 
 
 class Observing:
-    """Samples one session's process by the best backend, from when it is asked for until stop().
+    """Opens a sampling of one process at its first use, by the best backend, until stop().
 
     All calls but samples() come from the session's thread.
     """
@@ -159,14 +159,14 @@ class Observing:
         self._past_lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Without the module, ask the process for what its writes are watched by; no waiting."""
+        """Without the module, request the fds by which the process's writes are watched."""
         if MODULE.probe() is not None:
-            # A process that does not read its socket is about to be found out elsewhere.
+            # A process that does not read its socket is noticed elsewhere.
             with contextlib.suppress(EOFError):
                 self._link.send({"type": "watch_writes"})
 
     def take(self, message: Message) -> None:
-        """The process's answer to prepare()."""
+        """Take the process's answer to prepare()."""
         self._writes.close()
         way = text_of(message.get("way", ""), WAY_CHARACTERS_MAX)
         if not way:
@@ -181,7 +181,7 @@ class Observing:
         self._writes = WriteFds.received(self._link.pid, way, fds)
 
     def sampling(self) -> Sampling:
-        """The process watched by the best backend that can."""
+        """The sampling by the best backend that works for this process."""
         if self._sampling is None:
             writes, self._writes = self._writes, WriteFds()
             target = Target(self._link.pid, self._log_records, writes)
@@ -192,38 +192,38 @@ class Observing:
         return self._sampling
 
     def exact_sampling(self) -> Sampling:
-        """The process watched by the module, which tells stretches apart. Raises SentinelError
-        without it."""
+        """The sampling by the module, which assigns accesses to stretches. Raises SentinelError if
+        the module is not loaded."""
         if self._sampling is None:
             watch = MODULE.open(Target(self._link.pid, self._log_records))
             self._sampling = Sampling(self._link, MODULE, watch)
         return self._sampling
 
     def collect(self) -> None:
-        """Take the samples that are there; to be called often."""
+        """Drain the module's log. Called often, so that it does not overflow."""
         if self._sampling is not None:
             self._sampling.collect()
 
     def samples(self) -> Samples:
-        """Since the session began; from any thread."""
+        """Counters since the session began. May be called from any thread."""
         with self._past_lock:
             return self._past.plus(self._sampling)
 
     def end_profile(self) -> None:
-        """Let go of what only a profile needs, such as write protection: metering it can't."""
+        """Release what only profiling needs, such as write protection."""
         if self._sampling is not None and not self._sampling.exact:
             self.stop()
         self.close()
 
     def stop(self) -> None:
-        """Let go of the process's pages."""
+        """Stop watching the process's pages."""
         if self._sampling is not None:
             self._sampling.close()
             with self._past_lock:
                 self._past, self._sampling = self._past.plus(self._sampling), None
 
     def close(self) -> None:
-        """Close what the process handed out and nobody used."""
+        """Close the process's fds that were not used."""
         self._writes.close()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole steps that may be true, out of what a process writes into its ring."""
+"""Whole, plausible steps from a process's ring."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class StepFeed:
-    """Reads one process's ring while it records. One thread calls."""
+    """Reads one process's ring while it records. Not thread-safe."""
 
     def __init__(self, segment: ControlSegment) -> None:
         self._segment = segment
@@ -23,17 +23,17 @@ class StepFeed:
         self._lost = 0
 
     def begin(self) -> None:
-        """Forget what is in the ring: what is recorded from now on counts."""
+        """Discard the ring's content: only steps recorded from now on are returned."""
         self._lost = self._segment.ring_lost()
         self._segment.drain()
         self._cutter = StepCutter()
 
     def steps(self) -> list[Step]:
-        """The steps that ended since the last call. Raises SentinelError for what can't be true."""
+        """The steps that ended since the last call. Raises SentinelError if one is implausible."""
         lost = self._segment.ring_lost()
         records = self._segment.drain()
         if lost != self._lost:
-            # Some are missing among these, or before them: no step over the gap is whole.
+            # The gap is before or among these records: a step that contains it is not whole.
             log.warning("a full ring lost %d records", lost - self._lost)
             self._lost = lost
             self._cutter.gap()
@@ -47,7 +47,7 @@ class StepFeed:
 
 
 def require_plausible(accesses: Records) -> None:
-    """Raise SentinelError for operators' accesses (OP_ACCESS_DTYPE) that can't be true."""
+    """Raise SentinelError for implausible operators' accesses (OP_ACCESS_DTYPE)."""
     _require_none(accesses_problem(accesses))
 
 
@@ -55,6 +55,6 @@ def _require_none(problem: str) -> None:
     if problem:
         raise SentinelError(
             "failed",
-            f"what it says of itself can't be true: {problem}",
+            f"implausible records: {problem}",
             "see docs/how-to.md, When something is wrong",
         )

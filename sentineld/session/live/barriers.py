@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a process waits at its barriers for moves, or passes them anyway."""
+"""Whether a process waits for moves at its barriers, or passes them after a time-out."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from sentineld.observe.ring import ControlSegment
 
 
 class Barriers:
-    """Of a process under a live plan, by its words; may be asked from any thread.
+    """The barriers of a process under a live plan, as its control words show them. May be called
+    from any thread.
 
     After a time-out the shim passes all barriers until the moves have caught up
-    (barrier_wait() in shim/native/boundary.c). It tells neither where that was nor
-    when it waits again, so that each is taken for where the process is when we hear
-    of it. What it passed before the plan was followed is taken to have been passed so, too.
+    (barrier_wait() in shim/native/boundary.c). It reports neither the position of the
+    time-out nor when it waits again; the process's position when we notice is used for
+    both. Barriers before the plan was followed count as passed without waiting.
     """
 
     def __init__(self, segment: ControlSegment) -> None:
@@ -26,8 +27,8 @@ class Barriers:
         self._passed_position = words.position  # without waiting
 
     def hold(self, done_position: int) -> bool:
-        """Whether one whose moves are not complete holds the process. done_position: up to where
-        moves are complete."""
+        """Whether barriers hold the process until moves are complete. done_position: the position
+        up to which moves are complete."""
         if not self._segment.barrier_timeout_ns():
             return False
         words = self._segment.words()

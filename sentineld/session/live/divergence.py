@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When steps that leave their plan are reason enough to look for another plan.
+"""When diverged steps are reason enough to leave a plan for another one.
 
-A step that allocates otherwise than planned costs little: the heap serves it. To
-change the plan costs some steps of recording, and a new shape a profile. So a
-plan is left only when the steps have changed for some time, and a training that
-changes shape all the time is left with the plan that it has, which is said.
+A diverged step costs little: its tensors are allocated in the heap. Another plan
+costs some recorded steps, and for a new shape a profile. So a plan is left only
+after the steps have diverged for some time. A training that changes shape all the
+time keeps its plan; status and log say so.
 """
 
 from __future__ import annotations
@@ -17,26 +17,30 @@ from sentineld.observe.ring import ShimWords
 IN_ROW_MAX = 3
 """Diverged steps in a row after which a plan is left."""
 WINDOW_STEPS = 32
-"""Steps that are looked at for how many of them diverge."""
+"""Latest steps whose share of diverged ones is computed."""
 LEAVE_SHARE = 0.6
-"""A plan is left, too, if more steps than this diverge: two in a row may then be alike."""
-STRAY_SHARE = 0.25
-"""Of the steps; if so many diverge and the plan stays, that is said."""
+"""Share of diverged steps above which a plan is left: then two in a row of the other shape are
+likely, which a new profile needs."""
+KEEP_SHARE = 0.25
+"""Share of diverged steps from which a plan that stays is reported as a poor fit."""
 EARNED_STEPS = 32
-"""Steps that followed a plan and so made up for entering it."""
-STRAYS = "its steps change too often for another plan: this one stays for those that it fits"
+"""Number of steps under a plan that pays for entering it."""
+POOR_FIT = (
+    "steps change shape too often for another plan: this plan stays for the steps that fit it"
+)
 PATIENCE_STEPS = 64
 PATIENCE_STEPS_MAX = 4096
 
 
 class Patience:
-    """How long a session keeps a plan at least: longer each time that one was left too soon."""
+    """Minimum number of steps for which a session keeps a plan. It doubles each time that a plan is
+    left before it has paid for itself."""
 
     def __init__(self) -> None:
         self.steps = 0
 
     def left(self, followed_steps: int) -> None:
-        """A plan that so many steps followed is left."""
+        """Record that a plan is left after this number of steps followed it."""
         if followed_steps >= EARNED_STEPS:
             self.steps = 0
         else:
@@ -45,35 +49,34 @@ class Patience:
 
 @dataclass(frozen=True)
 class Verdict:
-    """leave: look for another plan, for the reason in text. Else text is what is new about the
-    steps, "" for nothing."""
+    """Result of a check of the steps."""
 
-    leave: bool = False
-    text: str = ""
+    leave: bool = False  # leave the plan for another one
+    text: str = ""  # the reason to leave, else news about the steps; "": no news
 
 
 class Divergence:
-    """Follows the shim's words while a plan is live."""
+    """Checks the shim's counters of diverged steps while a plan is live."""
 
     def __init__(self, words: ShimWords, patience: Patience) -> None:
-        """words: as the plan becomes live."""
+        """words: the control words when the plan became live."""
         self._patience = patience
         self._began = words
         self._looks = deque([(words.step, words.diverged_steps)])
-        self._strays = False
+        self._poor_fit = False
 
     def followed_steps(self, words: ShimWords) -> int:
-        """Steps since the plan became live that did as planned."""
+        """Number of steps that followed the plan since it became live."""
         live_steps = words.step - self._began.step
         return max(live_steps - (words.diverged_steps - self._began.diverged_steps), 0)
 
     def may_leave(self, words: ShimWords) -> bool:
-        """Whether the plan has been live for long enough to be left for another."""
+        """Whether the plan has been live long enough to be left for another one."""
         live_steps = words.step - self._began.step
         return live_steps >= self._patience.steps or self.followed_steps(words) >= EARNED_STEPS
 
     def look(self, words: ShimWords) -> Verdict:
-        """What the words of this moment say."""
+        """Check the current control words."""
         self._looks.append((words.step, words.diverged_steps))
         while len(self._looks) > 2 and words.step - self._looks[1][0] >= WINDOW_STEPS:
             self._looks.popleft()
@@ -84,21 +87,21 @@ class Divergence:
         elif steps >= WINDOW_STEPS and diverged > LEAVE_SHARE * steps:
             why = f"{diverged} of {steps} steps diverged from the plan"
         else:
-            return self._stay(steps, diverged)
-        return Verdict(True, why) if self.may_leave(words) else self._stray()
+            return self._keep(steps, diverged)
+        return Verdict(True, why) if self.may_leave(words) else self._keep_anyway()
 
-    def _stay(self, steps: int, diverged: int) -> Verdict:
+    def _keep(self, steps: int, diverged: int) -> Verdict:
         if steps < WINDOW_STEPS:
             return Verdict()
-        if diverged >= STRAY_SHARE * steps:
-            return self._stray()
-        if self._strays and diverged < STRAY_SHARE * steps / 2:
-            self._strays = False
-            return Verdict(text="its steps follow the plan again")
+        if diverged >= KEEP_SHARE * steps:
+            return self._keep_anyway()
+        if self._poor_fit and diverged < KEEP_SHARE * steps / 2:
+            self._poor_fit = False
+            return Verdict(text="steps follow the plan again")
         return Verdict()
 
-    def _stray(self) -> Verdict:
-        if self._strays:
+    def _keep_anyway(self) -> Verdict:
+        if self._poor_fit:
             return Verdict()
-        self._strays = True
-        return Verdict(text=STRAYS)
+        self._poor_fit = True
+        return Verdict(text=POOR_FIT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session while its plan is live: boundaries wake the mover, divergence stops it."""
+"""A live plan: boundaries wake the mover, and diverged steps pause it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Managed:
-    """Plan, mover and the thread that carries boundaries from the shim's eventfd to the mover."""
+    """The plan, its mover, and a thread that passes boundaries from the shim's eventfd to it."""
 
     def __init__(
         self,
@@ -38,8 +38,13 @@ class Managed:
         on_exit: Callable[[str], None],
         patience: Patience,
     ) -> None:
-        """The layout is live in the process: its control words name the arena. memory: the
-        substrate's. patience: the session's, with plans that do not fit. Raises SentinelError."""
+        """The layout must be live: the arena's address is read from the control words.
+
+        memory: opens the process's pages (see Substrate).
+        on_exit: called from the mover's thread, with the reason, if it can't go on.
+        patience: the session's patience with plans that do not fit.
+        Raises SentinelError.
+        """
         self.plan = plan = planned.plan
         self.profile = profile = planned.profile
         self._link = link
@@ -71,17 +76,17 @@ class Managed:
         )
 
     def enter(self) -> None:
-        """Bring the persistent tensors where the plan begins with them; blocks."""
+        """Move the persistent tensors to the plan's initial tiers; blocks."""
         self.mover.enter()
 
     def start(self) -> None:
-        """Follow the schedule from the next boundary on."""
+        """Begin to follow the schedule, at the next boundary."""
         self._link.set_flags(on=protocol.Flag.SLEEPING)
         self.mover.start(self._link.segment.position())
         self._pump.start()
 
     def follow(self, words: ShimWords) -> Verdict:
-        """Look at the shim's words: no page moves while a step diverges."""
+        """Pause moves while a step diverges; returns whether the plan still fits."""
         diverged = words.mode != protocol.Mode.REPLAY
         if diverged and not self._paused:
             self.mover.pause()
@@ -91,15 +96,15 @@ class Managed:
         return self._divergence.look(words)
 
     def may_leave(self) -> bool:
-        """Whether the plan has been live for long enough to be left for another."""
+        """Whether the plan has been live long enough to be left for another one."""
         return self._divergence.may_leave(self._link.segment.words())
 
     def followed_steps(self) -> int:
-        """Steps that did as planned since the plan became live."""
+        """Number of steps that followed the plan since it became live."""
         return self._divergence.followed_steps(self._link.segment.words())
 
     def progress(self, words: ShimWords) -> Progress:
-        """What has happened up to now under this plan."""
+        """Progress under this plan so far."""
         ledger = self.mover.ledger
         return Progress(
             words.step,
@@ -110,15 +115,15 @@ class Managed:
         )
 
     def fast_bytes(self) -> int:
-        """Bytes on fast nodes charged to the session, by the mover's map."""
+        """Bytes on the fast tier that are charged to the session, from the mover's page map."""
         return self.mover.fast_bytes(self._barriers_hold())
 
     def by_tier(self) -> list[int]:
-        """Resident bytes of arena and heap by tier, by the mover's map."""
+        """Resident bytes of arena and heap by tier, from the mover's page map."""
         return self.mover.by_tier(self._barriers_hold())
 
     def stop(self) -> None:
-        """End mover and pump; pages stay where they are."""
+        """Stop the mover and the boundary thread; pages stay where they are."""
         self._link.set_flags(off=protocol.Flag.SLEEPING)
         if not self._stop.is_set():
             self._stop.set()

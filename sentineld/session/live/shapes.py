@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plans of one attach, by the shape of the steps that they fit.
 
-A training that takes up a shape again (another batch size, another length of
-its sequences) gets the plan that it had for it, without a new profile.
+A training that returns to an earlier shape (a batch size, a sequence length)
+gets the plan that was made for it, without a new profile.
 """
 
 from __future__ import annotations
@@ -15,41 +15,38 @@ from sentineld.plan.spare import Spare
 from sentineld.profile.steps import Step, sequence_digest
 
 SHAPES_MAX = 16
-"""Plans kept for one session, a MiB each at most; those used last."""
+"""Number of plans kept for a session: those used last. Each takes at most a MiB."""
 FOLLOWED_STEPS_MIN = 3
 STRIKES_MAX = 3
-"""A plan may be left at once because another shape's turn has come while it was made."""
+"""Times in a row that a plan may be left after fewer than FOLLOWED_STEPS_MIN steps: another shape
+may have come while the plan was made."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What tells steps apart: sequence (of allocations, frees and boundaries) and the number of
-    threads that compute, for which plans differ even where the sequence does not."""
+    """Steps of one shape can follow one plan."""
 
-    threads: int
-    sequence: str
+    threads: int  # that compute; stretch times depend on it
+    sequence: str  # digest of the sequence of allocations, frees and boundaries
 
     @classmethod
     def of(cls, step: Step, threads: int) -> Shape:
-        """Of a step that was recorded while no plan was live."""
+        """The shape of a step that was recorded while no plan was live."""
         return cls(threads, sequence_digest(step))
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What a step of this shape does, and what to do about it. charged: what emulated tiers charge
-    for, from another recording than the plan's; else the profile. plan_duration_s: None for a plan
-    of a daemon before this one. migration_bytes_per_s: what the plan counts upon; 0: what the
-    machine promises. spare: another plan for the same, with less bandwidth."""
+    """The profile of a shape and the plan made from it."""
 
     shape: Shape
     profile: Profile
-    charged: Profile
+    charged: Profile  # accesses that emulated tiers delay: of another step; else the profile
     plan: Plan
-    budget_bytes: int
-    plan_duration_s: float | None
-    migration_bytes_per_s: float = 0.0
-    spare: Spare | None = None
+    budget_bytes: int  # of the session: the plan's own budget and unmanaged bytes
+    plan_duration_s: float | None  # time to make the plan; None: an earlier daemon made it
+    migration_bytes_per_s: float = 0.0  # bandwidth that the plan assumes; 0: the machine's figure
+    spare: Spare | None = None  # a plan for less bandwidth
 
 
 class Shapes:
@@ -63,14 +60,14 @@ class Shapes:
         return len(self._planned)
 
     def find(self, shape: Shape) -> Planned | None:
-        """The plan for a shape, which is then the one used last."""
+        """The plan for a shape, or None. It becomes the most recently used one."""
         planned = self._planned.pop(shape, None)
         if planned is not None:
             self._planned[shape] = planned
         return planned
 
     def keep(self, planned: Planned) -> None:
-        """Have a plan found from now on; the one that was used longest ago may go."""
+        """Add a plan. The least recently used plan is dropped if there are too many."""
         if self._planned.get(planned.shape) is not planned:
             self.forget(planned.shape)
             self._planned[planned.shape] = planned
@@ -78,13 +75,14 @@ class Shapes:
             self.forget(next(iter(self._planned)))
 
     def forget(self, shape: Shape) -> None:
-        """Have the shape planned anew when it comes next."""
+        """Drop a shape's plan, so that its next step begins a new profile."""
         self._planned.pop(shape, None)
         self._strikes.pop(shape, None)
 
     def left(self, shape: Shape, followed_steps: int) -> None:
-        """So many steps followed the shape's plan before it was left: one that no step follows
-        time and again is forgotten, as it does not fit them although they look alike."""
+        """Record that a shape's plan was left after this number of steps followed it. A plan that
+        is repeatedly followed by almost none is dropped: it does not fit although the shape does.
+        """
         strikes = self._strikes.get(shape, 0) + 1 if followed_steps < FOLLOWED_STEPS_MIN else 0
         if strikes >= STRIKES_MAX:
             self.forget(shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session's counters, which never fall although plans and attachments come and go."""
+"""A session's counters of moves, which never decrease when plans or attaches change."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sentineld.session.live.managed import Managed
 
 @dataclass(frozen=True)
 class Moves:
-    """Sums over plans."""
+    """Sums over all plans of a session."""
 
     moved_bytes: Counter[Entry] = field(default_factory=Counter)
     late_moves: int = 0
 
     def plus(self, managed: Managed | None) -> Moves:
-        """With what was counted under one more plan."""
+        """These sums plus the counters of one more plan."""
         if managed is None:
             return self
         ledger = managed.mover.ledger

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Corrections of a managed session's plan: what is measured is looked at, and another plan made
-in the background where it is called for (plan/correct.py decides)."""
+"""Correcting a live plan: measured bandwidth and times are compared with the assumed ones, and
+another plan is made in the background if needed (plan/correct.py decides)."""
 
 from __future__ import annotations
 
@@ -29,33 +29,34 @@ from sentineld.session.live.shapes import Planned
 log = logging.getLogger(__name__)
 
 PlanAgain = Callable[[Correction, int, Plan], Plan | None]
-"""From a correction, the budget for tensor pages, and the live plan. May raise SentinelError."""
+"""Plans again from a correction, the budget for tensor pages in bytes, and the live plan; None: no
+plan is faster. May raise SentinelError."""
 
 
 @dataclass(frozen=True)
 class Corrected:
-    """A plan to enter instead of the live one. cause: see Correction; text: why, for people."""
+    """A plan to enter instead of the live one."""
 
     planned: Planned
-    cause: str
-    text: str
+    cause: str  # see Correction
+    text: str  # the reason, for status and log
 
 
 class _Job(NamedTuple):
-    """Planning for a correction."""
+    """A correction that is being planned."""
 
     correction: Correction
     making: Background[Plan | None]
 
 
 class Correcting:
-    """Of one attach. All calls come from the session's thread; what others read is replaced as a
-    whole."""
+    """Corrections of one attach. All calls come from the session's thread. Other threads may read
+    tiers, which is replaced as a whole."""
 
     def __init__(self, link: ShimLink, promised: Tiers, plan_again: PlanAgain) -> None:
-        """promised: as the machine has them when nobody else moves pages."""
+        """promised: the machine's tiers, with the bandwidth of an otherwise idle machine."""
         self.tiers = promised
-        """As they are believed to be now."""
+        """Tiers with the estimated bandwidth."""
         self._link = link
         self._promised = promised
         self._plan_again = plan_again
@@ -64,12 +65,12 @@ class Correcting:
         self._planned: Planned | None = None
         self._job: _Job | None = None
         self._spent: list[Floats] = []
-        self._began: tuple[int, int] = 0, 0  # step, and what had been owed for slow pages then
+        self._began: tuple[int, int] = 0, 0  # step, and the emulated delay owed, in ns
         self.recording = False
-        """Whether steps are recorded for it."""
+        """Whether steps are recorded for a correction."""
 
     def entered(self, planned: Planned, managed: Managed, words: ShimWords) -> None:
-        """A plan is live from now on."""
+        """Begin to check a plan that has just become live."""
         rate = planned.migration_bytes_per_s or self._promised.migration_bytes_per_s
         self.tiers = replace(self._promised, migration_bytes_per_s=rate)
         self._planned, self._managed, self._job = planned, managed, None
@@ -78,12 +79,12 @@ class Correcting:
         self._corrector.entered(planned.plan, planned.profile, self.tiers, progress)
 
     def left(self) -> None:
-        """No plan is live any more; what is being planned comes too late."""
+        """Stop checking: the plan is no longer live. Drops a correction being planned."""
         self._planned = self._managed = self._job = None
         self.recording = False
 
     def begin_recording(self) -> bool:
-        """Whether the session is to begin to record steps, which would tell what is to be known."""
+        """Whether the session must begin to record steps, to measure their times."""
         if self.recording or self._managed is None or self._job is not None:
             return False
         self.recording = self._corrector.wants_times
@@ -91,11 +92,11 @@ class Correcting:
         return self.recording
 
     def stop_recording(self) -> None:
-        """Somebody else records, and will end it."""
+        """A request records now, and stops recording when it is done."""
         self.recording = False
 
     def on_step(self, step: Step) -> None:
-        """A whole step was recorded."""
+        """Take a whole recorded step."""
         planned = self._planned
         if planned is None or not self.recording:
             return
@@ -118,8 +119,8 @@ class Correcting:
         return self._link.segment.words().step, residency.owed_ns if residency else 0
 
     def _extra_ns(self, planned: Planned) -> Floats:
-        """What slow accesses and births took in the recorded stretches: as planned, but on emulated
-        tiers slow accesses took as much as was owed."""
+        """Time of slow accesses and births in each recorded stretch. It is as planned, except that
+        on emulated tiers the time of slow accesses is the delay that the process owed."""
         extra_ns = planned_extra_ns(planned.plan, planned.profile, self._promised)
         step, owed_ns = (
             now - before for now, before in zip(self._owed(), self._began, strict=True)
@@ -130,7 +131,7 @@ class Correcting:
         return extra_ns + births_ns(planned.plan, planned.profile, self._promised)
 
     def look(self, words: ShimWords) -> Corrected | None:
-        """What has happened since; a better plan as soon as there is one."""
+        """Compare progress with the plan's assumptions; returns a better plan once there is one."""
         planned, managed = self._planned, self._managed
         if planned is None or managed is None:
             return None
@@ -144,12 +145,12 @@ class Correcting:
         if spare is None or answer is None:
             self._begin(planned, correction)
             return None
-        log.info("process %d: %s; the spare plan is entered", self._link.pid, correction.text)
+        log.info("process %d: %s; entering the spare plan", self._link.pid, correction.text)
         return self._corrected(planned, answer, spare.plan, planned.plan_duration_s)
 
     def _begin(self, planned: Planned, correction: Correction) -> None:
         log.info("process %d: %s; planning again", self._link.pid, correction.text)
-        # What lies outside the arena is charged beside the plan, and was when it was made.
+        # Memory outside the arena is not part of the plan's own budget, so that one is reused.
         budget_bytes = planned.plan.budget_bytes
         self._job = _Job(
             correction,
@@ -165,7 +166,7 @@ class Correcting:
             return None
         self._job = None
         if making.result is None:
-            why = making.problem or "no other plan would be faster"
+            why = making.problem or "no other plan is predicted to be faster"
             log.info("process %d keeps its plan: %s", self._link.pid, why)
             self._corrector.kept()
             return None
@@ -187,7 +188,7 @@ class Correcting:
 
 
 def correcting(link: ShimLink, machine: Machine) -> Correcting:
-    """For a process that is attached, on a machine with tiers."""
+    """The corrections of an attached process, on a machine with tiers."""
     tiers, timeout_s = machine.tiers, machine.config.plan_timeout_s
     assert tiers is not None, "attach requires tiers"
 

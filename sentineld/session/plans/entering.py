@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan on its way into the process: its layout is sent, and its answer awaited."""
+"""Entering a plan: its layout is sent, and the process's answer awaited."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANSWER_WAIT_S = 120.0
 
 
 class Entering:
-    """From the layout's sending to the step that it is live from."""
+    """The layout of one plan, until it is live."""
 
     def __init__(
         self,
@@ -31,14 +31,14 @@ class Entering:
         planned: Planned,
         what: str,
     ) -> None:
-        """what: for people, which plan this is."""
+        """what: names the plan in status reasons."""
         self.what = what
         self.layout_id = new_layout_id()
         layout = planned.plan.layout
         accesses = machine.substrate.accesses(layout, planned.charged, tiers)
         fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
         if sizes := machine.huge_pages():
-            # Nothing is copied on emulated tiers, so that a move can't find a part of a huge page.
+            # Emulated moves copy nothing, so they can't split a huge page.
             whole_moves = bool(machine.substrate.emulated)
             layout = with_huge_pages(planned.plan, planned.profile.page_bytes, sizes, whole_moves)
         layout = populated(layout, planned.profile, planned.shape.threads)
@@ -57,7 +57,7 @@ class Entering:
         return self._inbox.layout_live
 
     def require_in_time(self) -> None:
-        """Raise SentinelError when it takes too long. With another plan live it may: no step
-        begins while the training evaluates, say."""
+        """Raise SentinelError if the answer is late. Not to be called while another plan is live:
+        then the process may answer much later, for example after an evaluation."""
         if time.monotonic() > self._deadline_s:
             raise SentinelError("failed", "the process did not take the layout in time")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs beside a session tells its result, or why there is none."""
+"""A background computation returns its result, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ended(background: Background[Any]) -> Background[Any]:
     return background
 
 
-def test_a_result_comes_when_it_is_there() -> None:
+def test_the_result_is_valid_once_done() -> None:
     let = threading.Event()
 
     def work() -> int:
@@ -32,7 +32,7 @@ def test_a_result_comes_when_it_is_there() -> None:
     assert background.problem is None
 
 
-def test_an_error_is_kept_for_whoever_asks() -> None:
+def test_an_error_is_kept() -> None:
     problem = SentinelError("usage", "no such thing", "another")
 
     def fail() -> None:
@@ -42,7 +42,7 @@ def test_an_error_is_kept_for_whoever_asks() -> None:
     assert (background.result, background.problem) == (None, problem)
 
 
-def test_an_error_of_our_own_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_internal_error_is_kept_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     background = ended(Background("the work", lambda: 1 // 0))
     assert background.problem is not None
     assert "the work: integer division" in background.problem.message

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands run by their thread, results and errors back to the caller."""
+"""Commands run in their thread; results and errors return to the caller."""
 
 from __future__ import annotations
 

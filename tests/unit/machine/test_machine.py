@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a daemon makes of the machine that it runs on."""
+"""The machine's features that a daemon uses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_MODULE = SentinelError("module-not-loaded", "no module here")
         ("", "off", False),
     ],
 )
-def test_huge_pages_are_asked_for_where_nothing_depends_on_small_ones(
+def test_huge_pages_are_used_where_no_backend_needs_small_ones(
     preset: str, setting: str, wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = Config(huge_pages=setting, tiers=TierOverrides(emulated=preset))

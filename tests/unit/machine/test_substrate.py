@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tiers stand on: which one a configuration asks for, and the emulated one's figures."""
+"""The substrate that a configuration selects, and the figures of emulated tiers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def emulated(**figures: float | int | str) -> EmulatedSubstrate:
     return EmulatedSubstrate(replace(TierOverrides(emulated="cxl"), **figures))
 
 
-def test_the_daemons_option_and_the_config_say_the_same() -> None:
+def test_the_daemons_option_equals_the_config_setting() -> None:
     assert substrate_of(Config()).emulated == ""
     asked = with_tiers_option(Config(), "emulated:optane")
     assert asked == Config(tiers=TierOverrides(emulated="optane"))
@@ -49,7 +49,7 @@ def test_own_figures_replace_the_presets() -> None:
     assert found.migration_bytes_per_s == 7e8
 
 
-def test_what_births_take_is_measured_or_the_users() -> None:
+def test_the_cost_of_births_is_measured_or_configured() -> None:
     assert emulated().tiers().birth_ns_per_byte > 0.0
     assert emulated(birth_ns_per_byte=7.5).tiers().birth_ns_per_byte == 7.5
 
@@ -57,7 +57,7 @@ def test_what_births_take_is_measured_or_the_users() -> None:
 @pytest.mark.parametrize(
     "figures", [{"emulated": "cxxl"}, {"emulated_threads": 0}, {"fast": (0,)}, {"slow": (1,)}]
 )
-def test_a_table_that_makes_no_sense_is_refused(figures: dict[str, float]) -> None:
+def test_an_invalid_table_is_refused(figures: dict[str, float]) -> None:
     with pytest.raises(SentinelError) as caught:
         emulated(**figures)
     assert caught.value.code == "bad-config"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The session's states: the published order, ends from everywhere, nothing after the end."""
+"""A session's states: their order, an end from any of them, and none after the end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a shim says in messages is taken if it makes sense, and bounded."""
+"""Messages of a shim are validated and their sizes limited."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def inbox() -> Iterator[Inbox]:
     linked.close()
 
 
-def test_threads_are_the_hellos_until_it_says_otherwise(inbox: Inbox) -> None:
+def test_threads_are_those_of_the_hello_until_a_message_changes_them(inbox: Inbox) -> None:
     assert inbox.threads == 1
     assert inbox.take({"type": "threads", "threads": 4}) is None
     assert inbox.threads == 4
 
 
 @pytest.mark.parametrize("threads", [0, -1, THREADS_MAX + 1, True, 2.0, "2", None, []])
-def test_numbers_of_threads_that_make_no_sense_are_none(inbox: Inbox, threads: object) -> None:
+def test_invalid_numbers_of_threads_are_zero(inbox: Inbox, threads: object) -> None:
     inbox.take({"type": "threads", "threads": threads})
     assert inbox.threads == 0
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon reads from a process's ring: whole steps, or why there are none."""
+"""Reading a process's ring: whole steps, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_whole_steps_come_one_by_one(fed: Fed) -> None:
     assert fed.feed.steps() == []
 
 
-def test_what_was_there_before_it_began_does_not_count(fed: Fed) -> None:
+def test_records_from_before_the_begin_are_discarded(fed: Fed) -> None:
     begins = np.flatnonzero(RING["event"] == Event.STEP)
     fed.tell(RING[: begins[1] + 3])
     fed.feed.begin()
@@ -72,14 +72,14 @@ def test_no_step_over_lost_records_is_whole(fed: Fed) -> None:
     assert numbers(fed.tell(RING[inside + 5 :])) == [4, 5]
 
 
-def test_a_step_that_can_not_be_true_is_an_error(fed: Fed) -> None:
+def test_an_implausible_step_is_an_error(fed: Fed) -> None:
     ring = RING.copy()
     ring["bytes"][np.flatnonzero(ring["event"] == Event.ALLOC)[-1]] = 1 << 60
     with pytest.raises(SentinelError, match="step 5 lies outside of the address space"):
         fed.tell(ring)
 
 
-def test_accesses_that_can_not_be_true_are_an_error() -> None:
+def test_implausible_accesses_are_an_error() -> None:
     ops = np.zeros(2, OP_ACCESS_DTYPE)
     require_plausible(ops)
     ops["address"][1] = 1 << 50

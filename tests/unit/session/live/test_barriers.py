@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When barriers hold a process: one that timed out lets all pass until the moves have caught up."""
+"""When barriers hold a process: after a time-out all pass until the moves have caught up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_barriers_hold_though_some_have_timed_out_under_another_plan(process: Pr
     assert process.barriers.hold(STEP)
 
 
-def test_what_was_passed_before_the_plan_was_followed_may_not_have_waited(process: Process) -> None:
+def test_barriers_before_the_plan_was_followed_may_not_have_waited(process: Process) -> None:
     assert not process.barriers.hold(STEP - 1)
 
 
@@ -53,5 +53,5 @@ def test_after_a_time_out_none_holds_until_the_moves_have_caught_up(process: Pro
     assert not process.barriers.hold(STEP | 7)
 
 
-def test_where_barriers_never_wait_none_holds() -> None:
+def test_without_a_time_out_no_barrier_holds() -> None:
     assert not Process(0).barriers.hold(STEP)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When diverged steps are a reason to leave a plan, and when to stay with it and say so."""
+"""When diverged steps are a reason to leave a plan, and when the plan stays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sentineld.session.live.divergence import (
     EARNED_STEPS,
     PATIENCE_STEPS,
     PATIENCE_STEPS_MAX,
-    STRAYS,
+    POOR_FIT,
     Divergence,
     Patience,
     Verdict,
@@ -24,7 +24,7 @@ FOLLOWS = Verdict()
 
 
 class Steps:
-    """Steps of a process whose words are looked at after each, or after some."""
+    """Steps of a process whose control words are checked after each, or after some."""
 
     def __init__(self, patience: Patience) -> None:
         self._writer = Writer(step=100, diverged_steps=7)
@@ -42,7 +42,7 @@ class Steps:
         header["diverged_in_row"] = (header["diverged_in_row"] + 1) * diverges
 
     def run(self, pattern: Iterable[bool], look_every: int = 1) -> list[Verdict]:
-        """What was news after some of these steps, until the plan is left."""
+        """The news after these steps, until the plan is left."""
         news: list[Verdict] = []
         for number, diverges in enumerate(pattern, 1):
             self.step(diverges)
@@ -55,7 +55,7 @@ class Steps:
 
 
 def alike(pattern: str, times: int) -> Iterator[bool]:
-    """X: a step that diverges."""
+    """A repeated pattern of steps; X: one that diverges."""
     return (letter == "X" for letter in pattern * times)
 
 
@@ -67,17 +67,17 @@ def test_three_in_a_row_leave_the_plan() -> None:
 
 
 @pytest.mark.parametrize("look_every", [1, 5, 48, 100])
-def test_single_ones_never_do_however_seldom_one_looks(look_every: int) -> None:
+def test_single_diverged_steps_never_leave_the_plan(look_every: int) -> None:
     assert Steps(Patience()).run(alike("...........X", 50), look_every) == []
 
 
 @pytest.mark.parametrize("look_every", [1, 7, 64])
-def test_every_second_one_is_said_once(look_every: int) -> None:
+def test_every_second_step_diverging_is_reported_once(look_every: int) -> None:
     steps = Steps(Patience())
-    assert steps.run(alike(".X", 200), look_every) == [Verdict(text=STRAYS)]
-    assert steps.run(alike(".", 100)) == [Verdict(text="its steps follow the plan again")]
+    assert steps.run(alike(".X", 200), look_every) == [Verdict(text=POOR_FIT)]
+    assert steps.run(alike(".", 100)) == [Verdict(text="steps follow the plan again")]
     assert steps.run(alike(".", 100)) == []
-    assert steps.run(alike(".X", 200), look_every) == [Verdict(text=STRAYS)]
+    assert steps.run(alike(".X", 200), look_every) == [Verdict(text=POOR_FIT)]
 
 
 def test_a_plan_that_fits_the_fewer_steps_is_left() -> None:
@@ -93,7 +93,7 @@ def test_patience_grows_with_plans_that_fitted_few_steps() -> None:
         steps = Steps(patience)
         news = steps.run(alike("X", 10_000))
         assert news[-1].leave
-        assert news[:-1] in ([], [Verdict(text=STRAYS)])
+        assert news[:-1] in ([], [Verdict(text=POOR_FIT)])
         followed = steps.divergence.followed_steps(steps.words())
         assert followed == 0
         patience.left(followed)
@@ -102,7 +102,7 @@ def test_patience_grows_with_plans_that_fitted_few_steps() -> None:
     assert waited == [3, *growing, PATIENCE_STEPS_MAX, PATIENCE_STEPS_MAX]
 
 
-def test_a_plan_that_was_worth_it_is_left_at_once() -> None:
+def test_a_plan_that_has_paid_for_itself_is_left_at_once() -> None:
     patience = Patience()
     patience.left(0)
     patience.left(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A live plan follows the process: pages move as planned, and none while a step diverges."""
+"""A live plan: pages move as planned, and moves pause while a step diverges."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Process:
         self.managed.mover.notify(step << 32 | boundary)
 
     def words(self, **words: int) -> bool:
-        """Write words and have them looked at; whether the plan is left."""
+        """Write control words and check them; returns whether the plan is left."""
         self.linked.set(**words)
         return self.managed.follow(self.linked.link.segment.words()).leave
 
@@ -89,7 +89,7 @@ def test_a_diverged_step_stops_the_mover_and_lets_barriers_pass(process: Process
     assert process.managed.followed_steps() == 0
 
 
-def test_births_are_charged_once_no_barrier_holds_them() -> None:
+def test_births_are_charged_once_no_barrier_delays_them() -> None:
     waits = np.array([0, -1, -1, -1], np.int32)
     process = Process(plan=with_layout(toy_plan(), waits=waits))
     managed = process.managed
@@ -110,7 +110,7 @@ def test_births_are_charged_once_no_barrier_holds_them() -> None:
         process.close()
 
 
-def test_three_of_them_in_a_row_leave_the_plan(process: Process) -> None:
+def test_three_diverged_steps_in_a_row_leave_the_plan(process: Process) -> None:
     for step in (11, 12):
         assert not process.words(
             step=step, mode=Mode.DIVERGED, diverged_steps=step - 10, diverged_in_row=step - 10
@@ -119,14 +119,14 @@ def test_three_of_them_in_a_row_leave_the_plan(process: Process) -> None:
     assert process.managed.followed_steps() == 0
 
 
-def test_who_stops_wakes_nobody_any_more(process: Process) -> None:
+def test_stopping_clears_the_wake_up_flag(process: Process) -> None:
     flags = process.linked.writer.header["flags"]
     assert int(flags[0]) & Flag.SLEEPING
     process.managed.stop()
     assert not int(flags[0]) & Flag.SLEEPING
 
 
-def test_the_pace_of_moves_is_that_of_their_memory() -> None:
+def test_moves_run_at_the_memorys_bandwidth() -> None:
     # Two pages a batch, and 20 ms for each of them.
     process = Process(bytes_per_s=50 * PAGE, batch_pages=2)
     try:
@@ -140,7 +140,7 @@ def test_the_pace_of_moves_is_that_of_their_memory() -> None:
         wait(lambda: progress().moved_bytes == 4 * PAGE)
         found = progress()
         assert found.steps == 10
-        # No less, but for the bucket's slack.
+        # At least this long, less the slack of the bucket.
         assert found.busy_ns >= 4 * 20e6 - 2 * SLACK_NS
     finally:
         process.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A live plan is followed, another one made in the background, and offered once it is there."""
+"""A live plan is checked, another one made in the background and returned once it is ready."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Live:
 
 
 class Session:
-    """A process with a live plan, and a planner that waits to be told what to answer."""
+    """A process with a live plan, and a planner that waits for its answer to be set."""
 
     def __init__(self, planned: Planned, tiers: Tiers) -> None:
         self.linked = Linked()
@@ -98,13 +98,13 @@ def session() -> Iterator[Session]:
 
 
 def harmed(session: Session) -> None:
-    """Steps with half of the bandwidth, until it is planned again."""
+    """Run steps with half of the bandwidth until planning begins."""
     session.live.step(PROMISED / 2, stall=0.2)
     assert session.look() is None
     wait(lambda: session.asked)
 
 
-def test_a_corrected_plan_is_offered_once_it_is_made(session: Session) -> None:
+def test_a_corrected_plan_is_returned_once_it_is_made(session: Session) -> None:
     assert session.look() is None
     harmed(session)
     ((correction, budget_bytes, live),) = session.asked
@@ -134,7 +134,7 @@ def with_spare() -> Planned:
 
 
 @pytest.mark.parametrize("rate", [0.3, 0.5, 0.69])
-def test_a_spare_plan_is_offered_at_once(rate: float) -> None:
+def test_a_spare_plan_is_returned_at_once(rate: float) -> None:
     planned = with_spare()
     session = Session(planned, two_tiers(PROMISED))
     session.live.step(PROMISED * rate, stall=0.2)
@@ -144,7 +144,7 @@ def test_a_spare_plan_is_offered_at_once(rate: float) -> None:
     assert planned.spare is not None
     assert corrected.planned.plan is planned.spare.plan
     assert corrected.planned.migration_bytes_per_s == PROMISED / 2
-    # It is made for no other profile or bandwidth.
+    # A spare plan is valid for one profile and bandwidth only.
     assert corrected.planned.spare is None
     assert not session.asked
     session.correcting.entered(corrected.planned, session.live, session.words())  # type: ignore[arg-type]
@@ -189,7 +189,7 @@ def steps_of(network: Network) -> list[Step]:
 
 
 def timed(network: Network) -> Session:
-    """With all times looked at that the network's steps show, under a plan made for NETWORK."""
+    """A session under a plan for NETWORK that has recorded the times of this network's steps."""
     fast, slow = Tier((0,), 1 << 30), Tier((1,), 1 << 30)  # of unknown speed: slow costs nothing
     tiers = Tiers((fast, slow), 200e6, "toy")
     profile = profiled(NETWORK, CUTS)[0]
@@ -213,7 +213,7 @@ def timed(network: Network) -> Session:
     return session
 
 
-def test_steps_that_take_other_times_are_planned_for() -> None:
+def test_faster_steps_lead_to_another_plan() -> None:
     session = timed(replace(NETWORK, bytes_per_s=2 * NETWORK.bytes_per_s))
     wait(lambda: session.asked)
     ((correction, _, _),) = session.asked
@@ -225,7 +225,7 @@ def test_steps_that_take_other_times_are_planned_for() -> None:
 
 
 @pytest.mark.parametrize("pace", [1.0, 0.5])
-def test_steps_that_take_their_time_or_more_are_not(pace: float) -> None:
+def test_steps_as_fast_as_assumed_or_slower_do_not(pace: float) -> None:
     session = timed(replace(NETWORK, bytes_per_s=pace * NETWORK.bytes_per_s))
     assert not session.asked
     assert not session.correcting.begin_recording()
