@@ -46,7 +46,7 @@ class Status(NamedTuple):
 class Lifecycle:
     """The only owner of a session's state. The session's thread changes it; any thread reads it.
 
-    status is replaced as a whole: who needs state and reason together reads it once.
+    status is replaced as a whole: one read gives state and reason of the same moment.
     """
 
     def __init__(

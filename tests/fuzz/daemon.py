@@ -93,7 +93,7 @@ class Registered:
         self._link.set_flags(on=protocol.Flag.RECORD)
 
     def end(self) -> None:
-        """Same as Session._end."""
+        """Same as Driver.end."""
         self.ended = True
         self._observing.close()
         self._link.close()

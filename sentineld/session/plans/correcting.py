@@ -53,14 +53,14 @@ class Correcting:
     """Corrections of one attach. All calls come from the session's thread. Other threads may read
     tiers, which is replaced as a whole."""
 
-    def __init__(self, link: ShimLink, promised: Tiers, plan_again: PlanAgain) -> None:
-        """promised: the machine's tiers, with the bandwidth of an otherwise idle machine."""
-        self.tiers = promised
+    def __init__(self, link: ShimLink, machine_tiers: Tiers, plan_again: PlanAgain) -> None:
+        """machine_tiers: with the bandwidth of an otherwise idle machine."""
+        self.tiers = machine_tiers
         """Tiers with the estimated bandwidth."""
         self._link = link
-        self._promised = promised
+        self._machine_tiers = machine_tiers
         self._plan_again = plan_again
-        self._corrector = Corrector(promised.migration_bytes_per_s)
+        self._corrector = Corrector(machine_tiers.migration_bytes_per_s)
         self._managed: Managed | None = None
         self._planned: Planned | None = None
         self._job: _Job | None = None
@@ -71,8 +71,8 @@ class Correcting:
 
     def entered(self, planned: Planned, managed: Managed, words: ShimWords) -> None:
         """Begin to check a plan that has just become live."""
-        rate = planned.migration_bytes_per_s or self._promised.migration_bytes_per_s
-        self.tiers = replace(self._promised, migration_bytes_per_s=rate)
+        rate = planned.migration_bytes_per_s or self._machine_tiers.migration_bytes_per_s
+        self.tiers = replace(self._machine_tiers, migration_bytes_per_s=rate)
         self._planned, self._managed, self._job = planned, managed, None
         self._spent, self.recording = [], False
         progress = managed.progress(words)
@@ -121,14 +121,14 @@ class Correcting:
     def _extra_ns(self, planned: Planned) -> Floats:
         """Time of slow accesses and births in each recorded stretch. It is as planned, except that
         on emulated tiers the time of slow accesses is the delay that the process owed."""
-        extra_ns = planned_extra_ns(planned.plan, planned.profile, self._promised)
+        extra_ns = planned_extra_ns(planned.plan, planned.profile, self._machine_tiers)
         step, owed_ns = (
             now - before for now, before in zip(self._owed(), self._began, strict=True)
         )
         expected_ns = float(extra_ns.sum())
         if owed_ns and step and expected_ns:
             extra_ns = extra_ns * (owed_ns / step / expected_ns)
-        return extra_ns + births_ns(planned.plan, planned.profile, self._promised)
+        return extra_ns + births_ns(planned.plan, planned.profile, self._machine_tiers)
 
     def look(self, words: ShimWords) -> Corrected | None:
         """Compare progress with the plan's assumptions; returns a better plan once there is one."""

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps are kept until the framework's answer names the one that it observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from sentineld.base.units import FastBudget
+from sentineld.config import TierOverrides
+from sentineld.machine.substrate import EmulatedSubstrate
+from sentineld.model.records import OP_ACCESS_DTYPE, OpAccesses
+from sentineld.profile.steps import Step, StepCutter
+from sentineld.session.work.step_sampler import OperatorSteps, StepSampler
+from tests.unit.links import Linked
+from tests.unit.trainer import MIB
+from tests.unit.workloads import Network, train
+
+LARGE = Network(blocks=1, weights=1, activation_bytes=2 * MIB)
+SMALL = Network(blocks=1, weights=1, activation_bytes=MIB)
+
+
+def steps_of(network: Network, count: int, cuts: tuple[int, ...] = ()) -> list[Step]:
+    return StepCutter().feed(train(network, count + 1, cuts).take_records())[1:]
+
+
+def answer(step: Step) -> OpAccesses:
+    return OpAccesses(step.number, np.zeros(1, OP_ACCESS_DTYPE))
+
+
+@pytest.fixture
+def linked() -> Iterator[Linked]:
+    made = Linked(heap_used=64 * MIB)
+    yield made
+    made.close()
+
+
+def requests(linked: Linked) -> int:
+    return sum(message["type"] == "profile_ops" for message in linked.shim.receive())
+
+
+def test_the_observed_step_is_found_among_those_kept(linked: Linked) -> None:
+    operators = OperatorSteps(linked.link, 1 << 20)
+    operators.request()
+    assert requests(linked) == 1
+    steps = steps_of(LARGE, 3)
+    for step in steps:
+        operators.add(step, True)
+    assert operators.find() is None
+    assert not operators.missed()
+    operators.accesses = answer(steps[1])
+    assert operators.find() is steps[1]
+
+
+def test_an_observed_step_that_does_not_fit_is_missed_once_it_has_passed(linked: Linked) -> None:
+    operators = OperatorSteps(linked.link, 1 << 20)
+    first, second = steps_of(LARGE, 2)
+    operators.accesses = answer(second)
+    operators.add(first, True)
+    assert not operators.missed()
+    operators.add(second, False)
+    assert operators.missed()
+
+
+@pytest.mark.parametrize("steps_min", [1, 3])
+def test_the_number_of_kept_steps_is_bounded(linked: Linked, steps_min: int) -> None:
+    operators = OperatorSteps(linked.link, 1, steps_min)
+    steps = steps_of(LARGE, 5)
+    for step in steps:
+        operators.add(step, True)
+    assert operators.first is steps[-steps_min]
+
+
+def test_without_page_samples_only_the_observed_step_will_do(linked: Linked) -> None:
+    substrate = EmulatedSubstrate(TierOverrides(emulated="cxl"))
+    sampler = StepSampler(linked.link, substrate, 2, OperatorSteps(linked.link, 1 << 20))
+    before = (*steps_of(SMALL, 1), *steps_of(LARGE, 2))
+    assert [sampler.gather(step) for step in before] == [False, False, True]
+    sampler.begin(None, substrate.tiers(), FastBudget.parse("20%"), ("",) * 32)
+    assert requests(linked) == 1
+    steps = steps_of(LARGE, 3, tuple(sampler.cuts.tolist()))
+    assert sampler.on_step(steps[0]) is None
+    other = steps_of(SMALL, 2)[1]
+    sampler.operators.accesses = answer(other)
+    # A step of another shape was observed: another one is requested.
+    assert sampler.on_step(other) is None
+    assert requests(linked) == 1
+    sampler.operators.accesses = answer(steps[2])
+    sampled = sampler.on_step(steps[2])
+    assert sampled is not None
+    assert sampled.step is steps[2]
+    assert sampled.pages is None
