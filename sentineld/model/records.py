@@ -14,6 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+PAGE_BYTES = 4096
+"""Bytes of a small page on x86-64, in which the kernel module and the shim count."""
+
 RECORD_DTYPE = np.dtype(
     [
         ("time_ns", "<u8"),

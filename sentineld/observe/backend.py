@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
+from sentineld.model.records import PAGE_BYTES
 from sentineld.observe.writefds import WriteFds
 
 AREA_DTYPE = np.dtype(
@@ -33,7 +34,6 @@ AREA_DTYPE = np.dtype(
 heat 1."""
 
 NO_NODE = 255
-PAGE_BYTES = 4096
 
 Areas = npt.NDArray[np.void]
 Ranges = Sequence[tuple[int, int]]

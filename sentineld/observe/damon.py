@@ -20,10 +20,10 @@ import numpy as np
 
 from sentineld.base.errors import SentinelError
 from sentineld.host.sysfs import read_text
+from sentineld.model.records import PAGE_BYTES
 from sentineld.observe.backend import (
     AREA_DTYPE,
     NO_NODE,
-    PAGE_BYTES,
     Areas,
     Backend,
     Capabilities,

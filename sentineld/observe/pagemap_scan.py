@@ -15,21 +15,17 @@ import fcntl
 import numpy as np
 
 from sentineld.base.errors import SentinelError
-from sentineld.model.records import ACCESS_WRITE
+from sentineld.model.records import ACCESS_WRITE, PAGE_BYTES
 from sentineld.observe.backend import (
     AREA_DTYPE,
     NO_NODE,
-    PAGE_BYTES,
     Areas,
     Backend,
-    Capabilities,
     Ranges,
-    Resolution,
     Target,
 )
-from sentineld.observe.softdirty import read_pagemap
-from sentineld.observe.writefds import WriteFds
 from sentineld.observe.writeprobe import tells_written
+from sentineld.observe.writewatch import WriteWatch, read_pagemap, write_capabilities
 from sentineld.shim.writes import SCAN as WAY
 from sentineld.shim.writes import protect_writes
 
@@ -53,36 +49,27 @@ class _ScanArgument(ctypes.Structure):
     )
 
 
+_HINT = "use Linux 6.7 or later; let a container's seccomp filter pass userfaultfd"
+
 _IOC_SCAN = 3 << 30 | ctypes.sizeof(_ScanArgument) << 16 | ord("f") << 8 | 16
 
 
-class ScanWatch:
-    """Protects ranges and scans them at the window's end."""
+class ScanWatch(WriteWatch):
+    """Write-protects ranges when the window begins and scans them when it ends."""
 
     def __init__(self, target: Target) -> None:
-        """Take the target's descriptors over. Raises SentinelError if it handed out others."""
-        writes = target.writes or WriteFds()
-        if writes.way != WAY:
-            raise SentinelError(
-                "failed",
-                f"process {target.pid} can't be watched by PAGEMAP_SCAN: {writes.without(WAY)}",
-                "use Linux 6.7 or later; let a container's seccomp filter pass userfaultfd",
-            )
-        self._writes = writes
-        self._ranges: list[tuple[int, int]] = []
+        """Take over the target's descriptors. Raises SentinelError if they are of another kind."""
+        super().__init__(target, WAY, "PAGEMAP_SCAN", _HINT)
 
     def begin(self, ranges: Ranges) -> None:
-        """Protect all pages, those not there yet included."""
-        self._ranges = sorted(ranges)
+        """Write-protect all pages of the ranges, absent ones included."""
+        super().begin(ranges)
         for start, size in self._ranges:
             argument = self._argument(start, start + size)
             argument.flags = _WP_MATCHING | _CHECK_WPASYNC
             argument.category_mask = _IS_WRITTEN
             argument.return_mask = _IS_WRITTEN
             fcntl.ioctl(self._writes.pagemap_fd, _IOC_SCAN, argument)
-
-    def poll(self) -> None:
-        """The marks stay; nothing is missed in between."""
 
     def end(self) -> Areas:
         """The pages written since begin(); those not written since stay protected."""
@@ -109,10 +96,6 @@ class ScanWatch:
                 found.append(areas)
         return np.concatenate(found)
 
-    def close(self) -> None:
-        """Close the descriptors; nothing is protected any more."""
-        self._writes.close()
-
     def _argument(self, start: int, end: int) -> _ScanArgument:
         return _ScanArgument(size=ctypes.sizeof(_ScanArgument), start=start, end=end)
 
@@ -124,7 +107,7 @@ def _probe() -> SentinelError | None:
         return SentinelError(
             "failed",
             f"the kernel offers no PAGEMAP_SCAN with asynchronous write protection: {error}",
-            "use Linux 6.7 or later; let a container's seccomp filter pass userfaultfd",
+            _HINT,
         )
     if not told:
         return SentinelError("failed", "PAGEMAP_SCAN answers wrongly", "use another kernel")
@@ -133,18 +116,7 @@ def _probe() -> SentinelError | None:
 
 PAGEMAP_SCAN = Backend(
     name=WAY,
-    capabilities=Capabilities(
-        reads=False,
-        writes=True,
-        tells_writes=True,
-        births=False,
-        nodes=False,
-        frequency=False,
-        exact=True,
-        epochs=False,
-        resolution=Resolution.PAGE,
-        needs="userfaultfd and PAGEMAP_SCAN; the process's own consent",
-    ),
+    capabilities=write_capabilities("userfaultfd and PAGEMAP_SCAN; the process's own consent"),
     probe=_probe,
     open=ScanWatch,
 )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sentineld.model import protocol
 from sentineld.model.plan import Space
+from sentineld.model.records import PAGE_BYTES
 from sentineld.observe.segment import map_segment, mismatch, require_header
 
 NAME = "residency"
@@ -29,7 +30,7 @@ class ResidencySegment:
         require_header(fixed, NAME, protocol.RESIDENCY_MAGIC)
         self.layout_id = int(fixed["layout_id"])
         self.page_bytes = int(fixed["page_bytes"])
-        if self.page_bytes < 4096 or self.page_bytes & (self.page_bytes - 1):
+        if self.page_bytes < PAGE_BYTES or self.page_bytes & (self.page_bytes - 1):
             raise mismatch(NAME, f"its pages have {self.page_bytes} bytes")
         self.maps: dict[Space, npt.NDArray[np.uint8]] = {}
         for space, name in ((Space.ARENA, "arena"), (Space.HEAP, "heap")):

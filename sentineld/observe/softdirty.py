@@ -8,42 +8,29 @@ out: they belong to its user, and the daemon may not open them.
 
 from __future__ import annotations
 
-import errno
 import os
 
 import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
-from sentineld.model.records import ACCESS_WRITE
+from sentineld.model.records import ACCESS_WRITE, PAGE_BYTES
 from sentineld.observe.backend import (
     AREA_DTYPE,
-    PAGE_BYTES,
     Areas,
     Backend,
-    Capabilities,
     Ranges,
-    Resolution,
     Target,
     merge_pages,
 )
-from sentineld.observe.writefds import WriteFds
 from sentineld.observe.writeprobe import tells_written
+from sentineld.observe.writewatch import WriteWatch, read_pagemap, write_capabilities
 from sentineld.shim.writes import SOFT_DIRTY as WAY
 
 _SOFT_DIRTY_BIT = np.uint64(1 << 55)
 _IN_MEMORY_BITS = np.uint64(3 << 62)  # present or swapped
 _CHUNK_PAGES = 1 << 16
 _CLEAR_SOFT_DIRTY = b"4"
-
-
-def read_pagemap(pagemap_fd: int, start: int, length_bytes: int) -> npt.NDArray[np.uint64]:
-    """The 64-bit entries of a range's pages. Raises ProcessLookupError once the process is gone."""
-    size = length_bytes // PAGE_BYTES * 8
-    data = os.pread(pagemap_fd, size, start // PAGE_BYTES * 8)
-    if len(data) != size:
-        raise ProcessLookupError(errno.ESRCH, "the process is gone")
-    return np.frombuffer(data, np.uint64)
 
 
 def written_pages(entries: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
@@ -56,28 +43,18 @@ def written_pages(entries: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     return np.flatnonzero(written)
 
 
-class SoftDirtyWatch:
-    """Clears all soft-dirty bits of a process, and reads them at the window's end."""
+class SoftDirtyWatch(WriteWatch):
+    """Clears all soft-dirty bits of a process, and reads them when the window ends."""
 
     def __init__(self, target: Target) -> None:
-        """Take the target's descriptors over. Raises SentinelError if it handed out none."""
-        writes = target.writes or WriteFds()
-        if writes.way != WAY:
-            raise SentinelError(
-                "failed",
-                f"process {target.pid} can't be watched by soft-dirty bits: {writes.without(WAY)}",
-                "let it open its own /proc/self/clear_refs and pagemap",
-            )
-        self._writes = writes
-        self._ranges: list[tuple[int, int]] = []
+        """Take over the target's descriptors. Raises SentinelError if they are of another kind."""
+        hint = "let it open its own /proc/self/clear_refs and pagemap"
+        super().__init__(target, WAY, "soft-dirty bits", hint)
 
     def begin(self, ranges: Ranges) -> None:
-        """Clear the bits."""
-        self._ranges = sorted(ranges)
+        """Clear the soft-dirty bits of the whole process."""
+        super().begin(ranges)
         os.write(self._writes.control_fd, _CLEAR_SOFT_DIRTY)
-
-    def poll(self) -> None:
-        """The bits stay; nothing is missed in between."""
 
     def end(self) -> Areas:
         """The pages written since begin(). The bits stay until the next window."""
@@ -89,10 +66,6 @@ class SoftDirtyWatch:
                 pages = (written + (start + offset) // PAGE_BYTES).astype(np.uint64)
                 found.append(merge_pages(pages, np.full(len(pages), ACCESS_WRITE, np.uint8)))
         return np.concatenate(found)
-
-    def close(self) -> None:
-        """Close the descriptors."""
-        self._writes.close()
 
 
 def _probe() -> SentinelError | None:
@@ -116,18 +89,7 @@ def _probe() -> SentinelError | None:
 
 SOFT_DIRTY = Backend(
     name=WAY,
-    capabilities=Capabilities(
-        reads=False,
-        writes=True,
-        tells_writes=True,
-        births=False,
-        nodes=False,
-        frequency=False,
-        exact=True,
-        epochs=False,
-        resolution=Resolution.PAGE,
-        needs="CONFIG_MEM_SOFT_DIRTY; the process's own consent",
-    ),
+    capabilities=write_capabilities("CONFIG_MEM_SOFT_DIRTY; the process's own consent"),
     probe=_probe,
     open=SoftDirtyWatch,
 )

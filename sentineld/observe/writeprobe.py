@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sentineld.observe.backend import PAGE_BYTES, Target, Watch
+from sentineld.model.records import PAGE_BYTES
+from sentineld.observe.backend import Target, Watch
 from sentineld.observe.writefds import WriteFds
 
 

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The common part of the backends that see writes only, by descriptors from the process."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.records import PAGE_BYTES
+from sentineld.observe.backend import Capabilities, Ranges, Resolution, Target
+from sentineld.observe.writefds import WriteFds
+
+
+class WriteWatch:
+    """Descriptors of a process and the ranges of the current window."""
+
+    def __init__(self, target: Target, way: str, tool: str, hint: str) -> None:
+        """Take over the target's descriptors.
+
+        way: the kind of descriptors that this backend needs, as in WriteFds.way.
+        tool: its name in the error message.
+        hint: what to do if the process sent no such descriptors; SentinelError is raised then.
+        """
+        writes = target.writes or WriteFds()
+        if writes.way != way:
+            raise SentinelError(
+                "failed",
+                f"process {target.pid} can't be watched by {tool}: {writes.without(way)}",
+                hint,
+            )
+        self._writes = writes
+        self._ranges: list[tuple[int, int]] = []
+
+    def begin(self, ranges: Ranges) -> None:
+        """Begin a window over these ranges."""
+        self._ranges = sorted(ranges)
+
+    def poll(self) -> None:
+        """Do nothing: the kernel keeps its marks until the window ends."""
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        self._writes.close()
+
+
+def write_capabilities(needs: str) -> Capabilities:
+    """What a backend offers that sees exactly the written pages of a step, and no reads."""
+    return Capabilities(
+        reads=False,
+        writes=True,
+        tells_writes=True,
+        births=False,
+        nodes=False,
+        frequency=False,
+        exact=True,
+        epochs=False,
+        resolution=Resolution.PAGE,
+        needs=needs,
+    )
+
+
+def read_pagemap(pagemap_fd: int, start: int, length_bytes: int) -> npt.NDArray[np.uint64]:
+    """Read the 64-bit pagemap entries of a range. Raises ProcessLookupError if it has exited."""
+    size = length_bytes // PAGE_BYTES * 8
+    data = os.pread(pagemap_fd, size, start // PAGE_BYTES * 8)
+    if len(data) != size:
+        raise ProcessLookupError(errno.ESRCH, "the process is gone")
+    return np.frombuffer(data, np.uint64)
