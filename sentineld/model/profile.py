@@ -61,6 +61,15 @@ STRETCH_DTYPE = np.dtype(
 )
 
 
+def page_spans(
+    table: npt.NDArray[np.void], page_bytes: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """First and past-the-end page number of each row of a table with `address` and `bytes`."""
+    start = table["address"].astype(np.int64)
+    end = start + table["bytes"].astype(np.int64)
+    return start // page_bytes, -(-end // page_bytes)
+
+
 @dataclass(frozen=True)
 class Profile:
     """One steady step. tensors: TENSOR_DTYPE; accesses: ACCESS_DTYPE sorted by (stretch,

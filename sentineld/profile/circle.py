@@ -14,7 +14,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Table
 from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
 from sentineld.model.protocol import Boundary, Event
-from sentineld.model.records import Records
+from sentineld.model.records import PAGE_BYTES, Records
 from sentineld.profile.steps import Step, boundary_records, step_events
 
 INSTANCE_DTYPE = np.dtype(
@@ -46,6 +46,22 @@ class Circle:
     def stretch_count(self) -> int:
         """Number of stretches."""
         return len(self.stretches)
+
+    def profile(self, layers: Sequence[str], page_bytes: int, heap_base: int) -> Profile:
+        """The profile of this step, without accesses."""
+        return Profile(
+            tensors=self.tensors,
+            accesses=np.zeros(0, ACCESS_DTYPE),
+            stretches=self.stretches,
+            layers=tuple(layers),
+            slot_count=self.slot_count,
+            event_count=self.event_count,
+            page_bytes=page_bytes,
+            peak_bytes=peak_bytes(self.tensors, self.event_count, page_bytes),
+            source="shim",
+            unattributed_pages=0,
+            heap_base=heap_base,
+        )
 
 
 def circle(step: Step, cuts: Sequence[int] | npt.NDArray[np.uint32] = ()) -> Circle:
@@ -104,25 +120,12 @@ def circle(step: Step, cuts: Sequence[int] | npt.NDArray[np.uint32] = ()) -> Cir
 def allocation_profile(
     step: Step,
     layers: Sequence[str],
-    page_bytes: int = 4096,
+    page_bytes: int = PAGE_BYTES,
     cuts: Sequence[int] | npt.NDArray[np.uint32] = (),
     heap_base: int = 0,
 ) -> Profile:
     """What the ring alone tells of a step: tensors and stretches, no accesses."""
-    found = circle(step, cuts)
-    return Profile(
-        tensors=found.tensors,
-        accesses=np.zeros(0, ACCESS_DTYPE),
-        stretches=found.stretches,
-        layers=tuple(layers),
-        slot_count=found.slot_count,
-        event_count=found.event_count,
-        page_bytes=page_bytes,
-        peak_bytes=peak_bytes(found.tensors, found.event_count, page_bytes),
-        source="shim",
-        unattributed_pages=0,
-        heap_base=heap_base,
-    )
+    return circle(step, cuts).profile(layers, page_bytes, heap_base)
 
 
 def peak_bytes(tensors: Table, event_count: int, page_bytes: int) -> int:

@@ -11,21 +11,30 @@ of all samples at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Floats, Integers
-from sentineld.model.profile import ACCESS_DTYPE, Profile
-from sentineld.model.records import ACCESS_UNKNOWN, ACCESS_WRITE, NO_ACCESS, Records
-from sentineld.profile.circle import Circle, circle, peak_bytes
+from sentineld.model.profile import ACCESS_DTYPE, Profile, page_spans
+from sentineld.model.records import (
+    ACCESS_UNKNOWN,
+    ACCESS_WRITE,
+    NO_ACCESS,
+    PAGE_BYTES,
+    Records,
+)
+from sentineld.profile.circle import Circle, circle
 from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.times import stretch_times
 
 PAGE_BITS = 40
 """Bits of the axis for the page: user addresses have at most 48 bits, pages 12 or more."""
+
+PAGE_MASK = (1 << PAGE_BITS) - 1
+"""The page number within a key of the axis."""
 
 LIVES_MAX = 1 << 20
 """Intervals on the axis at one time: a tensor is one for each stretch that it lives in, and a
@@ -63,7 +72,7 @@ def build_profile(
     samples: Records,
     op_accesses: Records,
     layers: Sequence[str],
-    page_bytes: int = 4096,
+    page_bytes: int = PAGE_BYTES,
     cuts: Sequence[int] | npt.NDArray[np.uint32] = (),
     timed: Step | None = None,
     heap_base: int = 0,
@@ -105,18 +114,11 @@ def build_profile(
     for name, amount in zip(("bytes_read", "bytes_written", "pages"), amounts, strict=True):
         rows[name] = np.rint(amount)
     sources = (("module", len(samples)), ("shim", len(op_accesses)))
-    return Profile(
-        tensors=found.tensors,
+    return replace(
+        found.profile(layers, page_bytes, heap_base),
         accesses=rows,
-        stretches=found.stretches,
-        layers=tuple(layers),
-        slot_count=found.slot_count,
-        event_count=found.event_count,
-        page_bytes=page_bytes,
-        peak_bytes=peak_bytes(found.tensors, found.event_count, page_bytes),
         source="+".join(name for name, count in sources if count) or "none",
         unattributed_pages=unattributed,
-        heap_base=heap_base,
     )
 
 
@@ -140,7 +142,7 @@ def find_tenants(found: Circle, keys: Integers, page_bytes: int) -> tuple[Intege
     # Whoever lives all the time needs one interval of pages only, in stretch 0.
     always = (first == 0) & (last == found.stretch_count - 1)
     tenants = _tenants(found, np.where(always, 0, 1), np.zeros_like(last), page_bytes)
-    row, instance = tenants.find(keys & ((1 << PAGE_BITS) - 1))
+    row, instance = tenants.find(keys & PAGE_MASK)
     rows, instances = [row], [instance]
     first[always] = found.stretch_count
     for begin, end in _pieces(first, last, found.stretch_count):
@@ -173,10 +175,9 @@ def _tenants(found: Circle, first: Integers, last: Integers, page_bytes: int) ->
     lives = np.maximum(last - first + 1, 0)
     instance = np.repeat(np.arange(len(instances)), lives)
     stretch = _ranges(first, lives)
-    start = instances["address"].astype(np.int64)
-    begin = (start // page_bytes)[instance] + (stretch << PAGE_BITS)
-    past = -(-(start + instances["bytes"].astype(np.int64)) // page_bytes)
-    end = past[instance] + (stretch << PAGE_BITS)
+    first_page, past_page = page_spans(instances, page_bytes)
+    begin = first_page[instance] + (stretch << PAGE_BITS)
+    end = past_page[instance] + (stretch << PAGE_BITS)
     ends = np.unique(np.concatenate([begin, end]))
     low = np.searchsorted(ends, begin)
     parts = np.searchsorted(ends, end) - low
@@ -250,7 +251,7 @@ def _join_samples(
     """Access rows in pages, and how many page x stretch pairs met no tensor."""
     keys, written = sampled_pairs(step, samples)
     rows, instance = find_tenants(found, keys, page_bytes)
-    page_start = (keys & ((1 << PAGE_BITS) - 1)) * page_bytes
+    page_start = (keys & PAGE_MASK) * page_bytes
     start = found.instances["address"].astype(np.int64)[instance]
     size = found.instances["bytes"].astype(np.int64)[instance]
     shared = np.minimum(start + size, page_start[rows] + page_bytes) - np.maximum(

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.model.arrays import Integers
+from sentineld.model.profile import page_spans
 from sentineld.model.protocol import Alloc, Event
 from sentineld.model.records import Mapped, Records
 from sentineld.profile.circle import circle
-from sentineld.profile.join import PAGE_BITS, find_tenants, sampled_pairs
+from sentineld.profile.join import PAGE_MASK, find_tenants, sampled_pairs
 from sentineld.profile.trace import Trace
 
 OTHER_THREAD = "a tensor of another thread"
@@ -45,7 +46,7 @@ def strays(trace: Trace) -> tuple[Strays, ...]:
     rows, _ = find_tenants(found, keys, page_bytes)
     lonely = np.ones(len(keys), np.bool_)
     lonely[rows] = False
-    pages = keys[lonely] & ((1 << PAGE_BITS) - 1)
+    pages = keys[lonely] & PAGE_MASK
     names = [*sorted({mapped.name for mapped in trace.mappings}), "unknown"]
     mapping = _mapping_of(pages * page_bytes, trace.mappings, names)
     records = step.records
@@ -82,8 +83,7 @@ def _mapping_of(addresses: Integers, mappings: tuple[Mapped, ...], names: list[s
 
 def _on(pages: Integers, tensors: Records, page_bytes: int) -> npt.NDArray[np.bool_]:
     """Which pages hold a byte of any of the tensors."""
-    first = tensors["address"].astype(np.int64) // page_bytes
-    past = -(-(tensors["address"] + tensors["bytes"]).astype(np.int64) // page_bytes)
+    first, past = page_spans(tensors, page_bytes)
     begun = np.searchsorted(np.sort(first), pages, side="right")
     ended = np.searchsorted(np.sort(past), pages, side="right")
     on: npt.NDArray[np.bool_] = begun > ended

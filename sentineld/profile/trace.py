@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from sentineld.model.kernel_events import FAULT_DTYPE
 from sentineld.model.profile import Profile
-from sentineld.model.records import Mapped, Named, Records
+from sentineld.model.records import PAGE_BYTES, Mapped, Named, Records
 from sentineld.model.tiers import Tiers
 from sentineld.profile.join import build_profile
 from sentineld.profile.steps import Step
@@ -41,7 +41,7 @@ class Trace:
     names: Mapping[int, Named] = field(default_factory=dict)
     mappings: tuple[Mapped, ...] = ()
     tiers: Tiers | None = None
-    page_bytes: int = 4096
+    page_bytes: int = PAGE_BYTES
     heap_base: int = 0
     arena: tuple[int, int] = (0, 0)
     facts: Mapping[str, Any] = field(default_factory=dict)

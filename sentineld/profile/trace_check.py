@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from sentineld.model.kernel_events import FAULT_KINDS
+from sentineld.model.records import PAGE_BYTES
 from sentineld.profile.plausible import (
     ADDRESS_MAX,
     I64_MAX,
@@ -16,6 +17,9 @@ from sentineld.profile.plausible import (
     step_problem,
 )
 from sentineld.profile.trace import Trace
+
+PAGE_BYTES_MAX = 1 << 21
+"""A huge page on x86-64."""
 
 
 def problem_of(trace: Trace) -> str:
@@ -28,7 +32,7 @@ def _problems(trace: Trace) -> Iterator[str]:
         yield "it holds no step"
         return
     page = trace.page_bytes
-    if not 4096 <= page <= 1 << 21 or page & (page - 1):
+    if not PAGE_BYTES <= page <= PAGE_BYTES_MAX or page & (page - 1):
         yield f"pages of {page} bytes"
         return
     if not 0 <= trace.heap_base < ADDRESS_MAX:

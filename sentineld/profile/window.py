@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.model.profile import Profile
+from sentineld.model.profile import Profile, page_spans
 from sentineld.observe.backend import Areas, Capabilities
 
 Intervals = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
@@ -29,8 +29,8 @@ def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Ar
     tensors = profile.tensors
     spoken = np.zeros(len(tensors), np.bool_)
     spoken[told["tensor"]] = True
-    all_tensors = _union(*_pages_of(tensors, profile.page_bytes))
-    told_tensors = _union(*_pages_of(tensors[spoken], profile.page_bytes))
+    all_tensors = _union(*page_spans(tensors, profile.page_bytes))
+    told_tensors = _union(*page_spans(tensors[spoken], profile.page_bytes))
     begin = areas["start"].astype(np.int64) // profile.page_bytes
     end = begin + areas["bytes"].astype(np.int64) // profile.page_bytes
     with_tensor = int(_covered(begin, end, all_tensors).sum())
@@ -41,14 +41,6 @@ def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Ar
         unattributed_pages=int((end - begin).sum()) - with_tensor,
         untold_pages=with_tensor - explained,
     )
-
-
-def _pages_of(
-    tensors: npt.NDArray[np.void], page_bytes: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    start = tensors["address"].astype(np.int64)
-    end = start + tensors["bytes"].astype(np.int64)
-    return start // page_bytes, -(-end // page_bytes)
 
 
 def _union(begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Intervals:

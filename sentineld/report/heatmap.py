@@ -9,8 +9,9 @@ import numpy as np
 
 from sentineld.base.units import format_bytes
 from sentineld.model.arrays import Floats, Integers
+from sentineld.model.profile import page_spans
 from sentineld.profile.circle import circle
-from sentineld.profile.join import PAGE_BITS, sampled_pairs, unknown_ranges
+from sentineld.profile.join import PAGE_BITS, PAGE_MASK, sampled_pairs, unknown_ranges
 from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace
 
@@ -105,13 +106,12 @@ def heatmap(trace: Trace, rows: int) -> Heatmap:
     step, page_bytes = trace.access_step, trace.page_bytes
     found = circle(step, trace.cuts)
     instances = found.instances
-    first = instances["address"].astype(np.int64) // page_bytes
-    past = -(-(instances["address"] + instances["bytes"]).astype(np.int64) // page_bytes)
+    first, past = page_spans(instances, page_bytes)
     count = found.stretch_count
     keys = np.empty(0, np.int64)
     if len(trace.samples):
         keys, _ = sampled_pairs(step, trace.samples)
-    pages, stretch = keys & ((1 << PAGE_BITS) - 1), keys >> PAGE_BITS
+    pages, stretch = keys & PAGE_MASK, keys >> PAGE_BITS
     axis = _axis(np.concatenate([first, pages]), np.concatenate([past, pages + 1]))
     rows = max(min(rows, axis.pages), 1)
     edges = np.arange(rows + 1) * axis.pages // rows
@@ -155,8 +155,7 @@ def _add_op_accesses(trace: Trace, axis: Axis, edges: Integers, accessed: Floats
     time = ops["time_ns"].astype(np.int64)
     stretch = np.searchsorted(begins, time, side="right") - 1
     stretch[time >= step.end_ns] = -1
-    first = ops["address"].astype(np.int64) // page_bytes
-    past = -(-(ops["address"] + ops["bytes"]).astype(np.int64) // page_bytes)
+    first, past = page_spans(ops, page_bytes)
     piece = np.searchsorted(axis.first, first, side="right") - 1
     known = (piece >= 0) & (first < axis.past[np.maximum(piece, 0)])
     for at in range(accessed.shape[1]):
@@ -167,11 +166,11 @@ def _add_op_accesses(trace: Trace, axis: Axis, edges: Integers, accessed: Floats
 def _add_unknown(trace: Trace, axis: Axis, edges: Integers, unknown: Floats) -> None:
     """Add the pages whose accesses may have been missed, stretch by stretch."""
     first, past = unknown_ranges(trace.access_step, trace.samples)
-    stretch, mask = first >> PAGE_BITS, (1 << PAGE_BITS) - 1
+    stretch = first >> PAGE_BITS
     for at in np.unique(stretch).tolist():
         here = stretch == at
-        begin = axis.place(first[here] & mask)
-        unknown[:, at] = _covered(begin, axis.place(((past[here] - 1) & mask) + 1), edges)
+        begin = axis.place(first[here] & PAGE_MASK)
+        unknown[:, at] = _covered(begin, axis.place(((past[here] - 1) & PAGE_MASK) + 1), edges)
 
 
 def _axis(first: Integers, past: Integers) -> Axis:
