@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 
@@ -61,6 +62,7 @@ class ShimLink:
             os.close(control_fd)
         os.set_blocking(self.event_fd, False)
         self._flags = 0
+        self._flags_lock = threading.Lock()
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         """Send a message that the shim reads at its next step begin. Raises EOFError."""
@@ -103,9 +105,10 @@ class ShimLink:
         )
 
     def set_flags(self, on: int = 0, off: int = 0) -> None:
-        """Change the flag word."""
-        self._flags = (self._flags & ~off) | on
-        self.segment.set_flags(self._flags)
+        """Clear, then set bits of the flag word; any thread may call this."""
+        with self._flags_lock:
+            self._flags = (self._flags & ~off) | on
+            self.segment.set_flags(self._flags)
 
     def beat(self) -> None:
         """Refresh the heartbeat."""
@@ -120,7 +123,9 @@ class ShimLink:
 
     def close(self) -> None:
         """Ask nothing of the shim any more and hang up; the connection's reader closes it."""
-        self.segment.set_flags(0)
+        with self._flags_lock:
+            self._flags = 0
+            self.segment.set_flags(0)
         self.segment.set_heartbeat(0)
         os.close(self.event_fd)
         self.connection.hang_up()

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
+import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -27,7 +30,8 @@ class Peer:
         self.shim = FrameSocket(ours)
         self._daemon = FrameSocket(theirs)
         event = os.eventfd(0)
-        self.shim.send({}, [Writer().fd, event])
+        self.segment = Writer()
+        self.shim.send({}, [self.segment.fd, event])
         os.close(event)
         self._daemon.receive()
         self.link = ShimLink(self._daemon, {"version": protocol.SHIM_VERSION})
@@ -95,3 +99,31 @@ def test_half_a_row_is_left_out(peer: Peer) -> None:
 def test_a_message_without_its_file(peer: Peer) -> None:
     with pytest.raises(FrameError):
         peer.link.take_accesses(peer.say(None, {"step": 7}))
+
+
+def test_threads_that_set_different_flags_lose_none(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, delays = peer.link.segment.set_flags, random.Random(0)
+
+    def write_late(flags: int) -> None:
+        time.sleep(delays.uniform(0, 5e-4))  # so that a stale word could be written last
+        write(flags)
+
+    monkeypatch.setattr(peer.link.segment, "set_flags", write_late)
+    wrong: list[int] = []
+
+    def toggle(bit: int) -> None:
+        for wanted in [bit, 0] * 20:
+            peer.link.set_flags(on=wanted, off=bit)
+            time.sleep(5e-4)  # until every write that was under way is done
+            if int(peer.segment.header["flags"][0]) & bit != wanted:
+                wrong.append(bit)
+
+    threads = [threading.Thread(target=toggle, args=(1 << index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert int(peer.segment.header["flags"][0]) == 0
