@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the eBPF programs hand over: the layouts of bpf/*.h and bpf/*.c.
+"""Records and counters of the eBPF programs: the structures of bpf/*.h and bpf/*.c.
 
-The loader compares the sizes with the kernel's maps, so that a change on one
-side alone ends in an error and not in wrong figures.
+BpfMap compares the sizes with the kernel's maps, so that a structure changed on
+one side only causes an error instead of wrong figures.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ import numpy as np
 
 FAULT_DTYPE = np.dtype(
     [
-        ("time_ns", "<u8"),
-        ("address", "<u8"),
+        ("time_ns", "<u8"),  # CLOCK_MONOTONIC
+        ("address", "<u8"),  # faulting address; of the page for FOUND_KINDS
         ("pid", "<u4"),
-        ("kind", "u1"),
+        ("kind", "u1"),  # index in FAULT_KINDS
         ("write", "?"),
         ("reserved", "<u2"),
     ]
 )
-"""One page fault in user mode (struct fault): time on CLOCK_MONOTONIC, the
-faulting address in bytes, the process, an index of FAULT_KINDS; 24 bytes. Of what
-the kernel finds in a fault, the address is the page's."""
+"""A page fault in user mode, or what the kernel found while handling it; struct fault."""
 
 FAULT_KINDS = (
     "missing_read",
@@ -35,18 +33,20 @@ FAULT_KINDS = (
     "hint",
     "in_motion",
 )
-"""Names of enum fault_kind. The last three say what the kernel found in a fault, which counts as
-one of the others, too: the page was read from swap, was unmapped by NUMA balancing to see who uses
-it, or was just being moved. To the processor, armed pages and those of a hint are missing."""
+"""Names of enum fault_kind. The first five are known when a fault begins. The last three are found
+while the kernel handles it, so such a fault has two records: the page was read from swap; it was
+unmapped by NUMA balancing to see which node uses it; it was being migrated. For the processor, an
+armed page and a page of a NUMA hint are missing."""
 
 FOUND_KINDS = tuple(map(FAULT_KINDS.index, ("major", "hint", "in_motion")))
+"""Indices of the kinds that are found while the fault is handled."""
 
 WATCH_DTYPE = np.dtype(
     [
-        ("epoch", "<u4"),
+        ("epoch", "<u4"),  # of the latest access
         ("reserved", "<u4"),
-        ("faults", "<u8", (8,)),
-        ("accesses", "<u8"),
+        ("faults", "<u8", (8,)),  # by FAULT_KINDS
+        ("accesses", "<u8"),  # events of the tracepoint sentinel:page_access
         ("access_writes", "<u8"),
     ]
 )
@@ -55,35 +55,36 @@ WATCH_DTYPE = np.dtype(
 MIGRATION_DTYPE = np.dtype(
     [("calls", "<u8"), ("succeeded", "<u8"), ("failed", "<u8"), ("comm", "S16")]
 )
-"""struct migration: calls of the kernel's migrate_pages() and their pages."""
+"""struct migration: calls of the kernel's migrate_pages(), and pages that moved or did not."""
 
 MIGRATION_KEY_DTYPE = np.dtype([("pid", "<u4"), ("mode", "<u2"), ("reason", "<u2")])
-"""struct migration_key: who moved pages, how and why."""
+"""struct migration_key: the moving process, the migration mode and reason."""
 
 DISTURBANCE_KEY_DTYPE = np.dtype(
     [("owner", "<u4"), ("deed", "u1"), ("from", "u1"), ("to", "u1"), ("own", "?"), ("comm", "S16")]
 )
-"""struct disturbance_key: whose pages, what was done to them and by whom; nodes, 255 for none."""
+"""struct disturbance_key: owner of the pages, action, nodes (255: none), and name of the actor.
+"own" is set if the actor is the owner itself."""
 
 DISTURBANCE_DTYPE = np.dtype(
     [
-        ("pages", "<u8"),
-        ("kept", "<u8"),
-        ("last_ns", "<u8"),
-        ("mover", "<u4"),
+        ("pages", "<u8"),  # moved or reclaimed
+        ("kept", "<u8"),  # could not be moved; once per attempt
+        ("last_ns", "<u8"),  # CLOCK_MONOTONIC
+        ("mover", "<u4"),  # pid of the latest actor
         ("reserved", "<u4"),
     ]
 )
-"""struct disturbance."""
+"""struct disturbance: counters of one disturbance_key."""
 
 DEEDS = {64: "reclaim", 65: "collapse", 66: "unknown"}
-"""Names of the deeds that are no reason of a migration; those are the kernel's own."""
+"""Actions other than migrations. Smaller numbers are the kernel's migration reasons."""
 NO_NODE = 255
 
 DROP_DTYPE = np.dtype("<u8")
 
 DROPS = ("fault_records", "migration_calls", "disturbed_pages")
-"""Names of enum drop."""
+"""Names of enum drop: records and counts lost for lack of room."""
 
 MAP_VALUE_BYTES = {
     "watched": WATCH_DTYPE.itemsize,
@@ -95,13 +96,13 @@ MAP_VALUE_BYTES = {
     "recorded_number": 4,
     "faults": 0,
 }
-"""The maps that the loader hands over, and the bytes of a value in each."""
+"""The maps whose fds the loader sends, and the size of a value in each."""
 
 PROGRAMS = {
     "page_fault_user": "on_page_fault",
     "page_fault_kernel": "on_page_fault",
     "page_access": "on_page_access",
-    # a move's end first: one that is seen to end only does no harm
+    # The end before the start: a migration of which only the end is seen does no harm.
     "mm_migrate_pages": "on_migrate_pages",
     "mm_migrate_pages_start": "on_migrate_pages_start",
     "mm_collapse_huge_page": "on_collapse",
@@ -109,30 +110,29 @@ PROGRAMS = {
 """The program for each raw tracepoint, in the order in which they are attached."""
 
 WHILE_WATCHED = ("page_access",)
-"""Attached only while some process is watched: it keeps the kernel module from being unloaded. The
-page faults' stay: to switch them is to patch the kernel's page-fault entry while all of the machine
-runs through it, and that is done once at the daemon's start rather than with each session."""
+"""Attached only while a process is watched, because its link keeps the kernel module from being
+unloaded. The page-fault programs stay attached: attaching patches the kernel's page-fault entry,
+which is better done once when the daemon starts than for each session."""
 
 
 class Traced(NamedTuple):
-    """A kernel function that a program is attached to. returns: at its end, not its begin.
-    parameters: how many it must have. tells: what is not known without it."""
+    """A kernel function that a program is attached to."""
 
     function: str
-    parameters: int
+    parameters: int  # required number of parameters
     program: str
-    returns: bool
-    tells: str
+    returns: bool  # attached to the function's return, not its entry
+    tells: str  # what can't be observed without it, for notes
 
 
 TRACED = (
     Traced("mpol_misplaced", 3, "on_hint_fault", False, "NUMA hint faults"),
     Traced("do_swap_page", 1, "on_swap_page", True, "major faults"),
-    Traced("migration_entry_wait", 3, "on_page_in_motion", False, "waits for pages in motion"),
-    Traced("remove_migration_pte", 4, "on_page_back", False, "who else moves pages"),
-    Traced("try_to_unmap_one", 4, "on_page_gone", True, "who reclaims pages"),
+    Traced("migration_entry_wait", 3, "on_page_in_motion", False, "waits for migrations"),
+    Traced("remove_migration_pte", 4, "on_page_back", False, "page moves by others"),
+    Traced("try_to_unmap_one", 4, "on_page_gone", True, "page reclaim"),
 )
-"""The functions, which are no stable interface: each is looked for in the kernel's BTF."""
+"""These functions are no stable interface: each is looked up in the kernel's BTF."""
 
 
 class MigrationCounts(TypedDict):
@@ -144,47 +144,42 @@ class MigrationCounts(TypedDict):
 
 
 class MoverCounts(MigrationCounts):
-    """The same for one process that moved pages, in one mode for one reason."""
+    """Migrations by one process, with one mode and reason."""
 
     pid: int
-    comm: str
-    mode: str
-    reason: str
+    comm: str  # name of the process
+    mode: str  # the kernel's name
+    reason: str  # the kernel's name
 
 
 class AccessCounts(TypedDict):
-    """What sentinel:page_access fired for one process."""
+    """Events of the tracepoint sentinel:page_access for one process."""
 
     accesses: int
     writes: int
-    epoch: int
+    epoch: int  # of the latest event
 
 
 class Disturbance(TypedDict):
-    """What somebody other than the daemon did with pages of a watched process.
+    """Pages of a watched process that others than the daemon moved, reclaimed or collapsed."""
 
-    by, pid: the mover's name and its latest process. own: that process is the owner. deed: the
-    kernel's name of a migration's reason, or one of DEEDS. Nodes: None where pages went nowhere or
-    it is not known. pages: done; kept: stayed, once for each try. last_ns: on CLOCK_MONOTONIC.
-    """
-
-    by: str
-    pid: int
-    own: bool
-    deed: str
-    from_node: int | None
-    to_node: int | None
+    by: str  # name of the process that did it
+    pid: int  # latest process of that name
+    own: bool  # the watched process did it itself
+    deed: str  # the kernel's name of the migration reason, or a value of DEEDS
+    from_node: int | None  # None: unknown
+    to_node: int | None  # None: unknown, or the pages were not moved to a node
     pages: int
-    kept: int
-    last_ns: int
+    kept: int  # pages that could not be moved; once per attempt
+    last_ns: int  # CLOCK_MONOTONIC
 
 
 class EbpfCounters(TypedDict):
-    """Counters since the programs were attached; per process since it is watched."""
+    """Counters since the programs were attached; those of a process since it is watched."""
 
-    faults: dict[int, dict[str, int]]
-    accesses: dict[int, AccessCounts]
-    migrations: dict[str, MigrationCounts]
+    faults: dict[int, dict[str, int]]  # by pid and FAULT_KINDS
+    accesses: dict[int, AccessCounts]  # by pid
+    migrations: dict[str, MigrationCounts]  # by reason
     movers: list[MoverCounts]
-    disturbances: dict[int, list[Disturbance]]
-    dropped: dict[str, int]
+    disturbances: dict[int, list[Disturbance]]  # by pid
+    dropped: dict[str, int]  # by DROPS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Raw observations: what the shim's ring and the kernel module's log carry.
+"""Raw observations: records of the shim's ring and of the kernel module's access log.
 
 The field layouts are those of sentineld/shim/native/protocol.h (struct
 sentinel_record) and kmod/sentinel_uapi.h (struct sentinel_access).
@@ -19,66 +19,75 @@ PAGE_BYTES = 4096
 
 RECORD_DTYPE = np.dtype(
     [
-        ("time_ns", "<u8"),
-        ("address", "<u8"),
-        ("bytes", "<u8"),
-        ("value", "<u4"),
+        ("time_ns", "<u8"),  # CLOCK_MONOTONIC
+        ("address", "<u8"),  # of a tensor; the epoch in records of boundaries and steps
+        ("bytes", "<u8"),  # of a tensor; the allocation cursor at a boundary, the number of a step
+        ("value", "<u4"),  # allocation cursor of a tensor; index of a boundary
         ("layer", "<u2"),
-        ("event", "u1"),
-        ("detail", "u1"),
+        ("event", "u1"),  # shim.protocol.Event
+        ("detail", "u1"),  # shim.protocol.Alloc or Boundary
     ]
 )
-"""One ring record of the shim; 32 bytes."""
+"""One record of the shim's ring; 32 bytes."""
 
 SAMPLE_DTYPE = np.dtype(
-    [("page", "<u8"), ("epoch", "<u4"), ("node", "u1"), ("flags", "u1"), ("more_pages", "<u2")]
+    [
+        ("page", "<u8"),  # page number; with ACCESS_RESIDENCY the number of pages on the node
+        ("epoch", "<u4"),
+        ("node", "u1"),  # 255: unknown
+        ("flags", "u1"),  # ACCESS_*
+        ("more_pages", "<u2"),  # the record also stands for this number of following pages
+    ]
 )
 """One record of the module's access log; 16 bytes."""
 
 ACCESS_WRITE = 1
 ACCESS_BIRTH = 2
+"""First touch: the page was absent."""
 ACCESS_UNKNOWN = 4
-"""No access was seen, but one may have been missed, in this page and more_pages after it."""
+"""No access was seen, but one may have been missed."""
 ACCESS_AGAIN = 8
 """Not the page's first record in its epoch."""
 ACCESS_AGED = 16
-"""The CPU has marked the page, and more_pages after it, as accessed since the last age()."""
+"""The accessed bit was set since the last PageSampler.age(); the epoch is unknown."""
 ACCESS_RESIDENCY = 128
+"""The number of resident pages of a node, at the begin of an epoch."""
 NO_ACCESS = ACCESS_UNKNOWN | ACCESS_AGED | ACCESS_RESIDENCY
-"""Records with any of these flags are no access of an epoch."""
+"""Records with any of these flags are not accesses of an epoch."""
 
 OP_ACCESS_DTYPE = np.dtype(
-    [("time_ns", "<u8"), ("address", "<u8"), ("bytes", "<u8"), ("write", "?"), ("estimated", "?")]
+    [
+        ("time_ns", "<u8"),  # CLOCK_MONOTONIC
+        ("address", "<u8"),  # start of the tensor's storage
+        ("bytes", "<u8"),
+        ("write", "?"),
+        ("estimated", "?"),
+    ]
 )
-"""A tensor that an operator reads or writes, seen by torch.profiler in the access step;
-time_ns on CLOCK_MONOTONIC, address the begin of the tensor's storage."""
+"""A tensor that an operator reads or writes, recorded by torch.profiler in the access step."""
 
 Records = npt.NDArray[np.void]
 
 
 class Mapped(NamedTuple):
-    """A mapping of the process: start to end (exclusive), named as /proc/PID/maps does."""
+    """A mapping of the process."""
 
     start: int
-    end: int
-    name: str
+    end: int  # exclusive
+    name: str  # as in /proc/PID/maps
 
 
 class Named(NamedTuple):
-    """What the framework calls a tensor that outlives a step.
+    """The framework's name of a tensor that outlives a step."""
 
-    role: "parameter", "buffer", "gradient" or "optimizer"; name: the parameter's path, for an
-    optimizer's state with the state's own name behind it.
-    """
-
-    role: str
-    name: str
+    role: str  # "parameter", "buffer", "gradient" or "optimizer"
+    name: str  # the parameter's path; for optimizer state, the state's name is appended
 
 
 @dataclass(frozen=True)
 class OpAccesses:
-    """What the shim says of an access step. rows: OP_ACCESS_DTYPE; names: by address."""
+    """The operators' accesses in an access step, as the shim reports them."""
 
-    step: int
-    rows: Records
-    names: Mapping[int, Named] = field(default_factory=dict)
+    step: int  # number of the step; -1 if the message has none
+    rows: Records  # OP_ACCESS_DTYPE
+    names: Mapping[int, Named] = field(default_factory=dict)  # by address

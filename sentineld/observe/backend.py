@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every way of observing page accesses offers: capabilities, a probe, a watch.
+"""The interface of the backends that observe page accesses: capabilities, probe and watch.
 
-A watch observes ranges of one process for a while and then tells what was
-accessed: the window. Only the kernel module can do more: its epochs begin at
-the training's own boundaries (see sentineld.session.intake.sampling). Training steps repeat,
-so a window of at least one whole step sees what every step does.
+A watch observes ranges of one process for a time, the window, and then reports
+which memory was accessed. The kernel module can do more: its epochs begin at the
+boundaries of the training step (see sentineld.session.intake.sampling). Training steps repeat,
+so a window of at least one whole step sees the accesses of every step.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ AREA_DTYPE = np.dtype(
         ("start", "<u8"),  # address
         ("bytes", "<u8"),
         ("flags", "u1"),  # ACCESS_WRITE, ACCESS_BIRTH of sentineld.model.records
-        ("node", "u1"),  # where it lay when accessed; NO_NODE: the backend can't tell
-        ("heat", "<f4"),  # 0..1: share of the looks at it that found it accessed
+        ("node", "u1"),  # of the page when it was accessed; NO_NODE: unknown
+        ("heat", "<f4"),  # 0..1: share of the samples of this area that found it accessed
     ]
 )
-"""Memory that was accessed in a window; rising, disjoint. A backend that does not count says
-heat 1."""
+"""Memory that was accessed in a window: ascending, disjoint areas. The heat is 1 if the backend
+does not count accesses."""
 
 NO_NODE = 255
 
@@ -41,39 +41,39 @@ Ranges = Sequence[tuple[int, int]]
 
 
 class Resolution(StrEnum):
-    """The smallest memory that a backend can tell from its neighbours."""
+    """The smallest unit of memory that a backend can observe separately."""
 
     PAGE = "page"
-    REGION = "region"  # grows and shrinks with what is seen; a cold page in a hot region hides
+    REGION = "region"  # DAMON splits and merges regions; a cold page in a hot one is not seen
     TENSOR = "tensor"
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend claims; tests/vm/test_backends.py holds each to just this."""
+    """What a backend can observe; tests/vm/test_backends.py checks every claim."""
 
     reads: bool  # memory that is only read is seen
     writes: bool  # memory that is written is seen
-    tells_writes: bool  # and is told from memory that is only read
+    tells_writes: bool  # written memory is distinguished from memory that is only read
     births: bool  # first touches are marked
     nodes: bool  # each access carries the node that served it
-    frequency: bool  # heat grows with how often memory is accessed
-    exact: bool  # all that was accessed is told, and nothing else
-    epochs: bool  # what each stretch accesses, not only each step
+    frequency: bool  # heat grows with the number of accesses
+    exact: bool  # reports all accessed memory and no other
+    epochs: bool  # accesses are reported for each stretch, not only for each step
     resolution: Resolution
-    needs: str
+    needs: str  # requirements, for the reference documentation
 
     def summary(self) -> str:
-        """A few words for people."""
+        """A short description for doctor's report."""
         seen = {
             (True, True): "reads and writes",
             (False, True): "writes only",
         }[self.reads, self.writes]
         if self.reads and not self.tells_writes:
-            seen = "accesses, reads not told from writes"
+            seen = "accesses, without distinguishing reads from writes"
         more = [
             f"by {self.resolution}",
-            "each stretch" if self.epochs else "each step",
+            "per stretch" if self.epochs else "per step",
             *(["with frequency"] if self.frequency else []),
             *(["with nodes"] if self.nodes else []),
         ]
@@ -81,39 +81,41 @@ class Capabilities:
 
 
 class Watch(Protocol):
-    """A backend at work on one process. Every call raises ProcessLookupError once it is gone."""
+    """An open backend on one process. Every call raises ProcessLookupError after its exit."""
 
     def begin(self, ranges: Ranges) -> None:
         """Begin a window over these ranges."""
 
     def poll(self) -> None:
-        """To be called now and then during a window, by backends that look again and again."""
+        """Take a sample, in backends that sample; to be called regularly during a window."""
 
     def end(self) -> Areas:
-        """End the window: what was accessed in it, AREA_DTYPE."""
+        """End the window and return the memory accessed in it; AREA_DTYPE."""
 
     def close(self) -> None:
-        """Let go of the process; twice is no error."""
+        """Stop watching the process; a second call does nothing."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A process to watch: what a backend may need to open it."""
+    """A process to watch, and the arguments that a backend may need to open it."""
 
     pid: int
-    log_records: int = 1 << 20  # the module's log
-    writes: WriteFds | None = None
+    log_records: int = 1 << 20  # capacity of the kernel module's log, a power of two
+    writes: WriteFds | None = None  # from the process, for the write-only backends
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One way of observing. probe: why it can't work on this machine (an error with the way
-    out), or None; it tries the feature, never a version. open: raises SentinelError."""
+    """One way to observe page accesses."""
 
     name: str
     capabilities: Capabilities
     probe: Callable[[], SentinelError | None]
+    """Try the feature on this machine, without looking at version numbers; an error with a hint
+    if it does not work, else None."""
     open: Callable[[Target], Watch]
+    """Start watching a process. Raises SentinelError."""
 
 
 def merge_pages(
@@ -122,7 +124,11 @@ def merge_pages(
     nodes: npt.NDArray[np.uint8] | None = None,
     page_bytes: int = PAGE_BYTES,
 ) -> Areas:
-    """Areas of heat 1 from distinct page numbers, rising; neighbours alike become one."""
+    """Merge pages into areas of heat 1: adjacent pages with equal flags and node become one area.
+
+    pages: distinct page numbers, ascending.
+    flags, nodes: one entry per page; nodes None: NO_NODE for all pages.
+    """
     if not len(pages):
         return np.zeros(0, AREA_DTYPE)
     if nodes is None:

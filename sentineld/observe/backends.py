@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backends, best first, and the choice among them."""
+"""All backends, best first, and the choice of the best one that works."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 BACKENDS: tuple[Backend, ...] = (MODULE, DAMON, PAGEMAP_SCAN, SOFT_DIRTY, SHIM_ONLY)
 
 _KERNEL_FEATURES = (PAGEMAP_SCAN, SOFT_DIRTY)
-"""Their probes try the kernel on this very process, and it won't change its mind."""
+"""Their probes test a feature of the running kernel on this process, so one probe is enough."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a backend works on this machine; problem: why not, with the way out."""
+    """Whether a backend works on this machine."""
 
     backend: Backend
-    problem: SentinelError | None
+    problem: SentinelError | None  # why it does not work, with a hint; None: it works
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for the control protocol."""
@@ -43,7 +43,7 @@ class Verdict:
 
 
 def survey() -> list[Verdict]:
-    """Every backend's verdict, best first."""
+    """Probe every backend; best first."""
     return [
         Verdict(each, _feature(each) if each in _KERNEL_FEATURES else each.probe())
         for each in BACKENDS
@@ -51,12 +51,12 @@ def survey() -> list[Verdict]:
 
 
 def open_best(target: Target) -> tuple[Backend, Watch]:
-    """The best backend that can watch this process. Of the rest the log says why not."""
+    """Open the best backend that can watch this process, and log why better ones can't."""
     for backend in BACKENDS[:-1]:
         try:
             return backend, backend.open(target)
         except SentinelError as error:
-            log.info("process %d is not observed by %s: %s", target.pid, backend.name, error)
+            log.info("process %d: backend %s is not usable: %s", target.pid, backend.name, error)
     return BACKENDS[-1], BACKENDS[-1].open(target)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bpf() system call, as far as the daemon needs it once programs are loaded.
+"""The commands of the bpf() system call that the daemon needs after programs are loaded.
 
 A process that holds the fds of maps and programs needs neither bcc nor libbpf
 to read, write and attach them: linux/bpf.h's union bpf_attr is the interface.
@@ -115,10 +115,10 @@ def _bpf(command: int, attr: ctypes.Structure) -> int:
 
 
 def check_permitted() -> None:
-    """Load a raw tracepoint program of two instructions that does nothing.
+    """Load a raw tracepoint program that does nothing, in two instructions.
 
-    Raises OSError (EPERM) where CAP_BPF or CAP_PERFMON is missing, which costs
-    microseconds here and seconds if bcc compiles first.
+    Raises OSError (EPERM) if CAP_BPF or CAP_PERFMON is missing. This check takes
+    microseconds; the same error after bcc's compilation takes seconds.
     """
     # r0 = 0; exit
     instructions = ctypes.create_string_buffer(bytes([0xB7] + [0] * 7 + [0x95] + [0] * 7), 16)
@@ -133,10 +133,13 @@ def check_permitted() -> None:
 
 
 def load_traced(instructions: bytes, function_id: int, returns: bool) -> int:
-    """Load a program for a kernel function's begin or, with returns, its end; the program's fd.
+    """Load a program that runs when a kernel function is entered or returns; returns its fd.
 
-    function_id: of the function in the kernel's BTF. Raises OSError: EINVAL also
-    where the kernel can't trace the function.
+    instructions: the program's bytecode.
+    function_id: the function's type id in the kernel's BTF.
+    returns: run at the function's return (fexit) and not at its entry (fentry).
+
+    Raises OSError; EINVAL also if the kernel can't trace the function.
     """
     code = ctypes.create_string_buffer(instructions, len(instructions))
     licence = ctypes.create_string_buffer(b"GPL")
@@ -152,14 +155,14 @@ def load_traced(instructions: bytes, function_id: int, returns: bool) -> int:
 
 
 def attach_traced(program_fd: int) -> int:
-    """Attach what load_traced() made and return the link's fd: it runs until that is closed."""
+    """Attach a program of load_traced(). It runs until the returned link fd is closed."""
     return _bpf(_RAW_TRACEPOINT_OPEN, _RawTracepointAttr(name=0, prog_fd=program_fd))
 
 
 def attach_raw_tracepoint(name: str, program_fd: int) -> int:
-    """Attach a program and return the link's fd: the program runs until that is closed.
+    """Attach a program to a raw tracepoint. It runs until the returned link fd is closed.
 
-    Raises OSError: ENOENT where the kernel has no tracepoint of that name.
+    Raises OSError: ENOENT if the kernel has no tracepoint of that name.
     A link to a module's tracepoint keeps the module from being unloaded.
     """
     text = ctypes.create_string_buffer(name.encode())
@@ -170,7 +173,7 @@ def attach_raw_tracepoint(name: str, program_fd: int) -> int:
 class BpfMap:
     """A map that another process created, read and written as numpy values.
 
-    Owns the fd. Raises OSError where the kernel refuses.
+    Owns the fd. Methods raise OSError if the kernel refuses.
     """
 
     def __init__(self, fd: int, key: npt.DTypeLike, value: npt.DTypeLike) -> None:
@@ -187,7 +190,7 @@ class BpfMap:
             )
 
     def lookup(self, key: object) -> npt.NDArray[Any] | None:
-        """The value of a key as an array of one row, or None."""
+        """The value of a key as an array of one row, or None if the key is absent."""
         key_row = np.array([key], dtype=self._key)
         value_row = np.zeros(1, dtype=self._value)
         attr = _ElementAttr(map_fd=self.fd, key=key_row.ctypes.data, value=value_row.ctypes.data)
@@ -198,14 +201,14 @@ class BpfMap:
         return value_row
 
     def update(self, key: object, value: npt.NDArray[Any]) -> None:
-        """Set a key's value from an array of one row; E2BIG when the map is full."""
+        """Set a key's value from an array of one row. Raises OSError E2BIG if the map is full."""
         key_row = np.array([key], dtype=self._key)
         value_row = np.ascontiguousarray(value, dtype=self._value)
         attr = _ElementAttr(map_fd=self.fd, key=key_row.ctypes.data, value=value_row.ctypes.data)
         _bpf(_MAP_UPDATE_ELEM, attr)
 
     def delete(self, key: object) -> bool:
-        """Remove a key; False where it was not there."""
+        """Remove a key; False if it was absent."""
         key_row = np.array([key], dtype=self._key)
         try:
             _bpf(_MAP_DELETE_ELEM, _ElementAttr(map_fd=self.fd, key=key_row.ctypes.data))
@@ -228,7 +231,7 @@ class BpfMap:
         try:
             _bpf(_MAP_LOOKUP_BATCH, attr)
         except OSError as error:
-            # the kernel's way to say that the batch reached the end of the map
+            # ENOENT: the batch reached the end of the map
             if error.errno != errno.ENOENT:
                 raise
         return keys[: attr.count], values[: attr.count]

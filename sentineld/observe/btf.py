@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's own type information (BTF): where a field lies, which functions there are.
+"""Reader of the kernel's type information (BTF): field offsets, functions, enum constants.
 
-The format is that of Documentation/bpf/btf.rst. Only what the eBPF programs
-need is read, so that they need no kernel headers for it: headers of memory
-management are most of a compiler's time.
+The format is described in Documentation/bpf/btf.rst. Reading the few offsets
+that the eBPF programs need spares them the kernel's memory-management headers,
+which would take most of the compile time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _HEADER = struct.Struct("<HBBIIIII")
 _STRUCT, _UNION, _ENUM, _CONST, _VOLATILE, _TYPEDEF, _FUNC = 4, 5, 6, 10, 9, 8, 12
 _TRANSPARENT = (_CONST, _VOLATILE, _TYPEDEF)
 
-# words after the three of each type: so many, and so many for each of its members
+# By kind: number of words after the three common ones, fixed and for each member.
 _FIXED = {1: 1, 3: 3, 14: 1, 17: 1}
 _EACH = {4: 3, 5: 3, 6: 2, 13: 2, 15: 3, 19: 3}
 
 
 class Btf:
-    """Types of one kernel. Raises ValueError for anything that is no BTF."""
+    """The types of one kernel. Raises ValueError if the data is not valid BTF."""
 
     def __init__(self, data: bytes) -> None:
         try:
@@ -34,10 +34,10 @@ class Btf:
                 data
             )
         except struct.error as error:
-            raise ValueError(f"no BTF: {error}") from None
+            raise ValueError(f"not BTF: {error}") from None
         begin, self._strings = header + types, header + strings
         if magic != _MAGIC or begin + types_bytes > len(data) or types_bytes % 4:
-            raise ValueError("no BTF of this machine's byte order")
+            raise ValueError("not BTF of this machine's byte order")
         self._data = data
         self._strings_end = self._strings + strings_bytes
         self._words = np.frombuffer(data, "<u4", types_bytes // 4, begin)
@@ -47,26 +47,28 @@ class Btf:
 
     @classmethod
     def of_kernel(cls) -> Btf | None:
-        """The running kernel's, or None where it has none or it can't be read."""
+        """The BTF of the running kernel; None if there is none or it can't be read."""
         try:
             return cls(VMLINUX.read_bytes())
         except (OSError, ValueError):
             return None
 
     def function(self, name: str) -> int | None:
-        """The id of a function that can be attached to, or None."""
+        """The type id of a function that programs can be attached to, or None."""
         return self._named(_FUNC, name)
 
     def parameters(self, function: str) -> int:
-        """How many parameters a function has; -1 if there is no such function."""
+        """The number of a function's parameters; -1 if there is no such function."""
         found = self.function(function)
         if found is None:
             return -1
         return self._type(self._type(found)[2])[1]
 
     def offset(self, structure: str, *names: str) -> int | None:
-        """Where the first of these fields that there is begins, in bytes, or None. Fields of
-        nameless structures inside count as the structure's own."""
+        """Byte offset of the first of these fields that the structure has, or None.
+
+        Fields of anonymous structures inside it count as its own fields.
+        """
         found = self._named(_STRUCT, structure)
         if found is None:
             return None
@@ -74,7 +76,7 @@ class Btf:
         return next((offset for offset in offsets if offset is not None), None)
 
     def constant(self, enumeration: str, name: str) -> int | None:
-        """The value of an enumeration's constant, or None."""
+        """The value of a constant of an enumeration, or None."""
         found = self._named(_ENUM, enumeration)
         if found is None:
             return None
@@ -85,8 +87,11 @@ class Btf:
         return None
 
     def _positions(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Where in the words each type begins. Each one's length is known from itself alone, so
-        this is the one loop over all, of which a kernel has a hundred thousand."""
+        """Index of each type's first word.
+
+        Types have different lengths and no index, so this loop has to visit all of them: about
+        100,000 in a kernel.
+        """
         words = memoryview(self._words.tobytes()).cast("I")
         end, at, positions = len(words), 0, []
         fixed = [3 + _FIXED.get(kind, 0) for kind in range(32)]
@@ -97,11 +102,11 @@ class Btf:
             kind = info >> 24 & 31
             at += fixed[kind] + each[kind] * (info & 0xFFFF)
         if at != end:
-            raise ValueError("BTF whose last type is cut short")
+            raise ValueError("BTF whose last type is truncated")
         return np.array(positions, np.int64)
 
     def _named(self, kind: int, name: str) -> int | None:
-        """The id of the first type of a kind and name."""
+        """The id of the first type of this kind and name."""
         wanted = b"\0" + name.encode() + b"\0"
         string = self._data.find(wanted, self._strings, self._strings_end)
         if string < 0:
@@ -112,7 +117,7 @@ class Btf:
         return int(found[0]) if len(found) else None
 
     def _type(self, number: int) -> tuple[int, int, int]:
-        """Kind, number of members, and size or type of a type."""
+        """Kind, number of members, and size or referenced type."""
         at = self._at[number - 1]
         info = int(self._words[at + 1])
         return info >> 24 & 31, info & 0xFFFF, int(self._words[at + 2])

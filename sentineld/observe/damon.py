@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DAMON as a backend: how often regions are accessed, from outside and without faults.
+"""The DAMON backend: access frequency of regions, without page faults in the process.
 
-A kernel thread samples one page of each region for its accessed bit and splits
-and merges regions by what it sees. This asks it, by its sysfs files, to watch
-fixed ranges of one process, and takes snapshots of the regions while a window
-is open. There is one user of these files at a time: what another program has
-set up is left alone.
+A kernel thread samples the accessed bit of one page per region, and splits and
+merges regions according to the result. This backend configures it through its
+sysfs files to watch fixed ranges of one process, and takes snapshots of the
+regions during a window. The files have one user at a time: another program's
+configuration is left unchanged.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
 SAMPLE_US = 5_000
 AGGREGATION_US = 100_000
 LOOKS = AGGREGATION_US // SAMPLE_US
-"""Looks at a region between two snapshots: its nr_accesses at most."""
+"""Samples of a region per aggregation, and so the largest possible nr_accesses."""
 REGIONS_MIN, REGIONS_MAX = 100, 1000
 SNAPSHOTS_MIN = 20
-"""Regions need about as many aggregations to settle around what is hot."""
+"""Regions need about this number of aggregations to converge on the hot memory."""
 
 _EVERYTHING = str((1 << 64) - 1)
-_OPERATIONS = "fvaddr"  # the ranges given, of one process; vaddr would choose its own
+_OPERATIONS = "fvaddr"  # fixed ranges of one process; vaddr would choose the ranges itself
 _in_use = threading.Lock()
-"""Held by the one watch of this program."""
+"""Held by the only DamonWatch that this process may have."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Regions of one aggregation that were accessed: (start, end, accesses), rising."""
+    """The regions that were accessed in one aggregation."""
 
-    regions: tuple[tuple[int, int, int], ...]
+    regions: tuple[tuple[int, int, int], ...]  # (start, end, nr_accesses), ascending
 
 
 def parse_snapshot(tried_regions: Path) -> Snapshot:
-    """A scheme's tried_regions folder. A region that vanishes while it is read is left out."""
+    """Read a scheme's tried_regions folder. Skips regions that disappear during the read."""
     found = []
     for folder in tried_regions.glob("[0-9]*"):
         values = [read_text(folder / name) for name in ("start", "end", "nr_accesses")]
@@ -65,8 +65,11 @@ def parse_snapshot(tried_regions: Path) -> Snapshot:
 
 
 def merge_snapshots(snapshots: list[Snapshot], ranges: Ranges) -> Areas:
-    """Mean heat over all snapshots, cut to the ranges. What a step of a second touches once is
-    found by one look in 200, so any heat counts."""
+    """Mean heat over all snapshots, clipped to the ranges.
+
+    An area with any heat above 0 is kept: memory that a step of 1 s touches once is seen accessed
+    in only 1 of 200 samples.
+    """
     bounds = [(start, start + size) for start, size in ranges]
     bounds += [(start, end) for one in snapshots for start, end, _ in one.regions]
     edges = np.unique(np.array(bounds, np.uint64))
@@ -91,17 +94,17 @@ def merge_snapshots(snapshots: list[Snapshot], ranges: Ranges) -> Areas:
 
 
 class DamonWatch:
-    """One kdamond, running while a window is open."""
+    """One kdamond, which runs during windows."""
 
     def __init__(self, target: Target, kdamonds: Path = KDAMONDS) -> None:
-        """Set a kdamond up. Raises SentinelError if another program's is there."""
+        """Set up a kdamond. Raises SentinelError if another program is using DAMON."""
         self._pid = target.pid
         self._kdamonds = kdamonds
         self._ranges: Ranges = ()
         self._snapshots: list[Snapshot] = []
         self._broken = False
         if not _in_use.acquire(blocking=False):
-            raise SentinelError("failed", "DAMON watches another session now", "wait for its plan")
+            raise SentinelError("failed", "DAMON is watching another session", "wait for its plan")
         self._open = True
         problem = usable(kdamonds, target.pid)
         if problem is not None:
@@ -116,12 +119,12 @@ class DamonWatch:
             self.close()
             raise SentinelError(
                 "failed",
-                f"DAMON does not take {_OPERATIONS}: {error.strerror}",
+                f"DAMON does not support {_OPERATIONS}: {error.strerror}",
                 "use a kernel with CONFIG_DAMON_VADDR=y",
             ) from None
 
     def begin(self, ranges: Ranges) -> None:
-        """Start sampling the ranges. Raises SentinelError if DAMON does not take them."""
+        """Start sampling the ranges. Raises SentinelError if DAMON does not start."""
         self._ranges, self._snapshots, self._broken = sorted(ranges), [], False
         try:
             self._stop()
@@ -131,23 +134,23 @@ class DamonWatch:
             self._check_process()
             raise SentinelError(
                 "failed",
-                f"DAMON does not start: {error.strerror}",
+                f"DAMON did not start: {error.strerror}",
                 "end other programs that use DAMON",
             ) from None
 
     def poll(self) -> None:
-        """Take a snapshot; waits for the end of an aggregation. Raises ProcessLookupError."""
+        """Take a snapshot; blocks until an aggregation ends. Raises ProcessLookupError."""
         try:
             self._write("0/state", "update_schemes_tried_regions")
         except OSError:
             self._check_process()
-            self._broken = True  # somebody else has stopped it: what was seen so far is all
+            self._broken = True  # another program stopped it: no more snapshots
             return
         tried = self._kdamonds / "0/contexts/0/schemes/0/tried_regions"
         self._snapshots.append(parse_snapshot(tried))
 
     def end(self) -> Areas:
-        """What was accessed, once there are snapshots enough; blocks for up to some seconds."""
+        """Return the accessed areas; blocks for seconds until there are SNAPSHOTS_MIN snapshots."""
         while len(self._snapshots) < SNAPSHOTS_MIN and not self._broken:
             before_s = time.monotonic()
             self.poll()
@@ -157,7 +160,7 @@ class DamonWatch:
         return merge_snapshots(self._snapshots[len(self._snapshots) // 2 :], self._ranges)
 
     def close(self) -> None:
-        """Stop the kdamond and give DAMON's files back."""
+        """Remove the kdamond, so that other programs can use DAMON."""
         if self._open:
             self._remove()
             self._release()
@@ -181,7 +184,7 @@ class DamonWatch:
         for index, (start, size) in enumerate(self._ranges):
             self._context(f"targets/0/regions/{index}/start", start)
             self._context(f"targets/0/regions/{index}/end", start + size)
-        # A scheme that does nothing: its "tried regions" are how a snapshot is read.
+        # A scheme with no effect: its tried_regions folder is the only way to read a snapshot.
         self._context("schemes/nr_schemes", 1)
         self._context("schemes/0/action", "stat")
         for name, least, most in (("sz", 0, _EVERYTHING), ("nr_accesses", 1, LOOKS)):
@@ -190,7 +193,7 @@ class DamonWatch:
         self._context("schemes/0/access_pattern/age/max", _EVERYTHING)
 
     def _check_process(self) -> None:
-        """A kdamond stops by itself once its process is gone. Raises ProcessLookupError."""
+        """Raise ProcessLookupError if the process has exited, which also stops the kdamond."""
         if not os.path.exists(f"/proc/{self._pid}"):
             raise ProcessLookupError(f"DAMON has lost process {self._pid}")
 
@@ -208,14 +211,14 @@ class DamonWatch:
             self._stop()
             self._write("nr_kdamonds", 0)
         except OSError:
-            # It ended between the two, or another program took it: either way it is not ours.
+            # It ended in between, or another program has taken over: not ours either way.
             return
 
     def _context(self, name: str, value: object) -> None:
         self._write(f"0/contexts/0/{name}", value)
 
     def _write(self, name: str, value: object) -> None:
-        # A sysfs file takes one write; text files of Python's would truncate and buffer.
+        # sysfs wants each value in one write(); Python's file objects truncate and buffer.
         fd = os.open(self._kdamonds / name, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, str(value).encode())
@@ -224,18 +227,21 @@ class DamonWatch:
 
 
 def usable(kdamonds: Path = KDAMONDS, pid: int | None = None) -> SentinelError | None:
-    """Why DAMON can't be used now, or None. pid: a kdamond left on this process is taken over."""
+    """Why DAMON can't be used now, or None.
+
+    pid: a kdamond that watches this process may be taken over: a dead daemon left it.
+    """
     count = read_text(kdamonds / "nr_kdamonds")
     if count is None:
         return SentinelError(
             "failed",
-            "the kernel has no DAMON with sysfs files",
+            "the kernel has no DAMON sysfs interface",
             "use a kernel with CONFIG_DAMON_SYSFS=y, such as Debian 13's",
         )
     if not os.access(kdamonds / "nr_kdamonds", os.W_OK):
         return SentinelError(
             "not-permitted",
-            f"{kdamonds} can't be written",
+            f"{kdamonds} is not writable",
             "be root; in a unit with ProtectKernelTunables= add ReadWritePaths= for it",
         )
     if count == "0" or (count == "1" and read_text(kdamonds / "0/state") == "off"):
@@ -245,8 +251,8 @@ def usable(kdamonds: Path = KDAMONDS, pid: int | None = None) -> SentinelError |
         return None
     return SentinelError(
         "failed",
-        f"DAMON watches process {watched or '?'} for another program",
-        "end that program's monitoring, such as by: damo stop",
+        f"another program is using DAMON on process {watched or '?'}",
+        "stop that program's monitoring, for example with: damo stop",
     )
 
 

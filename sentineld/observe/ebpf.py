@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The eBPF probes, as the daemon holds them.
+"""The daemon's side of the eBPF probes.
 
-A child compiles (sentineld.observe.ebpf_loader) and sends the fds of the maps
-and programs; from then on everything is a system call on those. The probes run
-as long as this process holds the links. Not thread-safe: one thread calls.
+A child process compiles the programs (sentineld.observe.ebpf_loader) and sends
+the fds of maps and programs; everything after that is a system call on these
+fds. The probes run as long as this process holds the links. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from sentineld.observe.bpfmap import BpfMap
 from sentineld.observe.ringbuf import RingBuffer
 
 RING_BYTES = 4 << 20
-"""Bytes of the faults' ring: 131,072 records between two drains."""
+"""Size of the ring of fault records: room for 131,072 records between two drains."""
 
-_MODULE_ABSENT = "the kernel module is not loaded: its accesses are not cross-checked"
+_MODULE_ABSENT = "the kernel module is not loaded: there are no accesses to cross-check"
 
 _PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
 
@@ -68,11 +68,11 @@ _MAP_TYPES: dict[str, tuple[npt.DTypeLike, npt.DTypeLike]] = {
 
 
 class EbpfProbes:
-    """Page faults and module accesses of watched processes, who else moves their pages, and all
-    page migrations.
+    """Counters of all page migrations and, for watched processes, of page faults, of accesses
+    reported by the kernel module, and of pages moved or reclaimed by others.
 
-    Either `start` in a thread that may wait, or `spawn`, then `poll` when
-    `fileno` is readable. watch() may come before the programs are loaded.
+    Call `start` in a thread that may block; or `spawn`, and `poll` when
+    `fileno` is readable. watch() may be called before the programs are loaded.
     """
 
     def __init__(self, ring_bytes: int = RING_BYTES) -> None:
@@ -89,15 +89,15 @@ class EbpfProbes:
         self._recorded: set[int] = set()
         self._names: dict[str, dict[str, str]] = {}
         self.notes: list[str] = []
-        """What does not run and why, one line each, once loaded."""
+        """Programs that do not run, with the reason, one per line; filled when loaded."""
 
     @property
     def loaded(self) -> bool:
-        """Whether the programs run."""
+        """Whether the programs are loaded."""
         return bool(self._maps)
 
     def start(self, timeout: float) -> None:
-        """Spawn the child and wait for the fds, at most timeout seconds.
+        """Spawn the child and wait for the fds for at most timeout seconds.
 
         Raises SentinelError: bcc-missing, no-kernel-headers, not-permitted or failed.
         """
@@ -111,7 +111,7 @@ class EbpfProbes:
             )
 
     def spawn(self) -> None:
-        """Start the child that compiles; returns at once."""
+        """Start the child that compiles, without waiting for it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         path = os.pathsep.join(filter(None, (_PACKAGE_PARENT, os.environ.get("PYTHONPATH"))))
@@ -134,9 +134,9 @@ class EbpfProbes:
         return self._socket.fileno()
 
     def poll(self) -> bool:
-        """Take the fds if the child has sent them; never waits. True once the probes run.
+        """Receive the fds if the child has sent them, without blocking. True once the probes run.
 
-        Raises the child's SentinelError.
+        Raises the SentinelError that the child reports.
         """
         if self._socket is None:
             return self.loaded
@@ -147,7 +147,7 @@ class EbpfProbes:
         if not payload:
             reason = self._last_stderr_line() or "no message"
             self._end_child()
-            raise SentinelError("failed", f"the eBPF loader ended early: {reason}")
+            raise SentinelError("failed", f"the eBPF loader exited early: {reason}")
         message = json.loads(payload)
         try:
             if "error" in message:
@@ -163,7 +163,7 @@ class EbpfProbes:
         return True
 
     def _adopt(self, message: dict[str, Any], fds: list[int]) -> None:
-        """Own the fds, attach the programs and watch what was asked for meanwhile."""
+        """Take over the fds, attach the programs, and watch the processes requested so far."""
         named = dict(zip([*message["maps"], *message["programs"]], fds, strict=True))
         self._programs = {name: named.pop(name) for name in message["programs"]}
         self._ring_fd = named.pop("faults")
@@ -180,7 +180,7 @@ class EbpfProbes:
             self._write_recorded(pid)
 
     def _attach(self, name: str) -> None:
-        """Attach one program; a note where the kernel does not let it be."""
+        """Attach one program; add a note if the kernel refuses."""
         if name in self._links or name not in self._programs:
             return
         try:
@@ -200,9 +200,9 @@ class EbpfProbes:
             self.notes.remove(_MODULE_ABSENT)
 
     def watch(self, pid: int) -> None:
-        """Count the faults of a process and what others do with its pages, from zero.
+        """Count a process's faults and what others do with its pages, starting from zero.
 
-        Raises SentinelError "failed" when more than 1024 processes are watched.
+        Raises SentinelError "failed" if 1024 processes are watched already.
         """
         self._watched.add(pid)
         if self.loaded:
@@ -234,7 +234,7 @@ class EbpfProbes:
                     os.close(self._links.pop(name))
 
     def record(self, pid: int) -> None:
-        """Hand over each fault of a watched process, too, from now on; drain() soon and often."""
+        """Also record each fault of a watched process from now on. Call drain() often."""
         self._recorded.add(pid)
         if self.loaded:
             self._write_recorded(pid)
@@ -246,7 +246,7 @@ class EbpfProbes:
         self._maps["recorded_number"].update(0, np.array([len(self._recorded)], dtype="<u4"))
 
     def stop_recording(self, pid: int) -> None:
-        """Count a process's faults without handing them over; the ring's memory is let go of."""
+        """Go back to counting a process's faults; free the ring after the last recording."""
         self._recorded.discard(pid)
         if not self.loaded:
             return
@@ -258,13 +258,13 @@ class EbpfProbes:
             self._ring = None
 
     def drain(self) -> npt.NDArray[np.void]:
-        """The fault records since the last call, FAULT_DTYPE; empty while nothing is recorded."""
+        """Fault records since the last call, FAULT_DTYPE; empty while no process is recorded."""
         if self._ring is None:
             return np.zeros(0, dtype=FAULT_DTYPE)
         return self._ring.drain()
 
     def counters(self) -> EbpfCounters:
-        """All counters, as plain numbers by name."""
+        """Read all counters."""
         counters: EbpfCounters = {
             "faults": {},
             "accesses": {},
@@ -324,7 +324,7 @@ class EbpfProbes:
         )
 
     def _name(self, field: str, number: np.integer[Any]) -> str:
-        """The kernel's name of a migration mode or reason, or the number."""
+        """The kernel's name of a migration mode or reason; its number if it has none."""
         return self._names[field].get(str(int(number)), str(int(number)))
 
     def _last_stderr_line(self) -> str:
@@ -335,7 +335,7 @@ class EbpfProbes:
         return lines[-1].strip() if lines else ""
 
     def _end_child(self) -> None:
-        """Reap the child, which has ended or has nothing more to say."""
+        """Kill and reap the child, which has sent its message or exited."""
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._child.kill()
@@ -346,7 +346,7 @@ class EbpfProbes:
         self._child = self._socket = self._stderr = None
 
     def close(self) -> None:
-        """Detach everything and end a child that still compiles."""
+        """Detach all programs, and kill the child if it is still compiling."""
         self._end_child()
         for fd in (*self._links.values(), *self._programs.values()):
             os.close(fd)

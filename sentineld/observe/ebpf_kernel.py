@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the eBPF programs must know of the running kernel, found by looking, never by version."""
+"""Properties of the running kernel that the eBPF programs need, probed instead of derived from a
+version number."""
 
 from __future__ import annotations
 
@@ -30,19 +31,15 @@ _CONSTANTS = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Numbers that the programs are compiled with, and the functions that can be traced.
+    """Field offsets and functions of one kernel."""
 
-    functions: id in the kernel's BTF of each traced function that there is. notes: what is not
-    told for lack of the others, one line each.
-    """
-
-    defines: dict[str, int]
-    functions: dict[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    defines: dict[str, int]  # preprocessor macros for the programs, by name
+    functions: dict[str, int] = field(default_factory=dict)  # BTF type ids of traceable functions
+    notes: tuple[str, ...] = ()  # what can't be observed and why, one per line
 
 
 def layout_of(btf: Btf | None) -> Layout:
-    """What the kernel with this BTF (None: it has none) offers."""
+    """The layout of the kernel with this BTF; None: it has no BTF."""
     nothing = dict.fromkeys((*_FIELDS, *_CONSTANTS, "OLD_FOLIO_IN_STRUCT"), 0)
     if btf is None:
         return Layout(nothing, notes=(_untold(TRACED, "the kernel has no readable BTF"),))
@@ -65,32 +62,33 @@ def layout_of(btf: Btf | None) -> Layout:
         else:
             functions[traced.function] = number
     names = ", ".join(traced.function for traced in absent)
-    notes = (_untold(absent, f"the kernel has no {names} as it is known"),) if absent else ()
+    why = f"the kernel has no {names} with the expected parameters"
+    notes = (_untold(absent, why),) if absent else ()
     return Layout(defines, functions, notes)
 
 
 def _untold(traced: tuple[Traced, ...] | list[Traced], why: str) -> str:
-    return f"{', '.join(one.tells for one in traced)}: not told, as {why}"
+    return f"not observed: {', '.join(one.tells for one in traced)}: {why}"
 
 
 @dataclass(frozen=True)
 class MigrateFormat:
-    """Which arguments of migrate:mm_migrate_pages are mode and reason; their names by number."""
+    """The arguments of the tracepoint migrate:mm_migrate_pages."""
 
-    mode_argument: int = 6
-    reason_argument: int = 7
-    modes: dict[str, str] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
+    mode_argument: int = 6  # index of the argument `mode`
+    reason_argument: int = 7  # index of the argument `reason`
+    modes: dict[str, str] = field(default_factory=dict)  # names by number, in decimal
+    reasons: dict[str, str] = field(default_factory=dict)  # names by number, in decimal
 
     @property
     def syscall_reason(self) -> int:
-        """The number of the reason that move_pages() gives."""
+        """The number of the migration reason of move_pages()."""
         numbers = (int(number) for number, name in self.reasons.items() if name == _SYSCALL)
         return next(numbers, 3)
 
 
 def migrate_format() -> str | None:
-    """The running kernel's description of migrate:mm_migrate_pages, or None if not readable."""
+    """The format file of migrate:mm_migrate_pages, or None if it is not readable."""
     for root in TRACEFS:
         try:
             return (root / "events/migrate/mm_migrate_pages/format").read_text()
@@ -100,10 +98,10 @@ def migrate_format() -> str | None:
 
 
 def parse_migrate_format(text: str) -> MigrateFormat:
-    """From a tracepoint's format file: the places of mode and reason, and their names.
+    """Parse the tracepoint's format file.
 
-    The fields stand in the order of the tracepoint's arguments; kernels before
-    6.6 have no large_folio_split among them.
+    Its fields are in the order of the arguments. Their number varies: kernels
+    before 6.6 lack large_folio_split.
     """
     fields = [name for name in re.findall(r"field:[^;]*?(\w+);", text) if "common_" not in name]
     symbols = re.findall(r"__print_symbolic\(REC->(\w+), (.*?)\)", text)

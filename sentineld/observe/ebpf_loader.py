@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child process that compiles the eBPF programs and hands their fds over.
+"""Child process that compiles the eBPF programs and sends their fds to the daemon.
 
     python -m sentineld.observe.ebpf_loader RING_PAGES < SOCKET
 
-bcc holds over 100 MiB once it has compiled, so it does so here and the process
-ends. Its standard input is a SOCK_SEQPACKET socket, on which it sends one
-message: JSON, with the fds of the maps and programs as SCM_RIGHTS in the order
-that the message names them, or an error's code, message and hint.
+bcc keeps over 100 MiB after compiling, so it runs in this short-lived process.
+Standard input is a SOCK_SEQPACKET socket, on which it sends one JSON message:
+either the names of maps and programs, with their fds as SCM_RIGHTS in the same
+order, or an error's code, message and hint.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from sentineld.observe.ebpf_kernel import (
 SOURCES = ("sentinel.h", "faults.c", "disturbances.c", "migrations.c", "accesses.c")
 
 BPF_DIRECTORY = Path(__file__).resolve().parents[2] / "bpf"
-"""The programs' text lies beside the package, in the source tree and where it is installed."""
+"""The programs' source: next to the package, both in the source tree and when installed."""
 
 
 def program_text() -> str:
-    """The programs joined into one text for bcc; SentinelError "failed" if they are missing."""
+    """Join the programs into one text for bcc. Raises SentinelError "failed" if one is missing."""
     try:
         return "\n".join((BPF_DIRECTORY / name).read_text() for name in SOURCES)
     except OSError as error:
@@ -50,7 +50,7 @@ def program_text() -> str:
 
 
 def check_kernel_headers() -> None:
-    """Raise "no-kernel-headers" where bcc would find none, as bcc's own error does not say so."""
+    """Raise SentinelError "no-kernel-headers" if bcc would find none; its own error is unclear."""
     release = os.uname().release
     override = os.environ.get("BCC_KERNEL_SOURCE")
     if override:
@@ -69,7 +69,7 @@ def check_kernel_headers() -> None:
 
 
 def check_permitted() -> None:
-    """Raise "not-permitted" where this process may not load tracing programs."""
+    """Raise SentinelError "not-permitted" if this process may not load tracing programs."""
     try:
         bpfmap.check_permitted()
     except OSError as error:
@@ -85,7 +85,7 @@ def check_permitted() -> None:
 
 
 def import_bcc() -> Any:
-    """The distribution's bcc; "bcc-missing" also where another package has its name."""
+    """Import the distribution's bcc. Raises "bcc-missing" also for another package of that name."""
     hint = "install the distribution's package python3-bpfcc; bcc on PyPI is another project"
     try:
         bcc = importlib.import_module("bcc")
@@ -97,9 +97,9 @@ def import_bcc() -> Any:
 
 
 def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
-    """Compile and load everything: the message for the parent and the fds that go with it.
+    """Compile and load all programs; return the message for the parent, and its fds.
 
-    Raises SentinelError with the reason that stands in the way.
+    Raises SentinelError if any requirement is missing.
     """
     check_permitted()
     check_kernel_headers()
@@ -131,7 +131,7 @@ def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
             for tracepoint, function in programs.items()
         }
         maps = {name: bpf[name].map_fd for name in MAP_VALUE_BYTES}
-    except Exception as error:  # bcc raises plain Exception for all that clang and the kernel say
+    except Exception as error:  # bcc raises plain Exception for clang's and the kernel's errors
         raise SentinelError("failed", f"bcc cannot load the eBPF programs: {error}") from error
     for traced in TRACED:
         number = layout.functions.get(traced.function)
@@ -143,7 +143,7 @@ def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
             )
         except OSError as error:
             why = os.strerror(error.errno or 0)
-            notes.append(f"{traced.tells}: not told, as {traced.function} is not traced: {why}")
+            notes.append(f"not observed: {traced.tells}: {traced.function} can't be traced: {why}")
     message = {
         "maps": list(maps),
         "programs": list(loaded),
@@ -157,7 +157,7 @@ def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
 
 @contextlib.contextmanager
 def _reported_to(parent: socket.socket) -> Iterator[None]:
-    """Send an error to the parent in place of the fds."""
+    """Send an error to the parent instead of the fds."""
     try:
         yield
     except SentinelError as error:
@@ -166,7 +166,7 @@ def _reported_to(parent: socket.socket) -> Iterator[None]:
 
 
 def main() -> None:
-    """Load, send, end; the parent's link fds keep the programs running."""
+    """Load the programs and send the fds, which the parent attaches and keeps."""
     parent = socket.socket(fileno=os.dup(0))
     with parent, _reported_to(parent):
         message, fds = load(int(sys.argv[1]))

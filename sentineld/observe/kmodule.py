@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel module's user side: one PageSampler is one open /dev/sentinel, one session.
+"""User-space interface of the kernel module: one PageSampler is one open /dev/sentinel.
 
-Arming a page makes its next access log a record; a new epoch arms it again.
-Closing the sampler, also by this process's death, disarms everything.
+The next access to an armed page logs a record; a new epoch arms the page again.
+Closing the sampler, or the exit of this process, disarms all pages.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from sentineld.observe import uapi
 
 DEVICE = Path("/dev/sentinel")
 
-_LOAD_HINT = "modprobe sentinel; `sentinelctl doctor` says what is missing"
+_LOAD_HINT = "modprobe sentinel; `sentinelctl doctor` shows what is missing"
 
 
 @dataclass(frozen=True)
 class RangeResult:
-    """Pages that a call armed, disarmed or added, and those it left out (absent, shared, ...)."""
+    """The result of a call on a range of pages."""
 
-    pages_done: int
-    pages_skipped: int
+    pages_done: int  # added, armed or disarmed
+    pages_skipped: int  # absent, shared, ...
 
 
 @dataclass(frozen=True)
 class SamplerStats:
     """The module's counters of this session; struct sentinel_stats."""
 
-    hits: int
-    births: int
-    lost: int
+    hits: int  # accesses logged
+    births: int  # first touches logged
+    lost: int  # records without room in the log, or without memory in the fault handler
     armed_pages: int
-    passed_on: int
-    unarmed: int
-    rearms: int
+    passed_on: int  # faults in the ranges that were left to the kernel
+    unarmed: int  # armed pages un-armed by others before an access
+    rearms: int  # rounds of re-arming within epochs
 
 
 class PageSampler:
-    """An open /dev/sentinel. Every call raises ProcessLookupError once the process is gone."""
+    """An open /dev/sentinel. Every call raises ProcessLookupError after the process's exit."""
 
     def __init__(self, device: Path = DEVICE) -> None:
         """Open the device. SentinelError: module-not-loaded, not-permitted, protocol-mismatch."""
         self._map: mmap.mmap | None = None
-        self._mask = 0  # of the log's records, once attached
+        self._mask = 0  # number of log records - 1; 0: not attached
         try:
             self._fd = os.open(device, os.O_RDWR | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
@@ -69,7 +69,7 @@ class PageSampler:
                 "and start it after the module was loaded: systemctl restart sentineld",
             ) from None
         except OSError as error:
-            # ENXIO and ENODEV: a node that outlived its module.
+            # ENXIO and ENODEV: the module was unloaded and its device node is left.
             raise SentinelError(
                 "module-not-loaded", f"{device}: {error.strerror}", _LOAD_HINT
             ) from None
@@ -86,12 +86,15 @@ class PageSampler:
         precise_writes: bool = False,
         rearm_us: int = 0,
     ) -> None:
-        """Bind the session to a process and map its log of log_records (a power of two).
+        """Bind the session to a process and map the access log.
 
-        precise_writes: log a write that follows a read in its epoch, at the price of a second
-        fault. rearm_us: log up to one access in so many microseconds (>= 1000), not one an epoch.
-        The caller holds a pidfd and checks it afterwards. SentinelError:
-        no-such-process, not-permitted, wrong-state (attached already), failed.
+        log_records: capacity of the log, a power of two.
+        precise_writes: also log a write that follows a read in the same epoch; costs a second
+            fault.
+        rearm_us: also arm pages again at this interval (>= 1000) within an epoch; 0: don't.
+
+        The caller holds a pidfd and checks it afterwards. Raises SentinelError no-such-process,
+        not-permitted, wrong-state (already attached) or failed.
         """
         attach = uapi.Attach(
             pid=pid,
@@ -107,43 +110,44 @@ class PageSampler:
         self._mapped()
 
     def add_range(self, start: int, length_bytes: int) -> RangeResult:
-        """Watch an address range; its pages are ordinary until armed."""
+        """Watch an address range; its pages are not armed yet."""
         return self._range(uapi.IOC_ADD_RANGE, start, length_bytes)
 
     def remove_range(self, start: int, length_bytes: int) -> RangeResult:
-        """Stop watching a range that was added, disarming it."""
+        """Disarm a range that was added, and stop watching it."""
         return self._range(uapi.IOC_REMOVE_RANGE, start, length_bytes)
 
     def arm(self, start: int, length_bytes: int) -> RangeResult:
-        """Have the next access to each present page logged; any part of the added ranges."""
+        """Log the next access to each present page; any part of the added ranges."""
         return self._range(uapi.IOC_ARM, start, length_bytes)
 
     def disarm(self, start: int, length_bytes: int) -> RangeResult:
-        """Make pages ordinary; epochs leave them alone until they are armed again."""
+        """Disarm pages; new epochs do not arm them until arm() is called again."""
         return self._range(uapi.IOC_DISARM, start, length_bytes)
 
     def age(self, start: int, length_bytes: int) -> RangeResult:
-        """Log as AGED the pages accessed since the last call, by the CPU's accessed bits.
+        """Log the pages whose accessed bit was set since the last call, with flag ACCESS_AGED.
 
-        It costs no faults but tells no epoch, and makes pages look colder to the kernel's reclaim.
+        Causes no faults, but the epoch of an access stays unknown, and clearing accessed bits
+        makes pages look colder to the kernel's reclaim.
         """
         return self._range(uapi.IOC_AGE, start, length_bytes)
 
     def epoch_fd(self) -> int:
-        """A new descriptor with which the process itself, and only it, begins epochs."""
+        """A new descriptor with which the process (and no other one) begins epochs."""
         answer = uapi.EpochFd()
         fcntl.ioctl(self._fd, uapi.IOC_EPOCH_FD, answer)
         return int(answer.fd)
 
     def epoch(self) -> int:
-        """The epoch that is going on, from the mapped log."""
+        """The current epoch, from the mapped log."""
         return int(self._log().epoch)
 
     def begin_epoch(self, residency: bool = False) -> int:
-        """Begin the next epoch from here; returns its number.
+        """Begin the next epoch from the daemon; returns its number.
 
-        The process itself does so by its epoch fd at boundaries, with nothing
-        else running; from here, accesses of the same moment fall on either side.
+        Concurrent accesses may land in either epoch. The exact way is the process's own epoch fd,
+        used at boundaries. residency: also log the number of resident pages of each node.
         """
         argument = uapi.Epoch(flags=uapi.EPOCH_RESIDENCY if residency else 0)
         fcntl.ioctl(self._fd, uapi.IOC_EPOCH, argument)
@@ -166,8 +170,8 @@ class PageSampler:
     def drain(self) -> npt.NDArray[np.void]:
         """A copy of all records since the last call, SAMPLE_DTYPE, in log order.
 
-        Records are read after head and before tail is stored: x86-64, the
-        module's only architecture, keeps the three in this order.
+        No memory barriers: x86-64, the module's only architecture, keeps the order of reading
+        head, reading the records and storing tail.
         """
         log = self._log()
         head, tail = int(log.head), int(log.tail)
@@ -183,16 +187,16 @@ class PageSampler:
         return records
 
     def unmap(self) -> None:
-        """Give the log's memory back until it is next read; what it holds stays.
+        """Unmap the log until it is next read; its records are kept.
 
-        A mapped log counts as resident from end to end, whether anything is in it or not.
+        A mapped log counts fully as resident memory, even when it is empty.
         """
         if self._map is not None:
             self._map.close()
             self._map = None
 
     def close(self) -> None:
-        """Disarm everything and end the session; twice is no error."""
+        """Disarm all pages and end the session; a second call does nothing."""
         self.unmap()  # first: it holds a duplicate of the descriptor
         if self._fd >= 0:
             os.close(self._fd)
@@ -220,7 +224,7 @@ class PageSampler:
         if info.version != uapi.VERSION:
             raise SentinelError(
                 "protocol-mismatch",
-                f"{device} speaks version {info.version}, this daemon version {uapi.VERSION}",
+                f"{device} has version {info.version}, this daemon needs version {uapi.VERSION}",
                 "rebuild the module and load it again: make install; modprobe -r sentinel; "
                 "modprobe sentinel",
             )
@@ -259,7 +263,7 @@ def _attach_error(pid: int, error: OSError) -> SentinelError:
     if error.errno == errno.EBUSY:
         return SentinelError(
             "wrong-state",
-            f"process {pid} is attached already, or ftrace is switched off",
+            f"process {pid} is already attached, or ftrace is disabled",
             "detach the other session; sysctl kernel.ftrace_enabled=1",
         )
     return SentinelError("failed", f"the module can't attach to process {pid}: {error.strerror}")

@@ -8,13 +8,13 @@ from pathlib import Path
 from sentineld.model.records import Mapped
 
 MAPPINGS_MAX = 65_536
-"""The kernel's own default limit (vm.max_map_count) is a little less."""
+"""Slightly above the kernel's default limit, vm.max_map_count = 65530."""
 
 
 def read_mappings(pid: int, proc: Path = Path("/proc")) -> tuple[Mapped, ...]:
-    """The process's mappings by address; those without a name are called "anonymous".
+    """The process's mappings, ascending; those without a name are called "anonymous".
 
-    Raises OSError where the process is gone or may not be looked at.
+    Raises OSError if the process has exited or access is denied.
     """
     found = []
     with (proc / str(pid) / "maps").open(errors="replace") as lines:

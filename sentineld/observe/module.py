@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel module as a backend: every page, reads and writes, the node, epochs."""
+"""The kernel module's backend: reads and writes of every page, with node and epoch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sentineld.observe.kmodule import PageSampler
 
 
 class ModuleWatch:
-    """A PageSampler and the ranges that it watches; closing it disarms everything."""
+    """A PageSampler and its ranges; closing it disarms all pages."""
 
     def __init__(self, target: Target) -> None:
         """Attach. Raises SentinelError."""
@@ -33,13 +33,13 @@ class ModuleWatch:
         self._added: dict[int, int] = {}
 
     def begin(self, ranges: Ranges) -> None:
-        """Arm the ranges and begin an epoch from here."""
+        """Arm the ranges and begin an epoch."""
         self.arm(ranges)
         self.sampler.begin_epoch()
         self.sampler.drain()
 
     def arm(self, ranges: Ranges) -> None:
-        """Arm the ranges from the next epoch on, for whoever begins epochs."""
+        """Arm the ranges, effective from the next epoch, which the caller or the shim begins."""
         for start, size in ranges:
             if self._added.get(start, 0) < size:
                 if start in self._added:
@@ -49,11 +49,14 @@ class ModuleWatch:
             self.sampler.arm(start, size)
 
     def poll(self) -> None:
-        """The log is drained by whoever wants epochs; a window's is long enough."""
+        """Do nothing: the log has room for all records of a window."""
 
     def end(self) -> Areas:
-        """What was seen accessed; pages are ordinary again. First touches come with the epoch's
-        end, and pages that something else un-armed are left out as unknown."""
+        """Disarm the pages and return the accessed ones.
+
+        Begins another epoch first, because the records of first touches come when an epoch ends.
+        Pages un-armed by others are unknown and left out.
+        """
         self.sampler.begin_epoch()
         samples = self.sampler.drain()
         self.disarm()
@@ -64,14 +67,14 @@ class ModuleWatch:
         return merge_pages(pages, flags, samples["node"][first])
 
     def disarm(self) -> None:
-        """Make all pages ordinary and the log empty; the attachment stays."""
+        """Disarm all pages and empty the log; the sampler stays attached."""
         for start, size in self._added.items():
             self.sampler.disarm(start, size)
-        self.sampler.drain()  # what came since the last poll is asked for by nobody
+        self.sampler.drain()  # discard the records since the last drain
         self.sampler.unmap()
 
     def close(self) -> None:
-        """Detach."""
+        """Disarm all pages and detach."""
         self.sampler.close()
 
 

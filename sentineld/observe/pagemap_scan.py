@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PAGEMAP_SCAN with asynchronous write protection: which pages were written, of these ranges only.
+"""The PAGEMAP_SCAN backend: written pages of given ranges, by asynchronous write protection.
 
-The process registers its memory with a userfaultfd and hands that out with its
-pagemap (sentineld.shim.writes); from here, one ioctl protects a range and one
-asks what was written since. Closing the userfaultfd, also by this process's
-death, takes the protection away.
+The process registers its memory with a userfaultfd and sends it together with
+its pagemap (sentineld.shim.writes). Here, one ioctl write-protects a range and
+another one returns the pages written since. Closing the userfaultfd, or the
+exit of this process, removes the protection.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ class ScanWatch(WriteWatch):
             fcntl.ioctl(self._writes.pagemap_fd, _IOC_SCAN, argument)
 
     def end(self) -> Areas:
-        """The pages written since begin(); those not written since stay protected."""
+        """Return the pages written since begin(); the others stay protected."""
         found = [np.zeros(0, AREA_DTYPE)]
         regions = np.zeros(_REGIONS, REGION_DTYPE)
         for start, size in self._ranges:
-            # A scan of a process that has ended finds nothing; this read says that it has.
+            # Raises if the process has exited; the scan itself would only find nothing.
             read_pagemap(self._writes.pagemap_fd, start, PAGE_BYTES)
             at = start
             while at < start + size:
                 argument = self._argument(at, start + size)
                 argument.vec, argument.vec_len = regions.ctypes.data, len(regions)
-                # A page that was only read may be the zero page, which nobody wrote.
+                # The zero page counts as written, but a page that was only read may be one.
                 argument.category_inverted = _IS_ZERO_PAGE
                 argument.category_mask = _IS_WRITTEN | _IS_ZERO_PAGE
                 argument.category_anyof_mask = _IS_PRESENT | _IS_SWAPPED
@@ -106,11 +106,11 @@ def _probe() -> SentinelError | None:
     except OSError as error:
         return SentinelError(
             "failed",
-            f"the kernel offers no PAGEMAP_SCAN with asynchronous write protection: {error}",
+            f"the kernel has no PAGEMAP_SCAN with asynchronous write protection: {error}",
             _HINT,
         )
     if not told:
-        return SentinelError("failed", "PAGEMAP_SCAN answers wrongly", "use another kernel")
+        return SentinelError("failed", "PAGEMAP_SCAN gives wrong results", "use another kernel")
     return None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One process, held so that another one with the same pid is never taken for it."""
+"""References to processes that survive the reuse of a pid: pidfds and start times."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _START_TIME_FIELD = 22
 
 
 def start_time_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot: field 22 of /proc/PID/stat.
+    """Start time of a process in clock ticks since boot: field 22 of /proc/PID/stat.
 
-    With the pid it names a process for as long as the machine is up. Raises
+    Pid and start time identify a process until the next boot. Raises
     SentinelError "no-such-process".
     """
     try:
@@ -29,7 +29,7 @@ def start_time_ticks(pid: int) -> int:
 
 
 def parent(pid: int) -> int:
-    """The parent's process id; 0 once the process is gone."""
+    """The parent's process id; 0 if the process has exited."""
     try:
         return _stat_field(pid, _PARENT_FIELD)
     except OSError:
@@ -37,14 +37,14 @@ def parent(pid: int) -> int:
 
 
 def _stat_field(pid: int, field: int) -> int:
-    """Field 3 or a later one of /proc/PID/stat, counted from 1 as proc(5) does."""
+    """A field of /proc/PID/stat, numbered from 1 as in proc(5); 3 or greater."""
     text = Path(f"/proc/{pid}/stat").read_text()
-    # field 2 is the command in parentheses, which may itself hold spaces and parentheses
+    # Field 2 is the command in parentheses, which may contain spaces and parentheses.
     return int(text[text.rindex(")") + 2 :].split()[field - 3])
 
 
 def children(pid: int) -> list[int]:
-    """The processes whose parent is a thread of pid; empty once it is gone."""
+    """The child processes of all threads of pid; empty if it has exited."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -55,12 +55,12 @@ def children(pid: int) -> list[int]:
 
 
 class Pidfd:
-    """A pidfd with the start time of its process; readable (poll) once that has exited."""
+    """A pidfd and the start time of its process; poll() reports it readable after the exit."""
 
     def __init__(self, pid: int, start_ticks: int | None = None) -> None:
-        """Open a process; with start_ticks only the one that started then.
+        """Open a process. start_ticks: refuse a process with another start time.
 
-        Raises SentinelError "no-such-process", also where pid is a thread.
+        Raises SentinelError "no-such-process", also if pid is a thread's.
         """
         self.pid = pid
         try:
@@ -71,7 +71,8 @@ class Pidfd:
             raise
         try:
             self.start_ticks = start_time_ticks(pid)
-            # the fd was open before stat was read: if its process lives, stat was its own
+            # The pidfd was opened before stat was read: if its process has not exited yet,
+            # stat was read from the same process.
             if self.exited() or start_ticks not in (None, self.start_ticks):
                 raise _no_such_process(pid)
         except BaseException:
@@ -80,7 +81,7 @@ class Pidfd:
 
     @property
     def start_ns(self) -> int:
-        """Start of the process on CLOCK_BOOTTIME, rounded down to a clock tick."""
+        """Start time on CLOCK_BOOTTIME, rounded down to a clock tick."""
         return self.start_ticks * _TICK_NS
 
     def fileno(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The eBPF probes of a daemon: loaded beside its work, used by the threads of all sessions."""
+"""The daemon's eBPF probes: loaded in the background, shared by the threads of all sessions."""
 
 from __future__ import annotations
 
@@ -17,35 +17,38 @@ from sentineld.observe.ebpf import EbpfProbes
 log = logging.getLogger(__name__)
 
 FAULTS_MAX = 1 << 20
-"""Rows kept of a process: 24 MiB."""
+"""Recorded faults per process: 24 MiB."""
 
 
 @dataclass
 class RecordedFaults:
-    """The faults of one process. parts: FAULT_DTYPE, in order; lost: rows that found no room."""
+    """The recorded faults of one process."""
 
-    parts: list[npt.NDArray[np.void]] = field(default_factory=list)
-    lost: int = 0
+    parts: list[npt.NDArray[np.void]] = field(default_factory=list)  # FAULT_DTYPE, in order
+    lost: int = 0  # faults that were not recorded for lack of room
 
     @property
     def rows(self) -> npt.NDArray[np.void]:
-        """All of them; FAULT_DTYPE."""
+        """All faults; FAULT_DTYPE."""
         return np.concatenate([np.zeros(0, FAULT_DTYPE), *self.parts])
 
     def add(self, rows: npt.NDArray[np.void]) -> None:
-        """Keep these, too, as far as there is room."""
+        """Append faults, up to FAULTS_MAX."""
         room = FAULTS_MAX - sum(map(len, self.parts))
         self.lost += max(len(rows) - room, 0)
         if len(rows[:room]):
             self.parts.append(rows[:room])
 
     def forget_before(self, time_ns: int) -> None:
-        """Drop rows from before a time on CLOCK_MONOTONIC."""
+        """Discard faults from before a time on CLOCK_MONOTONIC."""
         self.parts = [part[part["time_ns"] >= time_ns] for part in self.parts]
 
 
 class Probing:
-    """Processes can be watched before the probes are loaded, and where they never are."""
+    """The probes and their users. watch() works before the probes are loaded, or if they never are.
+
+    Thread-safe.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -60,7 +63,7 @@ class Probing:
         return self._probes is not None
 
     def load(self, timeout_s: float) -> None:
-        """Load and attach the probes; blocks for seconds. Raises SentinelError."""
+        """Load and attach the probes, which takes seconds. Raises SentinelError."""
         probes = EbpfProbes()
         probes.start(timeout_s)
         with self._lock:
@@ -76,19 +79,19 @@ class Probing:
             log.info("eBPF: %s", note)
 
     def notes(self) -> list[str]:
-        """What the probes do not tell here and why, one line each."""
+        """What the probes can't observe on this machine and why, one per line."""
         with self._lock:
             return list(self._probes.notes) if self._probes is not None else []
 
     def watch(self, pid: int) -> None:
-        """Count a process's faults and what others do with its pages, from zero if it is new."""
+        """Count a process's faults and what others do with its pages; from zero if it is new."""
         with self._lock:
             if pid not in self._watched and self._probes is not None:
                 self._probes.watch(pid)
             self._watched.add(pid)
 
     def unwatch(self, pid: int) -> None:
-        """Forget a process."""
+        """Stop watching a process and discard its counters and faults."""
         with self._lock:
             if pid in self._watched and self._probes is not None:
                 self._probes.unwatch(pid)
@@ -96,23 +99,28 @@ class Probing:
             self._faults.pop(pid, None)
 
     def record(self, pid: int) -> None:
-        """Keep each fault of a watched process from now on. Raises SentinelError without probes."""
+        """Record each fault of a watched process from now on.
+
+        Raises SentinelError if the probes are not loaded.
+        """
         with self._lock:
             if self._probes is None:
-                raise SentinelError("failed", "the eBPF probes do not run")
+                raise SentinelError("failed", "the eBPF probes are not loaded")
             self._faults[pid] = RecordedFaults(lost=-self._dropped())
             self._probes.record(pid)
 
     def collect(self, pid: int, since_ns: int) -> None:
-        """Take recorded faults out of the ring, and drop this process's from before a time on
-        CLOCK_MONOTONIC; to be called often while there is a recording."""
+        """Drain the ring; to be called often during a recording.
+
+        since_ns: discard this process's faults from before this time (CLOCK_MONOTONIC).
+        """
         with self._lock:
             self._collect()
             if pid in self._faults:
                 self._faults[pid].forget_before(since_ns)
 
     def stop_recording(self, pid: int) -> RecordedFaults:
-        """The faults since record(); no more are kept. Empty if nothing is being recorded."""
+        """End a recording and return its faults; empty if the process is not being recorded."""
         with self._lock:
             self._collect()
             faults = self._faults.pop(pid, None)
@@ -124,7 +132,7 @@ class Probing:
             return faults
 
     def _dropped(self) -> int:
-        """Records that the ring had no room for, of any process."""
+        """Fault records of any process that were lost because the ring was full."""
         return self._probes.counters()["dropped"]["fault_records"] if self._probes else 0
 
     def _collect(self) -> None:
@@ -140,7 +148,7 @@ class Probing:
         return counters["disturbances"].get(pid, []) if counters is not None else []
 
     def counters(self) -> EbpfCounters | None:
-        """The probes' counters, or None without probes."""
+        """The probes' counters; None if they are not loaded."""
         with self._lock:
             return self._probes.counters() if self._probes is not None else None
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Life of attached process trees: fork, exec and exit.
+"""Events of attached process trees: fork, exec and exit.
 
-The kernel's proc connector (netlink, through pyroute2) tells forks and execs;
-a pidfd for each process of a tree tells its exit, which netlink reports once
-per thread and may drop. The exec of a process that has ended before its event
-is read is not told. Without the connector, trees are the processes that
-were there at track(), and exits are still sure.
+The kernel's proc connector (netlink, through pyroute2) reports forks and execs.
+Exits are seen by a pidfd per process, because netlink reports them per thread
+and may drop them. The exec of a process that exits before its event is read is
+not reported. Without the connector, a tree consists of the processes found at
+track(), and exits are still reported reliably.
 """
 
 from __future__ import annotations
@@ -27,26 +27,25 @@ from sentineld.observe.pidfd import Pidfd, children
 
 @dataclass(frozen=True)
 class ProcessEvent:
-    """Something that happened to a process of a tracked tree; time on CLOCK_MONOTONIC."""
+    """An event of a process in a tracked tree."""
 
     kind: Literal["fork", "exec", "exit"]
     pid: int
-    root: int
-    time_ns: int
+    root: int  # pid of the tree's root
+    time_ns: int  # CLOCK_MONOTONIC
 
 
 class ProcessWatcher:
-    """Watches process trees from two threads of its own.
-
-    deliver is called from those threads, under the watcher's lock: a queue's
-    put is what belongs there. No event of a tree comes after untrack().
-    """
+    """Watches process trees with two threads."""
 
     def __init__(self, deliver: Callable[[ProcessEvent], object]) -> None:
+        """deliver: called from the threads with the watcher's lock held, so it must not block (a
+        queue's put is suitable). It gets no events of a tree after untrack().
+        """
         self._deliver = deliver
         self._lock = threading.RLock()
         self._tracked: dict[int, tuple[Pidfd, int]] = {}
-        """pid -> its pidfd and the root of its tree."""
+        """By pid: the pidfd, and the pid of the tree's root."""
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._stopping = threading.Event()
         self._connected = threading.Event()
@@ -54,12 +53,12 @@ class ProcessWatcher:
         self._reaper = threading.Thread(target=self._reap, name="proc-exits", daemon=True)
         self._refusal = "the kernel sends no events"
         self.note = ""
-        """Why forks and execs are not seen; empty where they are."""
+        """Why forks and execs are not seen; empty if they are."""
 
     def start(self, timeout: float = 2.0) -> None:
-        """Start watching; waits until the connector has delivered an event of our own.
+        """Start both threads and wait until the connector delivers an event of this process.
 
-        No answer within timeout seconds is not an error: see note.
+        If none comes within timeout seconds, `note` is set; this is not an error.
         """
         self._reaper.start()
         self._listener.start()
@@ -71,7 +70,7 @@ class ProcessWatcher:
         self.note = f"forks and execs are not seen, exits are: {self._refusal}"
 
     def track(self, pid: int) -> None:
-        """Watch a process and its descendants; a fork event for each that lives already.
+        """Watch a process and its descendants; existing descendants get a fork event.
 
         Raises SentinelError "no-such-process".
         """
@@ -81,7 +80,7 @@ class ProcessWatcher:
             self._scan()
 
     def untrack(self, root: int) -> None:
-        """Forget a process and its descendants."""
+        """Stop watching a process and its descendants."""
         with self._lock:
             for pid in [pid for pid, (_, owner) in self._tracked.items() if owner == root]:
                 self._tracked.pop(pid)[0].close()
@@ -93,13 +92,13 @@ class ProcessWatcher:
             return sorted(pid for pid, (_, owner) in self._tracked.items() if owner == root)
 
     def close(self) -> None:
-        """Stop both threads and forget all trees."""
+        """Stop both threads and all watching."""
         self._stopping.set()
         self._wake()
         if self._reaper.is_alive():
             self._reaper.join()
         if self._listener.is_alive():
-            # the listener blocks in netlink until something forks
+            # The listener blocks in netlink until any process forks.
             _make_fork_event()
             self._listener.join(1.0)
         with self._lock:
@@ -116,7 +115,7 @@ class ProcessWatcher:
         self._wake()
 
     def _scan(self) -> None:
-        """Find descendants that no event told of: those before track(), and after a loss."""
+        """Find descendants without a fork event: from before track(), or after lost events."""
         pending = list(self._tracked)
         while pending:
             parent = pending.pop()
@@ -126,7 +125,7 @@ class ProcessWatcher:
                     pending.append(child)
 
     def _forked(self, parent: int, child: int, time_ns: int) -> None:
-        """Take a child into its parent's tree; called with the lock held."""
+        """Add a child to its parent's tree; called with the lock held."""
         root = self._tracked[parent][1]
         if child in self._tracked:
             return
@@ -136,7 +135,7 @@ class ProcessWatcher:
         except SentinelError:
             pidfd = None
         if pidfd is not None and pidfd.start_ns > _boottime_ns(time_ns):
-            # the child is gone and its pid is another's by now
+            # The child has exited and its pid was reused.
             pidfd.close()
             pidfd = None
         if pidfd is None:
@@ -145,7 +144,7 @@ class ProcessWatcher:
             self._add(pidfd, root)
 
     def _reap(self) -> None:
-        """Thread: wait for the pidfds of all tracked processes."""
+        """Thread that waits for the exit of tracked processes."""
         while not self._stopping.is_set():
             with self._lock:
                 by_fd = {pidfd.fileno(): pid for pid, (pidfd, _) in self._tracked.items()}
@@ -154,7 +153,7 @@ class ProcessWatcher:
                 poll.register(fd, select.POLLIN)
             poll.poll()
             with self._lock:
-                # the pidfds are asked again: a polled fd number may be another's by now
+                # Check each pidfd again: the polled fd numbers may have been reused.
                 for pid, (pidfd, root) in list(self._tracked.items()):
                     if pidfd.exited():
                         del self._tracked[pid]
@@ -166,11 +165,10 @@ class ProcessWatcher:
                 continue
 
     def _listen(self) -> None:
-        """Thread: the proc connector, opened anew after each loss of events.
+        """Thread that reads the proc connector, and reopens it after lost events.
 
-        pyroute2's socket is made, bound and read here, since 0.9 delivers
-        nothing to another thread than the one that made it. An error that it
-        has met once it raises ever after.
+        pyroute2 0.9 delivers events only to the thread that created the socket, and
+        raises an error again at every later read; so the socket is created here.
         """
         try:
             from pyroute2.netlink.connector.cn_proc import ProcEventSocket
@@ -191,14 +189,14 @@ class ProcessWatcher:
             with self._lock:
                 self._scan()
             followed = self._follow(source)
-            # After an error 0.9 can't close it; what is open then goes with the object.
+            # pyroute2 0.9 can't close a socket after an error; it is closed with the object.
             with contextlib.suppress(OSError):
                 source.close()
             if not followed:
                 return
 
     def _follow(self, source: Any) -> bool:
-        """Take events until some are lost, or until the end; False: no more can be had."""
+        """Handle events. True: some were lost or the watcher is closing; False: on an error."""
         while not self._stopping.is_set():
             try:
                 for message in source.get():
@@ -209,12 +207,12 @@ class ProcessWatcher:
                 self.note = f"forks and execs are no longer seen: {error}"
                 return False
             except struct.error:
-                # What 0.9 tells itself of the loss it sometimes takes for an event.
+                # pyroute2 0.9 sometimes parses its own notice of the loss as an event.
                 return True
         return True
 
     def _handle(self, message: Any) -> None:
-        """One event of the connector."""
+        """Handle one event of the connector."""
         event = message.get("event")
         with self._lock:
             if event == "PROC_EVENT_FORK":
@@ -232,14 +230,14 @@ class ProcessWatcher:
 
 
 def _make_fork_event() -> None:
-    """Make the kernel report a clone of this very process."""
+    """Start a thread, so that the kernel reports a clone of this process."""
     thread = threading.Thread(target=int)
     thread.start()
     thread.join()
 
 
 def _boottime_ns(monotonic_ns: int) -> int:
-    """A time on CLOCK_MONOTONIC as one on CLOCK_BOOTTIME, which also runs in suspend."""
+    """Convert CLOCK_MONOTONIC to CLOCK_BOOTTIME, which includes the time in suspend."""
     offset = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(
         time.CLOCK_MONOTONIC
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's view of a shim's residency segment: where pages are on emulated tiers.
+"""The daemon's view of a shim's residency segment: the node of each page on emulated tiers.
 
-As with the control segment, the process may write anything into it at any time.
+The process may write anything into the segment at any time, as into the control segment.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ SEGMENT_BYTES_MAX = 1 << 32
 
 
 class ResidencySegment:
-    """A mapped segment. maps: a byte a page, 0: absent, else 1 + node."""
+    """A mapped residency segment."""
 
     def __init__(self, fd: int) -> None:
-        """Map and check the segment; the caller keeps the descriptor. Raises SentinelError."""
+        """Map and check the segment; the caller closes the descriptor. Raises SentinelError."""
         mapped = map_segment(fd, NAME, protocol.RESIDENCY_DTYPE.itemsize, SEGMENT_BYTES_MAX)
         size = len(mapped)
         self._header = np.frombuffer(mapped, protocol.RESIDENCY_DTYPE, 1)
@@ -31,25 +31,28 @@ class ResidencySegment:
         self.layout_id = int(fixed["layout_id"])
         self.page_bytes = int(fixed["page_bytes"])
         if self.page_bytes < PAGE_BYTES or self.page_bytes & (self.page_bytes - 1):
-            raise mismatch(NAME, f"its pages have {self.page_bytes} bytes")
+            raise mismatch(NAME, f"its page size is {self.page_bytes} bytes")
         self.maps: dict[Space, npt.NDArray[np.uint8]] = {}
+        """One byte per page: 0 if absent, else 1 + node."""
         for space, name in ((Space.ARENA, "arena"), (Space.HEAP, "heap")):
             offset, pages = int(fixed[f"{name}_offset"]), int(fixed[f"{name}_pages"])
             if offset > size or pages > size - offset:
-                raise mismatch(NAME, f"its map of the {name} lies outside")
+                raise mismatch(NAME, f"its map of the {name} is out of bounds")
             self.maps[space] = np.frombuffer(mapped, np.uint8, pages, offset)
 
     def moved(self, pages: int) -> None:
-        """Tell the process that so many pages more (or fewer) are on the fast node by moves."""
+        """Report moved pages to the process: change of the number of pages on the fast node."""
         self._header["moved_fast"] += pages
 
     def flying(self, pages: int) -> None:
-        """Tell the process that so many pages are on their way to the fast node."""
+        """Report to the process the number of pages in flight to the fast node."""
         self._header["flying_fast"] = pages
 
     def fast_room(self) -> int | None:
-        """Pages that the fast node still has beside those on their way there, less than none if it
-        is too full; None: there is no end to them."""
+        """Free pages of the fast node, without those reserved for pages in flight to it.
+
+        Negative if the node is overcommitted; None: unlimited.
+        """
         found = self._header[0]
         if not found["fast_limit"]:
             return None
@@ -58,10 +61,10 @@ class ResidencySegment:
 
     @property
     def owed_ns(self) -> int:
-        """What slow pages have cost the process so far, by the timing model."""
+        """Total delay that the process owes for accesses to slow pages, by the timing model."""
         return int(self._header["owed_ns"][0])
 
     @property
     def paid_ns(self) -> int:
-        """What the process has waited for it."""
+        """Total delay that the process has waited for."""
         return int(self._header["paid_ns"][0])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon's view of a shim's control segment: its words and its ring.
 
-The segment belongs to the traced process, which may write anything at any
-time: every word is read once, bounded, and used as a copy.
+The segment belongs to the traced process, which may write anything into it at
+any time. So every word is read once, checked, and used as a copy.
 """
 
 from __future__ import annotations
@@ -13,46 +13,49 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.model import protocol
-from sentineld.model.records import RECORD_DTYPE
+from sentineld.model.records import PAGE_BYTES, RECORD_DTYPE
 from sentineld.observe.segment import map_segment, mismatch, require_header
 
 NAME = "control"
+SEGMENT_BYTES_MIN = 2 * PAGE_BYTES
 SEGMENT_BYTES_MAX = 1 << 30
+HEADER_BYTES = 512
+CACHE_LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
 class ShimWords:
-    """One reading of the words that the shim writes; see struct sentinel_control."""
+    """A copy of the words that the shim writes into struct sentinel_control."""
 
-    ring_lost: int
-    step: int
-    position: int
-    layer: int
-    mode: int
-    heap_used: int
-    heap_live: int
-    arena_base: int
+    ring_lost: int  # records dropped because the ring was full
+    step: int  # steps begun
+    position: int  # step << 32 | boundary
+    layer: int  # id of the current layer
+    mode: int  # protocol.Mode
+    heap_used: int  # high-water mark in bytes
+    heap_live: int  # live bytes, page-rounded
+    arena_base: int  # address; 0: no arena
     arena_bytes: int
-    layout_id: int
-    small_bytes: int
-    fallback_bytes: int
-    diverged_steps: int
-    diverged_in_row: int
+    layout_id: int  # of the live layout; 0: none
+    small_bytes: int  # live bytes of tensors below 4 KiB
+    fallback_bytes: int  # live bytes of larger tensors outside heap and arena
+    diverged_steps: int  # total
+    diverged_in_row: int  # since the last step that followed the layout
     barrier_timeouts: int
-    barrier_wait_ns: int
+    barrier_wait_ns: int  # total
 
     @property
     def unmanaged_bytes(self) -> int:
-        """Live tensor bytes outside heap and arena: small tensors, and what neither could take."""
+        """Live tensor bytes outside heap and arena: small ones, and those without room there."""
         return self.small_bytes + self.fallback_bytes
 
 
 class ControlSegment:
-    """A mapped control segment. Not thread-safe but for its single words."""
+    """A mapped control segment. Thread-safe only in reads and writes of single words."""
 
     def __init__(self, fd: int) -> None:
-        """Map and check the segment; the caller keeps the descriptor. Raises SentinelError."""
-        self._map = map_segment(fd, NAME, 8192, SEGMENT_BYTES_MAX)
+        """Map and check the segment; the caller closes the descriptor. Raises SentinelError."""
+        self._map = map_segment(fd, NAME, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
         self._header = np.frombuffer(self._map, protocol.CONTROL_DTYPE, 1)
         fixed = self._header[0].copy()
         require_header(fixed, NAME, protocol.CONTROL_MAGIC)
@@ -61,11 +64,11 @@ class ControlSegment:
         if (
             records < 2
             or records & (records - 1)
-            or offset < 512
-            or offset % 64
+            or offset < HEADER_BYTES
+            or offset % CACHE_LINE_BYTES
             or whole > len(self._map)
         ):
-            raise mismatch(NAME, "its ring lies outside")
+            raise mismatch(NAME, "its ring is out of bounds")
         self.heap_base = int(fixed["heap_base"])
         self.heap_bytes = int(fixed["heap_bytes"])
         self._words = self._header[list(ShimWords.__dataclass_fields__)]
@@ -75,7 +78,7 @@ class ControlSegment:
         self.ring_overrun = 0
 
     def words(self) -> ShimWords:
-        """A reading of all words at once; each is whole, they may be of different moments."""
+        """Read all words. Each one is consistent, but they may be from different times."""
         return ShimWords(*self._words.item())
 
     def position(self) -> int:
@@ -83,18 +86,18 @@ class ControlSegment:
         return int(self._header["position"][0])
 
     def ring_lost(self) -> int:
-        """Records that found no room in the ring, ever."""
+        """Total number of records lost because the ring was full."""
         return int(self._header["ring_lost"][0])
 
     def drain(self) -> npt.NDArray[np.void]:
-        """Records written since the last call, copied; RECORD_DTYPE."""
+        """A copy of the records written since the last call; RECORD_DTYPE."""
         head = int(self._header["ring_head"][0])
         records = len(self._ring)
         count = head - self._tail
         if count <= 0:
             return np.empty(0, RECORD_DTYPE)
         if count > records:
-            # Only a lying or a foreign writer gets here: the shim never passes the tail.
+            # Only a corrupt head leads here: the shim never overwrites unread records.
             self.ring_overrun += count - records
             self._tail, count = head - records, records
         first = self._tail & (records - 1)
@@ -108,23 +111,23 @@ class ControlSegment:
         return taken
 
     def set_flags(self, flags: int) -> None:
-        """What the shim is asked to do; protocol.FLAG_*."""
+        """Set the requests to the shim; protocol.Flag."""
         self._header["flags"] = flags
 
     def set_heartbeat(self, time_ns: int) -> None:
-        """Say that the daemon lives; CLOCK_MONOTONIC."""
+        """Set the time of the daemon's last heartbeat, CLOCK_MONOTONIC."""
         self._header["heartbeat"] = time_ns
 
     def set_moves_done(self, position: int) -> None:
-        """Let barriers up to this position pass."""
+        """Set the position up to which moves are done, so that barriers up to it open."""
         self._header["moves_done"] = position
 
     def set_barrier_timeout(self, timeout_ns: int) -> None:
-        """How long a barrier waits at most."""
+        """Set the longest time that a barrier waits."""
         self._header["barrier_timeout_ns"] = timeout_ns
 
     def barrier_timeout_ns(self) -> int:
-        """How long a barrier waits at most; 0: no barrier waits."""
+        """The longest time that a barrier waits; 0: no barrier waits."""
         return int(self._header["barrier_timeout_ns"][0])
 
     def _publish_tail(self) -> None:

@@ -3,12 +3,12 @@
 
 The kernel maps the ring as: the consumer's position (one page, writable), the
 producer's position (one page), then the data twice in a row, so that a record
-that wraps around is contiguous (kernel/bpf/ringbuf.c). Each record begins with
-8 bytes: its length, whose two top bits say busy and discarded, and a page
-offset of the kernel's own. Records are aligned to 8 bytes.
+that wraps around is contiguous (kernel/bpf/ringbuf.c). Each record starts with
+an 8-byte header: its length, with the flags BUSY and DISCARDED in the two top
+bits, and a page offset for the kernel's use. Records are aligned to 8 bytes.
 
-One callback per record costs about thirty times as much as one copy for all,
-so runs of records of the expected length are taken as one numpy array.
+Runs of records of the expected length are copied as one numpy array, which is
+about thirty times as fast as one callback per record.
 """
 
 from __future__ import annotations
@@ -28,29 +28,25 @@ DISCARDED = 1 << 30
 
 @dataclass(frozen=True)
 class Batch:
-    """What one pass took from a ring.
+    """The records of one pass over a ring."""
 
-    records: copies, in order, of the records of the expected length.
-    position: the consumer's new position, in bytes since the ring was made.
-    foreign: records of another length, which were passed over.
-    """
-
-    records: npt.NDArray[np.void]
-    position: int
-    foreign: int
+    records: npt.NDArray[np.void]  # copies of the records of the expected length, in order
+    position: int  # the consumer's new position, in bytes since the ring was created
+    foreign: int  # number of records of another length, which were skipped
 
 
 def take(data: npt.NDArray[np.uint8], consumer: int, producer: int, dtype: np.dtype[Any]) -> Batch:
     """Take the complete records between two positions.
 
-    data: the ring's data mapped twice in a row (2 x a power of two, in bytes).
-    consumer, producer: positions in bytes since the ring was made.
-    Stops at the first busy record, since its writer has not finished.
+    data: the ring's data mapped twice in a row (2 x a power of two bytes).
+    consumer, producer: positions in bytes since the ring was created.
+
+    Stops at the first busy record, because its writer has not finished.
     """
     mask = data.size // 2 - 1
     slot = np.dtype([("header", "<u4"), ("page", "<u4"), ("record", dtype)])
     if dtype.itemsize % 8:
-        raise ValueError("records of the ring are multiples of 8 bytes")
+        raise ValueError("the record size must be a multiple of 8 bytes")
     runs: list[npt.NDArray[Any]] = []
     foreign = 0
     while consumer < producer:
@@ -91,9 +87,9 @@ class RingBuffer:
         self.foreign = 0
 
     def drain(self) -> npt.NDArray[np.void]:
-        """Take all complete records; the array is the caller's own."""
+        """Take all complete records, as a copy."""
         batch = take(self._data, int(self._consumer[0]), int(self._producer[0]), self._dtype)
-        # the records are copied: the kernel may write over them from here on
+        # The kernel may overwrite the records from here on.
         self._consumer[0] = batch.position
         self.foreign += batch.foreign
         return batch.records
@@ -102,7 +98,7 @@ class RingBuffer:
         """Unmap the ring and close its fd."""
         if self._fd < 0:
             return
-        # the arrays hold the mappings open
+        # The arrays reference the mappings, which could not be closed.
         del self._consumer, self._producer, self._data
         self._control.close()
         self._mapping.close()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared memory that a traced process made: mapped so that nothing it does can end the daemon.
+"""Safe mapping of shared memory that a traced process created.
 
-A segment that could shrink under the mapping (and so kill the daemon with SIGBUS)
-is refused.
+A segment that can shrink is refused: an access beyond its end would kill the
+daemon with SIGBUS.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from sentineld.model import protocol
 
 
 def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.mmap:
-    """Map a sealed memfd for reading and writing; the caller keeps the descriptor.
+    """Map a sealed memfd for reading and writing; the caller closes the descriptor.
 
-    name: of the segment, for people. Raises SentinelError("protocol-mismatch").
+    name: the segment's name in error messages.
+    least_bytes, most_bytes: limits of its size.
+
+    Raises SentinelError "protocol-mismatch".
     """
     try:
         size = os.fstat(fd).st_size
         if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             raise mismatch(name, "it is not sealed against shrinking")
         if not least_bytes <= size <= most_bytes:
-            raise mismatch(name, f"it has {size} bytes")
+            raise mismatch(name, f"its size is {size} bytes")
         return mmap.mmap(fd, size)
     except OSError as error:
         # Not a memfd, or sealed against writing, or open for reading only.
@@ -35,16 +38,16 @@ def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.m
 
 
 def require_header(header: np.void, name: str, magic: int) -> None:
-    """Raise SentinelError("protocol-mismatch") unless a copied header is this protocol's."""
+    """Raise SentinelError "protocol-mismatch" unless a copied header is of this protocol."""
     if header["magic"] != magic:
-        raise mismatch(name, "it is none")
+        raise mismatch(name, "it has another magic number")
     version = int(header["version"])
     if version != protocol.SHIM_VERSION:
-        raise mismatch(name, f"it says version {version}, not {protocol.SHIM_VERSION}")
+        raise mismatch(name, f"its version is {version}, not {protocol.SHIM_VERSION}")
 
 
 def mismatch(name: str, why: str) -> SentinelError:
-    """The error of a segment that can't be used."""
+    """The error for an unusable segment."""
     return SentinelError(
         "protocol-mismatch",
         f"the process's {name} segment can't be used: {why}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's connection to one shim: its socket, its control segment, its eventfd."""
+"""The daemon's connection to one shim: socket, control segment and eventfd."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ NAME_CHARACTERS_MAX = 256
 
 
 class ShimLink:
-    """A shim that said hello. Socket calls come from one thread; words may be set from any."""
+    """A shim that has sent its hello. One thread uses the socket; any thread may set words."""
 
     def __init__(self, connection: FrameSocket, hello: Message) -> None:
-        """Take over the connection and the descriptors of its hello. Raises SentinelError."""
+        """Take over the connection and the descriptors of the hello. Raises SentinelError."""
         self.connection = connection
         self.pid = connection.peer()[0]
         self.uid = connection.peer()[1]
@@ -48,11 +48,11 @@ class ShimLink:
                 "protocol-mismatch", f"hello without its descriptors: {error}"
             ) from None
         self.residency: ResidencySegment | None = None
-        """Where its pages are on emulated tiers, once a layout of those is live."""
+        """The node of each page on emulated tiers, once a layout for them is live."""
         try:
             self.segment = ControlSegment(control_fd)
             if os.readlink(f"/proc/self/fd/{self.event_fd}") != EVENTFD:
-                # Reading anything else may fail, or wait.
+                # Reading any other file may fail or block.
                 raise SentinelError("protocol-mismatch", "hello without an eventfd")
             self.take_residency(hello)
         except BaseException:
@@ -65,20 +65,19 @@ class ShimLink:
         self._flags_lock = threading.Lock()
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
-        """Send a message that the shim reads at its next step begin. Raises EOFError."""
+        """Send a message, which the shim reads when its next step begins. Raises EOFError."""
         self.connection.send(message, fds)
         self.set_flags(on=protocol.Flag.MESSAGE)
 
     def take_residency(self, message: Message) -> None:
-        """Map the residency segment that comes with the message, if any does. Raises
-        SentinelError."""
+        """Map the residency segment if the message has one. Raises SentinelError."""
         if message.get("residency") is not True:
             return
         try:
             (fd,) = self.connection.take_fds(1)
         except FrameError as error:
             raise SentinelError(
-                "protocol-mismatch", f"a message without its descriptor: {error}"
+                "protocol-mismatch", f"residency message without a descriptor: {error}"
             ) from None
         try:
             self.residency = ResidencySegment(fd)
@@ -86,11 +85,14 @@ class ShimLink:
             os.close(fd)
 
     def take_accesses(self, message: Message) -> OpAccesses:
-        """What comes with a message "accesses", bounded. Raises FrameError without its file."""
+        """The operators' accesses of a message "accesses", limited in number.
+
+        Raises FrameError if the message has no file.
+        """
         (fd,) = self.connection.take_fds(1)
         try:
             rows = min(os.fstat(fd).st_size // OP_ACCESS_DTYPE.itemsize, OP_ACCESSES_MAX)
-            # From its begin: the shim, with which the file's position is shared, wrote to its end.
+            # pread(), because the file position is shared with the shim, which wrote to the end.
             data = os.pread(fd, rows * OP_ACCESS_DTYPE.itemsize, 0) if rows else b""
         except OSError as error:
             raise FrameError(f"its file can't be read: {error.strerror}") from None
@@ -122,7 +124,7 @@ class ShimLink:
             pass
 
     def close(self) -> None:
-        """Ask nothing of the shim any more and hang up; the connection's reader closes it."""
+        """Withdraw all requests to the shim and hang up; the connection's reader closes it."""
         with self._flags_lock:
             self._flags = 0
             self.segment.set_flags(0)
@@ -132,7 +134,7 @@ class ShimLink:
 
 
 def _names(value: object) -> dict[int, Named]:
-    """Names by address out of [address, role, name] triples; what is none of these is left out."""
+    """Names by address from [address, role, name] triples; skips malformed entries."""
     if not isinstance(value, list):
         return {}
     return {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No page backend: the framework's own word, tensor by tensor, is all there is.
+"""The fallback without page observation: only the framework's accesses, by tensor.
 
-The shim's operator accesses (sentineld.shim.opaccess) come with every session,
-whatever backend runs beside them; this one adds nothing to them.
+Every session has the shim's operator accesses (sentineld.shim.opaccess); the
+other backends add observed pages to them, and this one adds nothing.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from sentineld.observe.backend import (
 
 
 class NoWatch:
-    """Sees no page."""
+    """A watch that observes no pages."""
 
     def __init__(self, _: Target) -> None:
-        """Nothing is opened."""
+        """Open nothing."""
 
     def begin(self, ranges: Ranges) -> None:
-        """Nothing begins."""
+        """Do nothing."""
 
     def poll(self) -> None:
-        """Nothing to look at."""
+        """Do nothing."""
 
     def end(self) -> Areas:
-        """No areas."""
+        """Return no areas."""
         return np.zeros(0, AREA_DTYPE)
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing."""
 
 
 SHIM_ONLY = Backend(
@@ -52,7 +52,7 @@ SHIM_ONLY = Backend(
         exact=False,
         epochs=True,
         resolution=Resolution.TENSOR,
-        needs="a torch whose profiler tells the operators' tensors",
+        needs="a torch whose profiler reports the operators' tensors",
     ),
     probe=lambda: None,
     open=NoWatch,

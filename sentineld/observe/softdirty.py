@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Soft-dirty bits as a backend: which pages were written, on any kernel that has them.
+"""The soft-dirty backend: written pages, on any kernel with soft-dirty bits.
 
-Clearing the bits write-protects the whole process, so every page's next write
-costs it a minor fault. Both files are opened by the process itself and handed
-out: they belong to its user, and the daemon may not open them.
+Clearing the bits write-protects the whole process, so the next write to each
+page costs a minor fault. The process opens both files itself and sends them,
+because the daemon may not open another user's files.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _CLEAR_SOFT_DIRTY = b"4"
 
 
 def written_pages(entries: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Indices of the pages that are there and soft-dirty.
+    """Indices of the entries that have a page and are soft-dirty.
 
-    A mapping younger than the last clearing makes all of its entries soft-dirty, those
-    without a page too; these are left out.
+    Entries without a page are left out: in a mapping created after the bits were
+    cleared, all entries are soft-dirty.
     """
     written = (entries & _SOFT_DIRTY_BIT != 0) & (entries & _IN_MEMORY_BITS != 0)
     return np.flatnonzero(written)
@@ -57,7 +57,7 @@ class SoftDirtyWatch(WriteWatch):
         os.write(self._writes.control_fd, _CLEAR_SOFT_DIRTY)
 
     def end(self) -> Areas:
-        """The pages written since begin(). The bits stay until the next window."""
+        """Return the pages written since begin(). The bits stay set until the next window."""
         found = [np.zeros(0, AREA_DTYPE)]
         for start, size in self._ranges:
             for offset in range(0, size, _CHUNK_PAGES * PAGE_BYTES):
@@ -81,7 +81,7 @@ def _probe() -> SentinelError | None:
     if not told:
         return SentinelError(
             "failed",
-            "the kernel keeps no soft-dirty bits",
+            "the kernel has no soft-dirty bits",
             "use a kernel with CONFIG_MEM_SOFT_DIRTY=y",
         )
     return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kmod/sentinel_uapi.h in ctypes: structures, flags and ioctl numbers.
+"""The structures, flags and ioctl numbers of kmod/sentinel_uapi.h, in ctypes.
 
 tests/unit/observe/test_kmodule.py compiles the header and compares every
 size, offset and number.
@@ -101,7 +101,7 @@ class EpochFd(ctypes.Structure):
 
 
 class Log(ctypes.Structure):
-    """struct sentinel_log: the mapped log's first page."""
+    """struct sentinel_log: the first page of the mapped log."""
 
     _fields_ = (
         ("head", ctypes.c_uint64),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process hands out for its writes to be watched; see sentineld.shim.writes."""
+"""Descriptors from a process that allow its writes to be watched; see sentineld.shim.writes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass
 class WriteFds:
-    """Descriptors of one process, owned by this object.
+    """Descriptors of one process, owned by this object."""
 
-    way: SCAN (control is a userfaultfd, protecting as long as it is open), SOFT_DIRTY
-    (control is /proc/PID/clear_refs) or "" (neither; refusal says why).
-    """
-
-    way: str = ""
+    way: str = ""  # SCAN, SOFT_DIRTY or "" for no descriptors
     pagemap_fd: int = -1
     control_fd: int = -1
-    refusal: str = "it has handed out nothing to watch its writes by"
+    """SCAN: a userfaultfd, which protects memory while it is open. SOFT_DIRTY: clear_refs."""
+    refusal: str = "it has sent no descriptors for it"
+    """Why there are no descriptors."""
 
     @classmethod
     def received(cls, pid: int, way: str, fds: list[int]) -> WriteFds:
-        """What a process sent, believed only as far as the kernel vouches for it: a root daemon
-        that reads or writes any descriptor would lend its rights to whoever sent it."""
+        """Check descriptors that a process sent; closes them and returns a refusal if they are
+        not the process's own.
+
+        Only the kernel's answers are trusted: a root daemon that reads or writes arbitrary
+        descriptors would lend its privileges to the sender.
+        """
         found = cls(way, fds[0], fds[1])
         control = {SCAN: "anon_inode:[userfaultfd]", SOFT_DIRTY: f"/proc/{pid}/clear_refs"}
         true = (
@@ -41,10 +43,10 @@ class WriteFds:
         if true:
             return found
         found.close()
-        return cls(refusal="what it handed out is not its own")
+        return cls(refusal="the descriptors that it sent are not its own")
 
     def close(self) -> None:
-        """Close the descriptors, where there are any."""
+        """Close the descriptors, if any."""
         for fd in (self.pagemap_fd, self.control_fd):
             if fd >= 0:
                 os.close(fd)
@@ -52,12 +54,14 @@ class WriteFds:
 
     def without(self, way: str) -> str:
         """Why the process can't be watched this way."""
-        return f"it offers {self.way}" if self.way and self.way != way else self.refusal
+        return f"it sent those for {self.way}" if self.way and self.way != way else self.refusal
 
 
 def _is_proc_file(fd: int, path: str) -> bool:
-    """Whether the descriptor is on a procfs, by this path. Not necessarily on ours: a hardened
-    unit has a procfs of its own."""
+    """Whether the descriptor is this path on a procfs.
+
+    It may be another procfs than the daemon's, because a hardened unit has its own.
+    """
     answer = (ctypes.c_long * _STATFS_LONGS)()
     if _libc.fstatfs(fd, ctypes.byref(answer)) != 0:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a way of watching writes works here: tried on two pages of this very process."""
+"""Test of a write-only backend on two pages of this process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from sentineld.observe.writefds import WriteFds
 def tells_written(
     way: str, open_watch: Callable[[Target], Watch], open_control: Callable[[int, int], int]
 ) -> bool:
-    """Write to one page of two, and say whether the watch tells just that page. Raises OSError.
+    """Write to one page of two; True if the watch reports exactly that page. Raises OSError.
 
-    open_control: the way's control descriptor for (start, bytes) of memory.
+    way: as in WriteFds.
+    open_control: opens the control descriptor of this way for memory (start, bytes).
     """
     size = 2 * PAGE_BYTES
     with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
@@ -38,5 +39,5 @@ def tells_written(
 
 
 def _address(memory: mmap.mmap) -> int:
-    """Where it is mapped. The view must not outlive the call: it keeps memory from closing."""
+    """Address of the mapping. No view of it may outlive the call: it could not be closed."""
     return int(np.frombuffer(memory, np.uint8).ctypes.data)

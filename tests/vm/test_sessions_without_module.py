@@ -118,7 +118,7 @@ def test_another_program_s_damon_is_left_alone(training: Training) -> None:
     guest.run(TAKE_DAMON)
     try:
         problem = status(guest)["damon"]["problem"]
-        assert problem == "DAMON watches process 1 for another program"
+        assert problem == "another program is using DAMON on process 1"
         session = managed(training)
         assert guest.run(f"cat {KDAMONDS}/0/state").stdout.strip() == "on"
         # Written pages of the heap, by a user's own consent; the operators told of nearly all.

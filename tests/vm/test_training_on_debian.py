@@ -26,6 +26,6 @@ def test_writes_are_tracked_by_descriptors_of_the_process(daemon: Daemon, tmp_pa
     way = daemon.receive("writes")["way"]
     fds = [daemon.take_descriptor(), daemon.take_descriptor()]
     writes = WriteFds.received(training.process.pid, way, fds)
-    assert (writes.way, writes.refusal) == ("", "what it handed out is not its own")
+    assert (writes.way, writes.refusal) == ("", "the descriptors that it sent are not its own")
     daemon.wait_steps(6)
     check_losses(training)

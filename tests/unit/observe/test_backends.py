@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backends' common parts: areas, the choice, what a process may hand out."""
+"""Common parts of the backends: areas, choice of the best, descriptors from a process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sentineld.shim import writes
 PAGE = 4096
 
 
-def test_neighbours_alike_become_one_area() -> None:
+def test_equal_adjacent_pages_become_one_area() -> None:
     pages = np.array([3, 4, 5, 6, 9], np.uint64)
     flags = np.array([0, 0, ACCESS_WRITE, ACCESS_WRITE, ACCESS_WRITE], np.uint8)
     areas = merge_pages(pages, flags)
@@ -35,14 +35,14 @@ def test_neighbours_alike_become_one_area() -> None:
     assert set(areas["heat"]) == {1.0}
 
 
-def test_nodes_part_areas() -> None:
+def test_pages_on_different_nodes_are_different_areas() -> None:
     pages = np.array([1, 2], np.uint64)
     areas = merge_pages(pages, np.zeros(2, np.uint8), np.array([0, 1], np.uint8))
     assert areas["node"].tolist() == [0, 1]
     assert len(merge_pages(pages[:0], np.zeros(0, np.uint8))) == 0
 
 
-def test_soft_dirty_entries_without_a_page_were_not_written() -> None:
+def test_soft_dirty_entries_without_a_page_are_not_written_pages() -> None:
     present, swapped, dirty = 1 << 63, 1 << 62, 1 << 55
     entries = [present | dirty, present, swapped | dirty, dirty, 0]
     assert written_pages(np.array(entries, np.uint64)).tolist() == [0, 2]
@@ -51,21 +51,22 @@ def test_soft_dirty_entries_without_a_page_were_not_written() -> None:
 def test_the_order_is_best_first() -> None:
     expected = (MODULE, DAMON, PAGEMAP_SCAN, SOFT_DIRTY, SHIM_ONLY)
     assert expected == backends.BACKENDS
-    assert SHIM_ONLY.probe() is None  # so that there is always one
+    assert SHIM_ONLY.probe() is None  # the fallback always works
 
 
-def test_summaries_say_what_each_tells() -> None:
+def test_summaries_of_capabilities() -> None:
     summaries = {one.name: one.capabilities.summary() for one in backends.BACKENDS}
     assert summaries == {
-        "module": "reads and writes, by page, each stretch, with nodes",
-        "damon": "accesses, reads not told from writes, by region, each step, with frequency",
-        "pagemap-scan": "writes only, by page, each step",
-        "soft-dirty": "writes only, by page, each step",
-        "shim": "reads and writes, by tensor, each stretch",
+        "module": "reads and writes, by page, per stretch, with nodes",
+        "damon": "accesses, without distinguishing reads from writes, by region, per step, "
+        "with frequency",
+        "pagemap-scan": "writes only, by page, per step",
+        "soft-dirty": "writes only, by page, per step",
+        "shim": "reads and writes, by tensor, per stretch",
     }
 
 
-def test_the_next_backend_is_taken_where_one_does_not_open(
+def test_the_next_backend_is_used_if_one_does_not_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tried: list[str] = []
@@ -87,11 +88,11 @@ def test_the_next_backend_is_taken_where_one_does_not_open(
 
 
 @pytest.mark.parametrize("backend", [PAGEMAP_SCAN, SOFT_DIRTY])
-def test_a_process_that_hands_out_nothing_is_not_watched(backend: Backend) -> None:
-    with pytest.raises(SentinelError, match="handed out nothing"):
+def test_a_process_without_the_right_descriptors_is_not_watched(backend: Backend) -> None:
+    with pytest.raises(SentinelError, match="sent no descriptors"):
         backend.open(Target(1))
     offered = WriteFds(way="something else")
-    with pytest.raises(SentinelError, match="it offers something else"):
+    with pytest.raises(SentinelError, match="sent those for something else"):
         backend.open(Target(1, writes=offered))
 
 
@@ -110,7 +111,7 @@ def is_closed(fd: int) -> bool:
     return False
 
 
-def test_a_process_s_own_files_are_believed() -> None:
+def test_a_process_s_own_files_are_accepted() -> None:
     received = WriteFds.received(os.getpid(), writes.SOFT_DIRTY, fds := proc_files())
     assert (received.way, received.pagemap_fd, received.control_fd) == (writes.SOFT_DIRTY, *fds)
     received.close()
@@ -124,7 +125,7 @@ def test_files_of_another_process_are_refused_and_closed() -> None:
 
 
 @pytest.mark.parametrize("way", [writes.SOFT_DIRTY, writes.SCAN, "clear it all"])
-def test_a_root_daemon_writes_into_no_file_that_it_is_given(way: str) -> None:
+def test_other_files_from_a_process_are_refused(way: str) -> None:
     pagemap_fd, clear_refs_fd = proc_files()
     os.close(clear_refs_fd)
     trap = os.memfd_create("trap")

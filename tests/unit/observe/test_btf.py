@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's type information is read as Documentation/bpf/btf.rst lays it out."""
+"""The BTF reader, on data built according to Documentation/bpf/btf.rst."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Writer:
 
 
 def kernel() -> Writer:
-    """Just what the programs need, nested as the kernel nests it."""
+    """The types that the programs need, nested as in the kernel."""
     writer = Writer()
     number = writer.integer()
     writer.record(STRUCT, "vm_area_struct", ("vm_start", number, 0), ("vm_mm", number, 16))
@@ -89,7 +89,7 @@ def with_functions(writer: Writer) -> Writer:
     return writer
 
 
-def test_fields_of_nameless_structures_are_the_structure_s_own() -> None:
+def test_fields_of_anonymous_structures_are_found() -> None:
     btf = Btf(kernel().data())
     assert btf.offset("mm_struct", "owner") == 936
     assert btf.offset("folio", "_nr_pages", "_folio_nr_pages") == 96
@@ -109,7 +109,7 @@ def test_functions_and_constants_are_found_by_name() -> None:
     assert btf.constant("pageflags", "PG_tail") is None
 
 
-def test_a_kernel_that_has_all_gets_all_programs() -> None:
+def test_a_kernel_with_all_types_gets_all_programs() -> None:
     layout = layout_of(Btf(with_functions(kernel()).data()))
     assert layout.notes == ()
     assert set(layout.functions) == {traced.function for traced in TRACED}
@@ -117,26 +117,26 @@ def test_a_kernel_that_has_all_gets_all_programs() -> None:
     assert layout.defines["OLD_FOLIO_IN_STRUCT"] == 0
 
 
-def test_a_newer_kernel_s_wrapped_argument_is_known() -> None:
+def test_a_newer_kernel_s_wrapped_argument_is_recognized() -> None:
     writer = with_functions(kernel())
     writer.record(STRUCT, "rmap_walk_arg", ("folio", 1, 0))
     assert layout_of(Btf(writer.data())).defines["OLD_FOLIO_IN_STRUCT"] == 1
 
 
-def test_what_a_kernel_lacks_is_said() -> None:
+def test_missing_functions_are_noted() -> None:
     writer = kernel()
     for traced in TRACED[1:]:
         extra = 1 if traced.function == "try_to_unmap_one" else 0
         writer.function(traced.function, *(f"p{n}" for n in range(traced.parameters + extra)))
     layout = layout_of(Btf(writer.data()))
     assert layout.notes == (
-        "NUMA hint faults, who reclaims pages: not told, as the kernel has no mpol_misplaced, "
-        "try_to_unmap_one as it is known",
+        "not observed: NUMA hint faults, page reclaim: the kernel has no mpol_misplaced, "
+        "try_to_unmap_one with the expected parameters",
     )
     assert set(layout.functions) == {traced.function for traced in TRACED[1:-1]}
 
 
-def test_without_type_information_nothing_is_guessed() -> None:
+def test_without_type_information_nothing_is_traced() -> None:
     for layout in (layout_of(None), layout_of(Btf(Writer().data()))):
         assert layout.functions == {}
         assert not any(layout.defines.values())
@@ -147,13 +147,13 @@ def test_without_type_information_nothing_is_guessed() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\x9f\xeb", b"ELF" * 20, kernel().data()[:100], b"\x9f\xeb" + b"\xff" * 22]
 )
-def test_what_is_no_btf_is_refused(data: bytes) -> None:
+def test_invalid_data_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="BTF"):
         Btf(data)
 
 
 @pytest.mark.skipif(not VMLINUX.exists(), reason="this kernel has no BTF")
-def test_the_running_kernel_s_is_read() -> None:
+def test_the_running_kernel_s_btf_is_read() -> None:
     btf = Btf(Path(VMLINUX).read_bytes())
     assert btf.offset("list_head", "prev") == 8
     assert btf.parameters("handle_mm_fault") == 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DAMON's files as a guest showed them, and what a window makes of its snapshots."""
+"""DAMON's sysfs files as recorded in a guest, and the result of a window's snapshots."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(root: Path, path: str, text: str) -> None:
 
 @pytest.fixture
 def kdamonds(tmp_path: Path) -> Path:
-    """As it is before anybody used it."""
+    """The files before any use."""
     write(tmp_path, "nr_kdamonds", "0\n")
     return tmp_path
 
@@ -40,17 +40,17 @@ def test_a_kernel_without_damon(tmp_path: Path) -> None:
     assert "CONFIG_DAMON_SYSFS" in problem.hint
 
 
-def test_nobody_uses_it(kdamonds: Path) -> None:
+def test_unused_damon_is_usable(kdamonds: Path) -> None:
     assert usable(kdamonds) is None
 
 
-def test_a_kdamond_at_rest_is_free(kdamonds: Path) -> None:
+def test_a_stopped_kdamond_is_usable(kdamonds: Path) -> None:
     write(kdamonds, "nr_kdamonds", "1\n")
     write(kdamonds, "0/state", "off\n")
     assert usable(kdamonds) is None
 
 
-def test_another_program_s_kdamond_is_left_alone(kdamonds: Path) -> None:
+def test_another_program_s_kdamond_is_left_unchanged(kdamonds: Path) -> None:
     write(kdamonds, "nr_kdamonds", "1\n")
     write(kdamonds, "0/state", "on\n")
     write(kdamonds, "0/contexts/0/targets/0/pid_target", "417\n")
@@ -77,7 +77,7 @@ def test_snapshot(tmp_path: Path) -> None:
         write(tmp_path, f"{index}/nr_accesses", f"{count}\n")
         write(tmp_path, f"{index}/age", "7\n")
     write(tmp_path, "total_bytes", "12288\n")
-    write(tmp_path, "2/start", "99\n")  # it went away while it was read
+    write(tmp_path, "2/start", "99\n")  # a region that disappears during the read
     assert parse_snapshot(tmp_path).regions == ((4096, 8192, 20), (8192, 16384, 3))
 
 
@@ -95,7 +95,7 @@ def test_heat_is_the_mean_over_the_snapshots() -> None:
     assert areas["heat"].tolist() == pytest.approx([1.0, 0.25])
 
 
-def test_areas_are_cut_to_the_ranges() -> None:
+def test_areas_are_clipped_to_the_ranges() -> None:
     areas = merge_snapshots(
         [Snapshot(((0, 10 * MIB, LOOKS), (20 * MIB, 30 * MIB, 1)))] + [Snapshot(())] * 9,
         [(2 * MIB, 2 * MIB), (6 * MIB, MIB), (20 * MIB, 5 * MIB), (40 * MIB, MIB)],
@@ -105,5 +105,5 @@ def test_areas_are_cut_to_the_ranges() -> None:
     assert areas["heat"].tolist() == pytest.approx([0.1, 0.1, 1 / LOOKS / 10])
 
 
-def test_no_snapshot_is_no_area() -> None:
+def test_without_snapshots_there_are_no_areas() -> None:
     assert len(merge_snapshots([], [(0, MIB)])) == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in the loader's way is said; the kernel's own tables are read."""
+"""Errors of the loader, and the parsing of the kernel's tables."""
 
 from __future__ import annotations
 
@@ -55,22 +55,22 @@ def test_arguments_of_migrate_pages_are_found_by_name(text: str, first: int) -> 
     assert parsed.syscall_reason == 3
 
 
-def test_the_programs_define_every_map_and_function_that_the_daemon_asks_for() -> None:
+def test_the_programs_define_every_map_and_function_that_the_daemon_uses() -> None:
     text = ebpf_loader.program_text()
     defined = set(re.findall(r"BPF_\w+\((?:\"\w+\", struct \w+, struct \w+, )?(\w+),", text))
-    assert defined == {*MAP_VALUE_BYTES, "moving"}  # which only the programs use
+    assert defined == {*MAP_VALUE_BYTES, "moving"}  # used only by the programs
     functions = re.findall(r"^int (\w+)\(struct bpf_raw_tracepoint_args", text, re.MULTILINE)
     assert set(functions) == {*PROGRAMS.values(), *(traced.program for traced in TRACED)}
     assert len(functions) == len(set(functions))
 
 
-def test_missing_programs_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_programs_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(ebpf_loader, "BPF_DIRECTORY", tmp_path)
     with pytest.raises(SentinelError, match=f"not installed.*{re.escape(str(tmp_path))}"):
         ebpf_loader.program_text()
 
 
-def test_missing_headers_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_headers_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BCC_KERNEL_SOURCE", str(tmp_path))
     with pytest.raises(SentinelError, match=re.escape(str(tmp_path))) as caught:
         ebpf_loader.check_kernel_headers()
@@ -86,7 +86,7 @@ def test_missing_headers_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         ("import a_library_that_is_not_there", "cannot be imported"),
     ],
 )
-def test_another_bcc_or_none_is_said(
+def test_a_missing_or_foreign_bcc_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "bcc.py").write_text(text)
@@ -122,7 +122,7 @@ def test_the_childs_error_reaches_the_caller(
     assert len(probes.drain()) == 0
 
 
-def test_no_permission_is_said() -> None:
+def test_missing_permission_is_reported() -> None:
     script = (
         "from sentineld.base.errors import SentinelError\n"
         "from sentineld.observe.ebpf import EbpfProbes\n"
@@ -141,7 +141,7 @@ def test_no_permission_is_said() -> None:
     assert result.stdout == "not-permitted run with CAP_BPF and CAP_PERFMON\n"
 
 
-def test_a_child_that_takes_too_long_is_ended() -> None:
+def test_a_child_that_takes_too_long_is_killed() -> None:
     probes = EbpfProbes()
     with pytest.raises(SentinelError, match="not ready in 0 s"):
         probes.start(0)

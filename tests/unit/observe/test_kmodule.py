@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module's user side against the C header, and its errors without a module."""
+"""The user-space interface compared with the C header, and errors without the module."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def expected() -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
-    """The same names as the compiler sees them."""
+    """The values of the same names in C."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.fail("a C compiler is needed: apt install gcc libc6-dev")
@@ -100,11 +100,11 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     return {name: int(value) for name, value in (line.split("=") for line in output.splitlines())}
 
 
-def test_every_number_is_the_headers(compiled: dict[str, int]) -> None:
+def test_every_number_equals_the_header_s(compiled: dict[str, int]) -> None:
     assert compiled == expected()
 
 
-def test_no_structure_or_ioctl_of_the_header_is_missing() -> None:
+def test_all_structures_and_ioctls_of_the_header_are_defined() -> None:
     text = HEADER.read_text()
     structures = set(re.findall(r"^struct (\w+) \{", text, re.MULTILINE))
     assert structures == {*STRUCTURES, "sentinel_access"}

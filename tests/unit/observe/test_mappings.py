@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process's mappings, this one's own among them."""
+"""Parsing of /proc/PID/maps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_this_process_s_mappings() -> None:
     assert list(found) == sorted(found)
 
 
-def test_names_with_spaces_and_without(tmp_path: Path) -> None:
+def test_names_with_spaces_and_missing_names(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     (tmp_path / "7/maps").write_text(
         "1000-3000 rw-p 00000000 00:00 0 \n"
@@ -32,6 +32,6 @@ def test_names_with_spaces_and_without(tmp_path: Path) -> None:
     )
 
 
-def test_a_process_that_is_gone(tmp_path: Path) -> None:
+def test_a_process_that_has_exited(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         read_mappings(7, tmp_path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real processes: their pidfds, and the events of their trees."""
+"""Pidfds and process events, with real processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sentineld.observe.procs import ProcessEvent, ProcessWatcher
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 WAIT_SECONDS = 60.0
-"""How long an event may take before the test gives up; says nothing about speed."""
+"""Time limit for an event; not a measure of speed."""
 
 TREE = """
 import subprocess, sys, threading
@@ -40,7 +40,7 @@ sys.stdin.readline()
 
 
 class Tree:
-    """A process that starts and ends a child when told to."""
+    """A process that starts and ends a child on command."""
 
     def __init__(self, *prefix: str) -> None:
         self.process = subprocess.Popen(
@@ -83,7 +83,7 @@ def watcher() -> Iterator[tuple[ProcessWatcher, queue.Queue[ProcessEvent]]]:
 def wait_for(
     events: queue.Queue[ProcessEvent], wanted: Callable[[ProcessEvent], bool]
 ) -> list[ProcessEvent]:
-    """All events up to the wanted one, which must come."""
+    """All events up to the wanted one; fails if it does not come."""
     seen: list[ProcessEvent] = []
     while not seen or not wanted(seen[-1]):
         seen.append(events.get(timeout=WAIT_SECONDS))
@@ -112,13 +112,13 @@ def test_pidfd_of_another_start_time_is_refused(tree: Tree) -> None:
 def test_a_zombie_has_exited(tree: Tree) -> None:
     pidfd = Pidfd(tree.process.pid)
     tree.process.kill()
-    # WNOWAIT: the process stays a zombie, which no pid of another can replace
+    # WNOWAIT: the process stays a zombie, so its pid can't be reused.
     os.waitid(os.P_PID, tree.process.pid, os.WEXITED | os.WNOWAIT)
     assert pidfd.exited()
     pidfd.close()
 
 
-def test_start_time_survives_a_name_with_spaces_and_parentheses(tmp_path: Path) -> None:
+def test_start_time_of_a_name_with_spaces_and_parentheses(tmp_path: Path) -> None:
     odd = tmp_path / "a) R (b"
     odd.symlink_to("/bin/sleep")
     process = subprocess.Popen([odd, "1000"])
@@ -169,13 +169,13 @@ def test_forks_execs_and_exits_of_a_tree(
     seen += wait_for(events, lambda event: event.kind == "exit")
 
     assert {event.root for event in seen} == {root}
-    # the five threads are no forks, and the exec of the root came before track()
+    # The five threads are not forks, and the root's exec came before track().
     kinds = [(event.kind, event.pid) for event in seen]
     assert kinds == [("fork", child), ("exec", child), ("exit", child), ("exit", root)]
     assert watching.processes(root) == []
 
 
-def test_a_tree_is_found_whole_when_it_is_tracked_late(
+def test_a_tree_tracked_late_is_found_completely(
     tree: Tree, watcher: tuple[ProcessWatcher, queue.Queue[ProcessEvent]]
 ) -> None:
     watching, events = watcher
@@ -186,7 +186,7 @@ def test_a_tree_is_found_whole_when_it_is_tracked_late(
     assert [event.pid for event in seen if event.kind == "fork"] == [child]
 
 
-def test_a_flood_of_events_loses_nothing_for_good(tree: Tree) -> None:
+def test_lost_events_are_recovered_after_a_flood(tree: Tree) -> None:
     events: queue.Queue[ProcessEvent] = queue.Queue()
     slow, go_on = threading.Event(), threading.Event()
 
@@ -205,14 +205,14 @@ def test_a_flood_of_events_loses_nothing_for_good(tree: Tree) -> None:
             watching.track(one.process.pid)
         tree.tell()
         assert slow.wait(WAIT_SECONDS)
-        for _ in range(3000):  # more than the socket holds
+        for _ in range(3000):  # more than the socket's buffer holds
             thread = threading.Thread(target=int)
             thread.start()
             thread.join()
         child = int(others[0].tell())
         go_on.set()
         wait_for(events, lambda event: event.kind == "fork" and event.pid == child)
-        # Looking at all processes finds no exec: events come again.
+        # A scan finds no execs, so an exec event shows that events arrive again.
         child = int(others[1].tell())
         wait_for(events, lambda event: event.kind == "exec" and event.pid == child)
     finally:
@@ -247,8 +247,8 @@ def test_tracking_a_dead_process_is_refused(
         watcher[0].track(tree.process.pid)
 
 
-def test_exits_are_sure_where_netlink_is_not() -> None:
-    """Another network namespace has no connector: the watcher says so and goes on."""
+def test_exits_are_reported_without_netlink() -> None:
+    """Another network namespace has no connector: the watcher sets its note and continues."""
     script = (
         "import queue, subprocess\n"
         "from sentineld.observe.procs import ProcessWatcher\n"

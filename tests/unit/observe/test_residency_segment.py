@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The residency segment belongs to somebody else: whatever it says, reading it stays bounded."""
+"""The residency segment is untrusted: any content is either refused or read within bounds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def opened(fd: int) -> ResidencySegment:
         os.close(fd)
 
 
-def test_what_it_says() -> None:
+def test_reading_and_writing_a_segment() -> None:
     found = opened(segment())
     assert found.maps[Space.ARENA].tolist() == [1, 2, 0, 0, 2]
     assert len(found.maps[Space.HEAP]) == BYTES - 4104
@@ -79,7 +79,7 @@ def test_what_it_says() -> None:
         {"heap_pages": (1 << 64) - 1},
     ],
 )
-def test_a_segment_that_lies_is_refused(words: dict[str, int]) -> None:
+def test_a_corrupt_segment_is_refused(words: dict[str, int]) -> None:
     with pytest.raises(SentinelError) as caught:
         opened(segment(**words))
     assert caught.value.code == "protocol-mismatch"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control segment belongs to somebody else: whatever it says, reading it stays bounded."""
+"""The control segment is untrusted: any content is either refused or read within bounds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def writer() -> Iterator[Writer]:
         {"ring_offset": 4100},
     ],
 )
-def test_a_segment_that_lies_is_refused(words: dict[str, int]) -> None:
+def test_a_corrupt_segment_is_refused(words: dict[str, int]) -> None:
     lying = Writer(**words)
     with pytest.raises(SentinelError) as caught:
         ControlSegment(lying.fd)
@@ -53,7 +53,7 @@ def test_a_segment_that_can_shrink_is_refused() -> None:
 
 
 @given(st.lists(st.integers(0, RECORDS), max_size=12))
-def test_every_record_comes_once_and_in_order(batches: list[int]) -> None:
+def test_every_record_is_read_once_and_in_order(batches: list[int]) -> None:
     made = Writer()
     segment = ControlSegment(made.fd)
     came: list[int] = []
@@ -66,7 +66,7 @@ def test_every_record_comes_once_and_in_order(batches: list[int]) -> None:
 
 
 @given(st.integers(0, 2**64 - 1))
-def test_any_head_gives_at_most_a_ringful(head: int) -> None:
+def test_any_head_yields_at_most_a_full_ring(head: int) -> None:
     made = Writer()
     segment = ControlSegment(made.fd)
     made.header["ring_head"] = head
@@ -75,7 +75,7 @@ def test_any_head_gives_at_most_a_ringful(head: int) -> None:
     os.close(made.fd)
 
 
-def test_words_are_read_and_written_where_the_shim_has_them(writer: Writer) -> None:
+def test_words_are_read_and_written_at_the_shim_s_offsets(writer: Writer) -> None:
     segment = ControlSegment(writer.fd)
     writer.header["position"] = (7 << 32) | 3
     writer.header["mode"] = protocol.Mode.REPLAY

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of a BPF ring buffer, against a writer that lays them down as the kernel does."""
+"""The consumer of a BPF ring buffer, with a writer that lays out records like the kernel."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ RING_BYTES = 4096
 
 @dataclass(frozen=True)
 class Written:
-    """One record as a program reserved it; foreign ones have another length."""
+    """One record as reserved by a program; foreign ones have another length."""
 
     state: str  # committed, busy, discarded
     length_bytes: int
 
 
 class Writer:
-    """The kernel's side: appends records to a ring whose data is seen twice in a row."""
+    """The kernel's side: appends records to a ring whose data is mapped twice in a row."""
 
     def __init__(self, position: int) -> None:
         self.data = np.full(RING_BYTES, 0xEE, dtype=np.uint8)
@@ -93,7 +93,7 @@ def test_takes_all_complete_records_up_to_the_first_busy_one(
     assert batch.foreign == foreign
 
 
-def test_goes_on_where_a_busy_record_stopped_it() -> None:
+def test_continues_at_the_busy_record() -> None:
     writer = Writer(RING_BYTES - 64)
     for number, state in enumerate(["committed", "busy", "committed"]):
         writer.append(Written(state, FAULT_DTYPE.itemsize), bytes([number]) * FAULT_DTYPE.itemsize)
@@ -106,7 +106,7 @@ def test_goes_on_where_a_busy_record_stopped_it() -> None:
     assert second.position == writer.position
 
 
-def test_records_do_not_change_when_the_ring_is_written_again() -> None:
+def test_records_are_copies() -> None:
     writer = Writer(0)
     writer.append(Written("committed", FAULT_DTYPE.itemsize), b"\x01" * FAULT_DTYPE.itemsize)
     seen = writer.seen()
@@ -115,6 +115,6 @@ def test_records_do_not_change_when_the_ring_is_written_again() -> None:
     assert batch.records["pid"].tolist() == [0x01010101]
 
 
-def test_refuses_records_that_cannot_be_aligned() -> None:
-    with pytest.raises(ValueError, match="multiples of 8"):
+def test_refuses_a_record_size_that_is_not_aligned() -> None:
+    with pytest.raises(ValueError, match="multiple of 8"):
         take(np.zeros(2 * RING_BYTES, dtype=np.uint8), 0, 32, np.dtype([("x", "u1", 20)]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a shim says of its operators' accesses: bounded, and never believed to be well-formed."""
+"""The link to a shim: its messages are limited and may be malformed; its flag word is shared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = np.array([(5, 4096, 100, True, False), (6, 8192, 50, False, True)], OP_AC
 
 
 class Peer:
-    """A shim's end of a link that has said hello."""
+    """The shim's end of a link, after the hello."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -75,28 +75,28 @@ def test_rows_and_names(peer: Peer) -> None:
     "names",
     [None, 3, {"a": 1}, [3], [[1, 2]], [["4096", "parameter", "a"]], [[[], "parameter", "a"]]],
 )
-def test_names_that_are_none(peer: Peer, names: object) -> None:
+def test_malformed_names_are_skipped(peer: Peer, names: object) -> None:
     accesses = peer.link.take_accesses(peer.say(ROWS.tobytes(), {"step": 7, "names": names}))
     assert accesses.names == {}
     assert len(accesses.rows) == 2
 
 
-def test_long_names_are_cut(peer: Peer) -> None:
+def test_long_names_are_truncated(peer: Peer) -> None:
     message = {"step": 7, "names": [[1, "x" * 9999, "y" * 9999]]}
     (named,) = peer.link.take_accesses(peer.say(b"", message)).names.values()
     assert len(named.role) == len(named.name) == 256
 
 
 @pytest.mark.parametrize("step", [None, "7", 7.0, True])
-def test_steps_that_are_none_fit_no_step(peer: Peer, step: object) -> None:
+def test_malformed_step_numbers_match_no_step(peer: Peer, step: object) -> None:
     assert peer.link.take_accesses(peer.say(ROWS.tobytes(), {"step": step})).step == -1
 
 
-def test_half_a_row_is_left_out(peer: Peer) -> None:
+def test_an_incomplete_row_is_left_out(peer: Peer) -> None:
     assert len(peer.link.take_accesses(peer.say(ROWS.tobytes()[:-3], {"step": 7})).rows) == 1
 
 
-def test_a_message_without_its_file(peer: Peer) -> None:
+def test_a_message_without_a_file(peer: Peer) -> None:
     with pytest.raises(FrameError):
         peer.link.take_accesses(peer.say(None, {"step": 7}))
 
