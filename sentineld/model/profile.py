@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The profile of one training step: tensors x stretches.
 
-A profile describes one steady step as a circle: the step after it does the
-same. Times of birth and death are positions in the step's sequence of
-allocations and frees (events), so that tensors of one stretch can be packed;
-stretches say the same in the coarser unit in which pages move.
+A profile describes one steady step, which repeats: lifetimes may wrap around
+the step's end. Births and deaths are given in two units: as positions in the
+step's sequence of allocations and frees (events), for packing tensors within a
+stretch; and as stretches, the unit of page moves.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import numpy.typing as npt
 
 
 class Kind(IntEnum):
-    """What a tensor is for. PERSISTENT ones outlive the step (parameters, optimizer state)."""
+    """What a tensor is used for."""
 
     ACTIVATION = 0
-    SCRATCH = 1  # dies in the stretch in which it was born
+    SCRATCH = 1  # dies in the stretch of its birth
     GRADIENT = 2
-    PERSISTENT = 3
+    PERSISTENT = 3  # lives across steps: parameters, optimizer state
 
 
 TENSOR_DTYPE = np.dtype(
     [
-        ("slot", "<i4"),  # cursor of its allocation in the step; -1: persistent, allocated before
+        ("slot", "<i4"),  # allocation cursor in the step; -1: persistent, allocated before the step
         ("kind", "u1"),  # Kind
-        ("bytes", "<u8"),  # as asked for
-        ("address", "<u8"),  # where it lay in the profiled step; persistent tensors lie there still
+        ("bytes", "<u8"),  # as requested
+        ("address", "<u8"),  # in the profiled step; persistent tensors keep it
         ("birth_event", "<u4"),  # persistent: 0
         ("death_event", "<u4"),  # exclusive; persistent: event_count; <= birth_event: wraps
         ("birth_stretch", "<u4"),
-        ("death_stretch", "<u4"),  # inclusive: where it is freed; may be < birth (wraps)
-        ("wraps", "?"),  # lives over the step's end into the next step
+        ("death_stretch", "<u4"),  # inclusive; may be < birth_stretch if it wraps
+        ("wraps", "?"),  # lives across the step's end into the next step
     ]
 )
 
@@ -45,17 +45,17 @@ ACCESS_DTYPE = np.dtype(
         ("tensor", "<u4"),  # row in tensors
         ("bytes_read", "<u8"),
         ("bytes_written", "<u8"),
-        ("pages", "<u4"),  # distinct pages seen accessed by page sampling
+        ("pages", "<u4"),  # distinct pages accessed, by page sampling
     ]
 )
 
 STRETCH_DTYPE = np.dtype(
     [
-        ("cursor", "<u4"),  # allocations since step begin when the boundary passes
-        ("event", "<u4"),  # events since step begin when the boundary passes
-        ("layer", "<u2"),
-        ("kind", "u1"),  # enum sentinel_boundary
-        ("cut", "?"),  # exists only by a planned cut of the allocation cursor
+        ("cursor", "<u4"),  # allocation cursor at the boundary
+        ("event", "<u4"),  # number of events before the boundary
+        ("layer", "<u2"),  # index in Profile.layers
+        ("kind", "u1"),  # shim.protocol.Boundary
+        ("cut", "?"),  # the boundary is a planned cut of the allocation cursor
         ("time_ns", "<u8"),  # duration
     ]
 )
@@ -72,21 +72,25 @@ def page_spans(
 
 @dataclass(frozen=True)
 class Profile:
-    """One steady step. tensors: TENSOR_DTYPE; accesses: ACCESS_DTYPE sorted by (stretch,
-    tensor), one row a pair; stretches: STRETCH_DTYPE in step order."""
+    """One steady step."""
 
-    tensors: npt.NDArray[np.void]
-    accesses: npt.NDArray[np.void]
-    stretches: npt.NDArray[np.void]
-    layers: tuple[str, ...]
-    slot_count: int
-    event_count: int
+    tensors: npt.NDArray[np.void]  # TENSOR_DTYPE
+    accesses: npt.NDArray[np.void]  # ACCESS_DTYPE, one row per pair, sorted by (stretch, tensor)
+    stretches: npt.NDArray[np.void]  # STRETCH_DTYPE in step order
+    layers: tuple[str, ...]  # module paths by layer id
+    slot_count: int  # allocations in the step
+    event_count: int  # allocations and frees in the step
     page_bytes: int
     peak_bytes: int  # largest sum of live page-rounded tensor bytes, persistent ones included
-    source: str  # where the accesses come from: "module", "shim", "module+shim"; others check them
-    unattributed_pages: int  # sampled page x stretch pairs (pages) that met no live tensor
-    heap_base: int = 0  # address of the shim's heap; persistent tensors lie at offsets from it
-    untold_pages: int = 0  # seen accessed where the framework told of no access; see window.py
+    source: str
+    """Sources of the accesses, joined by "+": "module" and "shim" give accesses, other backends
+    only check them."""
+    unattributed_pages: int
+    """Accessed page x stretch pairs without a live tensor; pages for backends without epochs."""
+    heap_base: int = 0  # address of the shim's heap, which holds the persistent tensors
+    untold_pages: int = 0
+    """Pages that a backend without epochs saw accessed, in memory of tensors without an access
+    reported by the framework; see window.py."""
 
     @property
     def stretch_count(self) -> int:

@@ -42,7 +42,7 @@ def layout_of(btf: Btf | None) -> Layout:
     """The layout of the kernel with this BTF; None: it has no BTF."""
     nothing = dict.fromkeys((*_FIELDS, *_CONSTANTS, "OLD_FOLIO_IN_STRUCT"), 0)
     if btf is None:
-        return Layout(nothing, notes=(_untold(TRACED, "the kernel has no readable BTF"),))
+        return Layout(nothing, notes=(_not_observed(TRACED, "the kernel has no readable BTF"),))
     found = {
         **{name: btf.offset(*where) for name, where in _FIELDS.items()},
         **{name: btf.constant(*where) for name, where in _CONSTANTS.items()},
@@ -52,7 +52,7 @@ def layout_of(btf: Btf | None) -> Layout:
     missing = sorted(found.keys() - defines.keys())
     if missing:
         why = f"the kernel's structures have no {', '.join(missing)}"
-        return Layout(nothing, notes=(_untold(TRACED, why),))
+        return Layout(nothing, notes=(_not_observed(TRACED, why),))
     functions: dict[str, int] = {}
     absent: list[Traced] = []
     for traced in TRACED:
@@ -63,11 +63,11 @@ def layout_of(btf: Btf | None) -> Layout:
             functions[traced.function] = number
     names = ", ".join(traced.function for traced in absent)
     why = f"the kernel has no {names} with the expected parameters"
-    notes = (_untold(absent, why),) if absent else ()
+    notes = (_not_observed(absent, why),) if absent else ()
     return Layout(defines, functions, notes)
 
 
-def _untold(traced: tuple[Traced, ...] | list[Traced], why: str) -> str:
+def _not_observed(traced: tuple[Traced, ...] | list[Traced], why: str) -> str:
     return f"not observed: {', '.join(one.tells for one in traced)}: {why}"
 
 

@@ -102,14 +102,14 @@ class ScanWatch(WriteWatch):
 
 def _probe() -> SentinelError | None:
     try:
-        told = tells_written(WAY, ScanWatch, protect_writes)
+        works = tells_written(WAY, ScanWatch, protect_writes)
     except OSError as error:
         return SentinelError(
             "failed",
             f"the kernel has no PAGEMAP_SCAN with asynchronous write protection: {error}",
             _HINT,
         )
-    if not told:
+    if not works:
         return SentinelError("failed", "PAGEMAP_SCAN gives wrong results", "use another kernel")
     return None
 

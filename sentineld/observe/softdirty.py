@@ -73,12 +73,12 @@ def _probe() -> SentinelError | None:
         return os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
 
     try:
-        told = tells_written(WAY, SoftDirtyWatch, open_control)
+        works = tells_written(WAY, SoftDirtyWatch, open_control)
     except OSError as error:
         return SentinelError(
             "failed", f"/proc/self/clear_refs: {error.strerror}", "allow it in the container"
         )
-    if not told:
+    if not works:
         return SentinelError(
             "failed",
             "the kernel has no soft-dirty bits",

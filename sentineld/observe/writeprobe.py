@@ -34,8 +34,8 @@ def tells_written(
             watch.begin([(start, size)])
             memory[0] = 2
             seen = watch.end()
-    told: bool = seen["start"].tolist() == [start] and seen["bytes"].tolist() == [PAGE_BYTES]
-    return told
+    exact: bool = seen["start"].tolist() == [start] and seen["bytes"].tolist() == [PAGE_BYTES]
+    return exact
 
 
 def _address(memory: mmap.mmap) -> int:

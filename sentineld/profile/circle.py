@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step as a circle: its tensors, their lifetimes in events and stretches, its stretches."""
+"""The tensors and stretches of one step, and the tensors' lifetimes in events and stretches.
+
+Steps repeat, so the step is cyclic: a tensor that is freed in the next step has a
+lifetime that wraps around the step's end.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +27,22 @@ INSTANCE_DTYPE = np.dtype(
         ("address", "<u8"),
         ("bytes", "<u8"),
         ("first_stretch", "<u4"),
-        ("last_stretch", "<u4"),  # inclusive, never before the first
-        ("born_ns", "<u8"),
-        ("dead_ns", "<u8"),
+        ("last_stretch", "<u4"),  # inclusive, >= first_stretch
+        ("born_ns", "<u8"),  # 0: before the step
+        ("dead_ns", "<u8"),  # the largest value: after the step
     ]
 )
-"""A tensor as it lay in memory during the step. One that lives over the step's end is there
-twice: the instance born in the step before, and the one born in this step."""
+"""A tensor's memory during the step. A tensor that lives across the step's end has two instances:
+the one born in the previous step and the one born in this step."""
 
 
 @dataclass(frozen=True)
 class Circle:
-    """tensors: TENSOR_DTYPE; stretches: STRETCH_DTYPE; instances: INSTANCE_DTYPE."""
+    """Tensors, stretches and lifetimes of one step."""
 
-    tensors: Table
-    stretches: Table
-    instances: Table
+    tensors: Table  # TENSOR_DTYPE
+    stretches: Table  # STRETCH_DTYPE
+    instances: Table  # INSTANCE_DTYPE
     slot_count: int
     event_count: int
 
@@ -65,14 +69,16 @@ class Circle:
 
 
 def circle(step: Step, cuts: Sequence[int] | npt.NDArray[np.uint32] = ()) -> Circle:
-    """Make a circle of a step. cuts: the allocation cursors that were planned boundaries in it.
+    """Find the lifetimes of a step's tensors.
 
-    A tensor that outlives the step is matched with the instance of the step
-    before that is freed in this one: by its address where the step before was
-    recorded, else by size in order of birth. One that outlives more than a step
-    has no place on a circle: its row is of kind PERSISTENT with a slot, and the
-    heap goes on serving it. Raises SentinelError for a step that has no
-    allocations in sequence.
+    cuts: allocation cursors at which a layout had planned boundaries in this step.
+
+    A tensor that outlives the step is matched with the instance of the previous step that is
+    freed in this one: by address if the previous step was recorded, else by size in order of
+    birth. A tensor that lives longer than one step can't be planned: its row has kind PERSISTENT
+    and a slot, and the shim keeps it in the heap.
+
+    Raises SentinelError if allocations of the step are missing.
     """
     records = step.records
     stretches = _stretches(step, np.asarray(cuts, dtype=np.uint32))
@@ -81,7 +87,7 @@ def circle(step: Step, cuts: Sequence[int] | npt.NDArray[np.uint32] = ()) -> Cir
     slot_count = len(allocs)
     if not np.array_equal(events["value"][allocs], np.arange(slot_count)):
         raise SentinelError(
-            "failed", f"step {step.number} was not recorded whole", "it will be tried again"
+            "failed", f"step {step.number} was not recorded completely", "another one will be tried"
         )
     deaths, wrap_address = _deaths(step, events, allocs)
     persistent = _persistent(step, events)
@@ -124,12 +130,12 @@ def allocation_profile(
     cuts: Sequence[int] | npt.NDArray[np.uint32] = (),
     heap_base: int = 0,
 ) -> Profile:
-    """What the ring alone tells of a step: tensors and stretches, no accesses."""
+    """The profile of a step from the ring only: tensors and stretches without accesses."""
     return circle(step, cuts).profile(layers, page_bytes, heap_base)
 
 
 def peak_bytes(tensors: Table, event_count: int, page_bytes: int) -> int:
-    """Largest sum of live page-rounded tensor bytes over the events of a step."""
+    """Largest sum of live page-rounded tensor bytes in a step."""
     sizes = -(-tensors["bytes"].astype(np.int64) // page_bytes) * page_bytes
     change = np.zeros(event_count + 1, np.int64)
     transient = tensors["kind"] != Kind.PERSISTENT
@@ -159,7 +165,8 @@ def _stretches(step: Step, cuts: npt.NDArray[np.uint32]) -> Table:
 
 
 def _stretch_of(stretches: Table, events: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Of what lies before the first boundary, as in a ring that lies, the first."""
+    """The stretch of each event; stretch 0 also for events before the first boundary, which only a
+    corrupt ring has."""
     found = np.searchsorted(stretches["event"], events, side="right") - 1
     return np.maximum(found, 0)
 
@@ -167,8 +174,12 @@ def _stretch_of(stretches: Table, events: npt.NDArray[np.int64]) -> npt.NDArray[
 def _deaths(
     step: Step, events: Records, allocs: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-    """For each slot the event of its death, -1: none within a step; and for those that live over
-    the step's end the address of the instance that was born in the step before."""
+    """When each slot's tensor dies.
+
+    Returns two arrays with one entry per slot: the event of the free, -1 if the tensor lives
+    longer than one step; and for tensors that live across the step's end, the address of the
+    instance born in the previous step, else 0.
+    """
     deaths = np.full(len(allocs), -1, np.int64)
     wrap_address = np.zeros(len(allocs), np.uint64)
     frees = np.flatnonzero(events["event"] == Event.FREE)
@@ -184,7 +195,8 @@ def _deaths(
         cursor = born.cursor
         if cursor is None:
             unknown[born.bytes].append((event, address))
-        # Freed after its successor was born (`x = next(batches)`): more than a circle long.
+        # Otherwise it was freed after the next instance was born (as in `x = next(batches)`): the
+        # lifetime is longer than a step.
         elif cursor < len(allocs) and deaths[cursor] < 0 and event < allocs[cursor]:
             deaths[cursor], wrap_address[cursor] = event, address
     sizes = events["bytes"][allocs]
@@ -200,7 +212,7 @@ def _persistent(step: Step, events: Records) -> list[tuple[int, int]]:
     return sorted(
         (address, live.bytes)
         for address, live in step.live.items()
-        # Born in the step before and still there: it has a slot, it is no lasting state.
+        # A tensor of the previous step that is still live has a slot and is not persistent state.
         if address not in freed and (live.cursor is None or live.age > 1)
     )
 
@@ -249,11 +261,11 @@ def _instances(
     before["bytes"] = tensors["bytes"][wrapping]
     before["last_stretch"] = tensors["death_stretch"][wrapping]
     before["dead_ns"] = times[deaths[wrapping]]
-    # Allocations that the heap could not serve have no address.
+    # An allocation that failed in the heap has address 0.
     return np.concatenate([own[own["address"] != 0], before])
 
 
 def unplanned(tensors: Table) -> npt.NDArray[np.bool_]:
-    """Which tensors have a slot but outlive a whole step, so that no offset can be theirs."""
+    """Which tensors have a slot but live longer than one step, so that they can't get an offset."""
     found: npt.NDArray[np.bool_] = (tensors["slot"] >= 0) & (tensors["kind"] == Kind.PERSISTENT)
     return found

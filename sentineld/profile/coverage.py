@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of what was sampled a profile can explain."""
+"""How many of the sampled accesses a profile attributes to tensors."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from sentineld.model.profile import Kind, Profile
 
 @dataclass(frozen=True)
 class Coverage:
-    """Counts are touched page x stretch pairs. by_kind: attributed ones by Kind's name."""
+    """Page counts are numbers of accessed page x stretch pairs."""
 
-    source: str
+    source: str  # as in Profile
     attributed_pages: int
     unattributed_pages: int
-    by_kind: dict[str, int]
-    untouched_tensors: int  # without any access in the step
+    by_kind: dict[str, int]  # attributed pages by Kind's name
+    untouched_tensors: int  # tensors without any access in the step
     untouched_bytes: int
-    untold_pages: int  # accessed all the same, as a backend beside the framework saw
+    untold_pages: int  # as in Profile
 
     @property
     def attributed_share(self) -> float:
-        """Attributed / all sampled pairs; 1 without samples."""
+        """Attributed pairs / all sampled pairs, 0..1; 1 without samples."""
         total = self.attributed_pages + self.unattributed_pages
         return self.attributed_pages / total if total else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the control protocol."""
+        """JSON values for the control protocol."""
         return {**asdict(self), "attributed_share": self.attributed_share}
 
 
 def coverage(profile: Profile) -> Coverage:
-    """The profile's figures."""
+    """Count the attributed and unattributed pages of a profile."""
     pages = profile.accesses["pages"].astype(np.int64)
     kinds = profile.tensors["kind"][profile.accesses["tensor"]]
     touched = np.zeros(len(profile.tensors), np.bool_)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Page faults joined with tensors: what the memory of each costs before it can be used.
+"""Page faults attributed to tensors.
 
-Faults are those of the recorded steps that ran at their own speed, in which
-nothing was armed. A fault is one row where it begins, and one more where the
-kernel finds that it is no simple one; the two are one fault here. The tensor is
-the one that was alive at the address at that time.
+The faults are those of the recorded steps before the access step, in which no
+pages were armed. Some faults have two records: one when the fault begins, and
+one for what the kernel found; they are merged here. A fault belongs to the
+tensor that was live at its address and time.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.trace import Trace
 
 CLASSES = ("first_touch", "protection", "major", "hint", "in_motion")
-"""A page's first use; a write to one that is mapped for reading; one that was on disk; one that
-NUMA balancing unmapped to see who uses it; one that somebody was just moving."""
+"""Classes of page faults: first access to an absent page; write to a page mapped read-only; page in
+swap; page unmapped by NUMA balancing to see which node uses it; page under migration."""
 
 _CLASS_OF_KIND = {
     "missing_read": "first_touch",
     "missing_write": "first_touch",
     "protection_read": "protection",
     "protection_write": "protection",
-    "instruction": None,  # no tensor's matter
+    "instruction": None,  # code, not tensors
     "major": "major",
     "hint": "hint",
     "in_motion": "in_motion",
@@ -42,19 +42,15 @@ _CLASS = np.array([-1 if name is None else CLASSES.index(name) for name in _CLAS
 
 @dataclass(frozen=True)
 class TensorFaults:
-    """Faults of one step, on average over some.
+    """Faults per step, averaged over the recorded steps."""
 
-    by_tensor: faults of each class (columns: CLASSES) of the profile's tensors (rows).
-    elsewhere: of each class, at addresses without a live tensor. steps: how many were recorded.
-    """
-
-    by_tensor: npt.NDArray[np.float64]
-    elsewhere: npt.NDArray[np.float64]
-    steps: int
+    by_tensor: npt.NDArray[np.float64]  # [tensor of the profile, class of CLASSES]
+    elsewhere: npt.NDArray[np.float64]  # [class of CLASSES]: at addresses without a live tensor
+    steps: int  # number of recorded steps
 
 
 def tensor_faults(trace: Trace) -> TensorFaults | None:
-    """The faults of a trace's tensors; None if faults were not recorded. Raises SentinelError."""
+    """The faults of a trace by tensor; None if faults were not recorded. Raises SentinelError."""
     steps = trace.steps[:-1]
     if not trace.facts.get("faults_recorded") or not steps:
         return None
@@ -71,10 +67,10 @@ def tensor_faults(trace: Trace) -> TensorFaults | None:
 
 
 def resolved(faults: Records, page_bytes: int) -> tuple[Integers, Integers, Integers]:
-    """Address, time in ns and class (index of CLASSES, -1: none) of each fault.
+    """Merge fault records into faults: address, time in ns, class (index in CLASSES, -1: none).
 
-    faults: FAULT_DTYPE of one process, in any order. Rows of what the kernel
-    found join the latest fault before them on the same page.
+    faults: FAULT_DTYPE of one process, in any order. A record of FOUND_KINDS is merged into the
+    latest fault before it on the same page.
     """
     address, time = faults["address"].astype(np.int64), faults["time_ns"].astype(np.int64)
     page = address // page_bytes
@@ -90,7 +86,7 @@ def resolved(faults: Records, page_bytes: int) -> tuple[Integers, Integers, Inte
 def _tensors_at(
     step: Step, address: Integers, time: Integers, page_bytes: int, profiled: Circle
 ) -> Integers:
-    """The profiled step's tensor at each address and time of a step like it; -1: none."""
+    """The tensor live at each address and time of `step`, as a profiled step's row; -1: none."""
     found = circle(step)
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     stretch = np.maximum(np.searchsorted(begins, time, side="right") - 1, 0)
@@ -101,8 +97,10 @@ def _tensors_at(
 
 
 def _same(found: Circle, profiled: Circle) -> Integers:
-    """For each tensor of one circle that of the other: by its slot, or where it has none by its
-    address, for it outlives the steps; -1: none."""
+    """For each tensor of one step, its row in the profiled step; -1: none.
+
+    Tensors are matched by slot; those without one outlive the steps and are matched by address.
+    """
     same = np.full(len(found.tensors), -1)
     slots = min(found.slot_count, profiled.slot_count)
     same[:slots] = np.arange(slots)

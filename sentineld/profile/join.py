@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples and operator accesses joined with tensors: the profile of a step.
+"""Attribution of samples and operator accesses to tensors: the profile of a step.
 
-A sample names a page and an epoch; the epoch is a stretch, and in that stretch
-the page belongs to the tensors that were alive in it. Everything is done in
-pages of one long axis, stretch after stretch, on which a tensor is one interval
-for each stretch it lives in: sorted ends and one searchsorted find the tenants
-of all samples at once.
+A sample has a page and an epoch. The epoch identifies a stretch, and the page
+belongs to the tensors that are live in this stretch. All (stretch, page) pairs
+are mapped to keys on one axis, on which a tensor is one interval for each
+stretch of its life. One searchsorted over the intervals' ends then finds the
+tensors of all samples at once.
 """
 
 from __future__ import annotations
@@ -31,34 +31,30 @@ from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.times import stretch_times
 
 PAGE_BITS = 40
-"""Bits of the axis for the page: user addresses have at most 48 bits, pages 12 or more."""
+"""Bits of a key for the page number: addresses have 48 bits, of which 12 or more are the offset."""
 
 PAGE_MASK = (1 << PAGE_BITS) - 1
-"""The page number within a key of the axis."""
+"""Mask of the page number in a key."""
 
 LIVES_MAX = 1 << 20
-"""Intervals on the axis at one time: a tensor is one for each stretch that it lives in, and a
-hundred thousand lasting tensors over a thousand stretches would not fit in memory."""
+"""Limit of the intervals on the axis at one time. A tensor has one per stretch of its life, and
+100,000 persistent tensors over 1,000 stretches would not fit in memory."""
 
 PARTS_MAX = 1 << 23
-"""Parts of the axis that those intervals may be cut into by each other's ends: tensors share no
-more than a page at a time, or a place one after the other."""
+"""Limit of the parts into which the intervals are split by each other's ends. Real tensors overlap
+by at most a page, or use the same address one after the other."""
 
 
 @dataclass(frozen=True)
 class Tenants:
-    """Which instances lie on which part of the axis.
+    """The instances (tenants) on each part of the axis. Parts lie between consecutive ends."""
 
-    ends: where the set of tenants changes, rising. first: for each part
-    between two ends where its tenants begin in `instance` (one more entry than parts).
-    """
-
-    ends: Integers
-    first: Integers
-    instance: Integers
+    ends: Integers  # keys at which the set of tenants changes, ascending
+    first: Integers  # for each part, its first index in `instance`; one more entry than parts
+    instance: Integers  # tenants of all parts
 
     def find(self, keys: Integers) -> tuple[Integers, Integers]:
-        """(row in keys, instance) for each tenant of each key."""
+        """Pairs (index in keys, instance), one for each tenant of each key."""
         part = np.searchsorted(self.ends, keys, side="right") - 1
         inside = (part >= 0) & (part < len(self.first) - 1)
         part = np.where(inside, part, 0)
@@ -79,16 +75,18 @@ def build_profile(
 ) -> Profile:
     """The profile of an access step.
 
-    step: the step that was sampled; its boundaries name the epochs. samples:
-    SAMPLE_DTYPE, those of other epochs are passed over. op_accesses:
-    OP_ACCESS_DTYPE. cuts: cursors of planned boundaries in the step. timed: a
-    step that did the same without being sampled (with or without the cuts); its
-    times are taken. heap_base: address of the shim's heap.
+    step: the sampled step; its boundary records contain the epochs.
+    samples: SAMPLE_DTYPE; those of other epochs are ignored.
+    op_accesses: OP_ACCESS_DTYPE; those outside the step are ignored.
+    cuts: allocation cursors of planned boundaries in the step.
+    timed: an identical step that was not sampled, with or without the cuts, for the times.
+    heap_base: address of the shim's heap.
 
-    A row exists where either source saw the access; its bytes are the
-    framework's, its pages the module's. Where only the module saw it, bytes are
-    whole pages. Raises SentinelError if the step was not recorded whole, or if
-    there are samples but the step has no epochs.
+    There is an access row if either source saw the access. Its bytes are the framework's, its
+    pages the module's; if only the module saw the access, bytes are whole pages.
+
+    Raises SentinelError if the step was not recorded completely, or if there are samples but the
+    step has no epochs.
     """
     found = circle(step, cuts)
     if timed is not None:
@@ -124,22 +122,25 @@ def build_profile(
 
 @dataclass(frozen=True)
 class _Joined:
-    """Amounts of access rows: key = stretch * tensors + tensor; column 0 read, 1 written."""
+    """Amounts to add to access rows."""
 
-    key: Integers
-    column: Integers
-    amount: Floats
+    key: Integers  # stretch * number of tensors + tensor
+    column: Integers  # 0: read, 1: written
+    amount: Floats  # bytes or pages
 
 
 _NOTHING = _Joined(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
 def find_tenants(found: Circle, keys: Integers, page_bytes: int) -> tuple[Integers, Integers]:
-    """(row in keys, instance) for each tensor of each key. keys: page + (stretch << PAGE_BITS)."""
+    """Pairs (index in keys, instance), one for each tensor on each key.
+
+    keys: page + (stretch << PAGE_BITS).
+    """
     first = found.instances["first_stretch"].astype(np.int64)
     last = found.instances["last_stretch"].astype(np.int64)
     stretch = keys >> PAGE_BITS
-    # Whoever lives all the time needs one interval of pages only, in stretch 0.
+    # Tensors that live in all stretches need only one interval, in stretch 0.
     always = (first == 0) & (last == found.stretch_count - 1)
     tenants = _tenants(found, np.where(always, 0, 1), np.zeros_like(last), page_bytes)
     row, instance = tenants.find(keys & PAGE_MASK)
@@ -158,8 +159,10 @@ def find_tenants(found: Circle, keys: Integers, page_bytes: int) -> tuple[Intege
 
 
 def _pieces(first: Integers, last: Integers, count: int) -> list[tuple[int, int]]:
-    """Ranges of stretches, end exclusive, in each of which few enough tensors live from first to
-    last (none where first > last)."""
+    """Ranges of stretches, end exclusive, each with about LIVES_MAX intervals at most.
+
+    first, last: the stretches of each instance; first > last: none.
+    """
     lives = first <= last
     change = np.bincount(first[lives], minlength=count + 1)
     change -= np.bincount(last[lives] + 1, minlength=count + 1)
@@ -169,8 +172,7 @@ def _pieces(first: Integers, last: Integers, count: int) -> list[tuple[int, int]
 
 
 def _tenants(found: Circle, first: Integers, last: Integers, page_bytes: int) -> Tenants:
-    """Instances on the axis of pages, in the stretches first to last of each (none where first is
-    greater than last)."""
+    """Place instances on the axis, each in the stretches first to last (first > last: none)."""
     instances = found.instances
     lives = np.maximum(last - first + 1, 0)
     instance = np.repeat(np.arange(len(instances)), lives)
@@ -183,7 +185,7 @@ def _tenants(found: Circle, first: Integers, last: Integers, page_bytes: int) ->
     parts = np.searchsorted(ends, end) - low
     if int(parts.sum()) > PARTS_MAX:
         raise SentinelError(
-            "failed", "tensors of the step lie upon each other", "its records can't be true"
+            "failed", "too many tensors of the step overlap", "its records are corrupt"
         )
     part = _ranges(low, parts)
     order = np.argsort(part, kind="stable")
@@ -195,30 +197,32 @@ def _tenants(found: Circle, first: Integers, last: Integers, page_bytes: int) ->
 
 
 def sampled_pairs(step: Step, samples: Records) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """The step's sampled pairs of stretch and page as rising keys of the axis, and which of them
-    were seen written. Raises SentinelError if the step has no epochs."""
+    """Keys of the step's accessed (stretch, page) pairs, ascending, and which of them were written.
+
+    Raises SentinelError if the step has no epochs.
+    """
     epochs = boundary_records(step)["address"].astype(np.int64)
     if not np.all(epochs > 0):
         raise SentinelError(
-            "failed", f"step {step.number} passed boundaries without an epoch", "sample another"
+            "failed", f"step {step.number} has boundaries without an epoch", "sample another step"
         )
     accessed = samples[(samples["flags"] & NO_ACCESS) == 0]
     first, inside = _first_keys(epochs, step.end_epoch, accessed)
     wrote = (accessed["flags"][inside] & ACCESS_WRITE) != 0
-    # One record of a huge page stands for all its pages.
+    # One record of a huge page represents all its pages.
     pages = accessed["more_pages"][inside].astype(np.int64) + 1
     keys, row = np.unique(_ranges(first, pages), return_inverse=True)
     return keys, np.bincount(row, np.repeat(wrote, pages), minlength=len(keys)) > 0
 
 
 def unknown_pairs(step: Step, samples: Records) -> int:
-    """How many pairs of stretch and page may have been accessed without having been seen: pages
-    that somebody else un-armed, or that can't be armed. Raises SentinelError as sampled_pairs()."""
+    """Number of (stretch, page) pairs of which it is unknown whether they were accessed: the pages
+    were un-armed by others or can't be armed. Raises SentinelError as sampled_pairs()."""
     seen, _ = sampled_pairs(step, samples)
     first, past = unknown_ranges(step, samples)
     if not len(first):
         return 0
-    # Overlapping ones count once: each only from where those before it end.
+    # Count overlapping ranges once: each one only from the end of those before it.
     order = np.argsort(first, kind="stable")
     first, past = first[order], np.maximum.accumulate(past[order])
     begin = np.maximum(first, np.append(first[0], past[:-1]))
@@ -227,8 +231,10 @@ def unknown_pairs(step: Step, samples: Records) -> int:
 
 
 def unknown_ranges(step: Step, samples: Records) -> tuple[Integers, Integers]:
-    """Keys, first and past (exclusive), of the pages in the step's stretches of which it is not
-    known whether they were accessed; they may overlap, and pages of them may have been seen."""
+    """Ranges of keys (first, past-the-end) marked as unknown.
+
+    They may overlap, and may contain keys that were seen accessed.
+    """
     epochs = boundary_records(step)["address"].astype(np.int64)
     unknown = samples[(samples["flags"] & ACCESS_UNKNOWN) != 0]
     first, inside = _first_keys(epochs, step.end_epoch, unknown)
@@ -238,7 +244,7 @@ def unknown_ranges(step: Step, samples: Records) -> tuple[Integers, Integers]:
 def _first_keys(
     epochs: Integers, end_epoch: int, samples: Records
 ) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """The key of each sample's first page, for those in the step's epochs; and which are."""
+    """Keys of the first page of the samples in the step's epochs, and which samples those are."""
     epoch = samples["epoch"].astype(np.int64)
     stretch = np.searchsorted(epochs, epoch, side="right") - 1
     inside = (stretch >= 0) & (epoch < (end_epoch or np.iinfo(np.int64).max))
@@ -248,7 +254,7 @@ def _first_keys(
 def _join_samples(
     found: Circle, step: Step, samples: Records, page_bytes: int
 ) -> tuple[_Joined, int]:
-    """Access rows in pages, and how many page x stretch pairs met no tensor."""
+    """Access amounts in pages, and the number of page x stretch pairs without a live tensor."""
     keys, written = sampled_pairs(step, samples)
     rows, instance = find_tenants(found, keys, page_bytes)
     page_start = (keys & PAGE_MASK) * page_bytes
@@ -265,7 +271,7 @@ def _join_samples(
 
 
 def _join_ops(found: Circle, step: Step, op_accesses: Records, page_bytes: int) -> _Joined:
-    """Access rows in bytes, of the tensors at the operators' addresses and times."""
+    """Access amounts in bytes, by the tensors at the operators' addresses and times."""
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     time = op_accesses["time_ns"].astype(np.int64)
     ops = op_accesses[(time >= begins[0]) & (time < step.end_ns)]
@@ -284,9 +290,13 @@ def _join_ops(found: Circle, step: Step, op_accesses: Records, page_bytes: int) 
 def holders(
     found: Circle, stretch: Integers, address: Integers, time: Integers, page_bytes: int
 ) -> tuple[Integers, Integers]:
-    """(row, instance) of the tensor that was alive at each address and time (ns) of a stretch;
-    where times disagree (an output is born within its operator), the youngest of the stretch.
-    Rows without a tensor are left out."""
+    """Pairs (row, instance) of the tensor that was live at each address and time.
+
+    stretch, address, time: one entry per row; times in ns.
+
+    If no tensor of the stretch was live at the time (an output is allocated after its operator
+    begins), the youngest one at the address is used. Rows without a tensor are left out.
+    """
     keys = address // page_bytes + (stretch << PAGE_BITS)
     rows, instance = find_tenants(found, keys, page_bytes)
     start = found.instances["address"].astype(np.int64)[instance]
@@ -302,7 +312,7 @@ def holders(
 
 
 def _ranges(first: Integers, counts: Integers) -> Integers:
-    """first[0], first[0] + 1, ... counts[0] of them, then first[1], ..."""
+    """Concatenate the ranges first[i] .. first[i] + counts[i] - 1."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     ranges: Integers = np.arange(total) + np.repeat(first - (ends - counts), counts)

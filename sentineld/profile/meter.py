@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meter: which tier served the accesses to tensor pages, stretch by stretch.
+"""The meter: which tier served the accesses to tensor pages in each stretch.
 
-It counts touched page x stretch, not bytes: a page that a stretch touches a
-thousand times counts once, at the node it was on when first touched.
+It counts page x stretch pairs, not bytes: a page that is accessed a thousand
+times in a stretch counts once, for the node it was on at the first access.
 """
 
 from __future__ import annotations
@@ -22,37 +22,36 @@ from sentineld.profile.steps import Step, boundary_records
 
 @dataclass(frozen=True)
 class StretchMeter:
-    """One stretch. accesses count touched pages; resident_bytes are those at its end, by tier."""
+    """One stretch."""
 
     layer: int
     time_ns: int
-    accesses: int
-    fast_accesses: int
-    resident_bytes: tuple[int, ...]
+    accesses: int  # number of accessed pages
+    fast_accesses: int  # of those on the fast tier
+    resident_bytes: tuple[int, ...]  # by tier, at the begin of the stretch
 
 
 @dataclass(frozen=True)
 class StepMeter:
-    """One step of the meter. unknown_node: accesses of which the node is not known; unknown_pages:
-    page x stretch pairs outside accesses, of which it is not known whether they were one.
-    page_touches[k]: how many pages were touched in exactly k stretches; from it follows what the
-    best fixed placement of so many pages would have served. On emulated tiers: delay_owed_ns is
-    what the step's slow pages cost by the timing model, paid_before_ns what the process had waited
-    for such costs since its tiers were emulated, when the step began."""
+    """One metered step. Accesses are page x stretch pairs."""
 
     step: int
     time_ns: int
     accesses: int
-    fast_accesses: int
-    unknown_node: int
-    unknown_pages: int
+    fast_accesses: int  # served by the fast tier
+    unknown_node: int  # accesses whose node is unknown
+    unknown_pages: int  # pairs of which it is unknown whether they were accessed; not in accesses
     charged_bytes_max: int
     moved_bytes: int
     late_moves: int
     page_touches: tuple[int, ...]
+    """[k]: number of pages accessed in exactly k stretches. It gives the accesses that the best
+    fixed placement of a number of pages would have served from fast memory."""
     stretches: tuple[StretchMeter, ...]
     delay_owed_ns: int = 0
+    """Emulated tiers: delay of the step's accesses to slow pages, by the timing model."""
     paid_before_ns: int = 0
+    """Emulated tiers: total delay that the process had waited for when the step began."""
 
     @property
     def fast_share(self) -> float:
@@ -60,7 +59,7 @@ class StepMeter:
         return self.fast_accesses / self.accesses if self.accesses else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the control protocol."""
+        """JSON values for the control protocol."""
         return {**asdict(self), "fast_share": self.fast_share}
 
 
@@ -76,9 +75,10 @@ def meter_step(
 ) -> StepMeter:
     """Meter one step.
 
-    boundaries: RECORD_DTYPE, the step's STEP and BOUNDARY records and the next
-    STEP record, each naming the epoch that begins there. samples: SAMPLE_DTYPE
-    of at least those epochs, residency records among them.
+    boundaries: RECORD_DTYPE: the step's STEP and BOUNDARY records and the next step's STEP record,
+        each with the epoch that begins there.
+    samples: SAMPLE_DTYPE of at least these epochs, including residency records.
+    unmanaged_fast_bytes: fast memory of tensors outside the plan.
     """
     epochs = boundaries["address"].astype(np.int64)
     stretch_of = np.searchsorted(epochs, samples["epoch"].astype(np.int64), side="right") - 1
@@ -135,10 +135,11 @@ def meter_residency(
     moved_bytes: int,
     late_moves: int,
 ) -> StepMeter | None:
-    """Meter one step on emulated tiers, where the shim follows each boundary's record by what it
-    found (Event.SERVED). Accesses are the profile's, so no page is unknown; pages are counted as
-    touched in all stretches that access their tensor. None: not all boundaries have it, or the
-    step has others than the profiled one.
+    """Meter one step on emulated tiers, from the shim's SERVED records after each boundary.
+
+    Accesses are the profile's, so no page is unknown, and a page counts as accessed in every
+    stretch that accesses its tensor. Returns None if SERVED records are missing, or if the step
+    has another number of boundaries than the profiled one.
     """
     records = step.records
     served = records[records["event"] == Event.SERVED]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole steps out of the shim's ring: cut, compare, and know what was live when they began."""
+"""Complete steps from the shim's ring, and the tensors that are live when they begin."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from sentineld.model.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
 from sentineld.model.records import Records
 
 STEP_RECORDS_MAX = 1 << 21
-"""Of one step; a hundred thousand tensors are born and freed in a tenth of that."""
+"""Limit per step; 100,000 tensors need a tenth of it for their births and frees."""
 
 LIVE_MAX = 1 << 20
-"""Tensors at one time."""
+"""Limit of live tensors at one time."""
 
 
 class Live(NamedTuple):
-    """A live tensor. cursor: of its allocation, None if not seen. age: steps begun since."""
+    """A live tensor."""
 
     bytes: int
-    cursor: int | None
-    age: int
+    cursor: int | None  # allocation cursor; None: the allocation was not seen
+    age: int  # number of steps begun since its allocation
 
 
 class LiveTable:
-    """The tensors that are live at a point of the ring, by address."""
+    """The tensors that are live at a position in the ring, by address."""
 
     def __init__(self, live: Iterable[tuple[int, int]] = ()) -> None:
         """live: (address, bytes) of tensors allocated before the ring began."""
@@ -43,8 +43,11 @@ class LiveTable:
         return dict(self._entries)
 
     def begin_step(self, live: Records) -> None:
-        """A step begins. live: its ALLOC records with detail Alloc.LIVE, the complete list of
-        what is live then; empty: the shim gave no list, what the ring told so far holds."""
+        """Begin a step.
+
+        live: its ALLOC records with detail Alloc.LIVE, the complete list of live tensors; empty:
+            the shim sent no list, and the table stays as computed from the ring.
+        """
         aged = {a: Live(size, cursor, age + 1) for a, (size, cursor, age) in self._entries.items()}
         if len(live):
             listed = {}
@@ -56,9 +59,9 @@ class LiveTable:
         self._entries = aged
 
     def fold(self, records: Records) -> None:
-        """Follow the allocations and frees of a step; lists of live tensors are passed over.
+        """Apply the allocations and frees of a step; ignores lists of live tensors.
 
-        Raises SentinelError for more live tensors than there can be.
+        Raises SentinelError if there are more than LIVE_MAX live tensors.
         """
         changes = records[
             ((records["event"] == Event.ALLOC) & ~_is_live(records))
@@ -78,40 +81,36 @@ class LiveTable:
         if len(self._entries) > LIVE_MAX:
             raise SentinelError(
                 "failed",
-                f"it says that more than {LIVE_MAX} tensors are live",
+                f"it reports more than {LIVE_MAX} live tensors",
                 "see docs/how-to.md, When something is wrong",
             )
 
 
 @dataclass(frozen=True)
 class Step:
-    """One whole step: its records from STEP up to the next STEP, and what that one says.
+    """One complete step."""
 
-    end_ns, end_epoch: time and epoch at which the next step begins; live: by
-    address, the tensors that were live when the step began.
-    """
-
-    records: Records
+    records: Records  # from its STEP record up to the next one, exclusive
     number: int
-    end_ns: int
-    end_epoch: int
-    live: dict[int, Live]
+    end_ns: int  # time at which the next step begins
+    end_epoch: int  # epoch that begins with the next step; 0: none
+    live: dict[int, Live]  # by address, the tensors live when the step began
 
 
 class StepCutter:
-    """Cuts ring records into whole steps. Feed it everything, in ring order."""
+    """Splits ring records into complete steps. Needs all records, in ring order."""
 
     def __init__(self, live: Iterable[tuple[int, int]] = ()) -> None:
         """live: (address, bytes) of tensors allocated before the ring began, if known."""
         self._table = LiveTable(live)
         self._parts: list[Records] = []
-        """Of the step being gathered, from its STEP on; empty: its begin was not seen."""
+        """Records of the current step from its STEP on; empty: its begin was not seen."""
         self._gathered = 0
 
     def feed(self, records: Records) -> list[Step]:
-        """The steps that these records bring to an end, oldest first.
+        """Add records and return the steps that they complete, oldest first.
 
-        Raises SentinelError for a step, or a table of live tensors, without an end.
+        Raises SentinelError if a step or the number of live tensors exceeds its limit.
         """
         begins = np.flatnonzero(records["event"] == Event.STEP).tolist()
         if not begins:
@@ -127,13 +126,13 @@ class StepCutter:
         return steps
 
     def gap(self) -> None:
-        """Records were lost: forget the step being gathered and what is thought to be live."""
+        """Records were lost: discard the current step and the table of live tensors."""
         self._forget()
         self._table = LiveTable()
 
     def _gather(self, records: Records) -> None:
         if not self._parts:
-            # The tail of a step whose begin was not seen.
+            # The rest of a step whose begin was not seen.
             self._table.fold(records)
         elif len(records):
             self._add(records)
@@ -143,7 +142,7 @@ class StepCutter:
         if self._gathered > STEP_RECORDS_MAX:
             raise SentinelError(
                 "failed",
-                f"a step of it has more than {STEP_RECORDS_MAX} records",
+                f"one of its steps has more than {STEP_RECORDS_MAX} records",
                 "see docs/how-to.md, When something is wrong",
             )
         self._parts.append(records.copy())
@@ -167,24 +166,24 @@ class StepCutter:
 
 
 def identical(one: Step, other: Step) -> bool:
-    """Whether two steps allocate, free and pass boundaries in the same sequence.
+    """Whether two steps have the same sequence of allocations, frees and boundaries.
 
-    Compared: sizes, cursors, order, layers and kinds of boundaries. Not
-    compared: addresses, times, and the frees of tensors born outside the step
-    (whose birth may have gone unrecorded).
+    Compared: sizes, cursors, order, and the layers and kinds of boundaries. Not
+    compared: addresses, times, and frees of tensors born outside the step, whose
+    birth may not have been recorded.
     """
     left, right = _sequence(one), _sequence(other)
     return left.shape == right.shape and bool(np.all(left == right))
 
 
 def sequence_digest(step: Step) -> str:
-    """A name for the step's sequence: the same for identical() steps, and for no others."""
+    """Hash of the step's sequence: equal for identical() steps only."""
     sequence = np.ascontiguousarray(_sequence(step))
     return hashlib.blake2b(sequence.tobytes(), digest_size=16).hexdigest()
 
 
 def births(step: Step) -> npt.NDArray[np.uint64]:
-    """Sizes of the step's own allocations, in order."""
+    """Sizes of the allocations in the step's sequence, in order."""
     records = step.records
     own = (records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)
     sizes: npt.NDArray[np.uint64] = records["bytes"][own]
@@ -192,7 +191,7 @@ def births(step: Step) -> npt.NDArray[np.uint64]:
 
 
 def step_events(records: Records) -> npt.NDArray[np.bool_]:
-    """Which records are events of the step: allocations of its sequence, and all frees."""
+    """Which records are events: allocations of the step's sequence, and all frees."""
     events: npt.NDArray[np.bool_] = (
         (records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)
     ) | (records["event"] == Event.FREE)
@@ -200,14 +199,14 @@ def step_events(records: Records) -> npt.NDArray[np.bool_]:
 
 
 def cut_count(step: Step) -> int:
-    """Boundaries of the step at a cut of its layout."""
+    """Number of boundaries at cuts of a layout."""
     records = step.records
     is_cut = (records["event"] == Event.BOUNDARY) & (records["detail"] == Boundary.CUT)
     return int(np.count_nonzero(is_cut))
 
 
 def boundary_records(step: Step) -> Records:
-    """One record a boundary; boundary 0 is the step's begin, recorded as such or not."""
+    """One record per boundary. Boundary 0, the step's begin, is added if it was not recorded."""
     records = step.records
     boundaries = records[records["event"] == Event.BOUNDARY].copy()
     if len(boundaries) and boundaries["value"][0] == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accesses that met no live tensor: in which mapping, and what lay there."""
+"""Accesses that can't be attributed to a live tensor: their mapping and a reason."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from sentineld.profile.join import PAGE_MASK, find_tenants, sampled_pairs
 from sentineld.profile.trace import Trace
 
 OTHER_THREAD = "a tensor of another thread"
-NOT_ALIVE = "a tensor's memory while it is not alive"
-NO_TENSOR = "no tensor of this step"
+NOT_ALIVE = "memory of a tensor that is not live"
+NO_TENSOR = "memory of no tensor in this step"
 
 
 @dataclass(frozen=True)
 class Strays:
-    """Sampled page x stretch pairs of one mapping and one reason, and their distinct pages."""
+    """Unattributed accesses in one mapping, for one reason."""
 
     mapping: str
-    what: str
-    pairs: int
-    pages: int
+    what: str  # the reason
+    pairs: int  # page x stretch pairs
+    pages: int  # distinct pages
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """JSON values."""
         return asdict(self)
 
 
 def strays(trace: Trace) -> tuple[Strays, ...]:
-    """The unattributed accesses, those with most pairs first. Raises SentinelError."""
+    """The unattributed accesses of a trace, most pairs first. Raises SentinelError."""
     if not len(trace.samples):
         return ()
     step, page_bytes = trace.access_step, trace.page_bytes
     found = circle(step, trace.cuts)
     keys, _ = sampled_pairs(step, trace.samples)
     rows, _ = find_tenants(found, keys, page_bytes)
-    lonely = np.ones(len(keys), np.bool_)
-    lonely[rows] = False
-    pages = keys[lonely] & PAGE_MASK
+    unattributed = np.ones(len(keys), np.bool_)
+    unattributed[rows] = False
+    pages = keys[unattributed] & PAGE_MASK
     names = [*sorted({mapped.name for mapped in trace.mappings}), "unknown"]
     mapping = _mapping_of(pages * page_bytes, trace.mappings, names)
     records = step.records
@@ -68,7 +68,7 @@ def strays(trace: Trace) -> tuple[Strays, ...]:
 
 
 def _mapping_of(addresses: Integers, mappings: tuple[Mapped, ...], names: list[str]) -> Integers:
-    """Index in names of each address's mapping."""
+    """Index in `names` of each address's mapping."""
     known = sorted(mappings)
     unknown = len(names) - 1
     if not known:
@@ -82,7 +82,7 @@ def _mapping_of(addresses: Integers, mappings: tuple[Mapped, ...], names: list[s
 
 
 def _on(pages: Integers, tensors: Records, page_bytes: int) -> npt.NDArray[np.bool_]:
-    """Which pages hold a byte of any of the tensors."""
+    """Which pages overlap any of the tensors."""
     first, past = page_spans(tensors, page_bytes)
     begun = np.searchsorted(np.sort(first), pages, side="right")
     ended = np.searchsorted(np.sort(past), pages, side="right")

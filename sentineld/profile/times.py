@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of stretches from a step that was not slowed down by being sampled."""
+"""Durations of stretches, taken from a step that was not slowed down by sampling."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from sentineld.profile.steps import Step, boundary_records
 
 
 def stretch_times(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[np.uint64]:
-    """Duration in ns of each of the stretches in another step that did the same.
+    """Duration in ns of each stretch in another step with the same sequence.
 
-    stretches: STRETCH_DTYPE with the times of their own step. A cut that the
-    other step did not have is placed at the allocation that it precedes. A
-    stretch's own time stays where the other step's sequence does not match.
+    stretches: STRETCH_DTYPE with the times of the sampled step.
+    timed: the other step. A cut that it lacks is placed at the allocation that follows the cut.
+
+    Returns the stretches' own times if the sequences differ.
     """
     begins = _begins(stretches, timed)
     if begins is None:
@@ -25,7 +26,7 @@ def stretch_times(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[n
 
 
 def _begins(stretches: npt.NDArray[np.void], timed: Step) -> npt.NDArray[np.int64] | None:
-    """When each stretch began in the other step; None: its sequence does not match."""
+    """Time at which each stretch begins in the other step; None: the sequences differ."""
     boundaries = boundary_records(timed)
     if np.array_equal(boundaries["bytes"], stretches["cursor"]):
         return boundaries["time_ns"].astype(np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace: what a session recorded of some steps, whole enough to profile it again anywhere."""
+"""A trace: recorded steps of a session, with all data needed to compute their profile elsewhere."""
 
 from __future__ import annotations
 
@@ -20,46 +20,41 @@ from sentineld.profile.steps import Step
 
 @dataclass(frozen=True)
 class Trace:
-    """Steps that allocate alike, and what was accessed in the last of them.
-
-    steps: oldest first; the last one is the access step, those before it ran at their own speed.
-    samples: SAMPLE_DTYPE of the access step; empty without a backend that sees pages.
-    op_accesses: OP_ACCESS_DTYPE of the access step; empty where the framework could not tell.
-    cuts: allocation cursors, rising, that were boundaries in the access step.
-    layers: module path by layer id. names: by address, tensors that the framework has names for.
-    mappings: those in which accessed pages lie. tiers: the machine's; None: it has one tier.
-    heap_base: address of the shim's heap; arena: (address, bytes) of its arena, (0, 0) if there is
-    none. facts: pid, torch, kernel and the like, JSON-able. faults: FAULT_DTYPE of the steps before
-    the access step, which had no armed pages; facts["faults_recorded"] says whether they are known.
-    """
+    """Steps with the same sequence, and the accesses of the last one."""
 
     steps: tuple[Step, ...]
+    """Oldest first. The last one is the access step; those before it ran at full speed."""
     samples: Records
+    """SAMPLE_DTYPE of the access step; empty without a backend that observes pages."""
     op_accesses: Records
+    """OP_ACCESS_DTYPE of the access step; empty if the framework reports none."""
     cuts: npt.NDArray[np.uint32]
-    layers: tuple[str, ...]
-    names: Mapping[int, Named] = field(default_factory=dict)
-    mappings: tuple[Mapped, ...] = ()
-    tiers: Tiers | None = None
+    """Allocation cursors, ascending, that were boundaries in the access step."""
+    layers: tuple[str, ...]  # module paths by layer id
+    names: Mapping[int, Named] = field(default_factory=dict)  # the framework's, by address
+    mappings: tuple[Mapped, ...] = ()  # those that contain accessed pages
+    tiers: Tiers | None = None  # of the machine; None: it has one tier
     page_bytes: int = PAGE_BYTES
-    heap_base: int = 0
-    arena: tuple[int, int] = (0, 0)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    heap_base: int = 0  # address of the shim's heap
+    arena: tuple[int, int] = (0, 0)  # (address, bytes) of the shim's arena; (0, 0): none
+    facts: Mapping[str, Any] = field(default_factory=dict)  # JSON values: pid, torch, kernel, ...
     faults: Records = field(default_factory=lambda: np.empty(0, FAULT_DTYPE))
+    """FAULT_DTYPE of the steps before the access step, in which no pages were armed; valid if
+    facts["faults_recorded"] is true."""
 
     @property
     def access_step(self) -> Step:
-        """The step whose accesses were seen; slower than others for it."""
+        """The step whose accesses were recorded, which slowed it down."""
         return self.steps[-1]
 
     @property
     def timed_step(self) -> Step | None:
-        """The last step that ran at its own speed."""
+        """The last step that ran at full speed; None if there is none."""
         return self.steps[-2] if len(self.steps) > 1 else None
 
 
 def profile_of(trace: Trace) -> Profile:
-    """The profile that the daemon makes of the same observations. Raises SentinelError."""
+    """The same profile that the daemon computes from these observations. Raises SentinelError."""
     return build_profile(
         trace.access_step,
         trace.samples,

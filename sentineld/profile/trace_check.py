@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what a trace says can be true: its steps, times, addresses and cuts."""
+"""Validation of a trace: its steps, times, addresses and cuts."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ PAGE_BYTES_MAX = 1 << 21
 
 
 def problem_of(trace: Trace) -> str:
-    """The first thing that can't be true, for people; empty if all may be."""
+    """Description of the first invalid value; empty if there is none."""
     return next(_problems(trace), "")
 
 
 def _problems(trace: Trace) -> Iterator[str]:
     if not trace.steps:
-        yield "it holds no step"
+        yield "it has no steps"
         return
     page = trace.page_bytes
     if not PAGE_BYTES <= page <= PAGE_BYTES_MAX or page & (page - 1):
-        yield f"pages of {page} bytes"
+        yield f"its page size is {page} bytes"
         return
     if not 0 <= trace.heap_base < ADDRESS_MAX:
-        yield "its heap lies outside of the address space"
+        yield "its heap is outside the address space"
     if not 0 <= trace.arena[0] <= trace.arena[0] + trace.arena[1] < ADDRESS_MAX:
-        yield "its arena lies outside of the address space"
+        yield "its arena is outside the address space"
     for step in trace.steps:
         if problem := step_problem(step):
             yield problem
         elif not recorded_whole(step):
-            yield f"step {step.number} was not recorded whole"
+            yield f"step {step.number} was not recorded completely"
     if np.any(np.diff(trace.cuts.astype(np.int64)) <= 0):
-        yield "its cuts do not rise"
+        yield "its cuts are not ascending"
     samples = trace.samples
     if np.any(samples["page"] >= np.uint64(ADDRESS_MAX // page) - samples["more_pages"]):
-        yield "a sampled page lies outside of the address space"
+        yield "a sampled page is outside the address space"
     if problem := accesses_problem(trace.op_accesses):
         yield problem
     faults = trace.faults
     if np.any(faults["address"] >= ADDRESS_MAX) or np.any(faults["kind"] >= len(FAULT_KINDS)):
-        yield "a page fault that can't be"
+        yield "a page fault has an invalid address or kind"
     if np.any(faults["time_ns"] > I64_MAX):
         yield "a page fault has an impossible time"

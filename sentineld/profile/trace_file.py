@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces as versioned .npz files.
 
-A zip archive of .npy tables without pickles. The reader believes nothing: it
-checks each table's type, shape and length before it reads it, and then what
-the tables say of each other.
+A zip archive of .npy tables without pickles. The reader trusts nothing: it
+checks each table's type, shape and length before reading it, and then the
+consistency of the tables.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ TRACE_VERSION = 1
 
 STEP_DTYPE = np.dtype(
     [
-        ("records", "<u8"),  # of this step; they follow each other in the table of records
-        ("live", "<u8"),  # rows of this step in the table of live tensors
+        ("records", "<u8"),  # number of this step's rows in the table of records
+        ("live", "<u8"),  # number of this step's rows in the table of live tensors
         ("number", "<u8"),
         ("end_ns", "<u8"),
         ("end_epoch", "<u8"),
@@ -65,7 +65,7 @@ _TABLES: dict[str, np.dtype[Any]] = {
     "cuts": np.dtype("<u4"),
 }
 _LATER_TABLES: dict[str, np.dtype[Any]] = {"faults": FAULT_DTYPE}
-"""Traces from before they were recorded have none of these, and are as good without."""
+"""Optional tables, which older traces of the same version do not have."""
 _VERSION_BYTES_MAX = 256
 
 Table = npt.NDArray[Any]
@@ -109,11 +109,11 @@ def write_trace(trace: Trace, file: IO[bytes], compressed: bool = True) -> None:
 
 
 def save_trace(trace: Trace, path: Path) -> None:
-    """Write a trace; a file of that name is replaced as a whole. Raises SentinelError."""
+    """Write a trace; atomically replaces an existing file. Raises SentinelError."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-            raise SentinelError("failed", f"{path} is no ordinary file", "name another")
+            raise SentinelError("failed", f"{path} is not a regular file", "name another file")
         try:
             with part.open("xb") as file:
                 write_trace(trace, file)
@@ -127,16 +127,16 @@ def save_trace(trace: Trace, path: Path) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Check that a file can be written there, before work is done for it. Raises SentinelError."""
+    """Check in advance that a file can be written there. Raises SentinelError."""
     folder = path.parent
     if not folder.is_dir():
-        raise SentinelError("failed", f"there is no folder {folder}", "make it, or name another")
+        raise SentinelError("failed", f"there is no folder {folder}", "create it, or name another")
     if not os.access(folder, os.W_OK):
         raise SentinelError("not-permitted", f"no permission to write in {folder}", "name another")
 
 
 def load_trace(path: Path) -> Trace:
-    """Read a trace that save_trace() wrote. Raises SentinelError that names file and problem."""
+    """Read a trace of save_trace(). Raises SentinelError with the file's name and the problem."""
     try:
         with path.open("rb") as file:
             return read_trace(file, str(path))
@@ -147,17 +147,17 @@ def load_trace(path: Path) -> Trace:
 
 
 def read_trace(file: IO[bytes], name: str) -> Trace:
-    """Read a trace from an open file that errors call by this name. Raises SentinelError."""
+    """Read a trace from an open file. name: the file's name in errors. Raises SentinelError."""
     with _trouble_named(name), zipfile.ZipFile(file) as archive:
         version = int(_table(archive, name, "version", np.dtype("<i8"), 0))
         if version > TRACE_VERSION:
             raise SentinelError(
                 "failed",
-                f"{name} is a trace of format {version}, this sentineld reads {TRACE_VERSION}",
+                f"{name} is a trace of version {version}, this sentineld reads {TRACE_VERSION}",
                 "use the sentineld that recorded it, or a later one",
             )
         if version != TRACE_VERSION:
-            raise _no_trace(name, f"there is no format {version}")
+            raise _no_trace(name, f"there is no version {version}")
         tables = {member: _table(archive, name, member, _TABLES[member]) for member in _TABLES}
         present = set(archive.namelist())
         for member, dtype in _LATER_TABLES.items():
@@ -172,19 +172,19 @@ def read_trace(file: IO[bytes], name: str) -> Trace:
 
 @contextmanager
 def _trouble_named(name: str) -> Iterator[None]:
-    """Whatever the libraries say of damaged bytes, as one error."""
+    """Convert the libraries' errors for damaged files into SentinelError."""
     try:
         yield
     except SentinelError:
         raise
     except zipfile.BadZipFile as error:
-        raise _no_trace(name, f"it is damaged or no .npz file ({error})") from None
+        raise _no_trace(name, f"it is damaged or not an .npz file ({error})") from None
     except MemoryError:
-        raise _no_trace(name, "it claims more than there is memory") from None
+        raise _no_trace(name, "it needs more memory than there is") from None
     except (
         EOFError,
         KeyError,
-        NotImplementedError,  # a compression that zipfile does not know
+        NotImplementedError,  # unknown compression
         OSError,
         RecursionError,
         RuntimeError,  # an encrypted archive
@@ -193,7 +193,7 @@ def _trouble_named(name: str) -> Iterator[None]:
         ValueError,
         OverflowError,
         struct.error,
-        tokenize.TokenError,  # numpy reads the headers of damaged tables as Python's
+        tokenize.TokenError,  # numpy parses the headers of tables as Python
         zlib.error,
     ) as error:
         raise _no_trace(name, f"{type(error).__name__}: {error}") from None
@@ -202,11 +202,11 @@ def _trouble_named(name: str) -> Iterator[None]:
 def _table(
     archive: zipfile.ZipFile, name: str, member: str, dtype: np.dtype[Any], dimensions: int = 1
 ) -> Table:
-    """A table whose type and length are as they should be."""
+    """Read a table after checking its type and length."""
     try:
         info = archive.getinfo(f"{member}.npy")
     except KeyError:
-        raise _no_trace(name, f"it has no table {member}") from None
+        raise _no_trace(name, f"table {member} is missing") from None
     with archive.open(info) as file:
         version = np.lib.format.read_magic(file)
         read_header = {
@@ -214,17 +214,17 @@ def _table(
             (2, 0): np.lib.format.read_array_header_2_0,
         }.get(version)
         if read_header is None:
-            raise _no_trace(name, f"{member} is of the unknown .npy version {version}")
+            raise _no_trace(name, f"table {member} has the unknown .npy version {version}")
         shape, fortran, found = read_header(file)
         if found != dtype or len(shape) != dimensions or fortran or found.hasobject:
-            raise _no_trace(name, f"{member} is not the table that it should be")
+            raise _no_trace(name, f"table {member} has a wrong type or shape")
         count = int(np.prod(shape, dtype=object))
-        # Before memory is taken for it: what the header claims must be there.
+        # Compare the header with the file size before allocating memory for the table.
         if count < 0 or file.tell() + count * dtype.itemsize != info.file_size:
-            raise _no_trace(name, f"{member} has another length than it says")
+            raise _no_trace(name, f"table {member} has a wrong length")
         data = file.read()
     if len(data) != count * dtype.itemsize:
-        raise _no_trace(name, f"{member} is cut short")
+        raise _no_trace(name, f"table {member} is truncated")
     table: Table = np.frombuffer(data, dtype).reshape(shape)
     return table
 
@@ -232,11 +232,11 @@ def _table(
 def _trace(name: str, tables: dict[str, Table]) -> Trace:
     texts = json.loads(tables["texts"].tobytes().decode())
     if not isinstance(texts, dict) or texts.get("format") != TRACE_FORMAT:
-        raise _no_trace(name, "its texts are another program's")
+        raise _no_trace(name, "it is another program's file")
     facts = _of_type(name, texts, "facts", dict)
     layers = _of_type(name, texts, "layers", list)
     if facts.get("faults_recorded") and "faults" not in tables:
-        raise _no_trace(name, "its faults were recorded and are not there")
+        raise _no_trace(name, "its table of faults is missing")
     return Trace(
         steps=tuple(_steps(name, tables)),
         samples=tables["samples"],
@@ -263,7 +263,7 @@ def _trace(name: str, tables: dict[str, Table]) -> Trace:
 def _of_type(name: str, texts: dict[str, Any], key: str, kind: type) -> Any:
     value = texts.get(key)
     if type(value) is not kind:
-        raise _no_trace(name, f"its {key} is no {kind.__name__}")
+        raise _no_trace(name, f"its {key} must be of type {kind.__name__}")
     return value
 
 
@@ -288,7 +288,7 @@ def _steps(name: str, tables: dict[str, Table]) -> Iterator[Step]:
     counts = tables["steps"]
     for column in ("records", "live"):
         if sum(counts[column].tolist()) != len(tables[column]):
-            raise _no_trace(name, f"its steps do not add up to its {column}")
+            raise _no_trace(name, f"the sizes of its steps do not match its {column}")
     record = live = 0
     for row in counts.tolist():
         records, lives, number, end_ns, end_epoch = row
@@ -311,5 +311,5 @@ def _live(rows: Records) -> dict[int, Live]:
 
 def _no_trace(name: str, what: str) -> SentinelError:
     return SentinelError(
-        "failed", f"{name} is no usable trace: {what}", "record one with: sentinelctl record PID"
+        "failed", f"{name} is not a usable trace: {what}", "record one with: sentinelctl record PID"
     )

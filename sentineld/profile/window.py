@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A window of whole steps beside a profile: does the framework tell all that pages show?
+"""Check of a profile's accesses against a window of whole steps: does the framework report all?
 
-A backend without epochs can't say in which stretch a page was accessed, so its
-areas make no access rows. They check the framework's: memory that only tensors
-without any told access (or write) occupy in the step, and that was accessed
-(or written) all the same, is untold.
+A backend without epochs does not know in which stretch a page was accessed, so
+its areas add no access rows. They check the framework's: an accessed page is
+unreported ("untold") if only tensors occupy it for which the framework reports
+no access in the whole step. With a write-only backend the same holds for writes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from sentineld.model.profile import Profile, page_spans
 from sentineld.observe.backend import Areas, Capabilities
 
 Intervals = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-"""(begins, ends), rising and disjoint, in pages."""
+"""(begins, ends) in pages, ascending and disjoint."""
 
 
 def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Areas) -> Profile:
-    """The profile with the window's source, its untold pages and those that met no tensor."""
+    """The profile with the window's source, and its counts of untold and unattributed pages.
+
+    source: the backend's name.
+    areas: AREA_DTYPE of the window.
+    """
     told = profile.accesses
     if not capabilities.reads:
         told = told[told["bytes_written"] > 0]
@@ -56,7 +60,7 @@ def _union(begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Interv
 def _covered(
     begin: npt.NDArray[np.int64], end: npt.NDArray[np.int64], intervals: Intervals
 ) -> npt.NDArray[np.int64]:
-    """Pages of each area that lie in the intervals."""
+    """Number of pages of each area that are inside the intervals."""
     begins, ends = intervals
     before = np.concatenate([[0], np.cumsum(ends - begins)])
 

@@ -98,4 +98,4 @@ def test_what_is_no_trace_is_one_error(tmp_path: Path, verb: list[str]) -> None:
     file.write_text("buy milk")
     error = run(file, *verb).exception
     assert isinstance(error, SentinelError)
-    assert "notes.txt is no usable trace" in error.message
+    assert "notes.txt is not a usable trace" in error.message

@@ -138,7 +138,7 @@ def test_a_trace_that_is_none(tmp_path: Path, trace: Path) -> None:
     assert "can't read" in str(refused(tmp_path / "none.npz"))
     cut = tmp_path / "cut.npz"
     cut.write_bytes(trace.read_bytes()[:2000])
-    assert "no usable trace" in str(refused(cut))
+    assert "not a usable trace" in str(refused(cut))
 
 
 def test_preset_figures_of_a_table_that_lacks_one(trace: Path, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step as a circle: lifetimes, kinds, peak, and times taken from another step."""
+"""Lifetimes of a step's tensors, their kinds, the peak, and times taken from another step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def last_step(trainer: Trainer) -> Step:
 
 
 def toy(steps: int = 3, cuts: tuple[int, ...] = (), forget: int = 0) -> Step:
-    """The step drawn in test_toy_step; with forget, the ring begins so many steps late."""
+    """The step drawn in test_toy_step. forget: number of earlier steps missing from the ring."""
     trainer = Trainer(cuts=cuts)
     trainer.alloc(4 * PAGE)
     gradient: Tensor | None = None
@@ -78,7 +78,7 @@ def test_peak_counts_whole_pages() -> None:
     assert allocation_profile(toy(), ["", "a"]).peak_bytes == 9 * PAGE
 
 
-def test_a_tensor_over_the_steps_end_lies_in_two_places() -> None:
+def test_a_tensor_across_the_step_s_end_has_two_instances() -> None:
     found = circle(toy())
     gradient = found.instances[found.instances["tensor"] == 2]
     assert sorted(zip(gradient["first_stretch"], gradient["last_stretch"], strict=True)) == [
@@ -87,19 +87,19 @@ def test_a_tensor_over_the_steps_end_lies_in_two_places() -> None:
     ]
 
 
-def test_births_that_went_unrecorded_are_matched_by_size() -> None:
-    # The ring begins with the last step: nobody saw where its first free's tensor was born.
+def test_tensors_with_unrecorded_births_are_matched_by_size() -> None:
+    # The ring begins with the last step, so the birth of the tensor freed first is not recorded.
     known, matched = circle(toy()), circle(toy(forget=2))
     assert np.array_equal(known.tensors, matched.tensors)
 
 
-def test_cuts_are_told_from_other_boundaries() -> None:
+def test_cuts_are_distinguished_from_other_boundaries() -> None:
     found = circle(toy(cuts=(1,)), cuts=(1,))
     assert found.stretches["cut"].tolist() == [False, False, True, False, False]
     assert not circle(toy(cuts=(1,)), cuts=()).stretches["cut"].any()
 
 
-def test_what_outlives_the_step_has_no_place_on_the_circle() -> None:
+def test_tensors_that_live_longer_than_a_step_are_persistent() -> None:
     trainer = Trainer()
     losses: list[Tensor] = []
     for _ in range(4):
@@ -113,15 +113,15 @@ def test_what_outlives_the_step_has_no_place_on_the_circle() -> None:
     assert (loss["slot"], loss["kind"], loss["wraps"]) == (0, Kind.PERSISTENT, False)
 
 
-def test_a_step_with_holes_is_refused() -> None:
+def test_an_incomplete_step_is_refused() -> None:
     step = toy()
     first = np.flatnonzero((step.records["event"] == Event.ALLOC) & (step.records["value"] == 0))
     holed = np.delete(step.records, first)
-    with pytest.raises(SentinelError, match="not recorded whole"):
+    with pytest.raises(SentinelError, match="not recorded completely"):
         circle(Step(holed, step.number, step.end_ns, step.end_epoch, step.live))
 
 
-def test_times_come_from_the_other_step() -> None:
+def test_times_are_taken_from_the_other_step() -> None:
     sampled, clean = toy(), toy(steps=4)
     slow = sampled.records.copy()
     begin = slow["time_ns"][0]
@@ -131,7 +131,7 @@ def test_times_come_from_the_other_step() -> None:
     assert stretch_times(found, clean).tolist() == circle(clean).stretches["time_ns"].tolist()
 
 
-def test_times_of_cuts_come_from_their_allocations() -> None:
+def test_times_of_cuts_are_those_of_their_allocations() -> None:
     cut, clean = circle(toy(cuts=(1,)), cuts=(1,)).stretches, toy()
     times = stretch_times(cut, clean).astype(np.int64)
     whole = circle(clean).stretches["time_ns"].astype(np.int64)
@@ -141,7 +141,7 @@ def test_times_of_cuts_come_from_their_allocations() -> None:
     assert times[2] > 0
 
 
-def test_times_of_another_sequence_are_not_taken() -> None:
+def test_times_of_another_sequence_are_not_used() -> None:
     found = circle(toy()).stretches
     trainer = Trainer()
     for _ in range(2):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults find the tensor that was alive where and when they were, against a walk through a step."""
+"""Attribution of page faults, compared with a walk through the step's records."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.unit.workloads import train
 
 TRACE = replace(recorded(), faults=np.zeros(0, FAULT_DTYPE))
 OPS = train(SMALL, len(TRACE.steps) + 2, tuple(TRACE.cuts.tolist())).take_ops()
-"""What the toy trainer touched in all its steps, and so where it may have faulted."""
+"""Memory that the toy trainer touches in all steps: possible addresses of faults."""
 
 CLASS_OF = {"missing": "first_touch", "protection": "protection"}
 
 
 def rows(*faults: tuple[int, int, str]) -> Records:
-    """(time, address, kind) as the probes give them."""
+    """FAULT_DTYPE from (time, address, kind)."""
     table = np.zeros(len(faults), FAULT_DTYPE)
     for row, (time_ns, address, kind) in zip(table, faults, strict=True):
         row["time_ns"], row["address"], row["kind"] = time_ns, address, FAULT_KINDS.index(kind)
@@ -39,8 +39,8 @@ def rows(*faults: tuple[int, int, str]) -> Records:
 
 
 def owner(step: Step, time_ns: int, address: int) -> int | str | None:
-    """By a walk through the step: the slot of the tensor there and then, or a lasting one's
-    address as text."""
+    """By a walk through the step: the slot of the tensor live at this address and time, or the
+    address of a persistent one as text."""
     there: dict[int, tuple[int, int | str]] = {
         start: (live.bytes, str(start) if live.cursor is None or live.age > 1 else live.cursor)
         for start, live in step.live.items()
@@ -59,7 +59,7 @@ def owner(step: Step, time_ns: int, address: int) -> int | str | None:
 
 
 def counted(trace: Trace) -> Iterator[tuple[int | str | None, str, float]]:
-    """(owner, class, faults a step) of what tensor_faults() found."""
+    """The result of tensor_faults() as (owner, class, faults per step)."""
     found = tensor_faults(trace)
     assert found is not None
     tensors = circle(trace.access_step).tensors
@@ -81,7 +81,7 @@ def counted(trace: Trace) -> Iterator[tuple[int | str | None, str, float]]:
         unique_by=lambda fault: fault[0],
     )
 )
-def test_each_fault_goes_to_the_tensor_alive_there_and_then(
+def test_each_fault_belongs_to_the_tensor_live_at_its_address_and_time(
     drawn: list[tuple[int, int, str]],
 ) -> None:
     faults = [
@@ -98,7 +98,7 @@ def test_each_fault_goes_to_the_tensor_alive_there_and_then(
     assert {(name, kind): round(count) for name, kind, count in counted(trace)} == expected
 
 
-def test_what_the_kernel_found_replaces_how_the_fault_began() -> None:
+def test_a_found_kind_replaces_the_fault_s_first_kind() -> None:
     page = HEAP + 7 * PAGE
     faults = rows(
         (10, page + 100, "missing_read"),
@@ -120,7 +120,7 @@ def test_what_the_kernel_found_replaces_how_the_fault_began() -> None:
     ]
 
 
-def test_a_finding_without_its_beginning_counts_by_itself() -> None:
+def test_a_found_kind_without_a_first_record_counts() -> None:
     address, time, kind = resolved(rows((5, HEAP, "major")), PAGE)
     assert (address.tolist(), time.tolist(), kind.tolist()) == (
         [HEAP],
@@ -139,7 +139,7 @@ def test_the_order_of_rows_does_not_matter(order: list[int]) -> None:
         assert np.array_equal(one, other)
 
 
-def test_unrecorded_faults_are_not_taken_for_none() -> None:
+def test_unrecorded_faults_are_not_reported_as_zero() -> None:
     assert tensor_faults(replace(TRACE, facts={})) is None
     none = tensor_faults(TRACE)
     assert none is not None
@@ -147,7 +147,7 @@ def test_unrecorded_faults_are_not_taken_for_none() -> None:
 
 
 @pytest.mark.parametrize("step", range(len(TRACE.steps)))
-def test_only_steps_at_their_own_speed_count(step: int) -> None:
+def test_faults_of_the_access_step_do_not_count(step: int) -> None:
     begin = int(TRACE.steps[step].records["time_ns"][0])
     found = list(counted(replace(TRACE, faults=rows((begin, HEAP, "missing_write")))))
     if step == len(TRACE.steps) - 1:

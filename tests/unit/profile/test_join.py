@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples and operator accesses joined with tensors."""
+"""Attribution of samples and operator accesses to tensors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_OPS = np.zeros(0, OP_ACCESS_DTYPE)
 
 
 def samples(*rows: tuple[int, int, int]) -> Records:
-    """(page, epoch, flags)"""
+    """SAMPLE_DTYPE from (page, epoch, flags)."""
     return np.array([(page, epoch, 0, flags, 0) for page, epoch, flags in rows], SAMPLE_DTYPE)
 
 
@@ -44,7 +44,7 @@ def rows(profile: Profile) -> list[tuple[int, ...]]:
 
 
 def ring(*entries: tuple[Event, int, int, int]) -> Records:
-    """(event, address, bytes, value); a record every 10 ns."""
+    """Records from (event, address, bytes, value), one every 10 ns."""
     made = np.zeros(len(entries), RECORD_DTYPE)
     for at, (event, address, size, value) in enumerate(entries):
         made[at] = (100 + 10 * at, address, size, value, 0, event, 0)
@@ -75,12 +75,12 @@ def two_stretches() -> Step:
     )
 
 
-def test_pages_go_to_the_tenant_of_their_stretch() -> None:
+def test_pages_are_attributed_by_stretch() -> None:
     seen = samples(
         (16, 5, ACCESS_WRITE), (17, 5, 0), (16, 6, 0), (19, 6, 0), (17, 6, 0), (30, 5, 0)
     )
     profile = build_profile(two_stretches(), seen, NO_OPS, [""])
-    # stretch, tensor, read, written, pages; page 17 in stretch 1 and page 30 are nobody's
+    # stretch, tensor, read, written, pages; page 17 in stretch 1 and page 30 have no tensor
     assert rows(profile) == [
         (0, 0, PAGE, PAGE, 2),
         (1, 1, PAGE, 0, 1),
@@ -91,14 +91,14 @@ def test_pages_go_to_the_tenant_of_their_stretch() -> None:
     assert coverage(profile).attributed_share == pytest.approx(4 / 6)
 
 
-def test_samples_of_other_epochs_and_residency_are_passed_over() -> None:
+def test_samples_of_other_epochs_and_residency_are_ignored() -> None:
     seen = samples((16, 4, 0), (16, 7, 0), (16, 5, ACCESS_RESIDENCY))
     profile = build_profile(two_stretches(), seen, NO_OPS, [""])
     assert rows(profile) == []
     assert profile.unattributed_pages == 0
 
 
-def test_a_huge_page_s_record_stands_for_all_its_pages() -> None:
+def test_a_huge_page_s_record_represents_all_its_pages() -> None:
     seen = samples((16, 5, ACCESS_WRITE), (18, 6, 0))
     seen["more_pages"] = [3, 1]  # pages 16 to 19 in stretch 0, 18 and 19 in stretch 1
     profile = build_profile(two_stretches(), seen, NO_OPS, [""])
@@ -110,7 +110,7 @@ def test_a_huge_page_s_record_stands_for_all_its_pages() -> None:
     assert profile.unattributed_pages == 0
 
 
-def test_unknown_pages_are_counted_apart() -> None:
+def test_unknown_pages_are_counted_separately() -> None:
     seen = samples(
         (16, 5, 0),
         (18, 5, ACCESS_UNKNOWN),
@@ -128,8 +128,8 @@ def test_unknown_pages_are_counted_apart() -> None:
     assert join.unknown_pairs(two_stretches(), seen[:1]) == 0
 
 
-def test_two_tenants_of_a_stretch_share_by_bytes() -> None:
-    # stretch 0: A lies on page 16 and a quarter of 17, dies; then B on 17 alone.
+def test_two_tensors_on_a_page_in_one_stretch_share_by_bytes() -> None:
+    # stretch 0: A occupies page 16 and a quarter of 17, and dies; then B occupies page 17.
     step = Step(
         ring(
             (Event.STEP, 5, 1, 0),
@@ -144,18 +144,18 @@ def test_two_tenants_of_a_stretch_share_by_bytes() -> None:
         {},
     )
     profile = build_profile(step, samples((16, 5, 0), (17, 5, 0)), NO_OPS, [""])
-    # Page 17: a fifth A's, four fifths B's; counts are whole pages.
+    # Page 17: one fifth is A's, four fifths are B's; counts are rounded to whole pages.
     assert rows(profile) == [(0, 0, round(PAGE * 1.2), 0, 1), (0, 1, round(PAGE * 0.8), 0, 1)]
 
 
-def test_operators_find_the_tensor_of_their_time() -> None:
+def test_operator_accesses_are_attributed_by_time() -> None:
     # Both at page 16: A from 120 to 140 in stretch 0, C from 160 to 170 in stretch 1.
     ops = np.array(
         [
             (125, 16 * PAGE, 100, False, False),
             (135, 16 * PAGE + 64, 50, True, False),
             (165, 16 * PAGE, 30, True, False),
-            (165, 40 * PAGE, 30, True, False),  # nobody's
+            (165, 40 * PAGE, 30, True, False),  # no tensor
             (205, 16 * PAGE, 30, True, False),  # after the step
         ],
         OP_ACCESS_DTYPE,
@@ -165,7 +165,7 @@ def test_operators_find_the_tensor_of_their_time() -> None:
     assert profile.source == "shim"
 
 
-def test_an_output_born_within_its_operator_is_found() -> None:
+def test_an_output_allocated_within_its_operator_is_found() -> None:
     # The operator begins at 115, its output is allocated at 120.
     ops = np.array([(115, 16 * PAGE, 100, True, False)], OP_ACCESS_DTYPE)
     assert rows(build_profile(two_stretches(), NO_SAMPLES, ops, [""])) == [(0, 0, 0, 100, 0)]
@@ -183,11 +183,11 @@ def test_samples_without_epochs_are_refused() -> None:
     step = two_stretches()
     step.records["address"][step.records["event"] == Event.BOUNDARY] = 0
     step.records["address"][0] = 0
-    with pytest.raises(SentinelError, match="without an epoch"):
+    with pytest.raises(SentinelError, match="boundaries without an epoch"):
         build_profile(step, samples((16, 5, 0)), NO_OPS, [""])
 
 
-def test_a_tensor_over_the_steps_end_is_one_row() -> None:
+def test_a_tensor_across_the_step_s_end_is_one_row() -> None:
     trainer = Trainer()
     kept = None
     for number in range(3):
@@ -238,7 +238,7 @@ def lives(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
 
 
 @given(lives(), st.lists(st.tuples(st.integers(0, 13), st.integers(0, 5)), max_size=40))
-def test_join_agrees_with_counting(
+def test_attribution_agrees_with_counting(
     found: list[tuple[int, int, int, int]], hits: list[tuple[int, int]]
 ) -> None:
     entries: list[tuple[Event, int, int, int]] = [(Event.STEP, 10, 1, 0)]
@@ -269,7 +269,7 @@ def test_join_agrees_with_counting(
 
 
 @pytest.mark.parametrize("lives", [1, 7, 100])
-def test_a_join_in_pieces_is_the_same(lives: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attribution_in_pieces_is_the_same(lives: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = train(Network(blocks=3, weight_bytes=8 * PAGE, activation_bytes=16 * PAGE), 4)
     step = StepCutter().feed(trainer.take_records())[-1]
     seen, ops = trainer.take_samples(), trainer.take_ops()
@@ -281,7 +281,7 @@ def test_a_join_in_pieces_is_the_same(lives: int, monkeypatch: pytest.MonkeyPatc
     assert whole.unattributed_pages == pieces.unattributed_pages > 0
 
 
-def test_half_a_million_samples_join_in_numpy() -> None:
+def test_half_a_million_samples() -> None:
     # 3,000 tensors of 64 pages, 150 stretches. The time is printed, not asserted.
     count, stretches = 3000, 150
     entries = [(Event.STEP, 1, 1, 0)]

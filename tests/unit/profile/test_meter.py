@@ -44,11 +44,11 @@ def step() -> tuple[np.ndarray, np.ndarray]:
             (1, 11, 0, 0, 0),
             (1, 11, 0, ACCESS_RESIDENCY, 0),
             (2, 11, 1, ACCESS_RESIDENCY, 0),
-            (5, 11, 255, ACCESS_UNKNOWN, 3),  # un-armed by others, and three pages after it
+            (5, 11, 255, ACCESS_UNKNOWN, 3),  # un-armed by others, with the three following pages
             (1, 12, 1, 0, 0),
-            (1, 12, 0, ACCESS_WRITE | ACCESS_AGAIN, 0),  # the same page's later write
+            (1, 12, 0, ACCESS_WRITE | ACCESS_AGAIN, 0),  # a later write to the same page
             (1, 12, 255, ACCESS_UNKNOWN | ACCESS_AGAIN, 0),
-            (2, 12, 255, 0, 0),  # the module could not tell
+            (2, 12, 255, 0, 0),  # node unknown to the module
             (1, 12, 0, ACCESS_RESIDENCY, 0),
             (2, 12, 1, ACCESS_RESIDENCY, 0),
             (99, 13, 0, 0, 0),  # the step after
@@ -85,7 +85,7 @@ def test_a_step_without_accesses_has_no_share() -> None:
 
 
 def emulated_step(served: int = 4) -> Step:
-    """The toy's four stretches of 10 ns, each followed by what the shim found, in so many."""
+    """Four stretches of the toy step. served: number of boundaries with SERVED records."""
     rows = [(100, 0, 7, 0, 0, Event.STEP, 0)]
     for at in range(4):
         if at:
@@ -97,7 +97,7 @@ def emulated_step(served: int = 4) -> Step:
     return Step(records, 7, 150, 0, {})
 
 
-def test_emulated_tiers_are_metered_by_what_the_shim_found() -> None:
+def test_emulated_tiers_are_metered_by_the_shim_s_records() -> None:
     metered = meter_residency(emulated_step(), toy_profile(), 1000, 8192, 1)
     assert metered is not None
     assert (metered.step, metered.time_ns) == (7, 50)
@@ -113,6 +113,6 @@ def test_emulated_tiers_are_metered_by_what_the_shim_found() -> None:
     assert metered.stretches[3].resident_bytes == (2 * 4096, 3 * 4096)
 
 
-def test_a_step_that_was_not_looked_at_whole_is_not_metered() -> None:
+def test_a_step_without_all_served_records_is_not_metered() -> None:
     assert meter_residency(emulated_step(served=3), toy_profile(), 0, 0, 0) is None
     assert meter_residency(emulated_step(served=0), toy_profile(), 0, 0, 0) is None

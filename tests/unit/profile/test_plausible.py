@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process may write anything into its ring: the daemon refuses it, or computes with it."""
+"""The ring is untrusted: records are refused, or the daemon can compute with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = Network(blocks=2, weights=1, weight_bytes=2 * PAGE, activation_bytes=3 *
 
 
 def trained() -> tuple[Records, Records, Records]:
-    """Ring, samples and operators' accesses of some honest steps."""
+    """Ring, samples and operators' accesses of some valid steps."""
     trainer = train(SMALL, 3)
     return trainer.take_records(), trainer.take_samples(), trainer.take_ops()
 
@@ -38,7 +38,7 @@ def last_step(ring: Records) -> Step:
     return StepCutter().feed(ring)[-1]
 
 
-def test_an_honest_step_is_plausible() -> None:
+def test_a_valid_step_passes() -> None:
     assert [step_problem(step) for step in StepCutter().feed(RING)] == ["", "", ""]
     assert recorded_whole(last_step(RING))
     assert accesses_problem(OPS) == ""
@@ -55,18 +55,18 @@ def tensor(index: int) -> Callable[[Records], Records]:
 @pytest.mark.parametrize(
     ("which", "name", "value", "problem"),
     [
-        (boundary(-2), "time_ns", 0, "times of step 3 run backwards"),
+        (boundary(-2), "time_ns", 0, "times of step 3 are not ascending"),
         (boundary(-2), "time_ns", 2**64 - 1, "impossible times"),
-        (boundary(-2), "address", 1, "epochs of step 3 run backwards"),
+        (boundary(-2), "address", 1, "epochs of step 3 are not ascending"),
         (boundary(-2), "address", 2**63, "impossible times or epochs"),
-        (boundary(-2), "bytes", 0, "boundaries of step 3 run backwards"),
-        (boundary(-1), "bytes", 2**40, "boundaries of step 3 run backwards"),
-        (tensor(-1), "address", 2**48, "outside of the address space"),
-        (tensor(-1), "bytes", 2**63, "outside of the address space"),
+        (boundary(-2), "bytes", 0, "boundaries of step 3 have impossible cursors"),
+        (boundary(-1), "bytes", 2**40, "boundaries of step 3 have impossible cursors"),
+        (tensor(-1), "address", 2**48, "outside the address space"),
+        (tensor(-1), "bytes", 2**63, "outside the address space"),
         (tensor(-1), "time_ns", 2**63, "impossible times"),
     ],
 )
-def test_what_can_not_be_true_is_named(
+def test_invalid_values_are_reported(
     which: Callable[[Records], Records], name: str, value: int, problem: str
 ) -> None:
     ring = RING.copy()
@@ -90,7 +90,7 @@ KINDS = st.sampled_from([*Event, *Alloc, *Boundary, 255])
 
 @st.composite
 def garbled(draw: st.DrawFn, table: Records) -> Records:
-    """Some of the table's records, in about its order, with some fields that are anything."""
+    """Some of the table's records, roughly in order, with some random fields."""
     rows = table.copy()
     for _ in range(draw(st.integers(0, 6))):
         at = draw(st.integers(0, len(rows) - 1))
@@ -115,10 +115,10 @@ def garbled(draw: st.DrawFn, table: Records) -> Records:
 
 
 @given(garbled(RING), garbled(SAMPLES), garbled(OPS), st.integers(1, 400), st.booleans())
-def test_garbage_is_refused_or_computed_with(
+def test_random_records_are_refused_or_usable(
     ring: Records, samples: Records, ops: Records, chunk: int, cut: bool
 ) -> None:
-    """All that the daemon does with a ring before a plan is made; SentinelError is an answer."""
+    """The daemon's computations on a ring before planning; they may raise only SentinelError."""
     cutter = StepCutter()
     before: Step | None = None
     for begin in range(0, len(ring), chunk):
@@ -143,7 +143,7 @@ def test_garbage_is_refused_or_computed_with(
             continue
 
 
-def test_what_comes_before_the_first_boundary_belongs_to_the_first_stretch() -> None:
+def test_events_before_the_first_boundary_belong_to_the_first_stretch() -> None:
     begin = int(np.flatnonzero(RING["event"] == Event.BOUNDARY)[0])
     free = int(np.flatnonzero(RING["event"] == Event.FREE)[0])
     order = np.insert(np.delete(np.arange(len(RING)), free), begin, free)
@@ -153,7 +153,7 @@ def test_what_comes_before_the_first_boundary_belongs_to_the_first_stretch() -> 
         assert np.all(profile.tensors[name] < len(profile.stretches))
 
 
-def test_a_step_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_with_too_many_records_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps_module, "STEP_RECORDS_MAX", 1000)
     cutter = StepCutter()
     cutter.feed(RING[:3])
@@ -163,28 +163,28 @@ def test_a_step_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         cutter.feed(endless)
 
 
-def test_a_table_of_live_tensors_without_an_end_is_refused(
+def test_too_many_live_tensors_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(steps_module, "LIVE_MAX", 100)
     many = np.repeat(RING[RING["event"] == Event.ALLOC][:1], 200)
     many["address"] += np.arange(200, dtype=np.uint64) * np.uint64(PAGE)
     many["detail"] = Alloc.STEP
-    with pytest.raises(SentinelError, match="more than 100 tensors"):
+    with pytest.raises(SentinelError, match="more than 100 live tensors"):
         StepCutter().feed(many)
 
 
-def test_tensors_upon_each_other_do_not_fill_the_memory() -> None:
+def test_overlapping_tensors_do_not_exhaust_memory() -> None:
     ring = RING.copy()
     begin = np.flatnonzero(ring["event"] == Event.STEP)[2]
     head, tail = ring[: begin + 2], ring[-1:]
     count = 6000
     born = np.repeat(ring[ring["event"] == Event.ALLOC][-1:], count)
     born["detail"], born["value"] = Alloc.STEP, np.arange(count)
-    # each begins and ends within all the others
+    # Each one begins and ends within all the others.
     born["address"] = np.uint64(1 << 40) + np.arange(count, dtype=np.uint64) * np.uint64(PAGE)
     born["bytes"] = np.uint64(1 << 36)
     step = last_step(np.concatenate([head, born, tail]))
     assert step_problem(step) == ""
-    with pytest.raises(SentinelError, match="lie upon each other"):
+    with pytest.raises(SentinelError, match="tensors of the step overlap"):
         build_profile(step, SAMPLES, OPS, [""])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps cut from the ring, compared, and followed by address."""
+"""Splitting the ring into steps, comparing steps, and the table of live tensors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(steps: int, sizes: tuple[int, ...] = (2 * PAGE, PAGE)) -> Trainer:
     return trainer
 
 
-def test_whole_steps_only() -> None:
+def test_only_complete_steps_are_returned() -> None:
     records = run(3).take_records()
     steps = StepCutter().feed(records)
     assert [step.number for step in steps] == [1, 2, 3]
@@ -42,7 +42,7 @@ def test_whole_steps_only() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 7])
-def test_pieces_of_the_ring_give_the_same_steps(at_once: int) -> None:
+def test_feeding_in_pieces_gives_the_same_steps(at_once: int) -> None:
     records = run(3).take_records()
     whole = StepCutter().feed(records)
     cutter = StepCutter()
@@ -57,13 +57,13 @@ def test_pieces_of_the_ring_give_the_same_steps(at_once: int) -> None:
         assert one.live == other.live
 
 
-def test_records_before_the_first_step_belong_to_none() -> None:
+def test_records_before_the_first_step_are_ignored() -> None:
     records = run(3).take_records()
     inside = int(np.flatnonzero(records["event"] == Event.STEP)[1]) - 2
     assert [step.number for step in StepCutter().feed(records[inside:])] == [2, 3]
 
 
-def test_a_gap_forgets_the_step_being_gathered() -> None:
+def test_a_gap_discards_the_current_step() -> None:
     records = run(3).take_records()
     begins = np.flatnonzero(records["event"] == Event.STEP)
     cutter = StepCutter()
@@ -72,7 +72,7 @@ def test_a_gap_forgets_the_step_being_gathered() -> None:
     assert [step.number for step in cutter.feed(records[begins[2] :])] == [3]
 
 
-def test_identical_steps_may_lie_elsewhere_but_not_do_otherwise() -> None:
+def test_identical_steps_may_differ_in_addresses_only() -> None:
     _, second, third = StepCutter().feed(run(3).take_records())
     assert identical(second, third)
     (other,) = StepCutter().feed(run(2, sizes=(2 * PAGE, 2 * PAGE)).take_records())[1:]
@@ -86,16 +86,16 @@ def test_identical_steps_may_lie_elsewhere_but_not_do_otherwise() -> None:
     assert not identical(second, type(third)(swapped, 9, 0, 0, {}))
 
 
-def test_live_table_knows_what_was_born_when() -> None:
+def test_live_table_has_cursors_and_ages() -> None:
     steps = StepCutter().feed(run(3).take_records())
-    # Of a tensor from before the ring only size is known; the kept one was born at cursor 1.
+    # For a tensor from before the ring only the size is known; the kept one was born at cursor 1.
     live = sorted((entry.bytes, entry.cursor, entry.age) for entry in steps[2].live.values())
     assert live == [(PAGE, 1, 1), (3 * PAGE, None, 3)]
 
 
-def test_live_table_drops_what_the_shim_does_not_list() -> None:
+def test_live_table_drops_tensors_that_the_shim_does_not_list() -> None:
     # address   0x1000  0x2000
-    # before    A       B          the shim lists B alone, and with another size: A is gone
+    # before    A       B          the shim lists only B, with another size: A is dropped
     table = LiveTable([(0x1000, PAGE), (0x2000, PAGE)])
     listed = np.zeros(1, run(1).take_records().dtype)
     listed["address"], listed["bytes"] = 0x2000, 2 * PAGE

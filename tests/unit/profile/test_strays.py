@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accesses without a tensor: where they were and what lay there."""
+"""Accesses without a live tensor: their mapping and reason."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def a_trace() -> Trace:
     heap = HEAP // PAGE
     samples = [
         (heap, epoch - 1, 0, 0, 0),  # A's
-        (heap, epoch, 0, 0, 0),  # B's: it lies where A lay
+        (heap, epoch, 0, 0, 0),  # B's, at A's former address
         (heap + 2, epoch - 1, 0, 0, 0),  # B's memory, before its birth
         (heap + 2, epoch, 0, 0, 0),  # B's
         (heap + 3, epoch - 1, 0, 0, 0),  # the thread's
         (heap + 3, epoch, 0, 0, 0),  # the thread's
-        (heap + 100, epoch, 0, 0, 0),  # nobody's
-        (5, epoch, 0, 0, 0),  # nobody's, in another mapping
+        (heap + 100, epoch, 0, 0, 0),  # no tensor
+        (5, epoch, 0, 0, 0),  # no tensor, in another mapping
         (7, epoch, 0, 0, 0),  # in no known mapping
     ]
     return Trace(
@@ -67,17 +67,17 @@ def test_each_has_its_mapping_and_a_reason() -> None:
     }
 
 
-def test_they_are_the_profile_s_unattributed_ones() -> None:
+def test_the_sum_equals_the_profile_s_unattributed_pages() -> None:
     trace = a_trace()
     assert sum(one.pairs for one in strays(trace)) == profile_of(trace).unattributed_pages == 6
 
 
 @pytest.mark.parametrize("mappings", [(), a_trace().mappings[1:]])
-def test_without_mappings_the_reason_stays(mappings: tuple[Mapped, ...]) -> None:
+def test_the_reason_does_not_depend_on_mappings(mappings: tuple[Mapped, ...]) -> None:
     found = strays(replace(a_trace(), mappings=mappings))
     assert sum(one.pairs for one in found if one.mapping == "unknown") >= 5
 
 
-def test_a_trace_without_strays_or_samples_has_none() -> None:
+def test_a_trace_without_unattributed_accesses_or_samples() -> None:
     assert strays(recorded()) == ()
     assert strays(replace(a_trace(), samples=np.empty(0, SAMPLE_DTYPE))) == ()

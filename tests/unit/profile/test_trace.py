@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces in files: what comes back is what went in, and what can't be true is refused."""
+"""Traces in files: reading returns what was written, and invalid files are refused."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ DATA = written(recorded())
 LIVE = profile_of(recorded())
 
 
-def test_the_profile_of_a_saved_trace_is_the_one_made_live(tmp_path: Path) -> None:
+def test_the_profile_of_a_saved_trace_equals_the_original_s(tmp_path: Path) -> None:
     trace = recorded()
     live = build_profile(
         trace.steps[-1],
@@ -93,7 +93,7 @@ def test_the_profile_of_a_saved_trace_is_the_one_made_live(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["it.npz"]
 
 
-def test_all_else_comes_back_too() -> None:
+def test_all_other_fields_are_restored() -> None:
     trace, found = recorded(), read(DATA)
     for name in (
         "layers",
@@ -121,7 +121,7 @@ def test_all_else_comes_back_too() -> None:
 
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
-    """Traces of random steps: tensors of any size, some kept over the step's end, any sources."""
+    """Traces of random steps: tensors of any size, some kept across the step's end, any sources."""
     trainer = Trainer(epochs=draw(st.booleans()))
     for size in draw(st.lists(st.integers(1, 4 * PAGE), max_size=3)):
         trainer.alloc(size)
@@ -170,7 +170,7 @@ def traces(draw: st.DrawFn) -> Trace:
 
 
 @given(traces())
-def test_any_trace_comes_back(trace: Trace) -> None:
+def test_any_trace_is_restored(trace: Trace) -> None:
     found = read(written(trace))
     assert (found.names, found.mappings, found.tiers) == (trace.names, trace.mappings, trace.tiers)
     assert same(profile_of(found), profile_of(trace))
@@ -186,7 +186,7 @@ def refused(data: bytes, match: str | None = None) -> None:
 
 @given(st.integers(0, len(DATA) - 1))
 def test_truncated_files_are_refused(length: int) -> None:
-    refused(DATA[:length], "no usable trace")
+    refused(DATA[:length], "not a usable trace")
 
 
 @given(st.integers(0, len(DATA) - 1), st.integers(1, 255))
@@ -198,14 +198,14 @@ def test_changed_bytes_are_refused_or_harmless(at: int, change: int) -> None:
         found = read(bytes(data))
     except SentinelError:
         refused(bytes(data))
-    if found is not None:  # the archive's own dates and the like
+    if found is not None:  # a change in unused fields of the archive, such as dates
         assert same(profile_of(found), LIVE)
 
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
-    refused(b"", "no .npz file")
-    refused(b"#!/bin/sh\n" * 100, "no .npz file")
-    refused(packed({"weights": np.zeros(3)}), "no table version")
+    refused(b"", "not an .npz file")
+    refused(b"#!/bin/sh\n" * 100, "not an .npz file")
+    refused(packed({"weights": np.zeros(3)}), "table version is missing")
     foreign = io.BytesIO()
     with zipfile.ZipFile(foreign, "w") as archive:
         archive.writestr("version.npy", b"no numbers")
@@ -216,9 +216,9 @@ def test_foreign_files_are_refused(tmp_path: Path) -> None:
         load_trace(tmp_path)
 
 
-def test_other_versions_are_told_from_damage() -> None:
-    refused(packed({**parts_of(DATA), "version": np.array(2)}), "format 2, this sentineld reads 1")
-    refused(packed({**parts_of(DATA), "version": np.array(0)}), "no format 0")
+def test_other_versions_are_distinguished_from_damage() -> None:
+    refused(packed({**parts_of(DATA), "version": np.array(2)}), "version 2, this sentineld reads 1")
+    refused(packed({**parts_of(DATA), "version": np.array(0)}), "no version 0")
 
 
 def test_pickles_are_not_loaded() -> None:
@@ -227,10 +227,10 @@ def test_pickles_are_not_loaded() -> None:
             return os.system, ("false",)
 
     bombs = np.array([Bomb()], dtype=object)
-    refused(packed({**parts_of(DATA), "samples": bombs}), "samples is not the table")
+    refused(packed({**parts_of(DATA), "samples": bombs}), "samples has a wrong type")
 
 
-def test_a_table_that_claims_more_than_there_is_takes_no_memory() -> None:
+def test_a_table_with_a_false_length_takes_no_memory() -> None:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         header, {"descr": SAMPLE_DTYPE.descr, "fortran_order": False, "shape": (1 << 55,)}
@@ -240,7 +240,7 @@ def test_a_table_that_claims_more_than_there_is_takes_no_memory() -> None:
         for info in archive.infolist():
             lies = info.filename == "samples.npy"
             other.writestr(info.filename, header.getvalue() if lies else archive.read(info))
-    refused(bent.getvalue(), "samples has another length")
+    refused(bent.getvalue(), "samples has a wrong length")
 
 
 def column(table: str, name: str, row: int, value: int) -> Callable[[Parts], None]:
@@ -270,39 +270,39 @@ def table(name: str, value: Any) -> Callable[[Parts], None]:
 @pytest.mark.parametrize(
     ("lie", "says"),
     [
-        (column("steps", "records", 0, 1), "do not add up to its records"),
-        (column("steps", "live", 1, 1 << 60), "do not add up to its live"),
-        (column("steps", "end_ns", 2, 5), "run backwards"),
+        (column("steps", "records", 0, 1), "do not match its records"),
+        (column("steps", "live", 1, 1 << 60), "do not match its live"),
+        (column("steps", "end_ns", 2, 5), "are not ascending"),
         (column("steps", "end_ns", 0, (1 << 64) - 1), "impossible times"),
         (column("records", "event", 0, Event.ALLOC), "does not begin"),
-        (column("records", "event", 5, Event.STEP), "more than one step"),
+        (column("records", "event", 5, Event.STEP), "several step records"),
         (column("records", "time_ns", 0, 1 << 63), "times"),
-        (column("live", "address", 3, 1 << 62), "outside of the address space"),
-        (column("live", "bytes", 3, (1 << 64) - 1), "outside of the address space"),
-        (column("samples", "page", 7, 1 << 50), "outside of the address space"),
-        (column("op_accesses", "bytes", 7, 1 << 63), "outside of the address space"),
+        (column("live", "address", 3, 1 << 62), "outside the address space"),
+        (column("live", "bytes", 3, (1 << 64) - 1), "outside the address space"),
+        (column("samples", "page", 7, 1 << 50), "outside the address space"),
+        (column("op_accesses", "bytes", 7, 1 << 63), "outside the address space"),
         (column("op_accesses", "time_ns", 7, 1 << 63), "impossible time"),
         (column("faults", "time_ns", 1, 1 << 63), "impossible time"),
-        (column("faults", "kind", 2, len(FAULT_KINDS)), "a page fault that can't be"),
-        (column("faults", "address", 2, 1 << 60), "a page fault that can't be"),
-        (lambda parts: parts.pop("faults"), "faults were recorded and are not there"),
-        (table("cuts", np.array([30, 20], "<u4")), "cuts do not rise"),
-        (table("cuts", np.array([20, 30], "<i8")), "cuts is not the table"),
-        (table("records", np.zeros((2, 2), np.uint8)), "records is not the table"),
+        (column("faults", "kind", 2, len(FAULT_KINDS)), "invalid address or kind"),
+        (column("faults", "address", 2, 1 << 60), "invalid address or kind"),
+        (lambda parts: parts.pop("faults"), "table of faults is missing"),
+        (table("cuts", np.array([30, 20], "<u4")), "cuts are not ascending"),
+        (table("cuts", np.array([20, 30], "<i8")), "cuts has a wrong type"),
+        (table("records", np.zeros((2, 2), np.uint8)), "records has a wrong type"),
         (table("texts", np.frombuffer(b"{", np.uint8)), "JSON"),
         (table("texts", np.frombuffer(b"\xff", np.uint8)), "Unicode"),
         (text("format", "mine"), "another program's"),
-        (text("page_bytes", 4097), "pages of 4097 bytes"),
-        (text("page_bytes", "4096"), "page_bytes is no int"),
-        (text("heap_base", -1), "heap lies outside"),
-        (text("arena", [-1, 5]), "arena lies outside"),
+        (text("page_bytes", 4097), "page size is 4097 bytes"),
+        (text("page_bytes", "4096"), "page_bytes must be of type int"),
+        (text("heap_base", -1), "heap is outside"),
+        (text("arena", [-1, 5]), "arena is outside"),
         (text("arena", [1, 2, 3]), "unpack"),
         (text("names", [[1, 2]]), "unpack"),
         (text("tiers", {"tiers": [{"nodes": [0]}]}), "capacity_bytes"),
-        (text("facts", []), "facts is no dict"),
+        (text("facts", []), "facts must be of type dict"),
     ],
 )
-def test_lies_are_named(lie: Callable[[Parts], None], says: str) -> None:
+def test_invalid_values_are_reported(lie: Callable[[Parts], None], says: str) -> None:
     parts = parts_of(DATA)
     lie(parts)
     refused(packed(parts), says)
@@ -317,20 +317,20 @@ def test_a_trace_from_before_faults_were_recorded_is_read() -> None:
     assert tensor_faults(found) is None
 
 
-def test_a_step_with_a_gap_is_refused() -> None:
+def test_an_incomplete_step_is_refused() -> None:
     trace = recorded()
     step = trace.steps[-1]
     births = np.flatnonzero(step.records["event"] == Event.ALLOC)
     gap = replace(step, records=np.delete(step.records, births[-1] - 40))
-    refused(written(replace(trace, steps=(*trace.steps[:-1], gap))), "was not recorded whole")
+    refused(written(replace(trace, steps=(*trace.steps[:-1], gap))), "was not recorded completely")
 
 
 TABLES = ("records", "samples", "op_accesses", "live", "steps", "faults")
 
 
 @given(st.data())
-def test_whatever_the_tables_say_there_is_one_clear_error(data: st.DataObject) -> None:
-    """Random values anywhere: refused, or profiled without another kind of error."""
+def test_random_values_raise_only_sentinel_errors(data: st.DataObject) -> None:
+    """A trace with random values is refused, or profiled without any other error."""
     parts = parts_of(DATA)
     for _ in range(data.draw(st.integers(1, 4))):
         name = data.draw(st.sampled_from(TABLES))
@@ -357,14 +357,14 @@ def test_whatever_the_tables_say_there_is_one_clear_error(data: st.DataObject) -
         assert profile.stretch_count >= 1
 
 
-def test_an_output_that_can_t_be_written_is_said_so(tmp_path: Path) -> None:
+def test_unwritable_outputs_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SentinelError, match=r"can't write .*No such file"):
         save_trace(recorded(), tmp_path / "none" / "it.npz")
     with pytest.raises(SentinelError, match="there is no folder"):
         require_writable(tmp_path / "none" / "it.npz")
     require_writable(tmp_path / "it.npz")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(SentinelError, match="no ordinary file"):
+    with pytest.raises(SentinelError, match="not a regular file"):
         save_trace(recorded(), tmp_path / "pipe")
     save_trace(recorded(steps=1), tmp_path / "it.npz")
     save_trace(recorded(), tmp_path / "it.npz")

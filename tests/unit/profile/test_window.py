@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows beside a profile: what the framework told, what it did not, what met no tensor."""
+"""Checks of a profile by windows: untold and unattributed pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = 4096
 
 
 def profile(tensors: list[tuple[int, int]], told: list[tuple[int, int, int]]) -> Profile:
-    """tensors: (first page, pages); told: (tensor, bytes read, bytes written)."""
+    """tensors: (first page, pages); told: reported (tensor, bytes read, bytes written)."""
     table = np.zeros(len(tensors), TENSOR_DTYPE)
     table["address"] = [first * PAGE for first, _ in tensors]
     table["bytes"] = [pages * PAGE for _, pages in tensors]
@@ -40,7 +40,7 @@ def profile(tensors: list[tuple[int, int]], told: list[tuple[int, int, int]]) ->
 
 
 def areas(*found: tuple[int, int, float]) -> Areas:
-    """(first page, pages, heat)."""
+    """AREA_DTYPE from (first page, pages, heat)."""
     table = np.zeros(len(found), AREA_DTYPE)
     for row, (first, pages, heat) in zip(table, found, strict=True):
         row["start"], row["bytes"], row["heat"] = first * PAGE, pages * PAGE, heat
@@ -51,7 +51,7 @@ WRITES = SOFT_DIRTY.capabilities
 ACCESSES = DAMON.capabilities
 
 
-def test_told_untold_and_no_tensor_s() -> None:
+def test_reported_untold_and_unattributed_pages() -> None:
     known = profile([(10, 4), (20, 4)], [(0, 0, 4 * PAGE)])
     seen = checked(known, "soft-dirty", WRITES, areas((8, 8, 1), (21, 2, 1)))
     assert seen.source == "shim+soft-dirty"
@@ -59,25 +59,25 @@ def test_told_untold_and_no_tensor_s() -> None:
     assert seen.unattributed_pages == 4
 
 
-def test_a_told_read_does_not_explain_a_write() -> None:
+def test_a_reported_read_does_not_explain_a_write() -> None:
     known = profile([(10, 4)], [(0, 4 * PAGE, 0)])
     assert checked(known, "soft-dirty", WRITES, areas((10, 4, 1))).untold_pages == 4
     assert checked(known, "damon", ACCESSES, areas((10, 4, 1))).untold_pages == 0
 
 
-def test_a_page_that_any_told_tensor_occupies_is_told() -> None:
+def test_a_page_of_any_reported_tensor_is_not_untold() -> None:
     known = profile([(10, 4), (12, 4), (11, 1)], [(1, 0, PAGE)])
     assert checked(known, "soft-dirty", WRITES, areas((10, 8, 1))).untold_pages == 2
 
 
-def test_nothing_seen_and_nothing_there() -> None:
+def test_empty_windows_and_profiles() -> None:
     known = profile([], [])
     assert checked(known, "soft-dirty", WRITES, areas()).untold_pages == 0
     assert checked(known, "soft-dirty", WRITES, areas((1, 2, 1))).unattributed_pages == 2
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_against_page_by_page(seed: int) -> None:
+def test_agrees_with_counting_page_by_page(seed: int) -> None:
     random = np.random.default_rng(seed)
     tensors = [(int(a), int(n)) for a, n in random.integers((0, 1), (60, 12), (8, 2))]
     told = [(i, 0, PAGE) for i in range(8) if random.random() < 0.5]
