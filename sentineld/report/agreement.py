@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the kernel and the framework see the same? Page samples against operators' tensors.
+"""Comparison of the two sources of accesses: page samples and the operators' tensors.
 
-The framework says which tensors an operator takes and gives, the module which
-pages were accessed. They are compared by tensor and layer: a layer is a run of
-stretches of one module's forward or backward, or a part of the optimizer.
+The framework reports the input and output tensors of operators, the kernel
+module the accessed pages. They are compared by (tensor, layer call) pairs. A
+layer call is a run of stretches of one module's forward or backward, or a part
+of the optimizer.
 """
 
 from __future__ import annotations
@@ -23,42 +24,41 @@ from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace, profile_of
 
 PAGES_MIN = 4
-"""Smaller tensors share their pages with others, or lie in caches from operator to operator."""
+"""Smaller tensors are ignored: they share pages, or stay in caches between operators."""
 
 
 class Why(StrEnum):
-    """Why the module did not see a tensor that the framework names."""
+    """Why the module did not see an access that the framework reports."""
 
-    BOUNDARY = "seen in the layer beside it: the operator works on both sides of a boundary"
-    UNKNOWN = "pages were un-armed by somebody else, or could not be armed"
-    SHAPE_ONLY = "no page of it was touched: the operator takes its shape or makes a view of it"
-    IN_FLIGHT = "its pages were on their way between tiers and not armed, or none was touched"
+    BOUNDARY = "seen in the adjacent layer: the operator runs across a boundary"
+    UNKNOWN = "its pages were un-armed by others, or could not be armed"
+    SHAPE_ONLY = "none of its pages was accessed: the operator uses its shape or creates a view"
+    IN_FLIGHT = "its pages were in flight and so not armed, or none was accessed"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One (tensor, layer) pair that the framework names and the module did not see."""
+    """A (tensor, layer call) pair that the framework reports and the module did not see."""
 
-    tensor: int
-    first_stretch: int
+    tensor: int  # row in the profile's tensors
+    first_stretch: int  # of the layer call
     why: Why
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """pairs: (tensor, layer) pairs of tensors of PAGES_MIN pages or more that the framework names;
-    differences: those of them that the module did not see."""
+    """The result of a comparison."""
 
-    pairs: int
-    differences: tuple[Difference, ...]
+    pairs: int  # reported by the framework, for tensors of at least PAGES_MIN pages
+    differences: tuple[Difference, ...]  # the pairs among them that the module did not see
 
     @property
     def seen_share(self) -> float:
-        """Pairs that both saw / pairs that the framework names; 1 without any."""
+        """Pairs seen by both / pairs reported by the framework, 0..1; 1 without any pairs."""
         return 1 - len(self.differences) / self.pairs if self.pairs else 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """JSON values."""
         return {
             "pairs": self.pairs,
             "seen_share": self.seen_share,
@@ -70,13 +70,13 @@ class Agreement:
 
 
 def agreement(trace: Trace) -> Agreement:
-    """Compare a trace's two sources. Raises SentinelError if it has only one of them."""
+    """Compare a trace's two sources. Raises SentinelError if one of them is missing."""
     for rows, what in ((trace.samples, "page samples"), (trace.op_accesses, "operators' accesses")):
         if not len(rows):
             raise SentinelError(
                 "failed",
                 f"the trace has no {what}",
-                "record with the kernel module, on a torch whose profiler tells operators' inputs",
+                "record with the kernel module, and a torch whose profiler reports inputs",
             )
     framework = profile_of(replace(trace, samples=trace.samples[:0]))
     kernel = profile_of(replace(trace, op_accesses=trace.op_accesses[:0]))
@@ -105,7 +105,7 @@ def agreement(trace: Trace) -> Agreement:
 
 
 def _layer_calls(profile: Profile) -> tuple[Integers, int]:
-    """The layer call of each stretch, and how many there are; planned cuts divide none."""
+    """The layer call of each stretch, and the number of calls; planned cuts do not split a call."""
     begins = ~profile.stretches["cut"]
     begins[:1] = True
     layer_of = np.cumsum(begins) - 1
@@ -115,7 +115,7 @@ def _layer_calls(profile: Profile) -> tuple[Integers, int]:
 def _pairs(
     profile: Profile, layer_of: Integers, count: int, large: npt.NDArray[np.bool_]
 ) -> Integers:
-    """tensor * count + layer, rising, of accesses to large tensors."""
+    """The pairs of the accesses to large tensors, as tensor * count + layer call, ascending."""
     rows = profile.accesses[large[profile.accesses["tensor"]]]
     pairs: Integers = np.unique(rows["tensor"].astype(np.int64) * count + layer_of[rows["stretch"]])
     return pairs
@@ -129,7 +129,7 @@ def _split(pairs: Integers, count: int) -> tuple[list[int], list[int]]:
 def _unknown_pages(
     trace: Trace, profile: Profile, layer_of: Integers
 ) -> dict[int, list[tuple[int, int]]]:
-    """By layer call the runs of pages (first, past) in which an access may have been missed."""
+    """By layer call: page ranges (first, past) in which an access may have been missed."""
     epochs = boundary_records(trace.access_step)["address"].astype(np.int64)
     marked = trace.samples["flags"] & (ACCESS_UNKNOWN | ACCESS_AGAIN) == ACCESS_UNKNOWN
     runs: dict[int, list[tuple[int, int]]] = {}
@@ -153,7 +153,7 @@ def _why(
     runs = unknown.get(layer, ())
     if any(first < pages[1] and past > pages[0] for first, past in runs):
         return Why.UNKNOWN
-    # pairs of one tensor are numbered by layer
+    # Pairs of the same tensor in adjacent layer calls have consecutive numbers.
     if np.isin((pair - 1, pair + 1), seen).any():
         return Why.BOUNDARY
     return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of Chrome trace events: writing one, alone or with a torch.profiler's events in it."""
+"""Writing of Chrome trace event files, optionally merged with the events of torch.profiler."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class Written:
-    """What was written. shifted_us: by how much the trace's events were moved to lie beside the
-    other file's; 0 where both were recorded at the same time."""
+    """What was written."""
 
-    events: int
-    beside: int
+    events: int  # number of the trace's events
+    beside: int  # number of events merged from the other file
     shifted_us: float
+    """Shift of the trace's events to the begin of the other file's; 0 if the times overlap."""
 
 
 def write_events(exporter: Exporter, path: Path, beside: Path | None) -> Written:
-    """Write a trace's events, gzipped if the file's name ends so. beside: what torch.profiler's
-    export_chrome_trace wrote; its events are put in. Raises SentinelError."""
+    """Write a trace's events; gzipped if the file's suffix is .gz. Raises SentinelError.
+
+    beside: a file of torch.profiler's export_chrome_trace, whose events are merged into the output.
+    """
     document: dict[str, Any] = {}
     others: list[Any] = []
     if beside is not None:
         document, others = _read(beside)
     base_ns = document.get("baseTimeNanoseconds", 0 if beside else exporter.base_ns)
     if type(base_ns) is not int:
-        raise _no_events(beside, "its baseTimeNanoseconds is no number")
+        raise _no_events(beside, "its baseTimeNanoseconds is not an integer")
     shift_us = (exporter.base_ns - base_ns) / 1000
     moved_us = 0.0
     spans = [(e["ts"], e["ts"] + e.get("dur", 0)) for e in others if _is_slice(e)]
@@ -96,7 +98,7 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _write(document: dict[str, Any], path: Path) -> None:
-    # In pieces: a large trace as one string would need its size twice.
+    # Encode in pieces, to avoid a second copy of a large trace in memory.
     pieces: Iterable[str] = json.JSONEncoder(separators=(",", ":")).iterencode(document)
     try:
         if path.suffix == ".gz":
@@ -114,6 +116,6 @@ def _write(document: dict[str, Any], path: Path) -> None:
 def _no_events(path: Path | None, what: str) -> SentinelError:
     return SentinelError(
         "failed",
-        f"{path} is no file of trace events: {what}",
-        "give what torch.profiler's export_chrome_trace wrote",
+        f"{path} is not a file of trace events: {what}",
+        "give a file that torch.profiler's export_chrome_trace wrote",
     )

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace as Chrome trace events, which Perfetto and chrome://tracing show.
+"""Export of a trace as Chrome trace events, for Perfetto and chrome://tracing.
 
-Layers are slices of a thread of their own in the recorded process, live bytes
-by kind a counter below it, lives of tensors a process of lanes. Times are those
-of day, from the same base as torch.profiler's, so that both kinds of events
-line up in one file.
+Layers are slices of an extra thread in the recorded process, with a counter of
+live bytes by kind. Lifetimes of tensors are slices in a second process. Times
+are Unix times with torch.profiler's base, so that events of both line up in one
+file.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ Life = tuple[int, int, int, int]
 """(born_ns, dead_ns, row of the profile's tensors, address)"""
 
 TENSORS_PID_OFFSET = 10_000_000
-"""Above all process ids of Linux (2^22), so that the lanes are a process of their own."""
+"""Greater than all process ids of Linux (2^22), so that the tensors' process has a unique id."""
 STEP_TID, LAYER_TID = 20_000_001, 20_000_002
 LANES_OF_KIND = 100_000
 COUNTER_POINTS = 2000
-"""Of a step, at most."""
+"""Limit per step."""
 
 TRIMONTH_S = 7_889_238
-"""torch.profiler counts from the last multiple of this many seconds, for short numbers."""
+"""torch.profiler counts time from the last multiple of this number, to keep numbers short."""
 
 
 class Exporter:
-    """Makes the events of one trace; times in microseconds since base_ns (Unix)."""
+    """Generates the events of one trace; times in microseconds since base_ns (Unix)."""
 
     def __init__(
         self, trace: Trace, profile: Profile, labels: Labels, rows: list[TensorRow]
     ) -> None:
-        """rows: of the tensors whose lives are shown."""
+        """rows: the tensors whose lifetimes are exported."""
         self._trace = trace
         self._profile = profile
         self._labels = labels
@@ -61,7 +61,7 @@ class Exporter:
         self.base_ns = begin_s // TRIMONTH_S * TRIMONTH_S * 10**9
 
     def span_us(self) -> tuple[float, float]:
-        """When the first step begins and the last one ends."""
+        """Begin of the first step and end of the last one."""
         steps = self._trace.steps
         return self._us(self._begin_ns(steps[0])), self._us(steps[-1].end_ns)
 
@@ -107,7 +107,7 @@ class Exporter:
         yield _meta("thread_name", self._pid, LAYER_TID, name="sentineld: layers")
 
     def _step_slice(self, step: Step) -> Event:
-        slow = " (slowed: its accesses are seen)" if step is self._trace.access_step else ""
+        slow = " (slowed by recording accesses)" if step is self._trace.access_step else ""
         args = {"allocations": int(np.count_nonzero(step_events(step.records)))}
         return self._slice(
             self._pid,
@@ -120,7 +120,7 @@ class Exporter:
         )
 
     def _layer_slices(self, step: Step, stepped: Profile) -> Iterator[Event]:
-        """One slice a layer: a cut ends none."""
+        """One slice per layer call; cuts do not split it."""
         times = np.append(boundary_records(step)["time_ns"], np.uint64(step.end_ns)).tolist()
         kinds = stepped.stretches["kind"].tolist()
         places = stretch_places(stepped)
@@ -162,13 +162,13 @@ class Exporter:
             }
 
     def _kind(self, tensor: np.void) -> int:
-        """Index in KINDS for a tensor of any recorded step: all of them allocate alike."""
+        """Index in KINDS for a tensor of any recorded step; all steps have the same sequence."""
         slot = int(tensor["slot"])
         row = slot if slot >= 0 else self._lasting.get(int(tensor["address"]))
         return KINDS.index("persistent") if row is None else int(self._labels.kinds[row])
 
     def _lives(self) -> Iterator[Life]:
-        """When and where the shown tensors live, over all recorded steps."""
+        """Lifetimes and addresses of the exported tensors in all recorded steps."""
         begin_ns, end_ns = self._begin_ns(self._trace.steps[0]), self._trace.steps[-1].end_ns
         for address, index in self._lasting.items():
             if index in self._rows:
@@ -183,7 +183,7 @@ class Exporter:
                     yield born, max(dead, born), slot, int(instance["address"])
 
     def _lanes(self) -> Iterator[Event]:
-        """Lives packed into lanes: two of a lane are never at the same time."""
+        """Pack lifetimes into lanes, so that those of one lane do not overlap."""
         pid = self._pid + TENSORS_PID_OFFSET
         free: dict[str, list[tuple[int, int]]] = {}
         lanes: dict[str, int] = {}

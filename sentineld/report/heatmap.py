@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Page address x stretch: how much of each piece of memory is alive and how much is accessed."""
+"""Shares of live and accessed pages by address and stretch."""
 
 from __future__ import annotations
 
@@ -16,67 +16,61 @@ from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace
 
 GAP_PAGES = 512
-"""Memory in which nothing is for longer than this (2 MiB of small pages) is left out."""
+"""Longer gaps without tensors or accesses are left out; 2 MiB with small pages."""
 
 HEAP_BYTES_MAX = 1 << 44
-"""The shim reserves less than this for its heap."""
+"""Upper limit of the shim's heap."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Pages of several pieces of the address space, one behind the other.
+    """Pages of several ranges of the address space, concatenated."""
 
-    first, past: page numbers of each piece, rising, past exclusive.
-    """
-
-    first: Integers
-    past: Integers
+    first: Integers  # first page number of each range, ascending
+    past: Integers  # end of each range, exclusive
 
     @property
     def begins(self) -> Integers:
-        """Where each piece begins on the axis."""
+        """Position of each range's begin on the axis."""
         return np.concatenate([[0], np.cumsum(self.past - self.first)[:-1]]).astype(np.int64)
 
     @property
     def pages(self) -> int:
-        """Length."""
+        """Length of the axis."""
         return int((self.past - self.first).sum())
 
     def place(self, pages: Integers) -> Integers:
-        """Where pages lie on the axis; for those that are not on it, where the last piece before
-        them ends."""
+        """Positions of pages on the axis; for pages in a gap, the end of the range before it."""
         piece = np.maximum(np.searchsorted(self.first, pages, side="right") - 1, 0)
         first = self.first[piece]
         return self.begins[piece] + np.clip(pages, first, self.past[piece]) - first
 
     def page(self, place: int) -> int:
-        """The page at a place."""
+        """The page number at a position."""
         piece = int(np.searchsorted(self.begins, place, side="right")) - 1
         return int(self.first[piece] + place - self.begins[piece])
 
 
 @dataclass(frozen=True)
 class Heatmap:
-    """live, accessed, unknown: [row, stretch], shares 0..1 of the row's pages; unknown ones may
-    have been accessed unseen. Row r holds the axis from edges[r] to edges[r + 1]. source: "module"
-    where pages were sampled, else "shim"."""
+    """Shares 0..1 of each row's pages, as arrays [row, stretch]."""
 
     axis: Axis
-    edges: Integers
+    edges: Integers  # row r is the axis from edges[r] to edges[r + 1]
     live: Floats
     accessed: Floats
-    unknown: Floats
-    source: str
+    unknown: Floats  # may have been accessed without being seen
+    source: str  # "module" if pages were sampled, else "shim"
     page_bytes: int
-    heap_base: int
-    arena: tuple[int, int]
+    heap_base: int  # as in Trace
+    arena: tuple[int, int]  # as in Trace
 
     def address(self, row: int) -> int:
-        """Of the first page of a row; rows that begin where another ends begin with its next."""
+        """Address of a row's first page."""
         return self.axis.page(int(self.edges[row])) * self.page_bytes
 
     def place(self, row: int) -> str:
-        """Where a row begins, for people: from the begin of the shim's heap or arena."""
+        """Label of a row's address, relative to the shim's arena or heap if inside."""
         address = self.address(row)
         if 0 <= address - self.arena[0] < self.arena[1]:
             return f"arena+{format_bytes(address - self.arena[0])}"
@@ -85,8 +79,11 @@ class Heatmap:
         return f"{address:#x}"
 
     def columns(self, count: int) -> tuple[Floats, Floats, Floats, Integers]:
-        """live, accessed and unknown in at most so many columns, and each column's first stretch:
-        several columns a stretch, or the largest of the stretches of a column."""
+        """live, accessed and unknown as [row, column], and the first stretch of each column.
+
+        count: maximum number of columns. A stretch gets several columns if there is room; else a
+        column has the maximum of several stretches.
+        """
         shares = (self.live, self.accessed, self.unknown)
         stretches = self.live.shape[1]
         wide = count // stretches
@@ -102,7 +99,7 @@ class Heatmap:
 
 
 def heatmap(trace: Trace, rows: int) -> Heatmap:
-    """The access step in at most so many rows. Raises SentinelError."""
+    """The heatmap of the access step. rows: maximum number of rows. Raises SentinelError."""
     step, page_bytes = trace.access_step, trace.page_bytes
     found = circle(step, trace.cuts)
     instances = found.instances
@@ -149,7 +146,7 @@ def heatmap(trace: Trace, rows: int) -> Heatmap:
 
 
 def _add_op_accesses(trace: Trace, axis: Axis, edges: Integers, accessed: Floats) -> None:
-    """Add the pages that operators access, stretch by stretch."""
+    """Add the pages accessed by operators in each stretch."""
     step, page_bytes, ops = trace.access_step, trace.page_bytes, trace.op_accesses
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     time = ops["time_ns"].astype(np.int64)
@@ -164,7 +161,7 @@ def _add_op_accesses(trace: Trace, axis: Axis, edges: Integers, accessed: Floats
 
 
 def _add_unknown(trace: Trace, axis: Axis, edges: Integers, unknown: Floats) -> None:
-    """Add the pages whose accesses may have been missed, stretch by stretch."""
+    """Add the pages whose accesses may have been missed in each stretch."""
     first, past = unknown_ranges(trace.access_step, trace.samples)
     stretch = first >> PAGE_BITS
     for at in np.unique(stretch).tolist():
@@ -174,7 +171,7 @@ def _add_unknown(trace: Trace, axis: Axis, edges: Integers, unknown: Floats) -> 
 
 
 def _axis(first: Integers, past: Integers) -> Axis:
-    """The pieces that intervals of pages make, small gaps bridged."""
+    """The union of page intervals, without gaps up to GAP_PAGES."""
     if not len(first):
         return Axis(np.zeros(1, np.int64), np.ones(1, np.int64))
     order = np.argsort(first, kind="stable")
@@ -185,7 +182,7 @@ def _axis(first: Integers, past: Integers) -> Axis:
 
 
 def _covered(begin: Integers, end: Integers, edges: Integers) -> Floats:
-    """How much of each row intervals of the axis cover together."""
+    """Number of positions in each row that are covered by the union of intervals."""
     if not len(begin):
         return np.zeros(len(edges) - 1)
     order = np.argsort(begin, kind="stable")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names and kinds of tensors for people, and the phases of a step."""
+"""Names and kinds of tensors for display, and the phases of a step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = (
     "activation",
     "scratch",
 )
-"""As people know them: Kind's, and persistent tensors by their role where it is known."""
+"""Kinds for display: those of Kind, and the roles of persistent tensors if known."""
 
 _OF_KIND = {
     Kind.PERSISTENT: "persistent",
@@ -38,24 +38,25 @@ _PHASES = {
 
 @dataclass(frozen=True)
 class Labels:
-    """One entry a tensor. kinds: indices of KINDS. names: the framework's, else the layer that
-    gave birth to it and a number; lasting tensors without a name go by their address."""
+    """Labels, one per tensor of a profile."""
 
-    kinds: npt.NDArray[np.int64]
+    kinds: npt.NDArray[np.int64]  # indices in KINDS
     names: tuple[str, ...]
+    """The framework's name; else the layer of its birth and a number, or the address of a
+    persistent tensor."""
 
     def kind(self, tensor: int) -> str:
-        """A tensor's kind."""
+        """The name of a tensor's kind."""
         return KINDS[int(self.kinds[tensor])]
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Consecutive stretches first to past (exclusive) of one phase of the step."""
+    """Consecutive stretches of one phase of the step."""
 
     name: str
-    first: int
-    past: int
+    first: int  # stretch
+    past: int  # stretch, exclusive
 
 
 def label(trace: Trace, profile: Profile) -> Labels:
@@ -64,7 +65,8 @@ def label(trace: Trace, profile: Profile) -> Labels:
     born_in: dict[str, int] = {}
     for tensor in profile.tensors:
         kind = _OF_KIND[Kind(int(tensor["kind"]))]
-        # Names were taken between two steps: what died before has none, whoever lay there.
+        # Names were recorded between two steps, so only tensors live then can have one; another
+        # tensor may have had the same address.
         lasting = kind == "persistent" or bool(tensor["wraps"])
         named = trace.names.get(int(tensor["address"])) if lasting else None
         if named is not None:
@@ -83,8 +85,10 @@ def label(trace: Trace, profile: Profile) -> Labels:
 
 
 def phases(profile: Profile) -> tuple[Phase, ...]:
-    """Forward, backward and optimizer as they follow each other; what comes before them (loading
-    data, setting gradients to zero) is called "begin"."""
+    """The phases forward, backward and optimizer in step order.
+
+    Stretches before the first phase (loading data, zeroing gradients) are the phase "begin".
+    """
     current = "begin"
     found: list[Phase] = []
     for stretch, kind in enumerate(profile.stretches["kind"].tolist()):
@@ -97,7 +101,7 @@ def phases(profile: Profile) -> tuple[Phase, ...]:
 
 
 def stretch_places(profile: Profile) -> tuple[str, ...]:
-    """What each stretch is, for people: layer and phase, or the layer that it comes after."""
+    """Description of each stretch: its layer and phase, or the layer before it."""
     places: list[str] = []
     layer_before = ""
     for phase in phases(profile):
@@ -114,7 +118,7 @@ def stretch_places(profile: Profile) -> tuple[str, ...]:
 
 
 def layer_label(profile: Profile, stretch: int, width: int = 28) -> str:
-    """A stretch's layer, shortened from the left, where names of modules differ least."""
+    """Name of a stretch's layer, shortened from the left, where module names differ least."""
     name = _layer_name(profile, int(profile.stretches["layer"][stretch]))
     return name if len(name) <= width else "…" + name[len(name) - width + 1 :]
 

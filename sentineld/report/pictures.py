@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heatmap and timeline as .png or .svg, by matplotlib."""
+"""Heatmap and timeline as .png or .svg pictures, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMELINE_POINTS = 1500
 
 _DEAD, _IDLE, _UNKNOWN = (1.0, 1.0, 1.0), (0.88, 0.91, 0.94), (0.80, 0.74, 0.90)
 _ACCESSED_FROM = 0.3
-"""Where the colour map begins: one accessed page must differ from idle memory."""
+"""Start of the colour map: a single accessed page must differ visibly from idle memory."""
 _COLOURS = {
     "parameter": "#4e79a7",
     "optimizer": "#76b7b2",
@@ -36,14 +36,14 @@ _COLOURS = {
 
 
 def require_picture(path: Path) -> None:
-    """Check that a picture of this name can be drawn here. Raises SentinelError."""
+    """Check in advance the file name, and that matplotlib is there. Raises SentinelError."""
     if path.suffix not in SUFFIXES:
-        raise SentinelError("usage", f"{path} is neither .png nor .svg", "name it so")
+        raise SentinelError("usage", f"{path} is neither .png nor .svg", "use one of these")
     _pyplot()
 
 
 def draw_heatmap(heat: Heatmap, profile: Profile, title: str, path: Path) -> None:
-    """Addresses downward, stretches from left to right. Raises SentinelError."""
+    """Draw a heatmap: addresses downward, stretches from left to right. Raises SentinelError."""
     pyplot = _pyplot()
     from matplotlib import cm, colors, patches
 
@@ -69,11 +69,11 @@ def draw_heatmap(heat: Heatmap, profile: Profile, title: str, path: Path) -> Non
     _mark_phases(axes, [(phase, phase.first, phase.past) for phase in phases(profile)], count)
     seen = "sampled pages" if heat.source == "module" else "pages that operators access"
     axes.set_ylabel("page address")
-    axes.set_xlabel("layer, in the step's order")
+    axes.set_xlabel("layer, in step order")
     figure.suptitle(f"{title}: {seen}, address x layer")
-    keys = [(_IDLE, "alive, not accessed"), (_DEAD, "no live tensor")]
+    keys = [(_IDLE, "live, not accessed"), (_DEAD, "no live tensor")]
     if heat.unknown.any():
-        keys.insert(1, (_UNKNOWN, "perhaps accessed, unseen"))
+        keys.insert(1, (_UNKNOWN, "unknown: an access may have been missed"))
     axes.legend(
         handles=[patches.Patch(facecolor=c, edgecolor="grey", label=text) for c, text in keys],
         loc="lower right",
@@ -85,12 +85,12 @@ def draw_heatmap(heat: Heatmap, profile: Profile, title: str, path: Path) -> Non
     bar = figure.colorbar(
         cm.ScalarMappable(colors.Normalize(0, 100), scale), ax=axes, shrink=0.6, pad=0.01
     )
-    bar.set_label("accessed, % of the pages of a field")
+    bar.set_label("accessed pages, % of each cell")
     _save(figure, path)
 
 
 def draw_timeline(line: Timeline, profile: Profile, title: str, path: Path) -> None:
-    """Live bytes by kind, stacked, over the step's time. Raises SentinelError."""
+    """Draw live bytes by kind, stacked, over the time of a step. Raises SentinelError."""
     pyplot = _pyplot()
     binned = line.binned(TIMELINE_POINTS) if len(line.times_ns) > TIMELINE_POINTS else line
     end_ns = float(line.times_ns[-1])
@@ -103,7 +103,7 @@ def draw_timeline(line: Timeline, profile: Profile, title: str, path: Path) -> N
     base = np.zeros(len(times))
     for index in there:
         values = np.append(binned.live[index], binned.live[index, -1]) / size_bytes
-        name = f"{KINDS[index]}, up to {format_bytes(int(line.live[index].max()))}"
+        name = f"{KINDS[index]}, max {format_bytes(int(line.live[index].max()))}"
         axes.fill_between(
             times,
             base,
@@ -138,11 +138,11 @@ def draw_timeline(line: Timeline, profile: Profile, title: str, path: Path) -> N
     axes.set_xlim(0, max(end_ns / unit_ns, 1e-9))
     axes.set_ylim(0, max(peak_bytes / size_bytes, 1e-9) * 1.1)
     _mark_phases(axes, spans, end_ns / unit_ns)
-    axes.set_xlabel(f"time since the step's begin, {unit}")
-    axes.set_ylabel(f"live tensors, {size}")
+    axes.set_xlabel(f"time since step begin, {unit}")
+    axes.set_ylabel(f"live tensor memory, {size}")
     figure.suptitle(f"{title}: live bytes by kind over one step")
     handles, names = axes.get_legend_handles_labels()
-    # From top to bottom as they are stacked.
+    # In the order of the stack, from top to bottom.
     axes.legend(
         handles[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False
     )
@@ -155,7 +155,7 @@ def _pyplot() -> Any:
     except ImportError:
         raise SentinelError(
             "failed",
-            "pictures need matplotlib, which is not installed",
+            "drawing pictures needs matplotlib, which is not installed",
             "apt-get install python3-matplotlib, or pip install 'sentineld[plot]'",
         ) from None
     matplotlib.use("Agg")
@@ -176,7 +176,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _mark_phases(axes: Any, spans: list[tuple[Phase, float, float]], whole: float) -> None:
-    """Lines where phases begin, names above those that have room for one."""
+    """Mark the begin of phases with lines, and label the phases that are wide enough."""
     for phase, begin, end in spans:
         if begin > 0:
             axes.axvline(begin, color="black", linewidth=0.7, linestyle="--")
@@ -193,8 +193,11 @@ def _mark_phases(axes: Any, spans: list[tuple[Phase, float, float]], whole: floa
 
 
 def _layer_ticks(profile: Profile) -> dict[float, str]:
-    """Labels by place on the axis of stretches: one a run of stretches of the same layer and phase;
-    where there is not room for all, every second, third, ... run."""
+    """Layer labels by position on the axis of stretches.
+
+    One label per run of stretches of the same layer and phase; if there is no room for all, one
+    per two, three, ... runs.
+    """
     runs: list[tuple[int, int, str]] = []
     for phase in phases(profile):
         for stretch in range(phase.first, phase.past):
@@ -209,7 +212,7 @@ def _layer_ticks(profile: Profile) -> dict[float, str]:
 
 
 def _address_ticks(heat: Heatmap) -> dict[int, str]:
-    """Labels by row: where pieces of the axis begin, and evenly between; none too near another."""
+    """Address labels by row: where ranges begin, and evenly spaced, with a minimum distance."""
     rows = len(heat.live)
     borders = np.searchsorted(heat.edges, heat.axis.begins).tolist()
     ticks: dict[int, str] = {}
@@ -220,7 +223,7 @@ def _address_ticks(heat: Heatmap) -> dict[int, str]:
 
 
 def _side(share: float) -> str:
-    """Which end of a text is at its place, so that it stays in the picture."""
+    """Alignment of a text at this share of the width, so that it stays inside the picture."""
     if share < 0.3:
         return "left"
     return "right" if share > 0.7 else "center"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace in a few lines: what was recorded, how big, how much of it is explained."""
+"""Summary of a trace: what was recorded, its size, and the share of attributed accesses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sentineld.report.tensors import faults_json
 
 
 def summary_json(trace: Trace) -> dict[str, Any]:
-    """The summary as plain values. Raises SentinelError."""
+    """The summary as JSON values. Raises SentinelError."""
     profile = profile_of(trace)
     labels = label(trace, profile)
     sampled = len(trace.samples) > 0
@@ -53,7 +53,7 @@ def summary_json(trace: Trace) -> dict[str, Any]:
 
 
 def summary_lines(trace: Trace) -> list[str]:
-    """The summary for people. Raises SentinelError."""
+    """The summary as lines of text. Raises SentinelError."""
     values = summary_json(trace)
     facts, seen = values["facts"], values["coverage"]
     state = f"managed by policy {facts.get('policy')}" if facts.get("managed") else "not managed"
@@ -67,27 +67,27 @@ def summary_lines(trace: Trace) -> list[str]:
         f"kernel {facts.get('kernel', '?')}",
         f"{values['steps']} steps of {values['step_ns'] / 1e9:.3f} s and an access step of "
         f"{values['access_step_ns'] / 1e9:.3f} s; {values['stretches']} stretches "
-        f"({values['cuts']} of them by cuts), {values['layers']} layers",
+        f"({values['cuts']} cuts), {values['layers']} layers",
         f"tensors: {kinds}",
         f"peak {format_bytes(values['peak_bytes'])} of live tensors",
-        f"accesses seen by {seen['source']}; {seen['untouched_tensors']} tensors "
+        f"sources of accesses: {seen['source']}; {seen['untouched_tensors']} tensors "
         f"({format_bytes(seen['untouched_bytes'])}) not accessed in the step",
     ]
     sampled = seen["attributed_pages"] + seen["unattributed_pages"]
     if sampled:
         lines.append(
-            f"{sampled} sampled page accesses, {seen['attributed_share']:.2%} of them explained by "
-            "a live tensor"
+            f"{sampled} sampled page accesses, {seen['attributed_share']:.2%} attributed to live "
+            "tensors"
         )
     if values["unknown_pages"]:
         lines.append(
-            f"  {values['unknown_pages']} more pages x stretches may have been accessed unseen: "
-            "somebody else un-armed the pages, or they can't be armed"
+            f"  {values['unknown_pages']} more pages x stretches are unknown: the pages were "
+            "un-armed by others, or can't be armed"
         )
     if values["faults"] is not None:
         lines.append(_faults_line(**values["faults"]))
     lines += [
-        f"  {one['pairs']} on {one['pages']} pages of {one['mapping']}: {one['what']}"
+        f"  unattributed: {one['pairs']} on {one['pages']} pages of {one['mapping']}: {one['what']}"
         for one in values["unattributed"]
     ]
     lines += [f"note: {note}" for note in facts.get("notes", [])]
@@ -95,11 +95,11 @@ def summary_lines(trace: Trace) -> list[str]:
 
 
 def _faults_line(on_tensors: dict[str, float], elsewhere: dict[str, float]) -> str:
-    """Page faults of one step for people."""
-    told = ", ".join(
+    """The line about page faults of one step."""
+    by_class = ", ".join(
         f"{count:.4g} {name.replace('_', ' ')}" for name, count in on_tensors.items() if count
     )
     return (
         f"{sum(on_tensors.values()):.4g} page faults on tensors in a step that was not slowed"
-        f"{f' ({told})' if told else ''}, {sum(elsewhere.values()):.4g} elsewhere"
+        f"{f' ({by_class})' if by_class else ''}, {sum(elsewhere.values()):.4g} elsewhere"
     )

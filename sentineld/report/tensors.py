@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of tensors: size, life and accesses of each."""
+"""The table of tensors: size, lifetime and accesses."""
 
 from __future__ import annotations
 
@@ -25,47 +25,41 @@ COLUMNS = (
     "hotness",
     "name",
 )
-"""What the table can be sorted by."""
+"""Columns by which the table can be sorted."""
 
 
 @dataclass(frozen=True)
 class TensorRow:
-    """One tensor.
+    """One tensor. Accesses and faults are per step."""
 
-    boundaries, layers: how many stretches and distinct layers it lives through. bytes_read,
-    bytes_written: in one step, as the framework tells them. page_accesses: sampled page x stretch
-    pairs. hotness: bytes read and written for each of its bytes, in one step. faults: page faults
-    of a step by class, on average; None where they were not recorded.
-    """
-
-    tensor: int
+    tensor: int  # row in the profile's tensors
     name: str
     kind: str
     bytes: int
-    born: str
-    dies: str
-    boundaries: int
-    layers: int
-    bytes_read: int
-    bytes_written: int
-    page_accesses: int
-    hotness: float
-    faults: dict[str, float] | None
+    born: str  # description of the stretch; empty if persistent
+    dies: str  # description of the stretch; empty if persistent
+    boundaries: int  # number of stretches of its lifetime
+    layers: int  # number of distinct layers in its lifetime
+    bytes_read: int  # as reported by the framework
+    bytes_written: int  # as reported by the framework
+    page_accesses: int  # sampled page x stretch pairs
+    hotness: float  # bytes read and written / its size
+    faults: dict[str, float] | None  # average by class; None: not recorded
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """JSON values."""
         return {**asdict(self), "hotness": round(self.hotness, 3)}
 
     @property
     def fault_count(self) -> float:
-        """Page faults of a step, of all classes."""
+        """Page faults per step of all classes."""
         return sum((self.faults or {}).values())
 
 
 def tensor_rows(
     profile: Profile, labels: Labels, faults: TensorFaults | None = None
 ) -> list[TensorRow]:
-    """All tensors in the profile's order."""
+    """Rows of all tensors, in the profile's order."""
     tensors, accesses = profile.tensors, profile.accesses
     count = len(tensors)
     read, written, pages = (
@@ -100,12 +94,12 @@ def tensor_rows(
 
 
 def faults_json(counts: npt.NDArray[np.float64]) -> dict[str, float]:
-    """Faults by class, from a row of TensorFaults."""
+    """Faults by class from a row of TensorFaults, rounded."""
     return dict(zip(CLASSES, np.round(counts, 3).tolist(), strict=True))
 
 
 def lived_stretches(profile: Profile) -> list[npt.NDArray[np.int64]]:
-    """For each tensor the stretches in which it is alive, over the step's end where it wraps."""
+    """The stretches in which each tensor is live, across the step's end if it wraps."""
     count = profile.stretch_count
     tensors = profile.tensors
     spans = []
@@ -116,7 +110,7 @@ def lived_stretches(profile: Profile) -> list[npt.NDArray[np.int64]]:
         strict=True,
     ):
         if wraps:
-            # Born and freed in the same stretch of two steps: there all the time.
+            # If it is born and freed in the same stretch, it is live in all stretches.
             span = np.union1d(np.arange(birth, count), np.arange(0, min(death + 1, count)))
         else:
             span = np.arange(birth, death + 1)
@@ -125,8 +119,11 @@ def lived_stretches(profile: Profile) -> list[npt.NDArray[np.int64]]:
 
 
 def sort_rows(rows: list[TensorRow], column: str, reverse: bool = False) -> list[TensorRow]:
-    """Rows by one of COLUMNS: the largest first, kinds in KINDS' order, names by the alphabet;
-    equal ones by size. reverse turns all of it round."""
+    """Sort rows by one of COLUMNS, equal rows by size.
+
+    Numbers are sorted largest first, kinds in the order of KINDS, names alphabetically; reverse
+    inverts the order.
+    """
     keys: dict[str, Any] = {
         "bytes": lambda row: -row.bytes,
         "boundaries": lambda row: -row.boundaries,

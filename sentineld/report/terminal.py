@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heatmap and timeline in lines of text."""
+"""Heatmap and timeline as lines of text."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sentineld.report.timeline import Timeline
 
 DEAD, IDLE, UNKNOWN, SHADES, BARS = " ", "·", "?", "░▒▓█", "▁▂▃▄▅▆▇█"
 HEATMAP_LEGEND = (
-    "░ up to a quarter of a field's pages accessed, ▒ half, ▓ three quarters, █ all",
-    "· alive, not accessed; ? perhaps, unseen; blank: no live tensor",
+    "pages of a cell accessed: ░ up to a quarter, ▒ half, ▓ three quarters, █ all",
+    "· live, not accessed; ? unknown, an access may have been missed; blank: no live tensor",
 )
 COLUMNS_MIN = 20
 _LABEL_WIDTH = 16
 
 
 def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
-    """Addresses downward, stretches from left to right, in lines of at most this width."""
+    """Addresses downward, stretches from left to right; width: maximum length of lines."""
     live, accessed, unknown, first = heat.columns(max(width - _LABEL_WIDTH - 3, COLUMNS_MIN))
     starts = np.append(first, profile.stretch_count)
     lines = [
@@ -32,19 +32,20 @@ def heatmap_lines(heat: Heatmap, profile: Profile, width: int) -> list[str]:
         shares = zip(live[row].tolist(), accessed[row].tolist(), unknown[row].tolist(), strict=True)
         cells = "".join(_cell(*share) for share in shares)
         lines.append(f"{heat.place(row):>{_LABEL_WIDTH}} │{cells}".rstrip())
-    seen = "accesses are sampled pages" if heat.source == "module" else "accesses are operators'"
+    sampled = heat.source == "module"
+    seen = f"source of accesses: {'sampled pages' if sampled else 'operators'}"
     return [*lines, *HEATMAP_LEGEND, seen]
 
 
 def timeline_lines(line: Timeline, profile: Profile, width: int) -> list[str]:
-    """A bar chart for each kind, each to its own scale, in lines of at most this width."""
+    """One bar chart per kind, individually scaled; width: maximum length of lines."""
     columns = max(width - 26, COLUMNS_MIN)
     binned = line.binned(columns)
     times = np.cumsum(np.append(0, profile.stretches["time_ns"].astype(np.float64)))
     starts = np.searchsorted(times, binned.times_ns, side="right") - 1
     starts = np.append(np.minimum(starts, profile.stretch_count - 1), profile.stretch_count)
     lines = [
-        f"{'live bytes':11} {'at most':>11} ┌{_header(phases(profile), starts)}",
+        f"{'live bytes':11} {'max':>11} ┌{_header(phases(profile), starts)}",
         *(
             _bars(kind, line.live[index], binned.live[index])
             for index, kind in enumerate(KINDS)
@@ -62,7 +63,10 @@ def timeline_lines(line: Timeline, profile: Profile, width: int) -> list[str]:
 
 
 def _header(found: tuple[Phase, ...], starts: npt.NDArray[np.int64]) -> str:
-    """Names of phases where they begin. starts: the first stretch of each column, and the end."""
+    """Names of phases, where they begin.
+
+    starts: the first stretch of each column, and the end of the last one.
+    """
     columns = len(starts) - 1
     header = ["─"] * columns
     for phase in found:

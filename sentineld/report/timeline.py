@@ -14,26 +14,28 @@ from sentineld.report.labels import KINDS, Labels
 
 @dataclass(frozen=True)
 class Timeline:
-    """Live page-rounded bytes. times_ns: since the step's begin, one entry an event and the step's
-    end; live: [kind of KINDS, entry], what is live from that time on."""
+    """Live page-rounded bytes, one entry per event of the step and one for its end."""
 
-    times_ns: Floats
-    live: Integers
+    times_ns: Floats  # since the step's begin
+    live: Integers  # [kind of KINDS, entry]: live bytes from this time on
 
     @property
     def total(self) -> Integers:
-        """Of all kinds."""
+        """Live bytes of all kinds."""
         summed: Integers = self.live.sum(axis=0)
         return summed
 
     @property
     def peak(self) -> int:
-        """The entry with most live bytes; the first of them."""
+        """The first entry with the most live bytes."""
         return int(np.argmax(self.total))
 
     def binned(self, count: int) -> Timeline:
-        """At most so many entries, equally far apart; each as it was at its bin's largest total,
-        so that no peak is lost and kinds still add up."""
+        """Reduce to at most `count` equally spaced entries.
+
+        Each entry has the values at the largest total in its bin, so that the peak stays and the
+        kinds still add up.
+        """
         span = max(float(self.times_ns[-1]), 1.0)
         edges = np.linspace(0.0, span, count + 1)
         total = self.total
@@ -47,13 +49,15 @@ class Timeline:
 
 
 def timeline(profile: Profile, labels: Labels) -> Timeline:
-    """The step that the profile describes, at its own speed."""
+    """The timeline of the profiled step, at full speed."""
     return Timeline(event_times(profile), live_bytes(profile, labels.kinds))
 
 
 def live_bytes(profile: Profile, kinds: Integers) -> Integers:
-    """[kind of KINDS, event]: live page-rounded bytes after each event, and at the step's end.
-    kinds: indices of KINDS, one a tensor."""
+    """Live page-rounded bytes after each event and at the step's end, [kind of KINDS, event].
+
+    kinds: indices in KINDS, one per tensor.
+    """
     tensors, events = profile.tensors, profile.event_count
     sizes = -(-tensors["bytes"].astype(np.int64) // profile.page_bytes) * profile.page_bytes
     always = tensors["kind"] == Kind.PERSISTENT
@@ -70,8 +74,10 @@ def live_bytes(profile: Profile, kinds: Integers) -> Integers:
 
 
 def event_times(profile: Profile) -> Floats:
-    """Time of each event since the step's begin in ns, and the step's end: events are spread
-    evenly over the stretch that they are in."""
+    """Times in ns since the step's begin of each event and of the step's end.
+
+    The events of a stretch are spaced evenly, because a profile does not have their times.
+    """
     begins = profile.stretches["event"].astype(np.int64)
     durations = profile.stretches["time_ns"].astype(np.float64)
     ends = np.cumsum(durations)

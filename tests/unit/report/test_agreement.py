@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison of page samples with operators' tensors."""
+"""Comparison of page samples with operators' tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.traces import recorded
 
 
 def without(trace: Trace, epochs: slice, pages: tuple[int, int]) -> Trace:
-    """The trace without samples of pages (first, past) in some of its epochs."""
+    """The trace without the samples of pages (first, past) in some epochs."""
     taken = boundary_records(trace.access_step)["address"][epochs]
     page = trace.samples["page"].astype(np.int64)
     gone = np.isin(trace.samples["epoch"], taken) & (page >= pages[0]) & (page < pages[1])
@@ -31,14 +31,14 @@ def first_named(trace: Trace) -> tuple[int, int]:
     return address // trace.page_bytes, address // trace.page_bytes + 8
 
 
-def test_a_toy_training_agrees_with_itself() -> None:
+def test_both_sources_of_a_toy_training_agree() -> None:
     found = agreement(recorded())
     assert found.pairs > 50
     assert found.differences == ()
     assert found.seen_share == 1.0
 
 
-def test_a_tensor_that_no_sample_shows_is_a_difference() -> None:
+def test_a_tensor_without_samples_is_a_difference() -> None:
     trace = recorded()
     found = agreement(without(trace, slice(None), first_named(trace)))
     addresses = profile_of(trace).tensors["address"]
@@ -48,7 +48,7 @@ def test_a_tensor_that_no_sample_shows_is_a_difference() -> None:
     assert found.to_json()["differences"]["shape_only"] == len(found.differences)
 
 
-def test_unarmed_pages_are_named_as_the_reason() -> None:
+def test_unarmed_pages_are_given_as_the_reason() -> None:
     trace = recorded()
     pages = first_named(trace)
     bare = without(trace, slice(None), pages)
@@ -61,14 +61,14 @@ def test_unarmed_pages_are_named_as_the_reason() -> None:
     assert {one.why for one in found.differences} == {Why.UNKNOWN}
 
 
-def test_a_managed_step_s_pages_may_have_been_in_flight() -> None:
+def test_pages_of_a_managed_step_may_have_been_in_flight() -> None:
     trace = recorded()
     managed = replace(trace, facts={**trace.facts, "managed": True})
     found = agreement(without(managed, slice(None), first_named(trace)))
     assert {one.why for one in found.differences} == {Why.IN_FLIGHT}
 
 
-def test_one_source_alone_can_not_be_compared() -> None:
+def test_a_missing_source_is_an_error() -> None:
     trace = recorded()
     with pytest.raises(SentinelError, match="no page samples"):
         agreement(replace(trace, samples=trace.samples[:0]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chrome trace events: layers, lives, counters, and another profiler's events beside them."""
+"""Chrome trace events: layers, lifetimes, counters, and merging with another profiler's events."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def names(events: list[dict[str, Any]]) -> dict[tuple[int, int], str]:
     }
 
 
-def test_times_are_those_of_day(tmp_path: Path) -> None:
+def test_times_are_unix_times(tmp_path: Path) -> None:
     write_events(exporter(), tmp_path / "it.json", None)
     document = load(tmp_path / "it.json")
     first = min(event["ts"] for event in document["traceEvents"] if "ts" in event)
     unix_ns = document["baseTimeNanoseconds"] + first * 1000
     begin_ns = int(TRACE.steps[0].records["time_ns"][0])
     assert unix_ns == pytest.approx(begin_ns + 1_700_000_000_000_000_000, abs=2000)
-    # Small enough for a float64 to keep nanoseconds of.
+    # Small enough for nanosecond resolution in a float64.
     assert first < 1e13
 
 
@@ -73,7 +73,7 @@ def test_layers_follow_each_other_without_gaps(tmp_path: Path) -> None:
     ]
     ends = [round(event["ts"] + event["dur"], 3) for event in layers]
     steps = [(step.end_ns - int(step.records["time_ns"][0])) / 1000 for step in TRACE.steps]
-    # Steps follow each other here, so layers do, too.
+    # These steps are consecutive, so their layers are too.
     assert [event["ts"] for event in layers[1:]] == pytest.approx(ends[:-1], abs=0.01)
     assert sum(event["dur"] for event in layers) == pytest.approx(sum(steps), rel=1e-3)
     assert {event["cat"] for event in layers} == {phase.name for phase in phases(PROFILE)}
@@ -81,7 +81,7 @@ def test_layers_follow_each_other_without_gaps(tmp_path: Path) -> None:
     assert not any("cut" in event["name"] for event in layers)
 
 
-def test_lives_on_a_lane_never_overlap() -> None:
+def test_lifetimes_in_a_lane_do_not_overlap() -> None:
     events = list(exporter().events())
     threads = names(events)
     lanes = slices(events, PID + TENSORS_PID_OFFSET)
@@ -101,7 +101,7 @@ def test_the_counter_reaches_the_peak() -> None:
     assert max(totals) == PROFILE.peak_bytes
 
 
-def test_only_the_largest_tensors_are_shown_if_so_asked() -> None:
+def test_only_the_largest_tensors_are_exported_on_request() -> None:
     events = list(exporter(3).events())
     shown = {
         life["name"]
@@ -124,10 +124,10 @@ def a_profile(path: Path, begin_us: float, base_ns: int) -> list[dict[str, Any]]
 
 
 @pytest.mark.parametrize("name", ["torch.json", "torch.json.gz"])
-def test_a_profile_of_the_same_time_is_not_moved(tmp_path: Path, name: str) -> None:
+def test_a_profile_of_the_same_time_is_not_shifted(tmp_path: Path, name: str) -> None:
     one = exporter()
     begin_us = one.span_us()[0] + 3.0
-    base_ns = one.base_ns - 10**12  # of its own
+    base_ns = one.base_ns - 10**12  # another base
     torch = a_profile(tmp_path / name, begin_us + 1e9, base_ns)
     written = write_events(one, tmp_path / "it.json", tmp_path / name)
     document = load(tmp_path / "it.json")
@@ -136,14 +136,14 @@ def test_a_profile_of_the_same_time_is_not_moved(tmp_path: Path, name: str) -> N
     assert document["schemaVersion"] == 1
     assert document["traceEvents"][: len(torch)] == torch
     own = document["traceEvents"][len(torch) :]
-    # The process keeps the name that it has there.
+    # The process keeps its name in the other file.
     named = [event["pid"] for event in own if event["name"] == "process_name"]
     assert named == [PID + TENSORS_PID_OFFSET]
     first = min(event["ts"] for event in own if "ts" in event)
     assert first == pytest.approx(begin_us + 1e9 - 3.0, abs=0.01)
 
 
-def test_a_profile_of_another_time_is_laid_beside(tmp_path: Path) -> None:
+def test_a_profile_of_another_time_is_aligned(tmp_path: Path) -> None:
     torch = a_profile(tmp_path / "torch.json", 5.0, 0)
     written = write_events(exporter(), tmp_path / "it.json", tmp_path / "torch.json")
     assert written.shifted_us < -1e12
@@ -158,8 +158,8 @@ def test_gzipped_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "3", '{"a": 1}', '{"traceEvents": 3}', "[" * 100_000])
-def test_other_files_beside_are_refused(tmp_path: Path, text: str) -> None:
+def test_files_without_trace_events_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "torch.json").write_text(text)
-    with pytest.raises(SentinelError, match="no file of trace events"):
+    with pytest.raises(SentinelError, match="not a file of trace events"):
         write_events(exporter(), tmp_path / "it.json", tmp_path / "torch.json")
     assert not (tmp_path / "it.json").exists()

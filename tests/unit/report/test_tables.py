@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels, the table of tensors, the summary."""
+"""Labels, the table of tensors and the summary."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ def test_parameters_have_the_framework_s_names() -> None:
     named = {row.name: row for row in ROWS if row.kind == "parameter"}
     assert len(named) == WEIGHTS
     assert named["1.weight2"].bytes == SMALL.weight_bytes
-    # Optimizer state has no name here: it goes by its address.
+    # Optimizer state has no name here and is labelled by its address.
     states = [row for row in ROWS if row.kind == "persistent"]
     assert len(states) == 2 * WEIGHTS
     assert all(row.name.startswith("at 0x") for row in states)
 
 
-def test_others_are_named_by_their_birth() -> None:
+def test_other_tensors_are_named_by_the_layer_of_their_birth() -> None:
     names = [row.name for row in ROWS if row.kind not in ("parameter", "persistent")]
     assert len(set(names)) == len(names)
     assert "0.gate forward #1" in names
     assert "after 0.value forward #1" in names
 
 
-def test_names_of_memory_that_was_reused_are_not_believed() -> None:
+def test_names_of_reused_addresses_are_ignored() -> None:
     gone = int(np.flatnonzero(PROFILE.tensors["kind"] == Kind.SCRATCH)[0])
     address = int(PROFILE.tensors["address"][gone])
     names = {address: Named("gradient", "w")}
     assert label(replace(TRACE, names=names), PROFILE).names[gone] == LABELS.names[gone]
 
 
-def test_gradients_over_the_step_s_end_are_named() -> None:
+def test_gradients_across_the_step_s_end_are_named() -> None:
     lasting = np.flatnonzero(PROFILE.tensors["wraps"])
     address = int(PROFILE.tensors["address"][lasting[0]])
     labels = label(replace(TRACE, names={address: Named("gradient", "w")}), PROFILE)
@@ -64,7 +64,7 @@ def test_phases_cover_the_step() -> None:
     assert (found[0].first, found[-1].past) == (0, PROFILE.stretch_count)
 
 
-def test_cuts_keep_their_layer_s_name() -> None:
+def test_cuts_have_their_layer_s_name() -> None:
     places = stretch_places(PROFILE)
     cuts = [place for place in places if ", cut " in place]
     assert len(cuts) == len(TRACE.cuts)
@@ -84,7 +84,7 @@ def test_bytes_and_accesses_add_up() -> None:
     assert sum(row.page_accesses for row in ROWS) == int(PROFILE.accesses["pages"].sum())
 
 
-def test_lives_in_boundaries_and_layers() -> None:
+def test_lifetimes_in_boundaries_and_layers() -> None:
     by_name = {row.name: row for row in ROWS}
     weight, scratch = by_name["0.weight0"], by_name["after 0.value forward #1"]
     assert weight.boundaries == PROFILE.stretch_count
@@ -115,16 +115,16 @@ def test_every_column_sorts(column: str) -> None:
         assert values == sorted(values, reverse=True)
 
 
-def test_a_row_is_plain_json() -> None:
+def test_a_row_is_json() -> None:
     row = json.loads(json.dumps(sort_rows(ROWS, "hotness")[0].to_json()))
     assert row["hotness"] == max(round(one.hotness, 3) for one in ROWS)
 
 
-def test_faults_are_shown_where_they_were_recorded() -> None:
+def test_recorded_faults_are_shown() -> None:
     rows = tensor_rows(PROFILE, LABELS, tensor_faults(TRACE))
     faulted = sort_rows(rows, "faults")[:2]
     assert {row.name: row.fault_count for row in faulted} == {"0.weight0": 0.5, "0.weight1": 0.5}
-    # a fault of either, in one of two steps; that of a hint is not a first touch as well
+    # One fault of each class in one of two steps; the hint fault is not also a first touch.
     assert {row.name: row.to_json()["faults"]["hint"] for row in faulted} == {
         "0.weight0": 0.5,
         "0.weight1": 0.0,
@@ -137,7 +137,7 @@ def test_faults_are_shown_where_they_were_recorded() -> None:
     assert "page faults" not in "\n".join(summary_lines(unknown))
 
 
-def test_the_summary_says_what_there_is() -> None:
+def test_the_contents_of_the_summary() -> None:
     values = json.loads(json.dumps(summary_json(TRACE)))
     assert values["steps"] == 2
     assert values["stretches"] == PROFILE.stretch_count
@@ -148,11 +148,11 @@ def test_the_summary_says_what_there_is() -> None:
     text = "\n".join(summary_lines(TRACE))
     assert "process 4242, not managed; torch 2.6.0, kernel 6.12" in text
     assert "9 parameter (288.0 KiB)" in text
-    assert "100.00% of them explained" in text
+    assert "100.00% attributed to live tensors" in text
     assert "note: a note" in text
 
 
-def test_the_summary_says_what_may_have_been_missed() -> None:
+def test_the_summary_counts_unknown_pages() -> None:
     samples = TRACE.samples[:2].copy()
     samples["flags"] = ACCESS_UNKNOWN
     samples["more_pages"] = 9
@@ -160,11 +160,11 @@ def test_the_summary_says_what_may_have_been_missed() -> None:
     samples["epoch"] = TRACE.access_step.end_epoch - 1
     trace = replace(TRACE, samples=np.concatenate([TRACE.samples[:50], samples]))
     assert summary_json(trace)["unknown_pages"] == 15
-    assert "15 more pages x stretches may have been" in "\n".join(summary_lines(trace))
+    assert "15 more pages x stretches are unknown" in "\n".join(summary_lines(trace))
 
 
-def test_the_summary_names_what_is_not_explained() -> None:
+def test_the_summary_lists_unattributed_accesses() -> None:
     samples = TRACE.samples.copy()
     samples["page"][:5] = HEAP // PAGE + 100_000 + np.arange(5)
     text = "\n".join(summary_lines(replace(TRACE, samples=samples)))
-    assert "5 on 5 pages of the shim's heap: no tensor of this step" in text
+    assert "unattributed: 5 on 5 pages of the shim's heap: memory of no tensor in this step" in text

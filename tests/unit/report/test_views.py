@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timeline and heatmap: their figures, in the terminal and as pictures."""
+"""Timeline and heatmap: values, terminal output and pictures."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ LABELS = label(TRACE, PROFILE)
 LINE = timeline(PROFILE, LABELS)
 
 
-def test_the_timeline_reaches_the_peak_and_closes_its_circle() -> None:
+def test_the_timeline_reaches_the_peak_and_wraps_around() -> None:
     assert LINE.total.max() == PROFILE.peak_bytes
     assert LINE.total[LINE.peak] == PROFILE.peak_bytes
     assert (LINE.live >= 0).all()
     parameters = LINE.live[KINDS.index("parameter")]
     assert (parameters == parameters[0]).all()
-    # What lives over the step's end is there at both ends of it.
+    # Tensors that live across the step's end are live at both ends.
     gradients = LINE.live[KINDS.index("gradient")]
-    assert gradients[-1] == gradients[0] + 8 * PAGE  # the first event frees the first of them
+    assert gradients[-1] == gradients[0] + 8 * PAGE  # the first event frees one
     assert gradients.min() == 0
 
 
-def test_events_lie_in_their_stretches() -> None:
+def test_event_times_are_inside_their_stretches() -> None:
     times = event_times(PROFILE)
     assert len(times) == PROFILE.event_count + 1
     assert (np.diff(times) >= 0).all()
@@ -56,7 +56,7 @@ def test_events_lie_in_their_stretches() -> None:
 
 
 @given(st.integers(1, 400))
-def test_fewer_points_keep_the_peak_and_the_sums(count: int) -> None:
+def test_binning_keeps_the_peak_and_the_sums(count: int) -> None:
     binned = LINE.binned(count)
     assert len(binned.times_ns) == count
     assert binned.total.max() == LINE.total.max()
@@ -90,14 +90,14 @@ def without_samples() -> Trace:
     return replace(TRACE, samples=np.empty(0, SAMPLE_DTYPE))
 
 
-def test_without_samples_the_operators_accesses_are_shown() -> None:
+def test_operators_accesses_are_shown_without_samples() -> None:
     sampled, told = heatmap(TRACE, 60), heatmap(without_samples(), 60)
-    # The toy trainer's operators touch whole tensors, page by page.
+    # The toy trainer's operators access whole tensors.
     assert np.allclose(sampled.accessed, told.accessed)
     assert (sampled.source, told.source) == ("module", "shim")
 
 
-def test_memory_far_away_is_another_piece_of_the_axis() -> None:
+def test_distant_memory_is_another_range_of_the_axis() -> None:
     samples = TRACE.samples.copy()
     samples["page"][-3:] = [7, 8, HEAP // PAGE + (1 << 20)]
     heat = heatmap(replace(TRACE, samples=samples), 50)
@@ -108,7 +108,7 @@ def test_memory_far_away_is_another_piece_of_the_axis() -> None:
     assert heat.place(0) == "0x7000"
 
 
-def test_places_are_told_from_the_begin_of_heap_and_arena() -> None:
+def test_addresses_are_relative_to_heap_and_arena() -> None:
     samples = TRACE.samples.copy()
     samples["page"][-1] = TRACE.arena[0] // PAGE + 3
     heat = heatmap(replace(TRACE, samples=samples), 10_000)
@@ -135,7 +135,7 @@ def test_unknown_pages_are_never_shown_as_idle(tmp_path: Path) -> None:
     assert all(lines[row].endswith("?") for row in alive.tolist())
     pytest.importorskip("matplotlib")
     draw_heatmap(heat, PROFILE, "a trace", tmp_path / "it.svg")
-    assert "perhaps accessed" in (tmp_path / "it.svg").read_text()
+    assert "an access may have been missed" in (tmp_path / "it.svg").read_text()
 
 
 def test_a_trace_without_any_access_has_an_empty_heatmap() -> None:
@@ -183,7 +183,7 @@ def test_pictures_are_drawn(tmp_path: Path, suffix: str) -> None:
         assert len(data) > 10_000
 
 
-def test_what_can_t_be_drawn_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_of_drawing_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SentinelError, match=r"neither \.png nor \.svg") as error:
         require_picture(tmp_path / "it.jpg")
     assert error.value.code == "usage"
