@@ -41,7 +41,7 @@ class ResidencySegment:
             self.maps[space] = np.frombuffer(mapped, np.uint8, pages, offset)
 
     def moved(self, pages: int) -> None:
-        """Report moved pages to the process: change of the number of pages on the fast node."""
+        """Report to the process how moves changed the number of pages on the fast node."""
         self._header["moved_fast"] += pages
 
     def flying(self, pages: int) -> None:

@@ -148,7 +148,7 @@ def load_trace(path: Path) -> Trace:
 
 def read_trace(file: IO[bytes], name: str) -> Trace:
     """Read a trace from an open file. name: the file's name in errors. Raises SentinelError."""
-    with _trouble_named(name), zipfile.ZipFile(file) as archive:
+    with _as_sentinel_errors(name), zipfile.ZipFile(file) as archive:
         version = int(_table(archive, name, "version", np.dtype("<i8"), 0))
         if version > TRACE_VERSION:
             raise SentinelError(
@@ -157,7 +157,7 @@ def read_trace(file: IO[bytes], name: str) -> Trace:
                 "use the sentineld that recorded it, or a later one",
             )
         if version != TRACE_VERSION:
-            raise _no_trace(name, f"there is no version {version}")
+            raise _unusable(name, f"there is no version {version}")
         tables = {member: _table(archive, name, member, _TABLES[member]) for member in _TABLES}
         present = set(archive.namelist())
         for member, dtype in _LATER_TABLES.items():
@@ -166,21 +166,21 @@ def read_trace(file: IO[bytes], name: str) -> Trace:
         trace = _trace(name, tables)
         problem = problem_of(trace)
         if problem:
-            raise _no_trace(name, problem)
+            raise _unusable(name, problem)
         return trace
 
 
 @contextmanager
-def _trouble_named(name: str) -> Iterator[None]:
+def _as_sentinel_errors(name: str) -> Iterator[None]:
     """Convert the libraries' errors for damaged files into SentinelError."""
     try:
         yield
     except SentinelError:
         raise
     except zipfile.BadZipFile as error:
-        raise _no_trace(name, f"it is damaged or not an .npz file ({error})") from None
+        raise _unusable(name, f"it is damaged or not an .npz file ({error})") from None
     except MemoryError:
-        raise _no_trace(name, "it needs more memory than there is") from None
+        raise _unusable(name, "it needs more memory than there is") from None
     except (
         EOFError,
         KeyError,
@@ -196,7 +196,7 @@ def _trouble_named(name: str) -> Iterator[None]:
         tokenize.TokenError,  # numpy parses the headers of tables as Python
         zlib.error,
     ) as error:
-        raise _no_trace(name, f"{type(error).__name__}: {error}") from None
+        raise _unusable(name, f"{type(error).__name__}: {error}") from None
 
 
 def _table(
@@ -206,7 +206,7 @@ def _table(
     try:
         info = archive.getinfo(f"{member}.npy")
     except KeyError:
-        raise _no_trace(name, f"table {member} is missing") from None
+        raise _unusable(name, f"table {member} is missing") from None
     with archive.open(info) as file:
         version = np.lib.format.read_magic(file)
         read_header = {
@@ -214,17 +214,17 @@ def _table(
             (2, 0): np.lib.format.read_array_header_2_0,
         }.get(version)
         if read_header is None:
-            raise _no_trace(name, f"table {member} has the unknown .npy version {version}")
+            raise _unusable(name, f"table {member} has the unknown .npy version {version}")
         shape, fortran, found = read_header(file)
         if found != dtype or len(shape) != dimensions or fortran or found.hasobject:
-            raise _no_trace(name, f"table {member} has a wrong type or shape")
+            raise _unusable(name, f"table {member} has a wrong type or shape")
         count = int(np.prod(shape, dtype=object))
         # Compare the header with the file size before allocating memory for the table.
         if count < 0 or file.tell() + count * dtype.itemsize != info.file_size:
-            raise _no_trace(name, f"table {member} has a wrong length")
+            raise _unusable(name, f"table {member} has a wrong length")
         data = file.read()
     if len(data) != count * dtype.itemsize:
-        raise _no_trace(name, f"table {member} is truncated")
+        raise _unusable(name, f"table {member} is truncated")
     table: Table = np.frombuffer(data, dtype).reshape(shape)
     return table
 
@@ -232,11 +232,11 @@ def _table(
 def _trace(name: str, tables: dict[str, Table]) -> Trace:
     texts = json.loads(tables["texts"].tobytes().decode())
     if not isinstance(texts, dict) or texts.get("format") != TRACE_FORMAT:
-        raise _no_trace(name, "it is another program's file")
+        raise _unusable(name, "it is another program's file")
     facts = _of_type(name, texts, "facts", dict)
     layers = _of_type(name, texts, "layers", list)
     if facts.get("faults_recorded") and "faults" not in tables:
-        raise _no_trace(name, "its table of faults is missing")
+        raise _unusable(name, "its table of faults is missing")
     return Trace(
         steps=tuple(_steps(name, tables)),
         samples=tables["samples"],
@@ -263,7 +263,7 @@ def _trace(name: str, tables: dict[str, Table]) -> Trace:
 def _of_type(name: str, texts: dict[str, Any], key: str, kind: type) -> Any:
     value = texts.get(key)
     if type(value) is not kind:
-        raise _no_trace(name, f"its {key} must be of type {kind.__name__}")
+        raise _unusable(name, f"its {key} must be of type {kind.__name__}")
     return value
 
 
@@ -288,7 +288,7 @@ def _steps(name: str, tables: dict[str, Table]) -> Iterator[Step]:
     counts = tables["steps"]
     for column in ("records", "live"):
         if sum(counts[column].tolist()) != len(tables[column]):
-            raise _no_trace(name, f"the sizes of its steps do not match its {column}")
+            raise _unusable(name, f"the sizes of its steps do not match its {column}")
     record = live = 0
     for row in counts.tolist():
         records, lives, number, end_ns, end_epoch = row
@@ -309,7 +309,7 @@ def _live(rows: Records) -> dict[int, Live]:
     }
 
 
-def _no_trace(name: str, what: str) -> SentinelError:
+def _unusable(name: str, what: str) -> SentinelError:
     return SentinelError(
         "failed", f"{name} is not a usable trace: {what}", "record one with: sentinelctl record PID"
     )

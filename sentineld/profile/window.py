@@ -2,9 +2,9 @@
 """Check of a profile's accesses against a window of whole steps: does the framework report all?
 
 A backend without epochs does not know in which stretch a page was accessed, so
-its areas add no access rows. They check the framework's: an accessed page is
-unreported ("untold") if only tensors occupy it for which the framework reports
-no access in the whole step. With a write-only backend the same holds for writes.
+its areas add no access rows, but check the framework's. An accessed page is
+"untold" if it holds only tensors for which the framework reports no access in
+the whole step. With a write-only backend the same holds for writes.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Ar
     source: the backend's name.
     areas: AREA_DTYPE of the window.
     """
-    told = profile.accesses
+    reported = profile.accesses
     if not capabilities.reads:
-        told = told[told["bytes_written"] > 0]
+        reported = reported[reported["bytes_written"] > 0]
     tensors = profile.tensors
-    spoken = np.zeros(len(tensors), np.bool_)
-    spoken[told["tensor"]] = True
+    has_access = np.zeros(len(tensors), np.bool_)
+    has_access[reported["tensor"]] = True
     all_tensors = _union(*page_spans(tensors, profile.page_bytes))
-    told_tensors = _union(*page_spans(tensors[spoken], profile.page_bytes))
+    reported_tensors = _union(*page_spans(tensors[has_access], profile.page_bytes))
     begin = areas["start"].astype(np.int64) // profile.page_bytes
     end = begin + areas["bytes"].astype(np.int64) // profile.page_bytes
     with_tensor = int(_covered(begin, end, all_tensors).sum())
-    explained = int(_covered(begin, end, told_tensors).sum())
+    explained = int(_covered(begin, end, reported_tensors).sum())
     return replace(
         profile,
         source=f"{profile.source}+{source}",

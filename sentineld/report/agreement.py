@@ -28,7 +28,7 @@ PAGES_MIN = 4
 
 
 class Why(StrEnum):
-    """Why the module did not see an access that the framework reports."""
+    """Reason that the module did not see an access that the framework reports."""
 
     BOUNDARY = "seen in the adjacent layer: the operator runs across a boundary"
     UNKNOWN = "its pages were un-armed by others, or could not be armed"

@@ -17,7 +17,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenEvents:
     """What was written."""
 
     events: int  # number of the trace's events
@@ -26,7 +26,7 @@ class Written:
     """Shift of the trace's events to the begin of the other file's; 0 if the times overlap."""
 
 
-def write_events(exporter: Exporter, path: Path, beside: Path | None) -> Written:
+def write_events(exporter: Exporter, path: Path, beside: Path | None) -> WrittenEvents:
     """Write a trace's events; gzipped if the file's suffix is .gz. Raises SentinelError.
 
     beside: a file of torch.profiler's export_chrome_trace, whose events are merged into the output.
@@ -59,7 +59,7 @@ def write_events(exporter: Exporter, path: Path, beside: Path | None) -> Written
         "traceEvents": [*others, *own],
     }
     _write(document, path)
-    return Written(len(own), len(others), moved_us)
+    return WrittenEvents(len(own), len(others), moved_us)
 
 
 def _shifted(event: Event, by_us: float) -> Event:

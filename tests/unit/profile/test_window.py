@@ -17,13 +17,13 @@ from sentineld.profile.window import checked
 PAGE = 4096
 
 
-def profile(tensors: list[tuple[int, int]], told: list[tuple[int, int, int]]) -> Profile:
-    """tensors: (first page, pages); told: reported (tensor, bytes read, bytes written)."""
+def profile(tensors: list[tuple[int, int]], reported: list[tuple[int, int, int]]) -> Profile:
+    """tensors: (first page, pages); reported: accesses as (tensor, bytes read, bytes written)."""
     table = np.zeros(len(tensors), TENSOR_DTYPE)
     table["address"] = [first * PAGE for first, _ in tensors]
     table["bytes"] = [pages * PAGE for _, pages in tensors]
-    rows = np.zeros(len(told), ACCESS_DTYPE)
-    for row, (tensor, read, written) in zip(rows, told, strict=True):
+    rows = np.zeros(len(reported), ACCESS_DTYPE)
+    for row, (tensor, read, written) in zip(rows, reported, strict=True):
         row["tensor"], row["bytes_read"], row["bytes_written"] = tensor, read, written
     return Profile(
         tensors=table,
@@ -80,16 +80,15 @@ def test_empty_windows_and_profiles() -> None:
 def test_agrees_with_counting_page_by_page(seed: int) -> None:
     random = np.random.default_rng(seed)
     tensors = [(int(a), int(n)) for a, n in random.integers((0, 1), (60, 12), (8, 2))]
-    told = [(i, 0, PAGE) for i in range(8) if random.random() < 0.5]
+    reported = [(i, 0, PAGE) for i in range(8) if random.random() < 0.5]
     starts = np.sort(random.choice(70, 5, replace=False))
     found = [
         (int(a), 1 + int(random.integers(0, b - a)), 1.0) for a, b in itertools.pairwise(starts)
     ]
     pages = {page for first, count, _ in found for page in range(first, first + count)}
     held = {page for first, count in tensors for page in range(first, first + count)}
-    spoken = {
-        page for tensor, _, _ in told for page in range(tensors[tensor][0], sum(tensors[tensor]))
-    }
-    seen = checked(profile(tensors, told), "soft-dirty", WRITES, areas(*found))
+    spans = [tensors[tensor] for tensor, _, _ in reported]
+    with_access = {page for first, count in spans for page in range(first, first + count)}
+    seen = checked(profile(tensors, reported), "soft-dirty", WRITES, areas(*found))
     assert seen.unattributed_pages == len(pages - held)
-    assert seen.untold_pages == len((pages & held) - spoken)
+    assert seen.untold_pages == len((pages & held) - with_access)
