@@ -98,14 +98,14 @@ def circle(step: Step, cuts: Sequence[int] | npt.NDArray[np.uint32] = ()) -> Cir
     planned["bytes"] = events["bytes"][allocs]
     planned["address"] = events["address"][allocs]
     planned["birth_event"] = allocs
-    lasting = deaths < 0
-    planned["death_event"] = np.where(lasting, len(events), deaths)
-    planned["wraps"] = ~lasting & (deaths <= allocs)
+    outliving = deaths < 0
+    planned["death_event"] = np.where(outliving, len(events), deaths)
+    planned["wraps"] = ~outliving & (deaths <= allocs)
     at = _stretch_of(stretches, np.arange(len(events) + 1))
     planned["birth_stretch"] = at[allocs]
-    planned["death_stretch"] = np.where(lasting, len(stretches) - 1, at[deaths])
+    planned["death_stretch"] = np.where(outliving, len(stretches) - 1, at[deaths])
     planned["kind"] = _kinds(planned, stretches)
-    planned["kind"][lasting] = Kind.PERSISTENT
+    planned["kind"][outliving] = Kind.PERSISTENT
 
     rest = tensors[slot_count:]
     rest["slot"] = -1

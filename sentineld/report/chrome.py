@@ -52,7 +52,7 @@ class Exporter:
         self._rows = {row.tensor: row for row in rows}
         self._pid = int(trace.facts.get("pid", 0))
         self._unix_ns = int(trace.facts.get("unix_minus_monotonic_ns", 0))
-        self._lasting = {
+        self._persistent = {
             int(tensor["address"]): index
             for index, tensor in enumerate(profile.tensors)
             if tensor["slot"] < 0
@@ -164,13 +164,13 @@ class Exporter:
     def _kind(self, tensor: np.void) -> int:
         """Index in KINDS for a tensor of any recorded step; all steps have the same sequence."""
         slot = int(tensor["slot"])
-        row = slot if slot >= 0 else self._lasting.get(int(tensor["address"]))
+        row = slot if slot >= 0 else self._persistent.get(int(tensor["address"]))
         return KINDS.index("persistent") if row is None else int(self._labels.kinds[row])
 
     def _lives(self) -> Iterator[Life]:
         """Lifetimes and addresses of the exported tensors in all recorded steps."""
         begin_ns, end_ns = self._begin_ns(self._trace.steps[0]), self._trace.steps[-1].end_ns
-        for address, index in self._lasting.items():
+        for address, index in self._persistent.items():
             if index in self._rows:
                 yield begin_ns, end_ns, index, address
         for step in self._trace.steps:

@@ -67,8 +67,8 @@ def label(trace: Trace, profile: Profile) -> Labels:
         kind = _OF_KIND[Kind(int(tensor["kind"]))]
         # Names were recorded between two steps, so only tensors live then can have one; another
         # tensor may have had the same address.
-        lasting = kind == "persistent" or bool(tensor["wraps"])
-        named = trace.names.get(int(tensor["address"])) if lasting else None
+        in_both_steps = kind == "persistent" or bool(tensor["wraps"])
+        named = trace.names.get(int(tensor["address"])) if in_both_steps else None
         if named is not None:
             if kind == "persistent" and named.role in KINDS:
                 kind = named.role

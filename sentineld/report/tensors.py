@@ -71,7 +71,7 @@ def tensor_rows(
     places = stretch_places(profile)
     rows = []
     for index, tensor in enumerate(tensors):
-        lasting = tensor["slot"] < 0
+        persistent = tensor["slot"] < 0
         touched = float(read[index] + written[index])
         rows.append(
             TensorRow(
@@ -79,8 +79,8 @@ def tensor_rows(
                 name=labels.names[index],
                 kind=labels.kind(index),
                 bytes=int(tensor["bytes"]),
-                born="" if lasting else places[int(tensor["birth_stretch"])],
-                dies="" if lasting else places[int(tensor["death_stretch"])],
+                born="" if persistent else places[int(tensor["birth_stretch"])],
+                dies="" if persistent else places[int(tensor["death_stretch"])],
                 boundaries=len(spans[index]),
                 layers=len(np.unique(layers[spans[index]])),
                 bytes_read=int(read[index]),

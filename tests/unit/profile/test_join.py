@@ -254,18 +254,18 @@ def test_attribution_agrees_with_counting(
     seen = samples(*((page, 10 + stretch, 0) for page, stretch in hits))
     profile = build_profile(step, seen, NO_OPS, [""])
     expected: defaultdict[tuple[int, int], int] = defaultdict(int)
-    nobody = 0
+    unattributed = 0
     for page, stretch in set(hits):
         tenants = [
             slot
             for slot, (p, s, birth, death) in enumerate(found)
             if p <= page < p + s and birth <= stretch <= death
         ]
-        nobody += not tenants
+        unattributed += not tenants
         for slot in tenants:
             expected[stretch, slot] += 1
     assert {(r[0], r[1]): r[4] for r in rows(profile)} == dict(expected)
-    assert profile.unattributed_pages == nobody
+    assert profile.unattributed_pages == unattributed
 
 
 @pytest.mark.parametrize("lives", [1, 7, 100])

@@ -238,8 +238,8 @@ def test_a_table_with_a_false_length_takes_no_memory() -> None:
     bent = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(DATA)) as archive, zipfile.ZipFile(bent, "w") as other:
         for info in archive.infolist():
-            lies = info.filename == "samples.npy"
-            other.writestr(info.filename, header.getvalue() if lies else archive.read(info))
+            is_samples = info.filename == "samples.npy"
+            other.writestr(info.filename, header.getvalue() if is_samples else archive.read(info))
     refused(bent.getvalue(), "samples has a wrong length")
 
 
@@ -268,7 +268,7 @@ def table(name: str, value: Any) -> Callable[[Parts], None]:
 
 
 @pytest.mark.parametrize(
-    ("lie", "says"),
+    ("corrupt", "message"),
     [
         (column("steps", "records", 0, 1), "do not match its records"),
         (column("steps", "live", 1, 1 << 60), "do not match its live"),
@@ -302,10 +302,10 @@ def table(name: str, value: Any) -> Callable[[Parts], None]:
         (text("facts", []), "facts must be of type dict"),
     ],
 )
-def test_invalid_values_are_reported(lie: Callable[[Parts], None], says: str) -> None:
+def test_invalid_values_are_reported(corrupt: Callable[[Parts], None], message: str) -> None:
     parts = parts_of(DATA)
-    lie(parts)
-    refused(packed(parts), says)
+    corrupt(parts)
+    refused(packed(parts), message)
 
 
 def test_a_trace_from_before_faults_were_recorded_is_read() -> None:

@@ -50,11 +50,11 @@ def test_names_of_reused_addresses_are_ignored() -> None:
 
 
 def test_gradients_across_the_step_s_end_are_named() -> None:
-    lasting = np.flatnonzero(PROFILE.tensors["wraps"])
-    address = int(PROFILE.tensors["address"][lasting[0]])
+    wrapping = np.flatnonzero(PROFILE.tensors["wraps"])
+    address = int(PROFILE.tensors["address"][wrapping[0]])
     labels = label(replace(TRACE, names={address: Named("gradient", "w")}), PROFILE)
-    assert labels.names[lasting[0]] == "w (gradient)"
-    assert labels.kind(int(lasting[0])) == "gradient"
+    assert labels.names[wrapping[0]] == "w (gradient)"
+    assert labels.kind(int(wrapping[0])) == "gradient"
 
 
 def test_phases_cover_the_step() -> None:

@@ -91,10 +91,10 @@ def without_samples() -> Trace:
 
 
 def test_operators_accesses_are_shown_without_samples() -> None:
-    sampled, told = heatmap(TRACE, 60), heatmap(without_samples(), 60)
+    sampled, by_operators = heatmap(TRACE, 60), heatmap(without_samples(), 60)
     # The toy trainer's operators access whole tensors.
-    assert np.allclose(sampled.accessed, told.accessed)
-    assert (sampled.source, told.source) == ("module", "shim")
+    assert np.allclose(sampled.accessed, by_operators.accessed)
+    assert (sampled.source, by_operators.source) == ("module", "shim")
 
 
 def test_distant_memory_is_another_range_of_the_axis() -> None:
