@@ -16,8 +16,8 @@ from sentineld.model.arrays import Integers, Mask, Table
 from sentineld.model.plan import MOVE_DTYPE, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.plan.items import Items
+from sentineld.plan.lives import Lives
 from sentineld.plan.residency import Residency
-from sentineld.policies.lp.relax import Lives
 
 
 def planned_moves(

@@ -12,9 +12,9 @@ import numpy as np
 
 from sentineld.model.arrays import Floats, Integers
 from sentineld.plan.items import Items
+from sentineld.plan.lives import Lives
 from sentineld.plan.residency import ABSENT, Residency
 from sentineld.policies.lp.groups import Groups
-from sentineld.policies.lp.relax import Lives
 
 GRAIN_SHARE = 1 / 128
 """Of a group's pages: how many of them are fast is rounded down to a multiple, so that its parts

@@ -17,6 +17,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.items import Items, lasting, transient
 from sentineld.plan.keep import keep
+from sentineld.plan.lives import Lives
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.reasons import reasons
 from sentineld.plan.residency import crowded_pages, free_pages, places, residency
@@ -26,7 +27,6 @@ from sentineld.policies.auto.parts import levels, parts, residency_of
 from sentineld.policies.auto.places import Births, lay_out
 from sentineld.policies.lp.groups import Groups, groups_of, most_costly
 from sentineld.policies.lp.program import Limits, changes_of, solve
-from sentineld.policies.lp.relax import Lives
 from sentineld.policies.registry import register
 from sentineld.policies.require import require
 from sentineld.simulate.steady import steady_step_ns

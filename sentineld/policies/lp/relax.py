@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prices for fast pages and for moves, and what each chunk would do at these prices.
+"""Prices for fast pages and for moves, and the best life of each chunk at these prices.
 
-With a price for a fast page in each stretch and one for a moved page in each
-stretch, chunks no longer compete: the best life of each is a walk through two
-states, fast and slow, found by dynamic programming for all chunks at once.
-Their total worth plus what the capacities would earn at these prices is at
-least what any schedule within the capacities can serve (weak duality), for
-whatever prices. Raising the prices of what is overused and lowering the others
-makes this bound tight, and the prices a good guide to real schedules.
+With a price for a fast page and one for a moved page in each stretch, chunks no
+longer compete: the best life of each is a walk through two states, fast and slow,
+found by dynamic programming for all chunks at once. The total value of these lives
+plus what the capacities earn at these prices is an upper bound on the page accesses
+that any schedule within the capacities serves fast (weak duality), at any prices.
+Raising the prices of overused capacities and lowering the others tightens this bound
+and makes the prices a good guide to feasible schedules.
 """
 
 from __future__ import annotations
@@ -18,75 +18,97 @@ import numpy as np
 
 from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.plan.items import Items
+from sentineld.plan.lives import Lives
 
 IMPOSSIBLE = 1e15
-"""A price that nothing is worth; sums of it stay exact enough to be compared."""
+"""A price above any worth, small enough that sums of it keep their precision."""
+
+# Adam (Kingma and Ba, 2015) on the subgradients of the dual: both moments with bias correction, but
+# other decay rates than the paper's, and a step length that shrinks geometrically.
+MEAN_DECAY, MEAN_WEIGHT = 0.85, 0.15
+"""Adam's beta 1 and 1 - beta 1, for the mean of the subgradients."""
+
+SQUARE_DECAY, SQUARE_WEIGHT = 0.97, 0.03
+"""Adam's beta 2 and 1 - beta 2, for the mean of their squares."""
+
+SQUARE_FLOOR = 1e-9
+"""Adam's epsilon: keeps the division finite where the subgradient is always 0."""
+
+FIRST_PRICES = (0.02, 0.2)
+"""Of a fast page and of a moved page in every stretch, in page accesses."""
+
+FIRST_STEPS = (0.05, 0.3)
+"""Step lengths of the first round, for the prices of fast pages and of moved pages."""
+
+LAST_STEP_SHARE = 0.02
+"""Step length of the last round, as a share of the first one."""
+
+GUIDE_DECAY, GUIDE_WEIGHT = 0.85, 0.15
+"""The same, for the moving average of the prices that is returned as the guide."""
 
 
 @dataclass(frozen=True)
 class Capacities:
-    """For each stretch: fast pages for chunks, and pages that can be moved in it."""
+    """What chunks may use in each stretch, (S,), in pages."""
 
     room: Floats
+    """Fast pages."""
+
     moves: Floats
+    """Pages that can be moved, in both directions together."""
 
 
 @dataclass(frozen=True)
 class Prices:
-    """For each stretch: of a fast page, of a moved page; in page accesses."""
+    """Prices of each stretch, (S,), in page accesses."""
 
     room: Floats
+    """Of a fast page."""
+
     move: Floats
+    """Of a moved page."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What each chunk pays in each position, (S, N): for being fast or in flight, for being moved
-    in either direction, and beside that for getting fast."""
+    """What each chunk pays in each position, (S, N), in page accesses."""
 
     room: Floats
+    """For being fast or in flight."""
+
     move: Floats
+    """For a move in either direction."""
+
     enter: Floats | float = 0.0
+    """For a promotion, in addition to `move`."""
 
 
 @dataclass(frozen=True)
 class Gains:
-    """What a life gains in each position, (S, N), by its state in it and after it: fast and still
-    fast, fast and then slow, slow and then fast, slow and still slow."""
+    """What a life gains in each position, (S, N), by its state before and after."""
 
     keep: Floats
+    """Fast, and fast afterwards."""
+
     leave: Floats
+    """Fast, and slow afterwards."""
+
     enter: Floats
+    """Slow, and fast afterwards."""
+
     stay: Floats
+    """Slow, and slow afterwards."""
 
 
 @dataclass(frozen=True)
 class Relaxed:
-    """bound: no schedule serves more page accesses fast. guide: steady prices near those that
-    prove it."""
+    """What relax() finds."""
 
     bound: float
+    """No schedule serves more page accesses fast."""
+
     guide: Prices
-
-
-@dataclass(frozen=True)
-class Lives:
-    """A life for each chunk. value: worth less costs, (N,). fast, moving: (S, N) by position;
-    moving says that the state changes after that position, the move going on during it."""
-
-    value: Floats
-    fast: Mask
-    moving: Mask
-
-    @property
-    def held(self) -> Mask:
-        """Where fast pages are taken up: fast, or on the way to or from it."""
-        return self.fast | self.moving
-
-    def served(self, items: Items) -> Floats:
-        """(N,): page accesses served fast; what is being moved counts as slow."""
-        served: Floats = (items.worth * (self.fast & ~self.moving)).sum(axis=0)
-        return served
+    """Moving average of the prices; varies less from round to round than those of the bound."""
 
 
 def price_costs(items: Items, prices: Prices, stretch: Integers) -> Costs:
@@ -97,12 +119,13 @@ def price_costs(items: Items, prices: Prices, stretch: Integers) -> Costs:
 def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     """The best life of each chunk at these costs.
 
-    A page serves a stretch from where it is when the stretch begins; it may
-    change its state once a stretch, is then in both tiers and pays for both.
-    A stretch in which a chunk is being moved serves it slow. generous: instead,
-    a page that is fast at any moment of a stretch serves it fast, pages take
-    room only at boundaries, and one may come and go within a stretch; whatever a
-    real mover can do is allowed.
+    A chunk serves a stretch from the tier that it is on when the stretch begins. It may
+    change its state once a stretch, is then in both tiers, pays for both, and serves
+    the stretch slow.
+
+    generous: for a bound, allows anything that a mover can do: a chunk that is fast at
+    any moment of a stretch serves it fast, takes room only at boundaries, and may be
+    promoted and demoted within a stretch.
     """
     keep = items.worth - costs.room
     if generous:
@@ -116,20 +139,23 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
 
 
 def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
-    """The walk of each life through the states fast and slow that gains most. length, persistent:
-    (N,); a life that persists comes back to the state that it begins with."""
+    """The walk of each life through the states fast and slow that gains most.
+
+    length, persistent: (N,). A persistent life ends in the state that it begins with.
+    """
     count, many = gains.keep.shape
     position = np.arange(count)[:, None]
     alive = position < length[None, :]
-    # A transient chunk has no state after its end; to change it there would be a move for nothing.
+    # A transient chunk has no state after its end: a change there would be a useless move.
     last = (position == length[None, :] - 1) & ~persistent[None, :]
-    # After its life a chunk stays what it is, for nothing.
+    # After its life a chunk keeps its state and gains nothing.
     keep, stay = np.where(alive, gains.keep, 0.0), np.where(alive, gains.stay, 0.0)
     fixed = last | ~alive
     leave = np.where(fixed, -IMPOSSIBLE, gains.leave)
     enter = np.where(fixed, -IMPOSSIBLE, gains.enter)
 
-    # [state at the begin: fast, slow; chunk]: the worth of what is to come, by state now.
+    # [state at the begin (fast, slow); chunk]: the most that the positions to come gain, by the
+    # state in the current one.
     to_fast, to_slow = np.zeros((2, many)), np.zeros((2, many))
     to_fast[1, persistent] = -IMPOSSIBLE
     to_slow[0, persistent] = -IMPOSSIBLE
@@ -154,38 +180,38 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
 
 
 def relax(items: Items, capacities: Capacities, rounds: int, generous: bool = False) -> Relaxed:
-    """Find good prices in a fixed number of rounds; deterministic.
+    """Find good prices in a fixed number of rounds of subgradient descent; deterministic.
 
-    Subgradients of the dual, with momentum and a step length of each price's
-    own that shrinks to a fiftieth. Capacities below 0 count as 0.
+    Negative capacities count as 0. generous: see best_lives().
     """
     count = items.stretch_count
     stretch = items.stretch_of()
     capacity = np.maximum(np.concatenate([capacities.room, capacities.moves]), 0.0)
-    price = np.repeat([0.02, 0.2], count)
-    longest = np.repeat([0.05, 0.3], count)
+    price = np.repeat(FIRST_PRICES, count)
+    longest = np.repeat(FIRST_STEPS, count)
     mean, square = np.zeros(2 * count), np.zeros(2 * count)
-    # Without a price nothing is denied: everything is served fast.
-    best, steady = float(items.worth.sum()), price
+    # At prices of 0 every access is served fast.
+    best, guide = float(items.worth.sum()), price
     for turn in range(rounds):
         costs = price_costs(items, Prices(price[:count], price[count:]), stretch)
         lives = best_lives(items, costs, generous)
         best = min(best, float(lives.value.sum() + price @ capacity))
-        steady = 0.85 * steady + 0.15 * price
-        slope = np.concatenate(use(items, lives, stretch, generous)) - capacity
-        mean = 0.85 * mean + 0.15 * slope
-        square = 0.97 * square + 0.03 * slope**2
-        ahead = (mean / (1 - 0.85 ** (turn + 1))) / (
-            np.sqrt(square / (1 - 0.97 ** (turn + 1))) + 1e-9
+        guide = GUIDE_DECAY * guide + GUIDE_WEIGHT * price
+        slope = np.concatenate(used_pages(items, lives, stretch, generous)) - capacity
+        mean = MEAN_DECAY * mean + MEAN_WEIGHT * slope
+        square = SQUARE_DECAY * square + SQUARE_WEIGHT * slope**2
+        direction = (mean / (1 - MEAN_DECAY ** (turn + 1))) / (
+            np.sqrt(square / (1 - SQUARE_DECAY ** (turn + 1))) + SQUARE_FLOOR
         )
-        price = np.maximum(price + longest * 0.02 ** (turn / rounds) * ahead, 0.0)
-    return Relaxed(best, Prices(steady[:count], steady[count:]))
+        step = longest * LAST_STEP_SHARE ** (turn / rounds)
+        price = np.maximum(price + step * direction, 0.0)
+    return Relaxed(best, Prices(guide[:count], guide[count:]))
 
 
-def use(
+def used_pages(
     items: Items, lives: Lives, stretch: Integers, generous: bool = False
 ) -> tuple[Floats, Floats]:
-    """Pages of room and pages moved in each stretch; stretch: items.stretch_of()."""
+    """(fast pages, moved pages) of each stretch. stretch: items.stretch_of()."""
     count = items.stretch_count
     flat = stretch.ravel()
     held = lives.fast if generous else lives.held

@@ -15,15 +15,15 @@ import numpy as np
 
 from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.plan.items import Items
+from sentineld.plan.lives import Lives
 from sentineld.policies.lp.relax import (
     IMPOSSIBLE,
     Capacities,
     Costs,
-    Lives,
     Prices,
     best_lives,
     price_costs,
-    use,
+    used_pages,
 )
 
 BATCH = 256
@@ -136,7 +136,7 @@ class Fitting:
 
     def _take_out(self, chunks: Integers) -> None:
         lives = Lives(np.zeros(len(chunks)), self.fast[:, chunks], self.moving[:, chunks])
-        room, moves = use(self.items.take(chunks), lives, self.stretch[:, chunks])
+        room, moves = used_pages(self.items.take(chunks), lives, self.stretch[:, chunks])
         self._room += room
         self._moves += moves
         self.fast[:, chunks] = False
@@ -149,7 +149,7 @@ class Fitting:
             np.repeat(fast, len(chunks), axis=1),
             np.repeat(moving, len(chunks), axis=1),
         )
-        room, moves = use(self.items.take(chunks), lives, self.stretch[:, chunks])
+        room, moves = used_pages(self.items.take(chunks), lives, self.stretch[:, chunks])
         if np.any(room > self._room) or np.any(moves > self._moves):
             return False
         self._room -= room

@@ -26,7 +26,7 @@ from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.reasons import reasons
 from sentineld.plan.residency import places
 from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
-from sentineld.policies.lp.relax import Capacities, Prices, Relaxed, relax, use
+from sentineld.policies.lp.relax import Capacities, Prices, Relaxed, relax, used_pages
 from sentineld.policies.registry import register
 from sentineld.policies.require import require
 from sentineld.policies.sentinel.fit import Fitting
@@ -244,7 +244,7 @@ def _waits(split: _Split, fitting: Fitting, limit: int) -> Integers:
     items, lives = fitting.items, fitting.lives()
     count = items.stretch_count
     stretch = items.stretch_of()
-    room, _ = use(items, lives, stretch)
+    room, _ = used_pages(items, lives, stretch)
     born: Mask = lives.fast[0] & ~items.persistent
     births = np.bincount(items.birth[born], items.pages[born], minlength=count)
     position, chunk = np.nonzero(lives.moving & lives.fast)

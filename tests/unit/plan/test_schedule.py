@@ -8,8 +8,8 @@ import numpy as np
 from sentineld.model.plan import Space
 from sentineld.plan.items import Items, chunks
 from sentineld.plan.layers import short_lived
+from sentineld.plan.lives import Lives
 from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
-from sentineld.policies.lp.relax import Lives
 from sentineld.policies.sentinel.intervals import interval, lengths, may_enter, pooled_moves
 from tests.unit.plan.toys import PAGE, toy_profile
 

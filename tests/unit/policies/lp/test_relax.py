@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from sentineld.plan.items import Items
-from sentineld.policies.lp.relax import Capacities, Costs, Prices, best_lives, relax, use
+from sentineld.policies.lp.relax import Capacities, Costs, Prices, best_lives, relax, used_pages
 from sentineld.policies.sentinel.fit import Fitting
 
 STRETCHES = 5
@@ -138,7 +138,7 @@ def test_the_bound_holds_and_real_schedules_keep_to_the_capacities(
     before = fitting.lives().served(items).sum()
     fitting.advance(3)
     lives = fitting.lives()
-    room, moves = use(items, lives, items.stretch_of())
+    room, moves = used_pages(items, lives, items.stretch_of())
     assert np.all(room <= capacities.room)
     assert np.all(moves <= capacities.moves)
     assert before <= lives.served(items).sum() <= optimum + 1e-6
