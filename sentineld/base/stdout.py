@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep the standard output clean while a C++ library runs."""
+"""What all runs of the solver HiGHS share: its unit of memory, and a silent standard output."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+UNIT_PAGES = 256.0
+"""The solver's unit of memory: 1 MiB of 4 KiB pages, so that coefficients are of similar size."""
+
 
 @contextmanager
 def silent_stdout() -> Iterator[None]:
-    """Discard what is written to standard output, from C++ too.
+    """Redirect file descriptor 1 to /dev/null.
 
-    Some releases of HiGHS print from C++ whatever their options say. Planning processes and
-    `sentinelctl --json` write their answers to the same descriptor.
+    Some releases of HiGHS print from C++ whatever their options say, but planning processes and
+    `sentinelctl --json` write their answers to standard output.
     """
     flush = ctypes.CDLL(None).fflush
     sys.stdout.flush()

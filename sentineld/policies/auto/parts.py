@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a fluid to pages: parts of tensors, and where each is in every stretch.
+"""From the linear program's fractions to pages: parts of tensors and the tier of each part.
 
-A group's pages stand in a row, tensor behind tensor; where f of them are fast, it
-is the first f. So what the program says is carried out to the page, and nothing
-moves that need not.
+The pages of a group are numbered from tensor to tensor; if f of them are fast, these are
+the first f. So the program's solution is carried out to the page, and no page moves
+without need.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from sentineld.plan.residency import ABSENT, Residency
 from sentineld.policies.lp.groups import Groups
 
 GRAIN_SHARE = 1 / 128
-"""Of a group's pages: how many of them are fast is rounded down to a multiple, so that its parts
-are few."""
+"""The number of a group's fast pages is rounded down to a multiple of this share of its pages, so
+that it has few parts."""
 
 GRAIN_PAGES = 16
-"""The least multiple, and of how many pages of a tensor parts are: 64 KiB of small pages, so that
-these may be a huge page (plan/huge.py)."""
+"""Smallest such multiple, and alignment of parts within a tensor: 64 KiB of 4 KiB pages, so that
+they can become a huge page (plan/huge.py)."""
 
 
 def levels(groups: Groups, fast_pages: Floats) -> Integers:
-    """(S, G): whole pages, rounded down to multiples of a grain, but for whole groups."""
+    """(S, G): whole fast pages, rounded down to multiples of a grain unless the whole group is
+    fast."""
     grain = np.maximum(np.ceil(groups.pages * GRAIN_SHARE), GRAIN_PAGES).astype(np.int64)
     grain = np.minimum(grain, np.maximum(groups.pages, 1))
     whole = np.floor(fast_pages + 1e-3).astype(np.int64)
@@ -35,7 +36,7 @@ def levels(groups: Groups, fast_pages: Floats) -> Integers:
 
 
 def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
-    """Chunks that are moved as one, and their lives. fast: levels()."""
+    """Chunks that are moved as a whole, and their lives. fast: levels()."""
     count = len(fast)
     tensor: list[int] = []
     first: list[int] = []
@@ -47,7 +48,8 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
         start = 0
         for row, pages in zip(members.tolist(), groups.sizes[at].tolist(), strict=True):
             inside = [0, *(edges[(edges > start) & (edges < start + pages)] - start).tolist()]
-            # What begins a little sooner than it must is slow a little more.
+            # A part that begins earlier than its edge is slow more often than the program says, so
+            # that the budget still holds.
             begins = [begin // GRAIN_PAGES * GRAIN_PAGES for begin in inside]
             for edge, begin, end in zip(inside, begins, [*begins[1:], pages], strict=True):
                 if end > begin:
@@ -62,7 +64,7 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
     position = np.arange(count)[:, None]
     alive = position < length[None, :]
     state = (fast[:, of] > np.array(rank, dtype=np.int64)[None, :]) & alive
-    # A life that ends keeps its last state; one that lasts comes back to its first.
+    # A transient life keeps its last state, a persistent one returns to its first.
     following = np.vstack([state[1:], np.zeros((1, len(of)), np.bool_)])
     lasts = groups.persistent[of]
     last = position == length[None, :] - 1
@@ -80,7 +82,7 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
 
 
 def residency_of(items: Items, lives: Lives) -> Residency:
-    """Where the parts are, stretch by stretch, if all goes as it should."""
+    """The tiers of the parts in each stretch if all moves are in time."""
     count, many = lives.fast.shape
     position = np.arange(count)[:, None]
     alive = position < items.length[None, :]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arena of a plan whose tensors may be born in both tiers, part by part.
+"""The arena of a plan in which one part of a tensor may be born fast and the rest slow.
 
-What is born fast as a whole lies in one region, what is born slow in another. A
-tensor whose first pages are born fast and the others slow lies across the line
-between a fast region and a slow one behind it; several can share a line if they are
-never alive together.
+Tensors that are born fast as a whole lie in one region, those born slow in others. A
+tensor whose first pages are born fast and whose other pages are born slow lies across the
+line between a fast region and the slow region behind it. Several tensors share a line if
+they are never alive together.
 """
 
 from __future__ import annotations
@@ -21,26 +21,32 @@ from sentineld.plan.items import tensor_pages
 from sentineld.plan.layout import area_offsets
 from sentineld.plan.packing import alive_together
 from sentineld.plan.turnover import life_moments
-from sentineld.policies.auto.reuse import warm_offsets
+from sentineld.policies.auto.reuse import reusing_offsets
 
 
 @dataclass(frozen=True)
 class Births:
-    """fast_pages: (T,), of each tensor, that are born fast: its first ones. moved: (T,), any of
-    its pages; astray_pages: how many die on another tier than they were born on. rows: tensors that
-    lie in the arena. free: for each moment (plan/turnover.py) how many fast pages dead tensors may
-    keep."""
+    """Tiers of births for T tensors of the profile."""
 
     rows: Integers
+    """Tensors that lie in the arena."""
+
     fast_pages: Integers
+    """(T,): number of pages born fast, counted from the tensor's begin."""
+
     moved: Mask
-    astray_pages: Integers
+    """(T,): any page of the tensor is moved."""
+
+    changing_pages: Integers
+    """(T,): number of pages that die on another tier than they were born on."""
+
     free: Integers
+    """Of each moment (plan/turnover.py): fast pages that dead tensors may keep."""
 
 
 def lay_out(profile: Profile, births: Births) -> Layout:
-    """Offsets and regions; no boundary waits yet. All that is born fast or moved is dropped at its
-    death, so that dead pages take no fast memory."""
+    """Place the tensors; no boundary waits yet. Tensors that are born fast or moved are dropped at
+    their death, so that dead pages take no fast memory."""
     page, pages = profile.page_bytes, tensor_pages(profile)
     slots = np.zeros(profile.slot_count, SLOT_DTYPE)
     slotted = profile.tensors["slot"] >= 0
@@ -64,7 +70,7 @@ def lay_out(profile: Profile, births: Births) -> Layout:
     ):
         if len(rows):
             offsets, size = (
-                area_offsets(profile, rows, apart=True) if tier else _warm(profile, births, rows)
+                area_offsets(profile, rows, apart=True) if tier else _reusing(profile, births, rows)
             )
             end = best_begin(end, size, page)
             place(rows, offsets)
@@ -90,17 +96,17 @@ def lay_out(profile: Profile, births: Births) -> Layout:
     )
 
 
-def _warm(profile: Profile, births: Births, rows: Integers) -> tuple[Integers, int]:
+def _reusing(profile: Profile, births: Births, rows: Integers) -> tuple[Integers, int]:
     moments = len(births.free)
     birth, death = life_moments(profile.tensors[rows])
     pages = tensor_pages(profile)[rows]
-    stay = 2 * births.astray_pages[rows] < pages
+    stay = 2 * births.changing_pages[rows] < pages
     units = np.array([begin_unit(many, profile.page_bytes) for many in pages.tolist()], np.int64)
-    return warm_offsets(pages, birth, death % max(moments, 1), stay, births.free, units)
+    return reusing_offsets(pages, birth, death % max(moments, 1), stay, births.free, units)
 
 
 def _lines(profile: Profile, tensors: Integers) -> list[Integers]:
-    """Sets of tensors that are never alive together."""
+    """Divide tensors into sets in which no two are alive together."""
     birth = profile.tensors["birth_event"].astype(np.int64)
     death = profile.tensors["death_event"].astype(np.int64)
     lines: list[list[int]] = []

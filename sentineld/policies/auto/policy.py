@@ -26,7 +26,8 @@ from sentineld.plan.timed import births_ns
 from sentineld.policies.auto.parts import levels, parts, residency_of
 from sentineld.policies.auto.places import Births, lay_out
 from sentineld.policies.lp.groups import Groups, groups_of, most_costly
-from sentineld.policies.lp.program import Limits, changes_of, solve
+from sentineld.policies.lp.problem import Limits, changes_of
+from sentineld.policies.lp.program import solve
 from sentineld.policies.registry import register
 from sentineld.policies.require import require
 from sentineld.simulate.steady import steady_step_ns
@@ -153,7 +154,7 @@ def _carried_out(
         rows=np.flatnonzero(transient(profile)),
         fast_pages=fast_pages.astype(np.int64),
         moved=moved,
-        astray_pages=np.bincount(
+        changing_pages=np.bincount(
             items.tensor[astray], items.pages[astray], minlength=tensors
         ).astype(np.int64),
         free=free.astype(np.int64),

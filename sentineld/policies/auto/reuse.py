@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses at which newborn tensors find pages that are there.
+"""Address reuse: place births on resident pages of dead tensors.
 
-A page that is kept after its tensor's death serves who is born on it without a page
-fault, but there is little room for dead pages, and at its fullest moments a step
-has none. So tensors are given places in the order of their births, as an allocator
-would that knows what is resident: first where the dead have left most pages. That
-takes more address space than packing, which costs nothing, and less memory.
+A page that is kept after its tensor's death serves the next birth on it without a page
+fault. But there is little room for dead pages, and none when a step's live bytes are at
+their peak. So tensors are placed in the order of their births, as an allocator that sees
+residency would place them: where dead tensors have left most pages. This takes more address
+space than packing, which costs nothing, and less memory.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ from sentineld.model.arrays import Integers, Mask
 from sentineld.plan.turnover import pages_there
 
 TURNS = 2
-"""Of the step: the second one begins with what the first one leaves."""
+"""Number of simulated steps: the second one begins with the pages that the first one leaves."""
 
 _EMPTY, _LIVE = -1, 1 << 62
-"""States of a range; else it is held, since that moment."""
+"""States of an address range: not resident; in use. Any other value means that dead pages are held
+there since that moment."""
 
 _ENDLESS = 1 << 50
+"""End of the last range, in pages."""
 
 
-def warm_offsets(
+def reusing_offsets(
     pages: Integers,
     birth: Integers,
     death: Integers,
@@ -32,14 +34,18 @@ def warm_offsets(
     free: Integers,
     units: Integers,
 ) -> tuple[Integers, int]:
-    """(offset of each tensor, size of the area), in pages; none that live together overlap.
+    """(offset of each tensor, size of the area), in pages. Tensors that are alive together do not
+    overlap.
 
     birth, death: moments of a step (plan/turnover.py); a death at or before the birth is in the
-    next one. stay: whose pages may be held when they die. free: for each moment how many. units:
-    each begins at a multiple of its own.
+    next step.
+    stay: which tensors' pages may be held after their death.
+    free: of each moment, the number of pages that may be held.
+    units: alignment of each tensor, in pages.
     """
     moments, count = len(free), len(pages)
-    # From the emptiest moment on, so that few are alive over the turn's end. These share no page.
+    # Begin at the emptiest moment, so that few tensors are alive over the turn's end. These get
+    # addresses that no other tensor uses.
     past = np.where(death > birth, death, death + moments)
     begin = int(np.argmin(pages_there(moments, birth, past, pages))) if moments else 0
     birth, death = (birth - begin) % max(moments, 1), (death - begin) % max(moments, 1)
@@ -71,19 +77,19 @@ def warm_offsets(
 
 
 class _Space:
-    """Addresses from a first one on as ranges, the last one without an end."""
+    """Address ranges from a first page on, in order; the last one has no end."""
 
     def __init__(self, first: int) -> None:
         self._begin = np.array([first], np.int64)
         self._state = np.array([_EMPTY], np.int64)
 
     def take(self, pages: int, unit: int) -> int:
-        """A place for a newborn at a multiple of the unit: where fewest pages are missing; then
-        where least is left over of the range that it begins or ends in; then the lowest."""
+        """Place a birth at a multiple of the unit: where the fewest pages are absent; among these
+        where the ranges that it begins and ends in have least left over; then the lowest."""
         begin, state = self._begin, self._state
         end = np.append(begin[1:], _ENDLESS)
-        missing = np.where(state == _EMPTY, 1, 0)
-        before = np.concatenate([[0], np.cumsum(missing * (end - begin))])
+        is_absent = np.where(state == _EMPTY, 1, 0)
+        before = np.concatenate([[0], np.cumsum(is_absent * (end - begin))])
         taken = np.flatnonzero(state == _LIVE)
         following = np.searchsorted(taken, np.arange(len(begin)))
         room_end = np.append(begin[taken], _ENDLESS)[following]
@@ -102,9 +108,9 @@ class _Space:
         last = at(places + pages - 1)
         absent = (
             before[last]
-            + missing[last] * (places + pages - begin[last])
+            + is_absent[last] * (places + pages - begin[last])
             - before[inside]
-            - missing[inside] * (places - begin[inside])
+            - is_absent[inside] * (places - begin[inside])
         )
         left = np.where(state[inside] >= 0, places - begin[inside], 0)
         left += np.where(state[last] >= 0, end[last] - places - pages, 0)
@@ -113,11 +119,12 @@ class _Space:
         return place
 
     def leave(self, place: int, state: int) -> None:
-        """The tenant there dies. state: since when its pages are held, or that they are not."""
+        """End the life of the tensor there. state: the moment since which its pages are held, or
+        _EMPTY."""
         self._state[np.searchsorted(self._begin, place)] = state
 
     def hold_at_most(self, pages: int) -> None:
-        """Give back held ranges, those that have been held longest, until no more are left."""
+        """Give back held ranges, the longest held first, until at most this many pages are held."""
         held = np.flatnonzero((self._state >= 0) & (self._state != _LIVE))
         size = np.diff(self._begin, append=_ENDLESS)[held]
         over = int(size.sum()) - max(pages, 0)

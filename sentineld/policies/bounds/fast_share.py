@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most that any plan could serve fast, at a budget and a rate of migration.
+"""The fast-share bound: the most page accesses that any plan can serve fast.
 
-A true upper bound on the share of sampled page accesses, for stretch times as
-profiled, by Lagrangian relaxation (relax.py, generous): whatever prices it ends
-with, weak duality makes it a bound. It gives every plan more than it can have:
+An upper bound on the share of sampled page accesses served fast, at a budget and a
+migration bandwidth, for stretch times as profiled. It comes from a Lagrangian relaxation
+(policies/lp/relax.py, generous) and holds at any prices by weak duality. It grants a plan more
+than is possible:
 
-- a page that is fast at any moment of a stretch serves that stretch fast;
-- pages take up room only at boundaries: tensors that are born and die between
-  two of them cost nothing, and so are always served fast;
-- there is no fragmentation, no page is counted twice while in flight, and
-  tensors can be split between the tiers at any point, at birth, too.
+- a page that is fast at any moment of a stretch serves the whole stretch fast;
+- pages take room only at boundaries: tensors that are born and die between two
+  boundaries take none and are always served fast;
+- there is no fragmentation, a page in flight is charged once, and tensors can be
+  split between the tiers at any page, even at birth.
 
-It says nothing of a plan that makes the process wait: a stall gives migration
-time. Then rate x time grows by the stall, and so does the bound.
+It does not hold for a plan that makes the process wait: a wait adds time for moves.
 """
 
 from __future__ import annotations
@@ -30,17 +30,23 @@ ROUNDS = 300
 
 @dataclass(frozen=True)
 class Bound:
-    """fast_share: 0..1, no plan serves more of the attributed page accesses fast. fixed_share: nor
-    does any placement without moves."""
+    """Shares of the attributed page accesses, 0..1."""
 
     fast_share: float
+    """No plan serves more fast."""
+
     fixed_share: float
+    """No placement without moves serves more fast."""
 
 
 def best_share(
     profile: Profile, budget_bytes: int, bytes_per_s: float, rounds: int = ROUNDS
 ) -> Bound:
-    """The bound. bytes_per_s: of moves in both directions together. More rounds: tighter."""
+    """The fast-share bound.
+
+    bytes_per_s: migration bandwidth, both directions together.
+    rounds: of the relaxation; more rounds give a tighter bound.
+    """
     page, count = profile.page_bytes, profile.stretch_count
     worth = access_pages(profile)
     total = float(worth.sum())

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least time that any software policy can take for a step, under the timing model.
+"""The step-time bound: the shortest step of any software policy under the timing model.
 
-A linear program (policies/lp/program.py, generous): pages become a fluid. What part of each
-group of tensors is fast in each stretch is a variable; room, the migration
-bandwidth and the stretches' times are linear in these. The program is solved
-with few positions at which a group may change; its prices give a bound that holds for
-all of them (policies/lp/dual.py). docs/policies.md says what it relaxes and why no policy can beat
-it. Needs scipy.
+A fluid relaxation, solved as a linear program (policies/lp/program.py, generous): which part of
+each group of tensors is fast in each stretch is a variable; room, migration bandwidth
+and the stretches' durations are linear in these. The program is solved with few
+positions at which a group may change; its prices give a bound that holds for all
+positions (policies/lp/dual.py). docs/policies.md says what is relaxed and why no policy can be
+faster. Needs scipy.
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
-from sentineld.policies.lp.dual import least
+from sentineld.policies.lp.dual import lower_bound
 from sentineld.policies.lp.groups import groups_of
-from sentineld.policies.lp.program import Limits, changes_of, solve
+from sentineld.policies.lp.problem import Limits, changes_of
+from sentineld.policies.lp.program import solve
 
 GAP = 0.001
-"""The bound is at most this part below what the program with all positions would say, unless
-ROUNDS are over."""
+"""Stop once the bound is at most this share below the optimum of the program with all
+positions."""
 
 ROUNDS = 6
+"""Limit on the number of programs, each with more positions than the one before."""
 
 
 def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
-    """No policy takes less for a steady step. Raises SentinelError without scipy, or if the solver
-    finds no answer."""
+    """The step-time bound of a steady step.
+
+    Raises SentinelError if scipy is not installed or the solver finds no optimum.
+    """
     timing = timing_of(tiers)
     groups = groups_of(profile, timing, generous=True)
     limits = Limits(
@@ -39,18 +43,20 @@ def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
         capacity_pages=budget_bytes // profile.page_bytes,
         generous=True,
     )
-    found_ns = float(limits.times_ns.sum())
+    bound_ns = float(limits.times_ns.sum())
     changes = changes_of(groups, generous=True)
     for _ in range(ROUNDS):
-        fluid = solve(groups, limits, changes, "the bound")
-        if fluid is None:
-            raise SentinelError("failed", "the bound's linear program was not solved in time", "")
-        dual = least(groups, limits, fluid.prices)
-        found_ns = max(found_ns, dual.ns)
-        if found_ns >= fluid.step_ns * (1 - GAP):
+        solution = solve(groups, limits, changes, "the step-time bound")
+        if solution is None:
+            raise SentinelError(
+                "failed", "the step-time bound's linear program was not solved in time", ""
+            )
+        dual = lower_bound(groups, limits, solution.prices)
+        bound_ns = max(bound_ns, dual.ns)
+        if bound_ns >= solution.step_ns * (1 - GAP):
             break
         changes = [
             np.union1d(positions, np.flatnonzero(dual.moving[:, at]))
             for at, positions in enumerate(changes)
         ]
-    return found_ns / 1e9
+    return bound_ns / 1e9

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that live and cost alike, as one body of pages: what the linear programs decide about."""
+"""Groups of tensors with equal lifetimes and costs: the units that the linear programs plan."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -12,31 +13,48 @@ from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.timing import Timing
 from sentineld.plan.items import by_position, lasting, lifetimes, tensor_pages, transient
-from sentineld.policies.lp.pressure import Crowds, crowds_of
+from sentineld.policies.lp.pressure import PressurePoints, pressure_points_of
 
 DIGITS = 4
-"""Costs of a page that agree in so many significant digits count as equal."""
+"""Costs of a page that agree in this number of significant digits count as equal."""
 
 
 @dataclass(frozen=True)
 class Groups:
-    """G groups. members: rows of the profile; sizes: their pages. birth, length (stretches), pages:
-    (G,). enters: how many crowds of the birth stretch pass before it is there; leaves: how many of
-    the stretch of its death find it. cost_ns: (S, G), of a slow page by position of its life."""
+    """G groups of tensors."""
 
     members: tuple[Integers, ...]
+    """Of each group, its tensors: rows of the profile."""
+
     sizes: tuple[Integers, ...]
+    """Of each group, the pages of each of its tensors."""
+
     birth: Integers
+    """(G,): stretch of the birth."""
+
     length: Integers
+    """(G,): number of stretches lived in."""
+
     pages: Integers
+    """(G,): pages of all members."""
+
     persistent: npt.NDArray[np.bool_]
-    enters: Integers
-    leaves: Integers
+    """(G,): lives all over the circle."""
+
+    points_before_birth: Integers
+    """(G,): number of pressure points of the birth stretch that lie before the birth."""
+
+    points_before_death: Integers
+    """(G,): number of pressure points of the death stretch that lie before the death."""
+
     cost_ns: Floats
-    crowds: Crowds
+    """(S, G): what a slow page costs, by position of the life."""
+
+    points: PressurePoints
+    """Of all groups of the profile; take() keeps them all."""
 
     def take(self, which: Integers) -> Groups:
-        """Some of them, in the given order; the crowds stay."""
+        """Some of the groups, in the given order."""
         return Groups(
             members=tuple(self.members[at] for at in which.tolist()),
             sizes=tuple(self.sizes[at] for at in which.tolist()),
@@ -44,27 +62,34 @@ class Groups:
             length=self.length[which],
             pages=self.pages[which],
             persistent=self.persistent[which],
-            enters=self.enters[which],
-            leaves=self.leaves[which],
+            points_before_birth=self.points_before_birth[which],
+            points_before_death=self.points_before_death[which],
             cost_ns=self.cost_ns[:, which],
-            crowds=self.crowds,
+            points=self.points,
         )
 
-    def stretches(self, group: int) -> Integers:
-        """(length,): the stretch of each position of a group's life."""
-        found: Integers = (int(self.birth[group]) + np.arange(int(self.length[group]))) % len(
-            self.cost_ns
+    @cached_property
+    def stretches(self) -> tuple[Integers, ...]:
+        """Of each group, (length,): the stretch of each position of its life."""
+        count = len(self.cost_ns)
+        return tuple(
+            (birth + np.arange(length)) % count
+            for birth, length in zip(self.birth.tolist(), self.length.tolist(), strict=True)
         )
-        return found
 
-    def met(self, group: int) -> tuple[Integers, Integers]:
-        """(crowd, position of the group's life) for each crowd that the group is in."""
-        stretch = self.stretches(group)
-        begin = self.crowds.first[stretch].copy()
-        end = self.crowds.first[stretch + 1].copy()
+    @cached_property
+    def lived_points(self) -> tuple[tuple[Integers, Integers], ...]:
+        """Of each group, the pressure points at which it is alive, and the position of its life at
+        each of them."""
+        return tuple(self._lived_points(group) for group in range(len(self.pages)))
+
+    def _lived_points(self, group: int) -> tuple[Integers, Integers]:
+        stretch = self.stretches[group]
+        begin = self.points.first[stretch].copy()
+        end = self.points.first[stretch + 1].copy()
         if not self.persistent[group]:
-            end[-1] = begin[-1] + self.leaves[group]
-            begin[0] += self.enters[group]
+            end[-1] = begin[-1] + self.points_before_death[group]
+            begin[0] += self.points_before_birth[group]
         many = np.maximum(end - begin, 0)
         position = np.repeat(np.arange(len(stretch)), many)
         ordinal = np.arange(len(position)) - np.repeat(np.cumsum(many) - many, many)
@@ -72,10 +97,10 @@ class Groups:
 
 
 def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Groups:
-    """Group the tensors whose place costs anything.
+    """Group the tensors whose slow accesses cost time.
 
-    A plan's are those that a layout can place. generous: for a bound, all of them, costs rounded
-    down, and where it isn't known whether a tensor is there in a crowd, it isn't.
+    For a plan, these are tensors that a layout can place. generous: for a bound, all tensors; costs
+    are rounded down, and where a tensor's lifetime is not known exactly it is taken to be absent.
     """
     count = profile.stretch_count
     birth, length = lifetimes(profile)
@@ -87,21 +112,28 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     if not generous:
         matters &= transient(profile) | lasting(profile)
     chosen = np.flatnonzero(matters)
-    crowds = crowds_of(profile, chosen[~lasts[chosen]])
+    points = pressure_points_of(profile, chosen[~lasts[chosen]])
     death_stretch = (birth + length - 1) % max(count, 1)
     birth_event = profile.tensors["birth_event"].astype(np.int64)
     death_event = profile.tensors["death_event"].astype(np.int64)
     found: dict[tuple[int, int, bool, int, int, bytes], list[int]] = {}
     for row in chosen.tolist():
         begin, end = int(birth[row]), int(death_stretch[row])
-        enters, leaves = 0, crowds.of(end)
+        before_birth, before_death = 0, points.of(end)
         if not lasts[row] and length[row] < count:
-            enters = crowds.before(begin, int(birth_event[row]))
-            leaves = crowds.before(end, int(death_event[row]))
+            before_birth = points.before(begin, int(birth_event[row]))
+            before_death = points.before(end, int(death_event[row]))
         elif not lasts[row] and generous:
-            # A life around the whole circle may have been cut to it.
-            enters, leaves = crowds.of(begin), 0
-        key = (begin, int(length[row]), bool(lasts[row]), enters, leaves, cost[:, row].tobytes())
+            # lifetimes() cuts a life that is longer than the circle.
+            before_birth, before_death = points.of(begin), 0
+        key = (
+            begin,
+            int(length[row]),
+            bool(lasts[row]),
+            before_birth,
+            before_death,
+            cost[:, row].tobytes(),
+        )
         found.setdefault(key, []).append(row)
     keys = list(found)
     members = tuple(np.array(found[key], dtype=np.int64) for key in keys)
@@ -112,15 +144,15 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
         length=np.array([key[1] for key in keys], dtype=np.int64),
         pages=np.array([int(pages[rows].sum()) for rows in members], dtype=np.int64),
         persistent=np.array([key[2] for key in keys], dtype=np.bool_),
-        enters=np.array([key[3] for key in keys], dtype=np.int64),
-        leaves=np.array([key[4] for key in keys], dtype=np.int64),
+        points_before_birth=np.array([key[3] for key in keys], dtype=np.int64),
+        points_before_death=np.array([key[4] for key in keys], dtype=np.int64),
         cost_ns=cost[:, [int(rows[0]) for rows in members]],
-        crowds=crowds,
+        points=points,
     )
 
 
 def most_costly(groups: Groups, limit: int) -> Groups:
-    """At most so many groups: those whose slow accesses would cost most."""
+    """At most `limit` groups: those whose slow accesses would cost most."""
     if len(groups.pages) <= limit:
         return groups
     total = groups.cost_ns.sum(axis=0) * groups.pages
@@ -129,7 +161,7 @@ def most_costly(groups: Groups, limit: int) -> Groups:
 
 def _rounded(values: Floats, *, down: bool) -> Floats:
     scale = np.power(10.0, np.floor(np.log10(np.where(values > 0, values, 1.0))) - DIGITS + 1)
-    # What lacks nothing but a float's precision is not rounded down by a whole digit.
+    # The factor keeps float errors from rounding a whole digit down.
     whole = np.floor(values / scale * (1 + 1e-12)) if down else np.rint(values / scale)
     rounded: Floats = whole * scale
     return rounded

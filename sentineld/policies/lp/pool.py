@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pool of dead tensors' pages, from which newborns are served without a new page, for a linear
-program.
+"""Rows of the linear program for the pool of dead pages, which births reuse without a page fault.
 
-To the program pages are alike wherever they are: a page that any tensor left in
-fast memory serves whoever is born fast. Addresses are found later (policies/auto/reuse.py)
-and do nearly as well. What is not in the pool has to be made, which takes its time.
+The program does not know addresses: any dead page left in fast memory serves any birth
+in fast memory. policies/auto/reuse.py assigns addresses later and reuses nearly as many
+pages. Births that the pool cannot serve fault their pages in, which takes time.
 """
 
 from __future__ import annotations
@@ -18,65 +17,75 @@ from sentineld.policies.lp.groups import Groups
 
 
 @dataclass(frozen=True)
-class Passing:
-    """Groups that are born and die. rows: (P,), which. born: (P,), the first crowd that each is in.
-    gone: (P,), the first one that it is not in any more, of the next step perhaps."""
+class TransientGroups:
+    """P groups that are born and die within a step and are alive at a pressure point."""
 
     rows: Integers
+    """(P,): which groups."""
+
     born: Integers
+    """(P,): the first pressure point at which each is alive."""
+
     gone: Integers
+    """(P,): the first pressure point after its death, which may be in the next step."""
 
 
-def passing_of(groups: Groups) -> Passing:
-    """All of them that are in any crowd."""
+def transient_groups_of(groups: Groups) -> TransientGroups:
+    """Select the transient groups that are alive at any pressure point."""
     rows: list[int] = []
     born: list[int] = []
     gone: list[int] = []
-    many = len(groups.crowds.event)
+    many = len(groups.points.event)
     for at in np.flatnonzero(~groups.persistent).tolist():
-        crowd, _ = groups.met(at)
-        if len(crowd):
+        point, _ = groups.lived_points[at]
+        if len(point):
             rows.append(at)
-            born.append(int(crowd[0]))
-            gone.append((int(crowd[-1]) + 1) % many)
-    return Passing(*(np.array(found, dtype=np.int64) for found in (rows, born, gone)))
+            born.append(int(point[0]))
+            gone.append((int(point[-1]) + 1) % many)
+    return TransientGroups(*(np.array(found, dtype=np.int64) for found in (rows, born, gone)))
 
 
 Entry = tuple[Integers, Integers, float]
-"""Rows, columns and the value at all of them."""
+"""Rows, columns, and the value at all of them."""
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Of the program. first, last: (P,), what is fast of each passing group at its birth and at its
-    death. left, made: the first of those that say what the dead have left at each crowd, and what
-    is made anew for it. astray: the first of those that say what of each passing group is born slow
-    and dies fast."""
+class PoolColumns:
+    """Columns of the program that the pool's rows refer to."""
 
-    first: Integers
-    last: Integers
+    at_birth: Integers
+    """(P,): the part of each transient group that is fast at its birth."""
+
+    at_death: Integers
+    """(P,): the part that is fast at its death."""
+
     left: int
+    """First of the columns, by pressure point, of dead pages that are left in fast memory."""
+
     made: int
-    astray: int
+    """First of the columns, by pressure point, of pages that births fault in."""
+
+    changes_tier: int
+    """First of the columns, by transient group, of pages that are born slow and die fast."""
 
 
-def pool_rows(found: Passing, columns: Columns, crowds: int) -> tuple[list[Entry], int]:
-    """(entries of the pool's own rows, how many rows), each sum at most 0."""
-    each, own = np.arange(crowds), np.arange(len(found.rows))
-    left, astray = columns.left + each, columns.astray + own
-    behind = crowds + own
+def pool_rows(found: TransientGroups, columns: PoolColumns, points: int) -> tuple[list[Entry], int]:
+    """(entries of the pool's rows, number of rows); the sum of each row is at most 0."""
+    each, own = np.arange(points), np.arange(len(found.rows))
+    left, changes_tier = columns.left + each, columns.changes_tier + own
+    behind = points + own
     return [
-        # What is left is no more than what was left before, and of those who died since, and was
-        # made, less what the newborn took. What was born slow leaves nothing: its place is one for
-        # slow pages.
+        # By point: the pages left are at most those left at the point before, plus those that died
+        # since, plus those made, less those that births took. A page born slow leaves nothing: its
+        # address belongs to a region of slow births.
         (each, left, 1.0),
         (np.roll(each, -1), left, -1.0),
         (each, columns.made + each, -1.0),
-        (found.born, columns.first, 1.0),
-        (found.gone, columns.last, -1.0),
-        (found.gone, astray, 1.0),
-        # And nothing for those who are born slow there.
-        (behind, columns.last, 1.0),
-        (behind, columns.first, -1.0),
-        (behind, astray, -1.0),
-    ], crowds + len(own)
+        (found.born, columns.at_birth, 1.0),
+        (found.gone, columns.at_death, -1.0),
+        (found.gone, changes_tier, 1.0),
+        # By group: what dies fast beyond what was born fast was born slow.
+        (behind, columns.at_death, 1.0),
+        (behind, columns.at_birth, -1.0),
+        (behind, changes_tier, -1.0),
+    ], points + len(own)

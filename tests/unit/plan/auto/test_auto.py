@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `auto`: by hand where that can be done, and what holds whatever the step."""
+"""Policy `auto`: plans checked by hand for the toy, and properties of plans for any step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from sentineld.plan.residency import residency
 from sentineld.policies.auto import policy as auto
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.lp.groups import Groups
-from sentineld.policies.lp.program import Changes, Fluid, Limits, solve
+from sentineld.policies.lp.problem import Changes, Limits, Solution
+from sentineld.policies.lp.program import solve
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
@@ -39,7 +40,7 @@ def tiers(pages_per_s: float) -> Tiers:
 
 
 def planned(pages: int, pages_per_s: float) -> Plan:
-    """For the large toy, with so many of its pages fast and a page for the margin."""
+    """For the large toy, with this many of the small toy's pages fast and a page for the margin."""
     profile, budget = large_profile(), pages * LARGE * PAGE * 201 // 200 + PAGE
     plan = policy("auto").plan(profile, tiers(pages_per_s), budget)
     verify(plan, profile, budget)
@@ -175,12 +176,12 @@ def test_budgets_at_the_ends(training: Profile) -> None:
 
 
 def solved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the programs that are given to the solver from now on."""
+    """Records the number of groups of each program that is solved from now on."""
     found: list[int] = []
 
-    def noting(groups: Groups, limits: Limits, changes: Changes, who: str) -> Fluid | None:
+    def noting(groups: Groups, limits: Limits, changes: Changes, needed_by: str) -> Solution | None:
         found.append(len(groups.pages))
-        return solve(groups, limits, changes, who)
+        return solve(groups, limits, changes, needed_by)
 
     monkeypatch.setattr(auto, "solve", noting)
     return found
@@ -203,8 +204,10 @@ def test_a_solver_at_its_limits_leaves_a_safe_plan(
     assert equal(plan, policy("auto").plan(training, both, budget))
 
 
-def test_the_limit_is_one_of_work(training: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What the program needs is the same at any pace: one iteration less is too few.
+def test_the_solver_is_limited_by_iterations(
+    training: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The number of iterations does not depend on the machine's speed: one fewer is too few.
     both, budget = preset_tiers("cxl", 12), training.peak_bytes // 5
 
     def answered(iterations: int) -> bool:
@@ -230,7 +233,7 @@ def test_the_same_groups_are_not_tried_again(
     assert sizes[0] <= 600
 
 
-def test_or_one_for_the_costliest_groups(
+def test_the_last_attempt_plans_the_costliest_groups(
     training: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auto, "ATTEMPTS", ((1000, 0), (10, 100_000)))
@@ -244,7 +247,9 @@ def test_or_one_for_the_costliest_groups(
     assert policy("auto").plan(training, both, budget).predicted.step_ns < plan.predicted.step_ns
 
 
-def test_without_scipy_it_says_so(training: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scipy_the_error_names_the_package(
+    training: Profile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(SentinelError, match="auto needs scipy") as error:
         policy("auto").plan(training, preset_tiers("cxl", 12), training.peak_bytes // 5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses in the order of births."""
+"""Addresses at which births reuse dead pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.plan.packing import alive_together
-from sentineld.policies.auto.reuse import warm_offsets
+from sentineld.policies.auto.reuse import reusing_offsets
 
 MOMENTS = 24
 
@@ -25,7 +25,7 @@ TENSORS = st.lists(
 
 
 @given(TENSORS, st.lists(st.integers(-5, 20), min_size=MOMENTS, max_size=MOMENTS), st.booleans())
-def test_who_lives_together_shares_no_page(
+def test_tensors_that_live_together_share_no_page(
     tensors: list[tuple[int, int, int, bool]], free: list[int], aligned: bool
 ) -> None:
     pages, birth, death, stay = (
@@ -33,7 +33,7 @@ def test_who_lives_together_shares_no_page(
         for at, kind in enumerate((np.int64, np.int64, np.int64, np.bool_))
     )
     units = np.where(pages >= 4, 4, 1) if aligned else np.ones(len(pages), np.int64)
-    offsets, size = warm_offsets(pages, birth, death, stay, np.array(free), units)
+    offsets, size = reusing_offsets(pages, birth, death, stay, np.array(free), units)
     assert size == int((offsets + pages).max(initial=0))
     assert (offsets >= 0).all()
     assert not (offsets % units).any()
@@ -46,20 +46,22 @@ def test_who_lives_together_shares_no_page(
 @pytest.mark.parametrize(
     ("stay", "free", "expected"),
     [
-        # Born where the last one died: its pages are the warmest that fit.
+        # Born where the last one died: all of its pages are resident.
         ([True, True, True], 9, [0, 3, 3]),
-        # The last one was moved away, so that the first one's pages are the only ones there.
+        # The last one was moved away, so that only the first one's pages are resident.
         ([True, False, True], 9, [0, 3, 0]),
-        # Nothing may be held: as packed as can be.
+        # Nothing may be held: packed as tightly as possible.
         ([True, True, True], 0, [0, 3, 0]),
     ],
 )
-def test_the_newborn_goes_where_pages_are(stay: list[bool], free: int, expected: list[int]) -> None:
+def test_a_birth_goes_where_pages_are_resident(
+    stay: list[bool], free: int, expected: list[int]
+) -> None:
     # Moment:  0  1  2  3  4  5  6  7
     # 3 pages     |--------|
     # 2 pages        |--------|
     # 2 pages                    |--|
     pages, birth, death = np.array([3, 2, 2]), np.array([1, 2, 6]), np.array([4, 5, 7])
     units = np.ones(3, np.int64)
-    offsets, _ = warm_offsets(pages, birth, death, np.array(stay), np.full(8, free), units)
+    offsets, _ = reusing_offsets(pages, birth, death, np.array(stay), np.full(8, free), units)
     assert offsets.tolist() == expected

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dual of the generous program: a bound at any prices, the program's own value at its own."""
+"""The dual of the generous program: a lower bound at any prices, tight at the program's prices."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from sentineld.model.arrays import Floats
 from sentineld.model.timing import timing_of
-from sentineld.policies.lp.dual import least
+from sentineld.policies.lp.dual import lower_bound
 from sentineld.policies.lp.groups import Groups, groups_of
-from sentineld.policies.lp.program import Limits, Prices, changes_of, solve
+from sentineld.policies.lp.problem import Limits, Prices, changes_of
+from sentineld.policies.lp.program import solve
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.policies.bounds.test_step_time import tiers
 from tests.unit.workloads import Network, profiled
@@ -21,7 +22,7 @@ NETWORK = Network(blocks=2, weight_bytes=40 * PAGE, activation_bytes=90 * PAGE, 
 
 
 def everywhere(groups: Groups) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Every position but the last of what passes."""
+    """Every position; of transient groups all but the last one."""
     return [
         np.arange(int(length) - (not lasts))
         for length, lasts in zip(groups.length, groups.persistent, strict=True)
@@ -46,10 +47,10 @@ def test_at_the_programs_prices_it_is_the_programs_value(
     toy: bool, pages: int, pages_per_s: float
 ) -> None:
     groups, limits = problem(pages, pages_per_s, toy)
-    fluid = solve(groups, limits, everywhere(groups), "the test")
-    assert fluid is not None
-    found = least(groups, limits, fluid.prices)
-    assert found.ns == pytest.approx(fluid.step_ns, rel=1e-6)
+    solution = solve(groups, limits, everywhere(groups), "the test")
+    assert solution is not None
+    found = lower_bound(groups, limits, solution.prices)
+    assert found.ns == pytest.approx(solution.step_ns, rel=1e-6)
 
 
 @pytest.mark.parametrize("pages", [LARGE, 3 * LARGE])
@@ -63,8 +64,8 @@ def test_fewer_positions_cost_more(pages: int) -> None:
     assert none is not None
     assert every.step_ns <= some.step_ns * (1 + 1e-9) <= none.step_ns * (1 + 1e-8)
     assert every.step_ns < 0.99 * none.step_ns
-    # Their prices are worse ones.
-    values = [least(groups, limits, fluid.prices).ns for fluid in (every, some, none)]
+    # The prices of a program with fewer positions give no better bound.
+    values = [lower_bound(groups, limits, one.prices).ns for one in (every, some, none)]
     assert max(values) == pytest.approx(values[0], rel=1e-6)
 
 
@@ -80,16 +81,16 @@ def test_at_any_prices_it_is_a_bound(
     pages: int, pages_per_s: float, toy: bool, scale: float, seed: int
 ) -> None:
     groups, limits = problem(pages, pages_per_s, toy)
-    fluid = solve(groups, limits, everywhere(groups), "the test")
-    assert fluid is not None
+    solution = solve(groups, limits, everywhere(groups), "the test")
+    assert solution is not None
     random = np.random.default_rng(seed)
 
     def near(prices: Floats) -> Floats:
         spread = float(prices.mean()) + 1.0
         return prices + scale * spread * random.normal(size=len(prices))
 
-    exact = fluid.prices
+    exact = solution.prices
     others = Prices(
-        near(exact.moves), near(exact.boundaries), near(exact.crowds), near(exact.timely)
+        near(exact.moves), near(exact.boundaries), near(exact.points), near(exact.timed_points)
     )
-    assert least(groups, limits, others).ns <= fluid.step_ns * (1 + 1e-6)
+    assert lower_bound(groups, limits, others).ns <= solution.step_ns * (1 + 1e-6)

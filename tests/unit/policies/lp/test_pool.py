@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Births in the linear program: what it says of them, and what that changes in plans."""
+"""Births in the linear program: the time that it counts for them, and its effect on plans."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from sentineld.model.timing import timing_of
 from sentineld.plan.check import verify
 from sentineld.plan.turnover import turnover
 from sentineld.policies.lp.groups import Groups, groups_of
-from sentineld.policies.lp.pool import passing_of
-from sentineld.policies.lp.program import Limits, changes_of, solve
+from sentineld.policies.lp.pool import transient_groups_of
+from sentineld.policies.lp.problem import Limits, changes_of
+from sentineld.policies.lp.program import solve
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
 from tests.unit.plan.toys import large_profile
@@ -26,7 +27,7 @@ from tests.unit.workloads import Network, profiled
 
 NETWORK = Network(blocks=4, weight_bytes=MIB // 4, activation_bytes=MIB // 2, bytes_per_s=4e9)
 FREE = preset_tiers("cxl", 12)
-DEAR = replace(FREE, birth_ns_per_byte=0.2)
+COSTLY = replace(FREE, birth_ns_per_byte=0.2)
 """A byte that is read from slow memory costs 0.03 ns more here, one that is written 0.04."""
 
 
@@ -39,13 +40,13 @@ def born_pages(plan: Plan, profile: Profile) -> int:
     return int(turnover(plan.layout, profile, (0, 1, None)).births(profile).sum())
 
 
-def test_who_comes_and_goes_at_which_crowd() -> None:
-    # See toy_profile(). Its births end at events 2 (scratch) and 4 (gradient), where deaths follow;
-    # in stretches without births a crowd is the begin, and in 0, too, for the gradient dies there
-    # before the first birth.
+def test_transient_groups_are_born_and_gone_at_pressure_points() -> None:
+    # See toy_profile(). Deaths follow the births at events 2 (scratch) and 4 (gradient). In
+    # stretches without births the begin is a pressure point, and in stretch 0 as well, because the
+    # gradient dies there before the first birth.
     groups = groups_of(large_profile(), timing_of(preset_tiers("cxl", 1)))
-    found = passing_of(groups)
-    events = groups.crowds.event.tolist()
+    found = transient_groups_of(groups)
+    events = groups.points.event.tolist()
     lives = {
         int(groups.members[row][0]): (events[born], events[gone])
         for row, born, gone in zip(found.rows, found.born, found.gone, strict=True)
@@ -59,30 +60,30 @@ def test_who_comes_and_goes_at_which_crowd() -> None:
 
 
 def births_of(groups: Groups, fast: Floats, capacity_pages: int) -> float:
-    """Pages that are made in a step in which so much of each group is fast, if what the dead leave
-    is kept as long as there is room."""
-    found, crowds = passing_of(groups), len(groups.crowds.event)
-    before, after = np.full((2, crowds), float(capacity_pages))
+    """Pages faulted in by a step, if dead pages are kept as long as there is room. fast: fast pages
+    of each group, as in Solution."""
+    found, points = transient_groups_of(groups), len(groups.points.event)
+    before, after = np.full((2, points), float(capacity_pages))
     for group in range(len(groups.pages)):
-        crowd, position = groups.met(group)
+        point, position = groups.lived_points[group]
         following = np.minimum(position + 1, int(groups.length[group]) - 1)
         if groups.persistent[group]:
             following = (position + 1) % int(groups.length[group])
-        np.subtract.at(before, crowd, fast[position, group])
-        np.subtract.at(after, crowd, fast[following, group])
+        np.subtract.at(before, point, fast[position, group])
+        np.subtract.at(after, point, fast[following, group])
     # There has to be room before and after the moves of a stretch.
     room = np.maximum(np.minimum(before, after), 0.0)
     first = fast[0, found.rows]
     last = fast[groups.length[found.rows] - 1, found.rows]
-    born = np.bincount(found.born, first, minlength=crowds)
-    gone = np.bincount(found.gone, np.minimum(first, last), minlength=crowds)
+    born = np.bincount(found.born, first, minlength=points)
+    gone = np.bincount(found.gone, np.minimum(first, last), minlength=points)
     left = made = 0.0
     for _ in range(3):
         made = 0.0
-        for crowd in range(crowds):
-            left += gone[crowd] - born[crowd]
+        for point in range(points):
+            left += gone[point] - born[point]
             made, left = made - min(left, 0.0), max(left, 0.0)
-            left = min(left, room[crowd])
+            left = min(left, room[point])
     return made + float(np.maximum(last - first, 0.0).sum())
 
 
@@ -100,34 +101,35 @@ def test_the_program_counts_the_births_that_its_answer_needs(
         capacity_pages=int(training.peak_bytes * share) // training.page_bytes,
         birth_ns=birth_ns,
     )
-    fluid = solve(groups, limits, changes_of(groups), "the test")
-    assert fluid is not None
-    slow_ns = float(((groups.pages - fluid.fast_pages) * groups.cost_ns).sum())
-    births_ns = fluid.step_ns - float(times.sum()) - slow_ns
-    needed_ns = births_of(groups, fluid.fast_pages, limits.capacity_pages) * birth_ns
+    solution = solve(groups, limits, changes_of(groups), "the test")
+    assert solution is not None
+    slow_ns = float(((groups.pages - solution.fast_pages) * groups.cost_ns).sum())
+    births_ns = solution.step_ns - float(times.sum()) - slow_ns
+    needed_ns = births_of(groups, solution.fast_pages, limits.capacity_pages) * birth_ns
     assert births_ns == pytest.approx(needed_ns, rel=0.02, abs=birth_ns)
     if share > 1:
         assert births_ns == pytest.approx(0.0, abs=birth_ns)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.4])
-def test_dear_births_are_avoided(training: Profile, share: float) -> None:
+def test_expensive_births_are_avoided(training: Profile, share: float) -> None:
     budget = int(training.peak_bytes * share)
-    heedless, thrifty = (policy("auto").plan(training, tiers, budget) for tiers in (FREE, DEAR))
+    heedless, thrifty = (policy("auto").plan(training, tiers, budget) for tiers in (FREE, COSTLY))
     verify(thrifty, training, budget)
     assert born_pages(thrifty, training) < born_pages(heedless, training)
     slow, quick = (
-        simulate(training, policy("auto"), DEAR, budget, plan=plan) for plan in (heedless, thrifty)
+        simulate(training, policy("auto"), COSTLY, budget, plan=plan)
+        for plan in (heedless, thrifty)
     )
     assert quick.step_seconds < slow.step_seconds
     assert quick.birth_seconds < slow.birth_seconds
 
 
 @pytest.mark.parametrize("name", ["auto", "sentinel+spill", "static"])
-def test_the_prediction_counts_them_as_the_simulator_does(training: Profile, name: str) -> None:
+def test_the_prediction_counts_births_as_the_simulator_does(training: Profile, name: str) -> None:
     budget = training.peak_bytes // 4
-    plan = policy(name).plan(training, DEAR, budget)
-    found = simulate(training, policy(name), DEAR, budget, plan=plan)
+    plan = policy(name).plan(training, COSTLY, budget)
+    found = simulate(training, policy(name), COSTLY, budget, plan=plan)
     page = training.page_bytes
     assert found.birth_seconds == pytest.approx(born_pages(plan, training) * page * 0.2e-9)
     assert found.step_seconds == pytest.approx(found.predicted_seconds, rel=0.02)

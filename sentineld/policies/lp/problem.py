@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the linear program is given and what it answers: limits, positions of changes, solution.
+
+A group may change its tier only after some positions of its life: after every position
+next to a use, at growing distances further away, where a move is as good a little
+earlier or later. That keeps the program small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+
+from sentineld.model.arrays import Floats, Integers
+from sentineld.policies.lp.groups import Groups
+
+GRIDS = ((3, 0.4), (2, 1.0), (1, 3.0))
+"""(n, share), the finest grid first: a group may change after each of the n positions next to a
+use; beyond these the distance to the use grows by this share from one position to the next."""
+
+COLUMNS_MAX = (18_000, 40_000)
+"""Limits on the columns of the first and the second grid's program. If it is larger, the next grid
+is taken; the last grid has no limit."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a schedule may use.
+
+    A generous program, for a bound, demands only what the timing model demands: room that
+    demotions make within a stretch, as far as there was time for them, can be used in the same
+    stretch; moves may start and end in a stretch of birth or death; and one page may have been in
+    flight when a stretch begins. A plan's program is stricter: at every pressure point there
+    is room both before and after the moves of its stretch, and a group does not move in
+    a stretch unless it is alive at both ends of it.
+    """
+
+    times_ns: Floats
+    """(S,): all-fast time of each stretch."""
+
+    page_ns: float
+    """Time to move a page; infinite: no page is moved."""
+
+    capacity_pages: int
+    """Fast memory."""
+
+    birth_ns: float = 0.0
+    """Time to fault a page in; 0: not counted. A generous program ignores it."""
+
+    iterations_max: int | None = None
+    """Limit on the solver's iterations; None: unlimited. It limits work and not time, so that the
+    plan does not depend on the load of the machine."""
+
+    generous: bool = False
+
+    @property
+    def in_flight_pages(self) -> float:
+        """Pages that may be moved in a stretch beyond what its time allows."""
+        return 1.0 if self.generous and np.isfinite(self.page_ns) else 0.0
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Dual values of the program: time saved by one more page, in ns."""
+
+    moves: Floats
+    """(S,): that can be moved in the stretch."""
+
+    boundaries: Floats
+    """(S,): of room at the boundary."""
+
+    points: Floats
+    """(C,): of room at the pressure point, where all demotions of its stretch make room."""
+
+    timed_points: Floats
+    """(C,): of room there, where only demotions that had time to complete make room."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The program's optimum."""
+
+    fast_pages: Floats
+    """(S, G): fast pages of each group by position of its life, 0 beyond its end."""
+
+    step_ns: float
+    """The program's step time."""
+
+    prices: Prices
+    """Meaningful for a generous program only."""
+
+
+Changes = list[Integers]
+"""Of each group, in order, the positions of its life after which it may change its tier."""
+
+
+def changes_of(groups: Groups, generous: bool = False) -> Changes:
+    """Positions by the finest grid whose program isn't too large."""
+    found: Changes = []
+    for grid, most in zip_longest(GRIDS, COLUMNS_MAX):
+        found = [_changes(groups, at, grid, generous) for at in range(len(groups.pages))]
+        # Each change has a column for the segment that it ends and one for its demotion.
+        if most is None or 2 * sum(len(positions) for positions in found) <= most:
+            break
+    return found
+
+
+def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool) -> Integers:
+    length = int(groups.length[group])
+    uses = np.flatnonzero(groups.cost_ns[:length, group] > 0).tolist()
+    found: set[int] = set()
+    if groups.persistent[group]:
+        for use, following in zip(uses, [*uses[1:], uses[0] + length], strict=True):
+            found |= {position % length for position in _spaced(use, following, grid)}
+    else:
+        # After the last use a move can only make room, and the sooner the better.
+        for use, following in zip([0, *uses], [*uses, length - 1], strict=True):
+            found |= _spaced(use, following, grid)
+        # A plan can't move a group in the stretch of its birth, whose boundary passes before it is
+        # born, nor in the stretch of its death.
+        first = 0 if generous else 1
+        found = {position for position in found if first <= position < length - 1}
+    return np.array(sorted(found), dtype=np.int64)
+
+
+def _spaced(begin: int, end: int, grid: tuple[int, float]) -> set[int]:
+    """Positions between two uses, dense near both."""
+    near, widen = grid
+    found: set[int] = set()
+    away = 0
+    while begin + away < end:
+        found |= {begin + away, end - 1 - away}
+        away += 1 if away < near else max(1, int(away * widen))
+    return found
