@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `autotm`: an integer program decides where each tensor is at each of its uses.
+"""Policy `autotm`: an integer program decides on which tier each tensor is at each of its uses.
 
 After AutoTM (Hildebrand et al., ASPLOS 2020; its artifact's asynchronous mode): for every use of a
-tensor a whole number says whether it is in DRAM, and between two uses a transfer may change that,
-overlapped with operators near to the use (the artifact's 15); the time of a step is minimised
-under the limit of DRAM at every operator. Tensors are whole: no part of one is anywhere else.
-HiGHS solves its relaxation first, then the tensors that this cuts to pieces, to within GAP
-or as well as it can in SEARCH_S. If what is planned needs more memory than there is, it is
-solved again for less, as theirs is.
+tensor an integer says whether it is in DRAM. Between two uses a transfer may change that,
+overlapped with operators near the use (15 in the artifact). The step time is minimised under the
+DRAM limit at every operator. A tensor is never divided between the tiers. HiGHS solves the
+relaxation first, then the tensors that the relaxation divides, to within GAP or for SEARCH_S. As in
+the original, if the plan needs more memory than the limit, the program is solved again for less.
 
-What applies to tiers of memory: stretches for operators, and the timing model for their profiled
-kernels. Left out: other implementations of an operator by where its inputs are (there is no choice
-here); clean copies, which make a second way out free (a page is on one tier at a time);
-and transfers that the process waits for (their synchronous mode; promotions are not waited for
-here). A step is a circle, and lasting tensors take part, too. No sweep: it chooses by itself. Its
-ceiling is the relaxation, and the plan's note says what that is.
+Adapted to memory tiers: stretches replace operators, and the timing model replaces profiled
+kernels. A step is a circle, and lasting tensors are planned, too. Left out: operator
+implementations that depend on the tier of the inputs (none exist here); clean copies, which make a
+second demotion free (a page is on one tier at a time); synchronous transfers (promotions are not
+waited for here). The policy has no parameter to sweep. The relaxation is a bound on its step time;
+the plan's note states it.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from sentineld.policies.rivals.swaps import in_order
 
 GAP = 1e-3
 RELAXATION_S, SEARCH_S = 60.0, 15.0
-"""The most that each may take. Without a relaxation by then everything stays slow; without an
-answer to the search the tensors that were searched do."""
+"""Time limits for the relaxation and for the search. If the relaxation is not solved in time,
+everything stays slow; if the search finds nothing, the searched tensors stay slow."""
 
 TRIES = 4
-"""Times that it is solved at most, each time for as much less as the plan was too large."""
+"""Limit on the number of solutions; each one's room is reduced by the excess of the plan before."""
 
 
 @register()
@@ -57,8 +56,11 @@ class AutoTM:
     charges_budget = True
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """Plan a step; see Policy. Raises SentinelError without scipy, and with less fast memory
-        than a page."""
+        """Plan a step; see Policy.
+
+        Raises SentinelError if scipy is not installed, the budget is less than a page, or the
+        migration bandwidth is 0.
+        """
         timing = timing_of(tiers)
         page_ns = timing.move_ns_per_byte * profile.page_bytes
         if budget_bytes < profile.page_bytes or not np.isfinite(page_ns):
@@ -93,7 +95,7 @@ class AutoTM:
 
 
 def _plan(name: str, problem: Problem, answer: Answer, budget_bytes: int) -> Plan:
-    """What was decided, as a plan that waits for nothing yet."""
+    """Convert an answer to a plan without waits."""
     profile = problem.profile
     tensors = len(profile.tensors)
     born_fast, moved = np.zeros(tensors, np.bool_), np.zeros(tensors, np.bool_)
@@ -108,7 +110,7 @@ def _plan(name: str, problem: Problem, answer: Answer, budget_bytes: int) -> Pla
         Area("fast-born", 0, fast_rows, np.ones(len(fast_rows), np.bool_)),
         Area("slow-born", 1, slow_rows, moved[slow_rows]),
     ]
-    ceiling_s = (float(profile.stretches["time_ns"].sum()) + answer.least_ns) / 1e9
+    bound_s = (float(profile.stretches["time_ns"].sum()) + answer.least_ns) / 1e9
     plan = Plan(
         policy=name,
         budget_bytes=budget_bytes,
@@ -119,7 +121,7 @@ def _plan(name: str, problem: Problem, answer: Answer, budget_bytes: int) -> Pla
         initial_tier=np.full(tensors, 255, np.uint8),
         reasons=(),
         predicted=unpredicted(),
-        notes=(f"{answer.note}; its ceiling, the relaxation: {ceiling_s:.4f} s",),
+        notes=(f"{answer.note}; the relaxation's step takes {bound_s:.4f} s",),
     )
     space, offset = places(plan, profile)
     return replace(
@@ -149,14 +151,15 @@ def _moves(problem: Problem, answer: Answer, space: Integers, offset: Integers) 
 
 
 def _initial(problem: Problem, answer: Answer, offset: Integers) -> Table:
-    """Where lasting pages are at boundary 0."""
+    """Page ranges of lasting tensors and their tiers at boundary 0."""
     profile = problem.profile
     page, count, sizes = profile.page_bytes, profile.stretch_count, tensor_pages(profile)
     fast = {
         int(row): np.zeros(int(sizes[row]), np.bool_) for row in np.flatnonzero(lasting(profile))
     }
     for span, decided in zip(problem.spans, answer.fast, strict=True):
-        # The one that holds the step's begin; else that before it, and what moved since.
+        # The span that contains the step's begin decides; if a gap contains it, the span before
+        # the gap and the moves since then.
         if span.tensor in fast and (span.since == 0 or span.until >= count):
             fast[span.tensor][:] = decided
     for gap, out, back in zip(problem.gaps, answer.out, answer.back, strict=True):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AutoTM's integer program: for each use of a tensor whether it is fast, for each gap between two
-uses whether the tensor goes out, and how what goes out and comes back is spread over stretches.
+"""AutoTM's integer program.
 
-A span is a run of stretches that all use a tensor; it is fast or slow as a whole. What
-is fast at the span after a gap and was not before it, or went out, comes back in the gap. The sum
-of slow accesses' costs is minimised under the room and the bandwidth of each stretch.
+It decides for each use of a tensor whether the tensor is fast, for each gap between two uses
+whether the tensor goes out, and in which stretches its parts go out and come back. A span is a run
+of stretches that all use a tensor; the tensor is fast or slow in all of it. The sum of the costs of
+slow accesses is minimised under the room and the bandwidth of each stretch.
 """
 
 from __future__ import annotations
@@ -15,43 +15,38 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sentineld.base.errors import SentinelError
-from sentineld.base.stdout import silent_stdout
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import Kind, Profile
 from sentineld.plan.items import lasting, lifetimes, tensor_pages, transient
+from sentineld.policies.lp.solver import UNIT_PAGES, silent_stdout
 
 BOUND_OPS = 15
-"""So near to a use the artifact lets its asynchronous transfers be. A longer way takes as many
-stretches as it needs twice over."""
+"""Distance from a use, in operators, within which the artifact's asynchronous transfers lie. A
+transfer that takes longer may use twice the stretches that it needs."""
 
 MOVE_WEIGHT = 1e-5
-"""What a transfer's time counts beside the time of the step: of equals, the one that moves less."""
+"""Weight of a transfer's time in the goal: breaks ties in favour of fewer moves."""
 
 WHOLE = 1e-6
-"""So near to 0 or 1 the solver's whole numbers are."""
-
-UNIT_PAGES = 256.0
-"""The solver's unit of memory: a MiB of small pages."""
+"""Distance from 0 or 1 within which the solver's value counts as that integer."""
 
 
 class Span(NamedTuple):
-    """Positions [since, until] of a tensor's life, counted from its birth stretch, each of which
-    uses it. A lasting tensor's last one may end past the circle."""
+    """Positions [since, until] of a tensor's life, each of which uses it."""
 
     tensor: int
-    since: int
-    until: int
+    since: int  # in stretches from the birth
+    until: int  # may be past the circle for a lasting tensor's last span
 
 
 class Gap(NamedTuple):
-    """Between two spans (their numbers). Positions in which parts may go out, and come back;
-    round the circle, they go on past its length."""
+    """The time between two spans of a tensor. Positions past the circle's length wrap around."""
 
     tensor: int
-    before: int
-    after: int
-    out: tuple[int, ...]
-    back: tuple[int, ...]
+    before: int  # number of the span before
+    after: int  # number of the span after
+    out: tuple[int, ...]  # positions in which parts may go out
+    back: tuple[int, ...]  # positions in which parts may come back
 
     @property
     def round_trip(self) -> bool:
@@ -61,32 +56,48 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be decided. cost_ns: (T,) by position, of each tensor's slow accesses in a
-    stretch. births, lengths: of each tensor."""
+    """What the program decides."""
 
     profile: Profile
     spans: tuple[Span, ...]
     gaps: tuple[Gap, ...]
+
     cost_ns: dict[int, Floats]
+    """Of each tensor with spans, (S,): cost of its slow accesses by position of its life."""
+
     births: Integers
+    """(T,): birth stretch of each tensor."""
+
     lengths: Integers
+    """(T,): number of stretches that each tensor lives in."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """fast: for each span. out, back: for each gap pages by position of gap.out and gap.back; none
-    where nothing is moved. least_ns: no answer costs less than this. note: how it was found."""
+    """A solution in whole pages."""
 
     fast: tuple[bool, ...]
+    """Of each span."""
+
     out: tuple[Integers, ...]
+    """Of each gap, the pages that go out by position of gap.out; all 0 if nothing is moved."""
+
     back: tuple[Integers, ...]
+    """Of each gap, the pages that come back by position of gap.back."""
+
     least_ns: float
+    """Cost of the relaxation: no solution costs less."""
+
     note: str
+    """How the solution was found."""
 
 
 def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
-    """Spans and gaps of all tensors whose slow accesses cost anything; the others are slow.
-    extra_ns: of each access row. page_ns: a page's transfer."""
+    """Spans and gaps of all tensors whose slow accesses cost time; the others are slow.
+
+    extra_ns: cost of each access row if it is slow.
+    page_ns: time to transfer a page.
+    """
     count = profile.stretch_count
     births, lengths = lifetimes(profile)
     pages, kinds = tensor_pages(profile), profile.tensors["kind"]
@@ -108,11 +119,11 @@ def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
         lasts = bool(kinds[tensor] == Kind.PERSISTENT)
         first = len(spans)
         if not lasts:
-            # A birth is a use, and so is a death: a tensor may be slow from its last one on.
+            # Birth and death count as uses, so that a tensor may be slow after its last real use.
             uses |= {0, length - 1}
         spans += [Span(tensor, since, until) for since, until in _runs(sorted(uses))]
         if lasts and len(spans) - first > 1 and {0, count - 1} <= uses:
-            # One span round the step's end.
+            # One span that wraps around the step's end.
             last = spans.pop()
             spans[first] = Span(tensor, last.since, spans[first].until + count)
             spans[first:] = [*spans[first + 1 :], spans[first]]
@@ -132,12 +143,15 @@ def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
 def solve(
     problem: Problem, room: int, page_ns: float, gap: float, limits_s: tuple[float, float]
 ) -> Answer:
-    """room: fast pages in every stretch. gap: the answer may cost so much more than the best.
-    limits_s: for the relaxation, for the search.
+    """Solve the relaxation, then search the tensors that it divides between the tiers.
 
-    The relaxation comes first. What it decides about tensors that it leaves whole is kept, but for
-    when they move, and the others are searched. Without an answer in time those are slow,
-    which is always allowed. Raises SentinelError without scipy.
+    For the other tensors the relaxation's decisions are kept, except for when they move. If the
+    search finds no solution in time, the divided tensors are slow, which is always allowed.
+
+    room: fast pages in every stretch.
+    gap: relative distance from the optimum at which the search stops.
+    limits_s: time limits for the relaxation and for the search.
+    Raises SentinelError if scipy is not installed.
     """
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
@@ -161,38 +175,80 @@ def solve(
     relaxed = run(False, model.lower, model.upper, limits_s[0])
     if relaxed.x is None or relaxed.status != 0:
         nothing = np.zeros(len(model.goal))
-        return model.answer(nothing, 0.0, "no relaxation in time: everything stays slow")
+        return model.answer(
+            nothing, 0.0, "the relaxation was not solved in time: everything stays slow"
+        )
     least = model.cost_ns(float(relaxed.fun))
-    parted = model.parted_tensors(relaxed.x)
-    lower, upper = model.kept(relaxed.x, parted)
+    divided = model.divided_tensors(relaxed.x)
+    lower, upper = model.kept(relaxed.x, divided)
     found = run(True, lower, upper, limits_s[1])
     if found.x is None:
-        slow = np.where(np.isin(model.tensor, list(parted)), 0.0, relaxed.x)
-        return model.answer(slow, least, f"no answer in time: {len(parted)} tensors are slow")
-    words = "to the end" if found.status == 0 else "for as long as there was time"
+        slow = np.where(np.isin(model.tensor, list(divided)), 0.0, relaxed.x)
+        return model.answer(
+            slow, least, f"the search found nothing in time: {len(divided)} tensors are slow"
+        )
+    extent = "to the end" if found.status == 0 else "until the time limit"
     return model.answer(
-        found.x, least, f"{len(parted)} tensors that the relaxation parts are searched {words}"
+        found.x, least, f"{len(divided)} tensors that the relaxation divides, searched {extent}"
     )
 
 
-class _Model:
-    """The program's rows and columns: x by span, a by gap (goes out), out and back by gap and
-    position, F by stretch. Time in mean stretches, memory in UNIT_PAGES."""
+Terms = list[tuple[int, float]]
+"""Columns and their coefficients in one row."""
 
-    def __init__(self, problem: Problem, room: int, page_ns: float) -> None:
+
+class _Rows:
+    """Rows of the program: least <= sum of the terms <= most."""
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[int, int, float]] = []
+        self.least: list[float] = []
+        self.most: list[float] = []
+
+    def add(self, terms: Terms, least: float, most: float) -> None:
+        """Add one row."""
+        self._entries.extend((len(self.least), column, value) for column, value in terms)
+        self.least.append(least)
+        self.most.append(most)
+
+    def matrix(self, columns: int) -> Any:
+        """All rows as a sparse matrix."""
         from scipy.sparse import coo_matrix
 
+        rows, places, values = zip(*self._entries, strict=True)
+        return coo_matrix((values, (rows, places)), shape=(len(self.least), columns)).tocsr()
+
+
+class _Model:
+    """The program. The unit of time is a mean stretch, that of memory UNIT_PAGES.
+
+    Columns, in this order: whether each span is fast; whether the tensor goes out in each gap;
+    for each gap what goes out and what comes back, by position; fast memory of each stretch.
+    """
+
+    def __init__(self, problem: Problem, room: int, page_ns: float) -> None:
         self._problem = problem
-        profile, spans, gaps = problem.profile, problem.spans, problem.gaps
-        count = profile.stretch_count
-        times = profile.stretches["time_ns"].astype(np.float64)
-        self._unit_ns = max(float(times.mean()), 1.0)
-        self._pages = tensor_pages(profile)
+        self._times_ns = problem.profile.stretches["time_ns"].astype(np.float64)
+        self._unit_ns = max(float(self._times_ns.mean()), 1.0)
+        self._move = page_ns * UNIT_PAGES / self._unit_ns
+        self._pages = tensor_pages(problem.profile)
+        self._size = self._pages / UNIT_PAGES
+        self._lay_out_columns(room / UNIT_PAGES)
+        rows = _Rows()
+        self._add_transfers(rows)
+        self._add_room(rows)
+        self._slow = self._add_times(rows)
+        self.matrix = rows.matrix(len(self.goal))
+        self.low, self.high = np.array(rows.least), np.array(rows.most)
+
+    def _lay_out_columns(self, room: float) -> None:
+        """Tensor, integrality, bounds and the transfers' goal of each column."""
+        spans, gaps = self._problem.spans, self._problem.gaps
         self._first_out = len(spans) + len(gaps)
-        sizes = [(len(gap.out), len(gap.back)) for gap in gaps]
-        self._ends = np.cumsum([0, *[out + back for out, back in sizes]]) + self._first_out
-        frames = int(self._ends[-1])
-        many = frames + count
+        sizes = [len(gap.out) + len(gap.back) for gap in gaps]
+        self._ends = np.cumsum([0, *sizes]) + self._first_out
+        self._fast = int(self._ends[-1])
+        many = self._fast + self._problem.profile.stretch_count
         self.tensor = np.full(many, -1)
         self.tensor[: len(spans)] = [span.tensor for span in spans]
         self.tensor[len(spans) : self._first_out] = [gap.tensor for gap in gaps]
@@ -202,29 +258,82 @@ class _Model:
         self.whole[: self._first_out] = 1
         self.lower = np.zeros(many)
         self.upper = np.ones(many)
-        size = self._pages / UNIT_PAGES
-        moved = self.tensor[self._first_out : frames]
-        self.upper[self._first_out : frames] = size[moved]
-        self.upper[frames:] = room / UNIT_PAGES
+        self.upper[self._first_out : self._fast] = self._size[
+            self.tensor[self._first_out : self._fast]
+        ]
+        self.upper[self._fast :] = room
         self.goal = np.zeros(many)
-        move = page_ns * UNIT_PAGES / self._unit_ns
-        self.goal[self._first_out : frames] = MOVE_WEIGHT * move
-        rows: list[tuple[int, int, float]] = []
-        low: list[float] = []
-        high: list[float] = []
+        self.goal[self._first_out : self._fast] = MOVE_WEIGHT * self._move
 
-        def row(entries: list[tuple[int, float]], least: float, most: float) -> None:
-            rows.extend((len(low), column, value) for column, value in entries)
-            low.append(least)
-            high.append(most)
+    def _out(self, number: int) -> list[tuple[int, int]]:
+        """(column, position) of what goes out in a gap."""
+        begin, gap = int(self._ends[number]), self._problem.gaps[number]
+        return list(zip(range(begin, begin + len(gap.out)), gap.out, strict=True))
 
-        lanes: list[list[tuple[int, float]]] = [[] for _ in range(count)]
-        changes: list[list[tuple[int, float]]] = [[] for _ in range(count)]
-        at_begin: list[tuple[int, float]] = []
+    def _back(self, number: int) -> list[tuple[int, int]]:
+        """(column, position) of what comes back in a gap."""
+        end, gap = int(self._ends[number + 1]), self._problem.gaps[number]
+        return list(zip(range(end - len(gap.back), end), gap.back, strict=True))
+
+    def _add_transfers(self, rows: _Rows) -> None:
+        """Rows of each gap: what goes out and comes back follows from the spans' tiers."""
+        for number, gap in enumerate(self._problem.gaps):
+            size, goes = float(self._size[gap.tensor]), len(self._problem.spans) + number
+            # The parts that go out are the whole tensor or nothing.
+            rows.add([*((c, 1.0) for c, _ in self._out(number)), (goes, -size)], 0.0, 0.0)
+            # What is fast after the gap and was not before it, or went out, comes back.
+            decided = [(gap.after, -size), (gap.before, size), (goes, -size)]
+            rows.add([*((c, 1.0) for c, _ in self._back(number)), *decided], 0.0, 0.0)
+            # Only a fast tensor goes out.
+            rows.add([(goes, 1.0), (gap.before, -1.0)], -np.inf, 0.0)
+            if not gap.round_trip:
+                rows.add([(goes, 1.0), (gap.after, 1.0)], -np.inf, 1.0)
+
+    def _add_room(self, rows: _Rows) -> None:
+        """Rows of each stretch: its fast memory is that of the stretch before, plus births and
+        promotions, less deaths and what went out."""
+        problem, count = self._problem, self._problem.profile.stretch_count
+        at_begin: Terms = []
+        changes: list[Terms] = [[] for _ in range(count)]
+        of_tensor: dict[int, list[int]] = {}
+        for number, span in enumerate(problem.spans):
+            of_tensor.setdefault(span.tensor, []).append(number)
+            if self._step_begin(span.tensor, span.since, span.until) is not None:
+                at_begin.append((number, float(self._size[span.tensor])))
+        for number, gap in enumerate(problem.gaps):
+            birth, out, back = (
+                int(problem.births[gap.tensor]),
+                self._out(number),
+                self._back(number),
+            )
+            for column, at in out:
+                changes[(birth + at + 1) % count].append((column, -1.0))
+            for column, at in back:
+                changes[(birth + at) % count].append((column, 1.0))
+            here = self._step_begin(gap.tensor, gap.out[0], gap.back[-1])
+            if here is not None:
+                at_begin.append((gap.before, float(self._size[gap.tensor])))
+                at_begin += [(column, -1.0) for column, at in out if at < here]
+                at_begin += [(column, 1.0) for column, at in back if at <= here]
+        for tensor, numbers in of_tensor.items():
+            if problem.profile.tensors["kind"][tensor] == Kind.PERSISTENT:
+                continue
+            birth, length = int(problem.births[tensor]), int(problem.lengths[tensor])
+            size = float(self._size[tensor])
+            changes[birth % count].append((numbers[0], size))
+            changes[(birth + length) % count].append((numbers[-1], -size))
+        rows.add([(self._fast, 1.0), *((c, -v) for c, v in at_begin)], 0.0, 0.0)
+        for stretch in range(1, count):
+            terms = [(self._fast + stretch, 1.0), (self._fast + stretch - 1, -1.0)]
+            rows.add([*terms, *((c, -v) for c, v in changes[stretch])], 0.0, 0.0)
+
+    def _add_times(self, rows: _Rows) -> float:
+        """Rows of each stretch: its transfers take no longer than the stretch with its slow
+        accesses. Also the goal's slow accesses; returns what all of them cost."""
+        problem, count = self._problem, self._problem.profile.stretch_count
+        lanes: list[Terms] = [[] for _ in range(count)]
         slow = np.zeros(count)
-        by_tensor: dict[int, list[int]] = {}
-        for number, span in enumerate(spans):
-            by_tensor.setdefault(span.tensor, []).append(number)
+        for number, span in enumerate(problem.spans):
             cost = problem.cost_ns[span.tensor] / self._unit_ns
             for at in range(span.since, span.until + 1):
                 stretch = (int(problem.births[span.tensor]) + at) % count
@@ -232,85 +341,41 @@ class _Model:
                 self.goal[number] -= each
                 slow[stretch] += each
                 lanes[stretch].append((number, each))
-            if self._covers(span.tensor, span.since, span.until):
-                at_begin.append((number, float(size[span.tensor])))
-        for number, gap in enumerate(gaps):
-            whole, begin = float(size[gap.tensor]), int(self._ends[number])
-            out = list(range(begin, begin + len(gap.out)))
-            back = list(range(begin + len(gap.out), int(self._ends[number + 1])))
-            goes = len(spans) + number
-            row([*((each, 1.0) for each in out), (goes, -whole)], 0.0, 0.0)
-            row(
-                [
-                    *((each, 1.0) for each in back),
-                    (gap.after, -whole),
-                    (gap.before, whole),
-                    (goes, -whole),
-                ],
-                0.0,
-                0.0,
-            )
-            row([(goes, 1.0), (gap.before, -1.0)], -np.inf, 0.0)
-            if not gap.round_trip:
-                row([(goes, 1.0), (gap.after, 1.0)], -np.inf, 1.0)
+        for number, gap in enumerate(problem.gaps):
             birth = int(problem.births[gap.tensor])
-            for column, at in [*zip(out, gap.out, strict=True), *zip(back, gap.back, strict=True)]:
-                lanes[(birth + at) % count].append((column, move))
-            for column, at in zip(out, gap.out, strict=True):
-                changes[(birth + at + 1) % count].append((column, -1.0))
-            for column, at in zip(back, gap.back, strict=True):
-                changes[(birth + at) % count].append((column, 1.0))
-            begins = self._covers(gap.tensor, gap.out[0], gap.back[-1])
-            if begins:
-                here = begins - 1 + gap.out[0]
-                at_begin.append((gap.before, whole))
-                at_begin += [(c, -1.0) for c, at in zip(out, gap.out, strict=True) if at < here]
-                at_begin += [(c, 1.0) for c, at in zip(back, gap.back, strict=True) if at <= here]
-        for tensor, numbers in by_tensor.items():
-            if profile.tensors["kind"][tensor] == Kind.PERSISTENT:
-                continue
-            birth, length = int(problem.births[tensor]), int(problem.lengths[tensor])
-            changes[birth % count].append((numbers[0], float(size[tensor])))
-            changes[(birth + length) % count].append((numbers[-1], -float(size[tensor])))
-        # What is fast in a stretch: what was, what is new, less what is gone.
-        row([(frames, 1.0), *((c, -v) for c, v in at_begin)], 0.0, 0.0)
-        for stretch in range(1, count):
-            entries = [(frames + stretch, 1.0), (frames + stretch - 1, -1.0)]
-            row([*entries, *((c, -v) for c, v in changes[stretch])], 0.0, 0.0)
+            for column, at in [*self._out(number), *self._back(number)]:
+                lanes[(birth + at) % count].append((column, self._move))
         for stretch in range(count):
-            most = float(times[stretch]) / self._unit_ns + float(slow[stretch])
-            row(lanes[stretch], -np.inf, most)
-        self._slow = float(slow.sum())
-        lines, columns, values = zip(*rows, strict=True)
-        self.matrix = coo_matrix((values, (lines, columns)), shape=(len(low), many)).tocsr()
-        self.low, self.high = np.array(low), np.array(high)
+            most = float(self._times_ns[stretch]) / self._unit_ns + float(slow[stretch])
+            rows.add(lanes[stretch], -np.inf, most)
+        return float(slow.sum())
 
-    def _covers(self, tensor: int, since: int, until: int) -> int:
-        """1 + how far after `since` the step begins, if it does within these positions; else 0."""
+    def _step_begin(self, tensor: int, since: int, until: int) -> int | None:
+        """The first of these positions of a tensor's life at which a step begins, if any."""
         ahead = (-int(self._problem.births[tensor]) - since) % self._problem.profile.stretch_count
-        return ahead + 1 if ahead <= until - since else 0
+        return since + ahead if ahead <= until - since else None
 
     def cost_ns(self, value: float) -> float:
-        """What slow accesses cost at a value of the goal."""
+        """Cost of the slow accesses at a value of the goal."""
         return (value + self._slow) * self._unit_ns
 
-    def parted_tensors(self, x: Floats) -> set[int]:
-        """Tensors that a solution has partly fast, or partly moved."""
+    def divided_tensors(self, x: Floats) -> set[int]:
+        """Tensors that a solution has partly fast or partly moved."""
         decided = x[: self._first_out]
         parts = np.abs(decided - np.rint(decided)) > WHOLE
         return set(self.tensor[: self._first_out][parts].tolist())
 
-    def kept(self, x: Floats, parted: set[int]) -> tuple[Floats, Floats]:
-        """Bounds that leave the decisions for all other tensors as they are. When they move is
-        still open."""
+    def kept(self, x: Floats, divided: set[int]) -> tuple[Floats, Floats]:
+        """Bounds of columns that fix the decisions for all other tensors, but not when they
+        move."""
         lower, upper = self.lower.copy(), self.upper.copy()
         decided = np.zeros(len(x), np.bool_)
-        decided[: self._first_out] = ~np.isin(self.tensor[: self._first_out], list(parted))
+        decided[: self._first_out] = ~np.isin(self.tensor[: self._first_out], list(divided))
         lower[decided] = upper[decided] = np.rint(x[decided])
         return lower, upper
 
     def answer(self, x: Floats, least_ns: float, note: str) -> Answer:
-        """In pages."""
+        """Convert a solution to whole pages."""
         spans, gaps = self._problem.spans, self._problem.gaps
         out: list[Integers] = []
         back: list[Integers] = []
@@ -324,7 +389,7 @@ class _Model:
 
 
 def _whole_pages(parts: Floats, pages: int) -> Integers:
-    """Parts of a tensor in pages: all of them, or none."""
+    """Parts of a tensor in pages, which add up to the whole tensor or to nothing."""
     total = float(parts.sum())
     if total * UNIT_PAGES < pages / 2:
         return np.zeros(len(parts), np.int64)
@@ -334,7 +399,7 @@ def _whole_pages(parts: Floats, pages: int) -> Integers:
 
 
 def _runs(positions: list[int]) -> list[tuple[int, int]]:
-    """(first, last) of each run of adjacent ones."""
+    """(first, last) of each run of adjacent positions."""
     found: list[tuple[int, int]] = []
     for at in positions:
         if found and found[-1][1] == at - 1:
@@ -347,8 +412,11 @@ def _runs(positions: list[int]) -> list[tuple[int, int]]:
 def _windows(
     inside: range, times: Floats, needed_ns: float
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where parts go out and come back: the first and the last of the positions, both in the same
-    one if there is no other."""
+    """Positions in which parts go out and come back: the first and the last positions of a gap; a
+    gap of one position serves both.
+
+    times: of the positions' stretches. needed_ns: time that each window should have.
+    """
     half = -(-len(inside) // 2)
     first = int(np.searchsorted(np.cumsum(times), needed_ns)) + 1
     last = int(np.searchsorted(np.cumsum(times[::-1]), needed_ns)) + 1
