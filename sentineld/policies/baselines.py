@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Baselines: a layout and nothing else. No moves, and no budget kept.
+"""Baselines: plans that are only a layout, without moves and without regard to the budget.
 
-They lie in an arena as every plan does, so that a comparison shows what placement
-and moves do. Where all is on one tier it is laid out in the order of births.
+They use an arena as every plan does, so that a comparison shows the effect of placement
+and moves. If everything is on one tier, it is laid out in the order of births.
 """
 
 from __future__ import annotations
@@ -19,22 +19,28 @@ from sentineld.model.timing import timing_of
 from sentineld.plan.firsttouch import NAME, REASON, first_touch_plan
 from sentineld.plan.items import access_pages, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout
-from sentineld.plan.predict import initial_tiers, predicted, unpredicted
+from sentineld.plan.predict import initial_tiers, predicted
 from sentineld.plan.residency import places
 from sentineld.plan.schedule import coalesce
+from sentineld.policies.draft import draft
 from sentineld.policies.registry import register
 
 
-@register("fast-only", 0, "on the fast tier, whatever it takes")
+@register("fast-only", 0, "on the fast tier, without a limit")
 @register("slow-only", 1, "on the slow tier")
 @register(NAME, None, REASON)
 @dataclass
 class Baseline:
-    """Everything on one tier, or (None) wherever the kernel places it."""
+    """A baseline policy."""
 
     name: str
+
     tier: int | None
+    """Of all pages; None: each page is where the kernel places it."""
+
     reason: str
+    """Of each tensor's placement; see Plan.reasons."""
+
     charges_budget: bool = False
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
@@ -48,22 +54,16 @@ class Baseline:
         kept = np.zeros(len(rows), np.bool_)
         areas = [Area("all", self.tier, rows, kept, grouped=False, as_born=True)]
         waits = np.full(profile.stretch_count, -1, np.int64)
-        plan = Plan(
-            policy=self.name,
-            budget_bytes=budget_bytes,
-            layout=build_layout(profile, areas, waits, heap_tier=self.tier),
-            moves=np.zeros(0, MOVE_DTYPE),
-            initial_tier=np.full(len(profile.tensors), 255, np.uint8),
-            reasons=(self.reason,) * len(profile.tensors),
-            predicted=unpredicted(),
-        )
+        layout = build_layout(profile, areas, waits, heap_tier=self.tier)
+        plan = draft(self.name, profile, budget_bytes, layout)
+        plan = replace(plan, reasons=(self.reason,) * len(profile.tensors))
         plan = replace(plan, initial=_all_on(profile, self.tier))
         plan = replace(plan, initial_tier=initial_tiers(plan, profile))
         return replace(plan, predicted=predicted(plan, profile, tiers))
 
 
 def _all_on(profile: Profile, tier: int) -> npt.NDArray[np.void]:
-    """MOVE_DTYPE: all persistent tensors of the heap, from the step's begin on this tier."""
+    """MOVE_DTYPE: all persistent tensors of the heap, on this tier at boundary 0."""
     page = profile.page_bytes
     tensors = profile.tensors
     rows = np.flatnonzero((tensors["slot"] < 0) & (tensors["address"] >= profile.heap_base))
@@ -77,9 +77,11 @@ def _all_on(profile: Profile, tier: int) -> npt.NDArray[np.void]:
 
 
 def _first_touch(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
-    """If the fast tier has the budget free when the process begins: persistent tensors come
-    first, then the arena's pages in the order in which tensors are first born on them, until it
-    is full. A page stays where it is, whoever lies on it later."""
+    """Predict first touch on a fast tier of the budget's size, empty when the process starts.
+
+    Persistent tensors fill it first, then pages of the arena in the order of their first births. A
+    page stays where it was first placed.
+    """
     page, budget = profile.page_bytes, plan.budget_bytes // profile.page_bytes
     space, offset = places(plan, profile)
     pages, start = tensor_pages(profile), offset // page

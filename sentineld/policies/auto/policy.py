@@ -11,20 +11,19 @@ from dataclasses import replace
 import numpy as np
 
 from sentineld.model.arrays import Floats
-from sentineld.model.plan import MOVE_DTYPE, Plan
+from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.items import Items, lasting, transient
 from sentineld.plan.keep import keep
 from sentineld.plan.lives import Lives
-from sentineld.plan.predict import initial_tiers, predicted, unpredicted
-from sentineld.plan.reasons import reasons
 from sentineld.plan.residency import crowded_pages, free_pages, places, residency
 from sentineld.plan.schedule import births_waits, initial_ranges, planned_moves
 from sentineld.plan.timed import births_ns
 from sentineld.policies.auto.parts import levels, parts, residency_of
 from sentineld.policies.auto.places import Births, lay_out
+from sentineld.policies.draft import draft, finished
 from sentineld.policies.lp.groups import Groups, groups_of, most_costly
 from sentineld.policies.lp.problem import Changes, Limits, Solution, changes_of
 from sentineld.policies.lp.program import solve
@@ -72,39 +71,39 @@ class Auto:
             capacity_pages=int(budget_bytes * (1 - self.margin_share)) // profile.page_bytes,
         )
         planner = _Planner(self.name, profile, tiers, budget_bytes)
-        plan, solved = planner.draft(limits, ATTEMPTS)
+        plan, solved = planner.plan(limits, ATTEMPTS)
         births = births_ns(plan, profile, tiers)
         if not solved or not births.any():
-            return planner.finished(plan)
+            return finished(plan, profile, tiers)
         # Births take time, which the program can price, and in which pages move. It overestimates
         # how many dead pages are reused, because it ignores addresses. So make plans with and
         # without a price on births and with and without their time, and simulate all four.
         once = ATTEMPTS[:1]
         drafts = [plan]
-        drafts.append(planner.draft(replace(limits, times_ns=limits.times_ns + births), once)[0])
+        drafts.append(planner.plan(replace(limits, times_ns=limits.times_ns + births), once)[0])
         priced = replace(limits, birth_ns=timing.birth_ns_per_byte * profile.page_bytes)
-        plan, solved = planner.draft(priced, once)
+        plan, solved = planner.plan(priced, once)
         drafts.append(plan)
         if solved:
             births = births_ns(plan, profile, tiers)
             longer = replace(priced, times_ns=limits.times_ns + births)
-            drafts.append(planner.draft(longer, once)[0])
-        return planner.finished(min(drafts, key=lambda one: steady_step_ns(one, profile, tiers)))
+            drafts.append(planner.plan(longer, once)[0])
+        best = min(drafts, key=lambda one: steady_step_ns(one, profile, tiers))
+        return finished(best, profile, tiers)
 
 
 class _Planner:
     """Makes the plans of one step for different limits; derives once what they share."""
 
     def __init__(self, name: str, profile: Profile, tiers: Tiers, budget_bytes: int) -> None:
-        self._name, self._profile, self._tiers = name, profile, tiers
-        self._budget_bytes = budget_bytes
+        self._name, self._profile, self._budget_bytes = name, profile, budget_bytes
         self._groups = groups_of(profile, timing_of(tiers))
         self._transient = np.flatnonzero(transient(profile))
         self._lasting = np.flatnonzero(lasting(profile))
         # By the limit on groups: the costliest groups and where they may change.
         self._problems: dict[int, tuple[Groups, Changes]] = {}
 
-    def draft(self, limits: Limits, attempts: Attempts) -> tuple[Plan, bool]:
+    def plan(self, limits: Limits, attempts: Attempts) -> tuple[Plan, bool]:
         """(a plan without prediction and reasons, whether the solver found an optimum)."""
         groups, solution = self._solve(limits, attempts)
         if solution is None:
@@ -121,15 +120,7 @@ class _Planner:
                 *([f"{left_out} more groups, which cost less, stay slow"] if left_out else []),
             )
         items, lives = parts(groups, levels(groups, fast))
-        return replace(self._carried_out(items, lives), notes=notes), solution is not None
-
-    def finished(self, draft: Plan) -> Plan:
-        """The draft with its prediction and reasons."""
-        profile = self._profile
-        plan = replace(draft, initial_tier=initial_tiers(draft, profile))
-        return replace(
-            plan, predicted=predicted(plan, profile, self._tiers), reasons=reasons(plan, profile)
-        )
+        return self._carried_out(items, lives, notes), solution is not None
 
     def _solve(self, limits: Limits, attempts: Attempts) -> tuple[Groups, Solution | None]:
         """(groups of the last attempt, its solution)."""
@@ -150,7 +141,7 @@ class _Planner:
             self._problems[most] = groups, changes_of(groups)
         return self._problems[most]
 
-    def _carried_out(self, items: Items, lives: Lives) -> Plan:
+    def _carried_out(self, items: Items, lives: Lives, notes: tuple[str, ...]) -> Plan:
         """Layout, moves and waits of the parts' lives."""
         profile, tensors = self._profile, len(self._profile.tensors)
         born_fast = ~items.persistent & lives.fast[0]
@@ -173,15 +164,7 @@ class _Planner:
             changing_pages=changing_pages,
             free=free.astype(np.int64),
         )
-        plan = Plan(
-            policy=self._name,
-            budget_bytes=self._budget_bytes,
-            layout=lay_out(profile, births),
-            moves=np.zeros(0, MOVE_DTYPE),
-            initial_tier=np.full(tensors, 255, np.uint8),
-            reasons=(),
-            predicted=unpredicted(),
-        )
+        plan = draft(self._name, profile, self._budget_bytes, lay_out(profile, births), notes)
         space, offset = places(plan, profile)
         plan = replace(
             plan,

@@ -25,19 +25,18 @@ import numpy as np
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.model.arrays import Integers, Table
-from sentineld.model.plan import MOVE_DTYPE, Plan, Space
+from sentineld.model.plan import MOVE_DTYPE, Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.items import lasting, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout
-from sentineld.plan.predict import initial_tiers, predicted, unpredicted
-from sentineld.plan.reasons import reasons
 from sentineld.plan.residency import charged_pages, places, residency
 from sentineld.plan.schedule import births_waits, coalesce
+from sentineld.policies.draft import draft, finished
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.autotm_program import Answer, Problem, problem_of, solve
-from sentineld.policies.rivals.swaps import in_order
+from sentineld.policies.rivals.swaps import in_order, tier_ranges
 
 GAP = 1e-3
 RELAXATION_S, SEARCH_S = 60.0, 15.0
@@ -88,10 +87,7 @@ class AutoTM:
         charged = charged_pages(plan, profile, found)
         waits = births_waits(plan, profile, found, charged, transient(profile), limit)
         plan = replace(plan, layout=replace(plan.layout, waits=waits.astype(np.int32)))
-        plan = replace(plan, initial_tier=initial_tiers(plan, profile))
-        return replace(
-            plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile)
-        )
+        return finished(plan, profile, tiers)
 
 
 def _plan(name: str, problem: Problem, answer: Answer, budget_bytes: int) -> Plan:
@@ -111,17 +107,14 @@ def _plan(name: str, problem: Problem, answer: Answer, budget_bytes: int) -> Pla
         Area("slow-born", 1, slow_rows, moved[slow_rows]),
     ]
     bound_s = (float(profile.stretches["time_ns"].sum()) + answer.least_ns) / 1e9
-    plan = Plan(
-        policy=name,
-        budget_bytes=budget_bytes,
-        layout=build_layout(
-            profile, areas, np.full(profile.stretch_count, -1, np.int64), heap_tier=1
-        ),
-        moves=np.zeros(0, MOVE_DTYPE),
-        initial_tier=np.full(tensors, 255, np.uint8),
-        reasons=(),
-        predicted=unpredicted(),
-        notes=(f"{answer.note}; the relaxation's step takes {bound_s:.4f} s",),
+    waits = np.full(profile.stretch_count, -1, np.int64)
+    layout = build_layout(profile, areas, waits, heap_tier=1)
+    plan = draft(
+        name,
+        profile,
+        budget_bytes,
+        layout,
+        (f"{answer.note}; the relaxation's step takes {bound_s:.4f} s",),
     )
     space, offset = places(plan, profile)
     return replace(
@@ -173,14 +166,7 @@ def _initial(problem: Problem, answer: Answer, offset: Integers) -> Table:
                     pages[first : first + part] = becomes
                 first += part
         fast[gap.tensor] = pages
-    tables = [np.zeros(0, MOVE_DTYPE)]
-    for tensor, pages in fast.items():
-        edges = np.flatnonzero(np.diff(np.concatenate([[2], pages.astype(np.int64), [2]])))
-        ranges = np.zeros(len(edges) - 1, MOVE_DTYPE)
-        ranges["space"] = Space.HEAP
-        ranges["tensor"] = tensor
-        ranges["tier"] = ~pages[edges[:-1]]
-        ranges["offset"] = offset[tensor] + edges[:-1] * page
-        ranges["bytes"] = np.diff(edges) * page
-        tables.append(ranges)
-    return coalesce(np.concatenate(tables))
+    tables = [
+        tier_ranges(tensor, ~pages, int(offset[tensor]), page) for tensor, pages in fast.items()
+    ]
+    return coalesce(np.concatenate([np.zeros(0, MOVE_DTYPE), *tables]))

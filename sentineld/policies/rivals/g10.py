@@ -1,92 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies `g10` and `g10+slow`: gaps go out in the order of the pressure that they take off.
+"""Policies `g10` and `g10+slow`: gaps go out in the order of the pressure that they relieve.
 
-After G10 (Zhang et al., MICRO 2023; its artifact's scheduler): while more is
-resident than fits, the gap between two uses with the largest pressure area (bytes times
-the time in which there is too much) is taken; longer and larger ones first among
-equals. It must be long enough: (2 + DELTA) times the time of one transfer. Out
-right after the last use, back as late as the bandwidth allows, and only if the way out ends
-before the way back begins. Then, eagerly, gaps end earlier where there is room.
+After G10 (Zhang et al., MICRO 2023; its artifact's scheduler): while more is resident than fits,
+the gap between two uses with the largest pressure area (bytes times the time during which
+memory is exceeded) is taken; longer and larger gaps first among equals. A gap must be longer than
+(2 + DELTA) times one transfer. The tensor goes out right after the last use and comes back
+as late as the bandwidth allows, provided that the way out ends before the way back begins. Then
+tensors are eagerly brought back earlier where there is room.
 
-What applies to tiers of memory: one slow tier (the artifact's host memory; no SSD), one
-bandwidth for both directions, stretches for kernels. `g10` never accesses slow memory,
-as on a GPU: where it can't make everything fit, it is infeasible as published. `g10+slow` leaves
-on the slow tier what does not fit, that which costs least for the room first: ours, not theirs.
-The sweep is over DELTAS; the plan with the least predicted time is kept.
+Adapted to memory tiers: one slow tier (the artifact's host memory; no SSD), one bandwidth for
+both directions, stretches instead of kernels. `g10` never accesses slow memory, as on a GPU; if
+it can't make everything fit, it is infeasible as published. `g10+slow` is our extension: it
+leaves on the slow tier what does not fit, cheapest for its room first. DELTAS are swept; the
+plan with the shortest predicted step is kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from sentineld.model.plan import Plan
-from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.items import tensor_pages
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.swaps import (
-    Book,
-    gaps,
-    infeasible,
-    leave_slow,
-    open_book,
-    swapping_plan,
-)
+from sentineld.policies.rivals.swaps import Book, SwappingPolicy, gaps
 
 DELTAS = (0.5, 0.0, 2.0)
-"""Slack of a gap beyond its two transfers, in transfers; 0.5 is the artifact's."""
+"""Slack of a gap beyond its two transfers, in transfers; the artifact uses 0.5."""
 
 TIE = 1e-6
-"""Pressure areas that differ by less are equal: then the longer and larger gap goes first."""
+"""Pressure areas whose relative difference is smaller are equal: the longer and larger gap goes
+first."""
 
 
 @register("g10", False)
 @register("g10+slow", True)
-@dataclass
-class G10:
-    """The policy. accesses_slow: whether what does not fit may stay on the slow tier."""
+class G10(SwappingPolicy):
+    """The policy; it sweeps the slack."""
 
-    name: str
-    accesses_slow: bool
-    charges_budget: bool = True
+    sweep = DELTAS
+    obstacle = "its gaps are too short, or the bandwidth is too low, to make room"
 
-    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """Plan a step; see Policy. Raises SentinelError where it is infeasible."""
-        cost_ns = np.bincount(
-            profile.accesses["tensor"],
-            timing_of(tiers).extra_ns(profile),
-            minlength=len(profile.tensors),
-        ).astype(np.float64)
-        best: Plan | None = None
-        for delta in DELTAS:
-            book = open_book(profile, tiers, budget_bytes, self.accesses_slow)
-            relieve(book, tiers, delta)
-            notes = [f"{len(book.swaps)} gaps used; slack of {delta:g} transfers"]
-            if book.over.any():
-                if not self.accesses_slow:
-                    continue
-                notes.append(f"{leave_slow(book, cost_ns)} tensors stay slow")
-            book.hasten()
-            found = swapping_plan(self.name, book, tiers, budget_bytes, tuple(notes))
-            if best is None or found.predicted.step_ns < best.predicted.step_ns:
-                best = found
-        if best is None:
-            raise infeasible("its gaps are too short, or the bandwidth is too low, to make room")
-        return best
+    def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
+        """See SwappingPolicy. value: one of DELTAS."""
+        relieve(book, tiers, value)
+        return f"slack of {value:g} transfers"
+
+    def improve(self, book: Book) -> None:
+        """Bring tensors back early."""
+        book.hasten()
 
 
 def relieve(book: Book, tiers: Tiers, delta: float) -> None:
-    """Book gaps until everything fits or none is left that helps."""
+    """Book gaps until everything fits or no gap helps."""
     profile = book.profile
     times = profile.stretches["time_ns"].astype(np.float64)
     pages = tensor_pages(profile).astype(np.float64)
     page_ns = timing_of(tiers).move_ns_per_byte * profile.page_bytes
     found = gaps(book)
     size = pages[[gap.tensor for gap in found]]
-    # How often each stretch lies between the two uses.
+    # (gaps, S): 1 for stretches between the two uses.
     between = np.zeros((len(found), profile.stretch_count))
     for at, gap in enumerate(found):
         between[at, book.between(gap)] = 1.0

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `interleave`: a share of everything on the fast tier, whatever it is; the best share.
+"""Policy `interleave`: the same share of all tensors on the fast tier; the best share is kept.
 
-After Linux's weighted interleaving (MPOL_WEIGHTED_INTERLEAVE, 6.9) and the
-object-level interleaving of trainings on CXL (arXiv 2405.14209). Lasting
-tensors are split page by page; one page of a tensor is as good as another
-here, so that it is its first pages that are fast. A tensor of the arena is born
-on one tier: there, tensors take turns in the order of birth, so that the
-bytes born fast keep to the share.
+After Linux's weighted interleaving (MPOL_WEIGHTED_INTERLEAVE, 6.9) and object-level
+interleaving for training on CXL (arXiv 2405.14209). Lasting tensors are split: all pages of a
+tensor are alike here, so the first ones are fast. A tensor of the arena is born on one
+tier; tensors are assigned to the tiers in the order of birth so that the bytes born
+fast keep to the share.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from sentineld.policies.registry import register
 from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan
 
 SHARES = tuple(part / 32 for part in range(33))
-"""The sweep: shares that are tried, those with which everything fits into the budget."""
+"""Shares that are swept; those that exceed the budget are skipped."""
 
 
 @register()
@@ -33,7 +32,8 @@ class Interleave:
     charges_budget = True
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """The share with the least predicted time; see Policy. 0 always fits."""
+        """Plan with the share that has the shortest predicted step; see Policy. A share of 0
+        always fits."""
         limit = budget_bytes // profile.page_bytes
         best: Plan | None = None
         for share in SHARES:
@@ -51,7 +51,7 @@ class Interleave:
 
 
 def interleaved(profile: Profile, share: float) -> tuple[Mask, Integers]:
-    """(which transient tensors are fast, how many pages of each lasting one)."""
+    """(which transient tensors are fast, number of fast pages of each lasting tensor)."""
     pages = tensor_pages(profile)
     fast = np.zeros(len(pages), np.bool_)
     owed = 0.0

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `static`: the best placement in which no page ever moves.
 
-What a user can do by hand, or a profile-guided placement without migration
-(SOAR, OSDI 2025; tensors placed by their role, arXiv 2507.03305), done as well
-as can be: an integer program chooses which tensors are fast for all their
-lives, at most the budget at every moment of the step, so that the slow
-accesses that are left cost least. Lasting tensors may be split. HiGHS solves it
-to within GAP, or as well as it can in TIME_LIMIT_S; where the packing of the chosen ones needs more
-than their peak, it is solved again for less. Its own ceiling is itself: no fixed
-placement of these tensors is better by more than GAP and what packing loses.
+The optimum of what a user can do by hand, or of a profile-guided placement without
+migration (SOAR, OSDI 2025; tensors placed by their role, arXiv 2507.03305). An integer
+program chooses which tensors are fast all their lives, within the budget at every
+moment of the step, so that the remaining slow accesses cost least. Lasting tensors may be
+split. HiGHS solves it to within GAP or for TIME_LIMIT_S. If packing the chosen tensors
+takes more than their peak, it is solved again for less. No fixed placement of these tensors
+is better by more than GAP and the loss of packing.
 """
 
 from __future__ import annotations
@@ -21,17 +20,18 @@ from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.model.timing import timing_of
 from sentineld.plan.items import lasting, tensor_pages, transient
 from sentineld.plan.packing import alive_together
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan
+from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan, slow_costs_ns
 
 GAP = 1e-3
 TIME_LIMIT_S = 5.0
-"""Then the best placement that was found counts."""
+"""Time limit on one solution; the best placement found by then is used."""
+
 TRIES = 12
-"""Times that it is solved at most, each time for as much less as the packing was too large."""
+"""Limit on the number of solutions; each one's room is reduced by the excess of the packing
+before."""
 
 
 @register()
@@ -42,12 +42,8 @@ class Static:
     charges_budget = True
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """Place the tensors; see Policy. Raises SentinelError without scipy."""
-        gain = np.bincount(
-            profile.accesses["tensor"],
-            timing_of(tiers).extra_ns(profile),
-            minlength=len(profile.tensors),
-        ).astype(np.float64)
+        """Place the tensors; see Policy. Raises SentinelError if scipy is not installed."""
+        gain = slow_costs_ns(profile, tiers)
         limit = budget_bytes // profile.page_bytes
         room = limit
         for _ in range(TRIES):
@@ -64,13 +60,16 @@ class Static:
             budget_bytes,
             nothing,
             best_placement(profile, np.where(transient(profile), 0.0, gain), limit)[1],
-            ("the tensors that were chosen could not be packed: only lasting ones are fast",),
+            ("the chosen tensors could not be packed: only lasting ones are fast",),
         )
 
 
 def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Integers]:
-    """(which transient tensors are fast, how many pages of each lasting one), in all at most `room`
-    pages at every event, with the largest sum of gains. gain: (T,), of a tensor that is fast."""
+    """Find the placement with the largest gain that takes at most `room` pages at every event.
+
+    gain: (T,), of a tensor that is fast as a whole. Returns (which transient tensors are fast,
+    number of fast pages of each lasting tensor).
+    """
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_matrix
@@ -85,13 +84,13 @@ def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Int
     if not len(rows):
         return born_fast, lasting_fast
     size = pages[rows].astype(np.float64)
-    crowds = _crowds(profile, rows)
+    together = _alive_at_points(profile, rows)
     with silent_stdout():
         found = milp(
             -gain[rows] / gain[rows].max(),
             integrality=moves[rows].astype(np.int64),
             bounds=Bounds(0, 1),
-            constraints=LinearConstraint(csr_matrix(crowds * size), -np.inf, float(room)),
+            constraints=LinearConstraint(csr_matrix(together * size), -np.inf, float(room)),
             options={"mip_rel_gap": GAP, "time_limit": TIME_LIMIT_S},
         )
     if found.x is None:
@@ -104,9 +103,8 @@ def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Int
     return born_fast, lasting_fast
 
 
-def _crowds(profile: Profile, rows: Integers) -> Mask:
-    """(M, N): which of the rows are alive together, for every set that no other one contains: just
-    after a birth that a death follows."""
+def _alive_at_points(profile: Profile, rows: Integers) -> Mask:
+    """(M, N): which of the rows are alive at each pressure point, a birth that a death follows."""
     tensors = profile.tensors[rows]
     stays = tensors["slot"] < 0
     birth, death = tensors["birth_event"].astype(np.int64), tensors["death_event"].astype(np.int64)
@@ -114,14 +112,14 @@ def _crowds(profile: Profile, rows: Integers) -> Mask:
     deaths = np.sort(death[~stays])
     if not len(moments):
         return np.ones((1, len(rows)), np.bool_)
-    # Between this birth and the next, round the circle, somebody dies; else the next set holds all.
+    # Skip a birth if no tensor dies before the next one on the circle, where more are alive.
     following = np.append(moments[1:], moments[0] + profile.event_count)
     twice = np.concatenate([deaths, deaths + profile.event_count])
     counted = np.searchsorted(twice, following, side="right") - np.searchsorted(
         twice, moments, side="right"
     )
-    crowds = [
+    together = [
         stays | alive_together(birth, death, event, event + 1)
         for event in moments[counted > 0].tolist()
     ]
-    return np.array(crowds)
+    return np.array(together)

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swapping between uses: what G10 and Capuchin have in common.
+"""Swapping between uses: the common part of G10 and Capuchin.
 
-Everything is fast where it is used. Between two uses a tensor may go to the slow
-tier and come back: out right after the one use, back just in time for the other. A
-book of room and bandwidth, stretch by stretch, says what fits. Short-lived
-tensors have a pool of their own that stays fast.
+Every tensor is fast while it is used. Between two uses it may go to the slow tier: out
+right after the first use, back just in time for the second. A book of the room and the
+bandwidth of each stretch shows what fits. Short-lived tensors are pooled in a region that
+stays fast.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,29 +26,28 @@ from sentineld.model.timing import timing_of
 from sentineld.plan.items import lasting, lifetimes, tensor_pages, transient
 from sentineld.plan.layers import short_lived
 from sentineld.plan.layout import Area, area_offsets, build_layout
-from sentineld.plan.predict import initial_tiers, predicted, unpredicted
-from sentineld.plan.reasons import reasons
 from sentineld.plan.residency import charged_pages, places, residency
 from sentineld.plan.schedule import births_waits, coalesce
+from sentineld.policies.draft import draft, finished
+from sentineld.policies.rivals.fixed import slow_costs_ns
 
 GAP_MIN = 3
-"""Stretches from use to use: one to go out, one to come back, and between them one at least in
-which the room is free."""
+"""Least distance of two uses in stretches: one to go out, one to come back, and between them at
+least one in which the room is free."""
 
 POOL_SHARE = 0.5
-"""Of the budget, for a pool that has to be cut down: what moves needs room, too."""
+"""Share of the budget for the pool if it has to be reduced: moving tensors need room, too."""
 
 PART_PAGES_MIN = 16
-"""A stretch that has bandwidth left for less than this moves nothing of a tensor that is larger."""
+"""A stretch whose remaining bandwidth is less moves no part of a larger tensor."""
 
 
 class Gap(NamedTuple):
-    """A tensor between two of its uses: positions of its life, counted from its birth stretch.
-    Round the circle, `until` is past its length."""
+    """The time between two uses of a tensor, in positions of its life."""
 
     tensor: int
-    since: int
-    until: int
+    since: int  # the first use
+    until: int  # the second use; past the circle's length if the gap wraps around
 
 
 class Part(NamedTuple):
@@ -59,31 +59,45 @@ class Part(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """A gap that is used: where its parts go out, and where they come back."""
+    """A gap that is used."""
 
     gap: Gap
-    out: tuple[Part, ...]
-    back: tuple[Part, ...]
+    out: tuple[Part, ...]  # parts going out
+    back: tuple[Part, ...]  # parts coming back
 
 
 @dataclass
 class Book:
-    """usage: fast pages in each stretch, the pool's included, by what is booked. lanes: pages that
-    can still be moved in each. slow: which tensors are slow all their lives."""
+    """Room and bandwidth of each stretch under the swaps that are booked."""
 
     profile: Profile
+
     limit: int
+    """Fast pages of the budget."""
+
     usage: Integers
+    """(S,): fast pages in use, those of the pool included."""
+
     lanes: Floats
+    """(S,): pages that can still be moved."""
+
     birth: Integers
+    """(T,): birth stretch of each tensor."""
+
     length: Integers
+    """(T,): number of stretches that each tensor lives in."""
+
     slow: Mask
+    """(T,): tensors that are slow all their lives."""
+
     pooled: Integers
+    """Tensors of the pool: rows of the profile."""
+
     swaps: list[Swap]
 
     @property
     def over(self) -> Mask:
-        """(S,): where more is fast than there is room."""
+        """(S,): stretches in which more is fast than fits."""
         found: Mask = self.usage > self.limit
         return found
 
@@ -118,8 +132,8 @@ class Book:
         return True
 
     def hasten(self) -> None:
-        """Have what comes back come earlier where room and lanes are left: it bears a late
-        mover."""
+        """Bring tensors back earlier where room and bandwidth are left: an early move tolerates
+        a late mover."""
         for at, swap in enumerate(self.swaps):
             earliest = swap.out[-1].position + 2
             back = list(swap.back)
@@ -140,7 +154,7 @@ class Book:
             self.swaps[at] = swap._replace(back=tuple(back))
 
     def make_slow(self, tensor: int) -> None:
-        """Have a tensor slow all its life; its swaps are given up."""
+        """Make a tensor slow all its life and remove its swaps."""
         for swap in [swap for swap in self.swaps if swap.gap.tensor == tensor]:
             self._count(swap, 1)
             for part in (*swap.out, *swap.back):
@@ -150,7 +164,8 @@ class Book:
         self.slow[tensor] = True
 
     def _parts(self, gap: Gap, positions: list[int], pages: int) -> list[tuple[int, int]] | None:
-        """(position, pages) in this order until all are moved; None: the lanes are too full."""
+        """(position, pages): distribute pages over the positions in this order. None: the lanes
+        are too full."""
         found: list[tuple[int, int]] = []
         left = pages
         for position in positions:
@@ -164,7 +179,8 @@ class Book:
         return None
 
     def _count(self, swap: Swap, sign: int) -> None:
-        """Take what is away off the usage (sign -1), or put it back."""
+        """Subtract the pages of a swap that are away from the usage (sign -1), or add them back
+        (sign 1)."""
         first, last = swap.out[0].position, swap.back[-1].position
         for position in range(first, last + 1):
             gone = sum(part.pages for part in swap.out if part.position < position)
@@ -175,11 +191,11 @@ class Book:
 def open_book(
     profile: Profile, tiers: Tiers, budget_bytes: int, accesses_slow: bool = False
 ) -> Book:
-    """Everything fast, nothing moved.
+    """A book in which everything is fast and nothing moves.
 
-    Where the short-lived tensors' pool alone is larger than the budget, and slow
-    memory can be accessed, the largest of them are born slow, so that POOL_SHARE of it
-    is enough for the others. Raises SentinelError if it can't.
+    If the pool of short-lived tensors exceeds the budget, the largest of them are born slow, so
+    that the others fit into POOL_SHARE of the budget. Raises SentinelError if slow memory can't be
+    accessed.
     """
     page, limit = profile.page_bytes, budget_bytes // profile.page_bytes
     birth, length = lifetimes(profile)
@@ -212,14 +228,14 @@ def _packed(profile: Profile, tensors: Integers) -> int:
 
 
 def infeasible(what: str) -> SentinelError:
-    """The error of a system that can't run with so little memory."""
+    """The error of a policy that can't plan with this little memory."""
     return SentinelError(
         "failed", f"infeasible as published: {what}", "give the process more fast memory"
     )
 
 
 def gaps(book: Book) -> list[Gap]:
-    """All gaps between two uses that are long enough to be used. A birth is a use."""
+    """All gaps that are long enough to be used. A birth counts as a use."""
     profile, length = book.profile, book.length
     count = profile.stretch_count
     rows = profile.accesses
@@ -241,9 +257,11 @@ def gaps(book: Book) -> list[Gap]:
 
 
 def leave_slow(book: Book, cost_ns: Floats) -> int:
-    """Where slow memory can be accessed: leave tensors there until the rest fits; how many. The one
-    that costs least for what it takes off the excess goes first. cost_ns: (T,), of each if it is
-    slow. Raises SentinelError if the pool alone is too large."""
+    """Make tensors slow until the others fit; returns their number.
+
+    The tensor that costs least for the excess that it removes goes first. cost_ns: (T,), cost of
+    each tensor if it is slow. Raises SentinelError if the pool alone is too large.
+    """
     candidates = np.flatnonzero(_swappable(book.profile, book.pooled) & ~book.slow)
     pages = tensor_pages(book.profile)[candidates].astype(np.float64)
     lives = np.zeros((len(candidates), book.profile.stretch_count))
@@ -265,7 +283,7 @@ def leave_slow(book: Book, cost_ns: Floats) -> int:
 def swapping_plan(
     name: str, book: Book, tiers: Tiers, budget_bytes: int, notes: tuple[str, ...]
 ) -> Plan:
-    """The book as a plan."""
+    """Convert a book to a plan."""
     profile = book.profile
     placed = transient(profile)
     placed[book.pooled] = False
@@ -278,16 +296,8 @@ def swapping_plan(
         Area("slow-born", 1, slow, np.zeros(len(slow), np.bool_)),
     ]
     waits = np.full(profile.stretch_count, -1, np.int64)
-    plan = Plan(
-        policy=name,
-        budget_bytes=budget_bytes,
-        layout=build_layout(profile, areas, waits, heap_tier=1),
-        moves=np.zeros(0, MOVE_DTYPE),
-        initial_tier=np.full(len(profile.tensors), 255, np.uint8),
-        reasons=(),
-        predicted=unpredicted(),
-        notes=notes,
-    )
+    layout = build_layout(profile, areas, waits, heap_tier=1)
+    plan = draft(name, profile, budget_bytes, layout, notes)
     space, offset = places(plan, profile)
     plan = replace(plan, moves=_moves(book, space, offset), initial=_initial(book, offset))
     found = residency(plan, profile)
@@ -296,8 +306,7 @@ def swapping_plan(
     waited[book.pooled] = False
     waits = births_waits(plan, profile, found, charged, waited, book.limit)
     layout = replace(plan.layout, waits=waits.astype(np.int32))
-    plan = replace(plan, layout=layout, initial_tier=initial_tiers(plan, profile))
-    return replace(plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile))
+    return finished(replace(plan, layout=layout), profile, tiers)
 
 
 def _swappable(profile: Profile, pooled: Integers) -> Mask:
@@ -307,7 +316,7 @@ def _swappable(profile: Profile, pooled: Integers) -> Mask:
 
 
 def _numbered(parts: list[tuple[int, int]]) -> tuple[Part, ...]:
-    """Parts in order of time take the tensor's pages from its begin to its end."""
+    """Assign the tensor's pages in order to the parts, which are in order of time."""
     first, found = 0, []
     for position, pages in parts:
         found.append(Part(position, first, pages))
@@ -315,9 +324,7 @@ def _numbered(parts: list[tuple[int, int]]) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def _moves(
-    book: Book, space: Integers, offset: Integers
-) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+def _moves(book: Book, space: Integers, offset: Integers) -> Table:
     profile, rows = book.profile, []
     page, count = profile.page_bytes, profile.stretch_count
     for swap in book.swaps:
@@ -341,15 +348,30 @@ def _moves(
 
 
 def in_order(moves: Table, count: int) -> Table:
-    """By boundary, demotions first, then by deadline and offset. count: of stretches."""
+    """Sort by boundary, demotions first, then by deadline and offset. count: of stretches."""
     window = (moves["deadline"].astype(np.int64) - moves["boundary"] - 1) % max(count, 1)
     order = np.lexsort((moves["offset"], window, moves["tier"] == 0, moves["boundary"]))
     return moves[order]
 
 
-def _initial(book: Book, offset: Integers) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """Where lasting pages are at boundary 0: slow if they go out before it and come back after
-    it."""
+def tier_ranges(tensor: int, slow: Mask, offset: int, page_bytes: int) -> Table:
+    """MOVE_DTYPE: runs of a heap tensor's pages that are on the same tier at boundary 0.
+
+    slow: of each page. offset: of the tensor, in bytes.
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[-1], slow.astype(np.int64), [-1]])))
+    ranges = np.zeros(len(edges) - 1, MOVE_DTYPE)
+    ranges["space"] = Space.HEAP
+    ranges["tensor"] = tensor
+    ranges["tier"] = slow[edges[:-1]]
+    ranges["offset"] = offset + edges[:-1] * page_bytes
+    ranges["bytes"] = np.diff(edges) * page_bytes
+    return ranges
+
+
+def _initial(book: Book, offset: Integers) -> Table:
+    """Page ranges of lasting tensors and their tiers at boundary 0: slow if they go out before it
+    and come back after it."""
     profile, count = book.profile, book.profile.stretch_count
     pages, page = tensor_pages(profile), profile.page_bytes
     tables = []
@@ -363,12 +385,50 @@ def _initial(book: Book, offset: Integers) -> np.ndarray[tuple[int], np.dtype[np
                 for part in parts:
                     when[part.first : part.first + part.pages] = part.position
             slow |= (out < count) & (back >= count)
-        edges = np.flatnonzero(np.diff(np.concatenate([[-1], slow.astype(np.int64), [-1]])))
-        ranges = np.zeros(len(edges) - 1, MOVE_DTYPE)
-        ranges["space"] = Space.HEAP
-        ranges["tensor"] = tensor
-        ranges["tier"] = slow[edges[:-1]]
-        ranges["offset"] = offset[tensor] + edges[:-1] * page
-        ranges["bytes"] = np.diff(edges) * page
-        tables.append(ranges)
+        tables.append(tier_ranges(tensor, slow, int(offset[tensor]), page))
     return coalesce(np.concatenate([np.zeros(0, MOVE_DTYPE), *tables]))
+
+
+@dataclass
+class SwappingPolicy(ABC):
+    """A policy that books gaps until everything fits, for each value of its sweep, and keeps the
+    plan with the shortest predicted step."""
+
+    name: str
+
+    accesses_slow: bool
+    """Whether tensors that do not fit may stay on the slow tier."""
+
+    charges_budget: bool = True
+
+    sweep: ClassVar[tuple[float, ...]]
+
+    obstacle: ClassVar[str]
+    """Why the policy fails without access to slow memory, for the error message."""
+
+    @abstractmethod
+    def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
+        """Book gaps until everything fits or no gap helps; returns a note on the sweep's value."""
+
+    def improve(self, book: Book) -> None:  # noqa: B027
+        """Change a book in which everything fits."""
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """Plan a step; see Policy. Raises SentinelError if it is infeasible."""
+        cost_ns = slow_costs_ns(profile, tiers)
+        best: Plan | None = None
+        for value in self.sweep:
+            book = open_book(profile, tiers, budget_bytes, self.accesses_slow)
+            note = self.relieve(book, tiers, value)
+            notes = [f"{len(book.swaps)} gaps used; {note}"]
+            if book.over.any():
+                if not self.accesses_slow:
+                    continue
+                notes.append(f"{leave_slow(book, cost_ns)} tensors stay slow")
+            self.improve(book)
+            found = swapping_plan(self.name, book, tiers, budget_bytes, tuple(notes))
+            if best is None or found.predicted.step_ns < best.predicted.step_ns:
+                best = found
+        if best is None:
+            raise infeasible(self.obstacle)
+        return best

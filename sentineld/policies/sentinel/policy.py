@@ -15,17 +15,16 @@ import numpy as np
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import format_bytes
 from sentineld.model.arrays import Floats, Integers, Mask
-from sentineld.model.plan import MOVE_DTYPE, Layout, Plan
+from sentineld.model.plan import Layout, Plan
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.items import Items, access_pages, chunks, tensor_pages
 from sentineld.plan.layers import short_lived
 from sentineld.plan.layout import Area, area_offsets, build_layout
 from sentineld.plan.packing import circular_peak
-from sentineld.plan.predict import initial_tiers, predicted, unpredicted
-from sentineld.plan.reasons import reasons
 from sentineld.plan.residency import places
 from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
+from sentineld.policies.draft import draft, finished
 from sentineld.policies.lp.relax import Capacities, Prices, Relaxed, relax, used_pages
 from sentineld.policies.registry import register
 from sentineld.policies.require import require
@@ -98,16 +97,8 @@ class Sentinel:
         chosen, fitting = _schedule(items, Capacities(room, pooled), relaxed)
 
         layout = _layout(profile, split, fitting, limit)
-        plan = Plan(
-            policy=self.name,
-            budget_bytes=budget_bytes,
-            layout=layout,
-            moves=np.zeros(0, MOVE_DTYPE),
-            initial_tier=np.full(len(profile.tensors), 255, np.uint8),
-            reasons=(),
-            predicted=unpredicted(),
-            notes=_notes(profile, split, chosen, limit),
-        )
+        notes = _notes(profile, split, chosen, limit)
+        plan = draft(self.name, profile, budget_bytes, layout, notes)
         space, offset = places(plan, profile)
         persistent = split.candidates[profile.tensors["slot"][split.candidates] < 0]
         lives = fitting.lives()
@@ -116,10 +107,7 @@ class Sentinel:
             moves=planned_moves(profile, items, lives, space, offset),
             initial=initial_ranges(profile, persistent, items, lives, offset),
         )
-        plan = replace(plan, initial_tier=initial_tiers(plan, profile))
-        return replace(
-            plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile)
-        )
+        return finished(plan, profile, tiers)
 
     def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
         """See Tried."""

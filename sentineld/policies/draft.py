@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First and last step of making a plan: a draft with a layout, and its prediction and reasons."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sentineld.model.plan import MOVE_DTYPE, Layout, Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.plan.predict import initial_tiers, predicted, unpredicted
+from sentineld.plan.reasons import reasons
+
+
+def draft(
+    policy: str, profile: Profile, budget_bytes: int, layout: Layout, notes: tuple[str, ...] = ()
+) -> Plan:
+    """A plan without moves, initial tiers, reasons and prediction."""
+    return Plan(
+        policy=policy,
+        budget_bytes=budget_bytes,
+        layout=layout,
+        moves=np.zeros(0, MOVE_DTYPE),
+        initial_tier=np.full(len(profile.tensors), 255, np.uint8),
+        reasons=(),
+        predicted=unpredicted(),
+        notes=notes,
+    )
+
+
+def finished(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
+    """The plan with what follows from its moves: initial tier of each tensor, prediction,
+    reasons."""
+    plan = replace(plan, initial_tier=initial_tiers(plan, profile))
+    return replace(plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile))
