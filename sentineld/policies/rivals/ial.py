@@ -1,54 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `ial`: the kernel's active and inactive lists of both tiers, exchanged now and then.
+"""Policy `ial`: periodic exchange between the kernel's active and inactive lists of both tiers.
 
 Improved active list (Yan et al., "Nimble Page Management", ASPLOS 2019): at each
-interval the reference bits of all pages are read. A page that was referenced
-at the last two scans is active, one that was not at the last one is inactive. Active
-slow pages are promoted, first in, first out, into what room there is; if there is not
-enough, they are exchanged with inactive fast pages, the longest inactive first.
-Published interval: 5 s. Left out: what scanning costs, and that only so many pages
+interval the reference bits of all pages are read. A page that was referenced at the
+last two scans is active; one that was not referenced at the last scan is inactive.
+Active slow pages are promoted, first in, first out, into free fast memory. If it is too
+small, they are exchanged with inactive fast pages, the longest inactive first.
+Published interval: 5 s. Left out: the cost of scanning, and the limit on the pages that
 are exchanged at a time; the bandwidth is the model's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from sentineld.model.plan import Plan
-from sentineld.model.profile import Profile
-from sentineld.model.tiers import Tiers
-from sentineld.plan.policy import Reactor, Sight, Wish
+from sentineld.plan.policy import Sight, Wish
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import first_touch_layout, intervals, total, wishes
+from sentineld.policies.rivals.reactive import ReactivePolicy, total, wishes
 
 INTERVAL_S = 5.0
 
 
 @register()
-class Ial:
+class Ial(ReactivePolicy):
     """The policy."""
 
     name = "ial"
-    charges_budget = False
+    published_s = INTERVAL_S
 
-    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """A layout; see Policy."""
-        return first_touch_layout(self.name, profile, tiers, budget_bytes)
-
-    def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
-        """Several intervals; see Reactive."""
-        return [(words, Lists(ns)) for words, ns in intervals(profile, INTERVAL_S)]
+    def reactor(self, interval_ns: float) -> Lists:
+        """See ReactivePolicy."""
+        return Lists(interval_ns)
 
 
 class Lists:
-    """Both tiers' lists. A cell's pages are referenced alike."""
+    """Both tiers' lists. All pages of a cell are referenced together."""
 
     def __init__(self, interval_ns: float) -> None:
         self.interval_ns = interval_ns
         self._seen = np.zeros(0, np.int64)  # scans in a row in which each cell was referenced
-        self._unseen = np.zeros(0, np.int64)  # in which it was not
+        self._unseen = np.zeros(0, np.int64)  # scans in a row in which it was not
 
     def tick(self, sight: Sight) -> list[Wish]:
         """Exchange; see Reactor."""
@@ -61,7 +52,7 @@ class Lists:
         cells = np.arange(len(referenced))
         active = cells[(self._seen >= 2) & (sight.slow > 0)]
         inactive = cells[(self._unseen >= 1) & (sight.fast > 0)]
-        # Who has been active, or inactive, for longest is at the head of its list.
+        # The longest active, or inactive, cell is at the head of its list.
         active = active[np.argsort(-self._seen[active], kind="stable")]
         inactive = inactive[np.argsort(-self._unseen[inactive], kind="stable")]
         wanted = int(sight.slow[active].sum())

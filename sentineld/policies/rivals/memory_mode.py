@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hardware `memory-mode`: fast memory as a direct-mapped cache of the slow one.
+"""Hardware `memory-mode`: fast memory as a direct-mapped cache of slow memory.
 
-After Optane's memory mode (two-level memory; Izraelevitz et al., arXiv
-1903.05714) and the flat mode's ancestors: programs see the slow memory alone; each of
-its lines has one place in the cache. A miss fills the line, whether it is read
-or written, by a slow read; a dirty line that has to go is written back by a slow
-write. The hardware knows nothing of tensors: dead ones are written back, too.
+After Optane's memory mode (two-level memory; Izraelevitz et al., arXiv 1903.05714).
+Programs see only slow memory; each of its lines maps to one line of the cache. A miss, of a
+read or a write, fills the line by a slow read; evicting a dirty line writes it back by a
+slow write. The hardware does not distinguish tensors: dead ones are written back, too.
 
-What is simplified, all in its favour: lines are pages of 4 KiB, not 64 bytes (a
-training streams through its tensors); physical pages follow each other as
-the layout's do, so that nothing collides by chance; hits cost nothing more than all-fast
-memory, and within a stretch a tensor misses once.
+Simplifications, all in its favour: a line is a 4 KiB page, not 64 bytes (training streams
+through its tensors); physical pages are contiguous as in the layout, so that there are no
+chance conflicts; a hit costs no more than all-fast memory; a tensor misses at most once
+in a stretch.
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ from sentineld.policies.baselines import Baseline
 from sentineld.policies.registry import register
 
 TURNS_MAX = 50
-"""Steps until the cache is at a step's end as it was at its begin; two or three are enough."""
+"""Limit on the steps until the cache is in the same state at a step's begin and end; two or three
+steps are enough."""
 
 
 @register()
@@ -40,14 +40,14 @@ class MemoryMode:
     charges_budget = False
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """A layout; where the pages are is the hardware's own affair."""
-        reason = "wherever the hardware's cache has it"
+        """A layout; the hardware decides which pages are cached."""
+        reason = "where the hardware's cache holds it"
         return Baseline(self.name, 1, reason).plan(profile, tiers, budget_bytes)
 
     def steady_step(
         self, plan: Plan, profile: Profile, tiers: Tiers, budget_bytes: int
     ) -> HardwareStep:
-        """Fills and write-backs of a step; see HardwareStep."""
+        """Simulate the cache until steps repeat; see Hardware."""
         first = _first_pages(plan, profile)
         pages = tensor_pages(profile)
         cache = _Cache(max(budget_bytes // profile.page_bytes, 1))
@@ -79,14 +79,14 @@ class MemoryMode:
 
 
 class _Cache:
-    """Lines by their place: which page is there (-1: none), and whether it is dirty."""
+    """A direct-mapped, write-back cache."""
 
     def __init__(self, lines: int) -> None:
-        self._page = np.full(lines, -1, np.int64)
+        self._page = np.full(lines, -1, np.int64)  # page in each line; -1: none
         self._dirty = np.zeros(lines, np.bool_)
 
     def access(self, first: int, pages: int, writes: bool) -> tuple[int, int]:
-        """(lines filled, lines written back) by an access to pages that follow each other."""
+        """(lines filled, lines written back) by an access to contiguous pages."""
         filled = written_back = 0
         lines = len(self._page)
         for begin in range(first, first + pages, lines):
@@ -100,12 +100,12 @@ class _Cache:
         return filled, written_back
 
     def state(self) -> bytes:
-        """All of it."""
+        """The complete state, to be compared."""
         return self._page.tobytes() + self._dirty.tobytes()
 
 
 def _first_pages(plan: Plan, profile: Profile) -> Integers:
-    """Where each tensor begins in a memory in which the spaces follow each other."""
+    """First page of each tensor in a memory of arena, heap and unplanned tensors in this order."""
     space, offset = places(plan, profile)
     start, pages = offset // profile.page_bytes, tensor_pages(profile)
     heap = -(-plan.layout.arena_bytes // profile.page_bytes)

@@ -2,57 +2,48 @@
 """Policy `memtis`: the hottest pages that fit, by a histogram of access counts that cools.
 
 After MEMTIS (Lee et al., SOSP 2023), without its huge pages: pages are counted in
-16 bins by the binary logarithm of their accesses. From the hottest bin down, bins
-are hot as long as their pages fit into the fast tier less 3 %; the bin below is warm and is
-not demoted if the hot ones fill less than three quarters. Hot slow pages are
-promoted, the hottest first; cold fast ones make room, the coldest first. All counts
-are halved (cooled) every COOL_TICKS intervals. Published interval of its migration thread:
-500 ms. Left out: sampling (every access is counted, which is in its favour), splitting
-of huge pages.
+16 bins by the binary logarithm of their accesses. From the hottest bin down, bins are
+hot as long as their pages fit into the fast tier less 3 %. If the hot pages fill less
+than three quarters, the next bin is warm and is not demoted. Hot slow pages are
+promoted, the hottest first; cold fast pages make room, the coldest first. All counts
+are halved (cooled) every COOL_TICKS intervals. Published interval of the migration
+thread: 500 ms. Left out: sampling (every access is counted, which is in its favour) and
+splitting of huge pages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from sentineld.model.arrays import Integers
-from sentineld.model.plan import Plan
-from sentineld.model.profile import Profile
-from sentineld.model.tiers import Tiers
-from sentineld.plan.policy import Reactor, Sight, Wish
+from sentineld.plan.policy import Sight, Wish
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import first_touch_layout, intervals, total, wishes
+from sentineld.policies.rivals.reactive import ReactivePolicy, total, wishes
 
 MIGRATE_S = 0.5
 COOL_TICKS = 4
 BINS = 16
 SPARE = 0.03
-"""Of the fast tier: left free by the threshold."""
+"""Share of the fast tier that the threshold leaves free."""
 
 WARM_BELOW = 0.75
-"""Of the fast tier: with fewer hot pages, the next bin is warm."""
+"""If hot pages fill less than this share of the fast tier, the next bin is warm."""
 
 
 @register()
-class Memtis:
+class Memtis(ReactivePolicy):
     """The policy."""
 
     name = "memtis"
-    charges_budget = False
+    published_s = MIGRATE_S
 
-    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """A layout; see Policy."""
-        return first_touch_layout(self.name, profile, tiers, budget_bytes)
-
-    def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
-        """Several intervals; see Reactive."""
-        return [(words, Histogram(ns)) for words, ns in intervals(profile, MIGRATE_S)]
+    def reactor(self, interval_ns: float) -> Histogram:
+        """See ReactivePolicy."""
+        return Histogram(interval_ns)
 
 
 class Histogram:
-    """Access counts of a page of each cell."""
+    """Access count of each cell's pages."""
 
     def __init__(self, interval_ns: float) -> None:
         self.interval_ns = interval_ns
@@ -60,7 +51,7 @@ class Histogram:
         self._ticks = 0
 
     def tick(self, sight: Sight) -> list[Wish]:
-        """Choose the threshold, then exchange across it; see Reactor."""
+        """Choose the thresholds, then exchange pages across them; see Reactor."""
         if not len(self._count):
             self._count = np.zeros(len(sight.fast))
         self._ticks += 1

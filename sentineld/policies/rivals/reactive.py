@@ -1,30 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reactive policies share: the layout that they find, and filling wishes up to a limit."""
+"""The common part of reactive policies: first-touch layout, interval sweep, requests of moves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from sentineld.model.arrays import Integers
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.plan.policy import Wish
+from sentineld.plan.policy import Reactor, Wish
 from sentineld.policies.baselines import Baseline
 
 STEP_PARTS = (2.0, 1.0, 0.5, 0.1)
-"""Intervals that are tried beside the published one, in steps: published intervals are seconds, and
-no training step of ours is long enough to be followed in them."""
+"""Intervals, in steps, that are swept beside the published one: published intervals are seconds,
+too long to follow the training steps of our benchmarks."""
 
 
-def first_touch_layout(name: str, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-    """Pages are born on the fast tier while it has room."""
-    reason = "where the kernel puts it, and moves it by how it is accessed"
-    return Baseline(name, None, reason).plan(profile, tiers, budget_bytes)
+class ReactivePolicy(ABC):
+    """A policy whose pages are born by first touch and moved by a reactor; see Reactive."""
+
+    name: ClassVar[str]
+    charges_budget = False
+
+    published_s: ClassVar[float]
+    """Interval between two of the reactor's moves as published."""
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """A layout in which pages are born on the fast tier while it has room; see Policy."""
+        reason = "where the kernel places it, and moves it by its accesses"
+        return Baseline(self.name, None, reason).plan(profile, tiers, budget_bytes)
+
+    @abstractmethod
+    def reactor(self, interval_ns: float) -> Reactor:
+        """A fresh reactor."""
+
+    def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
+        """Reactors of several intervals; see Reactive."""
+        return [(words, self.reactor(ns)) for words, ns in intervals(profile, self.published_s)]
 
 
 def intervals(profile: Profile, published_s: float) -> list[tuple[str, float]]:
-    """(words, ns) of the intervals to try."""
+    """(description, ns) of the intervals to try."""
     step_ns = float(profile.stretches["time_ns"].sum())
     return [
         (f"interval of {published_s:g} s, as published", published_s * 1e9),
@@ -33,7 +52,8 @@ def intervals(profile: Profile, published_s: float) -> list[tuple[str, float]]:
 
 
 def wishes(cells: Iterable[int], pages: Integers, tier: int, limit: int) -> list[Wish]:
-    """Pages of the cells in this order, at most so many in all."""
+    """Request moves of the cells' pages to a tier, in this order, until `limit` pages are
+    requested."""
     found: list[Wish] = []
     for cell in cells:
         taken = min(int(pages[cell]), limit)
@@ -47,5 +67,5 @@ def wishes(cells: Iterable[int], pages: Integers, tier: int, limit: int) -> list
 
 
 def total(some: Iterable[Wish]) -> int:
-    """Pages of the wishes."""
+    """Pages of all requests."""
     return sum(wish.pages for wish in some)

@@ -1,54 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `tpp`: hint faults promote, watermarks demote.
 
-Transparent page placement (Maruf et al., ASPLOS 2023; Linux 5.18): pages of
-the slow node alone are made to fault once a scan. A page that faults and is on
-the active list, that is, was accessed before within the last scans, is promoted; else
-it is only marked (two touches). Demotion does not wait for a full node: when less
-than DEMOTE_BELOW of the fast tier is free, the pages that were not accessed for
-longest go, until there is that much, so that births find room. Published scan period: 1 s at
-the fastest. Left out, in its favour: what faults cost.
+Transparent page placement (Maruf et al., ASPLOS 2023; Linux 5.18): each scan makes the
+pages of the slow node, and only these, fault at their next access. A page that faults
+and is on the active list, which means it was accessed within the last scans, is promoted;
+otherwise it is only marked (two touches). Demotion starts before the node is full: when
+less than DEMOTE_BELOW of the fast tier is free, the least recently accessed pages are
+demoted until this much is free, so that births find room. Published scan period: at
+least 1 s. Left out, in its favour: the cost of faults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from sentineld.model.plan import Plan
-from sentineld.model.profile import Profile
-from sentineld.model.tiers import Tiers
-from sentineld.plan.policy import Reactor, Sight, Wish
+from sentineld.plan.policy import Sight, Wish
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import first_touch_layout, intervals, total, wishes
+from sentineld.policies.rivals.reactive import ReactivePolicy, total, wishes
 
 SCAN_S = 1.0
 DEMOTE_BELOW = 0.02
-"""Of the fast tier: the demotion watermark, above that of allocation."""
+"""Demotion watermark, above that of allocation: share of the fast tier."""
 
 HEADROOM = 0.005
-"""Of the fast tier: promotions leave so much free."""
+"""Share of the fast tier that promotions leave free."""
 
 
 @register()
-class Tpp:
+class Tpp(ReactivePolicy):
     """The policy."""
 
     name = "tpp"
-    charges_budget = False
+    published_s = SCAN_S
 
-    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """A layout; see Policy."""
-        return first_touch_layout(self.name, profile, tiers, budget_bytes)
-
-    def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
-        """Several scan periods; see Reactive."""
-        return [(words, Scanner(ns)) for words, ns in intervals(profile, SCAN_S)]
+    def reactor(self, interval_ns: float) -> Scanner:
+        """See ReactivePolicy."""
+        return Scanner(interval_ns)
 
 
 class Scanner:
-    """Ages of all cells, in scans."""
+    """Ages of all cells."""
 
     def __init__(self, interval_ns: float) -> None:
         self.interval_ns = interval_ns
@@ -56,7 +47,7 @@ class Scanner:
         self._marked = np.zeros(0, np.bool_)  # touched at the scan before
 
     def tick(self, sight: Sight) -> list[Wish]:
-        """Promote what faulted twice, demote what is oldest; see Reactor."""
+        """Promote pages that faulted twice, demote the oldest ones; see Reactor."""
         if not len(self._age):
             self._age = np.zeros(len(sight.fast), np.int64)
             self._marked = np.zeros(len(sight.fast), np.bool_)
@@ -70,7 +61,7 @@ class Scanner:
         if sight.free_pages < low:
             cold = cells[(self._age >= 1) & (sight.fast > 0)]
             cold = cold[np.argsort(-self._age[cold], kind="stable")]
-            # Reclaim goes on until promotions and births have room.
+            # Reclaim makes room for promotions as well as births.
             wanted = low - sight.free_pages + int(sight.slow[faulting].sum())
             down = wishes(cold.tolist(), sight.fast, 1, min(wanted, sight.move_pages // 2))
         room = sight.free_pages + total(down) - int(sight.capacity_pages * HEADROOM)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real schedules: lives of chunks that fit into the capacities, every stretch of them.
+"""Feasible schedules: lives of chunks that fit into the capacities of every stretch.
 
-Prices (relax.py) say what room and moves are worth; here chunks take them in
-the order of what they gain for a page, each the best life that still fits.
-Later rounds let each chunk trade its life for a better one at falling prices,
-so that what is left over is used, too.
+Prices (policies/lp/relax.py) state the worth of room and moves. Chunks are served in the order of
+their gain for a page; each gets the best life that still fits. In later rounds each
+chunk may trade its life for a better one at falling prices, which uses up the remaining
+capacity.
 """
 
 from __future__ import annotations
@@ -27,31 +27,41 @@ from sentineld.policies.lp.relax import (
 )
 
 BATCH = 256
-"""Chunks that look at the same capacities at once; those whose wishes collide look again."""
+"""Number of chunks whose lives are chosen at once, at the same capacities; chunks whose choices
+collide choose again."""
 
 PRICE_FACTORS = (2.0, 1.0, 0.5, 0.2, 0.02)
-"""Prices of each round, as parts of the relaxed ones."""
+"""Prices of each round, as multiples of the relaxed prices."""
 
 AGAIN_FACTORS = (1.0, 0.3, 0.02)
-"""The same, for chunks that are put in again."""
+"""The same for chunks that were removed and are inserted again."""
 
 MOVE_COST = 1e-3
-"""Of moving a page, in page accesses: no move for its own sake, even where moves are plenty."""
+"""Least cost of moving a page, in page accesses, so that no page moves without need."""
 
 
 @dataclass
 class Fitting:
-    """A schedule in the making. may_enter: (S, N), positions in which a chunk may be promoted;
-    None: in all. Always within the capacities."""
+    """A schedule that is being made; it is within the capacities at any time."""
 
     items: Items
     capacities: Capacities
     prices: Prices
+
     may_enter: Mask | None = None
+    """(S, N): positions in which a chunk may be promoted; None: all."""
+
     stretch: Integers = field(init=False)
+    """items.stretch_of()."""
+
     fast: Mask = field(init=False)
+    """As in Lives."""
+
     moving: Mask = field(init=False)
+    """As in Lives."""
+
     born_slow: Mask = field(init=False)
+    """(N,): chunks that must not be fast in their first position."""
 
     def __post_init__(self) -> None:
         shape = self.items.worth.shape
@@ -66,7 +76,7 @@ class Fitting:
         return Lives(np.zeros(len(self.items.pages)), self.fast, self.moving)
 
     def score(self) -> float:
-        """Page accesses served fast, less a little for each page moved."""
+        """Page accesses served fast, less MOVE_COST for each page moved."""
         moved = float((self.items.pages * self.moving).sum())
         return float(self.lives().served(self.items).sum()) - MOVE_COST * moved
 
@@ -75,8 +85,8 @@ class Fitting:
         self._offer(np.arange(len(self.items.pages)), PRICE_FACTORS)
 
     def advance(self, furthest: int) -> None:
-        """Begin promotions as early as room and moves that are left allow, at least one stretch,
-        at most this many. What is early bears a late mover; nothing is served worse."""
+        """Start promotions earlier, by at most this many stretches, as far as the remaining room
+        and moves allow. An early move tolerates a late mover; no access gets slower."""
         order = [
             (int(self.stretch[at, chunk]), int(at), int(chunk))
             for at, chunk in np.argwhere(self.moving & ~self.fast)
@@ -101,10 +111,9 @@ class Fitting:
             self.fast[np.arange(earliest + 1, at + 1), chunk] = True
 
     def unify_births(self) -> None:
-        """Have all chunks of a transient tensor born on one tier: it lies in one region.
+        """Make all chunks of a transient tensor be born on one tier, because it lies in one region.
 
-        The fast-born chunks' life is given to the others if it fits, else all
-        are born slow.
+        The other chunks get the life of the fast-born ones if it fits; otherwise all are born slow.
         """
         transient = ~self.items.persistent
         born_fast = self.fast[0]
@@ -143,7 +152,7 @@ class Fitting:
         self.moving[:, chunks] = False
 
     def _give_all(self, chunks: Integers, fast: Mask, moving: Mask) -> bool:
-        """Give chunks of one tensor, which are out, the same life; False: it doesn't fit."""
+        """Insert removed chunks of one tensor with the same life; False: it doesn't fit."""
         lives = Lives(
             np.zeros(len(chunks)),
             np.repeat(fast, len(chunks), axis=1),
@@ -158,7 +167,7 @@ class Fitting:
         return True
 
     def _offer(self, chunks: Integers, factors: tuple[float, ...]) -> None:
-        """Let the chunks trade at falling prices, those that gain most for a page first."""
+        """Let the chunks trade their lives at falling prices, the largest gain for a page first."""
         some = self.items.take(chunks)
         for factor in factors:
             scaled = Prices(
@@ -171,12 +180,12 @@ class Fitting:
             while len(order):
                 batch, rest = order[:BATCH], order[BATCH:]
                 collided = self._trade(chunks[batch], costs.room[:, batch], costs.move[:, batch])
-                # As long as someone got through, those who did not are asked again.
+                # Collided chunks try again as long as another chunk of the batch succeeded.
                 again = batch[collided]
                 order = np.concatenate([again, rest]) if len(again) < len(batch) else rest
 
     def _trade(self, chunks: Integers, room_cost: Floats, move_cost: Floats) -> Integers:
-        """Give the chunks better lives if there are any; indices of those whose wishes collided."""
+        """Give chunks better lives; returns the indices of those whose choices collided."""
         some, places = self.items.take(chunks), self.stretch[:, chunks]
         fast, moving = self.fast[:, chunks], self.moving[:, chunks]
         held = fast | moving
@@ -191,7 +200,7 @@ class Fitting:
             enter=barred,
         )
         if self.born_slow[chunks].any():
-            # In its first position such a chunk may be on its way, but not be fast.
+            # In its first position such a chunk may be in flight, but not be fast.
             some.worth[0, self.born_slow[chunks]] = -IMPOSSIBLE
         lives = best_lives(some, costs)
         now = (
@@ -207,7 +216,7 @@ class Fitting:
         return np.array(collided, dtype=np.int64)
 
     def _exchange(self, chunk: int, fast: Mask, moving: Mask) -> bool:
-        """Give a chunk another life; False: it does not fit, the old one stays."""
+        """Give a chunk another life; False: it does not fit and the old life is kept."""
         place, size = self.stretch[:, chunk], int(self.items.pages[chunk])
         self._count(place, self.fast[:, chunk] | self.moving[:, chunk], self.moving[:, chunk], size)
         fits = bool(
@@ -222,6 +231,6 @@ class Fitting:
         return fits
 
     def _count(self, place: Integers, held: Mask, moving: Mask, size: int) -> None:
-        """Add pages to what is left. A life meets each stretch at most once."""
+        """Add pages to the remaining capacities. A life contains each stretch at most once."""
         self._room[place[held]] += size
         self._moves[place[moving]] += size

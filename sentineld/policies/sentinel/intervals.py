@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers, migration intervals, and the two constraints on an interval's length.
+"""Migration intervals and the two constraints on their length.
 
-An interval is a fixed number of consecutive stretches (the migration interval
-length, MIL). What an interval uses is promoted in the one before it or in
-itself, never earlier.
+An interval is a fixed number of consecutive stretches (the migration interval length, MIL).
+Pages that an interval uses are promoted in the interval before or in the same one, never
+earlier.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from sentineld.plan.items import Items
 
 @dataclass(frozen=True)
 class Interval:
-    """A length and what the published constraints say of it.
-
-    need_pages: Tensor(MIL), the most that one interval uses. fits_space:
-    Tensor(MIL) < S - RS(MIL) in all intervals. fits_time: Tensor(MIL) / BW <
-    T(MIL), what an interval uses and the one before did not can be moved in
-    that one's time.
-    """
+    """An interval length and the published constraints."""
 
     stretches: int
+    """The length."""
+
     need_pages: int
+    """Tensor(MIL): the most pages that one interval uses."""
+
     fits_space: bool
+    """Tensor(MIL) < S - RS(MIL) in all intervals."""
+
     fits_time: bool
+    """Tensor(MIL) / BW < T(MIL): pages that an interval uses, and the one before does not, can be
+    moved in the time of the one before."""
 
 
 def lengths(count: int) -> list[int]:
-    """Candidates for an interval's length: powers of two up to half of the step."""
+    """Candidate interval lengths: powers of two up to half of the step."""
     found = [1]
     while found[-1] * 4 <= count:
         found.append(found[-1] * 2)
@@ -41,7 +43,7 @@ def lengths(count: int) -> list[int]:
 
 
 def interval(items: Items, stretches: int, room: Floats, moves: Floats) -> Interval:
-    """Judge a length. room, moves: capacities in pages, by stretch."""
+    """Check the constraints for a length. room, moves: capacities of each stretch, in pages."""
     count = items.stretch_count
     of_interval = np.arange(count) // stretches
     number = int(of_interval[-1]) + 1
@@ -51,7 +53,7 @@ def interval(items: Items, stretches: int, room: Floats, moves: Floats) -> Inter
     accessed = items.worth > 0
     used[where[accessed], chunk[accessed]] = True
     need = used @ items.pages
-    # What the interval before used as well is there already.
+    # Pages that the interval before used as well are already fast.
     fresh = (used & ~np.roll(used, 1, axis=0)) @ items.pages
     least_room = np.minimum.reduceat(room, np.arange(0, count, stretches))
     time = np.roll(np.add.reduceat(moves, np.arange(0, count, stretches)), 1)
@@ -64,12 +66,13 @@ def interval(items: Items, stretches: int, room: Floats, moves: Floats) -> Inter
 
 
 def may_enter(items: Items, stretches: int) -> Mask:
-    """(S, N): positions in which a chunk may be promoted, used in this interval or the next."""
+    """(S, N): positions in which a chunk may be promoted: it is used in this interval or the
+    next."""
     count = items.stretch_count
     stretch = items.stretch_of()
     ahead = _stretches_ahead(count, stretches)[stretch]
     uses = items.worth > 0
-    # Round the circle for those that live all over it; the others' next life is another tensor.
+    # A persistent chunk's next use may be in the next step; a transient chunk has none there.
     around = items.persistent & uses.any(axis=0)
     coming = np.where(around, np.argmax(uses, axis=0) + count, 3 * count)
     allowed = np.zeros(stretch.shape, np.bool_)
@@ -80,8 +83,11 @@ def may_enter(items: Items, stretches: int) -> Mask:
 
 
 def pooled_moves(moves: Floats, least: int) -> Floats:
-    """Moves of stretches too short for one chunk, counted to the stretch before: what is begun
-    there goes on in them."""
+    """Move capacities in which a stretch too short for one chunk gives its capacity to the stretch
+    before: a move that starts there continues in the short stretch.
+
+    moves: capacity of each stretch, in pages. least: pages of the largest chunk.
+    """
     pooled = moves.copy()
     for at in range(len(pooled) - 1, -1, -1):
         if pooled[at] < least:
@@ -91,7 +97,8 @@ def pooled_moves(moves: Floats, least: int) -> Floats:
 
 
 def _stretches_ahead(count: int, stretches: int) -> Integers:
-    """For each stretch how many further ones end the next interval; the circle goes on."""
+    """(S,): number of stretches from each stretch to the last one of the next interval, on the
+    circle."""
     at = np.arange(count)
     begin = at // stretches * stretches
     end = np.minimum(begin + stretches, count)

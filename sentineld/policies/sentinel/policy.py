@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `sentinel`: short-lived pool, bit strings, migration intervals (HPCA'21).
 
-docs/policies.md says what of the paper this is, and which choices the paper
-leaves open.
+docs/policies.md compares it with the paper and lists the choices that the paper leaves open.
 """
 
 from __future__ import annotations
@@ -41,30 +40,38 @@ from sentineld.policies.sentinel.trial import stalling
 CHUNKS_MAX = 800
 CHUNK_PAGES_MIN = 16
 INTERVALS_TRIED = 1
-"""Beside the whole step; the longest of those that the constraints allow."""
+"""Number of interval lengths tried beside the whole step: the longest that the constraints
+allow."""
 
 RELAX_ROUNDS = 40
 ADVANCE_SHARE = 0.25
-"""Of a step's stretches: so far promotions are pulled ahead into what room and moves are left."""
+"""Share of the step's stretches by which promotions may be advanced into remaining room and
+bandwidth."""
 
 FLAT_PRICES = (0.4, 0.015)
-"""Of a page that is fast for a whole step, and of a moved page, in page accesses: where moves are
-plenty, schedules built by equal prices serve more than those built by relaxed ones."""
+"""Prices of a page that is fast for a whole step and of a moved page, in page accesses. Where
+bandwidth is plentiful, schedules built at equal prices in all stretches serve more than those built
+at relaxed prices."""
 
 POOL_SHARES = (1.0, 0.5, 0.25)
-"""Candidates for the most of the budget that the pool may take; the published pool takes any."""
+"""Candidate limits on the pool, as shares of the budget; the published pool has no limit."""
 
 POOL_GAIN = 0.02
-"""A smaller pool has to raise the bound on the fast share by this much: it costs page faults."""
+"""Least gain in the fast-share bound for which a smaller pool, which costs page faults, is
+chosen."""
 
 
 @dataclass(frozen=True)
 class _Split:
-    """Who goes where: rows of the profile. candidates may be fast or slow: persistent tensors,
-    long-lived ones, and short-lived ones too large for the pool."""
+    """Division of the tensors between the pool and the schedule."""
 
     pooled: Integers
+    """Short-lived tensors of the pool: rows of the profile."""
+
     candidates: Integers
+    """Tensors that are scheduled: persistent ones, long-lived ones, and short-lived ones that are too
+    large for the pool."""
+
     pool_pages: int
 
 
@@ -72,19 +79,28 @@ class _Split:
 @register("sentinel+spill", True)
 @dataclass
 class Sentinel:
-    """The policy. spills: whether short-lived tensors for which the budget has no room may be
-    planned like long-lived ones; as published they can't be. move_share: of a step's time, for
-    moves; margin_share: of the budget, kept free for what a plan can't foresee."""
+    """The policy."""
 
     name: str
+
     spills: bool
+    """Whether short-lived tensors that exceed the budget may be planned like long-lived ones; not
+    so as published."""
+
     charges_budget: bool = True
+
     move_share: float = 0.85
+    """Share of a step's time that is available for moves."""
+
     margin_share: float = 0.01
+    """Share of the budget that is kept free for what a plan can't foresee."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """Plan a step; see Policy. Raises SentinelError where short-lived tensors alone exceed the
-        budget, and where there is nothing to plan by."""
+        """Plan a step; see Policy.
+
+        Raises SentinelError if short-lived tensors alone exceed the budget or require() finds that
+        nothing can be planned.
+        """
         require(profile, tiers, budget_bytes)
         page, count = profile.page_bytes, profile.stretch_count
         limit = int(budget_bytes * (1 - self.margin_share)) // page
@@ -110,12 +126,13 @@ class Sentinel:
         return finished(plan, profile, tiers)
 
     def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
-        """See Tried."""
+        """Variants for trial runs; see Tried."""
         return [("stalls for late promotions", stalling(plan))]
 
 
 def _split(profile: Profile, limit: int, moves: Floats, spills: bool) -> tuple[_Split, Relaxed]:
-    """Size the pool: the largest, or a smaller one that promises to serve clearly more."""
+    """Choose the pool: the largest, or a smaller one if the bound on page accesses served fast is
+    clearly higher."""
     short = np.flatnonzero(short_lived(profile))
     rows = profile.tensors[short]
     pages, page = tensor_pages(profile), profile.page_bytes
@@ -125,8 +142,8 @@ def _split(profile: Profile, limit: int, moves: Floats, spills: bool) -> tuple[_
         raise SentinelError(
             "failed",
             f"infeasible as published: short-lived tensors alone need {format_bytes(peak * page)} "
-            f"of fast memory at a time, and there are {format_bytes(limit * page)}",
-            "give the process more fast memory, or take the policy sentinel+spill",
+            f"of fast memory at a time, and {format_bytes(limit * page)} are available",
+            "give the process more fast memory, or use the policy sentinel+spill",
         )
     found: list[tuple[float, _Split, Relaxed]] = []
     seen: set[int] = set()
@@ -150,7 +167,8 @@ def _split(profile: Profile, limit: int, moves: Floats, spills: bool) -> tuple[_
 
 
 def _pool(profile: Profile, short: Integers, limit: int) -> tuple[Integers, int]:
-    """The short-lived tensors up to the largest size with which a pool stays within the limit."""
+    """(short-lived tensors up to the largest size whose pool stays within the limit, pages of the
+    pool)."""
     pages = tensor_pages(profile)[short]
     for largest in np.unique(pages)[::-1].tolist():
         pooled = short[pages <= largest]
@@ -179,14 +197,14 @@ def _candidates(profile: Profile, pooled: Integers) -> Integers:
 
 
 def _chunk_pages(profile: Profile, candidates: Integers) -> int:
-    """Small enough to fill short stretches, large enough that there are not too many."""
+    """Pages of a chunk: few enough for moves in short stretches, but at most CHUNKS_MAX chunks."""
     total = int(tensor_pages(profile)[candidates].sum())
     return max(CHUNK_PAGES_MIN, -(-total // CHUNKS_MAX))
 
 
 def _schedule(items: Items, capacities: Capacities, relaxed: Relaxed) -> tuple[Interval, Fitting]:
-    """Try interval lengths (those that meet both constraints, if any does) beside the whole step;
-    keep the one whose schedule serves most."""
+    """Try interval lengths, those that meet both constraints if any does, and the whole step; keep
+    the one whose schedule serves most."""
     count = items.stretch_count
     judged = [interval(items, n, capacities.room, capacities.moves) for n in lengths(count)]
     allowed = [one for one in judged if one.fits_space and one.fits_time] or judged
@@ -248,10 +266,10 @@ def _notes(profile: Profile, split: _Split, chosen: Interval, limit: int) -> tup
         f"tensors; {format_bytes((limit - split.pool_pages) * page)} for the others"
     )
     if chosen.stretches >= profile.stretch_count:
-        return pool, "migration interval: the whole step; no shorter one serves more"
+        return pool, "migration interval: the whole step; shorter intervals serve no more"
     return (
         pool,
-        f"migration interval: {chosen.stretches} stretches; one uses up to "
+        f"migration interval: {chosen.stretches} stretches, which use up to "
         f"{format_bytes(chosen.need_pages * page)} "
         f"(space constraint {'met' if chosen.fits_space else 'not met: parts stay slow'}, "
         f"time constraint {'met' if chosen.fits_time else 'not met: moves are chosen by worth'})",

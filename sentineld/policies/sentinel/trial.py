@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stall for late promotions, or leave them: the same plan made for either.
+"""The variant of a plan that stalls for late promotions.
 
-Which one is faster is found by trying both (Sentinel's case 3: time is exhausted,
-room is not).
+Trial runs show whether it is faster than serving late pages slow (Sentinel's case 3: time is
+exhausted, room is not).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sentineld.model.plan import Plan
 
 
 def stalling(plan: Plan) -> Plan:
-    """The plan with each boundary at which promotions are due waiting for all moves of before."""
+    """The plan in which each boundary where promotions are due waits for all earlier moves."""
     waits = plan.layout.waits.astype(np.int32)
     count = len(waits)
     due = np.unique(plan.moves["deadline"][plan.moves["tier"] == 0]).astype(np.int64)
