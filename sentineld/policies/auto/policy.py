@@ -99,7 +99,7 @@ class _Planner:
         self._name, self._profile, self._budget_bytes = name, profile, budget_bytes
         self._groups = groups_of(profile, timing_of(tiers))
         self._transient = np.flatnonzero(transient(profile))
-        self._lasting = np.flatnonzero(lasting(profile))
+        self._persistent = np.flatnonzero(lasting(profile))
         # By the limit on groups: the costliest groups and where they may change.
         self._problems: dict[int, tuple[Groups, Changes]] = {}
 
@@ -109,7 +109,7 @@ class _Planner:
         if solution is None:
             fast = _fixed(groups, limits.capacity_pages)
             notes: tuple[str, ...] = (
-                "the solver found no answer within limits: a fixed placement of lasting tensors",
+                "the solver found no answer within limits: a fixed placement of persistent tensors",
             )
         else:
             fast = solution.fast_pages
@@ -169,7 +169,7 @@ class _Planner:
         plan = replace(
             plan,
             moves=planned_moves(profile, items, lives, space, offset),
-            initial=initial_ranges(profile, self._lasting, items, lives, offset),
+            initial=initial_ranges(profile, self._persistent, items, lives, offset),
         )
         plan = keep(plan, profile, limit, KEEP_SHARE)
         found = residency(plan, profile)
@@ -179,8 +179,8 @@ class _Planner:
 
 
 def _fixed(groups: Groups, capacity_pages: int) -> Floats:
-    """Fast pages as in Solution, without the program: the lasting tensors that gain most for a page
-    are fast all the step."""
+    """Fast pages as in Solution, without the program: the persistent tensors that gain most for a
+    page are fast all the step."""
     fast = np.zeros(groups.cost_ns.shape)
     left = max(capacity_pages, 0)
     for at in np.argsort(-groups.cost_ns.sum(axis=0), kind="stable").tolist():

@@ -9,7 +9,7 @@ relaxation first, then the tensors that the relaxation divides, to within GAP or
 the original, if the plan needs more memory than the limit, the program is solved again for less.
 
 Adapted to memory tiers: stretches replace operators, and the timing model replaces profiled
-kernels. A step is a circle, and lasting tensors are planned, too. Left out: operator
+kernels. A step is a circle, and persistent tensors are planned, too. Left out: operator
 implementations that depend on the tier of the inputs (none exist here); clean copies, which make a
 second demotion free (a page is on one tier at a time); synchronous transfers (promotions are not
 waited for here). The policy has no parameter to sweep. The relaxation is a bound on its step time;
@@ -144,7 +144,7 @@ def _moves(problem: Problem, answer: Answer, space: Integers, offset: Integers) 
 
 
 def _initial(problem: Problem, answer: Answer, offset: Integers) -> Table:
-    """Page ranges of lasting tensors and their tiers at boundary 0."""
+    """Page ranges of persistent tensors and their tiers at boundary 0."""
     profile = problem.profile
     page, count, sizes = profile.page_bytes, profile.stretch_count, tensor_pages(profile)
     fast = {

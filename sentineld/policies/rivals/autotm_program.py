@@ -36,7 +36,7 @@ class Span(NamedTuple):
 
     tensor: int
     since: int  # in stretches from the birth
-    until: int  # may be past the circle for a lasting tensor's last span
+    until: int  # may be past the circle for a persistent tensor's last span
 
 
 class Gap(NamedTuple):

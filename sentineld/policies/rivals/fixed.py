@@ -27,12 +27,12 @@ def slow_costs_ns(profile: Profile, tiers: Tiers) -> Floats:
     ).astype(np.float64)
 
 
-def fixed_pages(profile: Profile, born_fast: Mask, lasting_fast: Integers) -> int:
+def fixed_pages(profile: Profile, born_fast: Mask, persistent_fast: Integers) -> int:
     """Fast pages that a fixed placement takes: the packed tensors that are born fast, and the fast
-    pages of lasting tensors. Arguments as in fixed_plan()."""
+    pages of persistent tensors. Arguments as in fixed_plan()."""
     rows = np.flatnonzero(transient(profile) & born_fast)
     packed = area_offsets(profile, rows, grouped=False)[1] if len(rows) else 0
-    return packed + int(lasting_fast[lasting(profile)].sum())
+    return packed + int(persistent_fast[lasting(profile)].sum())
 
 
 def fixed_plan(
@@ -41,13 +41,13 @@ def fixed_plan(
     tiers: Tiers,
     budget_bytes: int,
     born_fast: Mask,
-    lasting_fast: Integers,
+    persistent_fast: Integers,
     notes: tuple[str, ...] = (),
 ) -> Plan:
     """Make the plan of a fixed placement.
 
     born_fast: (T,), which transient tensors are fast.
-    lasting_fast: (T,), number of fast pages of each lasting tensor, counted from its begin.
+    persistent_fast: (T,), number of fast pages of each persistent tensor, counted from its begin.
     """
     page, placed = profile.page_bytes, transient(profile)
     areas = [
@@ -59,7 +59,7 @@ def fixed_plan(
         )
     ]
     rows = np.flatnonzero(lasting(profile))
-    pages, fast = tensor_pages(profile)[rows], lasting_fast[rows]
+    pages, fast = tensor_pages(profile)[rows], persistent_fast[rows]
     start = (profile.tensors["address"][rows] - np.uint64(profile.heap_base)).astype(np.int64)
     start = start // page
     ranges = np.zeros(2 * len(rows), MOVE_DTYPE)

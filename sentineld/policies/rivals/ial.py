@@ -16,7 +16,7 @@ import numpy as np
 
 from sentineld.plan.policy import Sight, Wish
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import ReactivePolicy, total, wishes
+from sentineld.policies.rivals.reactive import ReactivePolicy, move_requests, total
 
 INTERVAL_S = 5.0
 
@@ -59,7 +59,7 @@ class Lists:
         spare = int(sight.fast[inactive].sum())
         # Exchanges move a page each way.
         exchanged = min(max(wanted - sight.free_pages, 0), spare, sight.move_pages // 2)
-        down = wishes(inactive.tolist(), sight.fast, 1, exchanged)
+        down = move_requests(inactive.tolist(), sight.fast, 1, exchanged)
         room = sight.free_pages + total(down)
         up = min(room, sight.move_pages - total(down))
-        return [*down, *wishes(active.tolist(), sight.slow, 0, up)]
+        return [*down, *move_requests(active.tolist(), sight.slow, 0, up)]

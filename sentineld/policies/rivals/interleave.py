@@ -37,12 +37,12 @@ class Interleave:
         limit = budget_bytes // profile.page_bytes
         best: Plan | None = None
         for share in SHARES:
-            born_fast, lasting_fast = interleaved(profile, share)
-            if fixed_pages(profile, born_fast, lasting_fast) > limit:
+            born_fast, persistent_fast = interleaved(profile, share)
+            if fixed_pages(profile, born_fast, persistent_fast) > limit:
                 continue
             notes = (f"{share:.1%} of all pages fast",)
             found = fixed_plan(
-                self.name, profile, tiers, budget_bytes, born_fast, lasting_fast, notes
+                self.name, profile, tiers, budget_bytes, born_fast, persistent_fast, notes
             )
             if best is None or found.predicted.step_ns < best.predicted.step_ns:
                 best = found
@@ -51,7 +51,7 @@ class Interleave:
 
 
 def interleaved(profile: Profile, share: float) -> tuple[Mask, Integers]:
-    """(which transient tensors are fast, number of fast pages of each lasting tensor)."""
+    """(which transient tensors are fast, number of fast pages of each persistent tensor)."""
     pages = tensor_pages(profile)
     fast = np.zeros(len(pages), np.bool_)
     owed = 0.0

@@ -18,7 +18,7 @@ import numpy as np
 from sentineld.model.arrays import Integers
 from sentineld.plan.policy import Sight, Wish
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import ReactivePolicy, total, wishes
+from sentineld.policies.rivals.reactive import ReactivePolicy, move_requests, total
 
 MIGRATE_S = 0.5
 COOL_TICKS = 4
@@ -68,10 +68,12 @@ class Histogram:
         cold = cold[np.argsort(self._count[cold], kind="stable")]
         spare = int(sight.capacity_pages * SPARE)
         wanted = int(sight.slow[rising].sum()) + spare - sight.free_pages
-        down = wishes(cold.tolist(), sight.fast, 1, min(max(wanted, 0), sight.move_pages // 2))
+        down = move_requests(
+            cold.tolist(), sight.fast, 1, min(max(wanted, 0), sight.move_pages // 2)
+        )
         room = sight.free_pages + total(down)
         up = max(min(room, sight.move_pages - total(down)), 0)
-        return [*down, *wishes(rising.tolist(), sight.slow, 0, up)]
+        return [*down, *move_requests(rising.tolist(), sight.slow, 0, up)]
 
 
 def thresholds(level: Integers, pages: Integers, capacity_pages: int) -> tuple[int, int]:

@@ -39,7 +39,7 @@ class ReactivePolicy(ABC):
 
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
         """Reactors of several intervals; see Reactive."""
-        return [(words, self.reactor(ns)) for words, ns in intervals(profile, self.published_s)]
+        return [(text, self.reactor(ns)) for text, ns in intervals(profile, self.published_s)]
 
 
 def intervals(profile: Profile, published_s: float) -> list[tuple[str, float]]:
@@ -51,7 +51,7 @@ def intervals(profile: Profile, published_s: float) -> list[tuple[str, float]]:
     ]
 
 
-def wishes(cells: Iterable[int], pages: Integers, tier: int, limit: int) -> list[Wish]:
+def move_requests(cells: Iterable[int], pages: Integers, tier: int, limit: int) -> list[Wish]:
     """Request moves of the cells' pages to a tier, in this order, until `limit` pages are
     requested."""
     found: list[Wish] = []

@@ -47,10 +47,12 @@ class Static:
         limit = budget_bytes // profile.page_bytes
         room = limit
         for _ in range(TRIES):
-            born_fast, lasting_fast = best_placement(profile, gain, max(room, 0))
-            over = fixed_pages(profile, born_fast, lasting_fast) - limit
+            born_fast, persistent_fast = best_placement(profile, gain, max(room, 0))
+            over = fixed_pages(profile, born_fast, persistent_fast) - limit
             if over <= 0:
-                return fixed_plan(self.name, profile, tiers, budget_bytes, born_fast, lasting_fast)
+                return fixed_plan(
+                    self.name, profile, tiers, budget_bytes, born_fast, persistent_fast
+                )
             room -= over
         nothing = np.zeros(len(gain), np.bool_)
         return fixed_plan(
@@ -60,7 +62,7 @@ class Static:
             budget_bytes,
             nothing,
             best_placement(profile, np.where(transient(profile), 0.0, gain), limit)[1],
-            ("the chosen tensors could not be packed: only lasting ones are fast",),
+            ("the chosen tensors could not be packed: only persistent ones are fast",),
         )
 
 
@@ -68,7 +70,7 @@ def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Int
     """Find the placement with the largest gain that takes at most `room` pages at every event.
 
     gain: (T,), of a tensor that is fast as a whole. Returns (which transient tensors are fast,
-    number of fast pages of each lasting tensor).
+    number of fast pages of each persistent tensor).
     """
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
@@ -77,12 +79,12 @@ def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Int
         raise SentinelError(
             "failed", "static needs scipy, which is not installed", "apt install python3-scipy"
         ) from None
-    born_fast, lasting_fast = np.zeros(len(gain), np.bool_), np.zeros(len(gain), np.int64)
+    born_fast, persistent_fast = np.zeros(len(gain), np.bool_), np.zeros(len(gain), np.int64)
     pages = tensor_pages(profile)
     moves, stays = transient(profile), lasting(profile)
     rows = np.flatnonzero((moves | stays) & (gain > 0) & (pages > 0))
     if not len(rows):
-        return born_fast, lasting_fast
+        return born_fast, persistent_fast
     size = pages[rows].astype(np.float64)
     together = _alive_at_points(profile, rows)
     with silent_stdout():
@@ -99,8 +101,8 @@ def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Int
         )
     born_fast[rows] = moves[rows] & (found.x > 0.5)
     parts = np.floor(size * found.x + 1e-6).astype(np.int64)
-    lasting_fast[rows] = np.where(stays[rows], np.minimum(parts, pages[rows]), 0)
-    return born_fast, lasting_fast
+    persistent_fast[rows] = np.where(stays[rows], np.minimum(parts, pages[rows]), 0)
+    return born_fast, persistent_fast
 
 
 def _alive_at_points(profile: Profile, rows: Integers) -> Mask:

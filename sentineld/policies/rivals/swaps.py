@@ -370,8 +370,8 @@ def tier_ranges(tensor: int, slow: Mask, offset: int, page_bytes: int) -> Table:
 
 
 def _initial(book: Book, offset: Integers) -> Table:
-    """Page ranges of lasting tensors and their tiers at boundary 0: slow if they go out before it
-    and come back after it."""
+    """Page ranges of persistent tensors and their tiers at boundary 0: slow if they go out before
+    it and come back after it."""
     profile, count = book.profile, book.profile.stretch_count
     pages, page = tensor_pages(profile), profile.page_bytes
     tables = []

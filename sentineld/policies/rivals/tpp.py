@@ -16,7 +16,7 @@ import numpy as np
 
 from sentineld.plan.policy import Sight, Wish
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.reactive import ReactivePolicy, total, wishes
+from sentineld.policies.rivals.reactive import ReactivePolicy, move_requests, total
 
 SCAN_S = 1.0
 DEMOTE_BELOW = 0.02
@@ -63,7 +63,7 @@ class Scanner:
             cold = cold[np.argsort(-self._age[cold], kind="stable")]
             # Reclaim makes room for promotions as well as births.
             wanted = low - sight.free_pages + int(sight.slow[faulting].sum())
-            down = wishes(cold.tolist(), sight.fast, 1, min(wanted, sight.move_pages // 2))
+            down = move_requests(cold.tolist(), sight.fast, 1, min(wanted, sight.move_pages // 2))
         room = sight.free_pages + total(down) - int(sight.capacity_pages * HEADROOM)
         up = max(min(room, sight.move_pages - total(down)), 0)
-        return [*down, *wishes(faulting.tolist(), sight.slow, 0, up)]
+        return [*down, *move_requests(faulting.tolist(), sight.slow, 0, up)]

@@ -69,8 +69,8 @@ class _Split:
     """Short-lived tensors of the pool: rows of the profile."""
 
     candidates: Integers
-    """Tensors that are scheduled: persistent ones, long-lived ones, and short-lived ones that are too
-    large for the pool."""
+    """Tensors that are scheduled: persistent ones, long-lived ones, and short-lived ones that are
+    too large for the pool."""
 
     pool_pages: int
 

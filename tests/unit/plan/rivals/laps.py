@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of a few stretches and a few tensors, to be written down in a line each."""
+"""Steps of a few stretches and tensors; each tensor takes one line to write."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ HEAP = 0x10_0000_0000
 
 
 @dataclass(frozen=True)
-class Lives:
-    """A tensor: its pages, the stretches that read it, and the first and last that it lives in;
-    without these it lives for good."""
+class Life:
+    """A tensor."""
 
     pages: int
-    read_in: tuple[int, ...]
-    lives: tuple[int, int] | None = None
+    read_in: tuple[int, ...]  # stretches that read it
+    lives: tuple[int, int] | None = None  # first and last stretch lived in; None: persistent
 
 
-def lap(stretches: int, *lives: Lives) -> Profile:
-    """A second a stretch, a layer each. Born at its stretch's begin, dead at its end."""
+def lap(stretches: int, *lives: Life) -> Profile:
+    """A step in which each stretch is a layer and takes a second. Tensors are born at the begin and
+    die at the end of their stretches."""
     tensors = np.zeros(len(lives), TENSOR_DTYPE)
     starts = np.cumsum([life.pages for life in lives]) - [life.pages for life in lives]
     changes = sorted(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least time of a step, by hand."""
+"""The step-time bound, checked by hand."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def test_enough_room_for_everything() -> None:
 
 def test_without_moves_the_best_placement() -> None:
     # 19 page uses (see toy_profile): activation 2 x 2, scratch 1, gradient 2 x 2, state 4,
-    # parameter 2 x 3. Four pages: the parameter all the step; activation and gradient meet in 2,
-    # so one of them is slow, and the state.
+    # parameter 2 x 3. Four pages: the parameter is fast all the step. Activation and gradient are
+    # both alive in 2, so that one of them is slow, and the state is slow, too.
     assert bound(4, 0.0) == pytest.approx(8 * LARGE * PAGE_S, rel=2e-3)
-    # Two: a page of the parameter (1, 2, 3) gains as much as one that gradient (2, 3) and
-    # scratch (0) share.
+    # Two pages: a page of the parameter (used in 1, 2, 3) gains as much as a page that gradient
+    # (2, 3) and scratch (0) share.
     assert bound(2, 0.0) == pytest.approx((19 - 6) * LARGE * PAGE_S, rel=2e-3)
     assert bound(0, 0.0) == pytest.approx(19 * LARGE * PAGE_S, rel=2e-3)
 
 
 def test_moves_help_as_far_as_they_go() -> None:
-    # Two pages fast: in 0 activation and, once that is demoted, the scratch; the parameter in 1;
-    # two of the six that 2 uses, for the gradient comes as it begins; two of the eight that 3 uses.
+    # Two fast pages: in 0 the activation and, after its demotion, the scratch; in 1 the parameter;
+    # two of the six pages used in 2, where the gradient is born; two of the eight used in 3.
     slow, some, many = (bound(2, rate) for rate in (0.0, LARGE / 2, 100.0 * LARGE))
     assert slow == pytest.approx((19 - 6) * LARGE * PAGE_S, rel=2e-3)
     assert many == pytest.approx((19 - 3 - 2 - 2 - 2) * LARGE * PAGE_S, rel=2e-3)
     assert many < some < slow
 
 
-def test_without_scipy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scipy_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(SentinelError, match="needs scipy") as error:
         bound(4, 1.0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Best lives against all lives, the bound against the exact linear program."""
+"""Best lives compared with all lives, and the bound with the exact linear program."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ capacities_of_stretches = st.lists(
 
 
 def lives_of(items: Items, chunk: int) -> list[tuple[list[bool], list[bool]]]:
-    """All (fast, moving) by position that a chunk can have."""
+    """All lives of a chunk: (fast, moving) by position."""
     length = int(items.length[chunk])
     found = []
     for states in product((False, True), repeat=length + 1):
@@ -92,7 +92,7 @@ def test_best_lives_are_the_best_of_all(items: Items, prices: list[tuple[float, 
 
 
 def exact(items: Items, capacities: Capacities) -> float:
-    """The relaxed problem's optimum: parts of chunks may live any of their lives."""
+    """Optimum of the relaxed problem, in which parts of a chunk may have different lives."""
     gains: list[float] = []
     rows: list[np.ndarray] = []
     owner: list[int] = []
@@ -121,7 +121,7 @@ def exact(items: Items, capacities: Capacities) -> float:
 
 
 @given(some_items(), capacities_of_stretches)
-def test_the_bound_holds_and_real_schedules_keep_to_the_capacities(
+def test_the_bound_holds_and_schedules_keep_to_the_capacities(
     items: Items, limits: list[tuple[int, int]]
 ) -> None:
     table = np.array(limits, dtype=np.float64)
@@ -149,8 +149,8 @@ def test_the_bound_holds_and_real_schedules_keep_to_the_capacities(
 
 
 def test_prices_become_tight() -> None:
-    # Ten chunks of one page, each read in stretches 0 and 2, room for four of them, no moves:
-    # at best four stay fast, 8 of 20 accesses.
+    # Ten chunks of one page, each read in stretches 0 and 2; room for four, no moves. At best four
+    # stay fast and serve 8 of 20 accesses.
     worth = np.zeros((4, 10))
     worth[[0, 2]] = 1.0
     items = Items(

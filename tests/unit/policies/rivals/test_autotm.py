@@ -29,17 +29,15 @@ from sentineld.policies.registry import policy
 from sentineld.policies.rivals import autotm
 from sentineld.policies.rivals.autotm_program import Gap, Span, problem_of
 from sentineld.simulate.simulate import simulate
-from tests.unit.plan.rivals.laps import PAGE, Lives, lap, moving
+from tests.unit.plan.rivals.laps import PAGE, Life, lap, moving
 
 SLOW_S = 64 * PAGE / 1e9
 NOTHING = 1e-3
 """Pages a second: nothing moves."""
 
 
-def guests() -> Profile:
-    return lap(
-        6, Lives(64, (0, 5)), Lives(64, (0, 3)), Lives(64, (2, 3)), Lives(64, (2, 3), (2, 3))
-    )
+def with_guest() -> Profile:
+    return lap(6, Life(64, (0, 5)), Life(64, (0, 3)), Life(64, (2, 3)), Life(64, (2, 3), (2, 3)))
 
 
 def planned(profile: Profile, pages: int, pages_per_s: float) -> Plan:
@@ -58,9 +56,9 @@ def lost_s(plan: Plan, stretches: int) -> float:
 
 
 def test_spans_and_gaps_by_hand() -> None:
-    profile = guests()
+    profile = with_guest()
     problem = problem_of(profile, timing_of(moving(64)).extra_ns(profile), PAGE / 64)
-    # Stretches 5 and 0 of the first follow each other round the step's end.
+    # The first tensor's stretches 5 and 0 are adjacent across the step's end.
     assert problem.spans == (Span(0, 5, 6), Span(1, 0, 0), Span(1, 3, 3), *problem.spans[3:])
     assert problem.spans[3:] == (Span(2, 2, 3), Span(3, 0, 1))
     assert problem.gaps == (
@@ -71,69 +69,70 @@ def test_spans_and_gaps_by_hand() -> None:
     )
 
 
-def test_with_room_for_three_the_one_with_the_gap_goes_out() -> None:
-    plan = planned(guests(), 3 * 64, 64)
+def test_with_room_for_three_the_tensor_with_the_gap_goes_out() -> None:
+    plan = planned(with_guest(), 3 * 64, 64)
     assert moved(plan)[:1] == [(0, 1, 1, 64 * PAGE)]
     assert [entry[0] for entry in moved(plan)] == [0, 0]
     assert 3 <= moved(plan)[1][1] <= 4
     assert lost_s(plan, 6) == pytest.approx(0.0, abs=1e-8)
     assert simulate(
-        guests(), policy("autotm"), moving(64), 3 * 64 * PAGE
+        with_guest(), policy("autotm"), moving(64), 3 * 64 * PAGE
     ).step_seconds == pytest.approx(6.0)
 
 
 def test_without_bandwidth_it_is_the_best_placement() -> None:
-    # All have two uses; in 2 and 3 one of the four has to be slow.
-    plan = planned(guests(), 3 * 64, NOTHING)
+    # All have two uses; in stretches 2 and 3 one of the four tensors must be slow.
+    plan = planned(with_guest(), 3 * 64, NOTHING)
     assert not len(plan.moves)
     assert lost_s(plan, 6) == pytest.approx(2 * SLOW_S, abs=1e-8)
 
 
 def test_tensors_are_whole() -> None:
-    # Room for one and a half: the half is of no use to anybody.
-    plan = planned(guests(), 96, NOTHING)
+    # Room for one and a half tensors: the half is not used.
+    plan = planned(with_guest(), 96, NOTHING)
     assert lost_s(plan, 6) == pytest.approx((8 - 2) * SLOW_S, abs=1e-8)
     assert int(plan.initial["bytes"][plan.initial["tier"] == 0].sum()) in (0, 64 * PAGE)
 
 
 def test_a_birth_is_fast_and_the_rest_of_a_life_slow() -> None:
-    # Born in 0 and read at once, then not before 5; the lasting one takes its room from 2 on and
-    # is back at its use in 0 of the next step too late: it is used in 2 to 4 only.
-    profile = lap(6, Lives(64, (0, 5), (0, 5)), Lives(64, (2, 3, 4)))
+    # The transient tensor is born and read in 0 and read again in 5. The persistent one is used in
+    # 2 to 4 and takes its room from 2 on.
+    profile = lap(6, Life(64, (0, 5), (0, 5)), Life(64, (2, 3, 4)))
     plan = planned(profile, 64, 64)
     fast = {region.name for region in plan.layout.regions}
     assert fast in ({"fast-born"}, {"slow-born"})
-    # 5 uses; one room. Fast: the lasting one's three, and of the other one at most.
+    # 5 uses, room for one tensor. Fast are the persistent one's three uses and at most one of the
+    # other's.
     assert lost_s(plan, 6) <= 2 * SLOW_S + 1e-8
 
 
 def test_a_tensor_that_is_never_used_again_makes_room() -> None:
-    # Born in 0, used there only, alive until 4; the other is used in 3. There is room for one: the
-    # first goes out in 1, the other comes in 2 and goes out in 4.
-    profile = lap(5, Lives(64, (0,), (0, 4)), Lives(64, (3,)))
+    # The first tensor is used in 0 only and alive until 4; the other one is used in 3. With room
+    # for one, the first goes out in 1, the other comes in 2 and goes out in 4.
+    profile = lap(5, Life(64, (0,), (0, 4)), Life(64, (3,)))
     plan = planned(profile, 64, 64)
     assert lost_s(plan, 5) == pytest.approx(0.0, abs=1e-8)
     assert [entry[:3] for entry in moved(plan)] == [(0, 1, 1), (1, 2, 0), (1, 4, 1)]
 
 
-def test_no_answer_in_time_is_a_plan_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_solution_in_time_everything_stays_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(autotm, "RELAXATION_S", 0.0)
-    plan = planned(guests(), 2 * 64, 64)
+    plan = planned(with_guest(), 2 * 64, 64)
     assert lost_s(plan, 6) == pytest.approx(8 * SLOW_S, abs=1e-8)
     assert "everything stays slow" in plan.notes[0]
 
 
-def test_what_can_t_be_planned() -> None:
+def test_infeasible_limits_are_refused() -> None:
     with pytest.raises(SentinelError, match="infeasible"):
-        policy("autotm").plan(guests(), moving(64), PAGE - 1)
+        policy("autotm").plan(with_guest(), moving(64), PAGE - 1)
     with pytest.raises(SentinelError, match="infeasible"):
-        policy("autotm").plan(guests(), moving(0), 64 * PAGE)
+        policy("autotm").plan(with_guest(), moving(0), 64 * PAGE)
 
 
-def test_without_scipy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scipy_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(SentinelError, match="needs scipy") as error:
-        policy("autotm").plan(guests(), moving(64), 64 * PAGE)
+        policy("autotm").plan(with_guest(), moving(64), 64 * PAGE)
     assert error.value.hint == "apt install python3-scipy"
 
 
@@ -152,14 +151,14 @@ def test_without_scipy_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     st.integers(0, 300),
     st.sampled_from([0.5, 20.0, 64.0, 500.0]),
 )
-def test_whatever_it_decides_can_be_done(
+def test_any_answer_is_a_valid_plan(
     tensors: list[tuple[int, set[int], bool, int]], room: int, pages_per_s: float
 ) -> None:
     lives = []
     for pages, used, lasts, more in tensors:
         uses = tuple(sorted(used))
         ends = min(uses[-1] + more, 7)
-        lives.append(Lives(pages, uses, None if lasts else (uses[0], ends)))
+        lives.append(Life(pages, uses, None if lasts else (uses[0], ends)))
     profile, tiers = lap(8, *lives), moving(pages_per_s)
     budget = max(room, 1) * PAGE
     plan = planned(profile, max(room, 1), pages_per_s)
@@ -169,5 +168,5 @@ def test_whatever_it_decides_can_be_done(
     assert ceiling <= plan.predicted.step_ns / 1e9 + 1e-3
     found = simulate(profile, policy("autotm"), tiers, budget, steps_max=40)
     assert found.step_seconds >= least * (1 - 1e-6)
-    # Nobody is moved that a step does not need to be where it goes.
+    # Every promotion is needed by a later use.
     assert np.all(plan.moves["bytes"] > 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Capuchin's choice by hand, and where it differs from G10's.
+"""Capuchin's choice, checked by hand, and how it differs from G10's.
 
 stretch    0   1   2   3   4   5   6   7
 small     (x)                         (x)     16 pages, gap of six stretches
@@ -7,7 +7,7 @@ large     (x)                     (x)         64 pages, gap of five
 other     (x)         (x)(x)          (x)     64 pages
 guest                 [x   x]                 16 pages, born in 3, dead after 4
 
-128 pages are too few by 32 while the guest is there, and 16 too few otherwise.
+128 pages are 32 too few while the guest is alive, and 16 too few otherwise.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from sentineld.model.profile import Profile
 from sentineld.plan.check import verify
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
-from tests.unit.plan.rivals.laps import PAGE, Lives, lap, moving
+from tests.unit.plan.rivals.laps import PAGE, Life, lap, moving
 
 ROOM = 144 * PAGE
 
 
-def guests() -> Profile:
+def with_guest() -> Profile:
     return lap(
         8,
-        Lives(16, (0, 7)),
-        Lives(64, (0, 6)),
-        Lives(64, (0, 3, 4, 7)),
-        Lives(16, (3, 4), (3, 4)),
+        Life(16, (0, 7)),
+        Life(64, (0, 6)),
+        Life(64, (0, 3, 4, 7)),
+        Life(16, (3, 4), (3, 4)),
     )
 
 
@@ -40,9 +40,9 @@ def moved(plan: Plan) -> list[tuple[int, int, int]]:
 
 
 def test_the_most_free_time_goes_first() -> None:
-    # At 64 pages a second: the small one has 6 s less two quarters, the large one 5 s less two.
-    # G10 looks at what is taken off: 64 pages against 16 while there is too much.
-    profile = guests()
+    # At 64 pages a second, the small tensor's gap has 6 s less two transfers of 0.25 s free, the
+    # large one's 5 s less two of 1 s. G10 compares the pressure relieved: 64 pages against 16.
+    profile = with_guest()
     mine, other = (policy(name).plan(profile, moving(64), ROOM) for name in ("capuchin", "g10"))
     for plan in (mine, other):
         verify(plan, profile, ROOM)
@@ -52,18 +52,19 @@ def test_the_most_free_time_goes_first() -> None:
 
 
 def test_out_at_once_and_back_just_in_time() -> None:
-    profile = guests()
+    profile = with_guest()
     plan = policy("capuchin").plan(profile, moving(64), ROOM)
     assert moved(plan) == [(0, 1, 1), (0, 6, 0)]
     assert simulate(profile, policy("capuchin"), moving(64), ROOM).step_seconds == pytest.approx(8)
 
 
 def test_without_free_time_it_is_infeasible() -> None:
-    # The small one's two transfers take 8 s of its 6.
+    # The small tensor's two transfers take 8 s, its gap only 6.
     with pytest.raises(SentinelError, match="infeasible as published"):
-        policy("capuchin").plan(guests(), moving(4), ROOM)
-    plan = policy("capuchin+slow").plan(guests(), moving(4), ROOM)
-    verify(plan, guests(), ROOM)
-    # One of 16 pages that are used twice stays slow, in cached size nothing but room.
+        policy("capuchin").plan(with_guest(), moving(4), ROOM)
+    plan = policy("capuchin+slow").plan(with_guest(), moving(4), ROOM)
+    verify(plan, with_guest(), ROOM)
+    # A tensor of 16 pages with two uses stays slow. It fits the CPU cache, so that only its room
+    # counts.
     assert plan.predicted.peak_fast_bytes <= ROOM
     assert not len(plan.moves)

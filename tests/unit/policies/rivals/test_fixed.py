@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placements without moves, by hand on the large toy: `static` and `interleave`."""
+"""Placements without moves, checked by hand on the large toy: `static` and `interleave`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_static_is_the_best_of_all_placements(gains: list[int], room: int) -> No
     born, stays = best_placement(profile, gain, room)
     value = float(gain[born].sum() + (gain * stays / pages).sum())
     best = 0.0
-    # activation [1, 5), scratch [2, 3), gradient [4, 0): who is alive together.
+    # Lifetimes in events: activation [1, 5), scratch [2, 3), gradient [4, 0).
     for some in product((False, True), repeat=3):
         chosen = np.array([*some, False, False])
         taken = max(int(pages[:2][chosen[:2]].sum()), int(pages[[0, 2]][chosen[[0, 2]]].sum()))
@@ -76,7 +76,7 @@ def test_static_is_the_best_of_all_placements(gains: list[int], room: int) -> No
     assert value >= best * (1 - 2e-3) - float((gain / pages).max())
 
 
-def test_what_the_solver_prints_reaches_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_solver_s_output_is_discarded(capfd: pytest.CaptureFixture[str]) -> None:
     with silent_stdout():
         os.write(1, b"HiGHS")
     print("an answer")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""G10's choice by hand: three lasting tensors and one that comes between, of 64 pages each.
+"""G10's choice, checked by hand: three persistent tensors and a transient guest, of 64 pages each.
 
 stretch    0   1   2   3   4   5
 first     (x)                 (x)     in brackets: used
@@ -21,31 +21,31 @@ from sentineld.plan.check import verify
 from sentineld.policies.registry import policy
 from sentineld.policies.rivals.swaps import Gap, gaps, open_book
 from sentineld.simulate.simulate import simulate
-from tests.unit.plan.rivals.laps import PAGE, Lives, lap, moving
+from tests.unit.plan.rivals.laps import PAGE, Life, lap, moving
 
 BUDGET = 3 * 64 * PAGE
 SLOW_S = 64 * PAGE / 1e9
-"""What one use of a tensor costs where it is slow."""
+"""Cost of one use of a slow tensor."""
 
 
-def guests() -> Profile:
+def with_guest() -> Profile:
     return lap(
         6,
-        Lives(64, (0, 5)),
-        Lives(64, (0, 3)),
-        Lives(64, (2, 3)),
-        Lives(64, (2, 3), (2, 3)),
+        Life(64, (0, 5)),
+        Life(64, (0, 3)),
+        Life(64, (2, 3)),
+        Life(64, (2, 3), (2, 3)),
     )
 
 
 def test_gaps_by_hand() -> None:
-    book = open_book(guests(), moving(64), BUDGET)
+    book = open_book(with_guest(), moving(64), BUDGET)
     assert gaps(book) == [Gap(0, 0, 5), Gap(2, 3, 8)]
     assert book.over.tolist() == [False, False, True, True, False, False]
 
 
-def test_the_gap_with_the_pressure_goes_out_and_comes_back() -> None:
-    profile = guests()
+def test_the_gap_with_the_most_pressure_goes_out_and_comes_back() -> None:
+    profile = with_guest()
     plan = policy("g10").plan(profile, moving(64), BUDGET)
     verify(plan, profile, BUDGET)
     moves = [
@@ -57,35 +57,34 @@ def test_the_gap_with_the_pressure_goes_out_and_comes_back() -> None:
     assert simulate(profile, policy("g10"), moving(64), BUDGET).step_seconds == pytest.approx(6.0)
 
 
-def test_what_the_bandwidth_does_not_carry_is_infeasible() -> None:
+def test_too_little_bandwidth_is_infeasible() -> None:
     with pytest.raises(SentinelError, match="infeasible as published"):
-        policy("g10").plan(guests(), moving(20), BUDGET)
-    # With slow memory accessed, one stays there: of equals in cost and room the first.
-    plan = policy("g10+slow").plan(guests(), moving(20), BUDGET)
-    verify(plan, guests(), BUDGET)
+        policy("g10").plan(with_guest(), moving(20), BUDGET)
+    # If slow memory can be accessed, one tensor stays there: the first of those equal in cost and
+    # room.
+    plan = policy("g10+slow").plan(with_guest(), moving(20), BUDGET)
+    verify(plan, with_guest(), BUDGET)
     assert plan.predicted.step_ns == pytest.approx(1e9 * (6 + 2 * SLOW_S), abs=2)
     assert plan.initial_tier.tolist() == [1, 0, 0, 255]
 
 
 def test_with_room_for_all_nothing_moves() -> None:
-    plan = policy("g10").plan(guests(), moving(64), 4 * 64 * PAGE)
+    plan = policy("g10").plan(with_guest(), moving(64), 4 * 64 * PAGE)
     assert not len(plan.moves)
     assert plan.predicted.step_ns == 6_000_000_000
 
 
-def test_what_has_room_comes_back_earlier() -> None:
-    # It would come in 5 for its use in 6; the guest is gone after 3.
-    profile = lap(
-        7, Lives(64, (0, 6)), Lives(64, (0, 3)), Lives(64, (2, 3)), Lives(64, (2, 3), (2, 3))
-    )
+def test_tensors_come_back_earlier_where_there_is_room() -> None:
+    # Just in time for the use in 6 is stretch 5, but the guest's room is free after 3.
+    profile = lap(7, Life(64, (0, 6)), Life(64, (0, 3)), Life(64, (2, 3)), Life(64, (2, 3), (2, 3)))
     plan = policy("g10").plan(profile, moving(64), BUDGET)
     verify(plan, profile, BUDGET)
     assert [int(move["boundary"]) for move in plan.moves] == [1, 4]
 
 
 def test_short_lived_tensors_that_do_not_fit() -> None:
-    # 64 and 16 pages live in stretch 1 only, 32 for good: the pool takes 80 of 72.
-    profile = lap(3, Lives(64, (1,), (1, 1)), Lives(16, (1,), (1, 1)), Lives(32, (0, 2)))
+    # Tensors of 64 and 16 pages live in stretch 1 only: the pool needs 80 of 72 pages.
+    profile = lap(3, Life(64, (1,), (1, 1)), Life(16, (1,), (1, 1)), Life(32, (0, 2)))
     with pytest.raises(SentinelError, match=r"short-lived tensors need 320.0 KiB"):
         policy("g10").plan(profile, moving(64), 72 * PAGE)
     plan = policy("g10+slow").plan(profile, moving(64), 72 * PAGE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The direct-mapped cache by hand."""
+"""The direct-mapped cache, checked by hand."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_a_step_that_fits_and_one_that_does_not() -> None:
     mode = MemoryMode()
     plan = policy("memory-mode").plan(profile, tiers, PAGE)
     assert mode.steady_step(plan, profile, tiers, 12 * LARGE * PAGE) == (0.0, 0, 0)
-    # In 64 lines each tensor drives out the one before, itself included, and all are written:
-    # 19 * 64 pages, less the one that the scratch lacks, filled and written back.
+    # In 64 lines each tensor evicts the one before and parts of itself, and all are written:
+    # 19 * 64 pages, less the one that the scratch lacks, are filled and written back.
     found = mode.steady_step(plan, profile, tiers, LARGE * PAGE)
     size = (19 * LARGE - 1) * PAGE
     assert (found.filled_bytes, found.written_back_bytes) == (size, size)

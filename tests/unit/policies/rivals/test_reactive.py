@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels would move, by hand: four cells of ten pages."""
+"""Moves of reactive policies, checked by hand: four cells of ten pages."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def sight(
     )
 
 
-def test_ial_exchanges_what_is_active_with_what_is_not() -> None:
+def test_ial_exchanges_active_slow_and_inactive_fast_pages() -> None:
     # Cells 1 and 2 are fast; 0 and 1 are referenced.
     seen = sight([1, 3, 0, 0], [0, 10, 10, 0])
     lists = Lists(1.0)
-    assert lists.tick(seen) == []  # once is not active
+    assert lists.tick(seen) == []  # one reference does not make a page active
     assert lists.tick(seen) == [Wish(2, 1, 10), Wish(0, 0, 10)]
-    # A page each way for two that can be moved.
+    # Two pages can be moved: one each way.
     assert lists.tick(sight([1, 3, 0, 0], [0, 10, 10, 0], moves=8)) == [
         Wish(2, 1, 4),
         Wish(0, 0, 4),
@@ -47,11 +47,12 @@ def test_ial_takes_free_room_first() -> None:
 
 
 def test_tpp_promotes_at_the_second_touch_and_keeps_room_for_births() -> None:
-    # Of 1000 pages 5 are free, and 20 should be: beside the 10 that fault at their second touch,
-    # 25 are wanted; one cell is cold, another was touched just now.
+    # 5 of 1000 pages are free, 20 should be, and 10 pages fault at their second touch: 25 are
+    # wanted. One fast cell is cold, the other one was just touched.
     seen = sight([1, 3, 0, 0], [0, 10, 10, 0], free=5, capacity=1000)
     scanner = Scanner(1.0)
-    assert scanner.tick(seen) == [Wish(2, 1, 10)]  # marked only; the watermark alone
+    # The first touch only marks pages; demotion keeps the watermark.
+    assert scanner.tick(seen) == [Wish(2, 1, 10)]
     assert scanner.tick(seen) == [Wish(2, 1, 10), Wish(0, 0, 10)]
 
 
@@ -61,7 +62,7 @@ def test_tpp_leaves_headroom() -> None:
     scanner.tick(seen)
     assert scanner.tick(seen) == [Wish(0, 0, 10)]
     seen = sight([1, 1, 1, 1], [0, 10, 0, 0], free=6, capacity=1000)
-    # Nothing is cold; of the 6 free pages 5 stay so.
+    # No page is cold; 5 of the 6 free pages stay free.
     assert scanner.tick(seen) == [Wish(0, 0, 1)]
 
 

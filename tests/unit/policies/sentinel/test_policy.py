@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `sentinel` on toy and training steps, the baselines beside it."""
+"""Policy `sentinel` and the baselines on toy and training steps."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def training() -> Profile:
 
 
 def test_toy_step_by_hand() -> None:
-    # Everything is worth its place at 12 pages: activation 2, scratch 1, gradient 2, state 4,
-    # parameter 2 = 11 pages, and nothing has to move.
+    # 12 pages hold everything: activation 2, scratch 1, gradient 2, state 4,
+    # parameter 2 = 11 pages. Nothing moves.
     plan = policy("sentinel").plan(toy_profile(), two_tiers(), 13 * PAGE)
     verify(plan, toy_profile(), 13 * PAGE)
     assert plan.predicted.fast_share == 1.0
@@ -44,13 +44,13 @@ def test_toy_step_by_hand() -> None:
 
 
 def test_toy_step_at_half_the_room() -> None:
-    # 8 pages less the margin, 7. The scratch takes 1 in stretch 0 (a pool would take it in all):
+    # 7 pages after the margin. The scratch takes 1 in stretch 0 (a pool would take it in all):
     # stretch      0     1     2     3
     # activation   2     2     2           born fast, used in 0 and 2
     # gradient     2           2     2     born fast in 2, dies in 0; used in 2 and 3
     # parameter    2     2     2     2     used in 1, 2 and 3
-    # with these 0 and 2 are full; they serve 1 + 4 + 4 + 6 of 19 page accesses. The state's 4
-    # in stretch 3 would have to come up in 2, where no room is left.
+    # These fill stretches 0 and 2 and serve 1 + 4 + 4 + 6 of 19 page accesses. The state's 4 pages
+    # for stretch 3 would have to be promoted in 2, where there is no room.
     plan = policy("sentinel").plan(toy_profile(), two_tiers(), 8 * PAGE)
     verify(plan, toy_profile(), 8 * PAGE)
     assert plan.predicted.fast_share == pytest.approx(15 / 19)
@@ -123,7 +123,7 @@ def test_short_lived_tensors_beyond_the_budget_are_infeasible(training: Profile)
     assert error.value.hint
 
 
-def test_nothing_to_plan_by_is_refused() -> None:
+def test_missing_inputs_are_refused() -> None:
     profile = toy_profile()
     empty = replace(profile, accesses=profile.accesses[:0])
     with pytest.raises(SentinelError, match="no accesses"):
@@ -195,7 +195,7 @@ def test_policies_by_name() -> None:
     assert error.value.hint.startswith("did you mean sentinel")
 
 
-def test_what_has_no_room_in_the_pool_spills(training: Profile) -> None:
+def test_tensors_that_exceed_the_pool_spill(training: Profile) -> None:
     peak = training.peak_bytes
     with pytest.raises(SentinelError, match=r"sentinel\+spill"):
         policy("sentinel").plan(training, two_tiers(RATE), 64 * PAGE)
@@ -208,7 +208,7 @@ def test_what_has_no_room_in_the_pool_spills(training: Profile) -> None:
     assert plan.predicted.fast_share > static.predicted.fast_share - 0.05
 
 
-def test_where_the_pool_fits_nothing_spills(training: Profile) -> None:
+def test_nothing_spills_if_the_pool_fits(training: Profile) -> None:
     budget = training.peak_bytes // 5
     one, other = (
         policy(name).plan(training, two_tiers(RATE), budget)

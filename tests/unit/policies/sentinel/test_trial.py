@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan that waits for its promotions, beside the one that leaves them."""
+"""The variant of a plan that waits for its promotions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_at_the_step_s_begin_it_is_the_last_boundary_of_the_step_before() -> Non
     assert stalling(plan).layout.waits[0] == 3
 
 
-def test_it_is_sound_and_outlives_the_daemon(tmp_path: Path) -> None:
+def test_the_variant_is_valid_and_can_be_stored(tmp_path: Path) -> None:
     profile = toy_profile()
     plan = policy("sentinel").plan(profile, two_tiers(), 9 * PAGE)
     for one in (stalling(plan), stalling(toy_plan())):
