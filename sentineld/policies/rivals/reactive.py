@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
 
 from sentineld.model.arrays import Integers
 from sentineld.model.plan import Plan
@@ -22,10 +21,10 @@ too long to follow the training steps of our benchmarks."""
 class ReactivePolicy(ABC):
     """A policy whose pages are born by first touch and moved by a reactor; see Reactive."""
 
-    name: ClassVar[str]
+    name: str
     charges_budget = False
 
-    published_s: ClassVar[float]
+    published_s: float
     """Interval between two of the reactor's moves as published."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
