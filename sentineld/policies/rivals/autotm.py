@@ -36,7 +36,7 @@ from sentineld.plan.schedule import births_waits, coalesce
 from sentineld.policies.draft import draft, finished
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.autotm_program import Answer, Problem, problem_of, solve
-from sentineld.policies.rivals.swaps import in_order, tier_ranges
+from sentineld.policies.rivals.swapping import in_order, tier_ranges
 
 GAP = 1e-3
 RELAXATION_S, SEARCH_S = 60.0, 15.0

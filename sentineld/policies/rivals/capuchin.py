@@ -24,7 +24,8 @@ from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.items import tensor_pages
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.swaps import Book, SwappingPolicy, gaps
+from sentineld.policies.rivals.swapping import SwappingPolicy
+from sentineld.policies.rivals.swaps import Book, gaps
 
 EARLIER = (0.05, 0.0, 0.2)
 """Extra time for a transfer, as a share of the time that it takes."""

@@ -23,7 +23,8 @@ from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.items import tensor_pages
 from sentineld.policies.registry import register
-from sentineld.policies.rivals.swaps import Book, SwappingPolicy, gaps
+from sentineld.policies.rivals.swapping import SwappingPolicy
+from sentineld.policies.rivals.swaps import Book, gaps
 
 DELTAS = (0.5, 0.0, 2.0)
 """Slack of a gap beyond its two transfers, in transfers; the artifact uses 0.5."""

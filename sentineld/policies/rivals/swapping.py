@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The common part of the swapping policies G10 and Capuchin: their sweep, and a book as a plan."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from sentineld.model.arrays import Integers, Mask, Table
+from sentineld.model.plan import MOVE_DTYPE, Plan, Space
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.plan.items import lasting, tensor_pages, transient
+from sentineld.plan.layout import Area, build_layout
+from sentineld.plan.residency import charged_pages, places, residency
+from sentineld.plan.schedule import births_waits, coalesce
+from sentineld.policies.draft import draft, finished
+from sentineld.policies.rivals.fixed import slow_costs_ns
+from sentineld.policies.rivals.swaps import Book, infeasible, leave_slow, open_book
+
+
+@dataclass
+class SwappingPolicy(ABC):
+    """A policy that books gaps until everything fits, for each value of its sweep, and keeps the
+    plan with the shortest predicted step."""
+
+    name: str
+
+    accesses_slow: bool
+    """Whether tensors that do not fit may stay on the slow tier."""
+
+    charges_budget: bool = True
+
+    sweep: ClassVar[tuple[float, ...]]
+
+    obstacle: ClassVar[str]
+    """Why the policy fails without access to slow memory, for the error message."""
+
+    @abstractmethod
+    def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
+        """Book gaps until everything fits or no gap helps; returns a note on the sweep's value."""
+
+    def improve(self, book: Book) -> None:  # noqa: B027
+        """Change a book in which everything fits."""
+
+    def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """Plan a step; see Policy. Raises SentinelError if it is infeasible."""
+        cost_ns = slow_costs_ns(profile, tiers)
+        best: Plan | None = None
+        for value in self.sweep:
+            book = open_book(profile, tiers, budget_bytes, self.accesses_slow)
+            note = self.relieve(book, tiers, value)
+            notes = [f"{len(book.swaps)} gaps used; {note}"]
+            if book.over.any():
+                if not self.accesses_slow:
+                    continue
+                notes.append(f"{leave_slow(book, cost_ns)} tensors stay slow")
+            self.improve(book)
+            found = swapping_plan(self.name, book, tiers, budget_bytes, tuple(notes))
+            if best is None or found.predicted.step_ns < best.predicted.step_ns:
+                best = found
+        if best is None:
+            raise infeasible(self.obstacle)
+        return best
+
+
+def swapping_plan(
+    name: str, book: Book, tiers: Tiers, budget_bytes: int, notes: tuple[str, ...]
+) -> Plan:
+    """Convert a book to a plan."""
+    profile = book.profile
+    placed = transient(profile)
+    placed[book.pooled] = False
+    moved = np.zeros(len(profile.tensors), np.bool_)
+    moved[[swap.gap.tensor for swap in book.swaps]] = True
+    fast, slow = np.flatnonzero(placed & ~book.slow), np.flatnonzero(placed & book.slow)
+    areas = [
+        Area("pool", 0, book.pooled, np.zeros(len(book.pooled), np.bool_), grouped=False),
+        Area("fast-born", 0, fast, np.ones(len(fast), np.bool_)),
+        Area("slow-born", 1, slow, np.zeros(len(slow), np.bool_)),
+    ]
+    waits = np.full(profile.stretch_count, -1, np.int64)
+    layout = build_layout(profile, areas, waits, heap_tier=1)
+    plan = draft(name, profile, budget_bytes, layout, notes)
+    space, offset = places(plan, profile)
+    plan = replace(plan, moves=_moves(book, space, offset), initial=_initial(book, offset))
+    found = residency(plan, profile)
+    charged = charged_pages(plan, profile, found)
+    waited = transient(profile)
+    waited[book.pooled] = False
+    waits = births_waits(plan, profile, found, charged, waited, book.limit)
+    layout = replace(plan.layout, waits=waits.astype(np.int32))
+    return finished(replace(plan, layout=layout), profile, tiers)
+
+
+def _moves(book: Book, space: Integers, offset: Integers) -> Table:
+    profile, rows = book.profile, []
+    page, count = profile.page_bytes, profile.stretch_count
+    for swap in book.swaps:
+        tensor = swap.gap.tensor
+        for tier, parts in ((1, swap.out), (0, swap.back)):
+            for part in parts:
+                boundary = book.stretch(swap.gap, part.position)
+                due = part.position + 1 if tier else swap.gap.until
+                rows.append(
+                    (
+                        boundary,
+                        book.stretch(swap.gap, due) % count,
+                        tensor,
+                        space[tensor],
+                        tier,
+                        offset[tensor] + part.first * page,
+                        part.pages * page,
+                    )
+                )
+    return in_order(coalesce(np.array(rows, MOVE_DTYPE)), count)
+
+
+def in_order(moves: Table, count: int) -> Table:
+    """Sort by boundary, demotions first, then by deadline and offset. count: of stretches."""
+    window = (moves["deadline"].astype(np.int64) - moves["boundary"] - 1) % max(count, 1)
+    order = np.lexsort((moves["offset"], window, moves["tier"] == 0, moves["boundary"]))
+    return moves[order]
+
+
+def tier_ranges(tensor: int, slow: Mask, offset: int, page_bytes: int) -> Table:
+    """MOVE_DTYPE: runs of a heap tensor's pages that are on the same tier at boundary 0.
+
+    slow: of each page. offset: of the tensor, in bytes.
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[-1], slow.astype(np.int64), [-1]])))
+    ranges = np.zeros(len(edges) - 1, MOVE_DTYPE)
+    ranges["space"] = Space.HEAP
+    ranges["tensor"] = tensor
+    ranges["tier"] = slow[edges[:-1]]
+    ranges["offset"] = offset + edges[:-1] * page_bytes
+    ranges["bytes"] = np.diff(edges) * page_bytes
+    return ranges
+
+
+def _initial(book: Book, offset: Integers) -> Table:
+    """Page ranges of persistent tensors and their tiers at boundary 0: slow if they go out before
+    it and come back after it."""
+    profile, count = book.profile, book.profile.stretch_count
+    pages, page = tensor_pages(profile), profile.page_bytes
+    tables = []
+    for tensor in np.flatnonzero(lasting(profile)).tolist():
+        slow = np.full(int(pages[tensor]), bool(book.slow[tensor]))
+        for swap in book.swaps:
+            if swap.gap.tensor != tensor:
+                continue
+            out, back = (np.zeros(len(slow), np.int64) for _ in range(2))
+            for when, parts in ((out, swap.out), (back, swap.back)):
+                for part in parts:
+                    when[part.first : part.first + part.pages] = part.position
+            slow |= (out < count) & (back >= count)
+        tables.append(tier_ranges(tensor, slow, int(offset[tensor]), page))
+    return coalesce(np.concatenate([np.zeros(0, MOVE_DTYPE), *tables]))
