@@ -1,17 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the pages that come from the code: `make docs`."""
+"""Writes the pages, and the parts of pages, that come from the code: `make docs`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from docs.values import with_values
+
 DOCS = Path(__file__).parent
+ROOT = DOCS.parent
 
 
 def page_is_current(name: str, text: str) -> bool:
-    """Whether docs/NAME says just this."""
+    """Whether docs/NAME has exactly this text."""
     page = DOCS / name
     return page.exists() and page.read_text() == text
+
+
+def written_pages() -> Iterator[Path]:
+    """The Markdown pages that people write: in the repository's root and under docs/."""
+    for page in [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("**/*.md"))]:
+        if page.relative_to(DOCS.parent).as_posix() not in GENERATED:
+            yield page
+
+
+GENERATED = ("docs/metrics.md", "docs/reference/cli.md")
+"""Pages that are generated whole."""
 
 
 def main() -> None:
@@ -30,6 +45,12 @@ def main() -> None:
         if not page_is_current(name, text):
             (DOCS / name).write_text(text)
             print(f"wrote docs/{name}")
+    for page in written_pages():
+        before = page.read_text()
+        text = with_values(before)
+        if text != before:
+            page.write_text(text)
+            print(f"wrote {page.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

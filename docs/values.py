@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants of the code that the pages quote, so that text and code cannot differ.
+
+A page quotes a constant between two comments, which Markdown does not show:
+
+    <!-- value: auto.move_share as percent -->99 %<!-- /value -->
+
+`make docs` writes the text between them; tests/unit/packaging/test_values.py fails where it is out
+of date. SOURCES says where each constant is; FORMATS, how its value is written.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+AUTO = "sentineld.policies.auto.policy"
+PARTS = "sentineld.policies.auto.parts"
+SENTINEL = "sentineld.policies.sentinel.policy"
+CORRECT = "sentineld.plan.correct"
+KEEP = "sentineld.plan.keep"
+LOOP = "sentineld.simulate.loop"
+SPARE = "sentineld.plan.spare"
+DUAL = "sentineld.policies.bounds.step_time"
+PROGRAM = "sentineld.policies.lp.program"
+HUGE = "sentineld.plan.huge"
+CUTS = "sentineld.plan.cuts"
+DIVERGENCE = "sentineld.session.live.divergence"
+SHAPES = "sentineld.session.live.shapes"
+PROFILING = "sentineld.session.work.profiling"
+TIMING = "sentineld.model.timing"
+PRESETS = "sentineld.host.presets"
+PROTOCOL = "sentineld.model.protocol"
+EMULATED = "sentineld.migrate.emulated"
+SYSCALLS = "sentineld.migrate.syscalls"
+EXECUTOR = "sentineld.migrate.executor"
+EMULATE_C = "sentineld/shim/native/emulate.c"
+
+SOURCES: dict[str, tuple[str, str]] = {
+    "auto.move_share": (AUTO, "Auto.move_share"),
+    "auto.margin_share": (AUTO, "Auto.margin_share"),
+    "auto.keep_share": (AUTO, "KEEP_SHARE"),
+    "auto.groups": (AUTO, "ATTEMPTS[0][0]"),
+    "auto.iterations": (AUTO, "ATTEMPTS[0][1]"),
+    "auto.second_groups": (AUTO, "ATTEMPTS[1][0]"),
+    "auto.second_iterations": (AUTO, "ATTEMPTS[1][1]"),
+    "auto.grain_share": (PARTS, "GRAIN_SHARE"),
+    "auto.grain_pages": (PARTS, "GRAIN_PAGES"),
+    "sentinel.move_share": (SENTINEL, "Sentinel.move_share"),
+    "sentinel.margin_share": (SENTINEL, "Sentinel.margin_share"),
+    "sentinel.pool_gain": (SENTINEL, "POOL_GAIN"),
+    "keep.resident_max": (KEEP, "RESIDENT_MAX"),
+    "lp.time_limit": (PROGRAM, "TIME_LIMIT_S"),
+    "bound.gap": (DUAL, "GAP"),
+    "bound.rounds": (DUAL, "ROUNDS"),
+    "cost.digits": ("sentineld.policies.lp.groups", "DIGITS"),
+    "interleave.shares": ("sentineld.policies.rivals.interleave", "SHARES"),
+    "static.gap": ("sentineld.policies.rivals.static", "GAP"),
+    "correct.stall_share": (CORRECT, "STALL_SHARE"),
+    "correct.late_share": (CORRECT, "LATE_SHARE"),
+    "correct.fall_tolerance": (CORRECT, "FALL_TOLERANCE"),
+    "correct.rate_tolerance": (CORRECT, "RATE_TOLERANCE"),
+    "correct.rate_gain": (CORRECT, "RATE_GAIN"),
+    "correct.evidence_share": (CORRECT, "EVIDENCE_SHARE"),
+    "correct.window_steps": (CORRECT, "WINDOW_STEPS"),
+    "correct.drift_min": (CORRECT, "DRIFT_MIN"),
+    "correct.drift_noise": (CORRECT, "DRIFT_NOISE"),
+    "correct.recheck_steps": (CORRECT, "RECHECK_STEPS"),
+    "correct.patience_steps": (CORRECT, "PATIENCE_STEPS"),
+    "correct.patience_steps_max": (CORRECT, "PATIENCE_STEPS_MAX"),
+    "correct.earned_steps": (CORRECT, "EARNED_STEPS"),
+    "correct.gain_min": (LOOP, "GAIN_MIN"),
+    "spare.share": (SPARE, "SPARE_SHARE"),
+    "spare.tried_shares": (LOOP, "SPARE_TRIED_SHARES"),
+    "divergence.in_row": (DIVERGENCE, "IN_ROW_MAX"),
+    "divergence.window_steps": (DIVERGENCE, "WINDOW_STEPS"),
+    "divergence.leave_share": (DIVERGENCE, "LEAVE_SHARE"),
+    "divergence.earned_steps": (DIVERGENCE, "EARNED_STEPS"),
+    "divergence.patience_steps": (DIVERGENCE, "PATIENCE_STEPS"),
+    "divergence.patience_steps_max": (DIVERGENCE, "PATIENCE_STEPS_MAX"),
+    "shapes.kept": (SHAPES, "SHAPES_MAX"),
+    "profiling.warm_up_steps": (PROFILING, "WARM_UP_STEPS"),
+    "profiling.other_shape_steps": (PROFILING, "OTHER_SHAPE_STEPS"),
+    "mover.refresh_steps": (EXECUTOR, "REFRESH_STEPS_MAX"),
+    "mover.batch_pages": (SYSCALLS, "BATCH_PAGES"),
+    "emulated.batch_pages": (EMULATED, "BATCH_PAGES"),
+    "emulated.debt_min": (EMULATE_C, "PAY_NS_MIN"),
+    "emulated.credit_max": (EMULATE_C, "CREDIT_NS_MAX"),
+    "huge.ranges": (HUGE, "RANGES_MAX"),
+    "cuts.stretch_share": (CUTS, "STRETCH_SHARE_MAX"),
+    "cuts.touched_share": (CUTS, "TOUCHED_SHARE_MAX"),
+    "shim.tensor_bytes": (PROTOCOL, "TENSOR_BYTES_MIN"),
+    "shim.heartbeat_stale": (PROTOCOL, "HEARTBEAT_STALE_NS"),
+    "shim.passes_without_step": ("sentineld/shim/stepless.py", "PASSES_MAX"),
+    "shim.retry": ("sentineld/shim/client.py", "RETRY_SECONDS"),
+    "shim.retry_refused": ("sentineld/shim/client.py", "REFUSED_SECONDS"),
+    "timing.cached_bytes": (TIMING, "CACHED_BYTES"),
+    "presets.threads": (PRESETS, "SOCKET_THREADS"),
+    "presets.dram": (PRESETS, "DRAM_BYTES_PER_S"),
+    "presets.cxl.read": (PRESETS, "PRESETS[cxl].read_bytes_per_s"),
+    "presets.cxl.write": (PRESETS, "PRESETS[cxl].write_bytes_per_s"),
+    "presets.cxl.migration": (PRESETS, "PRESETS[cxl].migration_bytes_per_s"),
+    "presets.optane.read": (PRESETS, "PRESETS[optane].read_bytes_per_s"),
+    "presets.optane.write": (PRESETS, "PRESETS[optane].write_bytes_per_s"),
+    "presets.optane.migration": (PRESETS, "PRESETS[optane].migration_bytes_per_s"),
+    "presets.dram.read": (PRESETS, "PRESETS[dram].read_bytes_per_s"),
+    "presets.dram.write": (PRESETS, "PRESETS[dram].write_bytes_per_s"),
+    "presets.dram.migration": (PRESETS, "PRESETS[dram].migration_bytes_per_s"),
+    "noise.scatter": ("tests.bench.noise", "NOISE"),
+    "noise.steps": ("tests.bench.noise", "STEPS"),
+    "noise.seeds": ("tests.bench.noise", "SEEDS"),
+    "boundaries.near": ("tests.bench.boundaries", "NEAR"),
+    "bench_policies.tie": ("tests.bench.policy_figures", "TIE"),
+    "bench_shim.pairs": ("tests.bench.shim.__main__", "PAIRS"),
+    "bench_shim.pairs_max": ("tests.bench.shim.__main__", "PAIRS_MAX"),
+    "bench_shim.plain_within": ("tests.bench.shim.figures", "PLAIN_WITHIN"),
+    "bench_train.predicted_within": ("tests.bench.training.figures", "PREDICTED_WITHIN"),
+    "bench_train.injected_within": ("tests.bench.training.figures", "INJECTED_WITHIN"),
+}
+"""Name: (module, attribute), or (file, name): a C file's #define, or a Python file's NAME = number.
+Modules that act on import, such as the shim's, are read as files. An attribute may have dots and
+[index] or [key]."""
+
+_NUMBER = {".c": r"^#define {} ([\d.]+)", ".py": r"^{} = ([\d.]+)$"}
+
+
+def _percent(value: float) -> str:
+    return f"{round(100 * value, 6):g} %"
+
+
+def _bytes(value: int) -> str:
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if value % size == 0:
+            return f"{value // size} {unit}"
+    return f"{value} bytes"
+
+
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "number": lambda value: f"{value:,.10g}",
+    "count": lambda value: str(len(value)),
+    "percent": _percent,
+    "remaining-percent": lambda value: _percent(1 - value),
+    "percents": lambda value: ", ".join(map(_percent, value)),
+    "ratio": lambda value: str(Fraction(value).limit_denominator(1 << 20)),
+    "bytes": _bytes,
+    "pages-as-bytes": lambda value: _bytes(4096 * value),
+    "GB/s": lambda value: f"{value / 1e9:g}",
+    "seconds": lambda value: f"{value:g} s",
+    "ns-as-ms": lambda value: f"{value / 1e6:g} ms",
+    "ns-as-seconds": lambda value: f"{value / 1e9:g} s",
+}
+
+_MARKER = re.compile(
+    r"(<!-- value: (?P<name>[\w.]+) as (?P<format>[\w/-]+) -->)(?P<text>.*?)(<!-- /value -->)"
+)
+
+
+def value_of(name: str) -> Any:
+    """A constant of SOURCES. Raises KeyError, AttributeError or ValueError if there is none."""
+    source, attribute = SOURCES[name]
+    if "/" in source:
+        file = ROOT / source
+        line = _NUMBER[file.suffix].format(attribute)
+        found = re.search(line, file.read_text(), re.MULTILINE)
+        if found is None:
+            raise ValueError(f"{source} defines no {attribute}")
+        return float(found[1])
+    value: Any = importlib.import_module(source)
+    for part in re.findall(r"\w+", attribute):
+        if isinstance(value, dict):
+            value = value[part]
+        elif isinstance(value, tuple):
+            value = value[int(part)]
+        else:
+            value = getattr(value, part)
+    return value
+
+
+def names_in(text: str) -> set[str]:
+    """The names of the constants that a page quotes."""
+    return {match["name"] for match in _MARKER.finditer(text)}
+
+
+def with_values(text: str) -> str:
+    """The page with every quoted constant as the code has it."""
+
+    def quoted(match: re.Match[str]) -> str:
+        begin, _, _, _, end = match.groups()
+        return begin + FORMATS[match["format"]](value_of(match["name"])) + end
+
+    return _MARKER.sub(quoted, text)
