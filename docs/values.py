@@ -188,7 +188,12 @@ def names_in(text: str) -> set[str]:
 
 
 def with_values(text: str) -> str:
-    """The page with every quoted constant as the code has it."""
+    """The page with every quoted constant as the code has it.
+
+    Raises KeyError for an unknown name or format, ValueError for a marker that is not whole.
+    """
+    if text.count("<!-- value:") != len(_MARKER.findall(text)):
+        raise ValueError("a marker is not `<!-- value: NAME as FORMAT -->...<!-- /value -->`")
 
     def quoted(match: re.Match[str]) -> str:
         begin, _, _, _, end = match.groups()

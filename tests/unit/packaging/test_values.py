@@ -10,28 +10,46 @@ import pytest
 from docs.generate import ROOT, written_pages
 from docs.values import FORMATS, SOURCES, names_in, value_of, with_values
 
+PAGES = list(written_pages())
 
-@pytest.mark.parametrize("page", written_pages(), ids=lambda page: str(page.relative_to(ROOT)))
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_quoted_constants_are_up_to_date(page: Path) -> None:
     text = page.read_text()
     assert names_in(text) <= set(SOURCES)
     assert with_values(text) == text, "run `make docs`"
-    assert text.count("<!-- value: ") == text.count("<!-- /value -->")
-    assert text.count("<!-- value: ") == len(
-        [at for at in range(len(text)) if text.startswith("<!-- value: ", at)]
-    )
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_constant_exists_and_a_page_quotes_it(name: str) -> None:
     value_of(name)
-    assert any(name in names_in(page.read_text()) for page in written_pages())
+    assert any(name in names_in(page.read_text()) for page in PAGES)
 
 
 def test_an_outdated_value_is_replaced() -> None:
     begin, end = "<!-- value: auto.move_share as percent -->", "<!-- /value -->"
     expected = FORMATS["percent"](value_of("auto.move_share"))
     assert with_values(f"at most {begin}12 %{end} of it") == f"at most {begin}{expected}{end} of it"
+
+
+@pytest.mark.parametrize(
+    ("marker", "error"),
+    [
+        ("<!-- value: no.such as number -->1<!-- /value -->", KeyError),
+        ("<!-- value: auto.move_share as furlongs -->1<!-- /value -->", KeyError),
+        ("<!-- value: auto.move_share -->1<!-- /value -->", ValueError),
+        ("<!-- value: auto.move_share as percent -->1", ValueError),
+    ],
+)
+def test_a_marker_that_means_nothing_is_an_error(marker: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        with_values(marker)
+
+
+def test_a_file_without_the_constant_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SOURCES, "gone", ("sentineld/shim/native/emulate.c", "NO_SUCH_CONSTANT"))
+    with pytest.raises(ValueError, match="defines no NO_SUCH_CONSTANT"):
+        value_of("gone")
 
 
 def test_formats() -> None:
