@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the dashboard shows: each panel's title, unit and queries."""
+"""The dashboard's panels: title, description, unit and queries of each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ SESSION = 'session=~"$session"'
 
 @dataclass(frozen=True)
 class Graph:
-    """One panel. queries: (PromQL, legend)."""
+    """One panel."""
 
     title: str
-    text: str
+    text: str  # the description
     unit: str
-    queries: tuple[tuple[str, str], ...]
+    queries: tuple[tuple[str, str], ...]  # (PromQL, legend)
     stacked: bool = False
     maximum: float | None = None
 
@@ -28,7 +28,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
     "Fast memory": (
         Graph(
             "Charged and budget",
-            "Fast memory charged to each session, and what it may use.",
+            "Fast memory charged to each session, and its budget.",
             "bytes",
             (
                 (f"sentineld_charged_bytes{{{SESSION}}}", "{{session}} charged"),
@@ -37,7 +37,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Tensor pages by tier",
-            "Where the tensors' pages are; tier 0 is the fastest.",
+            "Resident tensor pages on each tier; tier 0 is the fastest.",
             "bytes",
             (
                 (
@@ -83,8 +83,8 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Delays of emulated tiers",
-            "Emulated tiers only: share of the time that slow pages cost a training by the timing "
-            "model (owed), and that it waited for them (paid).",
+            "Emulated tiers only: cost of slow pages by the timing model (owed) and time that the "
+            "training waited for it (paid), as shares of the elapsed time.",
             "percentunit",
             (
                 (
@@ -97,7 +97,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Not moved",
-            "Bytes that were to move and did not, by reason.",
+            "Bytes of moves that were skipped or failed, by reason.",
             "Bps",
             (
                 (
@@ -110,13 +110,13 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Late moves",
-            "Moves not complete at their deadline, each second.",
+            "Moves not finished at their deadline, each second.",
             "short",
             ((_rate("sentineld_late_moves_total"), "{{session}}"),),
         ),
         Graph(
-            "Migrations that the kernel saw",
-            "Pages through the kernel's migrate_pages(), by who asked.",
+            "Migrations by the kernel",
+            "Pages that passed through the kernel's migrate_pages(), by reason.",
             "short",
             (
                 (
@@ -128,7 +128,8 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Moved by others",
-            "Pages of each session that others moved or took; sentinelctl status names them.",
+            "Pages of each session that the kernel or other programs moved or took; "
+            "sentinelctl status names them.",
             "short",
             (
                 (
@@ -154,8 +155,8 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             ((_rate("sentineld_barrier_wait_seconds_total"), "{{session}}"),),
         ),
         Graph(
-            "Surprises",
-            "Diverged steps, barriers that timed out and plans that were corrected, each second.",
+            "Divergence and corrections",
+            "Diverged steps, barriers that timed out and corrected plans, each second.",
             "short",
             (
                 (_rate("sentineld_diverged_steps_total"), "{{session}} diverged"),
@@ -165,7 +166,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Peak and unmanaged",
-            "The profiled step's peak, and tensor bytes that the daemon can't move.",
+            "Peak of the profiled step, and tensor bytes that the daemon cannot move.",
             "bytes",
             (
                 (f"sentineld_peak_bytes{{{SESSION}}}", "{{session}} peak"),
@@ -187,7 +188,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Accesses to armed pages",
-            "As the module and as the tracepoint count them; the lines should lie on each other.",
+            "Counted by the module and by the tracepoint; the lines should coincide.",
             "short",
             ((_rate("sentineld_page_accesses_total"), "{{session}} {{source}}"),),
         ),
@@ -227,13 +228,13 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         ),
         Graph(
             "Scrape",
-            "Time that a snapshot takes.",
+            "Time to take one snapshot.",
             "s",
             (("sentineld_scrape_duration_seconds", "{{instance}}"),),
         ),
         Graph(
             "Heartbeat age",
-            "Time since the daemon last said to its processes that it lives.",
+            "Time since the daemon last refreshed its heartbeats.",
             "s",
             (("time() - sentineld_heartbeat_timestamp_seconds", "{{instance}}"),),
         ),
@@ -255,7 +256,7 @@ STATS: tuple[Graph, ...] = (
     ),
     Graph(
         "Features",
-        "1: works on this machine; 0: sentinelctl doctor says why not.",
+        "1: works on this machine; 0: see sentinelctl doctor.",
         "short",
         (("sentineld_feature_available", "{{feature}}"),),
     ),

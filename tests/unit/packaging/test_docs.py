@@ -118,8 +118,10 @@ def test_files_that_pages_name_exist(page: str) -> None:
     assert missing <= HYPOTHETICAL
 
 
-HYPOTHETICAL = {"train.py"}
-"""Files of users that pages name."""
+HYPOTHETICAL = {"train.py", "NAME.py", "rivals/NAME.py"} | {
+    f"sentineld/{package}/NAME.py" for package in ("policies", "observe")
+}
+"""Files of users, and files to be written, that pages name."""
 
 
 @pytest.mark.parametrize("page", PAGES)
