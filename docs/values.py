@@ -112,22 +112,22 @@ SOURCES: dict[str, tuple[str, str]] = {
     "presets.dram.read": (PRESETS, "PRESETS[dram].read_bytes_per_s"),
     "presets.dram.write": (PRESETS, "PRESETS[dram].write_bytes_per_s"),
     "presets.dram.migration": (PRESETS, "PRESETS[dram].migration_bytes_per_s"),
-    "noise.scatter": ("tests.bench.noise", "NOISE"),
-    "noise.steps": ("tests.bench.noise", "STEPS"),
-    "noise.seeds": ("tests.bench.noise", "SEEDS"),
-    "boundaries.near": ("tests.bench.boundaries", "NEAR"),
-    "bench_policies.tie": ("tests.bench.policy_figures", "TIE"),
-    "bench_shim.pairs": ("tests.bench.shim.__main__", "PAIRS"),
-    "bench_shim.pairs_max": ("tests.bench.shim.__main__", "PAIRS_MAX"),
-    "bench_shim.plain_within": ("tests.bench.shim.figures", "PLAIN_WITHIN"),
-    "bench_train.predicted_within": ("tests.bench.training.figures", "PREDICTED_WITHIN"),
-    "bench_train.injected_within": ("tests.bench.training.figures", "INJECTED_WITHIN"),
+    "noise.scatter": ("tests/bench/noise.py", "NOISE"),
+    "noise.steps": ("tests/bench/noise.py", "STEPS"),
+    "noise.seeds": ("tests/bench/noise.py", "SEEDS"),
+    "boundaries.near": ("tests/bench/boundaries.py", "NEAR"),
+    "bench_policies.tie": ("tests/bench/policy_figures.py", "TIE"),
+    "bench_shim.pairs": ("tests/bench/shim/__main__.py", "PAIRS"),
+    "bench_shim.pairs_max": ("tests/bench/shim/__main__.py", "PAIRS_MAX"),
+    "bench_shim.plain_within": ("tests/bench/shim/figures.py", "PLAIN_WITHIN"),
+    "bench_train.predicted_within": ("tests/bench/training/figures.py", "PREDICTED_WITHIN"),
+    "bench_train.injected_within": ("tests/bench/training/figures.py", "INJECTED_WITHIN"),
 }
 """Name: (module, attribute), or (file, name): a C file's #define, or a Python file's NAME = number.
-Modules that act on import, such as the shim's, are read as files. An attribute may have dots and
-[index] or [key]."""
+Modules that act on import, such as the shim's, or need torch are read as files. An attribute may
+have dots and [index] or [key]."""
 
-_NUMBER = {".c": r"^#define {} ([\d.]+)", ".py": r"^{} = ([\d.]+)$"}
+_NUMBER = {".c": r"^#define {} ([\d.]+)", ".py": r"^{} = ([\d.e+-]+)$"}
 
 
 def _percent(value: float) -> str:
