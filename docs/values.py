@@ -39,7 +39,7 @@ PRESETS = "sentineld.host.presets"
 PROTOCOL = "sentineld.model.protocol"
 EMULATED = "sentineld.migrate.emulated"
 SYSCALLS = "sentineld.migrate.syscalls"
-EXECUTOR = "sentineld.migrate.executor"
+EXECUTOR = "sentineld.migrate.mover"
 EMULATE_C = "sentineld/shim/native/emulate.c"
 
 SOURCES: dict[str, tuple[str, str]] = {

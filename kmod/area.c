@@ -155,7 +155,7 @@ static void chunk_activate(struct sentinel_chunk *chunk, unsigned long start, un
 		bitmap_set(chunk->active, nr, (end - start) >> PAGE_SHIFT);
 	} else {
 		bitmap_clear(chunk->active, nr, (end - start) >> PAGE_SHIFT);
-		bitmap_clear(chunk->shaken, nr, (end - start) >> PAGE_SHIFT);
+		bitmap_clear(chunk->suspect, nr, (end - start) >> PAGE_SHIFT);
 		bitmap_clear(chunk->lost, nr, (end - start) >> PAGE_SHIFT);
 	}
 }

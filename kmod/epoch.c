@@ -29,7 +29,7 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	bitmap_copy(ended->born, chunk->born, SENTINEL_CHUNK_PAGES);
 	bitmap_copy(ended->written, chunk->written, SENTINEL_CHUNK_PAGES);
 	bitmap_copy(ended->lost, chunk->lost, SENTINEL_CHUNK_PAGES);
-	bitmap_or(ended->examine, chunk->touched, chunk->shaken, SENTINEL_CHUNK_PAGES);
+	bitmap_or(ended->examine, chunk->touched, chunk->suspect, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(ended->unknown, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->touched, SENTINEL_CHUNK_PAGES);
 	bitmap_zero(chunk->late, SENTINEL_CHUNK_PAGES);
@@ -38,13 +38,13 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	bitmap_zero(chunk->lost, SENTINEL_CHUNK_PAGES);
 	/* a change in progress may unarm pages after they are examined */
 	if (!sentinel_changes(s, chunk->base, chunk->base + (1UL << SENTINEL_CHUNK_SHIFT)))
-		bitmap_zero(chunk->shaken, SENTINEL_CHUNK_PAGES);
+		bitmap_zero(chunk->suspect, SENTINEL_CHUNK_PAGES);
 	ended->epoch = chunk->epoch;
 	ended->resolved = chunk->resolved;
 	chunk->resolved = false;
 	chunk->queued = false;
 	list_del_init(&chunk->dirty);
-	if (!bitmap_empty(chunk->shaken, SENTINEL_CHUNK_PAGES))
+	if (!bitmap_empty(chunk->suspect, SENTINEL_CHUNK_PAGES))
 		sentinel_chunk_queue(s, chunk);
 	spin_unlock(&s->lock);
 }
@@ -265,7 +265,7 @@ static void advance(struct sentinel_session *s, struct sentinel_epoch *epoch)
 	LIST_HEAD(todo);
 
 	for (i = 0; table && i < table->count; i++)
-		sentinel_look_again(s, table->area[i]);
+		sentinel_find_unarmed(s, table->area[i]);
 	/* from here on accesses belong to the new epoch, except for chunks on todo */
 	spin_lock(&s->lock);
 	epoch->epoch = ++s->epoch;

@@ -155,7 +155,7 @@ void sentinel_note_unwatched(struct sentinel_session *s, struct sentinel_chunk *
 	spin_lock(&s->lock);
 	bitmap_set(pages, first, last - first);
 	if (bitmap_and(pages, pages, chunk->active, SENTINEL_CHUNK_PAGES)) {
-		bitmap_or(chunk->shaken, chunk->shaken, pages, SENTINEL_CHUNK_PAGES);
+		bitmap_or(chunk->suspect, chunk->suspect, pages, SENTINEL_CHUNK_PAGES);
 		sentinel_chunk_queue(s, chunk);
 	}
 	spin_unlock(&s->lock);
@@ -165,7 +165,7 @@ void sentinel_note_unwatched(struct sentinel_session *s, struct sentinel_chunk *
 void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr)
 {
 	spin_lock(&s->lock);
-	__set_bit(nr, chunk->shaken);
+	__set_bit(nr, chunk->suspect);
 	__set_bit(nr, chunk->lost);
 	sentinel_chunk_queue(s, chunk);
 	spin_unlock(&s->lock);
@@ -239,12 +239,12 @@ static void look_before_change(struct sentinel_chunk *chunk, const unsigned long
 	unsigned int nr;
 
 	for_each_set_bit(nr, pages, SENTINEL_CHUNK_PAGES) {
-		bool shaken = test_bit(nr, chunk->shaken);
+		bool suspect = test_bit(nr, chunk->suspect);
 
 		/* one fault may have mapped more than the accessed page, all unarmed */
-		if (!shaken && !chunk->resolved)
+		if (!suspect && !chunk->resolved)
 			continue;
-		if ((shaken && overlap) || huge ||
+		if ((suspect && overlap) || huge ||
 		    (table && may_pass_unseen(chunk, nr, READ_ONCE(table[nr]))))
 			__set_bit(nr, chunk->lost);
 	}
@@ -309,7 +309,7 @@ static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk
 	if (pmd)
 		table = sentinel_pte_lock(s->mm, pmd, chunk->base, &ptl);
 	huge = !table && pmd && !pmd_none(READ_ONCE(*pmd));
-	if (table && kind != SENTINEL_PROTECTS)
+	if (table && kind != SENTINEL_CHANGE_PROTECTS)
 		record_before_change(s, chunk, first, last, table);
 
 	spin_lock(&s->lock);
@@ -319,16 +319,16 @@ static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk
 	bitmap_andnot(pages, chunk->active, pages, SENTINEL_CHUNK_PAGES);
 	bitmap_clear(pages, 0, first);
 	bitmap_clear(pages, last, SENTINEL_CHUNK_PAGES - last);
-	if (kind == SENTINEL_PROTECTS) {
+	if (kind == SENTINEL_CHANGE_PROTECTS) {
 		/* a page that was read and is writable: a write may have been missed */
 		bitmap_and(pages, pages, chunk->touched, SENTINEL_CHUNK_PAGES);
 		look_before_change(chunk, pages, table, huge, false);
 	} else if (!bitmap_empty(pages, SENTINEL_CHUNK_PAGES)) {
-		if (kind == SENTINEL_BRINGS)
+		if (kind == SENTINEL_CHANGE_MAPS)
 			bitmap_or(chunk->lost, chunk->lost, pages, SENTINEL_CHUNK_PAGES);
 		overlap = sentinel_changes(s, start, end) > 1;
 		look_before_change(chunk, pages, table, huge, overlap);
-		bitmap_or(chunk->shaken, chunk->shaken, pages, SENTINEL_CHUNK_PAGES);
+		bitmap_or(chunk->suspect, chunk->suspect, pages, SENTINEL_CHUNK_PAGES);
 		sentinel_chunk_queue(s, chunk);
 	}
 	spin_unlock(&s->lock);
@@ -348,7 +348,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		unsigned long base;
 
 		/* without a chunk no page is mapped; pages mapped without a fault need one now */
-		if (!chunk && kind == SENTINEL_BRINGS && test_bit(i, area->active)) {
+		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);
 			if (!chunk)
 				sentinel_note_lost(s);

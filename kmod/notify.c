@@ -28,9 +28,9 @@ static int range_start(struct mmu_notifier *notifier, const struct mmu_notifier_
 
 	if (unarms(range)) {
 		sentinel_change_begin(s, range->start, range->end);
-		sentinel_note_change(s, range->start, range->end, SENTINEL_UN_ARMS);
+		sentinel_note_change(s, range->start, range->end, SENTINEL_CHANGE_UNARMS);
 	} else if (s->precise_writes) {
-		sentinel_note_change(s, range->start, range->end, SENTINEL_PROTECTS);
+		sentinel_note_change(s, range->start, range->end, SENTINEL_CHANGE_PROTECTS);
 	}
 	return 0;
 }
@@ -76,7 +76,7 @@ static void pages_move(unsigned long ip, unsigned long parent_ip, struct ftrace_
 	s = sentinel_session_find(vma->vm_mm);
 	if (s)
 		sentinel_note_change(s, start, start + sentinel_ftrace_argument(fregs, 4),
-				     SENTINEL_BRINGS);
+				     SENTINEL_CHANGE_MAPS);
 	rcu_read_unlock();
 }
 

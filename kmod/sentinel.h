@@ -52,7 +52,7 @@ struct sentinel_chunk {
 	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched; recorded when the page is known */
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late because the page was absent */
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched by at least one write */
-	DECLARE_BITMAP(shaken, SENTINEL_CHUNK_PAGES); /* may have been unarmed by others */
+	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* may have been unarmed by others */
 	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* suspect, and an access may be missed */
 };
 
@@ -62,7 +62,7 @@ struct sentinel_area {
 	unsigned long chunk_count;
 	unsigned long *active; /* bit per chunk: initial active bits of a new chunk */
 	struct sentinel_chunk **chunk;
-	bool fresh; /* armed in this epoch: see sentinel_look_again(); under s->control */
+	bool fresh; /* armed in this epoch: see sentinel_find_unarmed(); under s->control */
 };
 
 /* An immutable table, sorted by address; replaced as a whole. */
@@ -81,9 +81,9 @@ struct sentinel_change {
 };
 
 enum sentinel_change_kind {
-	SENTINEL_UN_ARMS, /* may unarm pages */
-	SENTINEL_BRINGS, /* may map pages that were never armed */
-	SENTINEL_PROTECTS, /* only removes write permission */
+	SENTINEL_CHANGE_UNARMS, /* may unarm pages */
+	SENTINEL_CHANGE_MAPS, /* may map pages that were never armed */
+	SENTINEL_CHANGE_PROTECTS, /* only removes write permission */
 };
 
 struct sentinel_session {
@@ -189,7 +189,7 @@ int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area
 			  unsigned long start, unsigned long end, sentinel_visit_t visit,
 			  u64 *count);
 
-void sentinel_look_again(struct sentinel_session *s, struct sentinel_area *area);
+void sentinel_find_unarmed(struct sentinel_session *s, struct sentinel_area *area);
 
 /* age.c */
 int sentinel_age(struct sentinel_session *s, struct sentinel_area *area,

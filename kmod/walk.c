@@ -181,7 +181,7 @@ static int find_unarmed_in_table(struct sentinel_session *s, struct sentinel_are
  * passed the hook before its page was watched may have mapped the page after the
  * arming walk. s->control and mmap_lock are held.
  */
-void sentinel_look_again(struct sentinel_session *s, struct sentinel_area *area)
+void sentinel_find_unarmed(struct sentinel_session *s, struct sentinel_area *area)
 {
 	u64 unused = 0;
 

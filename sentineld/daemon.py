@@ -20,7 +20,7 @@ from sentineld.control.server import ControlServer, listen
 from sentineld.entry import run_command
 from sentineld.machine.machine import Machine
 from sentineld.machine.substrate import substrate_of, with_tiers_option
-from sentineld.observe.shimserver import ShimServer
+from sentineld.observe.shim_server import ShimServer
 from sentineld.service.metrics import serve as serve_metrics
 from sentineld.service.notify import notify, watchdog_interval_s
 from sentineld.service.sessions import Sessions

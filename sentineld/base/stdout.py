@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all runs of the solver HiGHS share: its unit of memory, and a silent standard output."""
+"""Keeps standard output clean while a C++ library runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-UNIT_PAGES = 256.0
-"""The solver's unit of memory: 1 MiB of 4 KiB pages, so that coefficients are of similar size."""
 
 
 @contextmanager

@@ -18,13 +18,13 @@ from sentineld.model.profile import Profile
 from sentineld.profile.faults import tensor_faults
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import load_trace
-from sentineld.report.agreement import PAGES_MIN, Why, agreement
-from sentineld.report.beside import write_events
 from sentineld.report.chrome import Exporter
+from sentineld.report.chrome_file import write_events
+from sentineld.report.compare_sources import PAGES_MIN, DifferenceCause, agreement
 from sentineld.report.heatmap import Heatmap
 from sentineld.report.heatmap import heatmap as make_heatmap
 from sentineld.report.labels import KINDS, Labels, label
-from sentineld.report.pictures import draw_heatmap, draw_timeline, require_picture
+from sentineld.report.plots import draw_heatmap, draw_timeline, require_picture
 from sentineld.report.summary import summary_json, summary_lines
 from sentineld.report.tensors import COLUMNS, sort_rows, tensor_rows
 from sentineld.report.terminal import heatmap_lines, timeline_lines
@@ -184,7 +184,7 @@ def show_agreement(recorded: Recorded, as_json: bool) -> None:
         f"the framework reports {found.pairs} pairs of tensor (of {PAGES_MIN} pages or more) and "
         f"layer; the module saw {found.seen_share:.2%} of them"
     )
-    for why in Why:
+    for why in DifferenceCause:
         missed = [one for one in found.differences if one.why is why]
         if missed:
             names = sorted({recorded.labels.names[one.tensor] for one in missed})

@@ -13,7 +13,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.cli.output import json_option, print_json
 from sentineld.config import load
-from sentineld.host.presets import PRESETS, own_tiers, preset_tiers
+from sentineld.host.presets import PRESETS, configured_tiers, preset_tiers
 from sentineld.model.tiers import Tiers
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import policy as policy_by_name
@@ -140,7 +140,7 @@ def simulate(
 
 def _tiers(name: str, threads: int) -> Tiers:
     if name not in PRESETS and (name.endswith(".toml") or "/" in name):
-        return own_tiers(load(Path(name)).tiers)
+        return configured_tiers(load(Path(name)).tiers)
     return preset_tiers(name, threads)
 
 

@@ -67,7 +67,7 @@ def preset_tiers(name: str, threads: int) -> Tiers:
     return Tiers((fast, slow), preset.migration_bytes_per_s * share, f"preset:{name}")
 
 
-def own_tiers(figures: TierOverrides) -> Tiers:
+def configured_tiers(figures: TierOverrides) -> Tiers:
     """The two tiers that a config's [tiers] table describes completely; nothing is scaled.
 
     Raises SentinelError("bad-config") if one of the five bandwidths is missing.

@@ -12,10 +12,10 @@ from typing import Any
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget, format_bytes
 from sentineld.config import Config
-from sentineld.host.hugesizes import offered_sizes, planned_sizes
+from sentineld.host.huge_sizes import offered_sizes, planned_sizes
 from sentineld.machine.substrate import Substrate, substrate_of
 from sentineld.model.tiers import Tiers
-from sentineld.observe.backends import Verdict, survey
+from sentineld.observe.backends import BackendStatus, survey
 from sentineld.observe.module import MODULE
 from sentineld.observe.probing import Probing
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
@@ -136,7 +136,7 @@ class Machine:
             "backends": [verdict.to_json() for verdict in survey()],
         }
 
-    def backend(self) -> Verdict:
+    def backend(self) -> BackendStatus:
         """The best page backend that works now. A session may have to use another one."""
         return next(verdict for verdict in survey() if verdict.problem is None)
 

@@ -21,14 +21,14 @@ from sentineld.host.tiers import discover, with_figures
 from sentineld.migrate.births import measure_births
 from sentineld.migrate.calibrate import measure_bytes_per_s
 from sentineld.migrate.emulated import EmulatedMemory
-from sentineld.migrate.memory import KernelMemory, Memory
-from sentineld.migrate.pace import TokenBucket
+from sentineld.migrate.process_memory import KernelMemory, Memory
+from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Layout, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import ACCESS_DTYPE
 from sentineld.model.records import Records
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.accesses import access_table
 from sentineld.plan.policy import fast_pages
 from sentineld.policies.registry import policy
@@ -147,7 +147,7 @@ class EmulatedSubstrate:
             self._bucket,
             link.residency.page_bytes,
             moved_fast=link.residency.moved,
-            flying_fast=link.residency.flying,
+            in_flight_fast=link.residency.flying,
             fast_room=link.residency.fast_room,
         )
 

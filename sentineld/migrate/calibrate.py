@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sentineld.base.errors import SentinelError
-from sentineld.migrate.capacity import Capacity
+from sentineld.migrate.node_capacity import Capacity
 from sentineld.migrate.scratch import Scratch, scratch_on
 from sentineld.migrate.syscalls import BATCH_PAGES, move_pages, page_addresses
 from sentineld.model.tiers import Tiers

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.migrate.memory import Memory
-from sentineld.migrate.moves import Pages
-from sentineld.migrate.residency_map import ABSENT, Nodes, Spaces
+from sentineld.migrate.pending import Pages
+from sentineld.migrate.process_memory import Memory
+from sentineld.migrate.residency_map import ABSENT, Nodes, PageMaps
 from sentineld.migrate.syscalls import Status
 from sentineld.model.arrays import Table
 from sentineld.model.plan import Space
@@ -54,7 +54,7 @@ class Charge:
 
     def __init__(
         self,
-        spaces: Spaces,
+        spaces: PageMaps,
         step: ExpectedStep,
         waits: npt.NDArray[np.int32],
         budget_bytes: int,

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.migrate.pace import TokenBucket
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status
+from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tiers
 
@@ -54,14 +54,14 @@ class EmulatedMemory:
         page_bytes: int = 4096,
         batch_pages: int = BATCH_PAGES,
         moved_fast: Callable[[int], None] = lambda _: None,
-        flying_fast: Callable[[int], None] = lambda _: None,
+        in_flight_fast: Callable[[int], None] = lambda _: None,
         fast_room: Callable[[], int | None] = lambda: None,
         clock: Clock | None = None,
     ) -> None:
         """maps: the entry of each page of a space (0: absent, else 1 + node); shared memory.
         spaces: (start, bytes) of each space.
         moved_fast: called after each batch with the change of the number of fast pages.
-        flying_fast: called with the number of pages in flight to the fast tier; their room is
+        in_flight_fast: called with the number of pages in flight to the fast tier; their room is
         reserved, so that no birth takes it.
         fast_room: returns the free pages of the fast tier, less those in flight; negative if
         they are too many; None: unlimited."""
@@ -70,7 +70,7 @@ class EmulatedMemory:
         self._bucket = bucket
         self._page_bytes = page_bytes
         self._moved_fast = moved_fast
-        self._flying_fast, self._fast_room = flying_fast, fast_room
+        self._flying_fast, self._fast_room = in_flight_fast, fast_room
         self._flying_fast(0)  # an earlier daemon may have left pages in flight
         self._clock = clock or Clock()
         self._nodes, self._fast = np.zeros((2, 256), np.bool_)

@@ -138,7 +138,7 @@ class Ledger:
         """move_pages calls since the plan became live."""
         return self._calls
 
-    def pace(self) -> tuple[int, int]:
+    def large_batches(self) -> tuple[int, int]:
         """(bytes, ns) of all large batches, to compute the bandwidth from."""
         with self._lock:
             return self._paced_bytes, self._paced_ns

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.migrate.memory import Memory
+from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.plan.expected import ExpectedStep, ahead_of_time, expected_step, useful_until

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from sentineld.migrate.memory import Memory
+from sentineld.migrate.process_memory import Memory
 from sentineld.migrate.syscalls import Addresses, Status
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tiers
@@ -72,7 +72,7 @@ class ResidencyMap:
         self.nodes[self.span(offset, length_bytes)] = ABSENT
 
 
-class Spaces:
+class PageMaps:
     """The maps of a session's arena and heap, and sums over them by tier."""
 
     def __init__(

@@ -122,7 +122,7 @@ class Traced(NamedTuple):
     parameters: int  # required number of parameters
     program: str
     returns: bool  # attached to the function's return, not its entry
-    tells: str  # what can't be observed without it, for notes
+    observes: str  # what can't be observed without it, for notes
 
 
 TRACED = (

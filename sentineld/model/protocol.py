@@ -85,7 +85,7 @@ class SlotFlag(IntFlag):
 class WaitFlag(IntFlag):
     """wait.flags."""
 
-    ASKED = 1
+    ENABLED = 1
     STEP_BEFORE = 2
 
 
@@ -241,7 +241,7 @@ RESIDENCY_DTYPE = _struct(
         "owed_ns": (56, "<u8"),
         "paid_ns": (64, "<u8"),
         "moved_fast": (72, "<i8"),
-        "flying_fast": (80, "<u8"),
+        "in_flight_fast": (80, "<u8"),
         "fast_own": (88, "<i8"),
         "fast_limit": (96, "<u8"),
     },

@@ -69,7 +69,7 @@ OP_ACCESS_DTYPE = np.dtype(
 Records = npt.NDArray[np.void]
 
 
-class Mapped(NamedTuple):
+class MemoryMapping(NamedTuple):
     """A mapping of the process."""
 
     start: int
@@ -77,7 +77,7 @@ class Mapped(NamedTuple):
     name: str  # as in /proc/PID/maps
 
 
-class Named(NamedTuple):
+class TensorName(NamedTuple):
     """The framework's name of a tensor that outlives a step."""
 
     role: str  # "parameter", "buffer", "gradient" or "optimizer"
@@ -90,4 +90,4 @@ class OpAccesses:
 
     step: int  # number of the step; -1 if the message has none
     rows: Records  # OP_ACCESS_DTYPE
-    names: Mapping[int, Named] = field(default_factory=dict)  # by address
+    names: Mapping[int, TensorName] = field(default_factory=dict)  # by address

@@ -54,7 +54,7 @@ class Capabilities:
 
     reads: bool  # memory that is only read is seen
     writes: bool  # memory that is written is seen
-    tells_writes: bool  # written memory is distinguished from memory that is only read
+    distinguishes_writes: bool  # written memory is distinguished from memory that is only read
     births: bool  # first touches are marked
     nodes: bool  # each access carries the node that served it
     frequency: bool  # heat grows with the number of accesses
@@ -69,7 +69,7 @@ class Capabilities:
             (True, True): "reads and writes",
             (False, True): "writes only",
         }[self.reads, self.writes]
-        if self.reads and not self.tells_writes:
+        if self.reads and not self.distinguishes_writes:
             seen = "accesses, without distinguishing reads from writes"
         more = [
             f"by {self.resolution}",

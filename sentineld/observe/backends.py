@@ -13,7 +13,7 @@ from sentineld.observe.backend import Backend, Target, Watch
 from sentineld.observe.damon import DAMON
 from sentineld.observe.module import MODULE
 from sentineld.observe.pagemap_scan import PAGEMAP_SCAN
-from sentineld.observe.shimonly import SHIM_ONLY
+from sentineld.observe.shim_only import SHIM_ONLY
 from sentineld.observe.softdirty import SOFT_DIRTY
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _KERNEL_FEATURES = (PAGEMAP_SCAN, SOFT_DIRTY)
 
 
 @dataclass(frozen=True)
-class Verdict:
+class BackendStatus:
     """Whether a backend works on this machine."""
 
     backend: Backend
@@ -42,10 +42,10 @@ class Verdict:
         }
 
 
-def survey() -> list[Verdict]:
+def survey() -> list[BackendStatus]:
     """Probe every backend; best first."""
     return [
-        Verdict(each, _feature(each) if each in _KERNEL_FEATURES else each.probe())
+        BackendStatus(each, _feature(each) if each in _KERNEL_FEATURES else each.probe())
         for each in BACKENDS
     ]
 

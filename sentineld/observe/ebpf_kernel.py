@@ -68,7 +68,7 @@ def layout_of(btf: Btf | None) -> Layout:
 
 
 def _not_observed(traced: tuple[Traced, ...] | list[Traced], why: str) -> str:
-    return f"not observed: {', '.join(one.tells for one in traced)}: {why}"
+    return f"not observed: {', '.join(one.observes for one in traced)}: {why}"
 
 
 @dataclass(frozen=True)

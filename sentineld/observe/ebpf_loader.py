@@ -143,7 +143,9 @@ def load(ring_pages: int) -> tuple[dict[str, Any], list[int]]:
             )
         except OSError as error:
             why = os.strerror(error.errno or 0)
-            notes.append(f"not observed: {traced.tells}: {traced.function} can't be traced: {why}")
+            notes.append(
+                f"not observed: {traced.observes}: {traced.function} can't be traced: {why}"
+            )
     message = {
         "maps": list(maps),
         "programs": list(loaded),

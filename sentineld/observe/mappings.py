@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sentineld.model.records import Mapped
+from sentineld.model.records import MemoryMapping
 
 MAPPINGS_MAX = 65_536
 """Slightly above the kernel's default limit, vm.max_map_count = 65530."""
 
 
-def read_mappings(pid: int, proc: Path = Path("/proc")) -> tuple[Mapped, ...]:
+def read_mappings(pid: int, proc: Path = Path("/proc")) -> tuple[MemoryMapping, ...]:
     """The process's mappings, ascending; those without a name are called "anonymous".
 
     Raises OSError if the process has exited or access is denied.
@@ -23,7 +23,7 @@ def read_mappings(pid: int, proc: Path = Path("/proc")) -> tuple[Mapped, ...]:
             parts = line.rstrip("\n").split(maxsplit=5)
             start, _, end = parts[0].partition("-")
             name = parts[5] if len(parts) > 5 else "anonymous"
-            found.append(Mapped(int(start, 16), int(end, 16), name))
+            found.append(MemoryMapping(int(start, 16), int(end, 16), name))
             if len(found) == MAPPINGS_MAX:
                 break
     return tuple(found)

@@ -16,7 +16,7 @@ from sentineld.observe.backend import (
     Target,
     merge_pages,
 )
-from sentineld.observe.kmodule import PageSampler
+from sentineld.observe.page_sampler import PageSampler
 
 
 class ModuleWatch:
@@ -91,7 +91,7 @@ MODULE = Backend(
     capabilities=Capabilities(
         reads=True,
         writes=True,
-        tells_writes=True,
+        distinguishes_writes=True,
         births=True,
         nodes=True,
         frequency=False,

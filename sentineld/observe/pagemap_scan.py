@@ -24,7 +24,7 @@ from sentineld.observe.backend import (
     Ranges,
     Target,
 )
-from sentineld.observe.writeprobe import tells_written
+from sentineld.observe.writeprobe import reports_written_page
 from sentineld.observe.writewatch import WriteWatch, read_pagemap, write_capabilities
 from sentineld.shim.writes import SCAN as WAY
 from sentineld.shim.writes import protect_writes
@@ -102,7 +102,7 @@ class ScanWatch(WriteWatch):
 
 def _probe() -> SentinelError | None:
     try:
-        works = tells_written(WAY, ScanWatch, protect_writes)
+        works = reports_written_page(WAY, ScanWatch, protect_writes)
     except OSError as error:
         return SentinelError(
             "failed",

@@ -46,7 +46,7 @@ class ResidencySegment:
 
     def flying(self, pages: int) -> None:
         """Report to the process the number of pages in flight to the fast node."""
-        self._header["flying_fast"] = pages
+        self._header["in_flight_fast"] = pages
 
     def fast_room(self) -> int | None:
         """Free pages of the fast node, without those reserved for pages in flight to it.
@@ -56,7 +56,7 @@ class ResidencySegment:
         found = self._header[0]
         if not found["fast_limit"]:
             return None
-        taken = sum(int(found[name]) for name in ("fast_own", "moved_fast", "flying_fast"))
+        taken = sum(int(found[name]) for name in ("fast_own", "moved_fast", "in_flight_fast"))
         return int(found["fast_limit"]) - taken
 
     @property

@@ -23,7 +23,7 @@ from sentineld.observe.backend import (
     Target,
     merge_pages,
 )
-from sentineld.observe.writeprobe import tells_written
+from sentineld.observe.writeprobe import reports_written_page
 from sentineld.observe.writewatch import WriteWatch, read_pagemap, write_capabilities
 from sentineld.shim.writes import SOFT_DIRTY as WAY
 
@@ -73,7 +73,7 @@ def _probe() -> SentinelError | None:
         return os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
 
     try:
-        works = tells_written(WAY, SoftDirtyWatch, open_control)
+        works = reports_written_page(WAY, SoftDirtyWatch, open_control)
     except OSError as error:
         return SentinelError(
             "failed", f"/proc/self/clear_refs: {error.strerror}", "allow it in the container"

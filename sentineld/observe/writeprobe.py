@@ -15,7 +15,7 @@ from sentineld.observe.backend import Target, Watch
 from sentineld.observe.writefds import WriteFds
 
 
-def tells_written(
+def reports_written_page(
     way: str, open_watch: Callable[[Target], Watch], open_control: Callable[[int, int], int]
 ) -> bool:
     """Write to one page of two; True if the watch reports exactly that page. Raises OSError.

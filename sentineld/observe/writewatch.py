@@ -52,7 +52,7 @@ def write_capabilities(needs: str) -> Capabilities:
     return Capabilities(
         reads=False,
         writes=True,
-        tells_writes=True,
+        distinguishes_writes=True,
         births=False,
         nodes=False,
         frequency=False,

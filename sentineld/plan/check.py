@@ -17,7 +17,7 @@ from sentineld.model.profile import Kind, Profile
 from sentineld.plan.drops import covered, drops
 from sentineld.plan.items import tensor_pages
 from sentineld.plan.packing import alive_together
-from sentineld.plan.residency import ABSENT, UNKNOWN, Residency, crowded_pages, places, residency
+from sentineld.plan.residency import ABSENT, UNKNOWN, Residency, peak_fast_pages, places, residency
 from sentineld.plan.turnover import turnover
 
 
@@ -49,7 +49,7 @@ def verify(plan: Plan, profile: Profile, budget_bytes: int | None) -> None:
     _tiers(plan, profile, found)
     if budget_bytes is not None:
         budget = budget_bytes // profile.page_bytes
-        charged = crowded_pages(plan, profile, found)
+        charged = peak_fast_pages(plan, profile, found)
         _budget(charged, budget)
         _gated_births(plan, profile, charged, budget)
 

@@ -140,7 +140,7 @@ class Corrector:
         return None if rate is None else self._migration(rate)
 
     @property
-    def wants_times(self) -> bool:
+    def needs_times(self) -> bool:
         """Whether measured times of stretches are needed, for timed().
 
         That is if moves are late or waited for although the bandwidth is as assumed.

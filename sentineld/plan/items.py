@@ -78,7 +78,7 @@ def transient(profile: Profile) -> npt.NDArray[np.bool_]:
     return found
 
 
-def lasting(profile: Profile) -> npt.NDArray[np.bool_]:
+def persistent(profile: Profile) -> npt.NDArray[np.bool_]:
     """(T,): which tensors are persistent and in the shim's heap: parameters, optimizer state."""
     tensors = profile.tensors
     found: npt.NDArray[np.bool_] = (tensors["slot"] < 0) & (tensors["address"] >= profile.heap_base)

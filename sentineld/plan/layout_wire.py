@@ -132,7 +132,7 @@ def _wait_table(waits: npt.NDArray[np.int32]) -> npt.NDArray[np.void]:
     before = asked & (waits > np.arange(len(waits)))
     table = np.zeros(len(waits), protocol.WAIT_DTYPE)
     table["boundary"] = np.where(asked, waits, 0)
-    table["flags"] = asked * int(WaitFlag.ASKED) + before * int(WaitFlag.STEP_BEFORE)
+    table["flags"] = asked * int(WaitFlag.ENABLED) + before * int(WaitFlag.STEP_BEFORE)
     return table
 
 

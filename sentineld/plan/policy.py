@@ -29,7 +29,7 @@ class Policy(Protocol):
 
 
 @runtime_checkable
-class Tried(Policy, Protocol):
+class HasVariants(Policy, Protocol):
     """A policy that offers variants of its plan, which differ only in their waits.
 
     If moves are late, each variant runs for some steps, and the fastest one stays live.
@@ -51,7 +51,7 @@ def fast_pages(policy: Policy, plan: Plan, page_bytes: int) -> int | None:
 
 
 @dataclass(frozen=True)
-class Sight:
+class Observation:
     """The input of one tick of a reactive policy: the state of C cells.
 
     A cell is a range of pages that is observed as a unit.
@@ -66,7 +66,7 @@ class Sight:
     move_pages: int  # number of pages that can be moved until the next tick
 
 
-class Wish(NamedTuple):
+class MoveRequest(NamedTuple):
     """A request to move some pages of a cell."""
 
     cell: int
@@ -81,7 +81,7 @@ class Reactor(Protocol):
     """Time between ticks. A tick happens at the first boundary after the interval. Requests that
     are not carried out by the next tick are discarded."""
 
-    def tick(self, sight: Sight) -> Sequence[Wish]:
+    def tick(self, observation: Observation) -> Sequence[MoveRequest]:
         """The moves to make now. Demotions are carried out first, otherwise in list order."""
 
 

@@ -11,7 +11,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.items import tensor_pages
-from sentineld.plan.residency import crowded_pages, fast_shares, residency, served_pages
+from sentineld.plan.residency import fast_shares, peak_fast_pages, residency, served_pages
 from sentineld.plan.timed import births_ns
 
 
@@ -36,7 +36,7 @@ def predicted(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
         step_ns=int(times_ns.sum()),
         promoted_bytes=int(sizes[up].sum()),
         demoted_bytes=int(sizes[~up].sum()),
-        peak_fast_bytes=int(crowded_pages(plan, profile, found).max(initial=0))
+        peak_fast_bytes=int(peak_fast_pages(plan, profile, found).max(initial=0))
         * profile.page_bytes,
         fast_share=float(served.sum()) / total if total else 0.0,
     )

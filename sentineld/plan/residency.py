@@ -115,7 +115,7 @@ def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     return charged
 
 
-def crowded_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
+def peak_fast_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     """(S,): the largest number of resident fast pages at any moment of each stretch.
 
     Dead pages count until they are dropped. Demotions of earlier boundaries are assumed to be

@@ -30,7 +30,7 @@ from sentineld.planner.requests import (
     Request,
     SpareRequest,
 )
-from sentineld.policies.bounds.fast_share import Bound
+from sentineld.policies.bounds.fast_share import FastShareBound
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,9 @@ def plan_in_child(
     return _answer_of(PlanRequest(name, profile, tiers, budget_bytes), timeout_s)
 
 
-def bound_in_child(profile: Profile, tiers: Tiers, budget_bytes: int, timeout_s: float) -> Bound:
+def bound_in_child(
+    profile: Profile, tiers: Tiers, budget_bytes: int, timeout_s: float
+) -> FastShareBound:
     """Compute the fast-share bound at this budget and migration bandwidth. Raises SentinelError."""
     return _answer_of(BoundRequest(profile, tiers, budget_bytes), timeout_s)
 

@@ -14,7 +14,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.check import verify
 from sentineld.plan.spare import Spare
-from sentineld.policies.bounds.fast_share import Bound, best_share
+from sentineld.policies.bounds.fast_share import FastShareBound, fast_share_bound
 from sentineld.policies.registry import policy
 from sentineld.simulate.loop import plan_again, spare_plan
 
@@ -53,9 +53,9 @@ class BoundRequest:
     tiers: Tiers
     budget_bytes: int
 
-    def answer(self) -> Bound:
+    def answer(self) -> FastShareBound:
         """The bound at the budget and the tiers' migration bandwidth."""
-        return best_share(self.profile, self.budget_bytes, self.tiers.migration_bytes_per_s)
+        return fast_share_bound(self.profile, self.budget_bytes, self.tiers.migration_bytes_per_s)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from sentineld.model.arrays import Integers
 from sentineld.model.kernel_events import FAULT_KINDS, FOUND_KINDS
 from sentineld.model.records import Records
-from sentineld.profile.circle import Circle, circle
-from sentineld.profile.join import holders
+from sentineld.profile.attribution import holders
+from sentineld.profile.lifetimes import StepLifetimes, step_lifetimes
 from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.trace import Trace
 
@@ -54,7 +54,7 @@ def tensor_faults(trace: Trace) -> TensorFaults | None:
     steps = trace.steps[:-1]
     if not trace.facts.get("faults_recorded") or not steps:
         return None
-    profiled = circle(trace.access_step)
+    profiled = step_lifetimes(trace.access_step)
     counts = np.zeros((len(profiled.tensors) + 1, len(CLASSES)))
     address, time, kind = resolved(trace.faults, trace.page_bytes)
     for step in steps:
@@ -84,10 +84,10 @@ def resolved(faults: Records, page_bytes: int) -> tuple[Integers, Integers, Inte
 
 
 def _tensors_at(
-    step: Step, address: Integers, time: Integers, page_bytes: int, profiled: Circle
+    step: Step, address: Integers, time: Integers, page_bytes: int, profiled: StepLifetimes
 ) -> Integers:
     """The tensor live at each address and time of `step`, as a profiled step's row; -1: none."""
-    found = circle(step)
+    found = step_lifetimes(step)
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     stretch = np.maximum(np.searchsorted(begins, time, side="right") - 1, 0)
     row, instance = holders(found, stretch, address, time, page_bytes)
@@ -96,7 +96,7 @@ def _tensors_at(
     return result
 
 
-def _same(found: Circle, profiled: Circle) -> Integers:
+def _same(found: StepLifetimes, profiled: StepLifetimes) -> Integers:
     """For each tensor of one step, its row in the profiled step; -1: none.
 
     Tensors are matched by slot; those without one outlive the steps and are matched by address.

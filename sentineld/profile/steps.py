@@ -23,7 +23,7 @@ LIVE_MAX = 1 << 20
 """Limit of live tensors at one time."""
 
 
-class Live(NamedTuple):
+class LiveTensor(NamedTuple):
     """A live tensor."""
 
     bytes: int
@@ -36,9 +36,9 @@ class LiveTable:
 
     def __init__(self, live: Iterable[tuple[int, int]] = ()) -> None:
         """live: (address, bytes) of tensors allocated before the ring began."""
-        self._entries = {address: Live(size, None, 0) for address, size in live}
+        self._entries = {address: LiveTensor(size, None, 0) for address, size in live}
 
-    def entries(self) -> dict[int, Live]:
+    def entries(self) -> dict[int, LiveTensor]:
         """A copy of the table."""
         return dict(self._entries)
 
@@ -48,13 +48,15 @@ class LiveTable:
         live: its ALLOC records with detail Alloc.LIVE, the complete list of live tensors; empty:
             the shim sent no list, and the table stays as computed from the ring.
         """
-        aged = {a: Live(size, cursor, age + 1) for a, (size, cursor, age) in self._entries.items()}
+        aged = {
+            a: LiveTensor(size, cursor, age + 1) for a, (size, cursor, age) in self._entries.items()
+        }
         if len(live):
             listed = {}
             for address, size in zip(live["address"].tolist(), live["bytes"].tolist(), strict=True):
                 known = aged.get(address)
                 same = known is not None and known.bytes == size
-                listed[address] = known if known is not None and same else Live(size, None, 1)
+                listed[address] = known if known is not None and same else LiveTensor(size, None, 1)
             aged = listed
         self._entries = aged
 
@@ -77,7 +79,9 @@ class LiveTable:
             if event == Event.FREE:
                 self._entries.pop(address, None)
             elif address:
-                self._entries[address] = Live(size, None if value == NOT_IN_SEQUENCE else value, 0)
+                self._entries[address] = LiveTensor(
+                    size, None if value == NOT_IN_SEQUENCE else value, 0
+                )
         if len(self._entries) > LIVE_MAX:
             raise SentinelError(
                 "failed",
@@ -94,7 +98,7 @@ class Step:
     number: int
     end_ns: int  # time at which the next step begins
     end_epoch: int  # epoch that begins with the next step; 0: none
-    live: dict[int, Live]  # by address, the tensors live when the step began
+    live: dict[int, LiveTensor]  # by address, the tensors live when the step began
 
 
 class StepCutter:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from sentineld.model.kernel_events import FAULT_DTYPE
 from sentineld.model.profile import Profile
-from sentineld.model.records import PAGE_BYTES, Mapped, Named, Records
+from sentineld.model.records import PAGE_BYTES, MemoryMapping, Records, TensorName
 from sentineld.model.tiers import Tiers
-from sentineld.profile.join import build_profile
+from sentineld.profile.attribution import build_profile
 from sentineld.profile.steps import Step
 
 
@@ -31,8 +31,8 @@ class Trace:
     cuts: npt.NDArray[np.uint32]
     """Allocation cursors, ascending, that were boundaries in the access step."""
     layers: tuple[str, ...]  # module paths by layer id
-    names: Mapping[int, Named] = field(default_factory=dict)  # the framework's, by address
-    mappings: tuple[Mapped, ...] = ()  # those that contain accessed pages
+    names: Mapping[int, TensorName] = field(default_factory=dict)  # the framework's, by address
+    mappings: tuple[MemoryMapping, ...] = ()  # those that contain accessed pages
     tiers: Tiers | None = None  # of the machine; None: it has one tier
     page_bytes: int = PAGE_BYTES
     heap_base: int = 0  # address of the shim's heap

@@ -9,11 +9,11 @@ import numpy as np
 
 from sentineld.model.kernel_events import FAULT_KINDS
 from sentineld.model.records import PAGE_BYTES
-from sentineld.profile.plausible import (
+from sentineld.profile.step_check import (
     ADDRESS_MAX,
     I64_MAX,
     accesses_problem,
-    recorded_whole,
+    recorded_completely,
     step_problem,
 )
 from sentineld.profile.trace import Trace
@@ -42,7 +42,7 @@ def _problems(trace: Trace) -> Iterator[str]:
     for step in trace.steps:
         if problem := step_problem(step):
             yield problem
-        elif not recorded_whole(step):
+        elif not recorded_completely(step):
             yield f"step {step.number} was not recorded completely"
     if np.any(np.diff(trace.cuts.astype(np.int64)) <= 0):
         yield "its cuts are not ascending"

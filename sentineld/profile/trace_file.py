@@ -30,12 +30,12 @@ from sentineld.model.records import (
     OP_ACCESS_DTYPE,
     RECORD_DTYPE,
     SAMPLE_DTYPE,
-    Mapped,
-    Named,
+    MemoryMapping,
     Records,
+    TensorName,
 )
 from sentineld.model.tiers import Tier, Tiers
-from sentineld.profile.steps import Live, Step
+from sentineld.profile.steps import LiveTensor, Step
 from sentineld.profile.trace import Trace
 from sentineld.profile.trace_check import problem_of
 
@@ -244,11 +244,11 @@ def _trace(name: str, tables: dict[str, Table]) -> Trace:
         cuts=tables["cuts"],
         layers=tuple(str(layer) for layer in layers),
         names={
-            int(address): Named(str(role), str(text))
+            int(address): TensorName(str(role), str(text))
             for address, role, text in _of_type(name, texts, "names", list)
         },
         mappings=tuple(
-            Mapped(int(start), int(end), str(text))
+            MemoryMapping(int(start), int(end), str(text))
             for start, end, text in _of_type(name, texts, "mappings", list)
         ),
         tiers=_tiers(texts["tiers"]),
@@ -302,9 +302,9 @@ def _steps(name: str, tables: dict[str, Table]) -> Iterator[Step]:
         record, live = record + records, live + lives
 
 
-def _live(rows: Records) -> dict[int, Live]:
+def _live(rows: Records) -> dict[int, LiveTensor]:
     return {
-        address: Live(size, None if cursor < 0 else cursor, age)
+        address: LiveTensor(size, None if cursor < 0 else cursor, age)
         for address, size, cursor, age in rows.tolist()
     }
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import Boundary
-from sentineld.profile.circle import allocation_profile, circle
+from sentineld.profile.lifetimes import allocation_profile, step_lifetimes
 from sentineld.profile.steps import Step, boundary_records, step_events
 from sentineld.profile.trace import Trace
 from sentineld.report.labels import KINDS, Labels, phases, stretch_places
@@ -174,7 +174,7 @@ class Exporter:
             if index in self._rows:
                 yield begin_ns, end_ns, index, address
         for step in self._trace.steps:
-            found = circle(step, self._trace.cuts)
+            found = step_lifetimes(step, self._trace.cuts)
             slots = found.tensors["slot"][found.instances["tensor"]]
             for instance, slot in zip(found.instances, slots.tolist(), strict=True):
                 if slot >= 0 and slot in self._rows:

@@ -10,8 +10,8 @@ import numpy as np
 from sentineld.base.units import format_bytes
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import page_spans
-from sentineld.profile.circle import circle
-from sentineld.profile.join import PAGE_BITS, PAGE_MASK, sampled_pairs, unknown_ranges
+from sentineld.profile.attribution import PAGE_BITS, PAGE_MASK, sampled_pairs, unknown_ranges
+from sentineld.profile.lifetimes import step_lifetimes
 from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace
 
@@ -101,7 +101,7 @@ class Heatmap:
 def heatmap(trace: Trace, rows: int) -> Heatmap:
     """The heatmap of the access step. rows: maximum number of rows. Raises SentinelError."""
     step, page_bytes = trace.access_step, trace.page_bytes
-    found = circle(step, trace.cuts)
+    found = step_lifetimes(step, trace.cuts)
     instances = found.instances
     first, past = page_spans(instances, page_bytes)
     count = found.stretch_count

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from sentineld.base.units import format_bytes
+from sentineld.profile.attribution import unknown_pairs
 from sentineld.profile.coverage import coverage
 from sentineld.profile.faults import tensor_faults
-from sentineld.profile.join import unknown_pairs
-from sentineld.profile.strays import strays
 from sentineld.profile.trace import Trace, profile_of
+from sentineld.profile.unattributed import unattributed_accesses
 from sentineld.report.labels import KINDS, label
 from sentineld.report.tensors import faults_json
 
@@ -48,7 +48,7 @@ def summary_json(trace: Trace) -> dict[str, Any]:
             "on_tensors": faults_json(faults.by_tensor.sum(axis=0)),
             "elsewhere": faults_json(faults.elsewhere),
         },
-        "unattributed": [one.to_json() for one in strays(trace)],
+        "unattributed": [one.to_json() for one in unattributed_accesses(trace)],
     }
 
 

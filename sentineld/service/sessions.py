@@ -16,7 +16,7 @@ from sentineld.control.frames import Message
 from sentineld.control.server import WithFile
 from sentineld.machine.machine import Machine
 from sentineld.observe.procs import ProcessEvent
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from sentineld.policies.registry import managing_policy
 from sentineld.profile.trace_file import write_trace
 from sentineld.service.views import describe, explain, tensors

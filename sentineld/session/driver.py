@@ -12,13 +12,13 @@ from sentineld.control.frames import Message
 from sentineld.machine.machine import Machine
 from sentineld.model import protocol
 from sentineld.observe.pidfd import Pidfd
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing
-from sentineld.session.intake.stepfeed import StepFeed
+from sentineld.session.intake.step_feed import StepFeed
 from sentineld.session.lifecycle import Lifecycle, State
 from sentineld.session.live.shapes import Planned, Shape
 from sentineld.session.plans.following import Following

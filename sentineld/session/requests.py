@@ -12,7 +12,7 @@ from sentineld.machine.machine import Machine
 from sentineld.model import protocol
 from sentineld.model.records import OpAccesses
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace

@@ -20,7 +20,7 @@ NAMES_MAX = 20_000
 NAME_CHARACTERS_MAX = 200
 
 Row = tuple[int, str, str]
-"""(address of the storage, role, name); sentineld.model.records.Named lists the roles."""
+"""(address of the storage, role, name); sentineld.model.records.TensorName lists the roles."""
 
 
 class Names:

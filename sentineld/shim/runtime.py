@@ -15,7 +15,7 @@ from sentineld.shim.selftest import HEAP_BASE_OFFSET, HEAP_BYTES_OFFSET, require
 if TYPE_CHECKING:
     from sentineld.shim.hooks import Layers
     from sentineld.shim.names import Names, Row
-    from sentineld.shim.opaccess import AccessStep
+    from sentineld.shim.op_accesses import AccessStep
 
 # Offsets in struct sentinel_control.
 LAYOUT_ID_OFFSET = 0xD0
@@ -213,7 +213,7 @@ class Shim:
             os.close(fd)
 
     def _begin_access_step(self) -> None:
-        from sentineld.shim.opaccess import AccessStep
+        from sentineld.shim.op_accesses import AccessStep
 
         self._access_requested = False
         try:

@@ -21,7 +21,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.check import verify
 from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector, Progress
-from sentineld.plan.policy import Policy, Tried
+from sentineld.plan.policy import HasVariants, Policy
 from sentineld.plan.spare import SPARE_SHARE, Spare, with_share
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
@@ -78,7 +78,7 @@ class ClosedLoop:
         """Simulate until steps repeat, at most steps_max; then the trial if the policy has one."""
         steady, repeats = self._settle(self._training.steps_max)
         begun = len(self._steps)
-        if isinstance(self._training.policy, Tried):
+        if isinstance(self._training.policy, HasVariants):
             steady, repeats = self._trial(self._training.policy, steady, repeats)
         kept = set(map(id, steady))
         settling, trial = (
@@ -88,7 +88,7 @@ class ClosedLoop:
         notes = tuple(self._notes)
         return PolicyRun(settling, steady, repeats, trial, self._corrections, notes)
 
-    def _trial(self, policy: Tried, steady: Steps, repeats: bool) -> tuple[Steps, bool]:
+    def _trial(self, policy: HasVariants, steady: Steps, repeats: bool) -> tuple[Steps, bool]:
         """Try the variants of the plan if moves are late; returns the steady steps of the fastest
         plan, and whether they repeat."""
         if not any(step.counts.late_moves for step in steady):
@@ -169,7 +169,7 @@ class ClosedLoop:
             return
         now = self._progress(self._replay.world.now_ns - self._begun_ns, len(self._steps))
         correction = self._corrector.look(now)
-        if correction is None and len(self._times) == WINDOW_STEPS and self._corrector.wants_times:
+        if correction is None and len(self._times) == WINDOW_STEPS and self._corrector.needs_times:
             correction = self._corrector.timed(np.array(self._times))
         if correction is None or self._planning_ns is None:
             return

@@ -14,7 +14,7 @@ from sentineld.model.profile import Kind, Profile
 from sentineld.model.timing import Timing
 from sentineld.plan.expected import ahead_of_time, settled, useful_until
 from sentineld.plan.items import share_passed, tensor_pages
-from sentineld.plan.movequeue import MoveTimes, move_times
+from sentineld.plan.move_queue import MoveTimes, move_times
 from sentineld.simulate.cells import Cells, cells_of, page_costs
 
 

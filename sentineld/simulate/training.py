@@ -13,12 +13,12 @@ from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
-from sentineld.plan.firsttouch import first_touch_plan
+from sentineld.plan.first_touch import first_touch_plan
 from sentineld.plan.policy import Hardware, Policy, Reactor, fast_pages
+from sentineld.simulate.access_feed import AccessFeed
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.script import scripts
-from sentineld.simulate.watch import AccessFeed
 from sentineld.simulate.world import Counts, World
 
 WARM_UP_STEPS = 2

@@ -2,7 +2,7 @@
 """Pages, the mover and a clock: the state of a simulated process.
 
 The simulated mover moves page by page at the migration bandwidth, by the rules of
-plan/movequeue.py, which the daemon's mover follows too. A page in flight stays on its
+plan/move_queue.py, which the daemon's mover follows too. A page in flight stays on its
 source tier until all of it has moved, and has a frame on both tiers.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from sentineld.model.arrays import Integers
 from sentineld.model.plan import Space
-from sentineld.plan.movequeue import MoveQueue, is_late
+from sentineld.plan.move_queue import MoveQueue, is_late
 from sentineld.simulate.cells import Cells
 
 NEVER = 1 << 60

@@ -15,8 +15,8 @@ import numpy as np
 
 from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, Records
 from sentineld.observe import uapi
-from sentineld.observe.kmodule import PageSampler
-from sentineld.profile.join import build_profile
+from sentineld.observe.page_sampler import PageSampler
+from sentineld.profile.attribution import build_profile
 from sentineld.profile.steps import Step, StepCutter
 from tests.bench.figures import Spread, spread
 from tests.unit.trainer import MIB, Trainer

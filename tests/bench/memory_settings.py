@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sentineld.doctor.memory import LIST_FRACTION, LIST_FRACTION_MIN, reports_free_memory
-from sentineld.host.hugesizes import FOLDER, offered_sizes
+from sentineld.host.huge_sizes import FOLDER, offered_sizes
 
 SIZE = Path("/sys") / FOLDER / "hugepages-64kB" / "enabled"
 FRACTION = Path("/") / LIST_FRACTION

@@ -25,16 +25,16 @@ from sentineld.control.server import listen
 from sentineld.host.presets import preset_tiers
 from sentineld.model import protocol
 from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses
-from sentineld.observe.shimlink import ShimLink
-from sentineld.observe.shimserver import ShimServer
+from sentineld.observe.shim_link import ShimLink
+from sentineld.observe.shim_server import ShimServer
 from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.plan.layout_wire import pack_layout, unpack_layout
-from sentineld.profile.circle import allocation_profile
-from sentineld.profile.join import build_profile
+from sentineld.profile.attribution import build_profile
+from sentineld.profile.lifetimes import allocation_profile
 from sentineld.profile.steps import Step, cut_count, identical
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing
-from sentineld.session.intake.stepfeed import StepFeed
+from sentineld.session.intake.step_feed import StepFeed
 from tests.fuzz.process import PAGE, Process
 from tests.fuzz.script import Script, open_descriptors
 

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from sentineld.model.profile import Kind
-from sentineld.observe.kmodule import DEVICE
+from sentineld.observe.page_sampler import DEVICE
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import load_trace
 from sentineld.report.labels import label, stretch_places

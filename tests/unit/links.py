@@ -8,7 +8,7 @@ import socket
 
 from sentineld.control.frames import FrameSocket
 from sentineld.model import protocol
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from tests.unit.segment import Writer
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from sentineld.model.kernel_events import FAULT_DTYPE, FAULT_KINDS
-from sentineld.model.records import Mapped, Named
+from sentineld.model.records import MemoryMapping, TensorName
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.profile.steps import StepCutter
 from sentineld.profile.trace import Trace
@@ -27,7 +27,7 @@ def recorded(network: Network = SMALL, steps: int = 2, cuts: tuple[int, ...] = (
     """Whole steps and an access step of a network in training."""
     trainer = train(network, steps + 3, cuts)
     names = {
-        HEAP + number * network.weight_bytes: Named(
+        HEAP + number * network.weight_bytes: TensorName(
             "parameter", f"{number // 3}.weight{number % 3}"
         )
         for number in range(network.blocks * network.weights)
@@ -44,7 +44,7 @@ def recorded(network: Network = SMALL, steps: int = 2, cuts: tuple[int, ...] = (
         cuts=np.array(cuts, np.uint32),
         layers=tuple(trainer.layers),
         names=names,
-        mappings=(Mapped(HEAP, HEAP + (1 << 36), "the shim's heap"),),
+        mappings=(MemoryMapping(HEAP, HEAP + (1 << 36), "the shim's heap"),),
         tiers=two_tiers(),
         heap_base=HEAP,
         arena=(HEAP + (1 << 37), 64 * PAGE),

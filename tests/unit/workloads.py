@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import Boundary
-from sentineld.profile.join import build_profile
+from sentineld.profile.attribution import build_profile
 from sentineld.profile.steps import Step, StepCutter
 from tests.unit.trainer import HEAP, MIB, Tensor, Trainer
 

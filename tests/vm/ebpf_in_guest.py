@@ -28,7 +28,7 @@ from sentineld.model.kernel_events import FAULT_KINDS, EbpfCounters
 from sentineld.model.records import ACCESS_RESIDENCY, ACCESS_WRITE
 from sentineld.observe import uapi
 from sentineld.observe.ebpf import EbpfProbes
-from sentineld.observe.kmodule import PageSampler
+from sentineld.observe.page_sampler import PageSampler
 from sentineld.observe.pidfd import children
 
 PAGE = mmap.PAGESIZE

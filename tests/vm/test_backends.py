@@ -109,7 +109,7 @@ def test_writes(seen: dict[str, Any], backend: Backend) -> None:
 
 
 def test_writes_are_told_from_reads(seen: dict[str, Any], backend: Backend) -> None:
-    expected = CHUNK_PAGES if backend.capabilities.tells_writes else 0
+    expected = CHUNK_PAGES if backend.capabilities.distinguishes_writes else 0
     assert [chunk["written"] for chunk in chunks(seen, *WRITTEN)] == [expected] * 6
     assert [chunk["written"] for chunk in chunks(seen, *READ_ONLY)] == [0] * 4
 

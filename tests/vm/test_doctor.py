@@ -58,9 +58,7 @@ def test_the_module_is_absent(guest: Guest) -> None:
         assert checks["module"]["status"] == checks["backend"]["status"] == "warn"
         assert checks["module"]["fix"].startswith(("make install", "modprobe sentinel"))
         cause = checks["backend"]["cause"]
-        assert cause.startswith(
-            "damon is used: accesses, without distinguishing reads from writes"
-        )
+        assert cause.startswith("damon is used: accesses, without distinguishing reads from writes")
         assert cause.endswith("not module: /dev/sentinel does not exist")
         assert checks["backend"]["fix"].startswith("modprobe sentinel")
 

@@ -15,10 +15,10 @@ from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
-from sentineld.plan.items import Items, lasting, transient
+from sentineld.plan.items import Items, persistent, transient
 from sentineld.plan.keep import keep
 from sentineld.plan.lives import Lives
-from sentineld.plan.residency import crowded_pages, free_pages, places, residency
+from sentineld.plan.residency import free_pages, peak_fast_pages, places, residency
 from sentineld.plan.schedule import births_waits, initial_ranges, planned_moves
 from sentineld.plan.timed import births_ns
 from sentineld.policies.auto.parts import levels, parts, residency_of
@@ -99,7 +99,7 @@ class _Planner:
         self._name, self._profile, self._budget_bytes = name, profile, budget_bytes
         self._groups = groups_of(profile, timing_of(tiers))
         self._transient = np.flatnonzero(transient(profile))
-        self._persistent = np.flatnonzero(lasting(profile))
+        self._persistent = np.flatnonzero(persistent(profile))
         # By the limit on groups: the costliest groups and where they may change.
         self._problems: dict[int, tuple[Groups, Changes]] = {}
 
@@ -173,7 +173,7 @@ class _Planner:
         )
         plan = keep(plan, profile, limit, KEEP_SHARE)
         found = residency(plan, profile)
-        crowded = crowded_pages(plan, profile, found)
+        crowded = peak_fast_pages(plan, profile, found)
         waits = births_waits(plan, profile, found, crowded, fast_pages > 0, limit)
         return replace(plan, layout=replace(plan.layout, waits=waits.astype(np.int32)))
 

@@ -29,7 +29,7 @@ ROUNDS = 300
 
 
 @dataclass(frozen=True)
-class Bound:
+class FastShareBound:
     """Shares of the attributed page accesses, 0..1."""
 
     fast_share: float
@@ -39,9 +39,9 @@ class Bound:
     """No placement without moves serves more fast."""
 
 
-def best_share(
+def fast_share_bound(
     profile: Profile, budget_bytes: int, bytes_per_s: float, rounds: int = ROUNDS
-) -> Bound:
+) -> FastShareBound:
     """The fast-share bound.
 
     bytes_per_s: migration bandwidth, both directions together.
@@ -51,7 +51,7 @@ def best_share(
     worth = access_pages(profile)
     total = float(worth.sum())
     if not total:
-        return Bound(1.0, 1.0)
+        return FastShareBound(1.0, 1.0)
     _, length = lifetimes(profile)
     transient = profile.tensors["kind"] != Kind.PERSISTENT
     free = transient & (length == 1)
@@ -62,7 +62,7 @@ def best_share(
     times = profile.stretches["time_ns"].astype(np.float64) / 1e9
     at_rate = relax(items, Capacities(room, times * bytes_per_s / page), rounds, generous=True)
     fixed = relax(items, Capacities(room, np.zeros(count)), rounds, generous=True)
-    return Bound(
+    return FastShareBound(
         fast_share=min(1.0, (served + at_rate.bound) / total),
         fixed_share=min(1.0, (served + fixed.bound) / total),
     )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.timing import Timing
-from sentineld.plan.items import by_position, lasting, lifetimes, tensor_pages, transient
+from sentineld.plan.items import by_position, lifetimes, persistent, tensor_pages, transient
 from sentineld.policies.lp.pressure import PressurePoints, pressure_points_of
 
 DIGITS = 4
@@ -110,7 +110,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
     cost = _rounded(each, down=generous)
     matters = cost.any(axis=0) & (pages > 0)
     if not generous:
-        matters &= transient(profile) | lasting(profile)
+        matters &= transient(profile) | persistent(profile)
     chosen = np.flatnonzero(matters)
     points = pressure_points_of(profile, chosen[~lasts[chosen]])
     death_stretch = (birth + length - 1) % max(count, 1)

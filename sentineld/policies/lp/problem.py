@@ -24,6 +24,9 @@ COLUMNS_MAX = (18_000, 40_000)
 """Limits on the columns of the first and the second grid's program. If it is larger, the next grid
 is taken; the last grid has no limit."""
 
+UNIT_PAGES = 256.0
+"""The solver's unit of memory: 1 MiB of 4 KiB pages, so that coefficients are of similar size."""
+
 
 @dataclass(frozen=True)
 class Limits:

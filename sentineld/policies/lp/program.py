@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.stdout import silent_stdout
 from sentineld.model.arrays import Floats, Integers
 from sentineld.policies.lp.groups import Groups
 from sentineld.policies.lp.pool import PoolColumns, pool_rows, transient_groups_of
-from sentineld.policies.lp.problem import Changes, Limits, Prices, Solution
-from sentineld.policies.lp.solver import UNIT_PAGES, silent_stdout
+from sentineld.policies.lp.problem import UNIT_PAGES, Changes, Limits, Prices, Solution
 
 MOVE_WORTH = 0.02
 """A plan's charge for a move, so that no page moves without need: a share of the time that the

@@ -29,7 +29,7 @@ from sentineld.model.plan import MOVE_DTYPE, Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
-from sentineld.plan.items import lasting, tensor_pages, transient
+from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout
 from sentineld.plan.residency import charged_pages, places, residency
 from sentineld.plan.schedule import births_waits, coalesce
@@ -148,7 +148,7 @@ def _initial(problem: Problem, answer: Answer, offset: Integers) -> Table:
     profile = problem.profile
     page, count, sizes = profile.page_bytes, profile.stretch_count, tensor_pages(profile)
     fast = {
-        int(row): np.zeros(int(sizes[row]), np.bool_) for row in np.flatnonzero(lasting(profile))
+        int(row): np.zeros(int(sizes[row]), np.bool_) for row in np.flatnonzero(persistent(profile))
     }
     for span, decided in zip(problem.spans, answer.fast, strict=True):
         # The span that contains the step's begin decides; if a gap contains it, the span before

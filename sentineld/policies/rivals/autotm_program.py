@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sentineld.base.errors import SentinelError
+from sentineld.base.stdout import silent_stdout
 from sentineld.model.arrays import Floats, Integers
 from sentineld.model.profile import Kind, Profile
-from sentineld.plan.items import lasting, lifetimes, tensor_pages, transient
-from sentineld.policies.lp.solver import UNIT_PAGES, silent_stdout
+from sentineld.plan.items import lifetimes, persistent, tensor_pages, transient
+from sentineld.policies.lp.problem import UNIT_PAGES
 
 BOUND_OPS = 15
 """Distance from a use, in operators, within which the artifact's asynchronous transfers lie. A
@@ -106,7 +107,7 @@ def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
     spans: list[Span] = []
     gaps: list[Gap] = []
     costs: dict[int, Floats] = {}
-    for tensor in np.flatnonzero(transient(profile) | lasting(profile)).tolist():
+    for tensor in np.flatnonzero(transient(profile) | persistent(profile)).tolist():
         mine = np.flatnonzero((rows["tensor"] == tensor) & (extra_ns > 0))
         if not len(mine):
             continue

@@ -12,7 +12,7 @@ from sentineld.model.plan import MOVE_DTYPE, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
-from sentineld.plan.items import lasting, tensor_pages, transient
+from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.layout import Area, area_offsets, build_layout
 from sentineld.plan.schedule import coalesce
 from sentineld.policies.draft import draft, finished
@@ -32,7 +32,7 @@ def fixed_pages(profile: Profile, born_fast: Mask, persistent_fast: Integers) ->
     pages of persistent tensors. Arguments as in fixed_plan()."""
     rows = np.flatnonzero(transient(profile) & born_fast)
     packed = area_offsets(profile, rows, grouped=False)[1] if len(rows) else 0
-    return packed + int(persistent_fast[lasting(profile)].sum())
+    return packed + int(persistent_fast[persistent(profile)].sum())
 
 
 def fixed_plan(
@@ -58,7 +58,7 @@ def fixed_plan(
             ("slow-born", 1, np.flatnonzero(placed & ~born_fast)),
         )
     ]
-    rows = np.flatnonzero(lasting(profile))
+    rows = np.flatnonzero(persistent(profile))
     pages, fast = tensor_pages(profile)[rows], persistent_fast[rows]
     start = (profile.tensors["address"][rows] - np.uint64(profile.heap_base)).astype(np.int64)
     start = start // page

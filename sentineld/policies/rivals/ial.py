@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.plan.policy import Sight, Wish
+from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.reactive import ReactivePolicy, move_requests, total
 
@@ -41,25 +41,25 @@ class Lists:
         self._seen = np.zeros(0, np.int64)  # scans in a row in which each cell was referenced
         self._unseen = np.zeros(0, np.int64)  # scans in a row in which it was not
 
-    def tick(self, sight: Sight) -> list[Wish]:
+    def tick(self, observation: Observation) -> list[MoveRequest]:
         """Exchange; see Reactor."""
         if not len(self._seen):
-            self._seen = np.zeros(len(sight.fast), np.int64)
-            self._unseen = np.zeros(len(sight.fast), np.int64)
-        referenced = sight.accesses > 0
+            self._seen = np.zeros(len(observation.fast), np.int64)
+            self._unseen = np.zeros(len(observation.fast), np.int64)
+        referenced = observation.accesses > 0
         self._seen = np.where(referenced, self._seen + 1, 0)
         self._unseen = np.where(referenced, 0, self._unseen + 1)
         cells = np.arange(len(referenced))
-        active = cells[(self._seen >= 2) & (sight.slow > 0)]
-        inactive = cells[(self._unseen >= 1) & (sight.fast > 0)]
+        active = cells[(self._seen >= 2) & (observation.slow > 0)]
+        inactive = cells[(self._unseen >= 1) & (observation.fast > 0)]
         # The longest active, or inactive, cell is at the head of its list.
         active = active[np.argsort(-self._seen[active], kind="stable")]
         inactive = inactive[np.argsort(-self._unseen[inactive], kind="stable")]
-        wanted = int(sight.slow[active].sum())
-        spare = int(sight.fast[inactive].sum())
+        wanted = int(observation.slow[active].sum())
+        spare = int(observation.fast[inactive].sum())
         # Exchanges move a page each way.
-        exchanged = min(max(wanted - sight.free_pages, 0), spare, sight.move_pages // 2)
-        down = move_requests(inactive.tolist(), sight.fast, 1, exchanged)
-        room = sight.free_pages + total(down)
-        up = min(room, sight.move_pages - total(down))
-        return [*down, *move_requests(active.tolist(), sight.slow, 0, up)]
+        exchanged = min(max(wanted - observation.free_pages, 0), spare, observation.move_pages // 2)
+        down = move_requests(inactive.tolist(), observation.fast, 1, exchanged)
+        room = observation.free_pages + total(down)
+        up = min(room, observation.move_pages - total(down))
+        return [*down, *move_requests(active.tolist(), observation.slow, 0, up)]

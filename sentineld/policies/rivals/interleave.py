@@ -16,7 +16,7 @@ from sentineld.model.arrays import Integers, Mask
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.plan.items import lasting, tensor_pages, transient
+from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan
 
@@ -64,4 +64,4 @@ def interleaved(profile: Profile, share: float) -> tuple[Mask, Integers]:
             fast[row] = True
             owed -= size
     whole = np.floor(pages * share + 1e-9).astype(np.int64)
-    return fast, np.where(lasting(profile), whole, 0)
+    return fast, np.where(persistent(profile), whole, 0)

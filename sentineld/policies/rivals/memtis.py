@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from sentineld.model.arrays import Integers
-from sentineld.plan.policy import Sight, Wish
+from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.reactive import ReactivePolicy, move_requests, total
 
@@ -50,30 +50,30 @@ class Histogram:
         self._count = np.zeros(0)
         self._ticks = 0
 
-    def tick(self, sight: Sight) -> list[Wish]:
+    def tick(self, observation: Observation) -> list[MoveRequest]:
         """Choose the thresholds, then exchange pages across them; see Reactor."""
         if not len(self._count):
-            self._count = np.zeros(len(sight.fast))
+            self._count = np.zeros(len(observation.fast))
         self._ticks += 1
         if self._ticks % COOL_TICKS == 0:
             self._count /= 2
-        self._count += sight.accesses
+        self._count += observation.accesses
         level = np.clip(np.floor(np.log2(self._count + 1)), 0, BINS - 1).astype(np.int64)
-        pages = sight.fast + sight.slow
-        hot, warm = thresholds(level, pages, sight.capacity_pages)
+        pages = observation.fast + observation.slow
+        hot, warm = thresholds(level, pages, observation.capacity_pages)
         cells = np.arange(len(level))
-        rising = cells[(level >= hot) & (sight.slow > 0)]
+        rising = cells[(level >= hot) & (observation.slow > 0)]
         rising = rising[np.argsort(-self._count[rising], kind="stable")]
-        cold = cells[(level < warm) & (sight.fast > 0)]
+        cold = cells[(level < warm) & (observation.fast > 0)]
         cold = cold[np.argsort(self._count[cold], kind="stable")]
-        spare = int(sight.capacity_pages * SPARE)
-        wanted = int(sight.slow[rising].sum()) + spare - sight.free_pages
+        spare = int(observation.capacity_pages * SPARE)
+        wanted = int(observation.slow[rising].sum()) + spare - observation.free_pages
         down = move_requests(
-            cold.tolist(), sight.fast, 1, min(max(wanted, 0), sight.move_pages // 2)
+            cold.tolist(), observation.fast, 1, min(max(wanted, 0), observation.move_pages // 2)
         )
-        room = sight.free_pages + total(down)
-        up = max(min(room, sight.move_pages - total(down)), 0)
-        return [*down, *move_requests(rising.tolist(), sight.slow, 0, up)]
+        room = observation.free_pages + total(down)
+        up = max(min(room, observation.move_pages - total(down)), 0)
+        return [*down, *move_requests(rising.tolist(), observation.slow, 0, up)]
 
 
 def thresholds(level: Integers, pages: Integers, capacity_pages: int) -> tuple[int, int]:

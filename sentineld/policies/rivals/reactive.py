@@ -10,7 +10,7 @@ from sentineld.model.arrays import Integers
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.plan.policy import Reactor, Wish
+from sentineld.plan.policy import MoveRequest, Reactor
 from sentineld.policies.baselines import Baseline
 
 STEP_PARTS = (2.0, 1.0, 0.5, 0.1)
@@ -50,21 +50,23 @@ def intervals(profile: Profile, published_s: float) -> list[tuple[str, float]]:
     ]
 
 
-def move_requests(cells: Iterable[int], pages: Integers, tier: int, limit: int) -> list[Wish]:
+def move_requests(
+    cells: Iterable[int], pages: Integers, tier: int, limit: int
+) -> list[MoveRequest]:
     """Request moves of the cells' pages to a tier, in this order, until `limit` pages are
     requested."""
-    found: list[Wish] = []
+    found: list[MoveRequest] = []
     for cell in cells:
         taken = min(int(pages[cell]), limit)
         if taken <= 0:
             if limit <= 0:
                 break
             continue
-        found.append(Wish(cell, tier, taken))
+        found.append(MoveRequest(cell, tier, taken))
         limit -= taken
     return found
 
 
-def total(some: Iterable[Wish]) -> int:
+def total(some: Iterable[MoveRequest]) -> int:
     """Pages of all requests."""
     return sum(wish.pages for wish in some)

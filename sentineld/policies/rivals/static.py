@@ -20,7 +20,7 @@ from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.plan.items import lasting, tensor_pages, transient
+from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.packing import alive_together
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan, slow_costs_ns
@@ -81,7 +81,7 @@ def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Int
         ) from None
     born_fast, persistent_fast = np.zeros(len(gain), np.bool_), np.zeros(len(gain), np.int64)
     pages = tensor_pages(profile)
-    moves, stays = transient(profile), lasting(profile)
+    moves, stays = transient(profile), persistent(profile)
     rows = np.flatnonzero((moves | stays) & (gain > 0) & (pages > 0))
     if not len(rows):
         return born_fast, persistent_fast

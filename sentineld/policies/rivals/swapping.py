@@ -13,7 +13,7 @@ from sentineld.model.arrays import Integers, Mask, Table
 from sentineld.model.plan import MOVE_DTYPE, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.plan.items import lasting, tensor_pages, transient
+from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout
 from sentineld.plan.residency import charged_pages, places, residency
 from sentineld.plan.schedule import births_waits, coalesce
@@ -147,7 +147,7 @@ def _initial(book: Book, offset: Integers) -> Table:
     profile, count = book.profile, book.profile.stretch_count
     pages, page = tensor_pages(profile), profile.page_bytes
     tables = []
-    for tensor in np.flatnonzero(lasting(profile)).tolist():
+    for tensor in np.flatnonzero(persistent(profile)).tolist():
         slow = np.full(int(pages[tensor]), bool(book.slow[tensor]))
         for swap in book.swaps:
             if swap.gap.tensor != tensor:

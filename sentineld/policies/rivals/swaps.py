@@ -21,7 +21,7 @@ from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
-from sentineld.plan.items import lasting, lifetimes, tensor_pages, transient
+from sentineld.plan.items import lifetimes, persistent, tensor_pages, transient
 from sentineld.plan.layers import short_lived
 from sentineld.plan.layout import area_offsets
 
@@ -275,7 +275,7 @@ def leave_slow(book: Book, cost_ns: Floats) -> int:
 
 
 def _swappable(profile: Profile, pooled: Integers) -> Mask:
-    found: Mask = transient(profile) | lasting(profile)
+    found: Mask = transient(profile) | persistent(profile)
     found[pooled] = False
     return found
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.plan.policy import Sight, Wish
+from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.reactive import ReactivePolicy, move_requests, total
 
@@ -46,24 +46,26 @@ class Scanner:
         self._age = np.zeros(0, np.int64)  # scans since each cell's last access
         self._marked = np.zeros(0, np.bool_)  # touched at the scan before
 
-    def tick(self, sight: Sight) -> list[Wish]:
+    def tick(self, observation: Observation) -> list[MoveRequest]:
         """Promote pages that faulted twice, demote the oldest ones; see Reactor."""
         if not len(self._age):
-            self._age = np.zeros(len(sight.fast), np.int64)
-            self._marked = np.zeros(len(sight.fast), np.bool_)
-        touched = sight.accesses > 0
+            self._age = np.zeros(len(observation.fast), np.int64)
+            self._marked = np.zeros(len(observation.fast), np.bool_)
+        touched = observation.accesses > 0
         self._age = np.where(touched, 0, self._age + 1)
         cells = np.arange(len(touched))
-        faulting = cells[touched & self._marked & (sight.slow > 0)]
+        faulting = cells[touched & self._marked & (observation.slow > 0)]
         self._marked = touched
-        low = int(sight.capacity_pages * DEMOTE_BELOW)
-        down: list[Wish] = []
-        if sight.free_pages < low:
-            cold = cells[(self._age >= 1) & (sight.fast > 0)]
+        low = int(observation.capacity_pages * DEMOTE_BELOW)
+        down: list[MoveRequest] = []
+        if observation.free_pages < low:
+            cold = cells[(self._age >= 1) & (observation.fast > 0)]
             cold = cold[np.argsort(-self._age[cold], kind="stable")]
             # Reclaim makes room for promotions as well as births.
-            wanted = low - sight.free_pages + int(sight.slow[faulting].sum())
-            down = move_requests(cold.tolist(), sight.fast, 1, min(wanted, sight.move_pages // 2))
-        room = sight.free_pages + total(down) - int(sight.capacity_pages * HEADROOM)
-        up = max(min(room, sight.move_pages - total(down)), 0)
-        return [*down, *move_requests(faulting.tolist(), sight.slow, 0, up)]
+            wanted = low - observation.free_pages + int(observation.slow[faulting].sum())
+            down = move_requests(
+                cold.tolist(), observation.fast, 1, min(wanted, observation.move_pages // 2)
+            )
+        room = observation.free_pages + total(down) - int(observation.capacity_pages * HEADROOM)
+        up = max(min(room, observation.move_pages - total(down)), 0)
+        return [*down, *move_requests(faulting.tolist(), observation.slow, 0, up)]

@@ -126,7 +126,7 @@ class Sentinel:
         return finished(plan, profile, tiers)
 
     def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
-        """Variants for trial runs; see Tried."""
+        """Variants for trial runs; see HasVariants."""
         return [("stalls for late promotions", stalling(plan))]
 
 

@@ -9,9 +9,9 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
 from sentineld.control.frames import FrameError, Message
 from sentineld.model.records import OpAccesses
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from sentineld.session.intake.sampling import Observing
-from sentineld.session.intake.stepfeed import require_plausible
+from sentineld.session.intake.step_feed import require_plausible
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from sentineld.model import protocol
 from sentineld.model.records import SAMPLE_DTYPE
 from sentineld.observe.backend import Areas, Backend, Target, Watch
 from sentineld.observe.backends import open_best
-from sentineld.observe.kmodule import PageSampler
 from sentineld.observe.module import MODULE, ModuleWatch
-from sentineld.observe.shimlink import ShimLink
-from sentineld.observe.shimonly import SHIM_ONLY
+from sentineld.observe.page_sampler import PageSampler
+from sentineld.observe.shim_link import ShimLink
+from sentineld.observe.shim_only import SHIM_ONLY
 from sentineld.observe.writefds import WriteFds
 
 WAY_CHARACTERS_MAX = 20

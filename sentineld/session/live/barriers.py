@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 
-from sentineld.observe.ring import ControlSegment
+from sentineld.observe.control_segment import ControlSegment
 
 
 class Barriers:

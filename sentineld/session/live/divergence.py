@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from sentineld.observe.ring import ShimWords
+from sentineld.observe.control_segment import ShimWords
 
 IN_ROW_MAX = 3
 """Diverged steps in a row after which a plan is left."""

@@ -10,14 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from sentineld.migrate.executor import Mover
-from sentineld.migrate.memory import Memory
+from sentineld.migrate.mover import Mover
 from sentineld.migrate.ports import PlannedStep, ProcessPorts
+from sentineld.migrate.process_memory import Memory
 from sentineld.model import protocol
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tiers
-from sentineld.observe.ring import ShimWords
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.control_segment import ShimWords
+from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.correct import Progress
 from sentineld.session.live.barriers import Barriers
 from sentineld.session.live.divergence import Divergence, Patience, Verdict
@@ -109,7 +109,7 @@ class Managed:
         return Progress(
             words.step,
             time.monotonic_ns(),
-            *ledger.pace(),
+            *ledger.large_batches(),
             words.barrier_wait_ns,
             ledger.late_moves,
         )

@@ -9,7 +9,7 @@ import time
 from sentineld.model.plan import Layout
 from sentineld.model.records import Records
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.layout_wire import pack_layout
 
 

@@ -17,8 +17,8 @@ from sentineld.model import protocol
 from sentineld.model.arrays import Floats
 from sentineld.model.plan import Plan
 from sentineld.model.tiers import Tiers
-from sentineld.observe.ring import ShimWords
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.control_segment import ShimWords
+from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector
 from sentineld.plan.timed import all_fast_ns, births_ns, planned_extra_ns, spent_ns
 from sentineld.planner.child import plan_again_in_child
@@ -87,7 +87,7 @@ class Correcting:
         """Whether the session must begin to record steps, to measure their times."""
         if self.recording or self._managed is None or self._job is not None:
             return False
-        self.recording = self._corrector.wants_times
+        self.recording = self._corrector.needs_times
         self._spent, self._began = [], self._owed()
         return self.recording
 

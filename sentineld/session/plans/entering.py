@@ -9,7 +9,7 @@ from functools import partial
 from sentineld.base.errors import SentinelError
 from sentineld.machine.machine import Machine
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.huge import with_huge_pages
 from sentineld.plan.populate import populated
 from sentineld.session.intake.inbox import Inbox

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from sentineld.base.units import format_bytes
 from sentineld.machine.machine import Machine
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from sentineld.policies.registry import policy
 from sentineld.profile.steps import Step
 from sentineld.session.intake.inbox import Inbox

@@ -11,7 +11,7 @@ import numpy as np
 from sentineld.machine.substrate import MeteredBy
 from sentineld.model import protocol
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.meter import StepMeter, meter_residency, meter_step
 from sentineld.profile.steps import Step
 from sentineld.session.intake.sampling import Sampling

@@ -20,10 +20,10 @@ from sentineld.machine.machine import Machine
 from sentineld.model.profile import Profile
 from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses, Records
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shimlink import ShimLink
-from sentineld.profile.join import build_profile
+from sentineld.observe.shim_link import ShimLink
+from sentineld.profile.attribution import build_profile
 from sentineld.profile.steps import Step, identical
-from sentineld.profile.window import checked
+from sentineld.profile.window_check import checked
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.lifecycle import Lifecycle, State

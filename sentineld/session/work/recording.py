@@ -21,13 +21,13 @@ from sentineld.model.plan import Space
 from sentineld.model.records import (
     OP_ACCESS_DTYPE,
     SAMPLE_DTYPE,
-    Mapped,
+    MemoryMapping,
     OpAccesses,
     Records,
 )
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shimlink import ShimLink
-from sentineld.profile.plausible import ADDRESS_MAX
+from sentineld.observe.shim_link import ShimLink
+from sentineld.profile.step_check import ADDRESS_MAX
 from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.trace import Trace
 from sentineld.session.intake.sampling import Sampling
@@ -209,7 +209,7 @@ class Recording(Request[Trace]):
         found: Records = samples[inside]
         return found
 
-    def _mappings(self, samples: Records) -> tuple[Mapped, ...]:
+    def _mappings(self, samples: Records) -> tuple[MemoryMapping, ...]:
         try:
             return mappings_of(self._link, samples)
         except OSError as error:

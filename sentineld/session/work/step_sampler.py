@@ -20,9 +20,9 @@ from sentineld.base.units import FastBudget
 from sentineld.machine.substrate import Substrate
 from sentineld.model.records import OpAccesses
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.cuts import choose_cuts, provisional_layout
-from sentineld.profile.circle import allocation_profile
+from sentineld.profile.lifetimes import allocation_profile
 from sentineld.profile.steps import Step, births, boundary_records, cut_count, identical
 from sentineld.session.intake.sampling import SampledPages, Sampling
 from sentineld.session.live.managed import Managed

@@ -12,12 +12,12 @@ import numpy as np
 from sentineld import __version__
 from sentineld.base.text import text_of
 from sentineld.model.plan import Space
-from sentineld.model.records import Mapped, Records
+from sentineld.model.records import MemoryMapping, Records
 from sentineld.observe.mappings import read_mappings
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 
 
-def mappings_of(link: ShimLink, samples: Records) -> tuple[Mapped, ...]:
+def mappings_of(link: ShimLink, samples: Records) -> tuple[MemoryMapping, ...]:
     """The mappings that contain sampled pages. The shim's own get the names of their spaces.
     Raises OSError."""
     mappings = read_mappings(link.pid)

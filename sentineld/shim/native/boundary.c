@@ -68,7 +68,7 @@ static uint64_t wait_target(void)
 	if (shim.mode != SENTINEL_MODE_REPLAY)
 		return 0;
 	wait = &shim.arena->layout.waits[shim.index];
-	if (!(wait->flags & SENTINEL_WAIT_ASKED))
+	if (!(wait->flags & SENTINEL_WAIT_ENABLED))
 		return 0;
 	if (wait->flags & SENTINEL_WAIT_STEP_BEFORE) {
 		if (step == shim.first_replay_step)

@@ -115,7 +115,7 @@ static const char *check_rest(const struct layout *layout, uint64_t page_bytes)
 			return "a region's node is out of range";
 	}
 	for (uint32_t i = 0; i < header->boundary_count; i++)
-		if ((layout->waits[i].flags & SENTINEL_WAIT_ASKED) &&
+		if ((layout->waits[i].flags & SENTINEL_WAIT_ENABLED) &&
 		    layout->waits[i].boundary >= header->boundary_count)
 			return "a wait's boundary does not exist";
 	return NULL;

@@ -198,7 +198,7 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t owed_ns; /* delay for slow pages since the process first had emulated tiers */
 	uint64_t paid_ns; /* time spent in that delay; owed_ns - paid_ns is the debt */
 	int64_t moved_fast; /* written by the daemon: pages moved to node 0 less pages moved from it */
-	uint64_t flying_fast; /* written by the daemon: pages in flight to node 0, which reserve room */
+	uint64_t in_flight_fast; /* written by the daemon: pages in flight to node 0, which reserve room */
 	int64_t fast_own; /* pages used on node 0, less moved_fast */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t reserved[3];
@@ -212,7 +212,7 @@ struct sentinel_huge { /* 16 bytes: a range with MADV_HUGEPAGE; the rest has MAD
 };
 
 /* wait.flags */
-#define SENTINEL_WAIT_ASKED (1u << 0) /* wait; otherwise boundary is ignored */
+#define SENTINEL_WAIT_ENABLED (1u << 0) /* wait; otherwise boundary is ignored */
 #define SENTINEL_WAIT_STEP_BEFORE (1u << 1) /* boundary is one of the step before */
 
 struct sentinel_wait { /* 8 bytes; index = boundary within the step */

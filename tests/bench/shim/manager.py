@@ -20,8 +20,8 @@ from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.plan.huge import with_huge_pages
 from sentineld.plan.layout_wire import pack_layout
 from sentineld.policies.registry import policy
-from sentineld.profile.circle import allocation_profile
-from sentineld.profile.join import build_profile
+from sentineld.profile.attribution import build_profile
+from sentineld.profile.lifetimes import allocation_profile
 from sentineld.profile.steps import Step, StepCutter, identical
 from tests.bench.shim.contestant import Contestant
 from tests.integration.shim.daemon_side import Daemon, send_layout, wait_for

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.migrate.charge import Charge
-from sentineld.migrate.residency_map import ABSENT, Spaces
+from sentineld.migrate.residency_map import ABSENT, PageMaps
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.plan.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
@@ -40,7 +40,7 @@ def make(
         np.array([(s, b, t, o * PAGE, n * PAGE) for s, b, t, o, n in order], EVENT_DTYPE),
         np.array(heap_pages) * PAGE,
     )
-    spaces = Spaces(TIERS, {Space.ARENA: (1 << 30, 8 * PAGE), Space.HEAP: (1 << 32, 8 * PAGE)})
+    spaces = PageMaps(TIERS, {Space.ARENA: (1 << 30, 8 * PAGE), Space.HEAP: (1 << 32, 8 * PAGE)})
     asked = np.array(waits, np.int32)
     return Charge(spaces, step, asked, budget_pages * PAGE, lambda: overhead_bytes)
 

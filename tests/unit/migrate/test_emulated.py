@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.migrate.emulated import EmulatedMemory
-from sentineld.migrate.pace import TokenBucket
+from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tier, Tiers
 
@@ -90,7 +90,7 @@ def test_changes_of_the_fast_pages_are_reported() -> None:
         TIERS,
         TokenBucket(1e15),
         moved_fast=changes.append,
-        flying_fast=flying.append,
+        in_flight_fast=flying.append,
     )
     maps[Space.ARENA][:5] = [1, 2, 2, 0, 9]
     wanted = addresses([(Space.ARENA, page) for page in range(5)])
@@ -109,7 +109,7 @@ def test_a_full_fast_tier_takes_the_first_pages_only() -> None:
         SPACES,
         TIERS,
         TokenBucket(1e15),
-        flying_fast=flying.append,
+        in_flight_fast=flying.append,
         fast_room=lambda: 2 - flying[-1],
     )
     maps[Space.ARENA][:5] = [2, 1, 2, 2, 0]

@@ -56,7 +56,7 @@ def test_old_steps_are_forgotten_and_totals_are_not() -> None:
 
 def test_bytes_and_time_of_large_batches() -> None:
     ledger = Ledger()
-    assert ledger.pace() == (0, 0)
+    assert ledger.large_batches() == (0, 0)
     ledger.paced(1 << 20, 2_000_000)
     ledger.paced(3 << 20, 4_000_000)
-    assert ledger.pace() == (4 << 20, 6_000_000)
+    assert ledger.large_batches() == (4 << 20, 6_000_000)

@@ -10,8 +10,8 @@ import os
 
 import numpy as np
 
-from sentineld.migrate.memory import KernelMemory
-from sentineld.migrate.residency_map import ABSENT, ResidencyMap, Spaces
+from sentineld.migrate.process_memory import KernelMemory
+from sentineld.migrate.residency_map import ABSENT, PageMaps, ResidencyMap
 from sentineld.model.plan import Space
 from sentineld.model.tiers import Tier, Tiers
 
@@ -44,7 +44,7 @@ def test_apply_takes_nodes_and_absence_and_ignores_other_errors() -> None:
 
 
 def test_sums_and_pages_to_move_by_tier() -> None:
-    spaces = Spaces(TIERS, {Space.ARENA: (1 << 30, 4 * PAGE), Space.HEAP: (1 << 31, 4 * PAGE)})
+    spaces = PageMaps(TIERS, {Space.ARENA: (1 << 30, 4 * PAGE), Space.HEAP: (1 << 31, 4 * PAGE)})
     spaces.maps[Space.ARENA].nodes[:] = [0, 2, 1, ABSENT]
     spaces.maps[Space.HEAP].nodes[:] = [1, 1, 3, ABSENT]  # node 3 belongs to no tier
     assert spaces.bytes_by_tier(spaces.maps[Space.ARENA].nodes).tolist() == [2 * PAGE, PAGE]

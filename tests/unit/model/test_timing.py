@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sentineld.base.errors import SentinelError
 from sentineld.config import TierOverrides
-from sentineld.host.presets import PRESETS, own_tiers, preset_tiers
+from sentineld.host.presets import PRESETS, configured_tiers, preset_tiers
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.model.timing import CACHED_BYTES, timing_of
 from sentineld.plan.predict import predicted
@@ -144,11 +144,11 @@ def test_names_and_threads_that_make_no_sense() -> None:
 
 def test_own_figures_are_taken_as_they_are() -> None:
     figures = TierOverrides((), (), 5e9, 100e9, 80e9, 20e9, 10e9)
-    found = own_tiers(figures)
+    found = configured_tiers(figures)
     assert found.migration_bytes_per_s == 5e9
     assert [(t.read_bytes_per_s, t.write_bytes_per_s) for t in found.tiers] == [
         (100e9, 80e9),
         (20e9, 10e9),
     ]
     with pytest.raises(SentinelError, match=r"tiers\.slow_write_bytes_per_s"):
-        own_tiers(replace(figures, slow_write_bytes_per_s=0.0))
+        configured_tiers(replace(figures, slow_write_bytes_per_s=0.0))

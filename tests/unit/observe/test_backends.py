@@ -16,7 +16,7 @@ from sentineld.observe.backend import NO_NODE, Backend, Target, Watch, merge_pag
 from sentineld.observe.damon import DAMON
 from sentineld.observe.module import MODULE
 from sentineld.observe.pagemap_scan import PAGEMAP_SCAN
-from sentineld.observe.shimonly import SHIM_ONLY, NoWatch
+from sentineld.observe.shim_only import SHIM_ONLY, NoWatch
 from sentineld.observe.softdirty import SOFT_DIRTY, written_pages
 from sentineld.observe.writefds import WriteFds
 from sentineld.shim import writes

@@ -141,7 +141,7 @@ def test_without_type_information_nothing_is_traced() -> None:
         assert layout.functions == {}
         assert not any(layout.defines.values())
         assert len(layout.notes) == 1
-        assert all(traced.tells in layout.notes[0] for traced in TRACED)
+        assert all(traced.observes in layout.notes[0] for traced in TRACED)
 
 
 @pytest.mark.parametrize(

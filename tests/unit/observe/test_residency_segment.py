@@ -60,7 +60,7 @@ def test_reading_and_writing_a_segment() -> None:
     found.moved(-5)
     assert found._header["moved_fast"][0] == -2
     found.flying(7)
-    assert found._header["flying_fast"][0] == 7
+    assert found._header["in_flight_fast"][0] == 7
     assert found.fast_room() is None
     found._header["fast_limit"], found._header["fast_own"] = 12, 6
     assert found.fast_room() == 12 - (6 - 2 + 7)

@@ -102,7 +102,7 @@ def test_harm_that_the_bandwidth_does_not_explain_makes_no_correction() -> None:
 def test_a_small_drop_is_accepted_after_many_steps() -> None:
     steps = Steps()
     assert steps.run(WINDOW_STEPS // 2, 0.85 * NOMINAL, stall=0.1)[1] is None
-    assert not steps.corrector.wants_times  # it is the bandwidth
+    assert not steps.corrector.needs_times  # it is the bandwidth
     assert steps.run(50) == (50, None)
     passed, correction = Steps().run(50, 0.85 * NOMINAL, stall=0.1)
     assert passed == WINDOW_STEPS - 1
@@ -164,11 +164,11 @@ def test_a_correction_without_a_new_plan_is_repeated_much_later() -> None:
 def test_times_are_needed_if_the_bandwidth_does_not_explain_the_harm() -> None:
     steps = Steps()
     steps.run(10)
-    assert not steps.corrector.wants_times
+    assert not steps.corrector.needs_times
     steps.run(3, stall=0.1)
-    assert steps.corrector.wants_times
+    assert steps.corrector.needs_times
     assert steps.corrector.timed(np.array([TIMES] * WINDOW_STEPS)) is None
-    assert not steps.corrector.wants_times
+    assert not steps.corrector.needs_times
 
 
 def test_other_times_are_planned_with() -> None:

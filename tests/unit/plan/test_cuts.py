@@ -9,7 +9,7 @@ import numpy as np
 
 from sentineld.model.protocol import Boundary, Event
 from sentineld.plan.cuts import choose_cuts, provisional_layout
-from sentineld.profile.circle import circle
+from sentineld.profile.lifetimes import step_lifetimes
 from sentineld.profile.steps import Step, StepCutter
 from tests.unit.trainer import MIB, PAGE, Trainer
 from tests.unit.workloads import Network, train
@@ -33,7 +33,7 @@ def test_each_stretch_is_cut_as_late_as_the_limit_allows() -> None:
     step = optimizer_step(20)
     cuts = choose_cuts(step, 1 << 30, share_max=0.2)
     assert cuts.tolist() == [3, 7, 11, 15, 19]
-    times = circle(optimizer_step(20, tuple(cuts.tolist())), cuts).stretches["time_ns"]
+    times = step_lifetimes(optimizer_step(20, tuple(cuts.tolist())), cuts).stretches["time_ns"]
     assert times.max() <= 0.2 * times.sum()
 
 
@@ -66,7 +66,7 @@ def test_an_optimizer_touches_all_live_tensors_not_only_its_scratch() -> None:
     assert tight.tolist() == [1, 2, 3]
     assert choose_cuts(step, 1024 * PAGE, 1.0).tolist() == []
     again = StepCutter().feed(trained(tuple(tight.tolist())).take_records())[-1]
-    assert circle(again, tight).stretches["cut"].sum() == len(tight)
+    assert step_lifetimes(again, tight).stretches["cut"].sum() == len(tight)
 
 
 def test_lost_records_are_tolerated() -> None:
@@ -88,13 +88,15 @@ def test_short_stretches_are_not_cut() -> None:
 def test_cuts_make_every_stretch_of_a_training_step_short() -> None:
     network = Network(blocks=3, weight_bytes=MIB // 4, activation_bytes=MIB // 4)
     step = StepCutter().feed(train(network, 3).take_records())[-1]
-    before = circle(step).stretches["time_ns"].astype(np.int64)
+    before = step_lifetimes(step).stretches["time_ns"].astype(np.int64)
     cuts = choose_cuts(step, 8 * MIB)
     again = StepCutter().feed(train(network, 3, tuple(cuts.tolist())).take_records())[-1]
-    after = circle(again, cuts).stretches
+    after = step_lifetimes(again, cuts).stretches
     assert after["cut"].sum() == len(cuts)
     assert after["time_ns"].max() < before.max() / 4
     layout = provisional_layout(step, cuts)
     assert len(layout.waits) == len(after)
     assert not layout.slots["flags"].any()
-    assert np.array_equal(layout.slots["bytes"], circle(step).tensors["bytes"][: len(layout.slots)])
+    assert np.array_equal(
+        layout.slots["bytes"], step_lifetimes(step).tensors["bytes"][: len(layout.slots)]
+    )

@@ -15,7 +15,7 @@ from sentineld.plan.accesses import access_table
 from sentineld.plan.check import PlanError, verify
 from sentineld.plan.expected import expected_step
 from sentineld.plan.layout import Area, area_offsets, build_layout, cut_at_regions
-from sentineld.plan.residency import crowded_pages, residency
+from sentineld.plan.residency import peak_fast_pages, residency
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers, with_layout
 
 
@@ -50,7 +50,7 @@ def test_parts_of_a_slot_are_born_and_charged_on_different_tiers() -> None:
     plan, profile = across(), toy_profile()
     # Stretch 0: pool 1, parameter 2, state being demoted 2, one page of the activation.
     # Promotions count from the next stretch on: the state's 2 of stretch 2 are charged in 3.
-    found = crowded_pages(plan, profile, residency(plan, profile))
+    found = peak_fast_pages(plan, profile, residency(plan, profile))
     assert found.tolist() == [6, 4, 4, 5]
     births = expected_step(profile, plan.layout).births
     parts = births[(births["offset"] >= PAGE) & (births["offset"] < 3 * PAGE)]

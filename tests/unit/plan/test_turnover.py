@@ -22,7 +22,7 @@ from sentineld.model.plan import (
 from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
 from sentineld.plan.drops import drops
 from sentineld.plan.keep import RESIDENT_MAX, keep, longest_kept
-from sentineld.plan.residency import crowded_pages, residency
+from sentineld.plan.residency import peak_fast_pages, residency
 from sentineld.plan.turnover import Turnover, alive_pages, first_moments, slot_flags, turnover
 
 PAGE = 4096
@@ -160,7 +160,7 @@ def test_pages_count_from_birth_to_drop(one: tuple[Plan, Profile]) -> None:
     there, born = resident(plan, profile)
     first = first_moments(profile)
     fullest = [max(there[low:high]) for low, high in pairwise(first)]
-    assert crowded_pages(plan, profile, residency(plan, profile)).tolist() == fullest
+    assert peak_fast_pages(plan, profile, residency(plan, profile)).tolist() == fullest
     assert turnover(plan.layout, profile).births(profile).sum() == born
 
 

@@ -10,7 +10,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.planner.child import plan_in_child, spare_in_child
 from sentineld.planner.requests import BoundRequest, PlanRequest, ReplanRequest, SpareRequest
-from sentineld.policies.bounds.fast_share import best_share
+from sentineld.policies.bounds.fast_share import fast_share_bound
 from sentineld.policies.registry import policy
 from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, two_tiers
 
@@ -22,7 +22,7 @@ def test_requests_answer_after_the_trip_through_a_pickle() -> None:
     plan = pickle.loads(pickle.dumps(PlanRequest("auto", profile, tiers, BUDGET))).answer()
     assert plan.predicted == policy("auto").plan(profile, tiers, BUDGET).predicted
     bound = pickle.loads(pickle.dumps(BoundRequest(profile, tiers, BUDGET))).answer()
-    assert bound == best_share(profile, BUDGET, tiers.migration_bytes_per_s)
+    assert bound == fast_share_bound(profile, BUDGET, tiers.migration_bytes_per_s)
     live = large_plan()
     found = pickle.loads(pickle.dumps(ReplanRequest("auto", profile, tiers, BUDGET, live))).answer()
     assert found is None or found.policy == "auto"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from sentineld.model.kernel_events import FAULT_DTYPE, FAULT_KINDS, FOUND_KINDS
 from sentineld.model.protocol import Alloc, Event
 from sentineld.model.records import Records
-from sentineld.profile.circle import circle
 from sentineld.profile.faults import CLASSES, resolved, tensor_faults
+from sentineld.profile.lifetimes import step_lifetimes
 from sentineld.profile.steps import Step
 from sentineld.profile.trace import Trace
 from tests.unit.traces import SMALL, recorded
@@ -62,7 +62,7 @@ def counted(trace: Trace) -> Iterator[tuple[int | str | None, str, float]]:
     """The result of tensor_faults() as (owner, class, faults per step)."""
     found = tensor_faults(trace)
     assert found is not None
-    tensors = circle(trace.access_step).tensors
+    tensors = step_lifetimes(trace.access_step).tensors
     names = [int(t["slot"]) if t["slot"] >= 0 else str(int(t["address"])) for t in tensors]
     for name, counts in [*zip(names, found.by_tensor, strict=True), (None, found.elsewhere)]:
         for kind, count in zip(CLASSES, counts.tolist(), strict=True):

@@ -21,9 +21,9 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.kernel_events import FAULT_KINDS
 from sentineld.model.profile import Profile
 from sentineld.model.protocol import Boundary, Event
-from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, Mapped, Named
+from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, MemoryMapping, TensorName
+from sentineld.profile.attribution import build_profile
 from sentineld.profile.faults import tensor_faults
-from sentineld.profile.join import build_profile
 from sentineld.profile.steps import StepCutter
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.profile.trace_file import (
@@ -160,10 +160,13 @@ def traces(draw: st.DrawFn) -> Trace:
         layers=tuple(trainer.layers),
         names=draw(
             st.dictionaries(
-                st.integers(0, 1 << 48), st.builds(Named, st.text(max_size=5), st.text(max_size=9))
+                st.integers(0, 1 << 48),
+                st.builds(TensorName, st.text(max_size=5), st.text(max_size=9)),
             )
         ),
-        mappings=tuple(draw(st.lists(st.builds(Mapped, *[st.integers(0, 99)] * 2, st.text())))),
+        mappings=tuple(
+            draw(st.lists(st.builds(MemoryMapping, *[st.integers(0, 99)] * 2, st.text())))
+        ),
         tiers=draw(st.sampled_from([None, two_tiers()])),
         heap_base=draw(st.sampled_from([0, HEAP])),
     )

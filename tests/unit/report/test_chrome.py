@@ -14,8 +14,8 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.profile.trace import profile_of
-from sentineld.report.beside import write_events
 from sentineld.report.chrome import TENSORS_PID_OFFSET, Exporter
+from sentineld.report.chrome_file import write_events
 from sentineld.report.labels import label, phases
 from sentineld.report.tensors import sort_rows, tensor_rows
 from tests.unit.traces import recorded

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sentineld.model.profile import Kind
-from sentineld.model.records import ACCESS_UNKNOWN, Named
+from sentineld.model.records import ACCESS_UNKNOWN, TensorName
 from sentineld.profile.faults import tensor_faults
 from sentineld.profile.trace import profile_of
 from sentineld.report.labels import KINDS, label, layer_label, phases, stretch_places
@@ -45,14 +45,14 @@ def test_other_tensors_are_named_by_the_layer_of_their_birth() -> None:
 def test_names_of_reused_addresses_are_ignored() -> None:
     gone = int(np.flatnonzero(PROFILE.tensors["kind"] == Kind.SCRATCH)[0])
     address = int(PROFILE.tensors["address"][gone])
-    names = {address: Named("gradient", "w")}
+    names = {address: TensorName("gradient", "w")}
     assert label(replace(TRACE, names=names), PROFILE).names[gone] == LABELS.names[gone]
 
 
 def test_gradients_across_the_step_s_end_are_named() -> None:
     wrapping = np.flatnonzero(PROFILE.tensors["wraps"])
     address = int(PROFILE.tensors["address"][wrapping[0]])
-    labels = label(replace(TRACE, names={address: Named("gradient", "w")}), PROFILE)
+    labels = label(replace(TRACE, names={address: TensorName("gradient", "w")}), PROFILE)
     assert labels.names[wrapping[0]] == "w (gradient)"
     assert labels.kind(int(wrapping[0])) == "gradient"
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from sentineld.base.errors import SentinelError
 from sentineld.model.records import ACCESS_UNKNOWN, OP_ACCESS_DTYPE, SAMPLE_DTYPE
-from sentineld.profile.circle import circle
-from sentineld.profile.join import PAGE_BITS, sampled_pairs
+from sentineld.profile.attribution import PAGE_BITS, sampled_pairs
+from sentineld.profile.lifetimes import step_lifetimes
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.report.heatmap import GAP_PAGES, heatmap
 from sentineld.report.labels import KINDS, label
-from sentineld.report.pictures import draw_heatmap, draw_timeline, require_picture
+from sentineld.report.plots import draw_heatmap, draw_timeline, require_picture
 from sentineld.report.terminal import heatmap_lines, timeline_lines
 from sentineld.report.timeline import event_times, timeline
 from tests.unit.traces import recorded
@@ -71,7 +71,7 @@ def test_the_heatmap_counts_every_page_once(rows: int) -> None:
     keys, _ = sampled_pairs(TRACE.access_step, TRACE.samples)
     pairs = np.bincount(keys >> PAGE_BITS, minlength=PROFILE.stretch_count)
     assert np.rint(heat.accessed * sizes[:, None]).sum(axis=0).tolist() == pairs.tolist()
-    found = circle(TRACE.access_step, TRACE.cuts)
+    found = step_lifetimes(TRACE.access_step, TRACE.cuts)
     for stretch in (0, 7, PROFILE.stretch_count - 1):
         alive = found.instances[
             (found.instances["first_stretch"] <= stretch)

@@ -15,15 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from sentineld.migrate.emulated import Clock, EmulatedMemory
-from sentineld.migrate.executor import Mover
-from sentineld.migrate.pace import TokenBucket
+from sentineld.migrate.mover import Mover
 from sentineld.migrate.ports import PlannedStep, ProcessPorts
+from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import SLOT_DROP, SLOT_DROP_PARTS, SLOT_PLANNED, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.observe.residency_segment import ResidencySegment
 from sentineld.plan.accesses import access_table
-from sentineld.plan.items import lasting, tensor_pages, transient
+from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.layout_wire import pack_layout
 from sentineld.plan.policy import fast_pages
 from sentineld.plan.turnover import slot_flags
@@ -87,7 +87,7 @@ class Training(Clock):
                     roomy,
                     TokenBucket(tiers.migration_bytes_per_s),
                     moved_fast=self._segment.moved,
-                    flying_fast=self._segment.flying,
+                    in_flight_fast=self._segment.flying,
                     fast_room=self._segment.fast_room,
                     clock=self,
                 ),
@@ -129,7 +129,7 @@ class Training(Clock):
     def _make_heap(self) -> tuple[int, int]:
         """Make a heap with live blocks where the profile has persistent tensors; its used bytes."""
         profile, page = self._profile, self._profile.page_bytes
-        rows = np.flatnonzero(lasting(profile))
+        rows = np.flatnonzero(persistent(profile))
         first = (profile.tensors["address"][rows] - np.uint64(profile.heap_base)) // np.uint64(page)
         pages = tensor_pages(profile)[rows]
         order = np.argsort(first)

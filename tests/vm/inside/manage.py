@@ -21,11 +21,11 @@ import numpy as np
 from layout import ARENA_PAGES, HEAP_PAGES, PAGE, make_plan, make_step
 
 from sentineld.host.tiers import discover
-from sentineld.migrate.executor import Mover
-from sentineld.migrate.memory import KernelMemory
+from sentineld.migrate.mover import Mover
 from sentineld.migrate.ports import PlannedStep, ProcessPorts
+from sentineld.migrate.process_memory import KernelMemory
 from sentineld.model.plan import Space
-from sentineld.observe.kmodule import PageSampler
+from sentineld.observe.page_sampler import PageSampler
 
 
 def arm(sampler: PageSampler, spaces: dict[Space, tuple[int, int]]) -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from sentineld.host import sysfs
 from sentineld.host.tiers import discover
 from sentineld.migrate.calibrate import measure
-from sentineld.migrate.capacity import Capacity
+from sentineld.migrate.node_capacity import Capacity
 from sentineld.migrate.syscalls import (
     HUGE_BYTES,
     move_huge,

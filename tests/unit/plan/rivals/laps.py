@@ -10,7 +10,7 @@ import numpy as np
 from sentineld.model.profile import ACCESS_DTYPE, STRETCH_DTYPE, TENSOR_DTYPE, Kind, Profile
 from sentineld.model.protocol import Boundary
 from sentineld.model.tiers import Tier, Tiers
-from sentineld.profile.circle import peak_bytes
+from sentineld.profile.lifetimes import peak_bytes
 
 PAGE = 4096
 HEAP = 0x10_0000_0000

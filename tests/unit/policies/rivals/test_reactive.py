@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from sentineld.plan.policy import Sight, Wish
+from sentineld.plan.policy import MoveRequest, Observation
 from sentineld.policies.rivals.ial import Lists
 from sentineld.policies.rivals.memtis import Histogram, thresholds
 from sentineld.policies.rivals.tpp import Scanner
 
 
-def sight(
+def observation(
     accesses: list[float], fast: list[int], free: int = 0, moves: int = 1000, capacity: int = 20
-) -> Sight:
+) -> Observation:
     pages = np.full(len(fast), 10)
-    return Sight(
+    return Observation(
         now_ns=0.0,
         accesses=np.array(accesses),
         fast=np.array(fast),
@@ -28,42 +28,42 @@ def sight(
 
 def test_ial_exchanges_active_slow_and_inactive_fast_pages() -> None:
     # Cells 1 and 2 are fast; 0 and 1 are referenced.
-    seen = sight([1, 3, 0, 0], [0, 10, 10, 0])
+    seen = observation([1, 3, 0, 0], [0, 10, 10, 0])
     lists = Lists(1.0)
     assert lists.tick(seen) == []  # one reference does not make a page active
-    assert lists.tick(seen) == [Wish(2, 1, 10), Wish(0, 0, 10)]
+    assert lists.tick(seen) == [MoveRequest(2, 1, 10), MoveRequest(0, 0, 10)]
     # Two pages can be moved: one each way.
-    assert lists.tick(sight([1, 3, 0, 0], [0, 10, 10, 0], moves=8)) == [
-        Wish(2, 1, 4),
-        Wish(0, 0, 4),
+    assert lists.tick(observation([1, 3, 0, 0], [0, 10, 10, 0], moves=8)) == [
+        MoveRequest(2, 1, 4),
+        MoveRequest(0, 0, 4),
     ]
 
 
 def test_ial_takes_free_room_first() -> None:
-    seen = sight([1, 3, 0, 0], [0, 10, 0, 0], free=6)
+    seen = observation([1, 3, 0, 0], [0, 10, 0, 0], free=6)
     lists = Lists(1.0)
     lists.tick(seen)
-    assert lists.tick(seen) == [Wish(0, 0, 6)]
+    assert lists.tick(seen) == [MoveRequest(0, 0, 6)]
 
 
 def test_tpp_promotes_at_the_second_touch_and_keeps_room_for_births() -> None:
     # 5 of 1000 pages are free, 20 should be, and 10 pages fault at their second touch: 25 are
     # wanted. One fast cell is cold, the other one was just touched.
-    seen = sight([1, 3, 0, 0], [0, 10, 10, 0], free=5, capacity=1000)
+    seen = observation([1, 3, 0, 0], [0, 10, 10, 0], free=5, capacity=1000)
     scanner = Scanner(1.0)
     # The first touch only marks pages; demotion keeps the watermark.
-    assert scanner.tick(seen) == [Wish(2, 1, 10)]
-    assert scanner.tick(seen) == [Wish(2, 1, 10), Wish(0, 0, 10)]
+    assert scanner.tick(seen) == [MoveRequest(2, 1, 10)]
+    assert scanner.tick(seen) == [MoveRequest(2, 1, 10), MoveRequest(0, 0, 10)]
 
 
 def test_tpp_leaves_headroom() -> None:
     scanner = Scanner(1.0)
-    seen = sight([1, 0, 0, 0], [0, 10, 0, 0], free=22, capacity=1000)
+    seen = observation([1, 0, 0, 0], [0, 10, 0, 0], free=22, capacity=1000)
     scanner.tick(seen)
-    assert scanner.tick(seen) == [Wish(0, 0, 10)]
-    seen = sight([1, 1, 1, 1], [0, 10, 0, 0], free=6, capacity=1000)
+    assert scanner.tick(seen) == [MoveRequest(0, 0, 10)]
+    seen = observation([1, 1, 1, 1], [0, 10, 0, 0], free=6, capacity=1000)
     # No page is cold; 5 of the 6 free pages stay free.
-    assert scanner.tick(seen) == [Wish(0, 0, 1)]
+    assert scanner.tick(seen) == [MoveRequest(0, 0, 1)]
 
 
 def test_memtis_thresholds() -> None:
@@ -78,17 +78,17 @@ def test_memtis_thresholds() -> None:
 def test_memtis_moves_across_the_threshold() -> None:
     histogram = Histogram(1.0)
     # Counts 9, 3, 0, 0: bins 3, 2, 0, 0; 20 pages of 21 are hot: cell 0 is slow, cell 2 cold.
-    wished = histogram.tick(sight([9, 3, 0, 0], [0, 10, 10, 0], capacity=21, free=1))
-    assert wished == [Wish(2, 1, 9), Wish(0, 0, 10)]
+    wished = histogram.tick(observation([9, 3, 0, 0], [0, 10, 10, 0], capacity=21, free=1))
+    assert wished == [MoveRequest(2, 1, 9), MoveRequest(0, 0, 10)]
 
 
 def test_memtis_cools() -> None:
     histogram = Histogram(1.0)
     for _ in range(3):
-        histogram.tick(sight([8, 0, 0, 0], [10, 0, 0, 0], capacity=11))
+        histogram.tick(observation([8, 0, 0, 0], [10, 0, 0, 0], capacity=11))
     # Counts are halved at the ticks 4 and 8: cell 0 has 24, 12, 6, and cell 1 after three, six,
     # nine, twelve accesses 6 + 3. Without cooling, 24 and 15 are of one bin, too large to be hot.
     for _ in range(4):
-        histogram.tick(sight([0, 3, 0, 0], [10, 0, 0, 0], capacity=11))
-    last = histogram.tick(sight([0, 3, 0, 0], [10, 0, 0, 0], capacity=11, free=1))
-    assert last == [Wish(0, 1, 9), Wish(1, 0, 10)]
+        histogram.tick(observation([0, 3, 0, 0], [10, 0, 0, 0], capacity=11))
+    last = histogram.tick(observation([0, 3, 0, 0], [10, 0, 0, 0], capacity=11, free=1))
+    assert last == [MoveRequest(0, 1, 9), MoveRequest(1, 0, 10)]

@@ -16,7 +16,7 @@ from sentineld.model.profile import Kind, Profile
 from sentineld.plan.check import verify
 from sentineld.plan.cuts import choose_cuts
 from sentineld.plan.layers import short_lived
-from sentineld.policies.bounds.fast_share import best_share
+from sentineld.policies.bounds.fast_share import fast_share_bound
 from sentineld.policies.registry import check_name, names, policy
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
 from tests.unit.trainer import MIB
@@ -63,7 +63,7 @@ def test_plans_keep_the_budget_and_near_the_bound(training: Profile, share: floa
     budget = int(training.peak_bytes * share)
     plan = policy("sentinel").plan(training, two_tiers(RATE), budget)
     verify(plan, training, budget)
-    bound = best_share(training, budget, RATE)
+    bound = fast_share_bound(training, budget, RATE)
     assert bound.fixed_share - 0.02 <= bound.fast_share
     assert 0.9 * bound.fast_share <= plan.predicted.fast_share <= bound.fast_share + 1e-9
     step_s = training.stretches["time_ns"].sum() / 1e9
@@ -77,7 +77,7 @@ def test_a_fifth_of_the_peak_serves_nine_accesses_in_ten(training: Profile) -> N
     first_touch = policy("first-touch").plan(training, two_tiers(RATE), budget)
     assert plan.predicted.fast_share >= 0.9
     assert first_touch.predicted.fast_share < 0.6
-    assert best_share(training, budget, RATE).fixed_share < 0.9
+    assert fast_share_bound(training, budget, RATE).fixed_share < 0.9
 
 
 def test_more_bandwidth_serves_more(training: Profile) -> None:
@@ -161,7 +161,9 @@ def test_any_training_step_gets_a_sound_plan(
         return
     plan = policy("sentinel").plan(profile, two_tiers(10.0**rate), budget)
     verify(plan, profile, budget)
-    assert plan.predicted.fast_share <= best_share(profile, budget, 10.0**rate).fast_share + 1e-9
+    assert (
+        plan.predicted.fast_share <= fast_share_bound(profile, budget, 10.0**rate).fast_share + 1e-9
+    )
 
 
 @pytest.mark.parametrize(("name", "tier", "share"), [("fast-only", 0, 1.0), ("slow-only", 1, 0.0)])

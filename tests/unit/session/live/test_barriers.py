@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from sentineld.observe.ring import ControlSegment
+from sentineld.observe.control_segment import ControlSegment
 from sentineld.session.live.barriers import Barriers
 from tests.unit.segment import Writer
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from sentineld.observe.ring import ControlSegment, ShimWords
+from sentineld.observe.control_segment import ControlSegment, ShimWords
 from sentineld.session.live.divergence import (
     EARNED_STEPS,
     PATIENCE_STEPS,

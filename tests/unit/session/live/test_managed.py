@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from sentineld.migrate.pace import SLACK_NS
+from sentineld.migrate.token_bucket import SLACK_NS
 from sentineld.model.plan import Plan
 from sentineld.model.protocol import Flag, Mode
 from sentineld.plan.correct import Progress

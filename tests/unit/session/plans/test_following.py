@@ -13,11 +13,11 @@ from sentineld.base.errors import SentinelError
 from sentineld.config import Config, TierOverrides
 from sentineld.machine.machine import Machine
 from sentineld.machine.substrate import EmulatedSubstrate
-from sentineld.migrate.memory import Memory
+from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Space
 from sentineld.model.protocol import Flag
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.intake.sampling import Observing
 from sentineld.session.live.shapes import Planned, Shape

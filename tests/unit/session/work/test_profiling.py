@@ -16,7 +16,7 @@ from sentineld.machine.machine import Machine
 from sentineld.machine.substrate import substrate_of
 from sentineld.model.records import OpAccesses, Records
 from sentineld.observe.backend import Target
-from sentineld.observe.shimonly import SHIM_ONLY
+from sentineld.observe.shim_only import SHIM_ONLY
 from sentineld.plan.layout_wire import WireLayout, unpack_layout
 from sentineld.profile.steps import Step, StepCutter, identical, sequence_digest
 from sentineld.session.intake.inbox import Inbox

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pages to move now: a plan's circular schedule over a process's pages.
+
+plan/move_queue.py has the rules of the queue. This module adds batches of pages, full
+nodes, and pages that the kernel leaves behind, which are tried TRIES times in all.
+Pure decisions: no kernel, no clock, no thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sentineld.migrate.pending import Batch, PageRange, Pages, Pending, no_pages
+from sentineld.model.arrays import Table
+from sentineld.model.plan import Space
+from sentineld.plan.move_queue import MoveQueue, MoveTimes, is_late
+
+TRIES = 3
+
+
+@dataclass
+class Schedule:
+    """A plan's moves and the queue of those under way."""
+
+    moves: Table
+    """MOVE_DTYPE, sorted by boundary."""
+    times: Sequence[MoveTimes]
+    """When each of moves runs (movequeue.move_times)."""
+    boundary_count: int
+    pages_of: Callable[[Pending], Pages]
+    """Returns a move's resident pages that are not on its tier."""
+    cancelled: Callable[[Pending, str], None]
+    """Called with each cancelled move and the reason (see ledger.Entry)."""
+    page_bytes: int = 4096
+    stalls_for_promotions: bool = False
+    """See Plan."""
+    now: int = 0
+    """The last boundary that the process passed, counted since the first step."""
+    queue: MoveQueue[Pending] = field(init=False)
+    _begins: list[list[int]] = field(init=False)  # rows of moves by the boundary they begin at
+
+    def __post_init__(self) -> None:
+        self.queue = MoveQueue(self.cancelled)
+        self._begins = [[] for _ in range(self.boundary_count)]
+        for row, times in enumerate(self.times):
+            self._begins[times.begin].append(row)
+
+    def absolute(self, position: int) -> int:
+        """Boundaries since the first step at a position of the shim."""
+        boundary = min(position & 0xFFFFFFFF, self.boundary_count - 1)
+        return (position >> 32) * self.boundary_count + boundary
+
+    def pass_boundary(self, drops: Table) -> None:
+        """Begin the next stretch: queue the moves that begin at its boundary.
+
+        drops: DROP_DTYPE, what the process gave back in the stretch before.
+        """
+        self.now += 1
+        self._pass_boundary(self.queue, self.now, drops)
+
+    def rejoin(self, target: int, drops_of: Callable[[int], Table]) -> None:
+        """Follow the plan from a boundary in the middle of its circle.
+
+        While the plan was not followed, pages may have gone anywhere, and the moves from
+        here on would need a whole step to take them back. So the moves of the step before
+        target are queued, unless later moves or drops of that step made them obsolete.
+
+        target: boundaries since the first step.
+        drops_of: returns what the process gives back in a stretch (DROP_DTYPE).
+        """
+        past: MoveQueue[Pending] = MoveQueue()
+        for passed in range(target - self.boundary_count, target):
+            self._pass_boundary(past, passed + 1, drops_of(passed % self.boundary_count))
+        self.now = target
+        for move in [*past.demotions, *past.promotions]:
+            if len(self.pages_of(move)) and (move.tier or self.now < move.expiry):
+                self.queue.add(move)
+
+    def move_now(self, row: np.void, reason: str) -> Pending:
+        """Return a move of a MOVE_DTYPE row that is due now and has a whole step of time."""
+        times = MoveTimes(0, 0, self.boundary_count, self.boundary_count)
+        return self._pending(row, times, self.now, reason)
+
+    def next_batch(
+        self,
+        room_bytes: Callable[[], int],
+        free_bytes: Callable[[int], int],
+        batch_pages: int,
+    ) -> Batch | None:
+        """Return the pages to move now; None: nothing is due, or there is no room for it.
+
+        room_bytes: returns what the budget still allows on the fast tier.
+        free_bytes: returns the free memory of a tier's nodes.
+        batch_pages: most pages of a batch.
+        """
+        queue = self.queue
+
+        def free_pages(tier: int) -> int:
+            return free_bytes(tier) // self.page_bytes
+
+        def due_demotion() -> Batch | None:
+            while (batch := self._take(queue.demotions, batch_pages, self.now)) is not None:
+                if (free := free_pages(batch.tier)) > 0:
+                    return batch.clipped(free)
+                full = [move for move in queue.due_demotions(self.now) if move.tier == batch.tier]
+                queue.cancel(queue.demotions, full.__contains__, "no-memory")
+            return None
+
+        def promotion() -> Batch | None:
+            queue.expire(self.now)
+            if not queue.promotions:
+                return None
+            allowed = min(room_bytes(), free_bytes(0)) // self.page_bytes
+            batch = self._take(queue.promotions, min(batch_pages, max(allowed, 0)))
+            queue.blocked = batch is None
+            return batch
+
+        def early_demotion() -> Batch | None:
+            batch = self._take(queue.demotions, batch_pages)
+            free = 0 if batch is None else free_pages(batch.tier)
+            return batch.clipped(free) if batch is not None and free > 0 else None
+
+        return queue.next_work(due_demotion, promotion, early_demotion)
+
+    def moved(self, batch: Batch) -> None:
+        """A batch has been carried out: take its finished moves out of the queue."""
+        for move, _ in batch.parts:
+            if move.moved_bytes and not len(self.pages_of(move)):
+                self.queue.remove(move)
+
+    def left_behind(self, move: Pending, pages: Pages, why: str) -> None:
+        """The kernel left these pages of the move where they were."""
+        move.stuck, move.why = np.union1d(move.stuck, pages), why
+
+    def done(self) -> int:
+        """The shim's position up to which everything that births wait for is complete."""
+        done = self.queue.done(self.now, self.stalls_for_promotions)
+        step, boundary = divmod(done, self.boundary_count)
+        return step << 32 | boundary
+
+    def _pass_boundary(self, queue: MoveQueue[Pending], now: int, drops: Table) -> None:
+        for drop in drops:
+            gone = PageRange(Space.ARENA, int(drop["offset"]), int(drop["bytes"]))
+            queue.drop(gone.covers)
+        for row in self._begins[now % self.boundary_count]:
+            times = self.times[row]
+            queue.add(self._pending(self.moves[row], times, now + times.ahead, "plan"))
+
+    def _pending(self, row: np.void, times: MoveTimes, due: int, reason: str) -> Pending:
+        span = times.span(due, self.stalls_for_promotions)
+        return Pending(
+            space=int(row["space"]),
+            offset=int(row["offset"]),
+            bytes=int(row["bytes"]),
+            tier=int(row["tier"]),
+            due=span.due,
+            deadline=span.deadline,
+            expiry=span.expiry,
+            reason=reason,
+        )
+
+    def _take(self, queue: list[Pending], limit: int, due: int | None = None) -> Batch | None:
+        """Return the queue's first pages, all to one tier, and take finished moves out.
+
+        limit: most pages.
+        due: take only moves that are due at this boundary; None: any.
+        """
+        parts: list[tuple[Pending, Pages]] = []
+        taken = 0
+        for move in list(queue):
+            if taken >= limit or (parts and move.tier != parts[0][0].tier):
+                break
+            if due is not None and move.due > due:
+                break
+            pages = self._untried(move)
+            if not len(pages):
+                queue.remove(move)
+                if len(move.stuck):
+                    self.cancelled(move, move.why)
+                elif not move.moved_bytes:
+                    self.cancelled(move, "already-there")
+                continue
+            move.late = move.late or is_late(move, self.now)
+            parts.append((move, pages[: limit - taken]))
+            taken += len(parts[-1][1])
+        return Batch(parts[0][0].tier, tuple(parts)) if parts else None
+
+    def _untried(self, move: Pending) -> Pages:
+        """Pages still to move; pages left behind are tried again after all others."""
+        wanted = self.pages_of(move)
+        pages: Pages = np.setdiff1d(wanted, move.stuck, assume_unique=True)
+        if not len(pages) and len(wanted) and move.tries + 1 < TRIES:
+            move.tries += 1
+            move.stuck = no_pages()
+            return wanted
+        if not len(wanted):
+            move.stuck = no_pages()
+        return pages

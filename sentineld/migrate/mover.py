@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mover: a thread that carries out a plan's moves as the process passes boundaries."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.base.errors import SentinelError
+from sentineld.migrate.batches import Schedule
+from sentineld.migrate.charge import FAST, Charge
+from sentineld.migrate.ledger import Ledger
+from sentineld.migrate.pending import Batch, Pages, Pending
+from sentineld.migrate.ports import PageBackend, PlannedStep, ProcessPorts
+from sentineld.migrate.residency_map import PageMaps
+from sentineld.migrate.syscalls import Addresses
+from sentineld.model.arrays import Table
+from sentineld.model.plan import Space
+from sentineld.model.tiers import Tiers
+from sentineld.plan.expected import settled
+from sentineld.plan.move_queue import move_times
+
+log = logging.getLogger(__name__)
+
+REFRESH_STEPS_MAX = 16
+"""Residency is read from the kernel after 1, 2, 4 ... steps, at most this many apart: pages that
+a plan's first steps placed elsewhere show early. In between the map is updated by what is expected
+to happen."""
+
+IDLE_S = 0.25
+"""Longest wait for the next boundary."""
+
+PACED_SHARE = 0.5
+"""Share of a full batch from which on a batch counts as a bandwidth measurement: the time of a
+smaller one is mostly the call's overhead. Emulated tiers have no overhead, so there half of the
+plan's largest move is enough if that is smaller."""
+_LAST_BOUNDARY = 0xFFFFFFFF
+
+
+class Mover:
+    """Moves one session's pages, from start() to stop().
+
+    The published position (moves_done) says that all demotions up to it are complete:
+    births wait for these. plan/move_queue.py decides which move runs next, Charge how much the
+    budget allows to promote.
+    """
+
+    def __init__(
+        self, tiers: Tiers, planned: PlannedStep, process: ProcessPorts, page_bytes: int = 4096
+    ) -> None:
+        plan, step, memory = planned.plan, planned.step, process.memory
+        self.pid = process.pid
+        self.ledger = Ledger()
+        self._spaces = PageMaps(tiers, process.spaces, page_bytes)
+        # The plan's budget is what unmanaged tensors left at planning; its pages get that much.
+        budget_bytes = plan.budget_bytes + process.unmanaged_bytes()
+        self._charge = Charge(
+            self._spaces, step, plan.layout.waits, budget_bytes, process.unmanaged_bytes
+        )
+        self._memory = memory
+        self._schedule = Schedule(
+            plan.moves,
+            move_times(plan.moves, step.boundary_count, planned.useful_until, planned.ahead),
+            step.boundary_count,
+            self._pages_of,
+            self._give_up,
+            page_bytes,
+            stalls_for_promotions=plan.stalls_for_promotions,
+        )
+        at_once = memory.batch_pages * page_bytes
+        largest = int(plan.moves["bytes"].max()) if len(plan.moves) else at_once
+        self._paced_bytes = PACED_SHARE * (min(at_once, largest) if memory.exact else at_once)
+        self._initial = plan.initial
+        self._settled = settled(plan, page_bytes)
+        self._refresh_at_step = 0
+        self._refresh_steps = 1
+        self._published = 0
+        self._page_bytes = page_bytes
+        self._publish, self._read_position = process.publish, process.position
+        self._ended = process.ended
+        self._backend: PageBackend | None = None
+        # Held during a call, so that watching begins and ends between two calls.
+        self._moving = threading.Lock()
+        self._wake = threading.Condition()
+        self._position = 0  # below: guarded by _wake
+        self._fresh = False
+        self._paused = False
+        self._restart = False
+        self._refresh = False
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def enter(self) -> None:
+        """Move persistent tensors to their initial tiers, in the caller's thread.
+
+        Pages without room are left to start(). Raises ProcessLookupError if the process is gone.
+        """
+        self._spaces.maps[Space.HEAP].refresh(self._memory)
+        for move in sorted(self._moves_of(self._initial, "initial"), key=_is_promotion):
+            while len(pages := np.setdiff1d(self._pages_of(move), move.stuck)):
+                _, free = self._memory.best_node(move.tier)
+                limit = min(self._memory.batch_pages, free // self._page_bytes)
+                if limit <= 0:
+                    self._give_up(move, "no-room")
+                    break
+                self._execute(Batch(move.tier, ((move, pages[:limit]),)))
+            else:
+                if len(move.stuck):
+                    self._give_up(move, move.why)
+
+    def begin(self, position: int) -> None:
+        """Make work() follow the process from this position on."""
+        with self._wake:
+            self._position, self._restart, self._fresh = position, True, True
+
+    def start(self, position: int) -> None:
+        """Start a thread that follows the process from this position on."""
+        self.begin(position)
+        self._thread = threading.Thread(target=self._run, name=f"mover-{self.pid}", daemon=True)
+        self._thread.start()
+
+    def notify(self, position: int) -> None:
+        """The process has reached a position (step << 32 | boundary)."""
+        with self._wake:
+            if position > self._position:
+                self._position, self._fresh = position, True
+                self._wake.notify()
+
+    def pause(self) -> None:
+        """The process diverged from the plan: cancel all moves and let it wait for none."""
+        with self._wake:
+            self._paused, self._fresh = True, True
+            self._wake.notify()
+
+    def resume(self, position: int) -> None:
+        """The process follows the plan again since this position."""
+        with self._wake:
+            self._paused, self._restart, self._fresh = False, True, True
+            self._position = max(self._position, position)
+            self._wake.notify()
+
+    def refresh(self) -> None:
+        """Read residency from the kernel when the next step begins."""
+        with self._wake:
+            self._refresh = True
+
+    def watch(self, backend: PageBackend, begin: Callable[[], None]) -> None:
+        """Call begin(), which arms pages, between two moves; from then on disarm and arm pages
+        around each move."""
+        with self._moving:
+            begin()
+            self._backend = backend
+
+    def unwatch(self) -> None:
+        """Stop disarming and arming around moves; waits for a call under way."""
+        with self._moving:
+            self._backend = None
+
+    @property
+    def done_position(self) -> int:
+        """The position published last."""
+        return self._published
+
+    def fast_bytes(self, barriers_hold: bool = True) -> int:
+        """Fast bytes charged now, by the mover's map. barriers_hold: see Charge."""
+        return self._charge.charged_bytes(barriers_hold)
+
+    def by_tier(self, barriers_hold: bool = True) -> list[int]:
+        """Resident bytes of arena and heap by tier, by the mover's map. barriers_hold: see
+        Charge."""
+        return self._charge.resident_bytes(barriers_hold)
+
+    def stop(self) -> None:
+        """End the thread after the call under way."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while self._wait():
+                self.work()
+        except ProcessLookupError:
+            self._ended("the process is gone")
+        except (SentinelError, OSError) as error:
+            log.warning("mover of process %d stopped: %s", self.pid, error)
+            self._ended(str(error))
+
+    def _wait(self) -> bool:
+        with self._wake:
+            if not (self._fresh or self._stopping):
+                self._wake.wait(IDLE_S)
+            self._fresh = False
+            return not self._stopping
+
+    def work(self) -> None:
+        """Follow the process and move pages until nothing is due or nothing has room."""
+        began_ns = time.monotonic_ns()
+        while self._follow():
+            batch = self._schedule.next_batch(
+                self._charge.room_bytes,
+                lambda tier: self._memory.best_node(tier)[1],
+                self._memory.batch_pages,
+            )
+            self._announce(self._schedule.done())
+            if batch is None:
+                return
+            moved_bytes = self._execute(batch)
+            self._schedule.moved(batch)
+            self._announce(self._schedule.done())
+            # Includes the time between two batches: the rate at which plans can count on moves.
+            now_ns = time.monotonic_ns()
+            if moved_bytes >= self._paced_bytes:
+                self.ledger.paced(moved_bytes, now_ns - began_ns)
+            began_ns = now_ns
+
+    def _follow(self) -> bool:
+        """Catch up with the process; returns False if it is paused or stopping."""
+        latest = self._read_position() if self._read_position is not None else 0
+        with self._wake:
+            position = self._position = max(self._position, latest)
+            paused, restart, stopping = self._paused, self._restart, self._stopping
+            if not paused:
+                self._restart = False
+        if stopping:
+            return False
+        if paused:
+            self._schedule.queue.clear("paused")
+            self._announce(position | _LAST_BOUNDARY)
+            return False
+        schedule = self._schedule
+        target = schedule.absolute(position)
+        if restart or target - schedule.now > schedule.boundary_count:
+            schedule.queue.clear("superseded")
+            schedule.now = target
+            self._refresh_steps = 1
+            self.ledger.begin_step(target // schedule.boundary_count)
+            self._read_residency()
+            schedule.rejoin(target, self._charge.drops_of)
+        while schedule.now < target:
+            schedule.pass_boundary(self._charge.end())
+            step, boundary = divmod(schedule.now, schedule.boundary_count)
+            self._charge.begin(schedule.now)
+            if boundary == 0:
+                self.ledger.begin_step(step)
+                if self._refresh or step >= self._refresh_at_step:
+                    self._read_residency()
+        return True
+
+    def _read_residency(self) -> None:
+        """Read the map from the kernel; queue moves for misplaced pages that no planned move
+        touches."""
+        self._refresh = False
+        step = self._schedule.now // self._schedule.boundary_count
+        self._refresh_at_step = step + self._refresh_steps
+        self._refresh_steps = min(2 * self._refresh_steps, REFRESH_STEPS_MAX)
+        changed = self._charge.refresh(self._memory, self._schedule.now)
+        log.debug("residency of process %d: %d pages differed from the map", self.pid, changed)
+        for move in self._moves_of(self._settled, "heal"):
+            if len(self._pages_of(move)):
+                self._schedule.queue.add(move)
+
+    def _moves_of(self, table: Table, reason: str) -> list[Pending]:
+        return [self._schedule.move_now(row, reason) for row in table]
+
+    def _announce(self, position: int) -> None:
+        """Publish moves_done, which never decreases."""
+        self._published = max(self._published, position)
+        self._charge.done = self._schedule.absolute(self._published)
+        self._publish(self._published)
+
+    def _pages_of(self, move: Pending) -> Pages:
+        return self._spaces.pages_to_move(Space(move.space), move.offset, move.bytes, move.tier)
+
+    def _execute(self, batch: Batch) -> int:
+        """Move a batch, account for all of its pages, and return the bytes that moved."""
+        node, _ = self._memory.best_node(batch.tier)
+        addresses = np.concatenate(
+            [self._spaces.maps[Space(move.space)].addresses(pages) for move, pages in batch.parts]
+        )
+        with self._moving:
+            armed = self._backend
+            ranges = _ranges(addresses, self._page_bytes) if armed is not None else []
+            if armed is not None:
+                for start, size in ranges:
+                    armed.disarm(start, size)
+            began_ns = time.monotonic_ns()
+            try:
+                result = self._memory.move_pages(addresses, node)
+            finally:
+                self.ledger.call(time.monotonic_ns() - began_ns)
+                if armed is not None:
+                    for start, size in ranges:
+                        armed.arm(start, size)
+        first = moved_bytes = 0
+        for move, pages in batch.parts:
+            status = result.status[first : first + len(pages)]
+            first += len(pages)
+            self._charge.moved(Space(move.space), pages, status)
+            moved_bytes += self._account(move, pages, status, result.error)
+        return moved_bytes
+
+    def _account(
+        self, move: Pending, pages: Pages, status: npt.NDArray[np.int32], error: int
+    ) -> int:
+        """Account for the pages of one move; returns the bytes on its tier now."""
+        direction = _direction(move)
+        there = np.isin(status, self._spaces.tiers.tiers[move.tier].nodes)
+        absent = (status == -errno.ENOENT) | (status == -errno.EFAULT)
+        moved_bytes = int(np.count_nonzero(there)) * self._page_bytes
+        if moved_bytes:
+            if move.late and not move.moved_bytes:
+                self.ledger.late_move()
+            move.moved_bytes += moved_bytes
+            self.ledger.moved(direction, move.reason, moved_bytes, move.late)
+        if absent.any():
+            absent_bytes = int(np.count_nonzero(absent)) * self._page_bytes
+            self.ledger.skipped(direction, "absent", absent_bytes)
+        left = ~(there | absent)
+        if left.any():
+            shared = bool((status[left] == -errno.EACCES).all())
+            why = "no-memory" if error == errno.ENOMEM else "shared" if shared else "busy"
+            self._schedule.left_behind(move, pages[left], why)
+        return moved_bytes
+
+    def _give_up(self, move: Pending, why: str) -> None:
+        """Account for a move that ends unfinished, or had nothing to move."""
+        direction = _direction(move)
+        if why in ("already-there", "absent"):
+            self.ledger.skipped(direction, why, move.bytes)
+            return
+        left_bytes = len(self._pages_of(move)) * self._page_bytes
+        if why in ("busy", "shared", "no-memory"):
+            self.ledger.failed(direction, why, left_bytes)
+            return
+        self.ledger.skipped(direction, why, left_bytes)
+        if why == "late":
+            self.ledger.late_move()
+
+
+def _is_promotion(move: Pending) -> bool:
+    return move.tier == FAST
+
+
+def _direction(move: Pending) -> str:
+    return "promote" if _is_promotion(move) else "demote"
+
+
+def _ranges(addresses: Addresses, page_bytes: int) -> list[tuple[int, int]]:
+    """The pages as (start, bytes) ranges, adjacent pages merged."""
+    ordered = np.sort(addresses)
+    breaks = np.flatnonzero(np.diff(ordered) != page_bytes) + 1
+    return [
+        (int(group[0]), int(group[-1]) - int(group[0]) + page_bytes)
+        for group in np.split(ordered, breaks)
+    ]

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mover's interface to a process's pages: query, move, and the room of a tier.
+
+Two implementations: the kernel's pages (KernelMemory) and those of emulated tiers
+(emulated.py). All other modules of the mover use only this interface.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sentineld.migrate.node_capacity import Capacity
+from sentineld.migrate.syscalls import BATCH_PAGES, Addresses, MoveResult, Status
+from sentineld.migrate.syscalls import move_pages as kernel_move_pages
+from sentineld.migrate.syscalls import query_pages as kernel_query_pages
+from sentineld.model.tiers import Tiers
+
+
+class Memory(Protocol):
+    """One process's pages. A page in flight stays where it is until its batch is done."""
+
+    batch_pages: int
+    """Pages to move in one call."""
+    exact: bool
+    """The time of a batch is its bytes over the bandwidth, without overhead."""
+
+    def query_pages(self, pages: Addresses) -> Status:
+        """Return the node of each page, or -ENOENT.
+
+        Raises ProcessLookupError if the process is gone.
+        """
+
+    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+        """Move distinct pages to a node; blocks until it is done.
+
+        Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
+        """
+
+    def best_node(self, tier: int) -> tuple[int, int]:
+        """Return the tier's node with the most room, and its room in bytes."""
+
+
+class KernelMemory:
+    """A process's pages in the kernel's NUMA nodes."""
+
+    exact = False
+
+    def __init__(self, pid: int, tiers: Tiers, batch_pages: int = BATCH_PAGES) -> None:
+        self.batch_pages = batch_pages
+        self._pid = pid
+        self._capacity = Capacity(tiers)
+
+    def query_pages(self, pages: Addresses) -> Status:
+        """Query move_pages(2)."""
+        return kernel_query_pages(self._pid, pages)
+
+    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+        """Move with move_pages(2)."""
+        return kernel_move_pages(self._pid, pages, node, self.batch_pages)
+
+    def best_node(self, tier: int) -> tuple[int, int]:
+        """Compare the nodes' free memory."""
+        return self._capacity.best_node(tier)

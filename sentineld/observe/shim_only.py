@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fallback without page observation: only the framework's accesses, by tensor.
+
+Every session has the shim's operator accesses (sentineld.shim.op_accesses); the
+other backends add observed pages to them, and this one adds nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.observe.backend import (
+    AREA_DTYPE,
+    Areas,
+    Backend,
+    Capabilities,
+    Ranges,
+    Resolution,
+    Target,
+)
+
+
+class NoWatch:
+    """A watch that observes no pages."""
+
+    def __init__(self, _: Target) -> None:
+        """Open nothing."""
+
+    def begin(self, ranges: Ranges) -> None:
+        """Do nothing."""
+
+    def poll(self) -> None:
+        """Do nothing."""
+
+    def end(self) -> Areas:
+        """Return no areas."""
+        return np.zeros(0, AREA_DTYPE)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+SHIM_ONLY = Backend(
+    name="shim",
+    capabilities=Capabilities(
+        reads=True,
+        writes=True,
+        distinguishes_writes=True,
+        births=True,
+        nodes=False,
+        frequency=False,
+        exact=False,
+        epochs=True,
+        resolution=Resolution.TENSOR,
+        needs="a torch whose profiler reports the operators' tensors",
+    ),
+    probe=lambda: None,
+    open=NoWatch,
+)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queue of moves: which move runs next, and which moves are obsolete. Pure.
+
+The mover (migrate/batches.py) and the simulator (simulate/world.py) share these
+rules; each adds its own pages: the mover those of a process, the simulator cells.
+Time is counted in boundaries since the first step: step * boundary_count + boundary.
+
+- Due demotions run first, in order, and are never held back: births wait for them.
+- A promotion runs if the fast tier has room, earliest deadline first. After its
+  deadline it still runs, counted as late, until its expiry: the last stretch that
+  uses its pages before they are moved away again. Then it is cancelled.
+- If nothing else can run, demotions run ahead of time, if no stretch before their
+  own boundary uses their pages: stretches may be shorter later than they are now.
+- The newest move of a page wins: a move cancels the promotions that it overlaps, a
+  promotion also the demotions that it covers, a drop all moves that it covers.
+- If the plan stalls for late promotions, their boundaries wait for them as long as
+  the fast tier has room, and they are still of use at their deadline.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Span(NamedTuple):
+    """The life of a queued move, in boundaries since the first step."""
+
+    due: int  # the plan's boundary
+    deadline: int  # from here on the move is late
+    expiry: int  # from here on a promotion is of no use
+
+
+class MoveTimes(NamedTuple):
+    """When a planned move runs, in boundaries."""
+
+    begin: int  # boundary of the step at which the move enters the queue
+    ahead: int  # from begin to the plan's boundary
+    window: int  # from the plan's boundary to the deadline: 1 to the boundaries of a step
+    useful: int  # from the plan's boundary to the last use of the pages; at least window
+
+    def span(self, due: int, stalls: bool) -> Span:
+        """The span of the move if its own boundary is due. stalls: Plan.stalls_for_promotions."""
+        return Span(due, due + self.window, due + self.useful + stalls)
+
+
+def move_times(
+    moves: npt.NDArray[np.void],
+    boundary_count: int,
+    useful_until: npt.NDArray[np.int64] | None = None,
+    ahead: npt.NDArray[np.int64] | None = None,
+) -> list[MoveTimes]:
+    """Return the times of each of a plan's moves.
+
+    moves: (M,) of MOVE_DTYPE.
+    useful_until: (M,), see expected.useful_until(); None: until the deadline.
+    ahead: (M,), see expected.ahead_of_time(); None: no move runs ahead of time.
+    """
+    found = []
+    for row, move in enumerate(moves):
+        boundary = int(move["boundary"])
+        window = (int(move["deadline"]) - boundary) % boundary_count or boundary_count
+        useful = window if useful_until is None else max(window, int(useful_until[row]))
+        early = 0 if ahead is None else int(ahead[row])
+        found.append(MoveTimes((boundary - early) % boundary_count, early, window, useful))
+    return found
+
+
+class QueuedMove(Protocol):
+    """A move of some pages to a tier. due, deadline, expiry: see Span."""
+
+    tier: int  # 0: the move is a promotion, else a demotion
+    due: int
+    deadline: int
+    expiry: int
+
+    def covers(self, other: Self, /) -> bool:
+        """Whether all pages of the other move are pages of this one."""
+
+    def overlaps(self, other: Self, /) -> bool:
+        """Whether the two moves have a page in common."""
+
+
+M = TypeVar("M", bound=QueuedMove)
+Work = TypeVar("Work")
+
+
+class MoveQueue(Generic[M]):
+    """The queued moves: demotions ordered by due, promotions by deadline."""
+
+    def __init__(self, cancelled: Callable[[M, str], None] | None = None) -> None:
+        """cancelled: called with each cancelled move and the reason: "superseded", "absent",
+        "late" or the reason given to cancel()."""
+        self.demotions: list[M] = []
+        self.promotions: list[M] = []
+        self.blocked = False
+        """Set by the promotion callback of next_work(): no promotion could run."""
+        self._cancelled = cancelled
+
+    def add(self, move: M) -> None:
+        """Queue a move and cancel the moves that it makes obsolete."""
+        self.cancel(self.promotions, move.overlaps, "superseded")
+        if move.tier:
+            insort(self.demotions, move, key=attrgetter("due"))
+        else:
+            self.cancel(self.demotions, move.covers, "superseded")
+            insort(self.promotions, move, key=attrgetter("deadline"))
+
+    def replace(self, moves: Iterable[M]) -> None:
+        """Forget all moves and queue these, in their order."""
+        self.demotions, self.promotions = [], []
+        for move in moves:
+            (self.demotions if move.tier else self.promotions).append(move)
+
+    def drop(self, covered: Callable[[M], bool]) -> None:
+        """The process gave pages back: cancel the moves whose pages are all gone."""
+        for queue in (self.demotions, self.promotions):
+            self.cancel(queue, covered, "absent")
+
+    def clear(self, why: str) -> None:
+        """Cancel all moves."""
+        for queue in (self.demotions, self.promotions):
+            self.cancel(queue, lambda _: True, why)
+
+    def expire(self, now: int) -> None:
+        """Cancel the promotions that are of no use from boundary now on."""
+        self.cancel(self.promotions, lambda move: now >= move.expiry, "late")
+
+    def cancel(self, queue: list[M], obsolete: Callable[[M], bool], why: str) -> None:
+        """Take moves out of demotions or promotions."""
+        for move in [move for move in queue if obsolete(move)]:
+            self.remove(move)
+            if self._cancelled is not None:
+                self._cancelled(move, why)
+
+    def remove(self, move: M) -> None:
+        """Take a finished move out."""
+        (self.demotions if move.tier else self.promotions).remove(move)
+
+    def next_work(
+        self,
+        due_demotion: Callable[[], Work | None],
+        promotion: Callable[[], Work | None],
+        early_demotion: Callable[[], Work | None],
+    ) -> Work | None:
+        """Return what to move next; None: nothing is due, or there is no room for it.
+
+        due_demotion: the next pages of demotions that are due.
+        promotion: the next pages of promotions, as far as there is room.
+        early_demotion: the next pages of any demotion.
+        """
+        if (work := due_demotion()) is not None:
+            return work
+        self.blocked = False
+        if self.promotions and (work := promotion()) is not None:
+            return work
+        return early_demotion()
+
+    def due_demotions(self, now: int) -> list[M]:
+        """Demotions that are due at boundary now."""
+        return [move for move in self.demotions if move.due <= now]
+
+    def done(self, now: int, stalls: bool) -> int:
+        """Return the last boundary up to which everything that births wait for is complete.
+
+        stalls: boundaries wait for late promotions, too (Plan.stalls_for_promotions).
+        """
+        held = [move.due for move in self.demotions]
+        if stalls and not self.blocked:
+            # The boundary of the deadline waits for the one before it.
+            held += [move.deadline - 1 for move in self.promotions]
+        return max(min([*held, now + 1]) - 1, 0)
+
+
+def is_late(move: QueuedMove, now: int) -> bool:
+    """Whether the move's deadline has passed at boundary now."""
+    return now >= move.deadline

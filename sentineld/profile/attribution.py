@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attribution of samples and operator accesses to tensors: the profile of a step.
+
+A sample has a page and an epoch. The epoch identifies a stretch, and the page
+belongs to the tensors that are live in this stretch. All (stretch, page) pairs
+are mapped to keys on one axis, on which a tensor is one interval for each
+stretch of its life. One searchsorted over the intervals' ends then finds the
+tensors of all samples at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.arrays import Floats, Integers
+from sentineld.model.profile import ACCESS_DTYPE, Profile, page_spans
+from sentineld.model.records import (
+    ACCESS_UNKNOWN,
+    ACCESS_WRITE,
+    NO_ACCESS,
+    PAGE_BYTES,
+    Records,
+)
+from sentineld.profile.lifetimes import StepLifetimes, step_lifetimes
+from sentineld.profile.steps import Step, boundary_records
+from sentineld.profile.times import stretch_times
+
+PAGE_BITS = 40
+"""Bits of a key for the page number: addresses have 48 bits, of which 12 or more are the offset."""
+
+PAGE_MASK = (1 << PAGE_BITS) - 1
+"""Mask of the page number in a key."""
+
+LIVES_MAX = 1 << 20
+"""Limit of the intervals on the axis at one time. A tensor has one per stretch of its life, and
+100,000 persistent tensors over 1,000 stretches would not fit in memory."""
+
+PARTS_MAX = 1 << 23
+"""Limit of the parts into which the intervals are split by each other's ends. Real tensors overlap
+by at most a page, or use the same address one after the other."""
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """The instances (tenants) on each part of the axis. Parts lie between consecutive ends."""
+
+    ends: Integers  # keys at which the set of tenants changes, ascending
+    first: Integers  # for each part, its first index in `instance`; one more entry than parts
+    instance: Integers  # tenants of all parts
+
+    def find(self, keys: Integers) -> tuple[Integers, Integers]:
+        """Pairs (index in keys, instance), one for each tenant of each key."""
+        part = np.searchsorted(self.ends, keys, side="right") - 1
+        inside = (part >= 0) & (part < len(self.first) - 1)
+        part = np.where(inside, part, 0)
+        counts = np.where(inside, self.first[part + 1] - self.first[part], 0)
+        rows = np.repeat(np.arange(len(keys)), counts)
+        return rows, self.instance[_ranges(self.first[part], counts)]
+
+
+def build_profile(
+    step: Step,
+    samples: Records,
+    op_accesses: Records,
+    layers: Sequence[str],
+    page_bytes: int = PAGE_BYTES,
+    cuts: Sequence[int] | npt.NDArray[np.uint32] = (),
+    timed: Step | None = None,
+    heap_base: int = 0,
+) -> Profile:
+    """The profile of an access step.
+
+    step: the sampled step; its boundary records contain the epochs.
+    samples: SAMPLE_DTYPE; those of other epochs are ignored.
+    op_accesses: OP_ACCESS_DTYPE; those outside the step are ignored.
+    cuts: allocation cursors of planned boundaries in the step.
+    timed: an identical step that was not sampled, with or without the cuts, for the times.
+    heap_base: address of the shim's heap.
+
+    There is an access row if either source saw the access. Its bytes are the framework's, its
+    pages the module's; if only the module saw the access, bytes are whole pages.
+
+    Raises SentinelError if the step was not recorded completely, or if there are samples but the
+    step has no epochs.
+    """
+    found = step_lifetimes(step, cuts)
+    if timed is not None:
+        found.stretches["time_ns"] = stretch_times(found.stretches, timed)
+    ops = _join_ops(found, step, op_accesses, page_bytes)
+    pages, unattributed = _NOTHING, 0
+    if len(samples):
+        pages, unattributed = _join_samples(found, step, samples, page_bytes)
+    keys = np.unique(np.concatenate([ops.key, pages.key]))
+    amounts = np.zeros((3, len(keys)))  # read, written, pages
+    op_rows, page_rows = np.searchsorted(keys, ops.key), np.searchsorted(keys, pages.key)
+    np.add.at(amounts, (ops.column, op_rows), ops.amount)
+    by_module_alone = np.isin(pages.key, ops.key, invert=True)
+    np.add.at(
+        amounts,
+        (pages.column[by_module_alone], page_rows[by_module_alone]),
+        pages.amount[by_module_alone] * page_bytes,
+    )
+    touched = np.bincount(page_rows, pages.amount, minlength=len(keys))
+    amounts[2] = np.where(touched > 0, np.maximum(np.rint(touched), 1), 0)
+    rows = np.zeros(len(keys), ACCESS_DTYPE)
+    rows["stretch"], rows["tensor"] = np.divmod(keys, max(len(found.tensors), 1))
+    for name, amount in zip(("bytes_read", "bytes_written", "pages"), amounts, strict=True):
+        rows[name] = np.rint(amount)
+    sources = (("module", len(samples)), ("shim", len(op_accesses)))
+    return replace(
+        found.profile(layers, page_bytes, heap_base),
+        accesses=rows,
+        source="+".join(name for name, count in sources if count) or "none",
+        unattributed_pages=unattributed,
+    )
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Amounts to add to access rows."""
+
+    key: Integers  # stretch * number of tensors + tensor
+    column: Integers  # 0: read, 1: written
+    amount: Floats  # bytes or pages
+
+
+_NOTHING = _Joined(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
+def find_tenants(
+    found: StepLifetimes, keys: Integers, page_bytes: int
+) -> tuple[Integers, Integers]:
+    """Pairs (index in keys, instance), one for each tensor on each key.
+
+    keys: page + (stretch << PAGE_BITS).
+    """
+    first = found.instances["first_stretch"].astype(np.int64)
+    last = found.instances["last_stretch"].astype(np.int64)
+    stretch = keys >> PAGE_BITS
+    # Tensors that live in all stretches need only one interval, in stretch 0.
+    always = (first == 0) & (last == found.stretch_count - 1)
+    tenants = _tenants(found, np.where(always, 0, 1), np.zeros_like(last), page_bytes)
+    row, instance = tenants.find(keys & PAGE_MASK)
+    rows, instances = [row], [instance]
+    first[always] = found.stretch_count
+    for begin, end in _pieces(first, last, found.stretch_count):
+        inside = np.flatnonzero((stretch >= begin) & (stretch < end))
+        if len(inside):
+            tenants = _tenants(
+                found, np.maximum(first, begin), np.minimum(last, end - 1), page_bytes
+            )
+            row, instance = tenants.find(keys[inside])
+            rows.append(inside[row])
+            instances.append(instance)
+    return np.concatenate(rows), np.concatenate(instances)
+
+
+def _pieces(first: Integers, last: Integers, count: int) -> list[tuple[int, int]]:
+    """Ranges of stretches, end exclusive, each with about LIVES_MAX intervals at most.
+
+    first, last: the stretches of each instance; first > last: none.
+    """
+    lives = first <= last
+    change = np.bincount(first[lives], minlength=count + 1)
+    change -= np.bincount(last[lives] + 1, minlength=count + 1)
+    piece = np.cumsum(np.cumsum(change[:count])) // LIVES_MAX
+    begins = np.flatnonzero(np.diff(piece, prepend=-1)).tolist()
+    return list(zip(begins, [*begins[1:], count], strict=True))
+
+
+def _tenants(found: StepLifetimes, first: Integers, last: Integers, page_bytes: int) -> Tenants:
+    """Place instances on the axis, each in the stretches first to last (first > last: none)."""
+    instances = found.instances
+    lives = np.maximum(last - first + 1, 0)
+    instance = np.repeat(np.arange(len(instances)), lives)
+    stretch = _ranges(first, lives)
+    first_page, past_page = page_spans(instances, page_bytes)
+    begin = first_page[instance] + (stretch << PAGE_BITS)
+    end = past_page[instance] + (stretch << PAGE_BITS)
+    ends = np.unique(np.concatenate([begin, end]))
+    low = np.searchsorted(ends, begin)
+    parts = np.searchsorted(ends, end) - low
+    if int(parts.sum()) > PARTS_MAX:
+        raise SentinelError(
+            "failed", "too many tensors of the step overlap", "its records are corrupt"
+        )
+    part = _ranges(low, parts)
+    order = np.argsort(part, kind="stable")
+    return Tenants(
+        ends=ends,
+        first=np.searchsorted(part[order], np.arange(max(len(ends), 2))),
+        instance=np.repeat(instance, parts)[order],
+    )
+
+
+def sampled_pairs(step: Step, samples: Records) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Keys of the step's accessed (stretch, page) pairs, ascending, and which of them were written.
+
+    Raises SentinelError if the step has no epochs.
+    """
+    epochs = boundary_records(step)["address"].astype(np.int64)
+    if not np.all(epochs > 0):
+        raise SentinelError(
+            "failed", f"step {step.number} has boundaries without an epoch", "sample another step"
+        )
+    accessed = samples[(samples["flags"] & NO_ACCESS) == 0]
+    first, inside = _first_keys(epochs, step.end_epoch, accessed)
+    wrote = (accessed["flags"][inside] & ACCESS_WRITE) != 0
+    # One record of a huge page represents all its pages.
+    pages = accessed["more_pages"][inside].astype(np.int64) + 1
+    keys, row = np.unique(_ranges(first, pages), return_inverse=True)
+    return keys, np.bincount(row, np.repeat(wrote, pages), minlength=len(keys)) > 0
+
+
+def unknown_pairs(step: Step, samples: Records) -> int:
+    """Number of (stretch, page) pairs of which it is unknown whether they were accessed: the pages
+    were un-armed by others or can't be armed. Raises SentinelError as sampled_pairs()."""
+    seen, _ = sampled_pairs(step, samples)
+    first, past = unknown_ranges(step, samples)
+    if not len(first):
+        return 0
+    # Count overlapping ranges once: each one only from the end of those before it.
+    order = np.argsort(first, kind="stable")
+    first, past = first[order], np.maximum.accumulate(past[order])
+    begin = np.maximum(first, np.append(first[0], past[:-1]))
+    counts = past - begin - (np.searchsorted(seen, past) - np.searchsorted(seen, begin))
+    return int(counts.sum())
+
+
+def unknown_ranges(step: Step, samples: Records) -> tuple[Integers, Integers]:
+    """Ranges of keys (first, past-the-end) marked as unknown.
+
+    They may overlap, and may contain keys that were seen accessed.
+    """
+    epochs = boundary_records(step)["address"].astype(np.int64)
+    unknown = samples[(samples["flags"] & ACCESS_UNKNOWN) != 0]
+    first, inside = _first_keys(epochs, step.end_epoch, unknown)
+    return first, first + unknown["more_pages"][inside].astype(np.int64) + 1
+
+
+def _first_keys(
+    epochs: Integers, end_epoch: int, samples: Records
+) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Keys of the first page of the samples in the step's epochs, and which samples those are."""
+    epoch = samples["epoch"].astype(np.int64)
+    stretch = np.searchsorted(epochs, epoch, side="right") - 1
+    inside = (stretch >= 0) & (epoch < (end_epoch or np.iinfo(np.int64).max))
+    return samples["page"].astype(np.int64)[inside] + (stretch[inside] << PAGE_BITS), inside
+
+
+def _join_samples(
+    found: StepLifetimes, step: Step, samples: Records, page_bytes: int
+) -> tuple[_Joined, int]:
+    """Access amounts in pages, and the number of page x stretch pairs without a live tensor."""
+    keys, written = sampled_pairs(step, samples)
+    rows, instance = find_tenants(found, keys, page_bytes)
+    page_start = (keys & PAGE_MASK) * page_bytes
+    start = found.instances["address"].astype(np.int64)[instance]
+    size = found.instances["bytes"].astype(np.int64)[instance]
+    shared = np.minimum(start + size, page_start[rows] + page_bytes) - np.maximum(
+        start, page_start[rows]
+    )
+    total = np.bincount(rows, shared, minlength=len(keys))
+    tensor = found.instances["tensor"].astype(np.int64)[instance]
+    key = (keys[rows] >> PAGE_BITS) * len(found.tensors) + tensor
+    joined = _Joined(key, written[rows].astype(np.int64), shared / total[rows])
+    return joined, int(np.count_nonzero(np.bincount(rows, minlength=len(keys)) == 0))
+
+
+def _join_ops(found: StepLifetimes, step: Step, op_accesses: Records, page_bytes: int) -> _Joined:
+    """Access amounts in bytes, by the tensors at the operators' addresses and times."""
+    begins = boundary_records(step)["time_ns"].astype(np.int64)
+    time = op_accesses["time_ns"].astype(np.int64)
+    ops = op_accesses[(time >= begins[0]) & (time < step.end_ns)]
+    time = ops["time_ns"].astype(np.int64)
+    stretch = np.searchsorted(begins, time, side="right") - 1
+    address = ops["address"].astype(np.int64)
+    rows, instance = holders(found, stretch, address, time, page_bytes)
+    tensor = found.instances["tensor"].astype(np.int64)[instance]
+    return _Joined(
+        key=stretch[rows] * len(found.tensors) + tensor,
+        column=ops["write"][rows].astype(np.int64),
+        amount=ops["bytes"][rows].astype(np.float64),
+    )
+
+
+def holders(
+    found: StepLifetimes, stretch: Integers, address: Integers, time: Integers, page_bytes: int
+) -> tuple[Integers, Integers]:
+    """Pairs (row, instance) of the tensor that was live at each address and time.
+
+    stretch, address, time: one entry per row; times in ns.
+
+    If no tensor of the stretch was live at the time (an output is allocated after its operator
+    begins), the youngest one at the address is used. Rows without a tensor are left out.
+    """
+    keys = address // page_bytes + (stretch << PAGE_BITS)
+    rows, instance = find_tenants(found, keys, page_bytes)
+    start = found.instances["address"].astype(np.int64)[instance]
+    size = found.instances["bytes"].astype(np.int64)[instance]
+    holds = (address[rows] >= start) & (address[rows] < start + size)
+    rows, instance = rows[holds], instance[holds]
+    born = found.instances["born_ns"][instance]
+    now = time.astype(np.uint64)[rows]
+    alive = (born <= now) & (now < found.instances["dead_ns"][instance])
+    order = np.lexsort((born, alive, rows))
+    last = order[np.append(np.diff(rows[order]) != 0, np.full(min(len(rows), 1), True))]
+    return rows[last], instance[last]
+
+
+def _ranges(first: Integers, counts: Integers) -> Integers:
+    """Concatenate the ranges first[i] .. first[i] + counts[i] - 1."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    ranges: Integers = np.arange(total) + np.repeat(first - (ends - counts), counts)
+    return ranges

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole, plausible steps from a process's ring."""
+
+from __future__ import annotations
+
+import logging
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.records import Records
+from sentineld.observe.control_segment import ControlSegment
+from sentineld.profile.step_check import accesses_problem, step_problem
+from sentineld.profile.steps import Step, StepCutter
+
+log = logging.getLogger(__name__)
+
+
+class StepFeed:
+    """Reads one process's ring while it records. Not thread-safe."""
+
+    def __init__(self, segment: ControlSegment) -> None:
+        self._segment = segment
+        self._cutter = StepCutter()
+        self._lost = 0
+
+    def begin(self) -> None:
+        """Discard the ring's content: only steps recorded from now on are returned."""
+        self._lost = self._segment.ring_lost()
+        self._segment.drain()
+        self._cutter = StepCutter()
+
+    def steps(self) -> list[Step]:
+        """The steps that ended since the last call. Raises SentinelError if one is implausible."""
+        lost = self._segment.ring_lost()
+        records = self._segment.drain()
+        if lost != self._lost:
+            # The gap is before or among these records: a step that contains it is not whole.
+            log.warning("a full ring lost %d records", lost - self._lost)
+            self._lost = lost
+            self._cutter.gap()
+            return []
+        if not len(records):
+            return []
+        steps = self._cutter.feed(records)
+        for step in steps:
+            _require_none(step_problem(step))
+        return steps
+
+
+def require_plausible(accesses: Records) -> None:
+    """Raise SentinelError for implausible operators' accesses (OP_ACCESS_DTYPE)."""
+    _require_none(accesses_problem(accesses))
+
+
+def _require_none(problem: str) -> None:
+    if problem:
+        raise SentinelError(
+            "failed",
+            f"implausible records: {problem}",
+            "see docs/how-to.md, When something is wrong",
+        )

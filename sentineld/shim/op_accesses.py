@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The access step: which tensors each operator of one step reads and writes.
+
+torch.profiler with shapes and memory does not change the allocation sequence. It reports each
+operator's input storages and the allocations inside it, but not its outputs: those are the
+allocations and the inputs that the operator's schema marks as written. The event tree is a private
+interface of torch, so callers of finish() treat any exception as "not supported by this torch".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sentineld.model.records import OP_ACCESS_DTYPE
+from sentineld.shim import op_times
+from sentineld.shim.native import Native
+from sentineld.shim.op_times import TimeMap
+
+_COLUMNS = ("address", "bytes", "write", "estimated")
+_METADATA_NAMES = """
+    alias as_strided as_strided_ broadcast_tensors chunk detach detach_ diagonal empty empty_like
+    empty_strided expand expand_as flatten is_nonzero lift_fresh movedim narrow new_empty
+    new_empty_strided permute reshape resize_ result_type select set_ slice split split_with_sizes
+    squeeze squeeze_ swapaxes t t_ transpose transpose_ unbind unflatten unfold unsafe_chunk
+    unsafe_split unsqueeze unsqueeze_ view view_as _reshape_alias _unsafe_view
+"""
+_OVERWRITE_NAMES = """
+    bernoulli_ copy_ exponential_ fill_ normal_ random_ uniform_ zero_ _foreach_copy_ _foreach_zero_
+"""
+# Operators that use a tensor's metadata but do not touch its bytes.
+_METADATA_ONLY = frozenset(f"aten::{name}" for name in _METADATA_NAMES.split())
+# Operators that write their mutated argument without reading it.
+_OVERWRITES = frozenset(f"aten::{name}" for name in _OVERWRITE_NAMES.split())
+# Operators that read at most as many bytes of their first tensor as they output.
+_GATHERS = frozenset(("aten::embedding", "aten::gather", "aten::index", "aten::index_select"))
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """An operator's input."""
+
+    address: int
+    bytes: int
+    written: bool
+    read: bool
+
+
+@dataclass
+class _Allocation:
+    time: int  # ns of the profiler's clock
+    address: int
+    bytes: int
+    dies_inside: bool = False  # freed inside the operator that allocated it
+
+
+@dataclass
+class _Touched:
+    """Memory that a subtree of events has touched."""
+
+    # Addresses with a read row, and with a write row.
+    read: set[int] = field(default_factory=set)
+    written: set[int] = field(default_factory=set)
+    # Allocations that no operator of the subtree has accounted for.
+    allocated: list[_Allocation] = field(default_factory=list)
+
+    def add(self, other: _Touched) -> None:
+        self.read |= other.read
+        self.written |= other.written
+        self.allocated += other.allocated
+
+
+def _tensor_bytes(metadata: Any) -> int:
+    count = 1
+    for size, stride in zip(metadata.sizes, metadata.strides, strict=True):
+        if stride or size == 0:  # expanded dimensions have stride 0 and take no memory
+            count *= size
+    return int(count * metadata.dtype.itemsize)
+
+
+def _is_operator(name: str) -> bool:
+    """Whether the event is an operator that touches data, not a user range or autograd node."""
+    structure = name.startswith(("autograd::", "torch::")) or "::" not in name
+    return not structure and name not in _METADATA_ONLY
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "storage_data_ptr")
+
+
+class _Schemas:
+    """Looks up which arguments an operator writes, by name and number of arguments."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], dict[int, bool]] = {}
+
+    def written(self, name: str, count: int) -> dict[int, bool]:
+        """Return {written position: whether it is an `out` argument, which is not read}."""
+        key = (name, count)
+        if key not in self._known:
+            self._known[key] = self._look_up(name, count)
+        return self._known[key]
+
+    @staticmethod
+    def _look_up(name: str, count: int) -> dict[int, bool]:
+        for schema in torch._C._jit_get_schemas_for_operator(name):
+            if len(schema.arguments) != count:
+                continue
+            positions = {
+                index: bool(argument.is_out)
+                for index, argument in enumerate(schema.arguments)
+                if argument.alias_info is not None and argument.alias_info.is_write
+            }
+            if positions or not name.endswith("_"):
+                return positions
+        # Overload not listed: by convention an in-place operator writes its first argument.
+        return {0: False} if name.endswith("_") and not name.endswith("__") else {}
+
+
+class _Walk:
+    """Turns the event tree into access rows."""
+
+    def __init__(self) -> None:
+        # (time in ns of the profiler's clock, address, bytes, write, estimated)
+        self.rows: list[tuple[int, int, int, bool, bool]] = []
+        self.memory: op_times.Memory = []
+        self._schemas = _Schemas()
+
+    def forest(self, events: list[Any]) -> None:
+        """Visit the top-level events."""
+        for event in events:
+            self._finish_structure(self._visit(event))
+
+    def _visit(self, event: Any) -> _Touched:
+        fields = event.extra_fields
+        kind = type(fields).__name__
+        if kind == "_ExtraFields_Allocation":
+            return self._memory_event(event, fields)
+        seen = _Touched()
+        freed: set[int] = set()
+        for child in event.children:
+            size = getattr(child.extra_fields, "alloc_size", 0)
+            if size < 0:
+                freed.add(int(child.extra_fields.ptr))
+            seen.add(self._visit(child))
+        for allocation in seen.allocated:
+            allocation.dies_inside |= allocation.address in freed
+        if kind == "_ExtraFields_TorchOp" and _is_operator(event.name):
+            self._operator(event, fields, seen)
+        return seen
+
+    def _memory_event(self, event: Any, fields: Any) -> _Touched:
+        time, address, size = int(event.start_time_ns), int(fields.ptr), int(fields.alloc_size)
+        self.memory.append((time, address, size))
+        if size <= 0:
+            return _Touched()
+        return _Touched(allocated=[_Allocation(time, address, size)])
+
+    def _finish_structure(self, seen: _Touched) -> None:
+        """Add a write for each allocation made outside of any operator."""
+        for allocation in seen.allocated:
+            if allocation.address not in seen.written:
+                self._row(allocation.time + 1, allocation.address, allocation.bytes, True, True)
+
+    def _row(self, time: int, address: int, size: int, write: bool, estimated: bool) -> None:
+        if address and size > 0:
+            self.rows.append((time, address, size, write, estimated))
+
+    def _inputs(self, event: Any, fields: Any) -> Iterator[_Tensor]:
+        written = self._schemas.written(event.name, len(fields.inputs))
+        overwrites = event.name in _OVERWRITES
+        for position, value in enumerate(fields.inputs):
+            for metadata in value if isinstance(value, (list, tuple)) else (value,):
+                if not _is_tensor(metadata) or not metadata.storage_data_ptr:
+                    continue
+                yield _Tensor(
+                    address=int(metadata.storage_data_ptr),
+                    bytes=_tensor_bytes(metadata),
+                    written=position in written,
+                    read=not (position in written and (overwrites or written[position])),
+                )
+
+    def _operator(self, event: Any, fields: Any, seen: _Touched) -> None:
+        """Add the operator's accesses that the operators inside it do not account for."""
+        own = [made for made in seen.allocated if made.address not in seen.written]
+        # The accesses follow the first allocation, because a boundary may lie at it.
+        time = min((made.time + 1 for made in own), default=int(event.start_time_ns))
+        output_bytes = sum(made.bytes for made in own if not made.dies_inside)
+        gathers = event.name in _GATHERS
+        for tensor in self._inputs(event, fields):
+            if tensor.read and tensor.address not in seen.read | seen.written:
+                size = min(tensor.bytes, output_bytes) if gathers else tensor.bytes
+                self._row(time, tensor.address, size, False, gathers)
+                seen.read.add(tensor.address)
+            if tensor.written and tensor.address not in seen.written:
+                self._row(time, tensor.address, tensor.bytes, True, False)
+                seen.written.add(tensor.address)
+            gathers = False  # the tensors after the first are indices
+        for made in own:
+            self._row(made.time + 1, made.address, made.bytes, True, made.dies_inside)
+            if made.dies_inside and made.address not in seen.read:
+                self._row(made.time + 2, made.address, made.bytes, False, True)
+        seen.written.update(made.address for made in own)
+        seen.allocated.clear()
+
+
+def _in_ranges(
+    addresses: npt.NDArray[np.uint64], ranges: list[tuple[int, int]]
+) -> npt.NDArray[np.bool_]:
+    inside = np.zeros(len(addresses), dtype=np.bool_)
+    for start, size in ranges:
+        inside |= (addresses >= start) & (addresses < start + size)
+    return inside
+
+
+class AccessStep:
+    """Runs torch.profiler over one step, from the constructor to finish()."""
+
+    def __init__(self, native: Native) -> None:
+        self._native = native
+        self._first_record = op_times.ring_head(native)
+        self._profiler = torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU],
+            record_shapes=True,
+            profile_memory=True,
+        )
+        self._profiler.start()
+
+    def finish(self) -> npt.NDArray[np.void]:
+        """Return the step's accesses to heap and arena, OP_ACCESS_DTYPE sorted by time_ns.
+
+        Times are CLOCK_MONOTONIC.
+
+        Raises:
+            Exception: this torch has no event tree or an incompatible one.
+        """
+        self._profiler.stop()
+        results = self._profiler.profiler.kineto_results
+        walk = _Walk()
+        walk.forest(results.experimental_event_tree())
+        if not walk.rows or not walk.memory:
+            raise RuntimeError("the profiler's event tree has no tensors")
+        records = op_times.ring_records(self._native, self._first_record)
+        times = TimeMap(records, walk.memory)
+        rows = walk.rows
+        unreported = times.unreported_allocations()
+        table = np.zeros(len(rows) + 2 * len(unreported), dtype=OP_ACCESS_DTYPE)
+        columns = list(zip(*rows, strict=True))
+        reported = table[: len(rows)]
+        reported["time_ns"] = times.monotonic(np.array(columns[0], dtype=np.int64))
+        for name, column in zip(_COLUMNS, columns[1:], strict=True):
+            reported[name] = column
+        for index, write in ((0, True), (1, False)):
+            # Allocations that bypass the profiler are scratch of libraries: written, then read.
+            part = table[len(rows) + index * len(unreported) :][: len(unreported)]
+            part["time_ns"] = unreported["time_ns"] + 1 + index
+            part["address"] = unreported["address"]
+            part["bytes"] = unreported["bytes"]
+            part["write"] = write
+            part["estimated"] = True
+        table = table[_in_ranges(table["address"], op_times.tensor_ranges(self._native))]
+        return table[np.argsort(table["time_ns"], kind="stable")]

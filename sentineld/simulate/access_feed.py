@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reactive policy in the simulator: it observes accesses at boundaries and requests moves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.model.profile import Profile
+from sentineld.plan.items import access_pages
+from sentineld.plan.policy import Observation, Reactor
+from sentineld.simulate.cells import Cells, page_costs
+from sentineld.simulate.world import NEVER, Item, World
+
+
+class AccessFeed:
+    """Counts page accesses, and hands them to the reactor each time its interval has passed."""
+
+    def __init__(self, profile: Profile, cells: Cells, world: World, reactor: Reactor) -> None:
+        everything = np.ones(len(profile.accesses), np.bool_)
+        # (S, C): accesses to each page of a cell in each stretch.
+        self._accesses = page_costs(profile, cells, access_pages(profile), everything)
+        self._world = world
+        self._reactor = reactor
+        self._gathered = np.zeros(len(cells.pages))
+        self._asked_ns = world.now_ns
+
+    def passed(self, stretch: int) -> None:
+        """Count the accesses of the stretch that just ended."""
+        world = self._world
+        self._gathered += self._accesses[stretch]
+        if world.now_ns - self._asked_ns < self._reactor.interval_ns:
+            return
+        requests = self._reactor.tick(self._observation())
+        world.queue.replace(
+            [
+                Item(
+                    low=request.cell,
+                    high=request.cell + 1,
+                    tier=request.tier,
+                    due=world.boundary,
+                    deadline=NEVER,
+                    expiry=NEVER,
+                    left=request.pages,
+                )
+                for request in requests
+            ]
+        )
+        self._gathered[:] = 0
+        self._asked_ns = world.now_ns
+
+    def _observation(self) -> Observation:
+        world = self._world
+        move_pages = 0.0
+        if world.page_ns < float("inf"):
+            move_pages = max(self._reactor.interval_ns, world.now_ns - self._asked_ns)
+            move_pages = min(move_pages / world.page_ns, float(NEVER))
+        return Observation(
+            now_ns=world.now_ns,
+            accesses=self._gathered.copy(),
+            fast=world.fast.copy(),
+            slow=world.slow.copy(),
+            free_pages=max(world.room(), 0),
+            capacity_pages=NEVER if world.capacity_pages is None else world.capacity_pages,
+            move_pages=int(move_pages),
+        )

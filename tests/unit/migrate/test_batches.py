@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions of the schedule over small circles of boundaries.
+
+World has one space with 64 pages.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.migrate.batches import TRIES, Schedule
+from sentineld.migrate.pending import Batch, Pages, Pending
+from sentineld.model.arrays import Table
+from sentineld.model.plan import MOVE_DTYPE
+from sentineld.plan.expected import DROP_DTYPE
+from sentineld.plan.move_queue import move_times
+
+PAGE = 4096
+PLENTY = 1 << 40
+NO_DROPS = np.zeros(0, DROP_DTYPE)
+
+
+class World:
+    """move() moves pages at once, except those in `pinned`, which never move."""
+
+    def __init__(
+        self,
+        rows: list[tuple[int, int, int, int, int]],
+        count: int,
+        useful: list[int] | None = None,
+        ahead: list[int] | None = None,
+    ) -> None:
+        """rows: (boundary, deadline, tier, first page, pages)."""
+        moves = np.zeros(len(rows), MOVE_DTYPE)
+        for row, (boundary, deadline, tier, first, pages) in enumerate(rows):
+            moves[row] = (boundary, deadline, row, 0, tier, first * PAGE, pages * PAGE)
+        self.tier = np.zeros(64, dtype=np.int64)
+        self.pinned: set[int] = set()
+        self.cancelled: list[tuple[int, str]] = []
+        self.schedule = Schedule(
+            moves,
+            move_times(
+                moves,
+                count,
+                np.array(useful) if useful is not None else None,
+                np.array(ahead) if ahead is not None else None,
+            ),
+            count,
+            self.pages_of,
+            lambda move, why: self.cancelled.append((move.offset // PAGE, why)),
+        )
+
+    def pages_of(self, move: Pending) -> Pages:
+        first = move.offset // PAGE
+        part = self.tier[first : first + move.bytes // PAGE]
+        return np.flatnonzero((part >= 0) & (part != move.tier)) + first
+
+    def next(self, room: int = PLENTY, free: int = PLENTY, pages: int = 1024) -> Batch | None:
+        return self.schedule.next_batch(lambda: room, lambda _: free, pages)
+
+    def move(self, batch: Batch) -> None:
+        for move, pages in batch.parts:
+            stuck = [page for page in pages.tolist() if page in self.pinned]
+            self.tier[[page for page in pages.tolist() if page not in self.pinned]] = batch.tier
+            move.moved_bytes += (len(pages) - len(stuck)) * PAGE
+            if stuck:
+                self.schedule.left_behind(move, np.array(stuck), "busy")
+
+    def drain(self, room: int = PLENTY) -> list[tuple[int, list[int]]]:
+        done = []
+        while (batch := self.next(room)) is not None:
+            pages = [page for _, part in batch.parts for page in part.tolist()]
+            done.append((batch.tier, pages))
+            self.move(batch)
+        return done
+
+
+def test_demotions_go_before_promotions_and_share_a_batch() -> None:
+    world = World([(1, 3, 0, 0, 2), (1, 2, 1, 8, 2), (1, 2, 1, 16, 1)], count=4)
+    world.tier[0:2] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.drain() == [(1, [8, 9, 16]), (0, [0, 1])]
+
+
+def test_done_waits_for_demotions_only() -> None:
+    world = World([(1, 3, 0, 0, 2), (2, 3, 1, 8, 2)], count=4)
+    world.tier[0:2] = 1
+    world.schedule.now = 4
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.schedule.done() == 1 << 32 | 1  # the pending promotion does not count
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.schedule.done() == 1 << 32 | 1
+    world.move(world.next(room=0))
+    assert world.next(room=0) is None
+    assert world.schedule.done() == 1 << 32 | 2
+
+
+def test_finished_demotions_are_done_before_the_next_batch() -> None:
+    world = World([(1, 2, 1, 0, 4), (2, 3, 1, 8, 2)], count=4)
+    for _ in range(2):
+        world.schedule.pass_boundary(NO_DROPS)
+    assert world.schedule.done() == 0
+    batch = world.next(pages=3)
+    world.move(batch)
+    world.schedule.moved(batch)
+    assert world.schedule.done() == 0  # a page of the first demotion remains
+    batch = world.next(pages=2)
+    world.move(batch)
+    world.schedule.moved(batch)
+    assert world.schedule.done() == 1  # a page of the second demotion remains
+    world.pinned = {9}
+    batch = world.next()
+    world.move(batch)
+    world.schedule.moved(batch)
+    assert world.schedule.done() == 1
+
+
+def test_promotions_wait_for_room_and_are_clipped_to_it() -> None:
+    world = World([(1, 3, 0, 0, 8)], count=4)
+    world.tier[0:8] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.next(room=PAGE - 1) is None
+    assert world.next(free=PAGE - 1) is None
+    batch = world.next(room=3 * PAGE)
+    assert batch is not None
+    assert batch.parts[0][1].tolist() == [0, 1, 2]
+
+
+def test_earliest_deadline_first() -> None:
+    world = World([(1, 0, 0, 0, 2), (1, 2, 0, 8, 2)], count=4)
+    world.tier[:] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.drain() == [(0, [8, 9, 0, 1])]
+
+
+def test_a_late_promotion_is_cancelled_after_the_last_use() -> None:
+    world = World([(1, 2, 0, 0, 2)], count=8, useful=[1])
+    world.tier[0:2] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.next(room=0) is None
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.next() is None
+    assert world.cancelled == [(0, "late")]
+
+
+def test_a_late_promotion_runs_until_the_last_use() -> None:
+    world = World([(1, 2, 0, 0, 2)], count=8, useful=[5])
+    world.tier[0:2] = 1
+    for _ in range(4):
+        world.schedule.pass_boundary(NO_DROPS)
+        assert world.next(room=0) is None
+    batch = world.next()
+    assert batch is not None
+    assert batch.parts[0][0].late
+    world.schedule.pass_boundary(NO_DROPS)
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.next() is None
+    assert world.cancelled == [(0, "late")]
+
+
+def test_deadlines_wrap_around_the_step() -> None:
+    world = World([(6, 1, 0, 0, 2)], count=8)
+    world.tier[0:2] = 1
+    world.schedule.now = 8 * 7 + 5
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.schedule.queue.promotions[0].deadline == 8 * 8 + 1
+
+
+def test_a_demotion_cancels_promotions_that_it_overlaps() -> None:
+    world = World([(1, 5, 0, 0, 4), (2, 5, 1, 3, 4)], count=8)
+    world.tier[0:3] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.cancelled == [(0, "superseded")]
+    assert world.drain() == [(1, [3, 4, 5, 6])]
+
+
+def test_a_promotion_cancels_demotions_that_it_covers() -> None:
+    world = World([(1, 2, 1, 1, 2), (2, 3, 0, 0, 4)], count=8)
+    world.schedule.pass_boundary(NO_DROPS)
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.cancelled == [(1, "superseded")]
+    assert world.schedule.done() == 2
+    assert world.drain() == []
+
+
+def test_a_drop_cancels_the_moves_that_it_covers() -> None:
+    world = World([(1, 2, 1, 1, 2), (1, 2, 1, 5, 2)], count=8)
+    world.schedule.pass_boundary(NO_DROPS)
+    world.schedule.pass_boundary(np.array([(1, 0, 4 * PAGE)], DROP_DTYPE))
+    assert world.cancelled == [(1, "absent")]
+    assert [move.offset for move in world.schedule.queue.demotions] == [5 * PAGE]
+
+
+def test_rejoining_queues_the_moves_of_the_last_circle() -> None:
+    # boundary      0   1   2   3
+    # pages 0-7     .   D   .   P    useful until the next 1
+    # pages 8-15    D   .   .   .    dead after 1
+    # pages 16-23   D   .   .   .
+    world = World([(0, 1, 1, 8, 8), (0, 1, 1, 16, 8), (1, 2, 1, 0, 8), (3, 1, 0, 0, 8)], 4)
+    dead = np.array([(1, 8 * PAGE, 8 * PAGE)], DROP_DTYPE)
+
+    def drops_of(stretch: int) -> Table:
+        return dead[dead["stretch"] == stretch]
+
+    world.schedule.rejoin(7 * 4 + 2, drops_of)
+    assert world.drain() == [(1, [*range(16, 24), *range(8)])]
+    world.tier[:24] = 0
+    world.schedule.rejoin(9 * 4, drops_of)
+    assert world.drain() == [(1, list(range(8, 24)))]
+    world.tier[:24] = 1
+    world.schedule.rejoin(11 * 4, drops_of)
+    assert world.drain() == [(0, list(range(8)))]
+    assert not world.cancelled
+
+
+def test_a_demotion_runs_ahead_of_time_if_nothing_else_can_run() -> None:
+    # boundary      1   2   3
+    # pages 0-1     .   .   D    may begin at 1
+    # pages 8-9     D   .   .
+    # pages 16-17   P   .   .
+    rows = [(1, 2, 1, 8, 2), (1, 3, 0, 16, 2), (3, 4, 1, 0, 2)]
+    world = World(rows, count=8, ahead=[0, 0, 2])
+    world.tier[16:18] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.drain() == [(1, [8, 9]), (0, [16, 17]), (1, [0, 1])]
+    # done() does not wait for it, neither before it is due nor then.
+    assert world.schedule.done() == 1
+    for _ in range(2):
+        world.schedule.pass_boundary(NO_DROPS)
+    assert world.next() is None
+    assert world.schedule.done() == 3
+
+
+def test_early_demotions_make_room_for_promotions_and_yield_to_them() -> None:
+    rows = [(1, 3, 0, 16, 2), (3, 4, 1, 0, 4)]
+    world = World(rows, count=8, ahead=[0, 2])
+    world.tier[16:18] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.next(room=0, pages=2).parts[0][1].tolist() == [0, 1]
+    assert world.next(pages=2).parts[0][1].tolist() == [16, 17]
+
+
+def test_due_demotions_run_before_early_ones() -> None:
+    rows = [(2, 3, 1, 8, 2), (3, 4, 1, 0, 2), (4, 5, 1, 16, 2)]
+    world = World(rows, count=8, ahead=[0, 2, 3])
+    world.schedule.pass_boundary(NO_DROPS)
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.next(pages=1).parts[0][1].tolist() == [8]
+    assert world.schedule.done() == 1
+
+
+def test_a_full_node_cancels_due_demotions_but_not_early_ones() -> None:
+    world = World([(1, 2, 1, 0, 4), (3, 4, 1, 8, 4)], count=8, ahead=[0, 2])
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.next(free=0) is None
+    assert world.cancelled == [(0, "no-memory")]
+    assert world.drain() == [(1, [8, 9, 10, 11])]
+
+
+def test_rejoining_queues_early_demotions() -> None:
+    world = World([(3, 4, 1, 0, 2)], count=8, ahead=[4])
+    world.schedule.rejoin(2 * 8 + 1, lambda _: NO_DROPS)
+    assert world.schedule.done() == 2 << 32 | 1
+    assert world.drain() == [(1, [0, 1])]
+
+
+def test_pinned_pages_are_retried_last_and_then_given_up() -> None:
+    world = World([(1, 2, 1, 0, 4)], count=8)
+    world.pinned = {0, 1}
+    world.schedule.pass_boundary(NO_DROPS)
+    tried = []
+    while (batch := world.next(pages=2)) is not None:
+        tried.append(batch.parts[0][1].tolist())
+        world.move(batch)
+    assert tried == [[0, 1], [2, 3], *[[0, 1]] * (TRIES - 1)]
+    assert world.cancelled == [(0, "busy")]
+    assert world.schedule.done() == 1
+
+
+def test_done_does_not_wait_for_demotions_to_a_full_node() -> None:
+    world = World([(1, 2, 1, 0, 4)], count=8)
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.next(free=0) is None
+    assert world.cancelled == [(0, "no-memory")]
+    assert world.schedule.done() == 1
+
+
+def test_pages_already_on_their_tier_make_no_batch() -> None:
+    world = World([(1, 2, 1, 0, 4)], count=8)
+    world.tier[0:4] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.next() is None
+    assert world.cancelled == [(0, "already-there")]
+
+
+def test_a_diverged_position_stays_inside_its_step() -> None:
+    world = World([], count=8)
+    assert world.schedule.absolute(3 << 32 | 0xFFFFFFFF) == 3 * 8 + 7
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 7), st.integers(0, 7), st.integers(0, 1), st.integers(0, 55),
+            st.integers(1, 8),
+        ),
+        max_size=12,
+    ),
+    rooms=st.lists(st.integers(0, 6), min_size=24, max_size=24),
+    pinned=st.sets(st.integers(0, 63), max_size=6),
+    aheads=st.lists(st.integers(0, 7), min_size=12, max_size=12),
+)  # fmt: skip
+def test_every_demotion_ends_at_its_own_boundary(
+    rows: list[tuple[int, int, int, int, int]],
+    rooms: list[int],
+    pinned: set[int],
+    aheads: list[int],
+) -> None:
+    rows = sorted(rows)
+    ahead = [may if row[2] else 0 for may, row in zip(aheads, rows, strict=False)]
+    world = World(rows, count=8, ahead=ahead)
+    world.pinned = pinned
+    for room in rooms:
+        world.schedule.pass_boundary(NO_DROPS)
+        left = room
+        while (batch := world.next(room=left * PAGE, pages=4)) is not None:
+            assert 0 < batch.pages <= 4
+            if batch.tier == 0:
+                assert all(move.due > world.schedule.now for move in world.schedule.queue.demotions)
+                assert batch.pages <= left
+                left -= batch.pages
+            world.move(batch)
+        assert not world.schedule.queue.demotions
+        assert world.schedule.absolute(world.schedule.done()) == world.schedule.now
+        for move in world.schedule.queue.promotions:
+            assert move.deadline > world.schedule.now
+
+
+def test_a_batch_is_clipped_to_the_node_s_free_pages() -> None:
+    world = World([(1, 2, 1, 0, 4), (1, 2, 1, 8, 4)], count=8)
+    world.schedule.pass_boundary(NO_DROPS)
+    batch = world.next(free=6 * PAGE)
+    assert batch is not None
+    assert [pages.tolist() for _, pages in batch.parts] == [[0, 1, 2, 3], [8, 9]]
+    batch = world.next(free=2 * PAGE)
+    assert batch is not None
+    assert [pages.tolist() for _, pages in batch.parts] == [[0, 1]]
+
+
+def test_a_stalling_plan_waits_at_the_deadline_of_a_promotion() -> None:
+    # The deadline 3 waits for boundary 2, which is not done before the promotion is.
+    world = World([(1, 3, 0, 0, 2)], count=4)
+    world.schedule.stalls_for_promotions = True
+    world.tier[0:2] = 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.schedule.done() == 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.schedule.done() == 1
+    world.schedule.pass_boundary(NO_DROPS)
+    assert world.schedule.done() == 1
+    batch = world.next()
+    assert batch is not None
+    assert batch.parts[0][0].late
+    world.move(batch)
+    assert world.next() is None
+    assert world.schedule.done() == 3
+
+
+def test_a_stalling_plan_does_not_wait_without_room() -> None:
+    world = World([(1, 3, 0, 0, 2)], count=4)
+    world.schedule.stalls_for_promotions = True
+    world.tier[0:2] = 1
+    for _ in range(3):
+        world.schedule.pass_boundary(NO_DROPS)
+    assert world.next(room=0) is None
+    assert world.schedule.done() == 3

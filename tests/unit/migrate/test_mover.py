@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mover's thread on one node, where nothing can move: published positions, and its end.
+
+tests/vm/test_migrate.py tests real moves.
+"""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from sentineld.migrate.mover import Mover
+from sentineld.migrate.ports import PlannedStep, ProcessPorts
+from sentineld.migrate.process_memory import KernelMemory, Memory
+from sentineld.migrate.syscalls import Addresses, MoveResult, Status
+from sentineld.model.arrays import Table
+from sentineld.model.plan import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Prediction, Space
+from sentineld.model.tiers import Tier, Tiers
+from sentineld.plan.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
+
+PAGE = 4096
+TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 30)), 1e8, "config")
+PATIENCE_S = 30.0
+ARENA = 1 << 30
+NO_BIRTHS = np.zeros(0, BIRTH_DTYPE)
+
+
+class Run:
+    """A mover on a sleeping process at unmapped addresses: all pages are absent."""
+
+    def __init__(self, memory: Memory | None = None, births: Table = NO_BIRTHS) -> None:
+        """births: in the arena, in stretch 2, which waits for the moves of boundary 1."""
+        self.process = subprocess.Popen(["sleep", "600"])
+        self.published: list[int] = []
+        self.ended: list[str] = []
+        self._news = threading.Condition()
+        moves = np.array([(1, 2, 0, Space.HEAP, 1, 0, 4 * PAGE)], MOVE_DTYPE)
+        waits = np.array([-1, -1, 1 if len(births) else -1, -1], np.int32)
+        layout = Layout(np.zeros(0, SLOT_DTYPE), np.zeros(0, np.uint32), (), waits, 0)
+        events = np.zeros(len(births), EVENT_DTYPE)
+        events["birth"] = True
+        for name in ("stretch", "tier", "offset", "bytes"):
+            events[name] = births[name]
+        plan = Plan(
+            "test", 1 << 20, layout, moves, np.zeros(0, np.uint8), (), Prediction(0, 0, 0, 0, 0.0)
+        )
+        self.mover = Mover(
+            TIERS,
+            PlannedStep(
+                plan,
+                ExpectedStep(births, np.zeros(0, DROP_DTYPE), events, np.zeros(4, np.int64)),
+            ),
+            ProcessPorts(
+                pid=self.process.pid,
+                memory=memory or KernelMemory(self.process.pid, TIERS),
+                spaces={Space.ARENA: (ARENA, 4 * PAGE), Space.HEAP: (PAGE, 4 * PAGE)},
+                publish=self._publish,
+                unmanaged_bytes=lambda: 3 * PAGE,
+                ended=self._end,
+            ),
+        )
+
+    def _publish(self, position: int) -> None:
+        with self._news:
+            self.published.append(position)
+            self._news.notify_all()
+
+    def _end(self, why: str) -> None:
+        with self._news:
+            self.ended.append(why)
+            self._news.notify_all()
+
+    def wait_published(self, position: int) -> bool:
+        with self._news:
+            return self._news.wait_for(lambda: position in self.published, PATIENCE_S)
+
+    def wait_ended(self) -> bool:
+        with self._news:
+            return self._news.wait_for(lambda: bool(self.ended), PATIENCE_S)
+
+    def end_process(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    made = Run()
+    yield made
+    made.mover.stop()
+    made.end_process()
+
+
+def test_moves_of_absent_pages_are_done_at_once(run: Run) -> None:
+    run.mover.start(5 << 32)
+    assert run.wait_published(5 << 32)
+    run.mover.notify(5 << 32 | 2)
+    assert run.wait_published(5 << 32 | 2)
+    assert run.mover.ledger.totals() == {("demote", "already-there", "skipped"): 4 * PAGE}
+    assert run.mover.by_tier() == [0, 0]
+    assert run.mover.fast_bytes() == 3 * PAGE
+
+
+def test_missed_positions_are_caught_up_with(run: Run) -> None:
+    run.mover.start(1 << 32)
+    run.mover.notify(4 << 32 | 3)
+    assert run.wait_published(4 << 32 | 3)
+    run.mover.notify(3 << 32)  # a late notification of an earlier position
+    run.mover.notify(5 << 32)
+    assert run.wait_published(5 << 32)
+    assert run.published == sorted(run.published)
+
+
+def test_a_paused_mover_releases_the_whole_step(run: Run) -> None:
+    run.mover.start(1 << 32)
+    run.mover.notify(2 << 32 | 1)
+    run.mover.pause()
+    assert run.wait_published(2 << 32 | 0xFFFFFFFF)
+    run.mover.resume(3 << 32)
+    run.mover.notify(3 << 32 | 2)
+    assert run.wait_published(3 << 32 | 2)
+    assert run.published == sorted(run.published)
+
+
+def test_a_dead_process_ends_the_mover_and_is_reported_once(run: Run) -> None:
+    run.mover.start(1 << 32)
+    assert run.wait_published(1 << 32)
+    run.end_process()
+    run.mover.resume(2 << 32)
+    assert run.wait_ended()
+    assert run.ended == ["the process is gone"]
+
+
+def test_entering_a_dead_process_raises(run: Run) -> None:
+    run.end_process()
+    with pytest.raises(ProcessLookupError):
+        run.mover.enter()
+
+
+def test_stop_without_start(run: Run) -> None:
+    run.mover.stop()
+    assert not run.published
+
+
+class SlowMemory:
+    """All heap pages are on one node; moves wait for the event let."""
+
+    batch_pages = 4
+    exact = False
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.let = threading.Event()
+        self.node = 0
+
+    def query_pages(self, pages: Addresses) -> Status:
+        return np.where(pages < ARENA, self.node, -errno.ENOENT).astype(np.int32)
+
+    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+        self.asked.set()
+        assert self.let.wait(PATIENCE_S)
+        self.node = node
+        return MoveResult(self.query_pages(pages), 0)
+
+    def best_node(self, tier: int) -> tuple[int, int]:
+        return tier, 1 << 30
+
+
+class Watcher:
+    """Refuses unknown ranges, as the kernel module does."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.calls: list[str] = []
+
+    def disarm(self, start: int, length_bytes: int) -> None:
+        if not self.begun.is_set():
+            raise FileNotFoundError(2, "no such range")
+        self.calls.append("disarm")
+
+    def arm(self, start: int, length_bytes: int) -> None:
+        self.calls.append("arm")
+
+
+def test_watching_begins_and_ends_between_two_moves() -> None:
+    memory, watcher = SlowMemory(), Watcher()
+    run = Run(memory)
+    try:
+        run.mover.start(1 << 32)
+        run.mover.notify(1 << 32 | 2)
+        assert memory.asked.wait(PATIENCE_S)
+        begin = threading.Thread(target=lambda: run.mover.watch(watcher, watcher.begun.set))
+        begin.start()
+        assert not watcher.begun.wait(0.2)  # a move is under way
+        memory.let.set()
+        begin.join(PATIENCE_S)
+        assert watcher.begun.is_set()
+        assert watcher.calls == []
+        memory.node = 0
+        run.mover.resume(2 << 32)
+        run.mover.notify(2 << 32 | 2)
+        assert run.wait_published(2 << 32 | 2)
+        assert watcher.calls[:2] == ["disarm", "arm"]
+        run.mover.unwatch()
+        assert not run.ended
+    finally:
+        memory.let.set()
+        run.mover.stop()
+        run.end_process()
+
+
+def test_births_that_wait_for_demotions_are_not_charged() -> None:
+    memory = SlowMemory()
+    run = Run(memory, np.array([(2, 0, True, 0, 3 * PAGE)], BIRTH_DTYPE))
+    try:
+        run.mover.start(1 << 32 | 2)
+        assert memory.asked.wait(PATIENCE_S)
+        assert run.mover.fast_bytes() == (4 + 3) * PAGE  # heap and unmanaged
+        memory.let.set()
+        assert run.wait_published(1 << 32 | 2)
+        assert run.mover.fast_bytes() == (3 + 3) * PAGE  # births and unmanaged
+    finally:
+        memory.let.set()
+        run.mover.stop()
+        run.end_process()

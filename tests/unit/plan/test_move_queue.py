@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of the move queue, on moves of ranges of a line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from sentineld.model.plan import MOVE_DTYPE
+from sentineld.plan.move_queue import MoveQueue, MoveTimes, Span, is_late, move_times
+
+
+@dataclass(eq=False)
+class Move:
+    low: int
+    high: int
+    tier: int
+    due: int = 1
+    deadline: int = 2
+    expiry: int = 3
+
+    def covers(self, other: Move) -> bool:
+        return self.low <= other.low and other.high <= self.high
+
+    def overlaps(self, other: Move) -> bool:
+        return self.low < other.high and other.low < self.high
+
+
+class Queue(MoveQueue[Move]):
+    """Remembers the first page of each cancelled move, and the reason."""
+
+    def __init__(self, *moves: Move) -> None:
+        self.cancelled: list[tuple[int, str]] = []
+        super().__init__(lambda move, why: self.cancelled.append((move.low, why)))
+        for move in moves:
+            self.add(move)
+
+
+def test_demotions_are_ordered_by_due_and_promotions_by_deadline() -> None:
+    queue = Queue(
+        Move(0, 1, 1, due=3),
+        Move(1, 2, 1, due=2),
+        Move(2, 3, 1, due=2),
+        Move(3, 4, 0, deadline=5),
+        Move(4, 5, 0, deadline=4),
+        Move(5, 6, 0, deadline=4),
+    )
+    assert [move.low for move in queue.demotions] == [1, 2, 0]
+    assert [move.low for move in queue.promotions] == [4, 5, 3]
+    assert [move.low for move in queue.due_demotions(2)] == [1, 2]
+
+
+def test_a_move_cancels_the_promotions_that_it_overlaps() -> None:
+    for tier in (0, 1):
+        queue = Queue(Move(0, 4, 0), Move(4, 8, 0), Move(3, 5, tier))
+        assert queue.cancelled == [(0, "superseded"), (4, "superseded")]
+
+
+def test_only_a_promotion_cancels_demotions_and_only_those_that_it_covers() -> None:
+    queue = Queue(Move(0, 4, 1), Move(4, 8, 1), Move(3, 8, 1))
+    assert not queue.cancelled
+    queue.add(Move(4, 9, 0))
+    assert queue.cancelled == [(4, "superseded")]
+    assert len(queue.demotions) == 2
+
+
+def test_dropped_and_expired_moves_are_cancelled() -> None:
+    queue = Queue(Move(0, 2, 1), Move(1, 5, 1), Move(6, 8, 0, expiry=7), Move(8, 9, 0, expiry=8))
+    queue.drop(Move(0, 4, 0).covers)
+    assert queue.cancelled == [(0, "absent")]
+    queue.expire(7)
+    assert queue.cancelled[1:] == [(6, "late")]
+    queue.clear("paused")
+    assert queue.cancelled[2:] == [(1, "paused"), (8, "paused")]
+    queue.replace([Move(1, 2, 0), Move(1, 2, 1)])
+    assert (len(queue.demotions), len(queue.promotions)) == (1, 1)
+    assert len(queue.cancelled) == 4
+
+
+@pytest.mark.parametrize(
+    ("due", "promoted", "early", "chosen"),
+    [("d", "p", "e", "d"), (None, "p", "e", "p"), (None, None, "e", "e"), (None, None, None, None)],
+)
+def test_due_demotions_run_first_then_promotions_then_early_demotions(
+    due: str | None, promoted: str | None, early: str | None, chosen: str | None
+) -> None:
+    queue = Queue(Move(0, 1, 0))
+    assert queue.next_work(lambda: due, lambda: promoted, lambda: early) == chosen
+
+
+def test_done_is_held_by_demotions_and_in_stalling_plans_by_promotions() -> None:
+    queue = Queue(Move(0, 1, 1, due=9), Move(1, 2, 0, deadline=7))
+    assert queue.done(12, stalls=False) == 8
+    assert queue.done(5, stalls=False) == 5
+    assert queue.done(12, stalls=True) == 5
+    queue.blocked = True
+    assert queue.done(12, stalls=True) == 8
+    assert Queue(Move(0, 1, 1, due=0)).done(3, stalls=False) == 0
+
+
+def test_times_wrap_around_the_step() -> None:
+    moves = np.zeros(3, MOVE_DTYPE)
+    moves["boundary"], moves["deadline"] = [1, 6, 3], [3, 2, 3]
+    useful, ahead = np.array([5, 1, 0]), np.array([0, 0, 4])
+    assert move_times(moves, 8, useful, ahead) == [
+        MoveTimes(1, 0, 2, 5),
+        MoveTimes(6, 0, 4, 4),  # of use until its deadline at least
+        MoveTimes(7, 4, 8, 8),  # a deadline at its own boundary is a step later
+    ]
+    assert move_times(moves[:1], 8) == [MoveTimes(1, 0, 2, 2)]
+
+
+def test_a_stalling_plan_still_uses_a_promotion_at_its_deadline() -> None:
+    times = MoveTimes(1, 0, 2, 2)
+    assert times.span(9, stalls=False) == Span(9, 11, 11)
+    assert times.span(9, stalls=True) == Span(9, 11, 12)
+    assert not is_late(Move(0, 1, 0, deadline=11), 10)
+    assert is_late(Move(0, 1, 0, deadline=11), 11)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lifetimes of a step's tensors, their kinds, the peak, and times taken from another step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.profile import Kind
+from sentineld.model.protocol import Boundary, Event
+from sentineld.profile.lifetimes import allocation_profile, step_lifetimes
+from sentineld.profile.steps import Step, StepCutter
+from sentineld.profile.times import stretch_times
+from tests.unit.trainer import PAGE, Tensor, Trainer
+
+
+def last_step(trainer: Trainer) -> Step:
+    return StepCutter().feed(trainer.take_records())[-1]
+
+
+def toy(steps: int = 3, cuts: tuple[int, ...] = (), forget: int = 0) -> Step:
+    """The step drawn in test_toy_step. forget: number of earlier steps missing from the ring."""
+    trainer = Trainer(cuts=cuts)
+    trainer.alloc(4 * PAGE)
+    gradient: Tensor | None = None
+    for number in range(steps):
+        if number == forget:
+            trainer.take_records()
+        trainer.begin_step()
+        if gradient is not None:
+            trainer.free(gradient)
+        trainer.boundary(Boundary.FORWARD, "a")
+        saved = trainer.alloc(2 * PAGE)
+        scratch = trainer.alloc(PAGE + 1)
+        trainer.touch([], [scratch, saved])
+        trainer.free(scratch)
+        trainer.boundary(Boundary.BACKWARD, "a")
+        gradient = trainer.alloc(3 * PAGE)
+        trainer.touch([saved], [gradient])
+        trainer.free(saved)
+        trainer.boundary(Boundary.OPTIMIZER)
+        trainer.touch([gradient], [])
+    trainer.finish()
+    return last_step(trainer)
+
+
+def test_toy_step() -> None:
+    # event      0     1     2     3     4     5
+    #            free  saved scr.  free  grad. free
+    #            grad.             scr.        saved
+    # stretch    0     1     1     1     2     2       3: optimizer, no event
+    # saved            [-----------------------)
+    # scratch                [-----)
+    # gradient   )                       [----------   wraps
+    # parameter  -----------------------------------   persistent
+    found = step_lifetimes(toy())
+    saved, scratch, gradient, parameter = found.tensors
+    assert found.event_count == 6
+    assert found.stretches["event"].tolist() == [0, 1, 4, 6]
+    assert found.stretches["cursor"].tolist() == [0, 0, 2, 3]
+    assert (saved["birth_event"], saved["death_event"], saved["kind"]) == (1, 5, Kind.ACTIVATION)
+    assert (saved["birth_stretch"], saved["death_stretch"]) == (1, 2)
+    assert (scratch["birth_event"], scratch["death_event"], scratch["kind"]) == (2, 3, Kind.SCRATCH)
+    assert (gradient["birth_event"], gradient["death_event"]) == (4, 0)
+    assert gradient["wraps"]
+    assert gradient["kind"] == Kind.GRADIENT
+    assert (gradient["birth_stretch"], gradient["death_stretch"]) == (2, 0)
+    assert (parameter["slot"], parameter["kind"], parameter["bytes"]) == (
+        -1,
+        Kind.PERSISTENT,
+        4 * PAGE,
+    )
+
+
+def test_peak_counts_whole_pages() -> None:
+    # Largest at event 4: parameter 4, saved 2, gradient 3 pages; at event 2: 4 + 2 + 2.
+    assert allocation_profile(toy(), ["", "a"]).peak_bytes == 9 * PAGE
+
+
+def test_a_tensor_across_the_step_s_end_has_two_instances() -> None:
+    found = step_lifetimes(toy())
+    gradient = found.instances[found.instances["tensor"] == 2]
+    assert sorted(zip(gradient["first_stretch"], gradient["last_stretch"], strict=True)) == [
+        (0, 0),
+        (2, 3),
+    ]
+
+
+def test_tensors_with_unrecorded_births_are_matched_by_size() -> None:
+    # The ring begins with the last step, so the birth of the tensor freed first is not recorded.
+    known, matched = step_lifetimes(toy()), step_lifetimes(toy(forget=2))
+    assert np.array_equal(known.tensors, matched.tensors)
+
+
+def test_cuts_are_distinguished_from_other_boundaries() -> None:
+    found = step_lifetimes(toy(cuts=(1,)), cuts=(1,))
+    assert found.stretches["cut"].tolist() == [False, False, True, False, False]
+    assert not step_lifetimes(toy(cuts=(1,)), cuts=()).stretches["cut"].any()
+
+
+def test_tensors_that_live_longer_than_a_step_are_persistent() -> None:
+    trainer = Trainer()
+    losses: list[Tensor] = []
+    for _ in range(4):
+        trainer.begin_step()
+        losses.append(trainer.alloc(PAGE))
+        if len(losses) > 2:
+            trainer.free(losses.pop(0))
+    trainer.finish()
+    found = step_lifetimes(last_step(trainer))
+    (loss,) = found.tensors
+    assert (loss["slot"], loss["kind"], loss["wraps"]) == (0, Kind.PERSISTENT, False)
+
+
+def test_an_incomplete_step_is_refused() -> None:
+    step = toy()
+    first = np.flatnonzero((step.records["event"] == Event.ALLOC) & (step.records["value"] == 0))
+    holed = np.delete(step.records, first)
+    with pytest.raises(SentinelError, match="not recorded completely"):
+        step_lifetimes(Step(holed, step.number, step.end_ns, step.end_epoch, step.live))
+
+
+def test_times_are_taken_from_the_other_step() -> None:
+    sampled, clean = toy(), toy(steps=4)
+    slow = sampled.records.copy()
+    begin = slow["time_ns"][0]
+    slow["time_ns"] = begin + 3 * (slow["time_ns"] - begin)
+    stretched = Step(slow, sampled.number, 0, 0, sampled.live)
+    found = step_lifetimes(stretched).stretches
+    assert (
+        stretch_times(found, clean).tolist() == step_lifetimes(clean).stretches["time_ns"].tolist()
+    )
+
+
+def test_times_of_cuts_are_those_of_their_allocations() -> None:
+    cut, clean = step_lifetimes(toy(cuts=(1,)), cuts=(1,)).stretches, toy()
+    times = stretch_times(cut, clean).astype(np.int64)
+    whole = step_lifetimes(clean).stretches["time_ns"].astype(np.int64)
+    assert times.sum() == whole.sum()
+    assert times[1] + times[2] == whole[1]
+    assert times[1] > 0
+    assert times[2] > 0
+
+
+def test_times_of_another_sequence_are_not_used() -> None:
+    found = step_lifetimes(toy()).stretches
+    trainer = Trainer()
+    for _ in range(2):
+        trainer.begin_step()
+        trainer.free(trainer.alloc(PAGE))
+    trainer.finish()
+    assert np.array_equal(stretch_times(found, last_step(trainer)), found["time_ns"])
