@@ -40,7 +40,7 @@ PROTOCOL = "sentineld.model.protocol"
 EMULATED = "sentineld.migrate.emulated"
 SYSCALLS = "sentineld.migrate.syscalls"
 EXECUTOR = "sentineld.migrate.mover"
-EMULATE_C = "sentineld/shim/native/emulate.c"
+DELAY_C = "sentineld/shim/native/delay.c"
 
 SOURCES: dict[str, tuple[str, str]] = {
     "auto.move_share": (AUTO, "Auto.move_share"),
@@ -90,8 +90,8 @@ SOURCES: dict[str, tuple[str, str]] = {
     "mover.refresh_steps": (EXECUTOR, "REFRESH_STEPS_MAX"),
     "mover.batch_pages": (SYSCALLS, "BATCH_PAGES"),
     "emulated.batch_pages": (EMULATED, "BATCH_PAGES"),
-    "emulated.debt_min": (EMULATE_C, "PAY_NS_MIN"),
-    "emulated.credit_max": (EMULATE_C, "CREDIT_NS_MAX"),
+    "emulated.debt_min": (DELAY_C, "PAY_NS_MIN"),
+    "emulated.credit_max": (DELAY_C, "CREDIT_NS_MAX"),
     "huge.ranges": (HUGE, "RANGES_MAX"),
     "cuts.stretch_share": (CUTS, "STRETCH_SHARE_MAX"),
     "cuts.touched_share": (CUTS, "TOUCHED_SHARE_MAX"),

@@ -99,7 +99,7 @@ class Machine:
         return self._processes.processes(pid)
 
     def huge_pages(self) -> tuple[int, ...]:
-        """Huge page sizes, in bytes, that a layout may use now (docs/architecture.md)."""
+        """Huge page sizes, in bytes, that a layout may use now (docs/explanation/huge-pages.md)."""
         wanted = ("auto", "on") if self.substrate.emulated else ("on",)
         if self.config.huge_pages not in wanted or MODULE.probe() is None:
             return ()

@@ -39,7 +39,17 @@ ORDER = (
 )
 """Packages and modules of sentineld/, lowest first. Each imports only what stands before it."""
 
-SESSION_ORDER = ("lifecycle", "intake", "live", "state", "work", "plans", "errands", "session")
+SESSION_ORDER = (
+    "lifecycle",
+    "intake",
+    "live",
+    "state",
+    "work",
+    "plans",
+    "requests",
+    "driver",
+    "session",
+)
 """The same for what is inside sentineld/session/."""
 
 PURE = ("model", "profile", "plan", "policies", "simulate")
@@ -169,3 +179,10 @@ def test_the_kernel_module_has_no_circle_of_calls() -> None:
     graph = calls_between_module_files()
     assert graph["epoch.c"] >= {"walk.c", "note.c"}
     TopologicalSorter(graph).prepare()
+
+
+def test_the_architecture_page_lists_the_packages_in_their_order() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    table = page.partition("| package |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)(?:/|\.py)` \|", table, re.MULTILINE)
+    assert tuple(rows) == ORDER
