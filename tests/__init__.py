@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of sentineld: unit, integration, benchmarks, and the two-tier machine (tests/vm)."""
+"""sentineld's tests: unit, integration, benchmarks, and the two-tier guest (tests/vm)."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all tests share: how hard hypothesis tries, said at the top of every run."""
+"""Shared pytest setup: hypothesis profiles, reported at the top of every run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, settings
 
 import sentineld.shim
 
-# Tests import parts of the shim, and torch; no shim shall wake between the two.
+# Tests import both parts of the shim and torch; importing torch must not activate the shim.
 sentineld.shim.disarm()
 
 COUNTS = {"ci": 60, "long": 2000}
-"""Examples for each property, by profile; SENTINELD_HYPOTHESIS picks one."""
+"""Examples per property in each profile; SENTINELD_HYPOTHESIS selects the profile."""
 
 settings.register_profile(
     "ci",
@@ -37,6 +37,6 @@ settings.load_profile(PROFILE)
 
 def pytest_report_header(config: pytest.Config) -> str:
     return (
-        f"hypothesis: profile {PROFILE}, {COUNTS[PROFILE]} examples a property "
+        f"hypothesis: profile {PROFILE}, {COUNTS[PROFILE]} examples per property "
         f"(ci {COUNTS['ci']} with a fixed seed, long {COUNTS['long']})"
     )

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Prerequisites of the targets: a virtual environment and Debian packages. Each
-# target installs only what it uses and only if it is missing.
+# Prerequisites of the targets: a virtual environment and Debian packages.
+# Each target installs only the missing packages that it uses.
 
 APT_LINT := clang-format shellcheck git
-# The module is linted against the headers of Debian's own kernel, whichever kernel runs.
-# checkpatch.pl is packaged in the kernel's source only (140 MB to download, once).
+# The module is linted against Debian's kernel headers, regardless of the running kernel.
+# checkpatch.pl ships only in the kernel source package (a single 140 MB download).
 APT_LINT += sparse linux-headers-amd64 linux-source perl xz-utils
 APT_BUILD := gcc g++ libc6-dev make python3-venv
 APT_FUZZ := clang libclang-rt-dev
@@ -35,20 +35,20 @@ $(BUILD)/.apt-tcmalloc: tests/tools.mk
 $(BUILD)/.apt-fuzz: tests/tools.mk
 	@$(call apt,$(APT_FUZZ))
 
-# The guest's driver lists the tools that it uses.
+# tests.vm knows which host tools it needs and installs them.
 .PHONY: vm-tools
 vm-tools: $(VENV)/.dev
 	@$(PY) -m tests.vm tools
 
 .PHONY: venv
-venv: $(VENV)/.torch ## Create build/venv with everything that the tests need
+venv: $(VENV)/.torch ## Create build/venv with the tests' Python dependencies
 
 $(VENV)/.dev: pyproject.toml | $(BUILD)/.apt-build
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-# Pinned: the tests expect the allocation sequences of this version.
+# Pinned because the tests expect this version's allocation sequences.
 $(VENV)/.torch: $(VENV)/.dev
 	$(PY) -m pip install --quiet torch==2.13.0
 	touch $@
