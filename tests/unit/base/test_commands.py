@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands run in their thread; results and errors return to the caller."""
+"""Commands run on the serving thread; results and errors return to the caller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def serve(commands: Commands, count: int) -> threading.Thread:
     return thread
 
 
-def test_results_and_errors_come_back() -> None:
+def test_results_and_errors_return_to_the_caller() -> None:
     commands = Commands()
     thread = serve(commands, 3)
     assert commands.call(threading.get_ident, lambda: False) == thread.ident
@@ -33,11 +33,13 @@ def test_results_and_errors_come_back() -> None:
     thread.join()
 
 
-def test_a_thread_that_has_ended_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_to_a_finished_thread_fails_instead_of_blocking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "ALIVE_CHECK_S", 0.01)
     with pytest.raises(EOFError):
         Commands().call(lambda: 1, lambda: True)
 
 
-def test_no_command_in_time_is_none() -> None:
+def test_get_returns_none_on_timeout() -> None:
     assert Commands().get(0.0) is None
