@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sentinelctl calibrate` on this machine, with little memory; what it writes, what it refuses."""
+"""`sentinelctl calibrate` on this machine with small buffers: output and refusals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.cli.calibrate import HEAD, Found, check_ours
 from sentineld.cli.main import sentinelctl
 from sentineld.config import load
-from sentineld.host.presets import configured_tiers
+from sentineld.host.presets import own_tiers
 from sentineld.host.sysfs import memory_nodes
 from sentineld.migrate.bandwidth import NodeRates
 from sentineld.migrate.calibrate import Rates
@@ -38,13 +38,13 @@ def refused(*arguments: str | Path) -> SentinelError:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """Says nothing, so that the machine's own configuration does not matter."""
+    """An empty configuration, so that the machine's own one is not read."""
     file = tmp_path / "config.toml"
     file.write_text("")
     return file
 
 
-def test_what_it_writes_is_what_the_daemon_reads(tmp_path: Path, config: Path) -> None:
+def test_the_daemon_reads_back_the_calibrated_file(tmp_path: Path, config: Path) -> None:
     file = tmp_path / "config.d" / "40-calibrated.toml"
     result = run(*SMALL, "--config", config, "-o", file, "--json")
     assert result.exit_code == 0, result.output
@@ -62,7 +62,7 @@ def test_what_it_writes_is_what_the_daemon_reads(tmp_path: Path, config: Path) -
         assert "# Not measured: the slow tier" in file.read_text()
 
 
-def test_it_writes_over_its_own_file_only(tmp_path: Path, config: Path) -> None:
+def test_only_files_written_by_calibrate_are_overwritten(tmp_path: Path, config: Path) -> None:
     file = tmp_path / "mine.toml"
     for _ in range(2):
         assert run(*SMALL, "--config", config, "-o", file).exit_code == 0
@@ -82,21 +82,21 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, config: Path) -> None:
     assert not file.exists()
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_bad_sizes_and_missing_configs_are_refused(tmp_path: Path) -> None:
     assert refused("--size", "4KiB", "--dry-run").code == "usage"
     assert refused("--size", "much", "--dry-run").code == "usage"
     missing = tmp_path / "none.toml"
     assert refused(*SMALL, "--dry-run", "--config", missing).code == "bad-config"
 
 
-def test_where_one_may_not_write() -> None:
+def test_an_unwritable_folder_is_not_permitted() -> None:
     child = os.fork()
     if child == 0:
         outcome = "nothing"
         try:
             if os.geteuid() == 0:
                 os.setuid(NOBODY)
-            check_ours(Path("/etc/sentineld-of-nobody/file.toml"))
+            check_ours(Path("/etc/sentineld-unwritable/file.toml"))
         except SentinelError as error:
             outcome = error.code
         finally:
@@ -105,7 +105,7 @@ def test_where_one_may_not_write() -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
-def test_figures_of_two_tiers(tmp_path: Path) -> None:
+def test_bandwidths_of_two_tiers_are_averaged_and_rounded(tmp_path: Path) -> None:
     found = Found(
         threads=4,
         nodes=(
@@ -124,6 +124,6 @@ def test_figures_of_two_tiers(tmp_path: Path) -> None:
     assert (tiers.fast, tiers.slow) == ((0, 1), (2,))
     assert tiers.fast_read_bytes_per_s == 52.2e9  # the mean, to three digits
     assert tiers.slow_write_bytes_per_s == 5e9
-    assert tiers.migration_bytes_per_s == 3e9  # the slower way, at the daemon's batch
-    assert configured_tiers(tiers).tiers[1].read_bytes_per_s == 10e9
-    assert configured_tiers(tiers).birth_ns_per_byte == 0.123
+    assert tiers.migration_bytes_per_s == 3e9  # the slower direction, at the daemon's batch size
+    assert own_tiers(tiers).tiers[1].read_bytes_per_s == 10e9
+    assert own_tiers(tiers).birth_ns_per_byte == 0.123

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command group finds its verbs, and only those that are asked for."""
+"""The command group lists all verbs and imports only the requested one."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_help_lists_all_verbs() -> None:
     assert listed == sorted(VERBS)
 
 
-def test_no_such_verb_is_a_usage_error() -> None:
+def test_an_unknown_verb_is_a_usage_error() -> None:
     answer = CliRunner().invoke(sentinelctl, ["stats"])
     assert answer.exit_code == 2
     assert "No such command 'stats'" in answer.output
 
 
-def test_asking_for_the_status_does_not_wait_for_numpy() -> None:
+def test_status_does_not_import_numpy() -> None:
     script = (
         "import sys; from sentineld.cli.main import sentinelctl\n"
         "sentinelctl(['status', '--help'], standalone_mode=False)\n"

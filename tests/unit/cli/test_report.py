@@ -25,7 +25,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: str | Path) -> Result:
-    # A socket that is not there: nothing here asks a daemon.
+    # No such socket: none of these commands may contact a daemon.
     command = ["--socket", "/nonexistent", "report", *map(str, arguments)]
     return CliRunner().invoke(sentinelctl, command, env={"COLUMNS": "100"})
 
@@ -42,12 +42,12 @@ def values(*arguments: str | Path) -> dict[str, Any]:
     return found
 
 
-def test_without_a_command_a_summary(trace: Path) -> None:
+def test_the_default_report_is_the_summary(trace: Path) -> None:
     assert "process 4242" in output(trace)
     assert values(trace, "summary", "--json")["coverage"]["source"] == "module+shim"
 
 
-def test_tensors(trace: Path) -> None:
+def test_tensors_are_listed_in_the_requested_order(trace: Path) -> None:
     lines = output(trace, "tensors", "--top", "5").splitlines()
     assert lines[0].split()[:3] == ["NAME", "KIND", "BYTES"]
     assert len(lines) == 7
@@ -59,7 +59,7 @@ def test_tensors(trace: Path) -> None:
     assert "0.weight0" in output(trace, "tensors", "--sort", "name")
 
 
-def test_heatmap(trace: Path) -> None:
+def test_heatmap_has_the_requested_rows(trace: Path) -> None:
     text = output(trace, "heatmap", "--rows", "7")
     assert text.count("│") == 7
     assert "█" in text
@@ -67,7 +67,7 @@ def test_heatmap(trace: Path) -> None:
     assert len(found["accessed"]) == len(found["addresses"]) == 7
 
 
-def test_timeline(trace: Path) -> None:
+def test_timeline_adds_up_to_the_peak(trace: Path) -> None:
     assert "parameter" in output(trace, "timeline")
     found = values(trace, "timeline", "--json")
     totals = [sum(column) for column in zip(*found["live_bytes"].values(), strict=True)]
@@ -75,7 +75,7 @@ def test_timeline(trace: Path) -> None:
     assert len(totals) == len(found["times_ns"])
 
 
-def test_pictures(trace: Path, tmp_path: Path) -> None:
+def test_heatmap_and_timeline_are_drawn_to_files(trace: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for verb in ("heatmap", "timeline"):
         path = tmp_path / f"{verb}.svg"
@@ -83,7 +83,7 @@ def test_pictures(trace: Path, tmp_path: Path) -> None:
         assert "layer" in path.read_text() or verb == "timeline"
 
 
-def test_trace_export(trace: Path, tmp_path: Path) -> None:
+def test_trace_export_merges_a_profiler_trace(trace: Path, tmp_path: Path) -> None:
     written = values(trace, "trace-export", "-o", tmp_path / "it.json", "--json")
     assert len(json.loads((tmp_path / "it.json").read_text())["traceEvents"]) == written["events"]
     beside = output(
@@ -93,7 +93,7 @@ def test_trace_export(trace: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", [[], ["tensors"], ["heatmap"], ["timeline"]])
-def test_what_is_no_trace_is_one_error(tmp_path: Path, verb: list[str]) -> None:
+def test_a_file_that_is_not_a_trace_is_an_error(tmp_path: Path, verb: list[str]) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("buy milk")
     error = run(file, *verb).exception

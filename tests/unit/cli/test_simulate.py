@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sentinelctl simulate` on a trace file: what it prints, what it refuses."""
+"""`sentinelctl simulate` on a trace file: output and refusals."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def refused(*arguments: str | Path) -> SentinelError:
     return error
 
 
-def test_the_figures_of_a_step(trace: Path) -> None:
+def test_the_result_is_between_all_fast_and_all_slow(trace: Path) -> None:
     found = values(trace, "--policy", "sentinel", "--tiers", "cxl", "--fast", "0.4")
     assert set(found) >= KEYS
     assert found["fast_fraction"] == pytest.approx(0.4, abs=1e-3)
@@ -80,7 +80,7 @@ def test_the_figures_of_a_step(trace: Path) -> None:
     assert (found["policy"], found["kind"], found["tiers"]) == ("sentinel", "software", "cxl")
 
 
-def test_more_threads_make_a_slow_byte_cheaper(trace: Path) -> None:
+def test_slow_accesses_cost_less_with_more_threads(trace: Path) -> None:
     one, many = (
         values(trace, "--policy", "slow-only", "--threads", threads) for threads in ("1", "12")
     )
@@ -88,24 +88,23 @@ def test_more_threads_make_a_slow_byte_cheaper(trace: Path) -> None:
     assert extra[0] == pytest.approx(12 * extra[1], rel=1e-6)
 
 
-def test_figures_of_one_s_own(trace: Path, tmp_path: Path) -> None:
+def test_configured_bandwidths_do_not_scale_with_threads(trace: Path, tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(OWN)
     found = values(trace, "--policy", "slow-only", "--tiers", file, "--threads", "1")
     again = values(trace, "--policy", "slow-only", "--tiers", file, "--threads", "12")
     assert found["tiers"] == "config"
-    # Own figures are not scaled.
     assert found["step_seconds"] == again["step_seconds"] > found["fast_only_seconds"]
 
 
-def test_text_for_people(trace: Path) -> None:
+def test_text_output(trace: Path) -> None:
     result = run(trace, "--fast", "50%")
     assert result.exit_code == 0, result.output
     assert "times all-fast" in result.output
     assert "steps of profile" in result.output
 
 
-def test_without_scipy_there_is_no_bound(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bound_is_left_out_without_scipy(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     found = values(trace, "--policy", "first-touch")
     assert found["bound_seconds"] is None
@@ -126,7 +125,7 @@ def test_without_scipy_there_is_no_bound(trace: Path, monkeypatch: pytest.Monkey
         (["--noise", "-1"], "usage", "noise"),
     ],
 )
-def test_what_can_t_be_is_refused_in_a_line(
+def test_invalid_options_are_refused_with_a_one_line_error(
     trace: Path, options: list[str], code: str, named: str
 ) -> None:
     error = refused(trace, *options)
@@ -134,14 +133,14 @@ def test_what_can_t_be_is_refused_in_a_line(
     assert named in str(error)
 
 
-def test_a_trace_that_is_none(tmp_path: Path, trace: Path) -> None:
+def test_a_missing_or_truncated_trace_is_refused(tmp_path: Path, trace: Path) -> None:
     assert "can't read" in str(refused(tmp_path / "none.npz"))
     cut = tmp_path / "cut.npz"
     cut.write_bytes(trace.read_bytes()[:2000])
     assert "not a usable trace" in str(refused(cut))
 
 
-def test_preset_figures_of_a_table_that_lacks_one(trace: Path, tmp_path: Path) -> None:
+def test_an_incomplete_tiers_table_is_refused(trace: Path, tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(OWN.replace("slow_read_bytes_per_s = 10e9", ""))
     assert "slow_read_bytes_per_s" in str(refused(trace, "--tiers", file))
