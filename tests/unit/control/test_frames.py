@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames survive any cut of the stream; garbage is refused, never half believed."""
+"""Frames survive any split of the stream; malformed input is rejected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ MESSAGES = st.lists(st.dictionaries(st.text(max_size=6), JSON, max_size=4), max_
 
 
 @given(MESSAGES, st.lists(st.integers(1, 40), min_size=1))
-def test_messages_survive_any_cut(messages: list[dict[str, object]], cuts: list[int]) -> None:
+def test_messages_survive_any_split_of_the_stream(
+    messages: list[dict[str, object]], cuts: list[int]
+) -> None:
     stream = b"".join(encode(message) for message in messages)
     buffer, came, turn = FrameBuffer(), [], 0
     while stream:
@@ -43,13 +45,13 @@ def test_messages_survive_any_cut(messages: list[dict[str, object]], cuts: list[
         b"\x02\x00\x00\x00\xff\xfe",
     ],
 )
-def test_garbage_is_refused(data: bytes) -> None:
+def test_malformed_frames_are_rejected(data: bytes) -> None:
     with pytest.raises(FrameError):
         FrameBuffer().feed(data)
 
 
 @given(st.binary(max_size=200))
-def test_random_bytes_never_raise_anything_else(data: bytes) -> None:
+def test_random_bytes_raise_only_frame_errors(data: bytes) -> None:
     try:
         for message in FrameBuffer().feed(data):
             assert isinstance(message, dict)
@@ -57,7 +59,7 @@ def test_random_bytes_never_raise_anything_else(data: bytes) -> None:
         pass
 
 
-def test_descriptors_travel_with_their_frame() -> None:
+def test_descriptors_arrive_with_their_frame() -> None:
     ours, theirs = socket.socketpair()
     sender, receiver = FrameSocket(ours), FrameSocket(theirs)
     read_end, write_end = os.pipe()
@@ -77,7 +79,7 @@ def test_descriptors_travel_with_their_frame() -> None:
     receiver.close()
 
 
-def test_a_peer_that_never_stops_writing_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_keeps_writing_is_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "READS_MAX", 1)
     ours, theirs = socket.socketpair()
     sender, receiver = FrameSocket(ours), FrameSocket(theirs)
@@ -103,7 +105,7 @@ def test_a_peer_that_never_stops_writing_is_read_in_parts(monkeypatch: pytest.Mo
         (10**30, "1" + "0" * 19),
     ],
 )
-def test_what_a_peer_says_is_one_short_line(value: object, line: str) -> None:
+def test_peer_supplied_values_are_shown_as_one_short_line(value: object, line: str) -> None:
     assert text_of(value, 20) == line
 
 
@@ -112,7 +114,7 @@ def fill(sender: FrameSocket) -> None:
         sender.send({"text": "x" * 1000})
 
 
-def test_a_peer_that_does_not_read_is_gone() -> None:
+def test_sending_to_a_peer_that_does_not_read_fails() -> None:
     ours, theirs = socket.socketpair()
     sender = FrameSocket(ours)
     with pytest.raises(EOFError):

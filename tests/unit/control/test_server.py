@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of the control socket, with and without a file."""
+"""Answers of the control socket, with and without a file descriptor."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from sentineld.control.frames import Message
 from sentineld.control.server import ControlServer, Verb, WithFile
 
 LARGE = "x" * (3 << 20)
-"""More than a socket's buffer takes at once."""
+"""Larger than a socket's buffer."""
 
 
-def a_file(text: str) -> int:
+def file_with(text: str) -> int:
     fd = os.memfd_create("test", os.MFD_CLOEXEC)
     os.write(fd, text.encode())
     os.lseek(fd, 0, os.SEEK_SET)
@@ -34,8 +34,8 @@ def refuse(uid: int, arguments: Message) -> object:
 
 VERBS: dict[str, Verb] = {
     "echo": lambda uid, arguments: [uid, arguments],
-    "file": lambda uid, arguments: WithFile(arguments, a_file("hello")),
-    "large": lambda uid, arguments: WithFile(LARGE, a_file("hello")),
+    "file": lambda uid, arguments: WithFile(arguments, file_with("hello")),
+    "large": lambda uid, arguments: WithFile(LARGE, file_with("hello")),
     "refuse": refuse,
 }
 
@@ -55,12 +55,12 @@ def server(tmp_path: Path) -> Iterator[Path]:
     loop.close()
 
 
-def files_open() -> int:
+def open_test_files() -> int:
     links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
     return sum("memfd:test" in os.readlink(link) for link in links if link.is_symlink())
 
 
-def test_values_come_back(server: Path) -> None:
+def test_the_value_is_returned(server: Path) -> None:
     assert request(server, "echo", a=1) == [os.getuid(), {"a": 1}]
 
 
@@ -72,11 +72,11 @@ def test_a_file_comes_with_its_answer(server: Path, verb: str, result: object) -
         assert file.read() == "hello"
 
 
-def test_files_that_nobody_asked_for_are_closed(server: Path) -> None:
+def test_files_that_were_not_requested_are_closed(server: Path) -> None:
     assert request(server, "file", a=1) == {"a": 1}
-    # The server, a thread of this process, closes its own just after it has answered.
+    # The server thread closes its copy shortly after it has answered.
     deadline_s = time.monotonic() + 30
-    while files_open():
+    while open_test_files():
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
 
@@ -87,7 +87,7 @@ def test_an_answer_without_its_file_is_an_error(server: Path) -> None:
     assert error.value.code == "protocol-mismatch"
 
 
-def test_refusals_come_back_whole(server: Path) -> None:
+def test_refusals_keep_their_code_and_hint(server: Path) -> None:
     with pytest.raises(SentinelError, match=r"not now \(wait\)") as error:
         request_file(server, "refuse")
     assert error.value.code == "wrong-state"
