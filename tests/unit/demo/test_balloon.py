@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The balloon takes and gives back real, locked memory of a node."""
+"""The balloon locks and releases real memory of a node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def locked_bytes() -> int:
     return int(match[1]) << 10
 
 
-def test_a_block_locks_its_beginning_and_no_more_than_it_is() -> None:
+def test_a_block_locks_only_its_first_bytes_up_to_its_size() -> None:
     before = locked_bytes()
     block = Block(0, 2 * MIB, huge=False)
     assert locked_bytes() == before

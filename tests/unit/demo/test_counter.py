@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin's counters mean the same on both sides of the shared file."""
+"""The QEMU plugin and the host agree on the shared counter file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.demo import counter
 SOURCE = Path(counter.__file__).with_name("plugin")
 
 
-def test_both_sides_have_one_layout(tmp_path: Path) -> None:
+def test_the_ctypes_layout_equals_the_plugins(tmp_path: Path) -> None:
     lines = ['#include "counter.c"']
     for structure, name in (
         (counter.Range, "range"),
@@ -35,9 +35,7 @@ def test_both_sides_have_one_layout(tmp_path: Path) -> None:
     )
 
 
-def test_the_plugin_compiles_without_warnings_and_exports_what_qemu_looks_for(
-    tmp_path: Path,
-) -> None:
+def test_the_plugin_builds_and_exports_the_symbols_qemu_needs(tmp_path: Path) -> None:
     built = counter.build(tmp_path / "counter.so")
     symbols = subprocess.run(
         ["nm", "-D", "--defined-only", str(built)], check=True, capture_output=True, text=True
@@ -45,7 +43,7 @@ def test_the_plugin_compiles_without_warnings_and_exports_what_qemu_looks_for(
     assert {"qemu_plugin_install", "qemu_plugin_version"} <= set(symbols)
 
 
-def test_counts_add_up_over_cpus() -> None:
+def test_fast_shares_follow_from_the_counts() -> None:
     count = counter.Count(
         misses={"tensors": [30, 10], "user_other": [5, 0], "kernel": [5, 0]},
         elsewhere=0,
@@ -59,7 +57,7 @@ def test_counts_add_up_over_cpus() -> None:
     assert empty.machine_fast_share is None
 
 
-def test_a_plugin_that_does_not_answer_is_an_error(
+def test_an_unresponsive_plugin_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counter, "SWITCH_SECONDS", 0.05)

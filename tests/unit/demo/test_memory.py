@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo reads zones and mappings as the kernel prints them."""
+"""The demo parses the kernel's /proc files on zones and mappings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Node 1, zone    DMA32
 """
 
 
-def test_zones_without_memory_are_left_out_and_each_keeps_its_own_figures() -> None:
+def test_zones_are_parsed_and_empty_ones_left_out() -> None:
     assert memory.zones(ZONEINFO) == [
         memory.Zone(node=0, name="DMA", free=3840, high=31, reserve=992),
         memory.Zone(node=0, name="DMA32", free=100000, high=1050, reserve=0),
@@ -69,19 +69,19 @@ def test_zones_without_memory_are_left_out_and_each_keeps_its_own_figures() -> N
     ]
 
 
-def test_the_live_kernels_zones_have_memory() -> None:
+def test_the_running_kernels_zones_are_parsed() -> None:
     with open("/proc/zoneinfo") as file:
         found = memory.zones(file.read())
     assert sum(zone.free for zone in found) > 0
     assert all(zone.high > 0 for zone in found if zone.name != "Movable")
 
 
-def test_only_mappings_told_not_to_use_huge_pages_count_as_tensors() -> None:
+def test_only_nohugepage_mappings_count_as_tensor_memory() -> None:
     size = 8 << 20
-    with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as told:
+    with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as advised:
         before = memory.tensor_ranges(os.getpid())
-        told.madvise(mmap.MADV_NOHUGEPAGE)
-        told[: 3 * mmap.PAGESIZE] = bytes(3 * mmap.PAGESIZE)
+        advised.madvise(mmap.MADV_NOHUGEPAGE)
+        advised[: 3 * mmap.PAGESIZE] = bytes(3 * mmap.PAGESIZE)
         after = memory.tensor_ranges(os.getpid())
         resident = memory.tensor_bytes_by_node(os.getpid())
     assert sum(end - start for start, end in after) - sum(e - s for s, e in before) == size

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's rules fail where they must."""
+"""The demo's rules fail when a run breaks them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def step(share: float = 0.95, charged: int = 40 * MIB, moved: int = 300 * MIB) -
         "fast_share": share,
         "charged_bytes_max": charged,
         "moved_bytes": moved,
-        # 40960 pages touched once, 12288 four times: 208 MiB
+        # 40960 pages touched once and 12288 pages four times: 208 MiB
         "page_touches": [0, 40960, 0, 0, 12288],
         "stretches": [],
     }
@@ -68,15 +68,15 @@ def sentineld(result: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_good_report_passes_and_its_table_has_a_row_a_policy(good: dict[str, Any]) -> None:
+def test_a_good_report_passes_and_lists_every_policy(good: dict[str, Any]) -> None:
     assert failing(good) == []
     text = report.markdown(good, rules.check(good))
     assert all(f"| {policy} |" in text for policy in rules.POLICIES)
     assert "| 95.0 % | 90.0 % | 80.0 % |" in text
 
 
-def test_best_fixed_placement_takes_the_pages_touched_most() -> None:
-    # 10 pages once, 4 pages thrice, 1 page five times: 27 touches
+def test_the_best_fixed_placement_holds_the_most_touched_pages() -> None:
+    # 10 pages touched once, 4 pages 3 times, 1 page 5 times: 27 touches
     touches = [7, 10, 0, 4, 0, 1]
     assert rules.best_fixed_share(touches, 0) == 0.0
     assert rules.best_fixed_share(touches, 1) == pytest.approx(5 / 27)
@@ -113,7 +113,7 @@ def test_a_broken_run_fails_its_rule(
         (step(moved=0), "sentineld moves"),
     ],
 )
-def test_one_bad_step_of_sentineld_is_enough(
+def test_one_bad_step_of_sentineld_fails_the_rule(
     good: dict[str, Any], broken: dict[str, Any], rule: str
 ) -> None:
     sentineld(good)["metered_steps"][2] = broken
@@ -121,7 +121,7 @@ def test_one_bad_step_of_sentineld_is_enough(
     assert failed.startswith(rule)
 
 
-def test_the_bound_counts_only_where_it_is_below_the_goal(good: dict[str, Any]) -> None:
+def test_the_bound_replaces_the_goal_only_if_it_is_lower(good: dict[str, Any]) -> None:
     low = copy.deepcopy(good)
     low["bound_fast_share"] = 0.8
     for metered in sentineld(low)["metered_steps"]:
@@ -136,7 +136,7 @@ def test_a_missing_run_fails(good: dict[str, Any]) -> None:
     assert failing(good) == ["every policy ran"]
 
 
-def test_a_giveaway_fails(good: dict[str, Any]) -> None:
+def test_a_workload_that_a_fixed_placement_serves_fails(good: dict[str, Any]) -> None:
     good["best_fixed_share"] = 0.76
     good["touched_bytes"] = good["peak_bytes"] // 2
     assert failing(good) == ["a step touches >= 80 % of the peak", "best fixed placement <= 75 %"]

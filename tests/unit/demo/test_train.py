@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's workload is what the demo takes it for."""
+"""The demo's workload has the properties that the demo relies on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def losses(lines: list[str]) -> list[float]:
     return [float.fromhex(match[1]) for match in matches if match]
 
 
-def test_it_learns_and_repeats_itself_bit_for_bit() -> None:
+def test_it_learns_and_is_reproducible_bit_for_bit() -> None:
     first = losses(train("--steps", "60"))
     assert len(first) == 60
     assert sum(first[-10:]) < 0.95 * sum(first[:10])
@@ -48,7 +48,7 @@ def test_it_learns_and_repeats_itself_bit_for_bit() -> None:
     assert losses(train("--steps", "2", "--seed", "2")) != first[:2]
 
 
-def test_it_builds_nothing_before_it_may(tmp_path: Path) -> None:
+def test_it_waits_for_the_go_file(tmp_path: Path) -> None:
     go = tmp_path / "go"
     command = [sys.executable, "-u", str(SCRIPT), *SMALL, "--steps", "2", "--wait-file", str(go)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -62,7 +62,7 @@ def test_it_builds_nothing_before_it_may(tmp_path: Path) -> None:
     assert len(losses(rest)) == 2
 
 
-def test_its_peak_is_what_the_demo_promises() -> None:
+def test_its_peak_is_200_to_300_mib() -> None:
     pytest.importorskip("torch")
     result = subprocess.run(
         [sys.executable, "-c", PEAK_PROBE, str(SCRIPT), "--steps", "2"],
