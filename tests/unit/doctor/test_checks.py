@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each check on a made-up root folder, once well and once for every trouble it knows."""
+"""Each check on a fake root folder: the good case and every problem that it detects."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ def write(root: Path, path: str, text: str | bytes) -> None:
     file.write_bytes(text.encode() if isinstance(text, str) else text)
 
 
-def test_a_supported_kernel(system: System) -> None:
+def test_a_supported_kernel_is_ok(system: System) -> None:
     found = kernel.kernel(system)
     assert (found.status, found.cause) == (Status.OK, f"{RELEASE} on x86_64")
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "status", "said"),
+    ("path", "text", "status", "cause"),
     [
         ("proc/sys/kernel/osrelease", "5.10.0-8-amd64", Status.FAIL, "too old"),
         ("proc/sys/kernel/arch", "aarch64", Status.WARN, "x86_64 only"),
         ("sys/kernel/realtime", "1", Status.WARN, "PREEMPT_RT"),
     ],
 )
-def test_kernels_without_the_daemon_or_the_module(
-    system: System, path: str, text: str, status: Status, said: str
+def test_unsupported_kernels_are_reported(
+    system: System, path: str, text: str, status: Status, cause: str
 ) -> None:
     write(system.root, path, text)
     found = kernel.kernel(system)
     assert found.status is status
-    assert said in found.cause
+    assert cause in found.cause
     assert found.fix
 
 
-def test_module_not_built_not_loaded_loaded(system: System) -> None:
+def test_the_module_check_tells_unbuilt_unloaded_and_loaded_apart(system: System) -> None:
     found = kernel.module(system)
     assert found.status is Status.WARN
     assert f"linux-headers-{RELEASE}" in found.fix
@@ -68,7 +68,7 @@ def test_module_not_built_not_loaded_loaded(system: System) -> None:
     assert kernel.module(system).status is Status.OK
 
 
-def test_lockdown_refuses_an_unsigned_module_only(system: System) -> None:
+def test_lockdown_matters_for_an_unsigned_module_only(system: System) -> None:
     write(system.root, "sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
     file = f"lib/modules/{RELEASE}/updates/dkms/sentinel.ko.xz"
     write(system.root, file, lzma.compress(b"ko"))
@@ -77,19 +77,21 @@ def test_lockdown_refuses_an_unsigned_module_only(system: System) -> None:
     assert kernel.module(system).fix == "modprobe sentinel"
 
 
-def test_device(system: System) -> None:
+def test_the_device_check_is_skipped_without_the_device(system: System) -> None:
     assert kernel.device(system).status is Status.SKIP
     write(system.root, "dev/sentinel", "")
     assert kernel.device(system).status is Status.OK
 
 
-def test_ftrace_switched_off(system: System) -> None:
+def test_disabled_ftrace_is_reported(system: System) -> None:
     assert kernel.ftrace(system).status is Status.OK
     write(system.root, "proc/sys/kernel/ftrace_enabled", "0\n")
     assert kernel.ftrace(system).fix == "sysctl kernel.ftrace_enabled=1"
 
 
-def test_headers(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kernel_headers_are_reported(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("BCC_KERNEL_SOURCE", raising=False)
     found = tracing.headers(system)
     assert (found.status, found.code) == (Status.FAIL, "no-kernel-headers")
@@ -99,7 +101,7 @@ def test_headers(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tracing.headers(system).status is Status.FAIL
 
 
-def test_a_package_that_is_only_named_bcc(
+def test_an_unrelated_package_named_bcc_is_detected(
     system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, "other/bcc.py", "")
@@ -110,7 +112,7 @@ def test_a_package_that_is_only_named_bcc(
     assert "python3-bpfcc" in found.fix
 
 
-def test_capabilities_of_a_container(system: System) -> None:
+def test_capabilities_missing_in_a_container_are_listed(system: System) -> None:
     assert tracing.capabilities(system).status is Status.SKIP
     write(system.root, "proc/self/status", "Name:\tx\nCapBnd:\t000001ffffffffff\n")
     assert tracing.capabilities(system).status is Status.OK
@@ -120,7 +122,7 @@ def test_capabilities_of_a_container(system: System) -> None:
     assert "CAP_SYS_PTRACE, CAP_PERFMON, CAP_BPF" in found.cause
 
 
-def test_btf_and_perf(system: System) -> None:
+def test_missing_btf_and_strict_perf_event_paranoid_are_reported(system: System) -> None:
     assert tracing.btf(system).status is Status.WARN
     write(system.root, "sys/kernel/btf/vmlinux", "")
     assert tracing.btf(system).status is Status.OK
@@ -129,7 +131,7 @@ def test_btf_and_perf(system: System) -> None:
     assert "raw tracepoints" in tracing.perf_paranoid(system).cause
 
 
-def test_one_node_is_no_second_tier(system: System) -> None:
+def test_a_single_node_fails_without_emulated_tiers(system: System) -> None:
     write(system.root, "sys/devices/system/node/has_memory", "0\n")
     found = memory.tiers(system)
     assert (found.status, found.code) == (Status.FAIL, "no-second-tier")
@@ -148,7 +150,7 @@ def test_one_node_is_no_second_tier(system: System) -> None:
         ("swap", "proc/swaps", "Filename Type", "Filename Type\n/dev/vdb partition", "swapoff"),
     ],
 )
-def test_policies_that_get_in_the_way(
+def test_kernel_settings_that_interfere_are_warned_about(
     system: System, check: str, path: str, good: str, bad: str, fix: str
 ) -> None:
     write(system.root, path, good)
@@ -159,7 +161,7 @@ def test_policies_that_get_in_the_way(
     assert fix in found.fix
 
 
-def test_huge_page_mode_is_named(system: System) -> None:
+def test_the_huge_page_mode_is_reported(system: System) -> None:
     file = "sys/kernel/mm/transparent_hugepage/enabled"
     write(system.root, file, "[always] madvise never\n")
     assert memory.huge_pages(system).cause.startswith("always;")
@@ -168,7 +170,7 @@ def test_huge_page_mode_is_named(system: System) -> None:
     assert memory.huge_pages(system).cause == "never; tensor memory uses small pages"
 
 
-def test_free_memory_that_a_hypervisor_takes_back(system: System) -> None:
+def test_free_page_reporting_to_a_hypervisor_is_reported(system: System) -> None:
     assert memory.free_memory(system).status is Status.OK
     features = "sys/bus/virtio/drivers/virtio_balloon/virtio0/features"
     fraction = "proc/sys/vm/percpu_pagelist_high_fraction"
@@ -183,25 +185,27 @@ def test_free_memory_that_a_hypervisor_takes_back(system: System) -> None:
     assert memory.free_memory(system).status is Status.OK
 
 
-def test_no_daemon(system: System) -> None:
+def test_an_unreachable_daemon_is_a_failure(system: System) -> None:
     found = service.daemon(system)
     assert (found.status, found.code) == (Status.FAIL, "daemon-unreachable")
 
 
-def test_a_daemon_that_hangs_up_is_not_ok(system: System) -> None:
+def test_a_daemon_that_hangs_up_is_a_failure(system: System) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(system.socket))
         assert service.daemon(system).status is Status.FAIL
 
 
-def test_shim_library(system: System, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_shim_library_is_a_failure(
+    system: System, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("SENTINELD_SHIM_LIBRARY", str(tmp_path / "libx.so"))
     assert service.shim_library(system).status is Status.FAIL
     write(tmp_path, "libx.so", "")
     assert service.shim_library(system).status is Status.OK
 
 
-def test_names_are_distinct_and_troubles_have_a_way_out(system: System) -> None:
+def test_check_names_are_distinct_and_problems_have_a_fix(system: System) -> None:
     findings = examine(system)
     assert len({found.check for found in findings}) == len(CHECKS)
     for found in findings:
@@ -209,7 +213,7 @@ def test_names_are_distinct_and_troubles_have_a_way_out(system: System) -> None:
         assert found.status in (Status.OK, Status.SKIP) or found.fix, found
 
 
-def test_the_first_failure_is_the_exit_status() -> None:
+def test_the_first_failure_sets_the_exit_status() -> None:
     findings = [
         Finding("a", Status.WARN, "", code="bcc-missing"),
         Finding("b", Status.FAIL, "", code="no-second-tier"),
@@ -219,7 +223,7 @@ def test_the_first_failure_is_the_exit_status() -> None:
     assert first_failure(findings[:1]) is None
 
 
-def test_the_command_prints_a_line_or_json_for_each_check(tmp_path: Path) -> None:
+def test_the_command_prints_a_line_or_a_json_object_per_check(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "none.sock")
     text = CliRunner().invoke(doctor, [], obj=daemon)
     assert len(text.output.splitlines()) == len(CHECKS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits on processes, and which backend runs, on made-up root folders."""
+"""Checks of process limits and of the sampling backend, on fake root folders."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def with_session(monkeypatch: pytest.MonkeyPatch, system: System) -> None:
     monkeypatch.setattr(limits, "request", request)
 
 
-def test_nothing_is_limited(system: System) -> None:
+def test_no_limits_are_ok(system: System) -> None:
     assert limits.cpuset(system).status is Status.OK
     assert limits.memory_limit(system).status is Status.OK
     assert limits.mappings(system).status is Status.SKIP
 
 
-def test_a_cpuset_without_the_slow_node(system: System) -> None:
+def test_a_cpuset_without_the_slow_node_is_reported(system: System) -> None:
     write(system.root, "proc/self/status", "Mems_allowed_list:\t0\n")
     found = limits.cpuset(system)
     assert found.status is Status.WARN
@@ -59,7 +59,7 @@ def test_a_cpuset_without_the_slow_node(system: System) -> None:
     assert "cpuset.mems of cgroup user.slice/shell.scope" in found.fix
 
 
-def test_the_daemon_s_and_a_session_s_cpuset(
+def test_cpusets_of_the_daemon_and_of_sessions_are_checked(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_session(monkeypatch, system)
@@ -71,7 +71,9 @@ def test_the_daemon_s_and_a_session_s_cpuset(
 
 @pytest.mark.parametrize("name", ["memory.max", "memory.high"])
 @pytest.mark.parametrize("folder", ["user.slice/shell.scope", "user.slice"])
-def test_a_memory_limit_on_the_way_up(system: System, name: str, folder: str) -> None:
+def test_memory_limits_of_all_parent_cgroups_are_checked(
+    system: System, name: str, folder: str
+) -> None:
     write(system.root, f"sys/fs/cgroup/{folder}/{name}", f"{GIB}\n")
     found = limits.memory_limit(system)
     assert found.status is Status.WARN
@@ -83,7 +85,7 @@ def test_a_memory_limit_on_the_way_up(system: System, name: str, folder: str) ->
     assert limits.memory_limit(system).status is Status.OK
 
 
-def test_a_session_that_has_few_mappings_left(
+def test_a_session_close_to_max_map_count_is_reported(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_session(monkeypatch, system)
@@ -97,14 +99,14 @@ def test_a_session_that_has_few_mappings_left(
     assert limits.mappings(system).status is Status.OK
 
 
-def test_who_sets_numa_balancing(system: System) -> None:
+def test_the_file_that_enables_numa_balancing_is_named(system: System) -> None:
     write(system.root, "proc/sys/kernel/numa_balancing", "1\n")
     assert memory.numa_balancing(system).fix == "sysctl kernel.numa_balancing=0"
     write(system.root, "usr/lib/sysctl.d/50-tiering.conf", "# x\nkernel.numa_balancing = 1\n")
     assert "set by /usr/lib/sysctl.d/50-tiering.conf" in memory.numa_balancing(system).cause
     write(system.root, "etc/sysctl.d/60-mine.conf", "-kernel/numa_balancing=1\n")
     assert "set by /etc/sysctl.d/60-mine.conf" in memory.numa_balancing(system).cause
-    # /etc's file of the same name hides the other, whatever it says.
+    # A file in /etc masks the file of the same name in /usr/lib.
     write(system.root, "etc/sysctl.d/50-tiering.conf", "vm.swappiness = 1\n")
     (system.root / "etc/sysctl.d/60-mine.conf").unlink()
     assert "set by" not in memory.numa_balancing(system).cause
@@ -125,12 +127,12 @@ def verdict(name: str, problem: str = "", fix: str = "") -> dict[str, Any]:
     }
 
 
-def test_the_best_backend_is_well() -> None:
+def test_the_best_backend_is_ok() -> None:
     found = backends.finding([verdict("module"), verdict("shim")])
     assert (found.status, found.cause) == (Status.OK, "module is used: everything")
 
 
-def test_a_lesser_backend_says_why_not_each_better_one() -> None:
+def test_a_fallback_backend_lists_why_better_ones_are_unusable() -> None:
     found = backends.finding(
         [verdict("module", "not loaded", "load it"), verdict("damon", "taken"), verdict("shim")]
     )
@@ -139,7 +141,7 @@ def test_a_lesser_backend_says_why_not_each_better_one() -> None:
     assert found.fix == "load it"
 
 
-def test_the_daemon_s_word_counts_where_it_answers(
+def test_a_reachable_daemon_decides_on_the_backend(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = {"backends": [verdict("module", "another version"), verdict("damon")]}
@@ -147,7 +149,7 @@ def test_the_daemon_s_word_counts_where_it_answers(
     assert backends.backend(system).cause.startswith("damon is used")
 
     def unreachable(*_: object) -> None:
-        raise SentinelError("daemon-unreachable", "nobody there")
+        raise SentinelError("daemon-unreachable", "no daemon")
 
     monkeypatch.setattr(backends, "request", unreachable)
     assert backends.backend(system).status in (Status.OK, Status.WARN)
