@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes of huge pages, by what sysfs says."""
+"""Huge page sizes that a process may use, from sysfs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ KIB = 1 << 10
 MODES = ("always", "madvise", "never", "inherit")
 
 
-def sysfs(root: Path, whole: str, sizes: dict[int, str]) -> Path:
-    """Of a kernel with these modes: of huge pages as such, and of each size in KiB."""
-    for name, mode in {"": whole, **{f"hugepages-{at}kB": sizes[at] for at in sizes}}.items():
+def sysfs(root: Path, global_mode: str, sizes: dict[int, str]) -> Path:
+    """Fake sysfs with the global mode of huge pages and a mode per size in KiB."""
+    for name, mode in {"": global_mode, **{f"hugepages-{at}kB": sizes[at] for at in sizes}}.items():
         folder = root / FOLDER / name
         folder.mkdir(parents=True, exist_ok=True)
-        words = " ".join(f"[{one}]" if one == mode else one for one in MODES)
-        (folder / "enabled").write_text(words + "\n", encoding="ascii")
+        choices = " ".join(f"[{one}]" if one == mode else one for one in MODES)
+        (folder / "enabled").write_text(choices + "\n", encoding="ascii")
     return root
 
 
 @pytest.mark.parametrize(
-    ("whole", "sizes", "offered"),
+    ("global_mode", "sizes", "offered"),
     [
         ("madvise", {}, [2048]),
         ("never", {}, []),
@@ -34,10 +34,10 @@ def sysfs(root: Path, whole: str, sizes: dict[int, str]) -> Path:
         ("always", {64: "inherit", 2048: "never"}, [64]),
     ],
 )
-def test_a_size_is_offered_by_its_own_word_or_by_that_of_all(
-    tmp_path: Path, whole: str, sizes: dict[int, str], offered: list[int]
+def test_a_size_follows_its_own_mode_or_inherits_the_global_one(
+    tmp_path: Path, global_mode: str, sizes: dict[int, str], offered: list[int]
 ) -> None:
-    assert offered_sizes(sysfs(tmp_path, whole, sizes)) == tuple(at * KIB for at in offered)
+    assert offered_sizes(sysfs(tmp_path, global_mode, sizes)) == tuple(at * KIB for at in offered)
 
 
 def test_a_kernel_without_huge_pages_offers_none(tmp_path: Path) -> None:
@@ -48,5 +48,7 @@ def test_a_kernel_without_huge_pages_offers_none(tmp_path: Path) -> None:
     ("offered", "planned"),
     [([], []), ([2048], [2048]), ([64], [64]), ([16, 64, 2048], [64, 2048])],
 )
-def test_the_largest_below_the_whole_one_counts(offered: list[int], planned: list[int]) -> None:
+def test_plans_use_2_mib_and_the_largest_smaller_size(
+    offered: list[int], planned: list[int]
+) -> None:
     assert planned_sizes(tuple(at * KIB for at in offered)) == tuple(at * KIB for at in planned)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tier discovery on fake sysfs trees, shaped as a guest's real one."""
+"""Tier discovery on fake sysfs trees, modelled on a guest's real one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def make_sysfs(root: Path, nodes: dict[int, Node], tiers: dict[int, str] | None 
 TWO = {0: Node(2048, True, "10 20"), 1: Node(1024, False, "20 10")}
 
 
-def test_kernel_tiers_come_first_and_fastest_first(tmp_path: Path) -> None:
+def test_kernel_memory_tiers_are_used_fastest_first(tmp_path: Path) -> None:
     nodes = {
         0: Node(2048, True, "10 20", (30000, 30000, 100, 100)),
         1: Node(1024, False, "20 10", (10000, 5000, 300, 400)),
@@ -70,7 +70,7 @@ def test_kernel_tiers_come_first_and_fastest_first(tmp_path: Path) -> None:
     assert found.migration_bytes_per_s == MIGRATION_BYTES_PER_S
 
 
-def test_three_kernel_tiers(tmp_path: Path) -> None:
+def test_three_kernel_memory_tiers_are_kept(tmp_path: Path) -> None:
     nodes = {
         0: Node(2048, True, "10 20 30"),
         1: Node(1024, False, "20 10 30"),
@@ -80,7 +80,7 @@ def test_three_kernel_tiers(tmp_path: Path) -> None:
     assert [tier.nodes for tier in found.tiers] == [(0,), (1,), (2,)]
 
 
-def test_hmat_tells_tiers_apart_that_the_kernel_merges(tmp_path: Path) -> None:
+def test_hmat_separates_tiers_that_the_kernel_merges(tmp_path: Path) -> None:
     nodes = {
         0: Node(1024, False, "10 10", (10000, 10000, 300, 300)),
         1: Node(2048, True, "10 10", (30000, 30000, 100, 100)),
@@ -90,13 +90,13 @@ def test_hmat_tells_tiers_apart_that_the_kernel_merges(tmp_path: Path) -> None:
     assert found.source == "sysfs:hmat"
 
 
-def test_distance_and_missing_cpus_tell_the_slow_node(tmp_path: Path) -> None:
+def test_distance_and_missing_cpus_identify_the_slow_node(tmp_path: Path) -> None:
     found = discover(make_sysfs(tmp_path, TWO))
     assert [tier.nodes for tier in found.tiers] == [(0,), (1,)]
     assert found.source == "sysfs:distance"
 
 
-def test_two_sockets_are_one_tier_and_a_cpu_less_node_the_next(tmp_path: Path) -> None:
+def test_sockets_form_one_tier_and_cpuless_nodes_the_next(tmp_path: Path) -> None:
     nodes = {
         0: Node(1024, True, "10 21 17 28"),
         1: Node(1024, True, "21 10 28 17"),
@@ -108,20 +108,20 @@ def test_two_sockets_are_one_tier_and_a_cpu_less_node_the_next(tmp_path: Path) -
     assert found.tiers[1].capacity_bytes == 8192 << 20
 
 
-def test_one_node_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_a_single_node_is_refused_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(SentinelError) as caught:
         discover(make_sysfs(tmp_path, {0: Node(2048, True, "10")}, {4: "0"}))
     assert caught.value.code == "no-second-tier"
     assert "fast = [0]" in caught.value.hint
 
 
-def test_two_sockets_alone_are_refused(tmp_path: Path) -> None:
+def test_sockets_without_slow_memory_are_refused(tmp_path: Path) -> None:
     nodes = {0: Node(1024, True, "10 21"), 1: Node(1024, True, "21 10")}
     with pytest.raises(SentinelError, match="only one memory tier"):
         discover(make_sysfs(tmp_path, nodes))
 
 
-def test_config_wins_over_the_kernel(tmp_path: Path) -> None:
+def test_config_overrides_the_kernels_tiers(tmp_path: Path) -> None:
     root = make_sysfs(tmp_path, TWO, {4: "0", 22: "1"})
     found = discover(root, {"fast": [1], "migration_bytes_per_s": 5e8})
     assert [tier.nodes for tier in found.tiers] == [(1,), (0,)]
@@ -129,7 +129,7 @@ def test_config_wins_over_the_kernel(tmp_path: Path) -> None:
     assert found.migration_bytes_per_s == 5e8
 
 
-def test_empty_overrides_say_nothing(tmp_path: Path) -> None:
+def test_empty_overrides_change_nothing(tmp_path: Path) -> None:
     found = discover(
         make_sysfs(tmp_path, TWO), {"fast": (), "slow": (), "migration_bytes_per_s": 0}
     )
@@ -146,13 +146,13 @@ def test_empty_overrides_say_nothing(tmp_path: Path) -> None:
         {"fast": ["0"]},
     ],
 )
-def test_bad_overrides(tmp_path: Path, overrides: dict[str, object]) -> None:
+def test_invalid_overrides_are_refused(tmp_path: Path, overrides: dict[str, object]) -> None:
     with pytest.raises(SentinelError) as caught:
         discover(make_sysfs(tmp_path, TWO), overrides)
     assert caught.value.code == "bad-config"
 
 
-def test_lists_and_watermarks(tmp_path: Path) -> None:
+def test_node_lists_and_high_watermarks_are_parsed(tmp_path: Path) -> None:
     assert sysfs.parse_list("0-2,5\n") == (0, 1, 2, 5)
     assert sysfs.parse_list("\n") == ()
     (tmp_path / "zoneinfo").write_text(
@@ -165,7 +165,7 @@ def test_lists_and_watermarks(tmp_path: Path) -> None:
     assert sysfs.high_watermark_bytes(tmp_path, 1) == 1000 * 4096
 
 
-def test_own_bandwidths_go_before_the_firmware_s(tmp_path: Path) -> None:
+def test_configured_bandwidths_override_the_firmwares(tmp_path: Path) -> None:
     nodes = {
         0: Node(2048, True, "10 20", (30000, 30000, 100, 100)),
         1: Node(1024, False, "20 10", (9000, 8000, 300, 300)),
