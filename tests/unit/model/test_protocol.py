@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""native/protocol.h against protocol.py: a C program prints every size, offset and value."""
+"""Compares protocol.py with native/protocol.h by a C program that prints sizes and values."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ def c_values(expressions: list[str], includes: list[str], tmp_path: Path) -> dic
     return dict(zip(expressions, map(int, output.stdout.split()), strict=True))
 
 
-def test_every_number_equals_the_headers(tmp_path: Path) -> None:
-    wanted: dict[str, int] = dict(VALUES)
+def test_sizes_offsets_and_values_equal_the_headers(tmp_path: Path) -> None:
+    expected: dict[str, int] = dict(VALUES)
     for name, dtype in STRUCTS.items():
-        wanted[f"sizeof(struct {name})"] = dtype.itemsize
+        expected[f"sizeof(struct {name})"] = dtype.itemsize
         for field, (kind, offset) in dtype.fields.items():  # type: ignore[union-attr]
-            wanted[f"offsetof(struct {name}, {field})"] = offset
-            wanted[f"sizeof(((struct {name} *)0)->{field})"] = kind.itemsize
+            expected[f"offsetof(struct {name}, {field})"] = offset
+            expected[f"sizeof(((struct {name} *)0)->{field})"] = kind.itemsize
     for prefix, members in ENUMS.items():
         for member in members:
-            wanted[f"{prefix}_{member.name}"] = member.value
-    assert c_values(list(wanted), ['"protocol.h"'], tmp_path) == wanted
+            expected[f"{prefix}_{member.name}"] = member.value
+    assert c_values(list(expected), ['"protocol.h"'], tmp_path) == expected
 
 
-def test_no_field_of_the_header_is_missing() -> None:
+def test_every_field_of_the_header_is_in_the_dtypes() -> None:
     text = (NATIVE / "protocol.h").read_text()
     for name, dtype in STRUCTS.items():
         body = text.split(f"struct {name} {{")[1].split("\n};")[0]
@@ -90,7 +90,9 @@ def test_no_field_of_the_header_is_missing() -> None:
     ("ours", "theirs"),
     [(protocol.RECORD_DTYPE, model.RECORD_DTYPE), (protocol.SLOT_DTYPE, plan_model.SLOT_DTYPE)],
 )
-def test_the_data_models_have_the_same_layout(ours: np.dtype[Any], theirs: np.dtype[Any]) -> None:
+def test_protocol_and_model_dtypes_have_the_same_layout(
+    ours: np.dtype[Any], theirs: np.dtype[Any]
+) -> None:
     assert ours.itemsize == theirs.itemsize
     assert (
         {n: f[:2] for n, f in ours.fields.items()}
@@ -114,7 +116,7 @@ def test_the_epoch_ioctl_equals_the_modules(tmp_path: Path) -> None:
     assert [values[ours] for ours in pairs] == [values[theirs] for theirs in pairs.values()]
 
 
-def test_constants_copied_from_the_protocol_agree() -> None:
+def test_constants_copied_into_the_shim_equal_the_protocols() -> None:
     fields = protocol.CONTROL_DTYPE.fields
     assert fields is not None
     assert fields["small_bytes"][1] == selftest.SMALL_BYTES_OFFSET

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The timing model by hand, and what holds for any figures; presets and users' own."""
+"""The timing model by hand and by its properties; presets and configured bandwidths."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def tiers(read: float, write: float, slow_read: float, slow_write: float) -> Tie
     return Tiers((Tier((0,), 0, read, write), Tier((1,), 0, slow_read, slow_write)), 1e9, "test")
 
 
-def test_a_stretch_by_hand() -> None:
-    # 1/2 - 1/8 = 0.375 ns more for each byte read, 1 - 1/4 = 0.75 for each written.
+def test_a_stretchs_time_equals_the_hand_computed_one() -> None:
+    # 1/2 - 1/8 = 0.375 ns more per byte read, 1 - 1/4 = 0.75 ns more per byte written.
     timing = timing_of(tiers(8 * GB, 4 * GB, 2 * GB, 1 * GB))
     assert (timing.read_ns_per_byte, timing.write_ns_per_byte) == (0.375, 0.75)
     assert (timing.move_ns_per_byte, timing.birth_ns_per_byte) == (1.0, 0.0)
@@ -41,7 +41,7 @@ def test_a_stretch_by_hand() -> None:
     assert timing.stretch_ns(profile, slow).tolist() == expected
 
 
-def test_small_tensors_are_cached() -> None:
+def test_small_tensors_cost_nothing_extra() -> None:
     timing = timing_of(tiers(8 * GB, 4 * GB, 2 * GB, 1 * GB))
     profile = large_profile()
     tensors = profile.tensors.copy()
@@ -52,7 +52,7 @@ def test_small_tensors_are_cached() -> None:
     assert np.all(extra[parameter] > 0)
 
 
-def test_figures_that_nobody_knows_cost_nothing() -> None:
+def test_unknown_bandwidths_cost_nothing() -> None:
     unknown = timing_of(tiers(8 * GB, 4 * GB, 0.0, 1 * GB))
     assert (unknown.read_ns_per_byte, unknown.write_ns_per_byte) == (0.0, 0.75)
     alone = Tiers((Tier((0,), 0, GB, GB),), 0.0, "test")
@@ -66,7 +66,7 @@ shares = st.lists(st.floats(0, 1), min_size=9, max_size=9)
 
 
 @given(rates, rates, rates, rates, shares, shares)
-def test_never_below_all_fast_and_rising_with_what_is_slow(
+def test_times_are_at_least_all_fast_and_grow_with_the_slow_share(
     read: float,
     write: float,
     slow_read: float,
@@ -87,7 +87,7 @@ def test_never_below_all_fast_and_rising_with_what_is_slow(
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
 @pytest.mark.parametrize("threads", [1, 6, 12, 64])
-def test_presets_scale_with_threads_up_to_the_socket(name: str, threads: int) -> None:
+def test_presets_scale_with_threads_up_to_one_socket(name: str, threads: int) -> None:
     found, whole = preset_tiers(name, threads), preset_tiers(name, 12)
     share = min(threads, 12) / 12
     assert found.migration_bytes_per_s == pytest.approx(whole.migration_bytes_per_s * share)
@@ -97,7 +97,7 @@ def test_presets_scale_with_threads_up_to_the_socket(name: str, threads: int) ->
     assert found.source == f"preset:{name}"
 
 
-def test_presets_are_what_the_sources_say() -> None:
+def test_presets_equal_the_published_figures() -> None:
     figures = {
         name: tuple(
             round(rate / GB, 6)
@@ -118,14 +118,14 @@ def test_presets_are_what_the_sources_say() -> None:
     }
 
 
-def test_on_two_tiers_alike_every_placement_takes_the_all_fast_time() -> None:
+def test_with_equal_tiers_every_placement_takes_the_all_fast_time() -> None:
     profile = large_profile()
     for name in ("fast-only", "slow-only"):
         plan = policy(name).plan(profile, preset_tiers("dram", 1), 0)
         assert predicted(plan, profile, preset_tiers("dram", 1)).step_ns == 4_000_000_000
 
 
-def test_predictions_are_the_model_s() -> None:
+def test_predictions_follow_the_timing_model() -> None:
     profile, cxl = large_profile(), preset_tiers("cxl", 12)
     plan = policy("slow-only").plan(profile, cxl, 0)
     rows = profile.accesses
@@ -134,7 +134,7 @@ def test_predictions_are_the_model_s() -> None:
     assert step_ns == pytest.approx(4e9 + float(extra.sum()), abs=1)
 
 
-def test_names_and_threads_that_make_no_sense() -> None:
+def test_unknown_presets_and_zero_threads_are_refused() -> None:
     with pytest.raises(SentinelError, match="did you mean cxl") as error:
         preset_tiers("cxk", 1)
     assert error.value.code == "usage"
@@ -142,7 +142,7 @@ def test_names_and_threads_that_make_no_sense() -> None:
         preset_tiers("cxl", 0)
 
 
-def test_own_figures_are_taken_as_they_are() -> None:
+def test_configured_bandwidths_are_used_unscaled() -> None:
     figures = TierOverrides((), (), 5e9, 100e9, 80e9, 20e9, 10e9)
     found = configured_tiers(figures)
     assert found.migration_bytes_per_s == 5e9
