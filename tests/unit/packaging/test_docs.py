@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages agree with the code and with each other."""
+"""The documentation agrees with the code and its links resolve."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_config_page_lists_every_key_with_its_default() -> None:
     assert values == expected
 
 
-def test_config_page_s_example_is_right(tmp_path: Path) -> None:
+def test_the_config_pages_example_loads(tmp_path: Path) -> None:
     text = (ROOT / "docs/config.md").read_text()
     (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     file = tmp_path / "config.toml"
@@ -51,12 +51,12 @@ def test_config_page_s_example_is_right(tmp_path: Path) -> None:
     assert config.tiers.slow == (2,)
 
 
-def test_the_page_of_commands_is_up_to_date() -> None:
+def test_the_cli_page_is_up_to_date() -> None:
     assert page_is_current("reference/cli.md", cli_page()), "run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
+def test_relative_links_resolve(page: str) -> None:
     folder = (ROOT / page).parent
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / page).read_text()):
         assert (folder / target).exists(), target
@@ -116,7 +116,7 @@ HYPOTHETICAL = {"train.py", "NAME.py", "rivals/NAME.py"} | {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_make_targets_that_pages_name_exist(page: str) -> None:
+def test_documented_make_targets_exist(page: str) -> None:
     makefiles = "".join(path.read_text() for path in MAKEFILES)
     targets = set(re.findall(r"^([a-z-]+):", makefiles, re.MULTILINE))
     named = set(re.findall(r"(?:`|^)make ([a-z-]+)", (ROOT / page).read_text(), re.MULTILINE))

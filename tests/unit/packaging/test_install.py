@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make install` into a staging folder, and `make uninstall` out of it."""
+"""`make install` into a staging folder, and `make uninstall`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return stage
 
 
-def test_all_of_the_package_is_installed(stage: Path) -> None:
+def test_the_whole_package_is_installed(stage: Path) -> None:
     installed = files(stage / "usr/local/lib/sentineld")
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "sentineld").rglob("*.py")}
     programs = {str(path.relative_to(ROOT)) for path in (ROOT / "bpf").glob("*.[ch]")}
@@ -47,7 +47,7 @@ def test_all_of_the_package_is_installed(stage: Path) -> None:
     assert not {name for name in installed if name.startswith("tests")}
 
 
-def test_system_files_are_where_systemd_looks(stage: Path) -> None:
+def test_system_files_are_in_systemds_folders(stage: Path) -> None:
     installed = files(stage / "usr/local/lib") - files(stage / "usr/local/lib/sentineld")
     assert {
         "systemd/system/sentineld.service",
@@ -58,12 +58,12 @@ def test_system_files_are_where_systemd_looks(stage: Path) -> None:
     } <= installed
 
 
-def test_the_installed_package_runs_by_itself(stage: Path) -> None:
+def test_the_installed_programs_run_without_the_source_tree(stage: Path) -> None:
     library = str(stage / "usr/local/lib/sentineld")
     for program in ("sentineld", "sentinelctl"):
         launcher = (stage / "usr/local/bin" / program).read_text()
         assert launcher.startswith(f"#!{sys.executable}\n")
-        # The launcher names the final place; here the package lies in the staging folder.
+        # The launcher has the final path; here the package is in the staging folder.
         script = launcher.replace("/usr/local/lib/sentineld", library)
         command = [sys.executable, "-I", "-c", script, "--version"]
         done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=60)
@@ -71,28 +71,28 @@ def test_the_installed_package_runs_by_itself(stage: Path) -> None:
         assert done.stdout.strip().endswith(__version__)
 
 
-WATCHES = """
+COUNT_IMPORT_HOOKS = """
 import site, sys
-for _ in range(2):  # as in a virtual environment that sees the system's packages, too
+for _ in range(2):  # twice, as in a virtual environment with system site packages
     site.addsitedir(sys.argv[1])
 print(sum(type(finder).__module__ == "sentineld.shim.torch_import" for finder in sys.meta_path))
 """
 
 
-@pytest.mark.parametrize(("asked", "watches"), [("1", 1), ("0", 0), (None, 0)])
-def test_the_environment_asks_for_the_shim(
-    stage: Path, tmp_path: Path, asked: str | None, watches: int
+@pytest.mark.parametrize(("setting", "hooks"), [("1", 1), ("0", 0), (None, 0)])
+def test_the_shim_is_enabled_by_its_environment_variable(
+    stage: Path, tmp_path: Path, setting: str | None, hooks: int
 ) -> None:
     (written,) = stage.rglob("sentineld.pth")
     library = str(stage / "usr/local/lib/sentineld")
     text = written.read_text().replace("/usr/local/lib/sentineld", library)
     (tmp_path / "sentineld.pth").write_text(text)
-    command = [sys.executable, "-S", "-I", "-c", WATCHES, str(tmp_path)]
-    environment = {} if asked is None else {"SENTINELD_SHIM": asked}
+    command = [sys.executable, "-S", "-I", "-c", COUNT_IMPORT_HOOKS, str(tmp_path)]
+    environment = {} if setting is None else {"SENTINELD_SHIM": setting}
     done = subprocess.run(
         command, cwd="/", env=environment, capture_output=True, text=True, timeout=60
     )
-    assert done.stdout == f"{watches}\n", done.stderr
+    assert done.stdout == f"{hooks}\n", done.stderr
     assert done.stderr == ""
 
 
@@ -114,12 +114,12 @@ def test_the_unit_starts_the_installed_daemon(stage: Path) -> None:
     )
 
 
-def test_the_unit_does_not_restart_what_can_only_fail_again(stage: Path) -> None:
+def test_the_unit_does_not_restart_after_permanent_errors(stage: Path) -> None:
     statuses = {int(status) for status in unit_of(stage)["RestartPreventExitStatus"].split()}
     assert statuses == {EXIT_STATUS["usage"], EXIT_STATUS["bad-config"]}
 
 
-def test_the_module_s_source_is_ready_for_dkms(stage: Path) -> None:
+def test_the_modules_source_is_installed_for_dkms(stage: Path) -> None:
     (source,) = (stage / "usr/src").iterdir()
     settings = dict(
         re.findall(r'^(\w+)(?:\[0\])?="?([^"\n]*)"?$', (source / "dkms.conf").read_text(), re.M)
@@ -130,11 +130,11 @@ def test_the_module_s_source_is_ready_for_dkms(stage: Path) -> None:
     assert sources | {"Kbuild", "Makefile"} <= files(source)
 
 
-def test_uninstall_leaves_no_file(tmp_path: Path) -> None:
+def test_uninstall_removes_only_what_was_installed(tmp_path: Path) -> None:
     make("install", tmp_path)
     other = tmp_path / "usr/local/lib/systemd/system/other.service"
     other.write_text("[Unit]\n")
     assert len(files(tmp_path)) > 30
     make("uninstall", tmp_path)
-    left = {path for path in tmp_path.rglob("*") if path.is_file()}
-    assert left == {other}
+    remaining = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert remaining == {other}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every source file names its licence: GPL-2.0-only for the kernel and QEMU, else Apache-2.0."""
+"""Each source file names its licence: GPL-2.0-only in the kernel and QEMU, else Apache-2.0."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 GPL = ("kmod/", "bpf/", "tests/demo/plugin/")
-"""What runs in the kernel or in QEMU."""
+"""Sources that run in the kernel or in QEMU."""
 
 SOURCES = ("*.py", "*.c", "*.h", "*.sh", "*.mk", "Makefile", "*Kbuild", "*.service.in")
 
@@ -30,12 +30,12 @@ def licence_of(path: Path) -> str | None:
     return None
 
 
-def test_there_are_sources() -> None:
+def test_sources_are_found() -> None:
     assert len(tracked()) > 40
 
 
 @pytest.mark.parametrize("name", tracked())
-def test_a_source_names_its_licence(name: str) -> None:
+def test_a_source_file_names_its_licence(name: str) -> None:
     path = ROOT / name
     if not path.exists():
         pytest.skip("deleted and not committed yet")
@@ -47,6 +47,6 @@ def test_a_source_names_its_licence(name: str) -> None:
     assert licence_of(path) == expected
 
 
-def test_the_texts_are_there() -> None:
+def test_the_licence_texts_are_included() -> None:
     assert "Apache License" in (ROOT / "LICENSES/Apache-2.0.txt").read_text()
     assert "GNU GENERAL PUBLIC LICENSE" in (ROOT / "LICENSES/GPL-2.0-only.txt").read_text()

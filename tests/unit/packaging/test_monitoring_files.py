@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dashboard and alert rules name metrics and labels that the daemon has."""
+"""The dashboard and alert rules use only metrics and labels that the daemon exports."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def expressions() -> list[str]:
     return found + re.findall(r"expr: (?:\|\n)?((?:.|\n)*?)\n +for:", rules)
 
 
-def test_there_are_expressions_to_check() -> None:
+def test_expressions_are_found() -> None:
     assert len(expressions()) > 30
 
 
 @pytest.mark.parametrize("expression", expressions())
-def test_an_expression_uses_metrics_that_exist(expression: str) -> None:
+def test_an_expression_uses_existing_metrics_and_labels(expression: str) -> None:
     names = re.findall(r"\b(?:sentineld|process|up)_?\w*(?=[\s{\[)]|$)", expression)
     assert names, expression
     for name in names:
@@ -51,10 +51,10 @@ def test_an_expression_uses_metrics_that_exist(expression: str) -> None:
         assert wanted <= known, (expression, wanted - known)
 
 
-def test_every_metric_is_shown_or_joins() -> None:
+def test_every_metric_is_used_except_the_listed_ones() -> None:
     shown = " ".join(expressions())
     hidden = {name for name in LABELS if not re.search(rf"\b{name}\b", shown)}
-    # What names versions and presets, what a plan assumes and what never stalls needs no graph.
+    # Versions and presets, assumptions of plans, and counters that never stall need no graph.
     assert hidden == {
         "sentineld_build_info",
         "sentineld_emulated_tiers_info",
@@ -69,7 +69,7 @@ def test_the_dashboard_is_up_to_date() -> None:
     assert page_is_current("grafana/sentineld.json", dashboard()), "run `make docs`"
 
 
-def test_panels_have_places_of_their_own() -> None:
+def test_panels_do_not_overlap() -> None:
     board = json.loads((DOCS / "grafana/sentineld.json").read_text())
     taken: set[tuple[int, int]] = set()
     for panel in panels(board):
