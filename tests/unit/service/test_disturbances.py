@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who disturbs is named in one line, with what to do about it."""
+"""Disturbances are described in one line: the cause and how to stop it."""
 
 from __future__ import annotations
 
@@ -90,11 +90,11 @@ def own(found: Disturbance) -> Disturbance:
         ),
     ],
 )
-def test_each_is_named_with_the_way_out(found: Disturbance, words: str) -> None:
+def test_each_disturbance_is_described_with_its_remedy(found: Disturbance, words: str) -> None:
     assert in_words([found]) == words
 
 
-def test_the_largest_party_is_named_and_the_others_counted() -> None:
+def test_the_largest_cause_is_named_and_the_others_counted() -> None:
     rows = [
         row("kswapd0", "demotion", 30),
         row("migratepages", "syscall_or_cpuset", 20, (0, 1)),
@@ -106,13 +106,13 @@ def test_the_largest_party_is_named_and_the_others_counted() -> None:
 
 
 @pytest.mark.parametrize("deed", ["syscall_or_cpuset", "mempolicy_mbind", "collapse"])
-def test_what_a_process_asks_for_itself_is_no_fight(deed: str) -> None:
+def test_a_process_moving_its_own_pages_is_no_disturbance(deed: str) -> None:
     rows = [own(row("python3", deed, 100))]
     assert in_words(rows) == ""
     assert by_reason(rows) == {}
 
 
-def test_pages_that_stayed_count_but_are_no_news() -> None:
+def test_pages_that_did_not_move_are_counted_but_not_described() -> None:
     found = Disturbance(**{**row("numad", "syscall_or_cpuset", 0), "kept": 8})  # type: ignore[typeddict-item]
     assert in_words([found]) == ""
     assert by_reason([found, row("kswapd0", "syscall_or_cpuset", 2)]) == {
@@ -122,13 +122,13 @@ def test_pages_that_stayed_count_but_are_no_news() -> None:
 
 
 @pytest.mark.parametrize("deed", [*KERNEL_REASONS, "reclaim", "collapse", "unknown", "17"])
-def test_every_reason_makes_a_sentence(deed: str) -> None:
-    line = in_words([row("somebody", deed, 7)])
+def test_every_reason_has_a_description(deed: str) -> None:
+    line = in_words([row("another", deed, 7)])
     assert re.search(r"\b7 of its pages\b.*; to stop it: \S", line)
     assert "\n" not in line
 
 
-def test_only_commands_that_the_doctor_gives_are_given_for_its_causes() -> None:
+def test_remedies_equal_the_doctors_fixes() -> None:
     text = Path(disturbances.__file__).parents[1].joinpath("doctor", "memory.py").read_text()
     for deed in ("demotion", "numa_misplaced"):
         assert in_words([row("kswapd0", deed, 1)]).split("to stop it: ")[1] in text

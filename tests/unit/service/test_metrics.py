@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics' names, values and server, read back over HTTP by Prometheus's own parser."""
+"""Metric names, values and HTTP server, read back with Prometheus's own parser."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def snapshot(*sessions: SessionSnapshot) -> DaemonSnapshot:
 
 
 class Endpoint:
-    """A metrics server whose snapshot the test sets."""
+    """A metrics server that serves a snapshot set by the test."""
 
     def __init__(self) -> None:
         self.snapshot = snapshot(FULL)
@@ -86,7 +86,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 def family_name(name: str) -> str:
-    """Prometheus's parser names a counter's family without _total."""
+    """The family name as Prometheus's parser reports it: without _total."""
     return name.removesuffix("_total")
 
 
@@ -103,7 +103,7 @@ def test_every_metric_of_a_full_snapshot_is_served(endpoint: Endpoint) -> None:
     assert "process_cpu_seconds" in families
 
 
-def test_values_arrive_in_base_units(endpoint: Endpoint) -> None:
+def test_values_are_exported_in_base_units(endpoint: Endpoint) -> None:
     families = endpoint.scrape()
 
     def value(name: str, **labels: str) -> float:
@@ -124,7 +124,7 @@ def test_values_arrive_in_base_units(endpoint: Endpoint) -> None:
     assert value("sentineld_migrated_bytes_total", **moved) == 4096
 
 
-def test_each_state_has_a_series(endpoint: Endpoint) -> None:
+def test_each_session_state_has_a_series(endpoint: Endpoint) -> None:
     endpoint.snapshot = snapshot(FULL, SessionSnapshot("72-9001", 72, State.REGISTERED))
     counts = {s.labels["state"]: s.value for s in endpoint.scrape()["sentineld_sessions"].samples}
     assert set(counts) == {str(state) for state in State}
@@ -132,13 +132,13 @@ def test_each_state_has_a_series(endpoint: Endpoint) -> None:
     assert sum(counts.values()) == 2
 
 
-def test_a_session_takes_its_series_along(endpoint: Endpoint) -> None:
+def test_an_ended_sessions_series_disappear(endpoint: Endpoint) -> None:
     assert any("71-9000" in str(family.samples) for family in endpoint.scrape().values())
     endpoint.snapshot = snapshot()
     assert not any("71-9000" in str(family.samples) for family in endpoint.scrape().values())
 
 
-def test_what_is_not_known_is_left_out(endpoint: Endpoint) -> None:
+def test_unknown_values_have_no_samples(endpoint: Endpoint) -> None:
     endpoint.snapshot = snapshot(SessionSnapshot("73-9002", 73, State.WARM_UP))
     families = endpoint.scrape()
     assert families["sentineld_fast_share_ratio"].samples == []
@@ -153,7 +153,7 @@ def test_label_values_are_escaped(endpoint: Endpoint) -> None:
     assert info.labels["policy"] == policy
 
 
-def test_a_failing_snapshot_fails_the_scrape_and_not_the_server(endpoint: Endpoint) -> None:
+def test_a_failing_snapshot_fails_the_scrape_but_not_the_server(endpoint: Endpoint) -> None:
     good = endpoint.snapshot
     endpoint.snapshot = None  # type: ignore[assignment]
     with pytest.raises(urllib.error.HTTPError) as failure:
@@ -163,7 +163,7 @@ def test_a_failing_snapshot_fails_the_scrape_and_not_the_server(endpoint: Endpoi
     assert "sentineld_steps" in endpoint.scrape()
 
 
-def test_a_taken_port_is_an_error_with_a_way_out(endpoint: Endpoint) -> None:
+def test_a_port_in_use_is_an_error_with_a_hint(endpoint: Endpoint) -> None:
     with pytest.raises(SentinelError, match=r"cannot serve metrics on 127\.0\.0\.1") as failure:
         serve("127.0.0.1", endpoint.server.server_port, lambda: endpoint.snapshot)
     assert failure.value.code == "bad-config"
@@ -174,12 +174,12 @@ UNITS = "bytes|seconds|ratio|total|info|available|sessions|boundaries|second"
 
 
 @pytest.mark.parametrize("spec", METRICS, ids=lambda spec: spec.name)
-def test_names_follow_the_conventions(spec) -> None:
+def test_names_follow_prometheus_conventions(spec) -> None:
     assert re.fullmatch(rf"sentineld_[a-z_]*({UNITS})", spec.name)
     assert spec.name.endswith("_total") == (spec.kind == "counter")
     assert spec.help.endswith(".")
     assert not set(spec.labels) & {"host", "instance", "job", "tensor", "layer", "address"}
 
 
-def test_the_page_of_the_metrics_is_up_to_date() -> None:
+def test_the_metrics_page_is_up_to_date() -> None:
     assert page_is_current("metrics.md", metrics_page()), "run `make docs`"
