@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine's features that a daemon uses."""
+"""The daemon's view of the machine it runs on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_MODULE = SentinelError("module-not-loaded", "no module here")
         ("", "off", False),
     ],
 )
-def test_huge_pages_are_used_where_no_backend_needs_small_ones(
+def test_huge_pages_are_used_unless_the_module_samples_small_pages(
     preset: str, setting: str, wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = Config(huge_pages=setting, tiers=TierOverrides(emulated=preset))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The substrate that a configuration selects, and the figures of emulated tiers."""
+"""Substrates: which one a configuration selects, and the emulated one's figures."""
 
 from __future__ import annotations
 
@@ -10,12 +10,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.config import Config, TierOverrides
 from sentineld.host.presets import preset_tiers
-from sentineld.machine.substrate import (
-    EmulatedSubstrate,
-    MeteredBy,
-    substrate_of,
-    with_tiers_option,
-)
+from sentineld.machine.substrate import EmulatedSubstrate, substrate_of, with_tiers_option
 from tests.unit.plan.toys import toy_plan, toy_profile, two_tiers
 
 
@@ -23,7 +18,7 @@ def emulated(**figures: float | int | str) -> EmulatedSubstrate:
     return EmulatedSubstrate(replace(TierOverrides(emulated="cxl"), **figures))
 
 
-def test_the_daemons_option_equals_the_config_setting() -> None:
+def test_the_tiers_option_equals_the_config_setting() -> None:
     assert substrate_of(Config()).emulated == ""
     asked = with_tiers_option(Config(), "emulated:optane")
     assert asked == Config(tiers=TierOverrides(emulated="optane"))
@@ -32,18 +27,13 @@ def test_the_daemons_option_equals_the_config_setting() -> None:
 
 
 @pytest.mark.parametrize("option", ["cxl", "emulated:", "", "emulate:cxl"])
-def test_an_option_of_another_form_is_refused(option: str) -> None:
+def test_a_malformed_tiers_option_is_refused(option: str) -> None:
     with pytest.raises(SentinelError) as caught:
         with_tiers_option(Config(), option)
     assert caught.value.code == "usage"
 
 
-def test_only_emulated_tiers_are_metered_by_their_residency_map() -> None:
-    assert emulated().metered_by is MeteredBy.RESIDENCY_MAP
-    assert substrate_of(Config()).metered_by is MeteredBy.MODULE_EPOCHS
-
-
-def test_figures_are_the_presets_scaled_by_threads() -> None:
+def test_preset_figures_are_scaled_by_threads() -> None:
     found, preset = emulated(emulated_threads=3).tiers(), preset_tiers("cxl", 3)
     assert found.source == "emulated:cxl"
     assert found.migration_bytes_per_s == preset.migration_bytes_per_s
@@ -52,7 +42,7 @@ def test_figures_are_the_presets_scaled_by_threads() -> None:
         assert replace(tier, capacity_bytes=0) == whole
 
 
-def test_own_figures_replace_the_presets() -> None:
+def test_configured_figures_replace_the_presets() -> None:
     found = emulated(slow_read_bytes_per_s=5e8, migration_bytes_per_s=7e8).tiers()
     assert found.tiers[1].read_bytes_per_s == 5e8
     assert found.tiers[1].write_bytes_per_s == preset_tiers("cxl", 1).tiers[1].write_bytes_per_s
@@ -67,14 +57,14 @@ def test_the_cost_of_births_is_measured_or_configured() -> None:
 @pytest.mark.parametrize(
     "figures", [{"emulated": "cxxl"}, {"emulated_threads": 0}, {"fast": (0,)}, {"slow": (1,)}]
 )
-def test_an_invalid_table_is_refused(figures: dict[str, float]) -> None:
+def test_an_invalid_tiers_table_is_refused(figures: dict[str, float]) -> None:
     with pytest.raises(SentinelError) as caught:
         emulated(**figures)
     assert caught.value.code == "bad-config"
     assert caught.value.hint
 
 
-def test_emulated_fast_memory_ends_at_the_budget_except_for_all_fast() -> None:
+def test_emulated_fast_memory_is_limited_to_the_budget_except_for_fast_only() -> None:
     plan = replace(toy_plan(), budget_bytes=10 * 4096)
     fast_only = replace(plan, policy="fast-only", layout=replace(plan.layout, heap_tier=0))
     first_touch = replace(plan, policy="first-touch", layout=replace(plan.layout, heap_tier=None))
@@ -84,12 +74,12 @@ def test_emulated_fast_memory_ends_at_the_budget_except_for_all_fast() -> None:
     assert substrate_of(Config()).fast_pages(first_touch, 4096) is None
 
 
-def test_only_emulated_tiers_tell_the_shim_of_accesses() -> None:
+def test_only_emulated_tiers_send_accesses_to_the_shim() -> None:
     layout, profile = toy_plan().layout, toy_profile()
     assert substrate_of(Config()).accesses(layout, profile, two_tiers()) is None
-    told = emulated().accesses(layout, profile, two_tiers())
-    assert told is not None
-    assert len(told) == len(profile.accesses)
+    sent = emulated().accesses(layout, profile, two_tiers())
+    assert sent is not None
+    assert len(sent) == len(profile.accesses)
     nothing = emulated().accesses(layout, None, two_tiers())
     assert nothing is not None
     assert len(nothing) == 0
