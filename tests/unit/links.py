@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real link to a process that a test plays: its socket's other end and its control words."""
+"""A real ShimLink whose process side is driven by the test: socket and control segment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from tests.unit.segment import Writer
 
 
 class Linked:
-    """link: the daemon's end. shim: the process's. writer: what the process writes."""
+    """Both ends of a shim connection.
+
+    link: the daemon's end.
+    shim: the process's end of the socket.
+    writer: the process's side of the control segment.
+    words: initial values of control words.
+    """
 
     def __init__(self, **words: int) -> None:
         ours, theirs = socket.socketpair()
@@ -27,12 +33,12 @@ class Linked:
         self.link = ShimLink(self._daemon, hello)
 
     def set(self, **words: int) -> None:
-        """Write control words."""
+        """Write these control words as the process would."""
         for name, value in words.items():
             self.writer.header[name] = value
 
     def close(self) -> None:
-        """Both ends."""
+        """Close both ends."""
         self.link.close()
         self._daemon.close()
         self.shim.close()

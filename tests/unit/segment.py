@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A control segment with its ring, from the side of the process that writes it."""
+"""A control segment with its ring, as the process writes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BYTES = 4096 + RECORDS * RECORD_DTYPE.itemsize
 
 
 class Writer:
-    """A segment as a shim makes it, with any word changed. Close fd when done."""
+    """A control segment as a shim creates it; words override its header. The caller closes fd."""
 
     def __init__(self, seals: int = fcntl.F_SEAL_SHRINK, **words: int) -> None:
         self.fd = os.memfd_create("control", os.MFD_ALLOW_SEALING)
@@ -37,13 +37,13 @@ class Writer:
             self.header[name] = value
 
     def write(self, count: int) -> None:
-        """So many records that tell nothing but their number, as their time."""
+        """Append `count` empty records; each one's time_ns is its sequence number."""
         rows = np.zeros(count, RECORD_DTYPE)
         rows["time_ns"] = int(self.header["ring_head"][0]) + np.arange(count)
         self.put(rows)
 
     def put(self, rows: Records) -> None:
-        """These records, whether there is room or not."""
+        """Append records even if that overwrites records the daemon has not read."""
         head = int(self.header["ring_head"][0])
         for number, row in enumerate(rows, head):
             self.ring[number % RECORDS] = row

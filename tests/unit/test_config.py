@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration names what is wrong and where."""
+"""Loading the configuration; its errors name the mistake and the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.config import load
 
 
-def test_later_files_win(tmp_path: Path) -> None:
+def test_later_files_override_earlier_ones(tmp_path: Path) -> None:
     main = tmp_path / "config.toml"
     main.write_text('fast = "30%"\npolicy = "first-touch"\n[tiers]\nfast = [0]\n')
     (tmp_path / "config.d").mkdir()
@@ -40,7 +40,7 @@ def test_later_files_win(tmp_path: Path) -> None:
         ("[tiers]\nslow_read_bytes_per_s = nan", "infinite"),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, text: str, named: str) -> None:
+def test_errors_name_the_mistake(tmp_path: Path, text: str, named: str) -> None:
     file = tmp_path / "config.toml"
     file.write_text(text)
     with pytest.raises(SentinelError) as caught:
@@ -49,6 +49,6 @@ def test_mistakes_are_named(tmp_path: Path, text: str, named: str) -> None:
     assert named in str(caught.value)
 
 
-def test_a_named_file_must_exist(tmp_path: Path) -> None:
+def test_an_explicitly_given_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(SentinelError, match="does not exist"):
         load(tmp_path / "none.toml")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that runs the toy profile's steps under its plan, on emulated pages."""
+"""A process that replays the toy plan's steps, on emulated pages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from sentineld.migrate.emulated import EmulatedMemory
-from sentineld.migrate.process_memory import Memory
+from sentineld.migrate.memory import Memory
+from sentineld.migrate.pace import TokenBucket
 from sentineld.migrate.syscalls import Addresses, MoveResult
-from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
 from sentineld.model.protocol import Mode
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shim_link import ShimLink
+from sentineld.observe.shimlink import ShimLink
 from tests.unit.links import Linked
 from tests.unit.plan.toys import HEAP, PAGE
 
@@ -24,7 +24,7 @@ FAST, SLOW = 1, 2
 
 
 def toy_linked() -> Linked:
-    """A link to a process in step 10, which follows the plan."""
+    """A process at the start of step 10, which replays the plan."""
     return Linked(
         heap_base=HEAP,
         heap_used=6 * PAGE,
@@ -37,7 +37,11 @@ def toy_linked() -> Linked:
 
 
 class ToyPages:
-    """heap: the node of each page of the process's heap. moving: held while pages move."""
+    """Emulated memory of the toy process: a 5-page arena and a 6-page heap.
+
+    heap: tier of each heap page (FAST or SLOW).
+    moving: lock that each move of pages takes, so that a test can hold moves back.
+    """
 
     def __init__(self, bytes_per_s: float = 1e12, batch_pages: int = 256) -> None:
         self._bucket, self._batch_pages = TokenBucket(bytes_per_s), batch_pages
@@ -47,14 +51,16 @@ class ToyPages:
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
-        """As Substrate.memory()."""
+        """The process's memory, as Substrate.memory() returns it."""
         maps = {Space.ARENA: np.zeros(5, np.uint8), Space.HEAP: self.heap}
-        return _Held(self.moving, maps, spaces, tiers, self._bucket, batch_pages=self._batch_pages)
+        return _BlockableMemory(
+            self.moving, maps, spaces, tiers, self._bucket, batch_pages=self._batch_pages
+        )
 
 
-class _Held(EmulatedMemory):
-    def __init__(self, moving: threading.Lock, *how: Any, **more: Any) -> None:
-        super().__init__(*how, **more)
+class _BlockableMemory(EmulatedMemory):
+    def __init__(self, moving: threading.Lock, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._moving = moving
 
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:

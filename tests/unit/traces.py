@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces as the toy trainer makes them."""
+"""Traces recorded from the toy trainer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.workloads import Network, train
 
 SMALL = Network(blocks=3, weight_bytes=8 * PAGE, activation_bytes=16 * PAGE)
 WEIGHTS = 3 * 3
-"""Parameters of SMALL; they lie at the heap's begin, one behind the other."""
+"""Number of parameters of SMALL; they are contiguous from the start of the heap."""
 
 
 def two_tiers() -> Tiers:
@@ -24,7 +24,7 @@ def two_tiers() -> Tiers:
 
 
 def recorded(network: Network = SMALL, steps: int = 2, cuts: tuple[int, ...] = (20, 30)) -> Trace:
-    """Whole steps and an access step of a network in training."""
+    """A trace of `steps` plain steps and one access step of a toy network."""
     trainer = train(network, steps + 3, cuts)
     names = {
         HEAP + number * network.weight_bytes: TensorName(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A toy trainer that writes what shim and module would: ring records, samples, op accesses.
+"""A toy trainer that emits what the shim and module would: ring records, samples, op accesses.
 
 It allocates from a small page-aligned heap, touches whole tensors, passes
-boundaries and keeps a clock that goes by the bytes it touches. Nothing random.
+boundaries, and advances its clock in proportion to the bytes touched.
+It is deterministic.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ class Tensor:
 
 @dataclass
 class Trainer:
-    """bytes_per_s: how fast it touches memory. layers grows as names are used."""
+    """Emulates the observed side of one training process."""
 
-    bytes_per_s: float = 1e9
-    op_ns: int = 20_000
-    epochs: bool = True
+    bytes_per_s: float = 1e9  # rate at which operators touch memory
+    op_ns: int = 20_000  # fixed time per operator
+    epochs: bool = True  # whether boundaries carry sampling epochs
     now_ns: int = 1_000_000
-    layers: list[str] = field(default_factory=lambda: [""])
+    layers: list[str] = field(default_factory=lambda: [""])  # layer names in order of first use
     rows: list[tuple[int, ...]] = field(default_factory=list)
     samples: list[tuple[int, ...]] = field(default_factory=list)
     ops: list[tuple[int, int, int, bool, bool]] = field(default_factory=list)
@@ -105,7 +106,7 @@ class Trainer:
             self.now_ns += 1000
 
     def touch(self, reads: list[Tensor], writes: list[Tensor]) -> None:
-        """One operator over whole tensors."""
+        """Run one operator that reads and writes whole tensors."""
         for tensors, write in ((reads, False), (writes, True)):
             for tensor in tensors:
                 self.ops.append((self.now_ns, tensor.address, tensor.bytes, write, False))
@@ -117,7 +118,7 @@ class Trainer:
         )
 
     def finish(self) -> None:
-        """The begin of a step that is not trained: it closes the last one."""
+        """Begin one more step, which closes the last trained one."""
         self.step += 1
         self.epoch += 1
         self.record(self.epoch if self.epochs else 0, self.step, 0, Event.STEP)

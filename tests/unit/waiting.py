@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for what another thread does."""
+"""Wait for another thread."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ PATIENCE_S = 30.0
 
 
 def wait(done: Callable[[], object]) -> None:
-    """Until done() is true; fails after PATIENCE_S."""
+    """Wait until done() is true; fail after PATIENCE_S."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not done():
-        assert time.monotonic() < deadline_s, "waited in vain"
+        assert time.monotonic() < deadline_s, "timed out"
         time.sleep(0.005)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of training as the toy trainer runs them."""
+"""Training steps of a toy network, run by the toy trainer."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from tests.unit.trainer import HEAP, MIB, Tensor, Trainer
 
 @dataclass(frozen=True)
 class Network:
-    """Blocks of three saved activations, one weight each, an optimizer with two states.
-
-    weight_bytes and activation_bytes are those of one tensor; weights: parameters a block.
-    """
+    """A gated network: each block saves three activations; the optimizer has two states."""
 
     blocks: int = 12
-    weights: int = 3
-    weight_bytes: int = MIB
-    activation_bytes: int = 2 * MIB
-    bytes_per_s: float = 400e6
+    weights: int = 3  # parameters per block
+    weight_bytes: int = MIB  # size of one parameter
+    activation_bytes: int = 2 * MIB  # size of one activation
+    bytes_per_s: float = 400e6  # see Trainer.bytes_per_s
 
 
 def train(network: Network, steps: int, cuts: tuple[int, ...] = ()) -> Trainer:
-    """Train; the last step's samples and accesses are left in the trainer."""
+    """Train; the trainer keeps the samples and op accesses of the last step only."""
     trainer = Trainer(bytes_per_s=network.bytes_per_s)
     blocks = range(network.blocks)
     parameters = [
@@ -123,7 +120,7 @@ def _step(
 
 
 def profiled(network: Network, cuts: tuple[int, ...] = ()) -> tuple[Profile, Step]:
-    """The profile of a steady step, and the step."""
+    """Return (profile of a steady-state step, that step)."""
     trainer = train(network, 4, cuts)
     step = StepCutter().feed(trainer.take_records())[-1]
     profile = build_profile(
