@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training does while something else waits for its steps."""
+"""Repeat an action in a background thread."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def again_and_again(act: Callable[[], object]) -> Iterator[None]:
-    """Act over and over meanwhile, in another thread; raises the RuntimeError that ended it."""
-    enough = threading.Event()
+def repeat_in_background(act: Callable[[], object]) -> Iterator[None]:
+    """Call act() repeatedly in a thread; leaving the context re-raises its RuntimeError."""
+    stop = threading.Event()
     failed: list[RuntimeError] = []
 
     def run() -> None:
         try:
-            while not enough.is_set():
+            while not stop.is_set():
                 act()
         except RuntimeError as error:
             failed.append(error)
@@ -26,7 +26,7 @@ def again_and_again(act: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        enough.set()
+        stop.set()
         thread.join()
     if failed:
         raise failed[0]

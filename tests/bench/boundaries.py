@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the boundaries of recorded models leave in one stretch: `python -m tests.bench.boundaries`.
+"""How large the stretches of recorded models are: `python -m tests.bench.boundaries`.
 
 Reads the traces of build/bench/traces (make bench-traces) or of another folder.
-For each: the stretch that touches most over half of a 20 % budget, the longest
-over 1 % of the step, beside the same with a cut before every allocation, which
-no plan can beat; the share of tensor bytes whose accesses are known; the
-bytes outside management over the peak; and of the allocations of 4 KiB and more
-those that a plan places. The exit status is 1 if a stretch passes a limit although
-cuts could mend that, or if an allocation is not planned.
+Prints for each model:
+- the most bytes touched by one stretch, over half of a budget of 20 % of the peak;
+- the longest stretch, over 1 % of the step;
+- both again with a cut before every allocation, which is the finest possible;
+- the share of tensor bytes whose accesses are known;
+- the tensor bytes outside management, over the peak;
+- the share of the allocations of 4 KiB and more that a plan places.
+
+Exit status 1 if a stretch exceeds a limit although more cuts would help, or if
+an allocation is not planned.
 """
 
 from __future__ import annotations
@@ -35,51 +39,47 @@ from tests.bench.traces import TRACES
 FAST_FRACTION = 0.2
 POLICY, PRESET = "auto", "cxl"
 TOUCHED_SHARE_MAX = 0.5
-"""Of the budget, for the bytes that one stretch touches."""
+"""Limit for the bytes that one stretch touches, as a share of the budget."""
 
 NEAR = 1.1
+"""A stretch over its limit is accepted within this factor of the finest possible one."""
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Boundaries:
-    """A model's. touched, time: of the stretch that touches most and of the longest one, over their
-    limits. finest_touched, finest_time: the same if there were a cut before every allocation.
-    known_share, estimated_share: of the bytes of all tensors of a step, those with an access that
-    the framework told, and those of which it is only known that an operator had them as scratch.
-    outside_share: bytes that the shim only counts, over the peak; None: the trace does not say.
-    planned_share: of the step's allocations of 4 KiB and more, those with a place in the arena."""
+    """The figures of one model."""
 
     stretches: int
     cuts: int
-    touched: float
-    finest_touched: float
-    time: float
-    finest_time: float
-    known_share: float
-    estimated_share: float
-    outside_share: float | None
-    planned_share: float
+    touched: float  # most bytes touched by a stretch, over the limit
+    finest_touched: float  # the same with a cut before every allocation
+    time: float  # longest stretch, over the limit
+    finest_time: float  # the same with a cut before every allocation
+    known_share: float  # share of tensor bytes with an access reported by the framework
+    estimated_share: float  # share of tensor bytes known only as an operator's scratch
+    outside_share: float | None  # tensor bytes that the shim only counts, over the peak, if known
+    planned_share: float  # share of the allocations of 4 KiB and more with a slot in the arena
 
     @property
     def holds(self) -> bool:
-        """Whether every stretch keeps to its limits, or comes near what cuts can do at most."""
+        """Whether every stretch is within its limits or near the finest possible one."""
         return self.touched <= max(1.0, NEAR * self.finest_touched) and self.time <= max(
             1.0, NEAR * self.finest_time
         )
 
     @property
     def planned(self) -> bool:
-        """Whether every allocation is."""
+        """Whether every allocation is planned."""
         return self.planned_share >= 1.0
 
 
 def boundaries_of(trace: Trace) -> Boundaries:
-    """The figures of a trace."""
+    """Compute the figures of a trace."""
     profile = profile_of(trace)
-    finest = profile_of(cut_anew(trace, everywhere=True))
-    known, told = _known(trace, profile)
+    finest = profile_of(recut(trace, everywhere=True))
+    known_share, accessed_share = _access_shares(trace, profile)
     unmanaged = trace.facts.get("unmanaged_bytes")
     budget_bytes = int(profile.peak_bytes * FAST_FRACTION)
     plan = policy(POLICY).plan(profile, preset_tiers(PRESET, 1), budget_bytes)
@@ -90,15 +90,15 @@ def boundaries_of(trace: Trace) -> Boundaries:
         finest_touched=float(_touched(finest).max()),
         time=float(_time(profile).max()),
         finest_time=float(_time(finest).max()),
-        known_share=known,
-        estimated_share=told - known,
+        known_share=known_share,
+        estimated_share=accessed_share - known_share,
         outside_share=unmanaged / profile.peak_bytes if isinstance(unmanaged, int) else None,
         planned_share=coverage(plan.layout, profile).planned_share,
     )
 
 
 def _touched(profile: Profile) -> Floats:
-    """Bytes that each stretch touches, over half of a 20 % budget."""
+    """Bytes that each stretch touches, over the limit."""
     pages = np.bincount(
         profile.accesses["stretch"], access_pages(profile), minlength=profile.stretch_count
     )
@@ -108,38 +108,42 @@ def _touched(profile: Profile) -> Floats:
 
 
 def _time(profile: Profile) -> Floats:
-    """Duration of each stretch, over 1 % of the step's."""
+    """Duration of each stretch, over the limit."""
     time_ns = profile.stretches["time_ns"].astype(np.float64)
     shares: Floats = time_ns / max(time_ns.sum() * STRETCH_SHARE_MAX, 1.0)
     return shares
 
 
-def _known(trace: Trace, profile: Profile) -> tuple[float, float]:
-    """Shares of tensor bytes with an access that is known, and with any."""
+def _access_shares(trace: Trace, profile: Profile) -> tuple[float, float]:
+    """Return the shares of tensor bytes (with a known access, with any access)."""
     sizes = profile.tensors["bytes"].astype(np.float64)
-    sure = replace(trace, op_accesses=trace.op_accesses[~trace.op_accesses["estimated"]])
+    known = replace(trace, op_accesses=trace.op_accesses[~trace.op_accesses["estimated"]])
     shares = []
-    for accesses in (profile_of(sure).accesses, profile.accesses):
+    for accesses in (profile_of(known).accesses, profile.accesses):
         touched = np.zeros(len(sizes), np.bool_)
         touched[accesses["tensor"]] = True
         shares.append(float(sizes[touched].sum() / sizes.sum()))
     return shares[0], shares[1]
 
 
-def cut_anew(trace: Trace, everywhere: bool = False) -> Trace:
-    """The trace as if its access step had been cut where choose_cuts() cuts today, or before every
-    allocation. Only of what the framework told: its accesses have times, samples have epochs."""
+def recut(trace: Trace, everywhere: bool = False) -> Trace:
+    """Return the trace with its access step cut where choose_cuts() cuts now.
+
+    everywhere: cut before every allocation instead.
+    Page samples are dropped: they are tied to the recorded epochs, whereas the
+    framework's accesses have times.
+    """
     timed = trace.timed_step or trace.access_step
     if everywhere:
         cuts = np.arange(profile_of(trace).slot_count, dtype=np.uint32)
     else:
         cuts = choose_cuts(timed, int(profile_of(trace).peak_bytes * FAST_FRACTION))
-    step = replace(trace.access_step, records=_recut(trace.access_step.records, cuts))
+    step = replace(trace.access_step, records=_recut_records(trace.access_step.records, cuts))
     no_samples = np.empty(0, SAMPLE_DTYPE)
     return replace(trace, steps=(*trace.steps[:-1], step), samples=no_samples, cuts=cuts)
 
 
-def _recut(records: Records, cuts: npt.NDArray[np.uint32]) -> Records:
+def _recut_records(records: Records, cuts: npt.NDArray[np.uint32]) -> Records:
     is_boundary = records["event"] == Event.BOUNDARY
     records = records[~(is_boundary & (records["detail"] == Boundary.CUT))]
     births = np.flatnonzero((records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP))
@@ -154,7 +158,7 @@ def _recut(records: Records, cuts: npt.NDArray[np.uint32]) -> Records:
 
 
 def table(found: dict[str, Boundaries]) -> str:
-    """For people."""
+    """Format the figures as a text table."""
     lines = [
         f"{'':<10} {'':>9} {'':>5} {'touched most':>15} {'longest':>15} {'accesses':>15}",
         f"{'model':<10} {'stretches':>9} {'cuts':>5} {'now':>7} {'finest':>7} {'now':>7} "
@@ -173,15 +177,17 @@ def table(found: dict[str, Boundaries]) -> str:
 
 
 def main() -> int:
-    """Print the table; the exit status."""
+    """Print the table; return the exit status."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.boundaries", description=__doc__)
-    parser.add_argument("traces", nargs="?", type=Path, default=TRACES, help="a folder of traces")
-    parser.add_argument("--anew", action="store_true", help="as today's planner would cut them")
+    parser.add_argument("traces", nargs="?", type=Path, default=TRACES, help="folder of traces")
+    parser.add_argument(
+        "--anew", action="store_true", help="cut the steps where the current planner would"
+    )
     arguments = parser.parse_args()
     found = {}
     for file in sorted(arguments.traces.glob("*.npz")):
         trace = load_trace(file)
-        found[file.stem] = boundaries_of(cut_anew(trace) if arguments.anew else trace)
+        found[file.stem] = boundaries_of(recut(trace) if arguments.anew else trace)
     if not found:
         print(f"error: no traces in {arguments.traces} (make bench-traces)", file=sys.stderr)
         return 2

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon does with 100,000 samples, natively: take them from the log, join them.
+"""Times how the daemon drains 100,000 samples from the log and joins them, natively.
 
-No module is needed: the log is a ring in memory, and the reader is the daemon's own.
+Needs no module: the log is a ring in this process's memory, read by the daemon's reader.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tests.unit.workloads import Network, train
 
 SAMPLES = 100_000
 RECORDS = 1 << 20
-"""The daemon's own log size."""
+"""The daemon's default log size."""
 
 REPEATS = 15
 
 NETWORK = Network(blocks=24, weight_bytes=MIB, activation_bytes=2 * MIB)
-"""Of its step, the first SAMPLES samples are taken."""
+"""Its step provides the samples; only the first SAMPLES are used."""
 
 
 class Ring(PageSampler):
-    """A sampler whose log is memory of this process; the test's hand is the module."""
+    """A sampler whose log is in this process's memory and is filled by the benchmark."""
 
     def __init__(self, records: int) -> None:
         self._fd = -1
@@ -41,7 +41,7 @@ class Ring(PageSampler):
         self._mask = records - 1
 
     def fill(self, samples: Records) -> None:
-        """Append records as the module does: contents first, then head."""
+        """Append samples as the module does: first the records, then the head."""
         assert self._map is not None
         ring = np.frombuffer(self._map, SAMPLE_DTYPE, self._mask + 1, uapi.LOG_OFFSET)
         log = self._log()
@@ -51,7 +51,7 @@ class Ring(PageSampler):
 
 
 def access_step() -> tuple[Step, Records, Records, tuple[str, ...]]:
-    """A steady step of a training, its first SAMPLES samples, operator accesses and layers."""
+    """Return (steady-state step, its first SAMPLES samples, op accesses, layer names)."""
     trainer: Trainer = train(NETWORK, 4)
     step = StepCutter().feed(trainer.take_records())[-1]
     samples, ops = trainer.take_samples(), trainer.take_ops()
@@ -61,7 +61,7 @@ def access_step() -> tuple[Step, Records, Records, tuple[str, ...]]:
 
 
 def milliseconds(work: Callable[[], object], prepare: Callable[[], object]) -> Spread:
-    """Of several runs, each prepared anew; one more goes before them."""
+    """Time REPEATS runs of work(), each after prepare(), following one warm-up run."""
     times = []
     for repeat in range(REPEATS + 1):
         prepare()
@@ -73,7 +73,7 @@ def milliseconds(work: Callable[[], object], prepare: Callable[[], object]) -> S
 
 
 def measure() -> dict[str, Any]:
-    """The raw figures, in milliseconds."""
+    """Measure; return the raw figures in milliseconds."""
     step, samples, ops, layers = access_step()
     no_ops = np.empty(0, OP_ACCESS_DTYPE)
     ring = Ring(RECORDS)

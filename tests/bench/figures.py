@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From raw figures to the profile of the profiler: medians, ratios, goals, tables. Pure."""
+"""Turns bench-profile's raw figures into medians, ratios, goals and tables."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 Json = dict[str, Any]
 
 EMULATED = (
-    "Instructions are counted in a QEMU guest under -icount shift=0 with one CPU: no caches, TLBs, "
-    "exception latency or other CPUs. A string instruction counts once for each repetition "
-    "(clearing a page: 4096). Steps are timed in a QEMU guest with two CPUs: use ratios. Draining "
-    "is native."
+    "Instructions are counted in a QEMU guest with one CPU under -icount shift=0: caches, TLBs, "
+    "exception latency and other CPUs are not modelled. A string instruction counts once per "
+    "repetition (clearing a page: 4096). Steps are timed in a QEMU guest with two CPUs, so only "
+    "their ratios are meaningful. Draining is timed natively."
 )
 
 MINOR, ZERO_FILLED = "zero_page_read", "zero_filled_write"
@@ -23,12 +23,12 @@ UNWATCHED = {
     "module_idle": "module idle after a session",
     "session_elsewhere": "another process has a session",
 }
-"""States of the module in which a process without a session is measured."""
+"""States of the module in which faults of a process without a session are measured."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Repeated measurements of one figure: the median, the smallest and the largest."""
+    """Median, smallest and largest of repeated measurements of one figure."""
 
     median: float
     least: float
@@ -36,7 +36,7 @@ class Spread:
     count: int
 
     def to_json(self) -> Json:
-        """Plain values."""
+        """Return plain values for JSON."""
         return {name: round(value, 4) for name, value in asdict(self).items()}
 
 
@@ -51,21 +51,21 @@ class Goal:
 
 GOALS = (
     Goal("armed_over_minor_fault", 1.0, "armed read fault / zero-page read fault"),
-    Goal("idle_over_minor_fault", 0.12, "what the module adds to others' faults / that fault"),
+    Goal("idle_over_minor_fault", 0.12, "fault overhead in unwatched processes / that fault"),
     Goal("profiled_over_plain_step", 3.0, "profiled step / plain step"),
-    Goal("framework_unseen_share", 0.01, "(tensor, layer) pairs of the framework not seen"),
-    Goal("drain_100k_ms", 5.0, "100,000 samples from the log into an array, ms"),
-    Goal("daemon_rss_mib", 80.0, "daemon's resident memory while managing, MiB"),
+    Goal("framework_unseen_share", 0.01, "share of the framework's (tensor, layer) pairs not seen"),
+    Goal("drain_100k_ms", 5.0, "drain 100,000 samples from the log, ms"),
+    Goal("daemon_rss_mib", 80.0, "daemon RSS while managing, MiB"),
 )
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Of at least one value."""
+    """Return the spread of at least one value."""
     return Spread(statistics.median(values), min(values), max(values), len(values))
 
 
 def summarise(raw: Json) -> Json:
-    """The profile's keys, of the parts that the raw figures hold."""
+    """Compute the result's keys for the parts that were measured."""
     found: Json = {}
     if "instructions" in raw:
         found |= _of_instructions(raw["instructions"])
@@ -88,7 +88,7 @@ def summarise(raw: Json) -> Json:
 
 
 def page_cost(series: Json) -> float:
-    """Instructions a page: all pages of a round, then the median of rounds."""
+    """Instructions per page: the median over rounds of each round's mean."""
     return spread(series["mean"]).median
 
 
@@ -151,7 +151,7 @@ def _of_steps(raw: Json) -> Json:
 
 
 def tables(profile: Json) -> str:
-    """The profile as Markdown tables."""
+    """Format the result as Markdown tables."""
     raw = profile["raw"]
     parts = [_goal_table(profile)]
     if "instructions" in raw:
@@ -164,7 +164,7 @@ def tables(profile: Json) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table with columns of even width; the first is text, the others numbers."""
+    """Format a Markdown table: the first column left-aligned, the others right-aligned."""
     cells = [list(head), *map(list, rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
     lines = [
@@ -210,7 +210,9 @@ def _fault_table(raw: Json) -> str:
                 f"{means.median / minor:.2f}",
             )
         )
-    return table(("instructions", "a page", "of rounds", "median page", "/ minor fault"), rows)
+    return table(
+        ("instructions", "per page", "range of rounds", "median page", "/ minor fault"), rows
+    )
 
 
 def _alternative_table(alternatives: Json) -> str:
@@ -232,8 +234,8 @@ def _alternative_table(alternatives: Json) -> str:
     ]
     head = (
         "instructions",
-        "a touched page",
-        "a page seen",
+        "per touched page",
+        "per page seen",
         "slowdown",
         "reads seen",
         "writes seen",

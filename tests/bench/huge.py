@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A synthetic step of ten thousand tensors and a thousand stretches: how long `auto` plans it."""
+"""Times `auto` planning a synthetic step of ten thousand tensors and a thousand stretches."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FRACTION = 0.2
 GOAL_S = 30.0
 
 
-def huge() -> dict[str, Any]:
-    """What was planned, and the time that it took."""
+def plan_huge_step() -> dict[str, Any]:
+    """Plan the step; return its size, the planning time and the predicted step time."""
     profile, _ = profiled(NETWORK)
     budget_bytes = int(profile.peak_bytes * FRACTION)
     found: dict[str, Any] = {
@@ -44,8 +44,8 @@ def huge() -> dict[str, Any]:
     }
 
 
-def words(found: dict[str, Any]) -> str:
-    """A line, and whether the goal is met."""
+def summary_line(found: dict[str, Any]) -> str:
+    """Summarise the result in a line that states whether the goal is met."""
     what = f"a synthetic step of {found['tensors']} tensors and {found['stretches']} stretches"
     seconds = found["plan_seconds"]
     if seconds is None:

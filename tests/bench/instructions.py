@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts instructions of page faults and page observers, in a guest under -icount.
+"""Counts the instructions of page faults and page observers in a guest under -icount.
 
-The guest has one CPU, whose time stamp counter counts what it executes: no
-noise by the build machine, and nothing of caches, TLBs or exception latency.
+The guest's only CPU has a time stamp counter that counts executed instructions.
+The host therefore adds no noise; caches, TLBs and exception latency do not count.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ OBSERVER_PAGES = 4096
 FAST_MIB = 1024
 SLOW_MIB = 512
 BOOT_SECONDS = 600.0
-"""Under -icount an emulated CPU has a fraction of its usual speed."""
+"""Under -icount an emulated CPU runs at a fraction of its usual speed."""
 
 PROGRAM = "/root/costs"
 MODULE = "/root/sentinel.ko"
 
 
 def build(folder: Path) -> Path:
-    """Compile the program with the guest's compiler."""
+    """Compile the costs program with the guest's compiler; return its path."""
     source = "/root/sentineld/tests/bench/costs"
     in_root(f"make -s -C {source} OUT={BUILD_PLACE}/costs", {folder: BUILD_PLACE})
     return folder / "costs"
 
 
 def run(guest: Guest, verb: str, rounds: int, pages: int) -> list[dict[str, Any]]:
-    """The program's lines."""
+    """Run the costs program; return the objects that it prints."""
     with phase(f"costs {verb}"):
         output = guest.run([PROGRAM, str(rounds), str(pages), verb], timeout=900).stdout
     return [json.loads(line) for line in output.splitlines()]
 
 
 def faults(guest: Guest, verb: str) -> dict[str, Any]:
-    """Instructions a page, by what was done: {name: {"mean": [...], "median": [...]}} by round."""
+    """Return instructions per page: {operation: {"mean": [per round], "median": [per round]}}."""
     lines = run(guest, verb, ROUNDS, PAGES)
     return {line["name"]: {key: line[key] for key in ("mean", "median")} for line in lines}
 
 
 def with_session_elsewhere(guest: Guest) -> dict[str, Any]:
-    """Faults of a process while another one is watched."""
+    """Count the faults of a process while another process has a session."""
     fifo = "/run/bench-hold"
     guest.run(f"mkfifo {fifo}")
     holder = guest.start(f"exec {PROGRAM} 1 {PAGES} hold 3<>{fifo} <&3")
     assert holder.stdout is not None
-    if "holding" not in (said := holder.stdout.readline()):
-        raise MachineError(f"no session is held: {said}{holder.stdout.read()}")
+    if "holding" not in (line := holder.stdout.readline()):
+        raise MachineError(f"the session did not start: {line}{holder.stdout.read()}")
     try:
         return faults(guest, "plain")
     finally:
@@ -66,7 +66,7 @@ def with_session_elsewhere(guest: Guest) -> dict[str, Any]:
 
 
 def measure() -> dict[str, Any]:
-    """The raw figures."""
+    """Measure in a new guest; return the raw figures."""
     with (
         tempfile.TemporaryDirectory(prefix="sentineld-bench-") as folder,
         Guest(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of the kernel's memory management that hold for as long as a benchmark runs.
+"""Temporary memory management settings for benchmarks.
 
-They are the whole machine's and put back at the end; without leave to change them they are as they
-are, and the result says how that is.
+The settings are global to the machine and are restored at the end. Without the
+permission to change them, they stay unchanged, and the result records their values.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ FRACTION = Path("/") / LIST_FRACTION
 
 @contextmanager
 def huge_sizes() -> Iterator[tuple[int, ...]]:
-    """Huge pages of 64 KiB, where the kernel has them; all sizes that processes may ask for
-    meanwhile, in bytes."""
+    """Enable huge pages of 64 KiB if the kernel has them; yield all enabled sizes in bytes."""
     never = SIZE.exists() and "[never]" in SIZE.read_text(encoding="ascii")
     with _set(SIZE, "madvise", "never") if never else contextlib.nullcontext():
         yield offered_sizes()
@@ -30,12 +29,13 @@ def huge_sizes() -> Iterator[tuple[int, ...]]:
 
 @contextmanager
 def free_pages_kept() -> Iterator[int | None]:
-    """vm.percpu_pagelist_high_fraction, meanwhile as large a part as there is where a hypervisor is
-    told of free memory; None: the kernel has no such setting.
+    """Maximise vm.percpu_pagelist_high_fraction if free pages are reported to a hypervisor.
 
-    It takes back what has been free for 2 s (mm/page_reporting.c), and whoever gets that again
-    waits for it: a page made anew takes seven times as long as one that was kept. Pages on a CPU's
-    lists aren't reported, and the next births are served from there.
+    Yields the setting's value, or None if the kernel does not have it.
+
+    The hypervisor takes back pages that were free for 2 s (mm/page_reporting.c), and faulting
+    such a page in again takes seven times as long. Pages on the per-CPU free lists are not
+    reported, and the next births are served from these lists.
     """
     try:
         before = int(FRACTION.read_text(encoding="ascii"))

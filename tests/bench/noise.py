@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stretches that take other times in each step cost `auto`: `python -m tests.bench.noise`.
+"""The cost of noise on stretch times under `auto`: `python -m tests.bench.noise`.
 
-The cells of tests.bench.policies. Each is planned once, and simulated without noise and
-with it, several times. Writes build/bench/noise.json, prints a table. Some draws
-are of slow steps, some of fast ones: the same steps all-fast say how slow, so that what
-noise costs beside that is known, too.
+Uses the cells of tests.bench.policies. Each is planned once, then simulated without
+noise and with several noise seeds. Writes build/bench/noise.json and prints a table.
+A seed may by chance draw slow or fast steps; the all-fast time of the same steps shows
+by how much, so that the cost of noise can also be stated without that effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sentineld.policies.registry import names, policy
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.simulate import Outcome, simulate
 from tests.bench.figures import table
-from tests.bench.policies import BENCH, add_cells, chosen_cells, step_of
+from tests.bench.policies import BENCH, add_cell_options, chosen_cells, step_of
 from tests.bench.policy_figures import Row, claim, geometric_mean
 from tests.bench.results import write
 
@@ -37,7 +37,7 @@ Job = tuple[Path, str, float, str, int]
 
 
 def cell_row(job: Job) -> Row:
-    """A cell: its steps with and without noise, in seconds, by seed."""
+    """Simulate one cell; return its step times in seconds without noise and for each seed."""
     trace, tiers_name, fraction, name, seeds = job
     profile, threads = step_of(trace)
     tiers, budget_bytes = preset_tiers(tiers_name, threads), int(profile.peak_bytes * fraction)
@@ -66,7 +66,7 @@ def cell_row(job: Job) -> Row:
 
 
 def _drawn_s(profile: Profile, noise: Disturbance) -> float:
-    """How much longer than profiled the steps that simulate() counts take with all memory fast."""
+    """Return by how much the drawn steps that simulate() counts exceed the profile, all-fast."""
     times_ns = profile.stretches["time_ns"].astype(np.float64)
     factors = noise.steps(profile.stretch_count, 1)
     drawn = [factors.next() for _ in range(STEPS)][STEPS // 2 :]
@@ -86,8 +86,11 @@ def _paced_s(row: Row) -> float:
 
 
 def summary(rows: Sequence[Row]) -> Row:
-    """Geometric means of the step over the bound. paced: less what the draws' own steps took more;
-    points: what noise costs, in hundredths of the bound."""
+    """Return geometric means of the step over the bound.
+
+    paced: the noisy step less what its drawn all-fast times exceed the profile by.
+    points, paced_points: the cost of noise in hundredths of the bound.
+    """
     quiet, noisy, paced = (
         geometric_mean(seconds(row) / row["bound_seconds"] for row in rows)
         for seconds in (_quiet_s, _noisy_s, _paced_s)
@@ -104,9 +107,9 @@ def summary(rows: Sequence[Row]) -> Row:
 
 
 def main() -> None:
-    """Run them all."""
+    """Simulate all chosen cells."""
     parser = argparse.ArgumentParser(description=__doc__)
-    add_cells(parser)
+    add_cell_options(parser)
     parser.add_argument("-o", "--output", type=Path, default=BENCH / "noise.json")
     parser.add_argument("--policy", choices=names(), default="auto")
     parser.add_argument("--seeds", type=int, default=SEEDS)

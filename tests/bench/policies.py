@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nine traces, two presets, three fast fractions, every policy: `python -m tests.bench.policies`.
+"""Simulate every policy on nine models: `python -m tests.bench.policies`.
 
-All in the simulator: nothing is measured but how long planning takes. Writes
-build/bench/policies.json, prints its tables, draws its pictures. Traces come from
-build/bench/traces; those that are not there are recorded first. A policy that
-fails has a note in its cell, and the others go on. At the end `auto` plans a huge
-synthetic step.
+A cell is one of nine traces, two presets and three fast fractions. Everything is
+simulated; only planning time is measured. Writes build/bench/policies.json, prints
+tables and draws plots. Traces come from build/bench/traces; missing ones are
+recorded first. A policy that fails leaves a note in its cell and does not stop the
+run. At the end `auto` plans a huge synthetic step.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from sentineld.policies.registry import names, policy
 from sentineld.profile.trace import profile_of
 from sentineld.profile.trace_file import load_trace
 from sentineld.simulate.simulate import simulate
-from tests.bench.huge import huge, words
+from tests.bench.huge import plan_huge_step, summary_line
 from tests.bench.models import MODELS
-from tests.bench.policy_figures import Cell, Row, cell_of, failures, policies_table, standing
+from tests.bench.policy_figures import Cell, Row, cell_of, failures, policies_table, verdicts
 from tests.bench.results import write
 from tests.bench.traces import ROOT, TRACES
 
@@ -42,26 +42,26 @@ TIERS = ("cxl", "optane")
 FRACTIONS = (0.1, 0.2, 0.3)
 
 
-def recorded(folder: Path, models: Sequence[str]) -> None:
-    """Record the traces that are missing; say which were there."""
+def record_missing(folder: Path, models: Sequence[str]) -> None:
+    """Record the missing traces."""
     missing = [model for model in models if not (folder / f"{model}.npz").exists()]
-    print(f"traces: {len(models) - len(missing)} of {len(models)} from {folder}", flush=True)
+    print(f"traces: {len(models) - len(missing)} of {len(models)} found in {folder}", flush=True)
     if missing:
-        print(f"recording {', '.join(missing)}, one after the other", flush=True)
+        print(f"recording {', '.join(missing)}", flush=True)
         command = [sys.executable, "-m", "tests.bench.traces", *missing, "-o", str(folder)]
         subprocess.run(command, check=True, cwd=ROOT)
 
 
 @lru_cache(maxsize=2)
 def step_of(trace: Path) -> tuple[Profile, int]:
-    """(what the trace's step does, threads of the training)."""
+    """Return (profile of the trace's step, number of training threads)."""
     found = load_trace(trace)
     threads = str(found.facts.get("threads", ""))
     return profile_of(found), int(threads) if threads.isdigit() and int(threads) > 0 else 1
 
 
 def cell_rows(trace: Path, tiers_name: str, fraction: float, policies: Sequence[str]) -> list[Row]:
-    """The rows of a cell, a policy each."""
+    """Simulate one cell; return a row per policy."""
     profile, threads = step_of(trace)
     tiers, budget_bytes = preset_tiers(tiers_name, threads), int(profile.peak_bytes * fraction)
     notes: list[str] = []
@@ -70,7 +70,7 @@ def cell_rows(trace: Path, tiers_name: str, fraction: float, policies: Sequence[
         least = bound_seconds(profile, tiers, budget_bytes)
     except SentinelError as error:
         notes.append(f"no bound: {error.message}")
-    # What a step takes with everything on either tier does not depend on the policy.
+    # All-fast and all-slow times do not depend on the policy.
     slow = simulate(profile, policy("slow-only"), tiers, budget_bytes)
     rows = []
     for name in policies:
@@ -100,7 +100,7 @@ def _figures(
         found = simulate(profile, policy(name), tiers, budget_bytes, clock=time.perf_counter)
     except SentinelError as error:
         return {"note": "; ".join([error.message, *notes])}
-    except Exception as error:  # one policy's bug is no reason to lose the others' figures
+    except Exception as error:  # a bug in one policy must not lose the others' results
         return {"note": "; ".join([f"error: {type(error).__name__}: {error}", *notes])}
     return {
         "step_seconds": found.step_seconds,
@@ -113,7 +113,7 @@ def _figures(
 
 def all_rows(cells: Sequence[tuple[Path, str, float]], policies: Sequence[str],
              jobs: int) -> Iterator[list[Row]]:  # fmt: skip
-    """Each cell's rows, in the order in which they are ready."""
+    """Yield each cell's rows as they are completed."""
     if jobs == 1:
         for cell in cells:
             yield cell_rows(*cell, policies)
@@ -124,8 +124,8 @@ def all_rows(cells: Sequence[tuple[Path, str, float]], policies: Sequence[str],
             yield done.result()
 
 
-def kept_rows(file: Path, policies: Sequence[str]) -> list[Row]:
-    """Rows of an earlier run's cells that hold all of these policies."""
+def earlier_rows(file: Path, policies: Sequence[str]) -> list[Row]:
+    """Return an earlier run's rows of those cells that have all of these policies."""
     if not file.exists():
         return []
     rows: list[Row] = json.loads(file.read_text())["rows"]
@@ -137,26 +137,28 @@ def kept_rows(file: Path, policies: Sequence[str]) -> list[Row]:
     ]
 
 
-def written(rows: list[Row], file: Path, synthetic: Row | None = None) -> None:
-    """Write the rows in the order of traces, tiers, fractions and policies. synthetic: how the huge
-    step was planned."""
+def write_rows(rows: list[Row], file: Path, synthetic: Row | None = None) -> None:
+    """Sort the rows by trace, tiers, fraction and policy, and write them.
+
+    synthetic: the result for the huge step.
+    """
     order = list(MODELS)
     rows.sort(key=lambda row: (order.index(row["trace"]), *cell_of(row)[1:], row["policy"]))
     write(file, {"rows": rows} | ({} if synthetic is None else {"huge": synthetic}))
 
 
 def report(rows: Sequence[Row]) -> str:
-    """The tables, and what they say of `auto`."""
+    """Format the tables, failures and claims about `auto`."""
     parts = [policies_table(rows)]
     if failed := failures(rows):
-        parts.append("Without a step:\n" + "\n".join(failed))
-    if claims := standing(rows):
+        parts.append("Failed cells:\n" + "\n".join(failed))
+    if claims := verdicts(rows):
         parts.append("The policy auto:\n" + "\n".join(claims))
     return "\n\n".join(parts)
 
 
-def add_cells(parser: argparse.ArgumentParser) -> None:
-    """The options that say which cells there are, and how many run at a time."""
+def add_cell_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that select cells and the number of parallel jobs."""
     parser.add_argument("--traces", type=Path, default=TRACES)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--tiers", nargs="+", choices=list(PRESETS), default=list(TIERS))
@@ -165,8 +167,8 @@ def add_cells(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_cells(arguments: argparse.Namespace) -> list[tuple[Path, str, float]]:
-    """(trace, tiers, fraction) of each; records the traces that are missing."""
-    recorded(arguments.traces, arguments.models)
+    """Return (trace, tiers, fraction) of each selected cell; record missing traces."""
+    record_missing(arguments.traces, arguments.models)
     return [
         (arguments.traces / f"{model}.npz", tiers, fraction)
         for model in arguments.models
@@ -176,25 +178,25 @@ def chosen_cells(arguments: argparse.Namespace) -> list[tuple[Path, str, float]]
 
 
 def main() -> None:
-    """Run them all."""
+    """Simulate all chosen cells."""
     parser = argparse.ArgumentParser(description=__doc__)
-    add_cells(parser)
+    add_cell_options(parser)
     parser.add_argument("-o", "--output", type=Path, default=BENCH / "policies.json")
     parser.add_argument("--policies", nargs="+", choices=names(), default=names())
     parser.add_argument("--resume", action="store_true", help="keep the cells of an earlier run")
     parser.add_argument("--no-plots", action="store_true")
-    parser.add_argument("--no-huge", action="store_true", help="leave out the synthetic step")
+    parser.add_argument("--no-huge", action="store_true", help="skip the synthetic step")
     arguments = parser.parse_args()
     wanted = chosen_cells(arguments)
     output: Path = arguments.output
     output.parent.mkdir(parents=True, exist_ok=True)
-    rows = kept_rows(output, arguments.policies) if arguments.resume else []
+    rows = earlier_rows(output, arguments.policies) if arguments.resume else []
     done = {cell_of(row) for row in rows}
     cells = [cell for cell in wanted if (cell[0].stem, *cell[1:]) not in done]
     began_s = time.monotonic()
     for number, found in enumerate(all_rows(cells, arguments.policies, arguments.jobs), 1):
         rows += found
-        written(rows, output)
+        write_rows(rows, output)
         trace, tiers, fraction = cell_of(found[0])
         print(
             f"{number}/{len(cells)} cells, {time.monotonic() - began_s:.0f} s: "
@@ -203,9 +205,9 @@ def main() -> None:
         )
     print(f"\n{report(rows)}", flush=True)
     if not arguments.no_huge:
-        synthetic = huge()
-        written(rows, output, synthetic)
-        print(words(synthetic))
+        synthetic = plan_huge_step()
+        write_rows(rows, output, synthetic)
+        print(summary_line(synthetic))
     print(f"\nwrote {output}", flush=True)
     if not arguments.no_plots:
         from tests.bench.policy_plots import draw

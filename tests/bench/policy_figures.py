@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the cells of bench-policies to tables, and to what the policy `auto` is held to. Pure."""
+"""Turns the cells of bench-policies into tables and claims about the policy `auto`."""
 
 from __future__ import annotations
 
@@ -13,42 +13,43 @@ from tests.bench.figures import table
 Row = dict[str, Any]
 Cell = tuple[str, str, float]
 
-LIMITLESS = "fast-only"
-"""Keeps to no budget: what a step takes at best, no rival."""
+UNLIMITED = "fast-only"
+"""Ignores the budget: a lower limit of the step time, not a competitor."""
 
 OURS = "auto"
 TIE = 1e-3
-"""Steps that differ by less are equal."""
+"""Relative difference below which two steps count as equal."""
 
 OVER_BOUND_MEAN, OVER_BOUND_WORST, PLAN_SECONDS = 1.05, 1.12, 3.0
+"""Limits for `auto`: step over the bound (geometric mean, worst cell) and planning time."""
 
 
 def cell_of(row: Row) -> Cell:
-    """What a row shares with the other policies' rows."""
+    """Return the cell that a row belongs to."""
     return row["trace"], row["tiers"], row["fast_fraction"]
 
 
 def slowdown(row: Row) -> float | None:
-    """The step over the all-fast step."""
+    """Return the step over the all-fast step, or None if the policy failed."""
     seconds = row["step_seconds"]
     return None if seconds is None else float(seconds / row["fast_only_seconds"])
 
 
 def over_bound(row: Row) -> float | None:
-    """The step over the bound."""
+    """Return the step over the bound, or None if either is unknown."""
     if row["step_seconds"] is None or row["bound_seconds"] is None:
         return None
     return float(row["step_seconds"] / row["bound_seconds"])
 
 
 def geometric_mean(values: Iterable[float | None]) -> float | None:
-    """Of those that are known; None if there is none."""
+    """Return the geometric mean of the known values, or None without any."""
     logs = [math.log(value) for value in values if value is not None]
     return math.exp(math.fsum(logs) / len(logs)) if logs else None
 
 
 def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows of each policy, the best policy first; those with cells that failed come last."""
+    """Group rows by policy, best policy first and policies with failed cells last."""
     found: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         found[row["policy"]].append(row)
@@ -61,7 +62,7 @@ def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def policies_table(rows: Sequence[Row]) -> str:
-    """Slowdowns by geometric mean over traces, a line for each policy."""
+    """Format a line per policy: slowdowns by geometric mean over traces."""
     columns = sorted({(row["tiers"], row["fast_fraction"]) for row in rows})
     head = [
         "step / all-fast step",
@@ -83,7 +84,7 @@ def policies_table(rows: Sequence[Row]) -> str:
         known = [value for row in mine if (value := slowdown(row)) is not None]
         plans = [row["plan_seconds"] for row in mine if row["plan_seconds"] is not None]
         hardware = mine[0]["kind"] == "hardware"
-        bounded = not hardware and name != LIMITLESS
+        bounded = not hardware and name != UNLIMITED
         lines.append(
             [
                 f"{name} (hardware)" if hardware else name,
@@ -119,8 +120,8 @@ def policies_table(rows: Sequence[Row]) -> str:
     return table(head, lines)
 
 
-def standing(rows: Sequence[Row]) -> list[str]:
-    """What is claimed of `auto`, and whether it holds; empty where it did not run."""
+def verdicts(rows: Sequence[Row]) -> list[str]:
+    """Return the claims about `auto` and whether each holds; empty if `auto` did not run."""
     mine = {cell_of(row): row for row in rows if row["policy"] == OURS}
     if not mine:
         return []
@@ -133,7 +134,7 @@ def standing(rows: Sequence[Row]) -> list[str]:
         lines += [
             claim(f"geometric mean over the bound: {mean:.4f}", mean <= OVER_BOUND_MEAN),
             claim(
-                f"worst cell over the bound: {ratios[worst]:.4f} ({_words(worst)})",
+                f"worst cell over the bound: {ratios[worst]:.4f} ({_cell_text(worst)})",
                 ratios[worst] <= OVER_BOUND_WORST,
             ),
         ]
@@ -142,7 +143,7 @@ def standing(rows: Sequence[Row]) -> list[str]:
     lines.append(claim(f"cells in which another software policy is better: {len(beaten)}",
                         not beaten))  # fmt: skip
     lines += [
-        f"  {_words(cell)}: {name} by {gain:.2%}"
+        f"  {_cell_text(cell)}: {name} by {gain:.2%}"
         for cell, (name, gain) in sorted(beaten.items(), key=lambda entry: -entry[1][1])
     ]
     plans = [row["plan_seconds"] for row in mine.values() if row["plan_seconds"] is not None]
@@ -152,14 +153,16 @@ def standing(rows: Sequence[Row]) -> list[str]:
 
 
 def better_than_ours(rows: Sequence[Row]) -> dict[Cell, tuple[str, float]]:
-    """For each cell in which `auto` is beaten: the best other software policy, and what part of
-    auto's step it is faster by."""
+    """Return, for each cell in which `auto` is beaten, the best policy and its relative gain.
+
+    Only software policies that keep to the budget count.
+    """
     mine = {cell_of(row): row["step_seconds"] for row in rows if row["policy"] == OURS}
     found: dict[Cell, tuple[str, float]] = {}
     for row in rows:
         cell, seconds = cell_of(row), row["step_seconds"]
         own = mine.get(cell)
-        rival = row["kind"] == "software" and row["policy"] not in (OURS, LIMITLESS)
+        rival = row["kind"] == "software" and row["policy"] not in (OURS, UNLIMITED)
         if not rival or seconds is None or own is None:
             continue
         gain = 1 - seconds / own
@@ -169,21 +172,21 @@ def better_than_ours(rows: Sequence[Row]) -> dict[Cell, tuple[str, float]]:
 
 
 def failures(rows: Sequence[Row]) -> list[str]:
-    """How often each policy has no step, and the first reason."""
+    """Return a line per policy with failed cells: their number and the first reason."""
     lines = []
     for name, mine in by_policy(rows).items():
         notes = [row["note"] for row in mine if row["step_seconds"] is None]
         if notes:
-            lines.append(f"{name}: {len(notes)} of {len(mine)} cells, such as: {notes[0]}")
+            lines.append(f"{name}: {len(notes)} of {len(mine)} cells failed, e.g.: {notes[0]}")
     return lines
 
 
-def claim(words: str, holds: bool) -> str:
-    """A line for what is asked of `auto`."""
-    return f"{'holds' if holds else 'DOES NOT HOLD'}: {words}"
+def claim(text: str, holds: bool) -> str:
+    """Format one claim and whether it holds."""
+    return f"{'holds' if holds else 'DOES NOT HOLD'}: {text}"
 
 
-def _words(cell: Cell) -> str:
+def _cell_text(cell: Cell) -> str:
     return f"{cell[0]}, {cell[1]}, {cell[2]:.0%}"
 
 

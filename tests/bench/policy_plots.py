@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of bench-policies: slowdown by policy, over the fast fraction, and fast memory over a
-step."""
+"""Plots of bench-policies: slowdown by policy and by fast fraction, and fast memory in a step."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from sentineld.model.profile import Profile
 from sentineld.plan.policy import Hardware, Reactive
 from sentineld.plan.residency import charged_pages, residency
 from sentineld.policies.registry import policy
-from tests.bench.policy_figures import LIMITLESS, OURS, Row, by_policy, geometric_mean, slowdown
+from tests.bench.policy_figures import OURS, UNLIMITED, Row, by_policy, geometric_mean, slowdown
 
 StepOf = Callable[[str], tuple[Profile, int]]
 
@@ -29,7 +28,10 @@ MIB = 1 << 20
 
 
 def draw(rows: Sequence[Row], step_of: StepOf, folder: Path) -> list[Path]:
-    """Draw all of them as svg and png; the files. step_of: (profile, threads) of a trace's name."""
+    """Draw all plots as svg and png; return the files.
+
+    step_of: returns (profile, number of threads) for a trace's name.
+    """
     mpl.use("Agg")
     pictures = {
         "policies-slowdown": by_policy_picture(rows),
@@ -48,8 +50,8 @@ def draw(rows: Sequence[Row], step_of: StepOf, folder: Path) -> list[Path]:
 
 
 def by_policy_picture(rows: Sequence[Row]) -> Figure:
-    """A bar for each policy: the geometric mean over all its cells, and a dot for each cell."""
-    shown = {name: mine for name, mine in by_policy(rows).items() if name != LIMITLESS}
+    """Draw a bar per policy, the geometric mean over its cells, and a dot per cell."""
+    shown = {name: mine for name, mine in by_policy(rows).items() if name != UNLIMITED}
     figure, axes = pyplot.subplots(figsize=(9, 0.4 * len(shown) + 1.5))
     for at, (name, mine) in enumerate(shown.items()):
         values = [value for row in mine if (value := slowdown(row)) is not None]
@@ -68,10 +70,10 @@ def by_policy_picture(rows: Sequence[Row]) -> Figure:
 
 
 def over_fraction_picture(rows: Sequence[Row]) -> Figure:
-    """A line for each policy over the fast fraction, a panel for each preset."""
+    """Draw a line per policy over the fast fraction, with a panel per preset."""
     presets = sorted({row["tiers"] for row in rows})
     fractions = sorted({row["fast_fraction"] for row in rows})
-    shown = {name: mine for name, mine in by_policy(rows).items() if name != LIMITLESS}
+    shown = {name: mine for name, mine in by_policy(rows).items() if name != UNLIMITED}
     figure, panels = pyplot.subplots(
         1, len(presets), figsize=(6 * len(presets), 5), sharey=True, squeeze=False
     )
@@ -101,7 +103,7 @@ def over_fraction_picture(rows: Sequence[Row]) -> Figure:
 
 
 def timeline_picture(rows: Sequence[Row], step_of: StepOf) -> Figure | None:
-    """Fast memory that each plan is charged over a step of the first trace, and what it moves."""
+    """Draw the charged fast memory and the moves of each plan over a step of the first trace."""
     chosen = [row for row in rows if row["fast_fraction"] == TIMELINE_FRACTION]
     if not chosen:
         return None

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what profiling costs and writes build/bench/profile.json.
+"""Measures the cost of profiling and writes build/bench/profile.json.
 
     python3 -m tests.bench.profile [--only PART]...
 
-Parts: instructions (a guest that counts them), steps (a guest with a training),
-drain (this machine). With --only the other parts keep the figures of the run
-before. Exit status 0 if every goal measured holds, 1 if one fails, 2 if
-something could not be measured.
+Parts: instructions (counted in a guest under -icount), steps (training timed in a
+guest), drain (timed on this machine). With --only, the other parts keep the
+figures of the previous run. Exit status 0 if every measured goal holds, 1 if one
+fails, 2 if something could not be measured.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def earlier(path: Path) -> dict[str, Any]:
-    """The raw figures of the run before; none if there was none."""
+    """Return the raw figures of the previous run, if any."""
     try:
         raw: dict[str, Any] = json.loads(path.read_text())["raw"]
     except FileNotFoundError:
@@ -41,7 +41,7 @@ def earlier(path: Path) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the parts; the exit status."""
+    """Measure the chosen parts; return the exit status."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.profile", description=__doc__)
     parser.add_argument("--only", action="append", choices=tuple(PARTS), metavar="PART")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "build/bench/profile.json")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a benchmark that measures model by model: written as it goes, and taken up again."""
+"""The result file of a benchmark that measures model by model and can be resumed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def kept(output: Path, settings: Json) -> Json:
-    """Models that the file has for the same settings. Raises RuntimeError."""
+def earlier_models(output: Path, settings: Json) -> Json:
+    """Return the models already in the file. Raises RuntimeError if its settings differ."""
     try:
         found = json.loads(output.read_text())
     except FileNotFoundError:
@@ -25,13 +25,13 @@ def kept(output: Path, settings: Json) -> Json:
 
 
 def write_models(output: Path, summary: Json, settings: Json, raw: Json) -> None:
-    """All models so far, and on what they were measured."""
+    """Write all models measured so far, the settings and the machine."""
     machine = {"cpus": os.cpu_count(), "kernel": platform.release(), "threads": 1}
     write(output, {**summary, "settings": settings, "machine": machine, "raw": raw})
 
 
 def write(output: Path, whole: Json) -> None:
-    """All at once: whoever reads meanwhile finds the file before."""
+    """Write atomically, so that a concurrent reader sees the old or the new file."""
     output.parent.mkdir(parents=True, exist_ok=True)
     part = output.with_name(output.name + ".part")
     part.write_text(json.dumps(whole, indent=1) + "\n")

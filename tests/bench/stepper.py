@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train one of the nine models a step at a time, as told: `stepper.py MODEL`.
+"""Train one of the nine models one step per request: `python -m tests.bench.stepper MODEL`.
 
-Each line on standard input asks for a step; each step is answered by a line of
-JSON: what the process has used so far. The end of the input ends it.
+Each line on standard input requests a step. The answer is a line of JSON: the
+process's resource usage so far. The process exits at the end of the input.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.bench.models import MODELS
 
 
 def used(loss: str) -> dict[str, object]:
-    """CPU time in seconds and minor page faults since the process began."""
+    """Return CPU seconds and minor page faults since the process started, and the loss."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "cpu_s": usage.ru_utime + usage.ru_stime,
@@ -28,7 +28,7 @@ def used(loss: str) -> dict[str, object]:
 
 
 def main() -> None:
-    """One process, one model, one thread."""
+    """Train on request, with one thread."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=sorted(MODELS))
     arguments = parser.parse_args()

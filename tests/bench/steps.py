@@ -20,7 +20,7 @@ KEPT_TRACE = REPOSITORY / "build/bench/demo-model.npz"
 
 
 def measure() -> dict[str, Any]:
-    """The raw figures."""
+    """Measure in a new guest; return the raw figures."""
     with (
         tempfile.TemporaryDirectory(prefix="sentineld-bench-") as folder,
         Guest(fast_mib=FAST_MIB, slow_mib=SLOW_MIB) as guest,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has the demo's model profiled again and again, meters the daemon meanwhile, and records a trace.
+"""Profiles the demo's model repeatedly, measures the daemon meanwhile, and records a trace.
 
     python3 -m tests.bench.steps_in_guest ROUNDS
 
-Needs root and a running sentineld. Prints JSON objects, a line each: progress
-({"say": text}), and at the end the result.
+Needs root and a running sentineld. Prints a JSON object per line: progress
+({"say": text}) and finally the result.
 """
 
 from __future__ import annotations
@@ -38,21 +38,19 @@ _OBSERVED = re.compile(r"step (\d+) was observed by (\S+)")
 
 @dataclass(frozen=True)
 class Usage:
-    """A process so far: CPU seconds of its own and of its ended children, resident KiB by kind.
-
-    The daemon's system time is that of move_pages, for the greater part."""
+    """Resource usage of a process since it started."""
 
     user_seconds: float
-    system_seconds: float
-    children_cpu_seconds: float
+    system_seconds: float  # for the daemon mostly move_pages
+    children_cpu_seconds: float  # user and system time of children that have exited
     resident_kib: int
     anonymous_kib: int
     peak_kib: int
 
 
 def usage(pid: int) -> Usage:
-    """What /proc says of a process."""
-    # the name in brackets may hold spaces
+    """Read a process's usage from /proc."""
+    # the name in parentheses may contain spaces
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     tick = os.sysconf("SC_CLK_TCK")
     status = dict(
@@ -72,7 +70,7 @@ def usage(pid: int) -> Usage:
 
 
 def daemon_pid() -> int:
-    """The running daemon's."""
+    """Return the pid of the running daemon."""
     answer = subprocess.run(
         ["systemctl", "show", "--property=MainPID", "--value", "sentineld"],
         check=True,
@@ -83,18 +81,18 @@ def daemon_pid() -> int:
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Print one line of progress."""
     print(json.dumps({"say": text}), flush=True)
 
 
 def step_offset(trainer: Trainer) -> int:
-    """The shim's number of a step less the workload's, asked for as a step begins."""
+    """Return the shim's step number minus the workload's, read at the start of a step."""
     line = trainer.wait_step()
     return int(control.session(trainer.pid)["step"]) - (line.number + 1)
 
 
 def wait_profiled(pid: int) -> int:
-    """Until the session is managed; the shim's number of the step that the module observed."""
+    """Wait until the session is managed; return the shim's number of the profiled step."""
     deadline = time.monotonic() + PROFILE_SECONDS
     sampled = None
     while True:
@@ -109,13 +107,13 @@ def wait_profiled(pid: int) -> int:
             raise control.ControlError(f"not managed: {row['state']}, {row['reason']}")
         time.sleep(POLL_SECONDS)
     if sampled is None:
-        raise control.ControlError("managed, but no step was seen observed")
+        raise control.ControlError("managed, but the profiled step was not reported")
     return sampled
 
 
 def one_round(trainer: Trainer, daemon: int, offset: int) -> dict[str, Any]:
-    """Plain steps, a profiled one, managed ones, metered ones, and detached again."""
-    # the step that is under way may have begun otherwise
+    """Run plain, profiled, managed and metered steps, then detach."""
+    # the current step may have begun in another state
     trainer.wait_step()
     plain = [trainer.wait_step().seconds for _ in range(PLAIN_STEPS)]
     before = usage(daemon)
@@ -131,7 +129,7 @@ def one_round(trainer: Trainer, daemon: int, offset: int) -> dict[str, Any]:
     end, end_s = usage(daemon), time.monotonic()
     first = len(trainer.steps)
     control.meter(trainer.pid, METERED_STEPS)
-    # the first line after the request is of a step that began before it
+    # the first line after the request belongs to a step that began before it
     metered = [line.seconds for line in trainer.steps[first + 1 : first + 1 + METERED_STEPS]]
     control.ask("detach", pid=trainer.pid)
     seconds = {line.number: line.seconds for line in trainer.steps}
@@ -156,20 +154,20 @@ def one_round(trainer: Trainer, daemon: int, offset: int) -> dict[str, Any]:
 
 
 def sentinelctl(*arguments: str) -> str:
-    """What the command prints."""
+    """Run sentinelctl; return its output."""
     command = ["sentinelctl", *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def agreement(pid: int) -> dict[str, Any]:
-    """Record the model into TRACE; how far the module saw what the framework names."""
+    """Record the model into TRACE; return how well the module's view matches the framework's."""
     sentinelctl("record", str(pid), "-o", TRACE, "--steps", str(RECORDED_STEPS))
     found: dict[str, Any] = json.loads(sentinelctl("report", TRACE, "agreement", "--json"))
     return found
 
 
 def main(arguments: list[str]) -> None:
-    """All rounds in one training."""
+    """Run all rounds in one training process."""
     rounds = int(arguments[0])
     daemon = daemon_pid()
     idle = usage(daemon)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Record a trace of each of the nine models: `python -m tests.bench.traces [MODEL ...]`.
 
-The real daemon, shim and `sentinelctl record` on this machine, which needs
-neither a second tier nor the module: the traces then hold what the framework
-tells. They come to build/bench/traces/MODEL.npz.
+Runs the real daemon, shim and `sentinelctl record` on this machine. Neither a
+second tier nor the module is needed; without the module the traces contain only
+what the framework reports. They are written to build/bench/traces/MODEL.npz.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PATIENCE_S = 300.0
 
 
 class Daemon:
-    """A daemon of its own, in a folder of its own. options: of its command line."""
+    """A private daemon with its files in `folder`. options: command-line options."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.shim_socket = folder / "shim.sock"
@@ -47,28 +47,28 @@ class Daemon:
         wait(lambda: self.ctl("status").returncode == 0)
 
     def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """A command of sentinelctl."""
+        """Run sentinelctl against this daemon."""
         code = "from sentineld.cli import main; main()"
         command = [sys.executable, "-c", code, "--socket", str(self.control), *arguments]
         return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
-    def knows(self, pid: int) -> bool:
-        """Whether a process's shim has said hello."""
+    def has_session(self, pid: int) -> bool:
+        """Whether a process's shim has registered."""
         sessions = json.loads(self.ctl("status", "--json").stdout)["sessions"]
         return any(session["pid"] == pid for session in sessions)
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the daemon."""
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(timeout=PATIENCE_S)
 
 
 def wait(done: Callable[[], bool]) -> None:
-    """Raise TimeoutError if it takes long."""
+    """Wait until done() is true. Raises TimeoutError after PATIENCE_S."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not done():
         if time.monotonic() > deadline_s:
-            raise TimeoutError("waited in vain")
+            raise TimeoutError("timed out")
         time.sleep(0.2)
 
 
@@ -85,7 +85,7 @@ def record(daemon: Daemon, model: str, file: Path, folder: Path, threads: int) -
         [*command, "--threads", str(threads)], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL
     )
     try:
-        wait(lambda: daemon.knows(training.pid))
+        wait(lambda: daemon.has_session(training.pid))
         done = daemon.ctl("record", str(training.pid), "-o", str(file), "--steps", "5")
         if done.returncode:
             raise RuntimeError(f"{model}: {done.stderr.strip()}")
@@ -96,7 +96,7 @@ def record(daemon: Daemon, model: str, file: Path, folder: Path, threads: int) -
 
 
 def main() -> None:
-    """Record them one after the other."""
+    """Record the chosen models one by one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", choices=[*sorted(MODELS), []])
     parser.add_argument("-o", "--output", type=Path, default=TRACES)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train one of the nine models: `python -m tests.bench.train MODEL (STEPS | STOP_FILE)`.
 
-Prints each step's loss, bit for bit; with a file's name, trains until that file exists.
+Prints each step's loss as an exact hexadecimal float. With STOP_FILE, trains until that
+file exists.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from tests.bench.models import MODELS
 
 
 def main() -> None:
-    """One process, one model."""
+    """Train one model in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=sorted(MODELS))
-    parser.add_argument("until", help="a number of steps, or the name of a file to wait for")
+    parser.add_argument(
+        "until", help="number of steps, or a file whose existence ends the training"
+    )
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

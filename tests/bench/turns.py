@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train one of the nine models as told: `python -m tests.bench.turns MODEL`.
+"""Train one of the nine models in turns of several steps: `python -m tests.bench.turns MODEL`.
 
-Each line on standard input is a number of steps, to be taken one right after
-the other; each is answered by a line of JSON: what every step used (see
-usage.py) and its loss, bit for bit. The end of the input ends it.
+Each line on standard input is a number of steps to run back to back. The answer
+is a line of JSON with each step's usage (see usage.py) and exact loss. The process
+exits at the end of the input.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.bench.usage import Meter, Usage
 
 
 def main() -> None:
-    """One process, one model, one thread."""
+    """Train on request, with one thread."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=sorted(MODELS))
     arguments = parser.parse_args()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step of this process took, and on what: read before and after it."""
+"""Time and resources used by a step, read inside the training process."""
 
 from __future__ import annotations
 
@@ -16,54 +16,55 @@ NS_PER_S = 1_000_000_000
 
 
 class Usage(NamedTuple):
-    """Sums since some time. cpu_ns: of all threads, system_ns of these in the kernel. queued_ns:
-    that the calling thread was ready to run and had no CPU. waited_ns: at the plan's boundaries,
-    for moves; delayed_ns: for slow pages, on emulated tiers. faults: minor ones."""
+    """Cumulative counters, or the difference of two readings."""
 
     time_ns: int
-    cpu_ns: int
-    system_ns: int
-    queued_ns: int
-    waited_ns: int
-    delayed_ns: int
-    faults: int
+    cpu_ns: int  # user and system time of all threads
+    system_ns: int  # system time of all threads
+    queued_ns: int  # time that the calling thread was runnable without a CPU
+    waited_ns: int  # waits for moves at the plan's boundaries
+    delayed_ns: int  # injected delays for slow pages on emulated tiers
+    faults: int  # minor page faults
 
     def since(self, before: Usage) -> Usage:
-        """What came since then."""
+        """Return the difference from an earlier reading."""
         return Usage(*(now - then for now, then in zip(self, before, strict=True)))
 
 
 class Meter:
-    """Of the thread that makes it. The shim, where the process runs under one, is looked for each
-    time that begin() is called: its segments change with its layouts."""
+    """Reads the usage of the calling thread and its process.
+
+    If the process runs under the shim, begin() looks up the shim's segments, which
+    change with each layout.
+    """
 
     def __init__(self) -> None:
-        self._waited_at = 0
+        self._wait_counter_address = 0
         self._residency: ResidencySegment | None = None
 
     def begin(self) -> None:
-        """Find the shim's words."""
-        # Its object is loaded for all to see, in front of torch's.
-        everything = ctypes.CDLL(None)
+        """Look up the shim's control words and residency segment."""
+        # The shim's library is loaded with global symbols.
+        symbols = ctypes.CDLL(None)
         try:
             words, residency_fd = (
-                everything.sentinel_control_words,
-                everything.sentinel_residency_fd,
+                symbols.sentinel_control_words,
+                symbols.sentinel_residency_fd,
             )
         except AttributeError:
             return
-        # Not where no shim is: to import it is to ask for it.
+        # Imported only under the shim: a plain training must not load any sentineld code.
         from sentineld.model.protocol import CONTROL_DTYPE
         from sentineld.observe.residency_segment import ResidencySegment
 
         words.restype = ctypes.c_void_p
         assert CONTROL_DTYPE.fields is not None
-        self._waited_at = words() + CONTROL_DTYPE.fields["barrier_wait_ns"][1]
+        self._wait_counter_address = words() + CONTROL_DTYPE.fields["barrier_wait_ns"][1]
         fd = residency_fd()
         self._residency = ResidencySegment(fd) if fd >= 0 else None
 
     def read(self) -> Usage:
-        """Now."""
+        """Return the current counters."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return Usage(
             time_ns=time.monotonic_ns(),
@@ -76,4 +77,6 @@ class Meter:
         )
 
     def _waited_ns(self) -> int:
-        return ctypes.c_uint64.from_address(self._waited_at).value if self._waited_at else 0
+        if not self._wait_counter_address:
+            return 0
+        return ctypes.c_uint64.from_address(self._wait_counter_address).value

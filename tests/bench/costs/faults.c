@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What single faults cost: the kernel's own, and those of armed pages. */
+/* The cost of single page faults: the kernel's own and those on armed pages. */
 #define _GNU_SOURCE
 #include "costs.h"
 
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* An array that is itself populated. */
+/* Allocates a populated array, so that writing to it does not fault. */
 static uint32_t *cost_array(void)
 {
 	uint32_t *cost = malloc(pages * sizeof(*cost));
@@ -65,7 +65,7 @@ uint64_t sampler_age(struct sampler *sampler, uint64_t start, uint64_t count)
 	return range.pages_done;
 }
 
-/* Takes the records, which must be as many as expected, and adds what taking one cost. */
+/* Drains the records, checks their number, and adds the cost per record to the series. */
 static void drain(struct sampler *sampler, uint64_t expected, struct series *series)
 {
 	struct sentinel_access *records;
@@ -129,7 +129,7 @@ static void armed(void)
 	series_print(&take);
 }
 
-/* The second fault of a page that is read and then written in one epoch. */
+/* The second fault on a page that is read and then written in one epoch. */
 static void precise(void)
 {
 	struct series again = series_new("precise_write_after_read");
@@ -151,7 +151,7 @@ static void precise(void)
 	series_print(&again);
 }
 
-/* First touches in a range that is armed: the kernel resolves them, the module notes them. */
+/* First touches in an armed range: the kernel resolves the faults, the module logs them. */
 static void births(void)
 {
 	struct series read = series_new("watched_zero_page_read");
@@ -176,7 +176,7 @@ static void births(void)
 	series_print(&write);
 }
 
-/* Temperature by accessed bits: nothing is armed, nothing faults. */
+/* Aging by accessed bits: without armed pages and faults. */
 static void ages(void)
 {
 	struct series young = series_new("age_page_accessed");
@@ -212,7 +212,7 @@ void cost_armed(void)
 	ages();
 }
 
-/* Somebody else's session. */
+/* Holds a session while another process is measured. */
 void cost_hold(void)
 {
 	char *memory = map_fresh(pages);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Counts what page faults and page observers cost, in instructions.
+ * Counts the instructions of page faults and of page access observers.
  *
- *     costs ROUNDS PAGES plain      faults of a process that nobody watches
- *     costs ROUNDS PAGES armed      a session of this process with itself
- *     costs ROUNDS PAGES observers  one program under each of the observers
- *     costs ROUNDS PAGES hold       a session, kept until standard input ends
+ *     costs ROUNDS PAGES plain      faults of a process without a session
+ *     costs ROUNDS PAGES armed      faults of a process that samples itself
+ *     costs ROUNDS PAGES observers  one program under each observer
+ *     costs ROUNDS PAGES hold       hold a session until the end of standard input
  *
- * Prints a JSON object a line.
+ * Prints a JSON object per line.
  */
 #include "costs.h"
 
@@ -20,7 +20,7 @@
 unsigned int rounds;
 uint64_t pages;
 
-/* Two instructions a turn. Under any other clock the counter says something else. */
+/* Runs a loop of two instructions; only under -icount shift=0 the counter advances by two. */
 void require_icount(void)
 {
 	uint64_t begin = instructions();
@@ -29,7 +29,7 @@ void require_icount(void)
 
 	__asm__ volatile("1: dec %0\n\tjnz 1b" : "+r"(left));
 	counted = instructions() - begin;
-	/* the kernel's timer may come in between */
+	/* timer interrupts may add some */
 	CHECK(counted >= 2 * LOOPS && counted < 2 * LOOPS + 200000,
 	      "%lu instructions were counted as %lu: is this guest under -icount shift=0?", 2 * LOOPS,
 	      counted);
@@ -52,7 +52,7 @@ static int ascending(const void *a, const void *b)
 	return (first > second) - (first < second);
 }
 
-/* The instructions between two looks at the counter with nothing but a touch between them. */
+/* The instructions between two reads of the counter around a single access without a fault. */
 static uint32_t empty_cost(void)
 {
 	static uint32_t cost[64];

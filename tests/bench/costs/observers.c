@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * One program under each observer of page accesses: what the observer adds to
- * the program's instructions, and what it sees of the program's accesses.
+ * Runs one program under each observer of page accesses. Measures the
+ * instructions that the observer adds and the accesses that it detects.
  *
- * The program works in epochs. In each it touches pages that follow from the
- * epoch's number, a quarter by reading, a quarter by writing, and computes.
+ * The program runs in epochs. In each it reads a quarter of the pages, writes
+ * another quarter, both chosen by the epoch's number, and computes.
  */
 #define _GNU_SOURCE
 #include "costs.h"
@@ -55,11 +55,11 @@ static void touch(char *memory, const uint8_t *what)
 	}
 }
 
-/* What an observer said of all epochs, against the truth. */
+/* An observer's reports over all epochs, compared with the truth. */
 struct score {
 	uint64_t read, read_seen;
 	uint64_t written, written_seen, written_as_read;
-	uint64_t wrong; /* untouched pages said to be touched, read ones to be written */
+	uint64_t wrong; /* untouched pages reported as touched, read pages reported as written */
 };
 
 static void compare(struct score *score, const uint8_t *truth, const uint8_t *seen)
@@ -82,7 +82,7 @@ static void compare(struct score *score, const uint8_t *truth, const uint8_t *se
 	}
 }
 
-/* The instructions of the whole program, comparing and preparing left out. */
+/* Returns the instructions of the program, without preparation and comparison. */
 static uint64_t run(const struct observer *observer, struct score *score)
 {
 	char *memory = map_fresh(pages);
@@ -133,7 +133,7 @@ static int ascending(const void *a, const void *b)
 	return (first > second) - (first < second);
 }
 
-/* The median of all rounds: whatever else runs in the guest comes and goes. */
+/* Returns the median of all rounds, to exclude other activity in the guest. */
 static uint64_t run_rounds(const struct observer *observer, struct score *score)
 {
 	uint64_t *total = calloc(rounds, sizeof(*total));

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An observer of page accesses, as the program under it (observers.c) calls it. */
+/* The interface of an observer of page accesses, called by observers.c. */
 #ifndef OBSERVERS_H
 #define OBSERVERS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* What was seen of a page in an epoch. */
+/* What an observer reports of a page in an epoch. */
 #define SEEN 1 /* an access */
 #define SEEN_WRITTEN 2 /* a write */
 
 struct observer {
 	const char *name;
-	const char *(*missing)(void); /* why this machine has none of it; NULL if it has */
+	const char *(*missing)(void); /* why it is unavailable here, or NULL */
 	void (*begin)(char *memory);
 	void (*epoch_begin)(char *memory);
-	void (*epoch_end)(char *memory, uint8_t *seen); /* fills seen, one byte a page */
+	void (*epoch_end)(char *memory, uint8_t *seen); /* fills seen, one byte per page */
 	void (*end)(char *memory);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a stock kernel offers for observing page accesses. */
+/* Observers of page accesses that use a stock kernel. */
 #define _GNU_SOURCE
 #include "costs.h"
 #include "observers.h"
@@ -23,7 +23,7 @@
 static int clear_refs_fd, pagemap_fd;
 static uint64_t *entries;
 
-static int open_must(const char *path, int flags)
+static int checked_open(const char *path, int flags)
 {
 	int fd = open(path, flags | O_CLOEXEC);
 
@@ -33,7 +33,7 @@ static int open_must(const char *path, int flags)
 
 static void pagemap_open(void)
 {
-	pagemap_fd = open_must("/proc/self/pagemap", O_RDONLY);
+	pagemap_fd = checked_open("/proc/self/pagemap", O_RDONLY);
 	entries = malloc(pages * sizeof(*entries));
 }
 
@@ -46,7 +46,7 @@ static void pagemap_close(void)
 static void soft_dirty_begin(char *memory)
 {
 	(void)memory;
-	clear_refs_fd = open_must("/proc/self/clear_refs", O_WRONLY);
+	clear_refs_fd = checked_open("/proc/self/clear_refs", O_WRONLY);
 	pagemap_open();
 }
 
@@ -143,7 +143,7 @@ const struct observer observer_wp_async = {
 	"pagemap_scan", NULL, wp_async_begin, NULL, scan, wp_async_end,
 };
 
-/* mprotect() and a handler of SIGSEGV, in the program itself. */
+/* mprotect() and a SIGSEGV handler in the program itself. */
 
 static char *hidden;
 static uint8_t *hidden_seen;
@@ -193,9 +193,9 @@ const struct observer observer_mprotect = {
 	"mprotect_sigsegv", NULL, mprotect_begin, mprotect_epoch_begin, mprotect_epoch_end, mprotect_end,
 };
 
-/* perf's software event for page faults, every one sampled with its address. */
+/* perf's software event for page faults; each fault is sampled with its address. */
 
-#define PERF_PAGES 512ul /* of samples, behind one page of control */
+#define PERF_PAGES 512ul /* of samples, after one control page */
 
 static int perf_fd;
 static struct perf_event_mmap_page *perf_map;
@@ -247,7 +247,7 @@ const struct observer observer_perf_faults = {
 	"perf_page_faults", NULL, perf_faults_begin, NULL, perf_faults_epoch_end, perf_faults_end,
 };
 
-/* perf mem: precise memory events of a processor. */
+/* perf mem: a processor's precise memory events. */
 
 static const char *perf_memory_missing(void)
 {
@@ -265,7 +265,7 @@ static const char *perf_memory_missing(void)
 	if (fd < 0)
 		return "the emulated processor has no performance counters";
 	close(fd);
-	return "not measured: the instructions of a processor's own sampling are not the guest's";
+	return "not measured: sampling by the processor itself executes no guest instructions";
 }
 
 const struct observer observer_perf_memory = {.name = "perf_mem", .missing = perf_memory_missing};

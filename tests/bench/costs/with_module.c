@@ -51,7 +51,7 @@ static void drain(char *memory, uint8_t *seen)
 	free(records);
 }
 
-/* Arms what was touched again and takes the log. */
+/* Re-arms the touched pages and drains the log. */
 static void epoch_end(char *memory, uint8_t *seen)
 {
 	sampler_epoch(&sampler);

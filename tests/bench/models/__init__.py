@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nine models to train, with random weights and data: what the benchmarks compare on.
+"""The benchmarks' nine models, with random weights and data.
 
-A model of this table, called, is a training: it gives one step, a function
-that trains once and returns the loss. Sizes are chosen so that a step takes a
-second or two on one core and peaks at 0.2 to 1 GiB.
+Each entry of MODELS builds a model and returns its step: a function that trains
+once and returns the loss. Sizes are chosen so that a step takes one to two
+seconds on one core and peaks at 0.2 to 1 GiB.
 """
 
 from __future__ import annotations

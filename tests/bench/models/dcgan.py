@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DCGAN (Radford et al., ICLR 2016): two networks, two optimizers, two optimizer steps a step."""
+"""DCGAN (Radford et al., ICLR 2016): two networks with one optimizer each, both run per step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDTH = 64
 
 
 def generator() -> nn.Module:
-    """Noise to images of 64 x 64."""
+    """Build the generator: from noise to images of 64 x 64."""
     parts: list[nn.Module] = []
     inward = NOISE
     for at, outward in enumerate((8 * WIDTH, 4 * WIDTH, 2 * WIDTH, WIDTH)):
@@ -28,7 +28,7 @@ def generator() -> nn.Module:
 
 
 def discriminator() -> nn.Module:
-    """Images of 64 x 64 to a logit."""
+    """Build the discriminator: from images of 64 x 64 to a logit."""
     parts: list[nn.Module] = [nn.Conv2d(3, WIDTH, 4, 2, 1, bias=False), nn.LeakyReLU(0.2)]
     for times in (1, 2, 4):
         parts += [
@@ -40,7 +40,7 @@ def discriminator() -> nn.Module:
 
 
 def dcgan() -> Callable[[], Tensor]:
-    """32 images a step."""
+    """DCGAN, 32 images per step."""
     makes, judges = generator(), discriminator()
     maker, judge = (
         torch.optim.Adam(model.parameters(), lr=2e-4, betas=(0.5, 0.999))

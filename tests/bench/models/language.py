@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transformers with Adam, and recurrent networks with plain SGD; random weights and tokens.
 
-BERT and GPT-2 are those of the transformers package, built from a config, without a
-download. It is imported by the models that need it, for it takes seconds.
+BERT and GPT-2 come from the transformers package and are built from a config, without
+a download. The import takes seconds, so only these models do it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-WORDS = 8000
-"""Of BERT's and GPT-2's vocabularies: with 512 wide, 90 MiB of parameters."""
+VOCABULARY = 8000
+"""Vocabulary size of BERT and GPT-2; at width 512 they have 90 MiB of parameters."""
 
 
 class Recurrent(nn.Module):
-    """An LSTM language model; `cells`: run step by step instead of as one operator."""
+    """An LSTM language model. cells: run LSTM cells step by step instead of one LSTM operator."""
 
     def __init__(self, words: int, width: int, cells: bool) -> None:
         super().__init__()
@@ -51,7 +51,10 @@ def trained(
     sequences: int,
     positions: int,
 ) -> Callable[[], Tensor]:
-    """A step on random tokens. logits: of tokens [sequences, positions], for each word."""
+    """Return a training step on random tokens.
+
+    logits: maps tokens [sequences, positions] to [sequences, positions, words].
+    """
     tokens = torch.randint(words, (sequences, positions))
     labels = tokens.roll(-1, 1).flatten()
 
@@ -66,7 +69,7 @@ def trained(
 
 
 def imported() -> Any:
-    """The transformers package. Raises SystemExit without it."""
+    """Import the transformers package. Raises SystemExit without it."""
     try:
         import transformers
     except ImportError:
@@ -77,10 +80,10 @@ def imported() -> Any:
 
 
 def by_adam(model: Any, batch: int, length: int) -> Callable[[], Tensor]:
-    """A step of a transformers model."""
+    """Return a training step of a transformers model, with Adam."""
     model.train()
     adam = torch.optim.Adam(model.parameters(), lr=1e-4)
-    return trained(lambda tokens: model(tokens).logits, adam, WORDS, batch, length)
+    return trained(lambda tokens: model(tokens).logits, adam, VOCABULARY, batch, length)
 
 
 def bert() -> Callable[[], Tensor]:
@@ -88,7 +91,7 @@ def bert() -> Callable[[], Tensor]:
     transformers = imported()
     model = transformers.BertForMaskedLM(
         transformers.BertConfig(
-            vocab_size=WORDS,
+            vocab_size=VOCABULARY,
             hidden_size=512,
             num_hidden_layers=6,
             num_attention_heads=8,
@@ -104,7 +107,7 @@ def gpt2() -> Callable[[], Tensor]:
     transformers = imported()
     model = transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
-            vocab_size=WORDS,
+            vocab_size=VOCABULARY,
             n_positions=256,
             n_embd=512,
             n_layer=6,

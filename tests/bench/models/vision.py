@@ -13,7 +13,7 @@ from torch.nn import functional
 def convolution(
     inward: int, outward: int, size: int, stride: int = 1, groups: int = 1
 ) -> nn.Module:
-    """A convolution without bias and its normalisation."""
+    """A convolution without bias, followed by batch normalisation."""
     return nn.Sequential(
         nn.Conv2d(inward, outward, size, stride, size // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outward),
@@ -21,7 +21,7 @@ def convolution(
 
 
 class Basic(nn.Module):
-    """Two 3x3 convolutions beside a shortcut (He et al., CVPR 2016)."""
+    """Residual block of two 3x3 convolutions (He et al., CVPR 2016)."""
 
     expansion = 1
 
@@ -38,7 +38,7 @@ class Basic(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3, 1x1 convolutions beside a shortcut."""
+    """Residual block of 1x1, 3x3 and 1x1 convolutions."""
 
     expansion = 4
 
@@ -57,7 +57,7 @@ class Bottleneck(nn.Module):
 
 
 class Inverted(nn.Module):
-    """MobileNetV2's block: widen, filter each channel, narrow (Sandler et al., CVPR 2018)."""
+    """MobileNetV2's inverted residual block (Sandler et al., CVPR 2018)."""
 
     def __init__(self, inward: int, outward: int, stride: int, widen: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Inverted(nn.Module):
 
 
 def shortcut(inward: int, outward: int, stride: int) -> nn.Module:
-    """The identity where shapes allow it."""
+    """Return the identity if shapes are equal, else a 1x1 convolution."""
     if stride == 1 and inward == outward:
         return nn.Identity()
     return convolution(inward, outward, 1, stride)
@@ -84,7 +84,7 @@ def shortcut(inward: int, outward: int, stride: int) -> nn.Module:
 def stages(
     block: type[Basic] | type[Bottleneck], depths: list[int], widths: list[int], inward: int
 ) -> tuple[nn.Sequential, int]:
-    """Blocks in stages, each stage but the first at half the resolution; and the last width."""
+    """Return (stages of blocks, final width); each stage but the first halves the resolution."""
     blocks: list[nn.Module] = []
     for number, (depth, width) in enumerate(zip(depths, widths, strict=True)):
         for at in range(depth):
@@ -94,12 +94,12 @@ def stages(
 
 
 def classifier(body: nn.Module, width: int, classes: int) -> nn.Sequential:
-    """A body, the mean over the image, a linear layer."""
+    """Append mean pooling over the image and a linear layer to a body."""
     return nn.Sequential(body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes))
 
 
 def imagenet(block: type[Basic] | type[Bottleneck], depths: list[int]) -> nn.Module:
-    """A residual network for images of 224 x 224."""
+    """Build a residual network for images of 224 x 224."""
     stem = nn.Sequential(
         convolution(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)
     )
@@ -108,7 +108,7 @@ def imagenet(block: type[Basic] | type[Bottleneck], depths: list[int]) -> nn.Mod
 
 
 def trained(model: nn.Module, images: int, size: int, classes: int) -> Callable[[], Tensor]:
-    """A step on random images."""
+    """Return a training step on random images."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     batch, labels = torch.randn(images, 3, size, size), torch.randint(classes, (images,))
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what the shim costs a training and writes build/bench/shim.json.
+"""Measures the shim's overhead on training and writes build/bench/shim.json.
 
     python3 -m tests.bench.shim [MODEL ...] [--pairs N] [--resume]
 
-All modes of a model live side by side and take one step in turn, so that each
-round is one pair for every ratio: plain twice, under tcmalloc, with the shim
-dormant, recording, and replaying a plan of which all is fast. One torch thread;
-CPU time of the whole process. Then the model is managed on two emulated tiers,
-for its arena's size. Exit status 0 if every goal holds, 1 if not, 2 if something
-could not be measured; what was measured is written model by model.
+Each model runs in six modes side by side: plain (twice), with tcmalloc, and with the
+shim dormant, recording, or replaying an all-fast plan. The modes run one step each per
+round, so that each round gives one pair for every ratio. Compared is the CPU time of
+the whole process, with one torch thread. Then the model is managed on two emulated
+tiers to measure its arena. Results are written after each model. Exit status 0 if
+every goal holds, 1 if not, 2 if something could not be measured.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sentineld.base.errors import SentinelError
 from tests.bench import results
 from tests.bench.models import MODELS
 from tests.bench.shim import figures
-from tests.bench.shim.contestant import ROOT
 from tests.bench.shim.measure import Settings, measure
+from tests.bench.shim.stepped import ROOT
 
 OUTPUT = ROOT / "build" / "bench" / "shim.json"
 PAIRS = 20
@@ -33,31 +33,35 @@ PAIRS_MAX = 60
 
 
 def say(line: str) -> None:
-    """Progress, on the standard error."""
+    """Print progress to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 def write(output: Path, found: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """All models so far; returns the summary."""
+    """Write all models measured so far; return the summary."""
     summary = figures.summarise(found)
     results.write_models(output, summary, asdict(settings), found)
     return summary
 
 
 def main() -> int:
-    """Measure the models one after the other; the exit status."""
+    """Measure the models one by one; return the exit status."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.shim", description=__doc__)
     parser.add_argument("models", nargs="*", choices=[*MODELS, []])
     parser.add_argument("--pairs", type=int, default=PAIRS)
     parser.add_argument("--pairs-max", type=int, default=PAIRS_MAX)
-    parser.add_argument("--resume", action="store_true", help="keep the models measured before")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the models already in the output file"
+    )
     parser.add_argument("--output", type=Path, default=OUTPUT)
     arguments = parser.parse_args()
     if arguments.pairs < 1:
-        parser.error("give 1 pair or more")
+        parser.error("--pairs must be at least 1")
     settings = Settings(arguments.pairs, max(arguments.pairs, arguments.pairs_max))
     try:
-        found = results.kept(arguments.output, asdict(settings)) if arguments.resume else {}
+        found = (
+            results.earlier_models(arguments.output, asdict(settings)) if arguments.resume else {}
+        )
         for model in arguments.models or MODELS:
             if model in found:
                 continue

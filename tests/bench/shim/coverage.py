@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a step a layout has a place for. Pure."""
+"""The share of a step's tensors that a layout places."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from sentineld.plan.packing import circular_peak
 
 @dataclass(frozen=True)
 class Coverage:
-    """planned_share, planned_bytes_share: of the step's allocations of 4 KiB and more: all that
-    have slots. peak_bytes: of those planned, rounded to pages; no arena can be smaller."""
+    """How much of a step's allocations of 4 KiB and more (those with slots) is planned."""
 
-    planned_share: float
-    planned_bytes_share: float
-    peak_bytes: int
+    planned_share: float  # share of the allocations
+    planned_bytes_share: float  # share of their bytes
+    peak_bytes: int  # peak of the planned tensors in whole pages: the smallest possible arena
 
 
 def coverage(layout: Layout, profile: Profile) -> Coverage:
-    """Of a layout that was made for this profile."""
+    """Return the coverage of a layout made for this profile."""
     born = profile.tensors[profile.tensors["slot"] >= 0]
     placed = (layout.slots["flags"][born["slot"]] & SLOT_PLANNED) != 0
     rows = born[placed]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From pairs of steps to ratios, their intervals and goals. Pure."""
+"""Turns pairs of steps into ratios with intervals, goals and tables."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ BOOTSTRAPS = 2000
 
 
 class Ratio(NamedTuple):
-    """One figure over another, and which modes they are of."""
+    """A ratio of CPU times of two modes."""
 
     name: str
-    mode: str
-    base: str
+    mode: str  # numerator
+    base: str  # denominator
 
 
 GLIBC = "glibc"
-"""The mean of both plain processes. A process has luck with glibc or not, for all its life: where
-its heap happens to end decides whether what is freed goes back to the kernel in every step."""
+"""The mean of both plain processes.
+
+With glibc, where a process's heap happens to end decides, for the whole run, whether freed
+memory is returned to the kernel in every step. One process alone is therefore no fair baseline.
+"""
 
 RATIOS = (
     Ratio("plain_over_plain", "plain-again", "plain"),
@@ -43,33 +46,33 @@ LIMITS = {
     "replay_over_plain": 0.95,
     "replay_over_tcmalloc": 1.00,
 }
-"""Of the geometric mean: met where its 95 % interval reaches it."""
+"""Limits for geometric means; a limit is met if the 95 % interval reaches it."""
 
 PLAIN_WITHIN = 0.01
-"""Of plain against plain: farther from 1, and the other ratios say nothing."""
+"""Tolerance for plain over plain-again; beyond it the other ratios are meaningless."""
 ARENA_GEOMEAN_MAX, ARENA_WORST_MAX = 1.05, 1.10
 RSS_WORST_MAX = 1.10
 
 
 class Interval(NamedTuple):
-    """A figure and where 95 % of its bootstraps lie."""
+    """A figure with its 95 % bootstrap interval."""
 
     value: float
     low: float
     high: float
 
     def to_json(self) -> Json:
-        """Plain values."""
+        """Return plain values for JSON."""
         return {name: round(value, 5) for name, value in self._asdict().items()}
 
 
 def geomean(values: Sequence[float] | Floats) -> float:
-    """Of positive values."""
+    """Return the geometric mean of positive values."""
     return float(np.exp(np.log(np.asarray(values, np.float64)).mean()))
 
 
 def of_pairs(over: Sequence[float], under: Sequence[float]) -> Interval:
-    """The median ratio of pairs."""
+    """Return the median ratio of pairs."""
     ratios = np.asarray(over, np.float64) / np.asarray(under, np.float64)
     medians = _bootstrapped(ratios, np.random.default_rng(1))
     return _interval(float(np.median(ratios)), medians)
@@ -78,8 +81,10 @@ def of_pairs(over: Sequence[float], under: Sequence[float]) -> Interval:
 def of_models(
     over: Mapping[str, Sequence[float]], under: Mapping[str, Sequence[float]]
 ) -> Interval:
-    """The geometric mean over models of the medians of their pairs; pairs are resampled within
-    each model."""
+    """Return the geometric mean over models of the median ratio of their pairs.
+
+    The interval comes from resampling pairs within each model.
+    """
     random = np.random.default_rng(1)
     ratios = [np.asarray(over[model], np.float64) / under[model] for model in over]
     medians = np.array([_bootstrapped(one, random) for one in ratios])
@@ -87,21 +92,21 @@ def of_models(
     return _interval(value, np.exp(np.log(medians).mean(axis=0)))
 
 
-def settled(cpu_s: Figures) -> bool:
-    """Whether a model's pairs are enough: plain against plain lies as close to 1 as it has to."""
+def enough_pairs(cpu_s: Figures) -> bool:
+    """Whether plain over plain-again is close enough to 1."""
     ratios = np.asarray(cpu_s["plain-again"], np.float64) / cpu_s["plain"]
     return abs(float(np.median(ratios)) - 1) <= PLAIN_WITHIN
 
 
 def glibc(cpu_s: Figures) -> list[float]:
-    """A step on glibc, for each round."""
+    """Return the mean of both plain steps for each round."""
     return [
         (one + other) / 2 for one, other in zip(cpu_s["plain"], cpu_s["plain-again"], strict=True)
     ]
 
 
 def _bootstrapped(ratios: Floats, random: np.random.Generator) -> Floats:
-    """(BOOTSTRAPS,) medians of resampled ratios."""
+    """Return the medians of resampled ratios, shape (BOOTSTRAPS,)."""
     picked = random.integers(len(ratios), size=(BOOTSTRAPS, len(ratios)))
     medians: Floats = np.median(ratios[picked], axis=1)
     return medians
@@ -113,9 +118,12 @@ def _interval(value: float, bootstraps: Floats) -> Interval:
 
 
 def summarise(models: Mapping[str, Json]) -> Json:
-    """models: by name {"cpu_s": {mode: [..]}, "minor_faults": {mode: [..]}, "max_rss_bytes":
-    {mode: n}, "losses_equal": {mode: bool}, "replay": {...}, "grouped": {...}}, pairs by index; see
-    measure.py and tiered.py."""
+    """Return rows, geometric means and goals.
+
+    models: {name: {"cpu_s": {mode: [..]}, "minor_faults": {mode: [..]}, "max_rss_bytes":
+        {mode: n}, "losses_equal": {mode: bool}, "replay": {...}, "grouped": {...}}}.
+        Equal indices in the lists are a pair. See measure.py and tiered.py.
+    """
     rows = [row for model, raw in models.items() for row in _rows(model, raw)]
     cpu = {
         mode: {model: raw["cpu_s"][mode] for model, raw in models.items()}
@@ -189,7 +197,7 @@ def _goals(found: Json, means: Mapping[str, Interval], rows: Sequence[Json]) -> 
 
 
 def tables(found: Json) -> str:
-    """For people: a line for each model and mode, one for each model's arena, then the goals."""
+    """Format text tables: a line per model and mode, a line per model's arena, then the goals."""
     lines = [
         f"{'model':<10} {'mode':<12} {'pairs':>5} {'CPU s':>7} {'/ plain':>17} {'faults':>8} "
         f"{'RSS MiB':>8}"
@@ -205,7 +213,7 @@ def tables(found: Json) -> str:
         )
     lines += [
         "",
-        "arena: resident at most and fast at most on two tiers; planned: least of both plans",
+        "arena on two tiers: resident over peak, charged over budget; planned: lower of both plans",
         f"{'model':<10} {'/ peak':>7} {'/ budget':>8} {'planned':>8} {'outside':>8} "
         f"{'diverged':>8}",
     ]

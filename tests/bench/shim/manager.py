@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's part, by the real planner: profiles a contestant, plans, and moves no page."""
+"""A minimal daemon: profiles a training, plans with the real planner, moves no pages."""
 
 from __future__ import annotations
 
@@ -23,60 +23,60 @@ from sentineld.policies.registry import policy
 from sentineld.profile.attribution import build_profile
 from sentineld.profile.lifetimes import allocation_profile
 from sentineld.profile.steps import Step, StepCutter, identical
-from tests.bench.shim.contestant import Contestant
+from tests.bench.shim.stepped import SteppedTraining
 from tests.integration.shim.daemon_side import Daemon, send_layout, wait_for
 
 FAST_FRACTION = 0.2
 STEPS_MAX = 12
-"""A training that allocates alike in two steps in a row does so within these."""
+"""Limit for waiting until two consecutive steps allocate identically."""
 
 
 def one_node() -> Tiers:
-    """Two tiers as a plan sees them, both on this machine's first node."""
+    """Return two tiers for planning that are both on this machine's first node."""
     tiers = preset_tiers("cxl", 1)
     return replace(tiers, tiers=tuple(replace(tier, nodes=(0,)) for tier in tiers.tiers))
 
 
 class Manager:
-    """Serves one contestant, which it starts. meet() it before anything else."""
+    """Starts and serves one training. Call accept() first."""
 
     def __init__(self, model: str, folder: Path) -> None:
         folder.mkdir()
         self._daemon = Daemon(folder / "shim.sock")
-        self.contestant = Contestant(model, socket_path=folder / "shim.sock")
+        self.training = SteppedTraining(model, socket_path=folder / "shim.sock")
         self._layouts = 0
 
-    def meet(self) -> None:
-        """Wait for the contestant's shim. Raises OSError."""
+    def accept(self) -> None:
+        """Wait for the training's shim to connect. Raises OSError."""
         self._daemon.accept()
 
     def record(self) -> None:
-        """Have every step recorded from now on; drain() after each."""
+        """Start recording steps; call drain() after each."""
         self._daemon.flags(Flag.RECORD)
 
     def drain(self) -> int:
-        """Take what was recorded; how many records."""
+        """Discard the recorded records; return their number."""
         return len(self._daemon.drain())
 
     def profile(self) -> Profile:
-        """Two steps that allocate alike, then one whose accesses the framework tells."""
+        """Profile two identical allocation steps, then an access step by the framework."""
         cutter = StepCutter()
         self._daemon.drain()
         self.record()
-        with self.contestant.stepping():
-            steps = self._cut(cutter, lambda steps: len(steps) > 1 and identical(*steps[-2:]))
+        with self.training.stepping():
+            steps = self._collect(cutter, lambda steps: len(steps) > 1 and identical(*steps[-2:]))
             before = steps[-1]
             budget = int(allocation_profile(before, ()).peak_bytes * FAST_FRACTION)
             cuts = choose_cuts(before, budget)
             self._send(provisional_layout(before, cuts))
             self._daemon.send({"type": "profile_ops"})
-            told = self._daemon.receive("accesses")
+            answer = self._daemon.receive("accesses")
             descriptor = self._daemon.take_descriptor()
-            number = told["step"]
-            steps = self._cut(cutter, lambda steps: any(one.number == number for one in steps))
+            number = answer["step"]
+            steps = self._collect(cutter, lambda steps: any(one.number == number for one in steps))
         self._daemon.flags(0)
         with open(descriptor, "rb") as file:
-            file.seek(0)  # whoever wrote it left the offset, which is shared, at its end
+            file.seek(0)  # the offset is shared with the writer, which left it at the end
             ops = np.frombuffer(file.read(), OP_ACCESS_DTYPE)
         return build_profile(
             next(one for one in steps if one.number == number),
@@ -89,36 +89,39 @@ class Manager:
         )
 
     def replay(self, profile: Profile, name: str) -> Layout:
-        """Plan by a policy and wait until the contestant replays it; its layout."""
+        """Plan by a policy, wait until the training replays the plan, and return its layout."""
         budget = int(profile.peak_bytes * FAST_FRACTION)
         plan = policy(name).plan(profile, one_node(), budget)
         layout = with_huge_pages(plan, profile.page_bytes)
-        with self.contestant.stepping():
+        with self.training.stepping():
             self._send(layout)
             wait_for(lambda: self._daemon.word("mode") == Mode.REPLAY)
             self._daemon.wait_steps(2)
         return layout
 
     def diverged_steps(self) -> int:
-        """Steps that were not as planned, ever."""
+        """Return the number of diverged steps so far."""
         return self._daemon.word("diverged_steps")
 
     def outside_bytes(self) -> int:
-        """Bytes that malloc serves: small tensors, and what the arena could not take."""
+        """Return tensor bytes from malloc: small tensors, and those the arena could not hold."""
         return self._daemon.word("small_bytes") + self._daemon.word("fallback_bytes")
 
     def close(self) -> None:
-        """End both."""
-        self.contestant.close()
+        """End the training and the daemon's side."""
+        self.training.close()
         self._daemon.close()
 
-    def _cut(self, cutter: StepCutter, enough: Callable[[list[Step]], bool]) -> list[Step]:
-        """Steps as they end, until they are enough. One cutter for a whole profile: a tensor that
-        is born in one step and dies in the next is known by its address if both were recorded."""
+    def _collect(self, cutter: StepCutter, enough: Callable[[list[Step]], bool]) -> list[Step]:
+        """Collect completed steps until enough(steps).
+
+        One cutter must see all steps of a profile, to match a tensor born in one step with
+        its death in the next.
+        """
         steps: list[Step] = []
         while not enough(steps):
             if len(steps) > STEPS_MAX:
-                raise RuntimeError(f"no such step was seen in {STEPS_MAX}")
+                raise RuntimeError(f"the expected step did not occur within {STEPS_MAX} steps")
             time.sleep(0.01)
             steps += cutter.feed(self._daemon.drain())
         return steps

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One model: its modes in turn, then its arena on two tiers."""
+"""Measures one model: all modes in turn, then its arena on two tiers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from tests.bench.shim import figures
-from tests.bench.shim.contestant import Contestant
 from tests.bench.shim.coverage import coverage
 from tests.bench.shim.manager import Manager
 from tests.bench.shim.residency import resident_arena_bytes
-from tests.bench.shim.tiered import grouped
+from tests.bench.shim.stepped import SteppedTraining
+from tests.bench.shim.tiered import measure_two_tiers
 
 Json = dict[str, Any]
 Say = Callable[[str], None]
@@ -30,15 +30,14 @@ MORE_PAIRS = 10
 
 @dataclass(frozen=True)
 class Settings:
-    """pairs: of steps for each ratio; pairs_max: if plain against plain says that they are too few,
-    ten more at a time up to so many."""
+    """Settings of a run."""
 
-    pairs: int
-    pairs_max: int
+    pairs: int  # pairs of steps for each ratio
+    pairs_max: int  # limit for additional pairs, added until both plain modes agree
 
 
 def tcmalloc() -> str:
-    """Its library's name for the loader. Raises RuntimeError."""
+    """Return the name of tcmalloc's library. Raises RuntimeError if it is not installed."""
     name = ctypes.util.find_library("tcmalloc_minimal")
     if name is None:
         raise RuntimeError("no libtcmalloc_minimal (apt install libtcmalloc-minimal4)")
@@ -46,19 +45,19 @@ def tcmalloc() -> str:
 
 
 def measure(model: str, settings: Settings, say: Say) -> Json:
-    """See figures.summarise(). Raises RuntimeError, OSError, SentinelError."""
+    """Return figures for figures.summarise(). Raises RuntimeError, OSError, SentinelError."""
     with tempfile.TemporaryDirectory() as name:
         found, losses = _compare(model, settings, Path(name), say)
         began_s = time.monotonic()
         folder = Path(name) / "tiers"
         folder.mkdir()
-        found["grouped"] = grouped(model, losses, folder)
+        found["grouped"] = measure_two_tiers(model, losses, folder)
         say(f"{model}: on two tiers, {time.monotonic() - began_s:.0f} s")
         return found
 
 
 def _compare(model: str, settings: Settings, folder: Path, say: Say) -> tuple[Json, list[str]]:
-    """Steps of all modes in turn; and the losses of the plain training."""
+    """Measure all modes in turn; return the figures and the plain training's losses."""
     began_s = time.monotonic()
     rival = tcmalloc()
     with ExitStack() as ending:
@@ -68,39 +67,39 @@ def _compare(model: str, settings: Settings, folder: Path, say: Say) -> tuple[Js
             ending.callback(manager.close)
             return manager
 
-        def unmanaged(**how: Any) -> Contestant:
-            contestant = Contestant(model, **how)
-            ending.callback(contestant.close)
-            return contestant
+        def unmanaged(**options: Any) -> SteppedTraining:
+            training = SteppedTraining(model, **options)
+            ending.callback(training.close)
+            return training
 
-        # All start at once, since a start is half imports; they wait for their first step.
+        # Start all processes at once, since imports take most of the start-up time.
         recording, replaying = managed("recording"), managed("replay")
         modes = {
             "plain": unmanaged(),
             "plain-again": unmanaged(),
             "tcmalloc": unmanaged(preload=rival),
-            "dormant": unmanaged(socket_path=folder / "nobody"),
-            "recording": recording.contestant,
-            "replay": replaying.contestant,
+            "dormant": unmanaged(socket_path=folder / "no-daemon"),
+            "recording": recording.training,
+            "replay": replaying.training,
         }
-        replaying.meet()
-        recording.meet()
+        replaying.accept()
+        recording.accept()
         profile = replaying.profile()
         layout = replaying.replay(profile, "fast-only")
         recording.record()
-        used = Used(modes, recording.drain)
-        used.rounds(WARM_UP_STEPS, counted=False)
+        costs = StepCosts(modes, recording.drain)
+        costs.rounds(WARM_UP_STEPS, counted=False)
         say(f"{model}: started and planned, {time.monotonic() - began_s:.0f} s")
         began_s = time.monotonic()
-        used.rounds(settings.pairs)
-        while used.pairs < settings.pairs_max and not figures.settled(used.cpu_s):
-            used.rounds(min(MORE_PAIRS, settings.pairs_max - used.pairs))
-        say(f"{model}: {used.pairs} pairs, {time.monotonic() - began_s:.0f} s")
+        costs.rounds(settings.pairs)
+        while costs.pairs < settings.pairs_max and not figures.enough_pairs(costs.cpu_s):
+            costs.rounds(min(MORE_PAIRS, settings.pairs_max - costs.pairs))
+        say(f"{model}: {costs.pairs} pairs, {time.monotonic() - began_s:.0f} s")
         plain = modes["plain"].losses
         outside = replaying.outside_bytes()
         found = {
-            "cpu_s": used.cpu_s,
-            "minor_faults": used.minor_faults,
+            "cpu_s": costs.cpu_s,
+            "minor_faults": costs.minor_faults,
             "max_rss_bytes": {mode: one.max_rss_bytes() for mode, one in modes.items()},
             "losses_equal": {
                 mode: one.losses[: len(plain)] == plain for mode, one in modes.items()
@@ -111,16 +110,19 @@ def _compare(model: str, settings: Settings, folder: Path, say: Say) -> tuple[Js
                 "outside_share": outside / profile.peak_bytes,
                 "diverged_steps": replaying.diverged_steps(),
                 "arena_bytes": layout.arena_bytes,
-                "resident_arena_bytes": resident_arena_bytes(replaying.contestant.pid),
+                "resident_arena_bytes": resident_arena_bytes(replaying.training.pid),
             },
         }
         return found, plain
 
 
-class Used:
-    """What each mode's steps took. drain: takes what the one that is recorded has written."""
+class StepCosts:
+    """CPU time and faults of each mode's steps.
 
-    def __init__(self, modes: dict[str, Contestant], drain: Callable[[], int]) -> None:
+    drain: empties the ring of the mode "recording", called after each of its steps.
+    """
+
+    def __init__(self, modes: dict[str, SteppedTraining], drain: Callable[[], int]) -> None:
         self._modes = modes
         self._drain = drain
         self._random = np.random.default_rng(1)
@@ -129,8 +131,10 @@ class Used:
         self.minor_faults: dict[str, list[int]] = {mode: [] for mode in modes}
 
     def rounds(self, count: int, counted: bool = True) -> None:
-        """A step of each mode in each round, in any order: none has always the same one before it,
-        whose pages are in the caches."""
+        """Run `count` rounds of one step per mode.
+
+        The order is random, so that no mode always follows the same one and its cache contents.
+        """
         for _ in range(count):
             for mode in self._random.permutation(list(self._modes)):
                 used = self._modes[mode].step()

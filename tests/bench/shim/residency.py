@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a process's planned arena is resident, by the kernel's own word."""
+"""The resident size of a process's planned arena, from /proc/PID/pagemap."""
 
 from __future__ import annotations
 
@@ -13,26 +13,29 @@ from sentineld.model.protocol import CONTROL_DTYPE
 CONTROL = "/memfd:sentinel-control"
 PAGE_BYTES = 4096
 PRESENT = np.uint64(63)
-"""The bit of an entry of /proc/PID/pagemap."""
+"""Bit number of "page present" in an entry of /proc/PID/pagemap."""
 
 
 def resident_arena_bytes(pid: int) -> int:
-    """Of the live layout's arena; 0 without one. Raises RuntimeError if the process is gone."""
+    """Return the resident bytes of the live layout's arena, 0 without a layout.
+
+    Raises RuntimeError if the process exited.
+    """
     try:
         base, size = _arena(pid)
         with open(f"/proc/{pid}/pagemap", "rb") as file:
             file.seek(base // PAGE_BYTES * 8)
             entries = np.frombuffer(file.read(size // PAGE_BYTES * 8), np.uint64)
     except OSError as error:
-        raise RuntimeError(f"process {pid} tells nothing of its arena: {error}") from error
+        raise RuntimeError(f"cannot read the arena of process {pid}: {error}") from error
     return int((entries >> PRESENT).sum()) * PAGE_BYTES
 
 
 def _arena(pid: int) -> tuple[int, int]:
-    """Base and size, from the shim's own words, which are only looked at."""
+    """Return the arena's base and size from the shim's control words."""
     for link in Path(f"/proc/{pid}/fd").iterdir():
         if os.readlink(link).startswith(CONTROL):
             with link.open("rb") as file:
                 (words,) = np.frombuffer(file.read(CONTROL_DTYPE.itemsize), CONTROL_DTYPE)
             return int(words["arena_base"]), int(words["arena_bytes"])
-    raise FileNotFoundError("it has no control segment")
+    raise FileNotFoundError("no control segment")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training that takes one step when it is asked to, under an allocator or the shim."""
+"""A training process that runs one step per request, under an allocator or the shim."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench.meanwhile import again_and_again
+from tests.bench.background import repeat_in_background
 
 ROOT = Path(__file__).parents[3]
 STEPPER = ("-m", "tests.bench.stepper")
 
 
 class StepUse(NamedTuple):
-    """What one step took. loss: its bits."""
+    """Resources used by one step."""
 
     cpu_s: float
     minor_faults: int
-    loss: str
+    loss: str  # exact, in hexadecimal
 
 
-class Contestant:
-    """One process. preload: an allocator's library; socket_path: runs under the shim, which looks
-    for a daemon there. Steps are taken by one thread at a time."""
+class SteppedTraining:
+    """One training process.
+
+    Only one thread at a time may request steps.
+    preload: library of an allocator to preload.
+    socket_path: run under the shim, which connects to a daemon at this path.
+    """
 
     def __init__(self, model: str, *, preload: str = "", socket_path: Path | None = None) -> None:
         under = () if socket_path is None else ("-m", "sentineld.shim")
@@ -47,7 +51,7 @@ class Contestant:
         self._before: StepUse | None = None
 
     def step(self) -> StepUse:
-        """Take a step. Raises RuntimeError if the process is gone."""
+        """Run a step. Raises RuntimeError if the process exited."""
         if self._before is None:
             self._before = self._read()
         assert self._process.stdin is not None
@@ -59,17 +63,17 @@ class Contestant:
         return StepUse(now.cpu_s - before.cpu_s, now.minor_faults - before.minor_faults, now.loss)
 
     def stepping(self) -> AbstractContextManager[None]:
-        """Take step after step meanwhile."""
-        return again_and_again(self.step)
+        """Run steps in the background during the context."""
+        return repeat_in_background(self.step)
 
     def max_rss_bytes(self) -> int:
-        """The most that it ever had resident (VmHWM)."""
+        """Return the process's peak resident memory (VmHWM)."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) << 10
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()

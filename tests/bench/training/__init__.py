@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainings take under each policy, on emulated tiers."""
+"""bench-train: step times under each policy on emulated tiers."""
 
 import sentineld.shim
 
-# The planner is imported here, and torch for the models' names: no shim shall wake between the two.
+# This process imports sentineld and torch; importing torch must not activate the shim here.
 sentineld.shim.disarm()

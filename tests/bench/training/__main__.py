@@ -3,13 +3,13 @@
 
     python3 -m tests.bench.training [MODEL ...] [--rounds N] [--resume]
 
-Each model is trained under each policy side by side, a daemon for each, at 20 %
-fast memory. In every round each takes its turn: steps until it is as if it had
-never stood, and one that is measured. Trainings have a CPU of their own, one
-torch thread; daemons and this program have another. Huge pages of 64 KiB are
-offered meanwhile, where the kernel has them, and what a step gives back is kept
-from a hypervisor. Exit status 0 if every goal holds, 1 if not, 2 if something
-could not be measured.
+Each model is trained under all policies side by side at 20 % fast memory, with one
+process and one daemon per policy. In each round, every training runs some unmeasured
+steps, to undo the effects of having been idle, and then one measured step. The
+trainings share one CPU, with one torch thread each; daemons and this program run on
+the other CPUs. During the run, huge pages of 64 KiB are enabled if the kernel has
+them, and freed pages are kept from the hypervisor. Exit status 0 if every goal holds,
+1 if not, 2 if something could not be measured.
 """
 
 from __future__ import annotations
@@ -38,33 +38,37 @@ SETTLE = 1
 
 
 def say(line: str) -> None:
-    """Progress, on the standard error."""
+    """Print progress to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The command line."""
-    there = [name for name in POLICIES if name in names()]
+    """Parse the command line."""
+    available = [name for name in POLICIES if name in names()]
     parser.add_argument("models", nargs="*", choices=[*MODELS, []])
-    parser.add_argument("--policies", nargs="+", choices=names(), default=there)
+    parser.add_argument("--policies", nargs="+", choices=names(), default=available)
     parser.add_argument("--tiers", choices=PRESETS, default="cxl")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--settle", type=int, default=SETTLE, help="steps before a measured one")
-    parser.add_argument("--resume", action="store_true", help="keep the models measured before")
+    parser.add_argument(
+        "--settle", type=int, default=SETTLE, help="unmeasured steps before each measured step"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the models already in the output file"
+    )
     parser.add_argument("--output", type=Path, default=OUTPUT)
     arguments = parser.parse_args()
     if arguments.rounds < 1 or arguments.settle < 0:
-        parser.error("give 1 round or more and 0 steps to settle or more")
+        parser.error("--rounds must be at least 1 and --settle at least 0")
     if figures.ALL_FAST not in arguments.policies:
         arguments.policies = [figures.ALL_FAST, *arguments.policies]
     return arguments
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """Puts this process, and so the daemons, on the other CPU. Raises RuntimeError."""
+    """Pin this process, and so the daemons, to the other CPUs. Raises RuntimeError."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        raise RuntimeError("two CPUs are needed: one for the training, one for the daemon")
+        raise RuntimeError("at least two CPUs are needed: one for trainings, one for daemons")
     os.sched_setaffinity(0, set(cpus[1:]))
     return Settings(
         policies=tuple(arguments.policies),
@@ -75,11 +79,14 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
     )
 
 
-def compared(
+def common_settings(
     settings: Settings, sizes: tuple[int, ...], list_fraction: int | None
 ) -> dict[str, Any]:
-    """What models must have in common to stand in one file. sizes: of huge pages. list_fraction:
-    of memory, on the CPUs' lists of free pages."""
+    """Return the settings that all models in one file must share.
+
+    sizes: enabled huge page sizes in bytes.
+    list_fraction: value of vm.percpu_pagelist_high_fraction.
+    """
     return {
         "huge_page_bytes": list(sizes),
         "percpu_pagelist_high_fraction": list_fraction,
@@ -92,7 +99,7 @@ def compared(
 
 
 def write(output: Path, found: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
-    """All models so far; returns the summary. common: what they have in common."""
+    """Write all models measured so far; return the summary. common: see common_settings()."""
     summary = figures.summarise(found)
     what = f"emulated tiers (preset {common['tiers']}, one thread): no slow memory was used"
     results.write_models(output, {"what": what, **summary}, common, found)
@@ -100,14 +107,14 @@ def write(output: Path, found: dict[str, Any], common: dict[str, Any]) -> dict[s
 
 
 def main() -> int:
-    """Measure the models one after the other; the exit status."""
+    """Measure the models one by one; return the exit status."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.training", description=__doc__)
     arguments = arguments_of(parser)
     try:
         settings = settings_of(arguments)
         with huge_sizes() as sizes, free_pages_kept() as fraction:
-            common = compared(settings, sizes, fraction)
-            found = results.kept(arguments.output, common) if arguments.resume else {}
+            common = common_settings(settings, sizes, fraction)
+            found = results.earlier_models(arguments.output, common) if arguments.resume else {}
             models = [model for model in arguments.models or MODELS if model not in found]
             for model in models:
                 began_s = time.monotonic()

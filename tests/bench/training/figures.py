@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From measured steps to rows and goals. Pure."""
+"""Turns bench-train's measured steps into rows, goals and tables."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ Json = dict[str, Any]
 ALL_FAST, ALL_SLOW, OURS = "fast-only", "slow-only", "auto"
 
 BOUND_MAX, BOUND_HIGH_MAX = 1.10, 1.13
-"""Of ours over the bound, on every model: the median, and the upper end of its interval."""
-PREDICTED_WITHIN = 0.07
-INJECTED_WITHIN = 0.005
+"""Limits for `auto` over the bound on every model: the median and its interval's upper end."""
+PREDICTED_WITHIN = 0.07  # of the step time, for the prediction
+INJECTED_WITHIN = 0.005  # of the model's delay, for the injected one
 
 
 def of_steps(steps: list[float]) -> Interval:
-    """The median step, in seconds."""
+    """Return the median step in seconds, with its interval."""
     return of_pairs(steps, [1.0] * len(steps))
 
 
 def median_fast(raw: Json) -> float:
-    """The model's all-fast step in this run, in seconds."""
+    """Return the model's median all-fast step of this run, in seconds."""
     return float(np.median(raw["policies"][ALL_FAST]["step_s"]))
 
 
 def rows(model: str, raw: Json) -> list[Json]:
-    """A row for each policy. raw: {"bound_extra_s", "policies": {name: see measure.py}}.
+    """Return a row per policy. raw: {"bound_extra_s", "policies": {name: see measure.py}}.
 
-    bound_extra_s is what the bound takes beyond the all-fast time. Each round has
-    its own bound, from the all-fast step of the same round, so that a machine
-    whose speed drifts cancels out.
+    bound_extra_s is by how much the bound exceeds the all-fast time. Each round has its
+    own bound, based on the all-fast step of the same round, so that drift of the machine's
+    speed cancels out.
     """
     fast = np.array(raw["policies"][ALL_FAST]["step_s"])
     fast_s, bound_extra_s = float(np.median(fast)), raw["bound_extra_s"]
@@ -74,13 +74,13 @@ def rows(model: str, raw: Json) -> list[Json]:
 
 
 def parts(one: Json, fast: Json, fast_s: float) -> Json:
-    """What the measured steps are made of, medians in seconds, and what was predicted of it.
+    """Break the measured steps down into parts: medians in seconds, with predictions.
 
-    own_extra_seconds is what a step takes beyond delay and wait and the all-fast step of the same
-    round: real costs, of which the model has those of births. cpu_extra_seconds is the CPU time of
-    it, which a machine that does other things as well disturbs less;
-    system_extra_seconds of these are the kernel's, mostly for page_faults more than the all-fast
-    step has.
+    own_extra_seconds: step time beyond delay, wait and the all-fast step of the same round.
+        These are real costs; the model predicts only those of births.
+    cpu_extra_seconds: the CPU time of own_extra_seconds, less sensitive to other load.
+    system_extra_seconds: the system time in cpu_extra_seconds, mostly for page faults.
+    page_faults: number of faults beyond those of the all-fast step.
     """
     step, wait, delay, system, faults = (
         np.array(one[name]) for name in ("step_s", "waited_s", "delayed_s", "system_s", "faults")
@@ -110,13 +110,13 @@ def _ratio(over: float, under: float) -> float | None:
 
 
 def summarise(models: Mapping[str, Json]) -> Json:
-    """All models' rows, and what must hold of them."""
+    """Return all models' rows and the goals."""
     found = [row for model, raw in models.items() for row in rows(model, raw)]
     return {"rows": found, "goals": goals(found)}
 
 
 def goals(found: list[Json]) -> Json:
-    """Each with its value and whether it holds; those of our policy only where it was measured."""
+    """Return each goal's value, limit and result; goals for `auto` only if it was measured."""
     measured = [row for row in found if "step_seconds" in row]
     injected = [abs(row["paid_over_owed"] - 1) for row in measured if row["paid_over_owed"]]
     injected += [
@@ -148,9 +148,9 @@ def _goal(value: float, limit: float) -> Json:
 
 
 def table(summary: Json) -> str:
-    """For people: a line for each model and policy, then the goals."""
+    """Format a text table: a line per model and policy, their parts, then the goals."""
     lines = [
-        "emulated tiers: delays by the timing model, no slow memory",
+        "emulated tiers: slow memory is emulated by delays from the timing model",
         f"{'model':<10} {'policy':<12} {'step s':>8} {'95 %':>17} {'/ fast':>7} {'/ bound':>20} "
         f"{'/ predicted':>11} {'daemon':>7}  losses",
     ]
@@ -177,7 +177,7 @@ def table(summary: Json) -> str:
 
 def _parts_table(found: list[Json]) -> list[str]:
     lines = [
-        "of a step, ms: delays and waits (predicted), what is real beyond all fast (births), of it",
+        "parts of a step in ms (predicted); own extra: real costs beyond all-fast (births)",
         f"{'model':<10} {'policy':<12} {'delay':>17} {'wait':>17} {'own extra':>17} {'CPU':>8} "
         f"{'system':>8} {'faults':>8} {'queued':>8} {'late moves':>11}",
     ]

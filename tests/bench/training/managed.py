@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training beside a daemon of its own, which manages it by one policy on emulated tiers."""
+"""A training with its own daemon, which manages it by one policy on emulated tiers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ from sentineld.control.client import request
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.plan.store import load_plan
-from tests.bench.meanwhile import again_and_again
+from tests.bench.background import repeat_in_background
 from tests.bench.traces import ROOT, Daemon, wait
 from tests.bench.usage import Usage
 
 FAST = "20%"
 MANAGED_AFTER_S_MAX = 900.0
 CORRECTED_AFTER_STEPS, CORRECTED_AFTER_S = 24, 12.0
-"""Two steps show that a plan does not suit, 16 more what they take, and planning takes seconds."""
+"""Correcting a plan takes 2 steps to detect, 16 to measure, and some seconds to plan."""
 STEPS_AT_ONCE = 4
 
 
 class Training:
-    """One process, pinned to a CPU. socket_path: runs under the shim, which looks for a daemon
-    there. Steps are taken by one thread at a time."""
+    """One training process, pinned to a CPU.
+
+    Only one thread at a time may request steps.
+    socket_path: run under the shim, which connects to a daemon at this path.
+    """
 
     def __init__(self, model: str, cpu: int, socket_path: Path | None = None) -> None:
         under = () if socket_path is None else ("-m", "sentineld.shim")
@@ -45,18 +48,18 @@ class Training:
             cwd=ROOT,
             env=environment,
         )
-        self.pid = self._process.pid  # taskset becomes what it starts
+        self.pid = self._process.pid  # taskset execs the training
         self.losses: list[str] = []
 
     def steps(self, count: int) -> list[Usage]:
-        """Take so many steps in a row; what each used. Raises RuntimeError if it is gone."""
+        """Run `count` steps; return each one's usage. Raises RuntimeError if the process exited."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
             self._process.stdin.write(f"{count}\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # what it printed says more
+            pass  # the empty read below reports the exit status
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"a training ended with status {self._process.wait()}")
@@ -65,26 +68,26 @@ class Training:
         return [Usage(*used) for used, _ in taken]
 
     def stepping(self) -> AbstractContextManager[None]:
-        """Take step after step meanwhile."""
-        return again_and_again(lambda: self.steps(1))
+        """Run steps in the background during the context."""
+        return repeat_in_background(lambda: self.steps(1))
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
 class Turn(NamedTuple):
-    """One measured step. daemon_s: CPU seconds of the daemon in all the turn, which took span_s."""
+    """One turn of a training: some unmeasured steps and a measured one."""
 
-    used: Usage
-    daemon_s: float
-    span_s: float
+    used: Usage  # usage of the measured step
+    daemon_s: float  # CPU seconds of the daemon during the whole turn
+    span_s: float  # elapsed seconds of the whole turn
 
 
-class Contestant:
-    """A model under a policy. The daemon runs where its parent does."""
+class ManagedTraining:
+    """A model trained under a policy. The daemon inherits this process's CPUs."""
 
     def __init__(self, model: str, policy: str, tiers: str, cpu: int, folder: Path) -> None:
         self.policy = policy
@@ -98,7 +101,7 @@ class Contestant:
             raise
 
     def manage(self) -> str:
-        """Have it profiled and managed; why it is not, or "". Raises RuntimeError."""
+        """Attach and wait; return "" once managed, else the reason. Raises RuntimeError."""
         try:
             self._ask("attach", pid=self.training.pid, fast=FAST, policy=self.policy)
         except SentinelError as error:
@@ -112,15 +115,17 @@ class Contestant:
         return "" if session["state"] == "managed" else str(session["reason"])
 
     def session(self) -> dict[str, Any]:
-        """What sentinelctl status says of it. Raises RuntimeError, SentinelError."""
+        """Return the session's status. Raises RuntimeError, SentinelError."""
         found = self._found()
         if found is None:
             raise RuntimeError(f"{self.policy}: the daemon lost its session")
         return found
 
     def settle(self) -> None:
-        """Train on until a plan that does not suit has been corrected: it is for the pace that the
-        machine had when it was profiled."""
+        """Train until the daemon has had time to correct the plan.
+
+        The plan assumes the machine's speed during profiling, which may differ from now.
+        """
         began_s, steps = time.monotonic(), 0
         while (
             steps < CORRECTED_AFTER_STEPS
@@ -131,28 +136,30 @@ class Contestant:
             steps += STEPS_AT_ONCE
 
     def turn(self, settle: int) -> Turn:
-        """Some steps that are not measured, for what happened while it stood, and one that is."""
+        """Run `settle` unmeasured steps, since moves continued while idle, and a measured one."""
         before_s, began_s = self._daemon_s(), time.monotonic()
         used = self.training.steps(settle + 1)[-1]
         return Turn(used, self._daemon_s() - before_s, time.monotonic() - began_s)
 
     def meter(self, steps: int) -> list[dict[str, Any]]:
-        """Managed steps as the meter sees them. Raises RuntimeError, SentinelError."""
+        """Meter some managed steps. Raises RuntimeError, SentinelError."""
         with self.training.stepping():
             answer = self._ask("meter", pid=self.training.pid, steps=steps)
         metered: list[dict[str, Any]] = answer["steps"]
         return metered
 
     def saved(self) -> tuple[Plan, Profile]:
-        """The live plan and the profile that it was made from. A plan may be on its way into the
-        process, which takes none while it stands. Raises RuntimeError, SentinelError."""
+        """Return the live plan and its profile. Raises RuntimeError, SentinelError.
+
+        A newer plan may be pending: the process adopts it only while it runs steps.
+        """
         layout_id = self.session()["layout_id"]
         for file in (self._folder / "state" / "sessions").glob(f"*.{layout_id}.npz"):
             return load_plan(file)
         raise RuntimeError(f"{self.policy}: no plan is live")
 
     def close(self) -> None:
-        """End both."""
+        """End the training and the daemon."""
         self.training.close()
         self._daemon.stop()
 
@@ -161,10 +168,10 @@ class Contestant:
         return next((one for one in sessions if one["pid"] == self.training.pid), None)
 
     def _ask(self, verb: str, **arguments: Any) -> Any:
-        """As sentinelctl does, but without a process for each question."""
+        """Send a control request, as sentinelctl does, without starting a process."""
         return request(self._daemon.control, verb, **arguments)
 
     def _daemon_s(self) -> float:
-        """CPU seconds that the daemon has used, all threads, user and system."""
+        """CPU seconds (user and system, all threads) that the daemon has used."""
         stat = Path(f"/proc/{self._daemon.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")

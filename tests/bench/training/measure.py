@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One model under all policies, a turn each in every round."""
+"""Measures one model under all policies, one turn per policy in each round."""
 
 from __future__ import annotations
 
@@ -23,52 +23,52 @@ from sentineld.model.timing import timing_of
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
-from tests.bench.training.contestant import Contestant, Training, Turn
 from tests.bench.training.figures import ALL_FAST
+from tests.bench.training.managed import ManagedTraining, Training, Turn
 from tests.bench.usage import Usage
 
 Json = dict[str, Any]
 
 WARM_UP_STEPS = 3
-"""Until pages that were elsewhere when the plan began are where it wants them."""
+"""Steps until pages placed otherwise before the plan are where the plan expects them."""
 METERED_STEPS = 2
 BIRTHS_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """tiers: a preset. cpu: the trainings' own. settle: steps of a turn before the measured one."""
+    """Settings of a run."""
 
     policies: tuple[str, ...]
-    tiers: str
+    tiers: str  # name of a preset
     rounds: int
-    settle: int
-    cpu: int
+    settle: int  # unmeasured steps of a turn before the measured one
+    cpu: int  # CPU of the trainings
 
 
-class Standing:
-    """A contestant that is being measured."""
+class Measurement:
+    """The measured turns of one managed training."""
 
-    def __init__(self, one: Contestant) -> None:
-        self.one = one
+    def __init__(self, managed: ManagedTraining) -> None:
+        self.managed = managed
         self.turns: list[Turn] = []
-        one.training.steps(WARM_UP_STEPS)
-        plan, _ = one.saved()
+        managed.training.steps(WARM_UP_STEPS)
+        plan, _ = managed.saved()
         if len(plan.moves):
-            one.settle()
-        self._before = one.session()
+            managed.settle()
+        self._before = managed.session()
         self._steps = 0
 
     def turn(self, settle: int) -> None:
-        """Its turn of a round."""
-        self.turns.append(self.one.turn(settle))
+        """Run this training's turn of a round."""
+        self.turns.append(self.managed.turn(settle))
         self._steps += settle + 1
 
     def result(self) -> Json:
-        """What was measured; owed and paid are the means of all steps of all turns, in seconds."""
-        after, before = self.one.session(), self._before
-        metered = self.one.meter(METERED_STEPS)
-        plan, profile = self.one.saved()
+        """Return the measured figures; owed_s and paid_s are means over all steps of all turns."""
+        after, before = self.managed.session(), self._before
+        metered = self.managed.meter(METERED_STEPS)
+        plan, profile = self.managed.saved()
         return {
             "note": "",
             **seconds([turn.used for turn in self.turns]),
@@ -85,7 +85,7 @@ class Standing:
 
 
 def seconds(used: list[Usage]) -> Json:
-    """A list for each of what steps used: in seconds, "faults" aside."""
+    """Return a list per field of Usage, with times in seconds."""
     columns = dict(zip(Usage._fields, zip(*used, strict=True), strict=True))
     faults = list(columns.pop("faults"))
     named = {name.removesuffix("_ns") + "_s": values for name, values in columns.items()}
@@ -95,32 +95,32 @@ def seconds(used: list[Usage]) -> Json:
 
 
 def measure(model: str, settings: Settings, say: Callable[[str], None]) -> Json:
-    """See figures.rows. Raises RuntimeError, OSError, SentinelError."""
+    """Return the raw figures for figures.rows(). Raises RuntimeError, OSError, SentinelError."""
     birth_ns = births_on(settings.cpu)
     results: dict[str, Json] = {}
     losses: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as name, ExitStack() as ending:
-        standing: dict[str, Standing] = {}
+        measurements: dict[str, Measurement] = {}
         for policy_name in settings.policies:
             folder = Path(name) / policy_name
             folder.mkdir()
-            one = Contestant(model, policy_name, settings.tiers, settings.cpu, folder)
-            ending.callback(one.close)
-            note = one.manage()
+            managed = ManagedTraining(model, policy_name, settings.tiers, settings.cpu, folder)
+            ending.callback(managed.close)
+            note = managed.manage()
             say(f"{model} {policy_name}: {note or 'managed'}")
             results[policy_name] = {"note": note}
             if not note:
-                standing[policy_name] = Standing(one)
-        order = list(standing)
+                measurements[policy_name] = Measurement(managed)
+        order = list(measurements)
         for turn in range(settings.rounds):
             for policy_name in order:
-                standing[policy_name].turn(settings.settle)
+                measurements[policy_name].turn(settings.settle)
             order.append(order.pop(0))
             say(f"{model}: round {turn + 1} of {settings.rounds}")
-        for policy_name, one_standing in standing.items():
-            results[policy_name] = one_standing.result()
-            losses[policy_name] = one_standing.one.training.losses
-    if ALL_FAST not in standing:
+        for policy_name, measurement in measurements.items():
+            results[policy_name] = measurement.result()
+            losses[policy_name] = measurement.managed.training.losses
+    if ALL_FAST not in measurements:
         raise RuntimeError(f"{model} under {ALL_FAST}: {results[ALL_FAST]['note']}")
     plain = plain_losses(model, max(map(len, losses.values())), settings.cpu)
     fast_s = median(results[ALL_FAST]["step_s"])
@@ -133,14 +133,14 @@ def measure(model: str, settings: Settings, say: Callable[[str], None]) -> Json:
     }
     for policy_name, result in results.items():
         if policy_name in losses:
-            told = losses[policy_name]
-            result["losses_equal"] = told == plain[: len(told)]
-            _explain(result, fast_s, replace(tiers, birth_ns_per_byte=birth_ns))
+            own_losses = losses[policy_name]
+            result["losses_equal"] = own_losses == plain[: len(own_losses)]
+            _add_predictions(result, fast_s, replace(tiers, birth_ns_per_byte=birth_ns))
     return raw
 
 
 def births_on(cpu: int) -> float:
-    """What a page made anew takes on this CPU, in ns a byte."""
+    """Return the cost of births (page faults on new pages) on this CPU, in ns per byte."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {cpu})
     try:
@@ -150,7 +150,7 @@ def births_on(cpu: int) -> float:
 
 
 def plain_losses(model: str, steps: int, cpu: int) -> list[str]:
-    """Of the training without anything of ours."""
+    """Return the losses of the training without shim and daemon."""
     training = Training(model, cpu)
     try:
         training.steps(steps)
@@ -159,8 +159,8 @@ def plain_losses(model: str, steps: int, cpu: int) -> list[str]:
     return training.losses
 
 
-def at_pace(profile: Profile, step_s: float) -> Profile:
-    """The profile of a machine on which the all-fast step takes so long."""
+def scaled_to(profile: Profile, step_s: float) -> Profile:
+    """Scale the profile's times so that the all-fast step takes step_s."""
     stretches = profile.stretches.copy()
     factor = step_s * 1e9 / float(stretches["time_ns"].sum())
     stretches["time_ns"] = np.rint(stretches["time_ns"] * factor)
@@ -169,16 +169,19 @@ def at_pace(profile: Profile, step_s: float) -> Profile:
 
 def _bound_s(result: Json, fast_s: float, tiers: Tiers) -> float:
     plan: Plan = result["plan"]
-    return bound_seconds(at_pace(result["profile"], fast_s), tiers, plan.budget_bytes)
+    return bound_seconds(scaled_to(result["profile"], fast_s), tiers, plan.budget_bytes)
 
 
-def _explain(result: Json, fast_s: float, tiers: Tiers) -> None:
-    """Add what the simulator says of the daemon's own plan at this run's pace, and what all the
-    step's accesses cost on slow memory; take out what is no plain value."""
+def _add_predictions(result: Json, fast_s: float, tiers: Tiers) -> None:
+    """Replace the result's plan and profile by figures computed from them.
+
+    These are the simulator's prediction for the plan at this run's speed, and the model's
+    delay with all accesses on slow memory.
+    """
     plan: Plan = result.pop("plan")
     profile: Profile = result.pop("profile")
     outcome = simulate(
-        at_pace(profile, fast_s), policy(plan.policy), tiers, plan.budget_bytes, plan=plan
+        scaled_to(profile, fast_s), policy(plan.policy), tiers, plan.budget_bytes, plan=plan
     )
     result["predicted_s"] = outcome.step_seconds
     result["predicted_wait_s"] = outcome.stall_seconds

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark's arithmetic, its goals and its tables."""
+"""bench-profile's arithmetic, goals and tables."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def raw(armed_read: float = 1400, elsewhere: float = 1600) -> dict[str, Any]:
     }
 
 
-def test_a_spread_has_median_and_ends() -> None:
+def test_a_spread_has_median_least_and_most() -> None:
     assert figures.spread([3.0, 1.0, 100.0]) == figures.Spread(3.0, 1.0, 100.0, 3)
 
 
-def test_every_figure_is_the_median_of_rounds_over_the_minor_fault() -> None:
+def test_figures_are_medians_of_rounds_relative_to_their_baseline() -> None:
     found = figures.summarise(raw())
     assert found["armed_over_minor_fault"] == pytest.approx(1400 / 1500, abs=1e-4)
     assert found["armed_over_zero_filled_fault"] == pytest.approx(0.2)
@@ -100,7 +100,7 @@ def test_every_figure_is_the_median_of_rounds_over_the_minor_fault() -> None:
     assert found["alternatives"]["perf_mem"] == {"available": False, "why": "no counters"}
 
 
-def test_goals_hold_up_to_their_limit_and_fail_beyond() -> None:
+def test_goals_hold_up_to_and_including_their_limit() -> None:
     assert all(goal["holds"] for goal in figures.summarise(raw())["goals"].values())
     assert figures.summarise(raw(armed_read=1500))["goals"]["armed_over_minor_fault"]["holds"]
     slow = figures.summarise(raw(armed_read=1501, elsewhere=1700))["goals"]
@@ -109,12 +109,12 @@ def test_goals_hold_up_to_their_limit_and_fail_beyond() -> None:
     assert slow["drain_100k_ms"]["holds"]
 
 
-def test_a_part_alone_has_only_its_own_goals() -> None:
+def test_a_partial_run_has_only_its_own_goals() -> None:
     found = figures.summarise({"drain": raw()["drain"]})
     assert list(found["goals"]) == ["drain_100k_ms"]
 
 
-def test_tables_show_every_series_and_survive_json() -> None:
+def test_tables_from_reloaded_json_show_every_series() -> None:
     found = raw(armed_read=1600)
     profile = json.loads(
         json.dumps({**figures.summarise(found), "emulated": figures.EMULATED, "raw": found})
@@ -128,7 +128,7 @@ def test_tables_show_every_series_and_survive_json() -> None:
         assert len({len(line) for line in block.strip().splitlines()}) == 1
 
 
-def test_the_ring_gives_what_was_filled_in_also_around_its_end() -> None:
+def test_the_ring_returns_its_samples_across_a_wrap() -> None:
     ring = Ring(4096)
     for _ in range(3):
         rows = np.zeros(3000, SAMPLE_DTYPE)

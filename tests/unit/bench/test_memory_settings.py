@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a benchmark changes of the machine's memory management is put back."""
+"""Benchmarks restore the memory management settings that they change."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def fraction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """On a machine whose hypervisor is told of free memory."""
+    """The setting's file on a machine that reports free pages to a hypervisor."""
     file = tmp_path / "percpu_pagelist_high_fraction"
     monkeypatch.setattr(memory_settings, "FRACTION", file)
     monkeypatch.setattr(memory_settings, "reports_free_memory", lambda root: True)
     return file
 
 
-def test_free_pages_are_kept_meanwhile(fraction: Path) -> None:
+def test_free_pages_are_kept_inside_the_context_only(fraction: Path) -> None:
     fraction.write_text("0\n")
     with free_pages_kept() as meanwhile:
         assert meanwhile == 8
@@ -38,7 +38,7 @@ def test_free_pages_are_kept_meanwhile(fraction: Path) -> None:
     assert fraction.read_text() == "0"
 
 
-def test_where_nothing_is_reported_nothing_is_changed(
+def test_without_free_page_reporting_nothing_changes(
     fraction: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory_settings, "reports_free_memory", lambda root: False)
@@ -49,20 +49,20 @@ def test_where_nothing_is_reported_nothing_is_changed(
     assert fraction.read_text() == "0\n"
 
 
-def test_what_somebody_chose_is_kept(fraction: Path) -> None:
+def test_a_value_set_by_the_administrator_is_kept(fraction: Path) -> None:
     fraction.write_text("100\n")
     with free_pages_kept() as meanwhile:
         assert meanwhile == 100
     assert fraction.read_text() == "100\n"
 
 
-def test_a_kernel_without_the_setting_is_left_alone(fraction: Path) -> None:
+def test_a_kernel_without_the_setting_gives_none(fraction: Path) -> None:
     with free_pages_kept() as meanwhile:
         assert meanwhile is None
     assert not fraction.exists()
 
 
-def test_without_leave_things_stay_as_they_are(
+def test_without_permission_nothing_changes(
     fraction: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fraction.write_text("0\n")
@@ -75,7 +75,7 @@ def test_without_leave_things_stay_as_they_are(
         assert meanwhile == 0
 
 
-def test_a_size_is_offered_only_where_it_was_not(size: Path) -> None:
+def test_a_huge_page_size_is_enabled_only_if_it_was_not(size: Path) -> None:
     size.write_text("always inherit madvise [never]\n")
     with huge_sizes():
         assert size.read_text() == "madvise"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmark of noise says of its rows."""
+"""bench-noise's summary of its rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def row(bound: float, quiet: float, noisy: list[float], drawn: list[float]) -> d
     }
 
 
-def test_points_lie_between_geometric_means_over_the_bound() -> None:
+def test_points_are_differences_of_geometric_means() -> None:
     rows = [row(1.0, 1.0, [1.2, 1.4], [0.0, 0.1]), row(2.0, 2.42, [2.42, 2.42], [0.0, 0.0])]
     found = summary(rows)
     assert found["quiet"] == pytest.approx(1.1)
@@ -27,6 +27,6 @@ def test_points_lie_between_geometric_means_over_the_bound() -> None:
     assert found["paced_points"] == pytest.approx(100 * (found["paced"] - found["quiet"]))
 
 
-def test_without_cells_there_is_nothing_to_say() -> None:
+def test_a_summary_without_cells_is_an_error() -> None:
     with pytest.raises(ValueError, match="no cells"):
         summary([])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of bench-policies, and what they say of `auto`, from rows by hand."""
+"""bench-policies' tables and its claims about `auto`, from hand-written rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.bench.policy_figures import (
     failures,
     geometric_mean,
     policies_table,
-    standing,
+    verdicts,
 )
 from tests.bench.policy_plots import draw
 from tests.unit.traces import recorded
@@ -45,18 +45,18 @@ def row(policy: str, step: float | None, trace: str = "bert", **more: object) ->
     return found | more
 
 
-def test_geometric_means_leave_out_what_is_not_known() -> None:
+def test_geometric_means_skip_unknown_values() -> None:
     assert geometric_mean([2.0, None, 8.0]) == pytest.approx(4.0)
     assert geometric_mean([None]) is None
 
 
-def test_who_fails_comes_last() -> None:
+def test_policies_with_failed_cells_come_last() -> None:
     rows = [row("a", 1.3), row("b", None), row("c", 1.2), row("b", 1.1, "gpt2")]
     assert list(by_policy(rows)) == ["c", "a", "b"]
-    assert failures(rows) == ["b: 1 of 2 cells, such as: infeasible as published: too little"]
+    assert failures(rows) == ["b: 1 of 2 cells failed, e.g.: infeasible as published: too little"]
 
 
-def test_the_table() -> None:
+def test_the_table_has_a_line_per_policy_and_the_bound() -> None:
     rows = [row("a", 1.3), row("b", None), row("memory", 1.5, kind="hardware")]
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in
              policies_table(rows).splitlines()]  # fmt: skip
@@ -66,7 +66,7 @@ def test_the_table() -> None:
     assert lines[5][:2] == ["the bound", "1.100"]
 
 
-def test_what_beats_auto() -> None:
+def test_cells_in_which_auto_is_beaten_are_reported() -> None:
     rows = [
         row("auto", 1.2),
         row("close", 1.1995),  # a tie
@@ -79,7 +79,7 @@ def test_what_beats_auto() -> None:
         row("failed", None, "gpt2"),
     ]
     assert better_than_ours(rows) == {("bert", "cxl", 0.2): ("best", pytest.approx(0.05))}
-    lines = standing(rows)
+    lines = verdicts(rows)
     assert "holds: geometric mean over the bound: 1.0539" not in lines
     assert lines[0].startswith("DOES NOT HOLD: geometric mean over the bound: 1.05")
     assert "holds: worst cell over the bound: 1.0909 (bert, cxl, 20%)" in lines
@@ -87,11 +87,11 @@ def test_what_beats_auto() -> None:
     assert "holds: longest planning: 1.50 s" in lines
 
 
-def test_without_auto_nothing_is_claimed_of_it() -> None:
-    assert standing([row("a", 1.2)]) == []
+def test_without_auto_there_are_no_claims() -> None:
+    assert verdicts([row("a", 1.2)]) == []
 
 
-def test_a_cell_of_every_policy_to_files_and_pictures(tmp_path: Path) -> None:
+def test_a_cell_of_every_policy_is_written_and_drawn(tmp_path: Path) -> None:
     network = Network(blocks=3, weight_bytes=MIB // 4, activation_bytes=MIB // 2, bytes_per_s=4e9)
     trace = tmp_path / "bert.npz"
     save_trace(recorded(network), trace)
@@ -103,19 +103,19 @@ def test_a_cell_of_every_policy_to_files_and_pictures(tmp_path: Path) -> None:
         elif one["kind"] == "software" and one["policy"] != "fast-only":
             assert one["bound_seconds"] <= one["step_seconds"] * (1 + 1e-6), one
     file = tmp_path / "policies.json"
-    policies.written(list(rows), file)
+    policies.write_rows(list(rows), file)
     kept = json.loads(file.read_text())["rows"]
     assert kept == sorted(rows, key=lambda one: str(one["policy"]))
-    assert policies.kept_rows(file, ["static"]) == [
+    assert policies.earlier_rows(file, ["static"]) == [
         one for one in kept if one["policy"] == "static"
     ]
-    assert policies.kept_rows(file, ["static", "another"]) == []
+    assert policies.earlier_rows(file, ["static", "another"]) == []
     pictures = draw(rows, lambda name: policies.step_of(trace), tmp_path)
     assert len(pictures) == 6
     assert all(picture.stat().st_size > 1000 for picture in pictures)
 
 
-def test_a_policy_that_breaks_does_not_end_the_run(
+def test_a_crashing_policy_does_not_stop_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network = Network(blocks=2, weight_bytes=MIB // 4, activation_bytes=MIB // 4, bytes_per_s=4e9)
@@ -123,10 +123,10 @@ def test_a_policy_that_breaks_does_not_end_the_run(
     save_trace(recorded(network), trace)
 
     def broken(*arguments: object) -> None:
-        raise ZeroDivisionError("by hand")
+        raise ZeroDivisionError("injected")
 
     monkeypatch.setattr("sentineld.policies.rivals.static.Static.plan", broken)
     rows = policies.cell_rows(trace, "cxl", 0.2, ["static", "first-touch"])
-    assert rows[0]["note"] == "error: ZeroDivisionError: by hand"
+    assert rows[0]["note"] == "error: ZeroDivisionError: injected"
     assert rows[0]["step_seconds"] is None
     assert rows[1]["step_seconds"] > 0

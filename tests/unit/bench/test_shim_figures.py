@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim benchmark's arithmetic: medians of pairs, their means over models, goals."""
+"""bench-shim's arithmetic: medians of pairs, geometric means over models, goals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODES = ("plain", "plain-again", "tcmalloc", "dormant", "recording", "replay")
 
 
 def raw(**over_plain: float) -> dict[str, Any]:
-    """Twenty rounds on a machine that slows down meanwhile, with noise."""
+    """Twenty noisy rounds on a machine that becomes steadily slower."""
     noise = np.random.default_rng(2).normal(1.0, 0.002, (len(MODES), 20))
     pace = np.linspace(1.0, 2.0, 20)
     cpu = {
@@ -44,7 +44,7 @@ def goals(**models: dict[str, Any]) -> dict[str, bool]:
     return {name: goal["holds"] for name, goal in found["goals"].items()}
 
 
-def test_a_drifting_machine_cancels_out_of_pairs() -> None:
+def test_a_machines_drift_cancels_out_in_pairs() -> None:
     ratio = figures.of_pairs(raw(replay=0.9)["cpu_s"]["replay"], raw()["cpu_s"]["plain"])
     assert ratio.low <= 0.9 <= ratio.high
     assert ratio.high - ratio.low < 0.01
@@ -55,7 +55,7 @@ def test_the_mean_over_models_is_geometric() -> None:
     assert ratio == pytest.approx((1.0, 1.0, 1.0))
 
 
-def test_one_process_that_has_bad_luck_with_glibc_counts_half() -> None:
+def test_the_glibc_baseline_is_the_mean_of_both_plain_processes() -> None:
     found = figures.summarise({"one": raw(plain=1.1, replay=0.9)})
     assert found["geomean"]["plain_over_plain"] == pytest.approx(1 / 1.1, abs=0.01)
     assert found["geomean"]["replay_over_plain"] == pytest.approx(0.9 / 1.05, abs=0.01)
@@ -64,7 +64,7 @@ def test_one_process_that_has_bad_luck_with_glibc_counts_half() -> None:
     assert over_plain["plain-again"] == pytest.approx(1 / 1.05, abs=0.01)
 
 
-def test_all_goals_hold() -> None:
+def test_all_goals_hold_for_good_figures() -> None:
     good = raw(replay=0.9, tcmalloc=0.93)
     assert all(goals(one=good, two=good).values())
 
@@ -79,12 +79,12 @@ def test_all_goals_hold() -> None:
         ("replay_over_tcmalloc", {"tcmalloc": 0.8}),
     ],
 )
-def test_a_mode_that_costs_too_much_fails(goal: str, change: dict[str, float]) -> None:
+def test_a_mode_that_costs_too_much_fails_its_goal(goal: str, change: dict[str, float]) -> None:
     held = goals(one=raw(**({"replay": 0.9, "tcmalloc": 0.93} | change)))
     assert [name for name, holds in held.items() if not holds] == [goal]
 
 
-def test_one_model_too_large_fails_the_worst_alone() -> None:
+def test_one_bad_model_fails_only_the_worst_case_goals() -> None:
     good, large = raw(replay=0.9, tcmalloc=0.93), raw(replay=0.9, tcmalloc=0.93)
     large["grouped"]["resident_over_peak"] = 1.11
     large["max_rss_bytes"]["replay"] = int(1.2 * (1 << 30))
@@ -102,7 +102,7 @@ def test_one_model_too_large_fails_the_worst_alone() -> None:
     }
 
 
-def test_the_plan_for_two_tiers_has_to_be_whole_and_right_too() -> None:
+def test_the_two_tier_run_also_counts_for_planned_share_and_losses() -> None:
     good, bad = raw(replay=0.9, tcmalloc=0.93), raw(replay=0.9, tcmalloc=0.93)
     bad["grouped"] |= {"planned_share": 0.999, "losses_equal": False}
     held = goals(a=good, b=bad)
@@ -112,13 +112,13 @@ def test_the_plan_for_two_tiers_has_to_be_whole_and_right_too() -> None:
     }
 
 
-def test_more_pairs_are_asked_for_as_long_as_plain_is_not_plain() -> None:
-    assert figures.settled(raw()["cpu_s"])
-    assert not figures.settled(raw(plain_again=1.02)["cpu_s"])
-    assert not figures.settled(raw(plain_again=0.98)["cpu_s"])
+def test_more_pairs_are_needed_until_both_plain_modes_agree() -> None:
+    assert figures.enough_pairs(raw()["cpu_s"])
+    assert not figures.enough_pairs(raw(plain_again=1.02)["cpu_s"])
+    assert not figures.enough_pairs(raw(plain_again=0.98)["cpu_s"])
 
 
-def test_tables_name_every_model_and_mode() -> None:
+def test_tables_list_every_model_and_mode() -> None:
     text = figures.tables(figures.summarise({"resnet50": raw()}))
     for word in ("resnet50", *MODES, "FAILS", "holds", "0.200%"):
         assert word in text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training benchmark's arithmetic: rounds to rows, a bound for each round, goals."""
+"""bench-train's arithmetic: rows, the bound of each round, goals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def policy(step_s: list[float], **changed: Any) -> dict[str, Any]:
 
 
 def raw(extra_s: float = 0.22, **ours: Any) -> dict[str, Any]:
-    """A machine that slows down meanwhile; a bound of 0.2 s beyond all fast."""
+    """Rounds on a machine that becomes slower; the bound is 0.2 s above the all-fast step."""
     pace = np.linspace(1.0, 1.5, ROUNDS)
     return {
         "tiers": "cxl",
@@ -62,7 +62,7 @@ def holds(**ours: Any) -> dict[str, bool]:
     return {name: goal["holds"] for name, goal in found["goals"].items()}
 
 
-def test_a_row_says_what_was_measured() -> None:
+def test_rows_hold_the_measured_medians_and_ratios() -> None:
     fast, slow, sentinel, ours = figures.rows("toy", raw())
     assert fast["step_seconds"] == fast["fast_only_seconds"] == pytest.approx(1.25)
     assert fast["paid_over_owed"] is None
@@ -72,13 +72,13 @@ def test_a_row_says_what_was_measured() -> None:
     assert ours["step_seconds"] == pytest.approx(1.47)
     assert ours["bound_seconds"] == pytest.approx(1.45)
     assert ours["ci95"][0] < 1.47 < ours["ci95"][1]
-    # Each round has its own bound: the drift of a half is no part of the interval.
+    # Each round has its own bound, so the machine's drift of 50 % does not widen the interval.
     assert ours["over_bound"]["value"] == pytest.approx(1.47 / 1.45, abs=1e-3)
     assert ours["over_bound"]["high"] - ours["over_bound"]["low"] < 0.005
     assert ours["daemon_cpu_share"] == pytest.approx(0.05)
 
 
-def test_goals_fail_where_they_should() -> None:
+def test_each_goal_fails_on_its_own_figure() -> None:
     assert all(holds().values())
     assert "auto_over_bound_worst" in holds()
     assert not holds(losses_equal=False)["unequal_losses"]
@@ -88,13 +88,13 @@ def test_goals_fail_where_they_should() -> None:
     assert not holds(extra_s=0.4)["auto_over_bound_worst"]
 
 
-def test_the_table_says_that_tiers_are_emulated() -> None:
+def test_the_table_states_that_tiers_are_emulated() -> None:
     text = figures.table(figures.summarise({"toy": raw()}))
     assert "emulated" in text.splitlines()[0]
     assert "infeasible as published" in text
 
 
-def test_a_steps_parts_are_told() -> None:
+def test_a_step_is_broken_down_into_its_parts() -> None:
     waited, faulted = [0.02] * ROUNDS, [1100] * ROUNDS
     ours = {
         "waited_s": waited,
