@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulator against emulated tiers: what a real training is charged is what was simulated.
+"""The simulator and emulated tiers agree on the delays and fast memory of real trainings.
 
-Compared is what does not depend on this machine's speed: the delays that the
-training owes a step, by the residency map, and how much of it is fast. Where
-pages move, each small part of the training takes a pause, so that the mover
-keeps up with it on a machine that has other things to do; a step in which pages
-were left behind or moved late all the same is passed over. Policies that leave the mover no
-time to spare (auto) are compared in virtual time: tests/unit/shim/test_agreement.py.
+Only figures that do not depend on this machine's speed are compared: the delay
+that the residency map charges a step, and the fast memory used. In tests that
+move pages, the training pauses between its parts so that the mover keeps up on
+a busy machine; steps in which moves were skipped or late are ignored. Policies
+that leave the mover no slack (auto) are compared in virtual time:
+tests/unit/shim/test_agreement.py.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from sentineld.host.presets import preset_tiers
 from sentineld.plan.store import load_plan
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import Outcome, simulate
-from tests.integration.test_emulated import Life, wait
+from tests.integration.test_emulated import ManagedRun, wait
 
 pytest.importorskip("torch")
 
-STANDING = ("first-touch", "static", "slow-only")
+POLICIES_WITHOUT_MOVES = ("first-touch", "static", "slow-only")
 FAST_FOR_SENTINEL = "40%"
-"""The short-lived tensors of all three fit in it."""
+"""Holds the short-lived tensors of all three models."""
 
 STEPS_UNTIL_STEADY = 3
 PAUSE_MS = 20
@@ -37,26 +37,26 @@ METERED_AT_ONCE = 4
 METERED_MAX = 40
 
 
-def simulated(life: Life) -> Outcome:
-    """The daemon's own plan and profile, as it saved them, in the simulator."""
-    layout_id = life.now()["layout_id"]
-    (file,) = (life.folder / "state" / "sessions").glob(f"*.{layout_id}.npz")
+def simulated(run: ManagedRun) -> Outcome:
+    """Simulate the plan and profile that the daemon saved."""
+    layout_id = run.status()["layout_id"]
+    (file,) = (run.folder / "state" / "sessions").glob(f"*.{layout_id}.npz")
     plan, profile = load_plan(file)
     tiers, by = preset_tiers("cxl", 1), policy(plan.policy)
     return simulate(profile, by, tiers, plan.budget_bytes, plan=plan)
 
 
 def slow_ns_of(outcome: Outcome) -> float:
-    """What its steady step pays for slow pages."""
+    """Return the delay for slow pages in the simulated steady step."""
     fast_s = outcome.fast_only_seconds + outcome.stall_seconds
     return 1e9 * (outcome.step_seconds - fast_s)
 
 
-def leave(life: Life) -> None:
-    """Let another policy have its turn."""
-    done = life.daemon.ctl("detach", str(life.pid))
+def detach(run: ManagedRun) -> None:
+    """Detach, so that another policy can be used."""
+    done = run.daemon.ctl("detach", str(run.pid))
     assert done.returncode == 0, done.stderr
-    wait(lambda: life.now()["state"] == "registered")
+    wait(lambda: run.status()["state"] == "registered")
 
 
 @pytest.fixture(params=["cnn", "perceptron", "transformer"])
@@ -66,27 +66,27 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def life(kind: str, tmp_path: Path) -> Iterator[Life]:
-    # A batch that is loaded anew in each step lies elsewhere in each, which is not simulated.
-    begun = Life(tmp_path, kind, "--fixed")
-    yield begun
-    begun.close()
+def run(kind: str, tmp_path: Path) -> Iterator[ManagedRun]:
+    # --fixed: a batch loaded in each step has a new address in each, which is not simulated.
+    started = ManagedRun(tmp_path, kind, "--fixed")
+    yield started
+    started.close()
 
 
 @pytest.fixture
-def slow_life(kind: str, tmp_path: Path) -> Iterator[Life]:
-    begun = Life(tmp_path, kind, "--fixed", alone=("--pause", str(PAUSE_MS)))
-    yield begun
-    begun.close()
+def slowed_run(kind: str, tmp_path: Path) -> Iterator[ManagedRun]:
+    started = ManagedRun(tmp_path, kind, "--fixed", alone=("--pause", str(PAUSE_MS)))
+    yield started
+    started.close()
 
 
-def test_they_agree_where_pages_stay(life: Life) -> None:
+def test_delays_and_fast_memory_agree_without_moves(run: ManagedRun) -> None:
     pytest.importorskip("scipy")
-    for name in STANDING:
-        budget_bytes = life.manage(name)["budget_bytes"]
-        metered = life.meter(STEPS_UNTIL_STEADY + 2)[STEPS_UNTIL_STEADY:]
-        expected = simulated(life)
-        # The simulator's peak is of all steps, those too in which what was fast moves away.
+    for name in POLICIES_WITHOUT_MOVES:
+        budget_bytes = run.manage(name)["budget_bytes"]
+        metered = run.meter(STEPS_UNTIL_STEADY + 2)[STEPS_UNTIL_STEADY:]
+        expected = simulated(run)
+        # The simulator's peak includes the first steps, in which fast pages are still demoted.
         peak_bytes = 0 if name == "slow-only" else expected.peak_fast_bytes
         slow_ns = slow_ns_of(expected)
         assert slow_ns > 0
@@ -98,30 +98,30 @@ def test_they_agree_where_pages_stay(life: Life) -> None:
             )
             assert step["delay_owed_ns"] == pytest.approx(slow_ns, rel=0.05)
             assert fast_bytes == pytest.approx(peak_bytes, abs=0.05 * budget_bytes)
-        leave(life)
-    life.check_losses()
+        detach(run)
+    run.check_losses()
 
 
-def carried_out(life: Life, expected: Outcome) -> list[dict[str, Any]]:
-    """Metered steps in which as much has moved as simulated, and no more of it late."""
+def steps_moved_as_simulated(run: ManagedRun, expected: Outcome) -> list[dict[str, Any]]:
+    """Meter steps; return those with the simulated number of moved bytes and of late moves."""
     moves = (expected.bytes_promoted + expected.bytes_demoted, expected.late_moves)
     found: list[dict[str, Any]] = []
     for _ in range(METERED_MAX // METERED_AT_ONCE):
-        metered = life.meter(METERED_AT_ONCE)
+        metered = run.meter(METERED_AT_ONCE)
         found += [step for step in metered if (step["moved_bytes"], step["late_moves"]) == moves]
         if len(found) >= STEPS_COMPARED:
             break
     return found
 
 
-@pytest.mark.alone  # the mover has to keep up, which it doesn't beside two guests
-def test_they_agree_where_pages_move(slow_life: Life) -> None:
-    budget_bytes = slow_life.manage("sentinel", FAST_FOR_SENTINEL)["budget_bytes"]
-    slow_life.meter(STEPS_UNTIL_STEADY)
-    expected = simulated(slow_life)
+@pytest.mark.alone  # the mover does not keep up while two guests are running
+def test_delays_agree_with_moves(slowed_run: ManagedRun) -> None:
+    budget_bytes = slowed_run.manage("sentinel", FAST_FOR_SENTINEL)["budget_bytes"]
+    slowed_run.meter(STEPS_UNTIL_STEADY)
+    expected = simulated(slowed_run)
     assert expected.bytes_promoted + expected.bytes_demoted > 0
     slow_ns = slow_ns_of(expected)
-    steps = carried_out(slow_life, expected)
+    steps = steps_moved_as_simulated(slowed_run, expected)
     assert len(steps) >= STEPS_COMPARED
     for step in steps:
         print(
@@ -129,7 +129,7 @@ def test_they_agree_where_pages_move(slow_life: Life) -> None:
             f"moved {step['moved_bytes'] >> 10} KiB"
         )
         assert step["charged_bytes_max"] <= budget_bytes
-    # A move that comes later than simulated, though in time, may change what one of them costs.
-    usual_ns = median(step["delay_owed_ns"] for step in steps)
-    assert usual_ns == pytest.approx(slow_ns, rel=0.05, abs=1000)
-    slow_life.check_losses()
+    # A move that is later than simulated, though in time, may change a single step's delay.
+    median_ns = median(step["delay_owed_ns"] for step in steps)
+    assert median_ns == pytest.approx(slow_ns, rel=0.05, abs=1000)
+    slowed_run.check_losses()

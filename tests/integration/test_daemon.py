@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real daemon and the real CLI on this machine, without a second tier or the module.
+"""The real daemon and CLI on this machine, without a second tier or the module.
 
-What needs those runs in the guest (tests/vm); here every refusal must be one
-line with its own exit status, and nothing may change.
+Tests that need those run in the guest (tests/vm). Here every refusal must be one
+line with its own exit status and leave the daemon's state unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ START_TIMEOUT_S = 60
 
 
 class Daemon:
-    """A daemon of its own in a temporary folder. options: of its command line."""
+    """A private daemon with its files in `folder`. options: command-line options."""
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
@@ -80,7 +80,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 def refused(done: subprocess.CompletedProcess[str], code: str) -> str:
-    """One line on stderr, the code's own exit status, nothing on stdout; the line."""
+    """Check for a one-line error with the code's exit status; return the line."""
     assert done.returncode == EXIT_STATUS[code], done.stderr
     assert done.stdout == ""
     lines = done.stderr.splitlines()
@@ -89,12 +89,12 @@ def refused(done: subprocess.CompletedProcess[str], code: str) -> str:
     return lines[0]
 
 
-def test_no_daemon(tmp_path: Path) -> None:
+def test_an_unreachable_daemon_is_an_error(tmp_path: Path) -> None:
     line = refused(ctl(tmp_path / "none.sock", "status"), "daemon-unreachable")
     assert "systemctl start sentineld" in line
 
 
-def test_status(daemon: Daemon) -> None:
+def test_status_of_an_idle_daemon(daemon: Daemon) -> None:
     answer = json.loads(daemon.ctl("status", "--json").stdout)
     assert answer["schema"] == 1
     assert answer["pid"] == daemon.process.pid
@@ -102,12 +102,12 @@ def test_status(daemon: Daemon) -> None:
     assert "no sessions" in daemon.ctl("status").stdout
 
 
-def test_no_such_process(daemon: Daemon) -> None:
+def test_attaching_to_a_missing_process_is_refused(daemon: Daemon) -> None:
     pid = int(Path("/proc/sys/kernel/pid_max").read_text()) - 1
     assert str(pid) in refused(daemon.ctl("attach", str(pid)), "no-such-process")
 
 
-def test_not_a_shim_process(daemon: Daemon) -> None:
+def test_verbs_on_a_process_without_shim_are_refused(daemon: Daemon) -> None:
     for verb in (
         ["attach"],
         ["detach"],
@@ -121,7 +121,7 @@ def test_not_a_shim_process(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("fast", ["0%", "120%", "lots", "-4", ""])
-def test_budgets_that_make_no_sense(daemon: Daemon, fast: str) -> None:
+def test_invalid_budgets_are_usage_errors(daemon: Daemon, fast: str) -> None:
     assert daemon.ctl("attach", "1", "--fast", fast).returncode == EXIT_STATUS["usage"]
 
 
@@ -137,7 +137,7 @@ def test_a_second_daemon_does_not_take_the_socket(daemon: Daemon) -> None:
     assert daemon.ctl("status").returncode == 0
 
 
-def test_a_damaged_configuration(tmp_path: Path) -> None:
+def test_an_invalid_configuration_is_an_error(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text("fats = 1")
     done = subprocess.run(
@@ -150,7 +150,7 @@ def test_a_damaged_configuration(tmp_path: Path) -> None:
     assert "did you mean fast?" in done.stderr
 
 
-def test_metrics_answer_on_the_loopback(daemon: Daemon) -> None:
+def test_metrics_are_served_on_the_loopback_address(daemon: Daemon) -> None:
     url = f"http://127.0.0.1:{daemon.metrics_port}/metrics"
     with urllib.request.urlopen(url, timeout=30) as answer:
         text = answer.read().decode()
@@ -159,7 +159,7 @@ def test_metrics_answer_on_the_loopback(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"\xff" * 64, b"\x02\x00\x00\x00[]", b"", b"GET / HTTP/1.0"])
-def test_garbage_on_either_socket_harms_nothing(daemon: Daemon, garbage: bytes) -> None:
+def test_garbage_on_either_socket_does_not_harm_the_daemon(daemon: Daemon, garbage: bytes) -> None:
     for path in (daemon.control, daemon.folder / "shim.sock"):
         with socket.socket(socket.AF_UNIX) as peer:
             peer.connect(str(path))
@@ -177,11 +177,11 @@ def test_hello_without_descriptors_is_refused(daemon: Daemon) -> None:
         peer.connect(str(daemon.folder / "shim.sock"))
         peer.sendall(len(body).to_bytes(4, "little") + body)
         peer.settimeout(30)
-        heard = b""
+        received = b""
         while data := peer.recv(4096):
-            heard += data
-    said = json.loads(heard[4:])
-    assert len(heard) == 4 + int.from_bytes(heard[:4], "little")
-    assert said["type"] == "refused"
-    assert said["error"]
+            received += data
+    answer = json.loads(received[4:])
+    assert len(received) == 4 + int.from_bytes(received[:4], "little")
+    assert answer["type"] == "refused"
+    assert answer["error"]
     assert json.loads(daemon.ctl("status", "--json").stdout)["sessions"] == []

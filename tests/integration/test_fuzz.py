@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs that fuzzing kept, each run once more: what it has reached, and what it has broken."""
+"""Replays the fuzzing corpus: inputs that reached new code or once crashed a target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = FUZZ.parents[1]
 CORPUS_BYTES_MAX = 300 * 1024
 
 
-def kept(target: str) -> list[str]:
+def corpus(target: str) -> list[str]:
     files = sorted(str(path) for path in (FUZZ / "corpus" / target).iterdir())
     assert files
     return files
@@ -28,7 +28,7 @@ def run(*command: str) -> None:
 
 @pytest.fixture(scope="module")
 def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The C targets with the sanitizers, without the fuzzer."""
+    """The C targets, built with sanitizers and without the fuzzer."""
     path = tmp_path_factory.mktemp("fuzz")
     compiler = os.environ.get("CC", "cc")
     run("make", "-C", str(FUZZ / "native"), f"OUT={path}", f"CC={compiler}")
@@ -36,15 +36,15 @@ def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("target", ["layout", "words"])
-def test_the_object(binaries: Path, target: str) -> None:
-    run(str(binaries / target), *kept(target))
+def test_the_shim_library_survives_its_corpus(binaries: Path, target: str) -> None:
+    run(str(binaries / target), *corpus(target))
 
 
 @pytest.mark.parametrize("target", ["daemon", "shim"])
-def test_the_protocol(target: str) -> None:
-    run(sys.executable, "-m", "tests.fuzz", "replay", target, *kept(target))
+def test_the_protocol_code_survives_its_corpus(target: str) -> None:
+    run(sys.executable, "-m", "tests.fuzz", "replay", target, *corpus(target))
 
 
-def test_it_stays_small() -> None:
+def test_the_corpus_stays_small() -> None:
     files = [path for path in (FUZZ / "corpus").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= CORPUS_BYTES_MAX

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`sentinelctl record` on real trainings: the real daemon, shim and CLI on this machine.
 
-Without the kernel module the traces hold what the framework tells; the guest's
-tests (tests/vm/test_sessions.py) record sampled pages.
+Without the kernel module the traces hold only what the framework reports; tests in
+the guest (tests/vm/test_sessions.py) record sampled pages.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 def wait(done: Callable[[], Any]) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while not done():
-        assert time.monotonic() < deadline_s, "waited in vain"
+        assert time.monotonic() < deadline_s, "timed out"
         time.sleep(0.1)
 
 
@@ -84,7 +84,7 @@ def check_losses(training: Training) -> None:
     assert losses == training.plain_losses(len(losses))
 
 
-def test_a_recorded_step_is_the_model_s(
+def test_a_recorded_step_matches_the_model(
     daemon: Daemon, train: Callable[..., Training], tmp_path: Path
 ) -> None:
     training = train("cnn")
@@ -110,14 +110,14 @@ def test_a_recorded_step_is_the_model_s(
         places[stretch] for stretch in rows["stretch"][rows["bytes_written"] > 0].tolist()
     }
     assert {"head forward", "head backward"} <= read_in
-    # Adam works on all parameters at once: somewhere in the optimizer's step.
+    # Adam updates all parameters together, so any stretch of the optimizer step may do it.
     assert written_in
     assert all(place.startswith("optimizer") for place in written_in)
     states = [name for name in labels.names if name.startswith("head.weight exp_avg")]
     assert sorted(states) == ["head.weight exp_avg", "head.weight exp_avg_sq"]
     assert any(name.endswith("(gradient)") for name in labels.names)
 
-    # Nothing that the framework says was accessed lies outside of the step's tensors.
+    # All accesses reported by the framework belong to the step's tensors.
     ops = trace.op_accesses
     begin_ns, end_ns = int(trace.steps[-1].records["time_ns"][0]), trace.steps[-1].end_ns
     inside = ops[(ops["time_ns"] >= begin_ns) & (ops["time_ns"] < end_ns)]
@@ -131,7 +131,7 @@ def test_a_recorded_step_is_the_model_s(
     check_losses(training)
 
 
-def test_a_process_can_be_recorded_again_and_again(
+def test_a_process_can_be_recorded_repeatedly(
     daemon: Daemon, train: Callable[..., Training], tmp_path: Path
 ) -> None:
     training = train("transformer")
@@ -145,7 +145,7 @@ def test_a_process_can_be_recorded_again_and_again(
     check_losses(training)
 
 
-def test_reports_of_a_real_trace(
+def test_all_reports_work_on_a_real_trace(
     daemon: Daemon, train: Callable[..., Training], tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -168,12 +168,12 @@ def test_reports_of_a_real_trace(
     assert any(event["name"] == "head backward" for event in events)
 
 
-def test_one_recording_at_a_time_and_a_killed_process_ends_it(
+def test_only_one_recording_runs_and_it_ends_with_the_process(
     daemon: Daemon, train: Callable[..., Training], tmp_path: Path
 ) -> None:
     training = train("cnn")
     pid = str(training.process.pid)
-    # A stopped process passes no step: its recording lasts.
+    # A stopped process runs no steps, so its recording does not finish.
     training.process.send_signal(signal.SIGSTOP)
     first = subprocess.Popen(
         [
@@ -202,7 +202,7 @@ def test_one_recording_at_a_time_and_a_killed_process_ends_it(
     assert not list(tmp_path.glob("*.npz"))
 
 
-def test_steps_that_never_repeat_are_refused(
+def test_a_training_whose_steps_never_repeat_is_refused(
     daemon: Daemon, train: Callable[..., Training], tmp_path: Path
 ) -> None:
     training = train("cnn", "--vary")
@@ -212,7 +212,7 @@ def test_steps_that_never_repeat_are_refused(
     check_losses(training)
 
 
-def test_a_place_that_can_t_be_written_is_refused_first(daemon: Daemon, tmp_path: Path) -> None:
+def test_an_output_in_a_missing_folder_is_refused(daemon: Daemon, tmp_path: Path) -> None:
     file = str(tmp_path / "none" / "it.npz")
     line = refused(daemon.ctl("record", str(os.getpid()), "-o", file), "failed")
     assert "there is no folder" in line

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sentinelctl run` of a distributed training, with the real daemon: a session for each rank."""
+"""`sentinelctl run` of a distributed training with the real daemon: a session per rank."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRIPT = ROOT / "tests/integration/shim/compat.py"
 
 @pytest.fixture
 def place() -> Place:
-    """Where these trainings run; tests/vm has them run elsewhere."""
+    """Where the trainings run; tests/vm overrides this fixture."""
     pytest.importorskip("torch")
     return HERE
 
@@ -35,9 +35,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 
 @pytest.mark.long
-def test_each_rank_is_a_session_and_computes_what_it_does_without_us(
-    daemon: Daemon, place: Place
-) -> None:
+def test_each_rank_has_a_session_and_unchanged_losses(daemon: Daemon, place: Place) -> None:
     stop = daemon.folder / "stop"
     control, shim = place.path(daemon.control), place.path(daemon.folder / "shim.sock")
     ctl = ["-c", "from sentineld.cli import main; main()", "--socket", control]
@@ -60,10 +58,10 @@ def test_each_rank_is_a_session_and_computes_what_it_does_without_us(
             time.sleep(0.2)
     finally:
         stop.touch()
-        losses, said = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, said
-    # One node: each is told why it is not managed, in one line for both.
-    (warning,) = [line for line in said.splitlines() if line.startswith("warning: ")]
+        losses, messages = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, messages
+    # This machine has one node: a single warning says why both ranks are not managed.
+    (warning,) = [line for line in messages.splitlines() if line.startswith("warning: ")]
     assert "tier" in warning
     steps = len(losses.split()) // RANKS
     assert steps > 1
