@@ -18,7 +18,7 @@ include systemd/install.mk
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 ##@ Checks
 
@@ -60,7 +60,7 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 
 # Images and guest tests take longest and rarely use more than one CPU, so the rest runs niced.
 .PHONY: test
-test: $(VENV)/.torch vm-tools shim ## Run lint and all tests (used by continuous integration)
+test: $(VENV)/.torch vm-tools shim ## Run lint and all tests but the long ones (used by continuous integration)
 	@echo "lint, unit and integration tests run in parallel; their output follows at the end"
 	@nice -n 5 $(MAKE) --no-print-directory lint unit integration >$(BUILD)/test-host.log 2>&1 & host=$$!; \
 	status=0; $(MAKE) --no-print-directory guest || status=$$?; \

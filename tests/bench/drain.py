@@ -81,7 +81,7 @@ def measure() -> dict[str, Any]:
     def take() -> Records:
         taken = ring.drain()
         if len(taken) != SAMPLES:
-            raise ValueError(f"{len(taken)} samples came out of the ring")
+            raise ValueError(f"{len(taken)} samples were drained from the ring")
         return taken
 
     def fill() -> None:

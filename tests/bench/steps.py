@@ -35,13 +35,13 @@ def measure() -> dict[str, Any]:
         for line in process.stdout:
             output.append(line)
             try:
-                told = json.loads(line)
+                result = json.loads(line)
             except ValueError:
                 continue
-            if "say" in told:
-                say(told["say"])
+            if "say" in result:
+                say(result["say"])
             else:
-                found = told
+                found = result
         if process.wait() != 0 or not found:
             raise MachineError("the steps were not measured:\n" + "".join(output[-30:]))
         found["accelerator"] = guest.accelerator

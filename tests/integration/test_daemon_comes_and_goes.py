@@ -66,7 +66,9 @@ def longest_s(run: ManagedRun, first: int) -> float:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("rounds", [4, pytest.param(50, marks=pytest.mark.long)])
-def test_a_training_does_not_wait_for_an_absent_daemon(run: ManagedRun, rounds: int) -> None:
+def test_a_training_waits_at_most_a_timeout_for_an_absent_daemon(
+    run: ManagedRun, rounds: int
+) -> None:
     run.manage("sentinel")
     first = len(run.training.times_s)
     wait_steps(run, UNDISTURBED_STEPS)

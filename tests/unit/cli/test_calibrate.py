@@ -48,17 +48,17 @@ def test_the_daemon_reads_back_the_calibrated_file(tmp_path: Path, config: Path)
     file = tmp_path / "config.d" / "40-calibrated.toml"
     result = run(*SMALL, "--config", config, "-o", file, "--json")
     assert result.exit_code == 0, result.output
-    told = json.loads(result.output)
-    assert told["written"] == str(file)
-    assert [one["node"] for one in told["nodes"]] == list(NODES)
+    answer = json.loads(result.output)
+    assert answer["written"] == str(file)
+    assert [one["node"] for one in answer["nodes"]] == list(NODES)
     tiers = load(config).tiers
-    for key, value in told["tiers"].items():
+    for key, value in answer["tiers"].items():
         assert getattr(tiers, key) == (tuple(value) if isinstance(value, list) else value)
     assert tiers.fast_read_bytes_per_s > 0
     assert tiers.fast_write_bytes_per_s > 0
     if len(NODES) == 1:
         assert tiers.slow_read_bytes_per_s == 0
-        assert "one tier only" in told["missing"][0]
+        assert "one tier only" in answer["missing"][0]
         assert "# Not measured: the slow tier" in file.read_text()
 
 

@@ -27,13 +27,13 @@ def test_messages_survive_any_split_of_the_stream(
     messages: list[dict[str, object]], cuts: list[int]
 ) -> None:
     stream = b"".join(encode(message) for message in messages)
-    buffer, came, turn = FrameBuffer(), [], 0
+    buffer, received, turn = FrameBuffer(), [], 0
     while stream:
         size = cuts[turn % len(cuts)]
         turn += 1
-        came += buffer.feed(stream[:size])
+        received += buffer.feed(stream[:size])
         stream = stream[size:]
-    assert came == messages
+    assert received == messages
 
 
 @pytest.mark.parametrize(
