@@ -127,7 +127,7 @@ SOURCES: dict[str, tuple[str, str]] = {
 Modules that act on import, such as the shim's, or need torch are read as files. An attribute may
 have dots and [index] or [key]."""
 
-_NUMBER = {".c": r"^#define {} ([\d.]+)", ".py": r"^{} = ([\d.e+-]+)$"}
+_NUMBER = {".c": r"^#define {} ([\d.]+)", ".py": r"^{} = ([\d.e+-]+)(?:  #.*)?$"}
 
 
 def _percent(value: float) -> str:

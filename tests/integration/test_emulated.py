@@ -136,7 +136,7 @@ def test_a_managed_training_keeps_its_budget_across_a_daemon_restart(run: Manage
         assert step["accesses"] == sum(one["accesses"] for one in step["stretches"])
         assert step["delay_owed_ns"] > 0
     assert run.status()["diverged_steps"] == 0
-    assert "emulated tiers (preset cxl)" in run.daemon.ctl("meter", str(run.pid)).stdout
+    assert "tiers are emulated (preset cxl)" in run.daemon.ctl("meter", str(run.pid)).stdout
 
     layout = run.status()["layout_id"]
     run.kill()
@@ -223,7 +223,7 @@ def test_recurring_shapes_reuse_their_plans(tmp_path: Path) -> None:
             wait(
                 lambda: (
                     (found := run.status())["layout_id"] not in layouts
-                    and found["reason"].startswith("the plan that it had for these steps is live")
+                    and found["reason"].startswith("the earlier plan for these steps is live")
                 )
             )
             layouts.add(run.status()["layout_id"])

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from sentineld.migrate.emulated import EmulatedMemory
-from sentineld.migrate.memory import Memory
-from sentineld.migrate.pace import TokenBucket
+from sentineld.migrate.process_memory import Memory
 from sentineld.migrate.syscalls import Addresses, MoveResult
+from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
 from sentineld.model.protocol import Mode
 from sentineld.model.tiers import Tiers
-from sentineld.observe.shimlink import ShimLink
+from sentineld.observe.shim_link import ShimLink
 from tests.unit.links import Linked
 from tests.unit.plan.toys import HEAP, PAGE
 

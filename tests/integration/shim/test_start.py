@@ -156,7 +156,7 @@ def test_run_arms_the_shim_in_every_python_and_keeps_its_arguments(tmp_path: Pat
     assert done.returncode == 7
     lines = done.stderr.splitlines()
     assert len(lines) <= 1  # one warning, even if the daemon is contacted more than once
-    assert all(line.startswith("warning: ") and "runs on" in line for line in lines)
+    assert all(line.startswith("warning: ") and "continues unmanaged" in line for line in lines)
 
 
 def test_run_reports_a_command_that_does_not_start() -> None:

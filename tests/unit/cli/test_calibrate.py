@@ -14,7 +14,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.cli.calibrate import HEAD, Found, check_ours
 from sentineld.cli.main import sentinelctl
 from sentineld.config import load
-from sentineld.host.presets import own_tiers
+from sentineld.host.presets import configured_tiers
 from sentineld.host.sysfs import memory_nodes
 from sentineld.migrate.bandwidth import NodeRates
 from sentineld.migrate.calibrate import Rates
@@ -125,5 +125,5 @@ def test_bandwidths_of_two_tiers_are_averaged_and_rounded(tmp_path: Path) -> Non
     assert tiers.fast_read_bytes_per_s == 52.2e9  # the mean, to three digits
     assert tiers.slow_write_bytes_per_s == 5e9
     assert tiers.migration_bytes_per_s == 3e9  # the slower direction, at the daemon's batch size
-    assert own_tiers(tiers).tiers[1].read_bytes_per_s == 10e9
-    assert own_tiers(tiers).birth_ns_per_byte == 0.123
+    assert configured_tiers(tiers).tiers[1].read_bytes_per_s == 10e9
+    assert configured_tiers(tiers).birth_ns_per_byte == 0.123

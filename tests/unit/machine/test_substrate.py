@@ -10,7 +10,12 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.config import Config, TierOverrides
 from sentineld.host.presets import preset_tiers
-from sentineld.machine.substrate import EmulatedSubstrate, substrate_of, with_tiers_option
+from sentineld.machine.substrate import (
+    EmulatedSubstrate,
+    MeteredBy,
+    substrate_of,
+    with_tiers_option,
+)
 from tests.unit.plan.toys import toy_plan, toy_profile, two_tiers
 
 
@@ -31,6 +36,11 @@ def test_a_malformed_tiers_option_is_refused(option: str) -> None:
     with pytest.raises(SentinelError) as caught:
         with_tiers_option(Config(), option)
     assert caught.value.code == "usage"
+
+
+def test_only_emulated_tiers_are_metered_by_their_residency_map() -> None:
+    assert emulated().metered_by is MeteredBy.RESIDENCY_MAP
+    assert substrate_of(Config()).metered_by is MeteredBy.MODULE_EPOCHS
 
 
 def test_preset_figures_are_scaled_by_threads() -> None:
