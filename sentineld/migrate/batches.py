@@ -16,6 +16,7 @@ import numpy as np
 from sentineld.migrate.pending import Batch, PageRange, Pages, Pending, no_pages
 from sentineld.model.arrays import Table
 from sentineld.model.plan import Space
+from sentineld.model.records import PAGE_BYTES
 from sentineld.plan.move_queue import MoveQueue, MoveTimes, is_late
 
 TRIES = 3
@@ -34,7 +35,7 @@ class Schedule:
     """Returns a move's resident pages that are not on its tier."""
     cancelled: Callable[[Pending, str], None]
     """Called with each cancelled move and the reason (see ledger.Entry)."""
-    page_bytes: int = 4096
+    page_bytes: int = PAGE_BYTES
     stalls_for_promotions: bool = False
     """See Plan."""
     now: int = 0

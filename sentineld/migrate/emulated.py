@@ -18,6 +18,7 @@ import numpy.typing as npt
 from sentineld.migrate.syscalls import Addresses, MoveResult, Status
 from sentineld.migrate.token_bucket import TokenBucket
 from sentineld.model.plan import Space
+from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 
 BATCH_PAGES = 64
@@ -51,7 +52,7 @@ class EmulatedMemory:
         spaces: Mapping[Space, tuple[int, int]],
         tiers: Tiers,
         bucket: TokenBucket,
-        page_bytes: int = 4096,
+        page_bytes: int = PAGE_BYTES,
         batch_pages: int = BATCH_PAGES,
         moved_fast: Callable[[int], None] = lambda _: None,
         in_flight_fast: Callable[[int], None] = lambda _: None,

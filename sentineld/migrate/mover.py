@@ -22,6 +22,7 @@ from sentineld.migrate.residency_map import PageMaps
 from sentineld.migrate.syscalls import Addresses
 from sentineld.model.arrays import Table
 from sentineld.model.plan import Space
+from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 from sentineld.plan.expected import settled
 from sentineld.plan.move_queue import move_times
@@ -52,7 +53,11 @@ class Mover:
     """
 
     def __init__(
-        self, tiers: Tiers, planned: PlannedStep, process: ProcessPorts, page_bytes: int = 4096
+        self,
+        tiers: Tiers,
+        planned: PlannedStep,
+        process: ProcessPorts,
+        page_bytes: int = PAGE_BYTES,
     ) -> None:
         plan, step, memory = planned.plan, planned.step, process.memory
         self.pid = process.pid

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from sentineld.migrate.process_memory import Memory
 from sentineld.migrate.syscalls import Addresses, Status
 from sentineld.model.plan import Space
+from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 
 ABSENT = -1
@@ -27,7 +28,7 @@ Nodes = npt.NDArray[np.int8]
 class ResidencyMap:
     """The map of one address range. Offsets are bytes from its start, multiples of the page."""
 
-    def __init__(self, start: int, length_bytes: int, page_bytes: int = 4096) -> None:
+    def __init__(self, start: int, length_bytes: int, page_bytes: int = PAGE_BYTES) -> None:
         self.start = start
         self.page_bytes = page_bytes
         self.nodes: Nodes = np.full(length_bytes // page_bytes, ABSENT, dtype=np.int8)
@@ -76,7 +77,7 @@ class PageMaps:
     """The maps of a session's arena and heap, and sums over them by tier."""
 
     def __init__(
-        self, tiers: Tiers, ranges: Mapping[Space, tuple[int, int]], page_bytes: int = 4096
+        self, tiers: Tiers, ranges: Mapping[Space, tuple[int, int]], page_bytes: int = PAGE_BYTES
     ) -> None:
         self.tiers = tiers
         self.page_bytes = page_bytes

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sentineld.base.errors import SentinelError
+from sentineld.model.records import PAGE_BYTES
 
 BATCH_PAGES = 2048
 """Pages of a call. 512 to 4096 reach the full bandwidth; a call costs as much as ~200 pages."""
@@ -179,7 +180,7 @@ def prefer_node(address: int, length_bytes: int, node: int) -> None:
         raise OSError(code, f"mbind: {os.strerror(code)}")
 
 
-def page_addresses(start: int, length_bytes: int, page_bytes: int = 4096) -> Addresses:
+def page_addresses(start: int, length_bytes: int, page_bytes: int = PAGE_BYTES) -> Addresses:
     """Addresses of the pages of [start, start + length_bytes)."""
     return np.arange(start, start + length_bytes, page_bytes, dtype=np.uint64)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from sentineld.machine.substrate import MeteredBy
 from sentineld.model import protocol
+from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.meter import StepMeter, meter_residency, meter_step
@@ -80,7 +81,7 @@ class ModuleMetering(Metering):
             np.concatenate([boundaries, end]),
             self._sampling.samples(),
             self._tiers,
-            4096,
+            PAGE_BYTES,
             words.unmanaged_bytes,
             moves.moved_bytes,
             moves.late_moves,

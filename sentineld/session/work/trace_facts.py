@@ -12,7 +12,7 @@ import numpy as np
 from sentineld import __version__
 from sentineld.base.text import text_of
 from sentineld.model.plan import Space
-from sentineld.model.records import MemoryMapping, Records
+from sentineld.model.records import PAGE_BYTES, MemoryMapping, Records
 from sentineld.observe.mappings import read_mappings
 from sentineld.observe.shim_link import ShimLink
 
@@ -24,7 +24,7 @@ def mappings_of(link: ShimLink, samples: Records) -> tuple[MemoryMapping, ...]:
     words = link.segment.words()
     heap = (link.segment.heap_base, link.segment.heap_bytes)
     spaces = {Space.HEAP: heap, Space.ARENA: (words.arena_base, words.arena_bytes)}
-    starts = np.unique(samples["page"]) * np.uint64(4096)
+    starts = np.unique(samples["page"]) * np.uint64(PAGE_BYTES)
     found = []
     for mapped in mappings:
         first, past = np.searchsorted(starts, np.array(mapped[:2], np.uint64))
