@@ -6,14 +6,16 @@ Policy `first-touch`, and the steps of a simulated training before it has a plan
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from sentineld.model.plan import MOVE_DTYPE, Plan
+from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
+from sentineld.plan.draft import draft
 from sentineld.plan.items import transient
 from sentineld.plan.layers import short_lived
 from sentineld.plan.layout import Area, build_layout
-from sentineld.plan.predict import unpredicted
 
 NAME = "first-touch"
 REASON = "where the kernel puts it at its first touch"
@@ -29,13 +31,6 @@ def first_touch_plan(profile: Profile, budget_bytes: int) -> Plan:
         rows = np.flatnonzero(chosen)
         areas.append(Area(name, None, rows, np.zeros(len(rows), np.bool_), grouped=False))
     waits = np.full(profile.stretch_count, -1, np.int64)
-    count = len(profile.tensors)
-    return Plan(
-        policy=NAME,
-        budget_bytes=budget_bytes,
-        layout=build_layout(profile, areas, waits, heap_tier=None),
-        moves=np.zeros(0, MOVE_DTYPE),
-        initial_tier=np.full(count, 255, np.uint8),
-        reasons=(REASON,) * count,
-        predicted=unpredicted(),
-    )
+    layout = build_layout(profile, areas, waits, heap_tier=None)
+    plan = draft(NAME, profile, budget_bytes, layout)
+    return replace(plan, reasons=(REASON,) * len(profile.tensors))

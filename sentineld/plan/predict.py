@@ -11,7 +11,13 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
 from sentineld.plan.items import tensor_pages
-from sentineld.plan.residency import fast_shares, peak_fast_pages, residency, served_pages
+from sentineld.plan.residency import (
+    Residency,
+    fast_shares,
+    peak_fast_pages,
+    residency,
+    served_pages,
+)
 from sentineld.plan.timed import births_ns
 
 
@@ -20,12 +26,15 @@ def unpredicted() -> Prediction:
     return Prediction(0, 0, 0, 0, 0.0)
 
 
-def predicted(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
+def predicted(
+    plan: Plan, profile: Profile, tiers: Tiers, found: Residency | None = None
+) -> Prediction:
     """Predict a steady step by the timing model, with every move in time.
 
-    fast_share counts page accesses that are attributed to tensors.
+    found: the plan's residency, if the caller has it. fast_share counts page accesses that are
+    attributed to tensors.
     """
-    found = residency(plan, profile)
+    found = found or residency(plan, profile)
     worth, served = served_pages(profile, found)
     slow = 1 - fast_shares(profile, found)
     times_ns = timing_of(tiers).stretch_ns(profile, slow) + births_ns(plan, profile, tiers)

@@ -8,12 +8,11 @@ import numpy as np
 from sentineld.model.plan import SLOT_PLANNED, Plan
 from sentineld.model.profile import Kind, Profile
 from sentineld.plan.items import tensor_pages
-from sentineld.plan.residency import ABSENT, places, residency
+from sentineld.plan.residency import ABSENT, Residency, places
 
 
-def reasons(plan: Plan, profile: Profile) -> tuple[str, ...]:
-    """(T,): one sentence per tensor of the profile."""
-    found = residency(plan, profile)
+def reasons(plan: Plan, profile: Profile, found: Residency) -> tuple[str, ...]:
+    """(T,): one sentence per tensor of the profile. found: the plan's residency."""
     space, offset = places(plan, profile)
     pages = tensor_pages(profile)
     accessed = np.bincount(profile.accesses["tensor"], minlength=len(profile.tensors))

@@ -16,13 +16,13 @@ from sentineld.model.plan import MOVE_DTYPE, Plan, Prediction, Space
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
+from sentineld.plan.draft import draft
 from sentineld.plan.first_touch import NAME, REASON, first_touch_plan
 from sentineld.plan.items import access_pages, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout
 from sentineld.plan.predict import initial_tiers, predicted
 from sentineld.plan.residency import places
 from sentineld.plan.schedule import coalesce
-from sentineld.policies.draft import draft
 from sentineld.policies.registry import register
 
 

@@ -15,6 +15,7 @@ from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
+from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import Items, persistent, transient
 from sentineld.plan.keep import keep
 from sentineld.plan.lives import Lives
@@ -23,7 +24,6 @@ from sentineld.plan.schedule import births_waits, initial_ranges, planned_moves
 from sentineld.plan.timed import births_ns
 from sentineld.policies.auto.parts import levels, parts, residency_of
 from sentineld.policies.auto.places import Births, lay_out
-from sentineld.policies.draft import draft, finished
 from sentineld.policies.lp.groups import Groups, groups_of, most_costly
 from sentineld.policies.lp.problem import Changes, Limits, Solution, changes_of
 from sentineld.policies.lp.program import solve

@@ -29,11 +29,11 @@ from sentineld.model.plan import MOVE_DTYPE, Plan
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
+from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout
 from sentineld.plan.residency import charged_pages, places, residency
 from sentineld.plan.schedule import births_waits, coalesce
-from sentineld.policies.draft import draft, finished
 from sentineld.policies.registry import register
 from sentineld.policies.rivals.autotm_program import Answer, Problem, problem_of, solve
 from sentineld.policies.rivals.swapping import in_order, tier_ranges

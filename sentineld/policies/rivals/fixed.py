@@ -12,10 +12,10 @@ from sentineld.model.plan import MOVE_DTYPE, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.model.timing import timing_of
+from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.layout import Area, area_offsets, build_layout
 from sentineld.plan.schedule import coalesce
-from sentineld.policies.draft import draft, finished
 
 
 def slow_costs_ns(profile: Profile, tiers: Tiers) -> Floats:

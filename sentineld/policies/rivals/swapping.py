@@ -13,11 +13,11 @@ from sentineld.model.arrays import Integers, Mask, Table
 from sentineld.model.plan import MOVE_DTYPE, Plan, Space
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
+from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import persistent, tensor_pages, transient
 from sentineld.plan.layout import Area, build_layout
 from sentineld.plan.residency import charged_pages, places, residency
 from sentineld.plan.schedule import births_waits, coalesce
-from sentineld.policies.draft import draft, finished
 from sentineld.policies.rivals.fixed import slow_costs_ns
 from sentineld.policies.rivals.swaps import Book, infeasible, leave_slow, open_book
 

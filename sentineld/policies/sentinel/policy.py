@@ -17,13 +17,13 @@ from sentineld.model.arrays import Floats, Integers, Mask
 from sentineld.model.plan import Layout, Plan
 from sentineld.model.profile import Kind, Profile
 from sentineld.model.tiers import Tiers
+from sentineld.plan.draft import draft, finished
 from sentineld.plan.items import Items, access_pages, chunks, tensor_pages
 from sentineld.plan.layers import short_lived
 from sentineld.plan.layout import Area, area_offsets, build_layout
 from sentineld.plan.packing import circular_peak
 from sentineld.plan.residency import places
 from sentineld.plan.schedule import initial_ranges, needed_waits, planned_moves
-from sentineld.policies.draft import draft, finished
 from sentineld.policies.lp.relax import Capacities, Prices, Relaxed, relax, used_pages
 from sentineld.policies.registry import register
 from sentineld.policies.require import require

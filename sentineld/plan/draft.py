@@ -12,6 +12,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.reasons import reasons
+from sentineld.plan.residency import residency
 
 
 def draft(
@@ -34,4 +35,9 @@ def finished(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
     """The plan with what follows from its moves: initial tier of each tensor, prediction,
     reasons."""
     plan = replace(plan, initial_tier=initial_tiers(plan, profile))
-    return replace(plan, predicted=predicted(plan, profile, tiers), reasons=reasons(plan, profile))
+    found = residency(plan, profile)
+    return replace(
+        plan,
+        predicted=predicted(plan, profile, tiers, found),
+        reasons=reasons(plan, profile, found),
+    )
