@@ -74,7 +74,7 @@ def test_an_unsigned_module_under_lockdown(fresh_guest: FreshGuest) -> None:
     assert "not permitted" in guest.run(f"insmod {TREE}/{MODULE}", check=False).stderr
     _, checks = doctor(guest)
     assert checks["module"]["status"] == "warn"
-    assert "lockdown refuses the module, which is not signed" in checks["module"]["cause"]
+    assert "locked down (Secure Boot) and the module is not signed" in checks["module"]["cause"]
     assert "mokutil --import" in checks["module"]["fix"]
 
 
@@ -115,7 +115,7 @@ def test_the_mode_of_huge_pages_is_named(guest: Guest, mode: str) -> None:
     file = "/sys/kernel/mm/transparent_hugepage/enabled"
     before = guest.run(f"cat {file}").stdout.partition("[")[2].partition("]")[0]
     with changed(guest, f"echo {mode} > {file}", f"echo {before} > {file}") as checks:
-        assert checks["huge_pages"]["cause"].startswith(f"{mode}; tensor memory is kept in small")
+        assert checks["huge_pages"]["cause"].startswith(f"{mode}; tensor memory uses small")
 
 
 def test_few_mappings(guest: Guest) -> None:
@@ -129,7 +129,7 @@ def test_perf_events_for_root_only(guest: Guest) -> None:
     before = guest.run("sysctl -n kernel.perf_event_paranoid").stdout.strip()
     do, undo = (f"sysctl -q kernel.perf_event_paranoid={value}" for value in (3, before))
     with changed(guest, do, undo) as checks:
-        assert "is 3: only raw tracepoints attach, which suffice" in checks["perf"]["cause"]
+        assert "is 3: only raw tracepoints attach; they suffice" in checks["perf"]["cause"]
 
 
 def test_a_memory_limit(guest: Guest) -> None:
