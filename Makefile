@@ -42,7 +42,8 @@ integration: $(VENV)/.torch shim ## Run the integration tests on this machine
 
 # At most two guests run at a time. Tests that need a pair of guests ("pair") run first, while the
 # remaining images are built. Then the tests that share one guest run in parallel with those that
-# need a different guest ("apart").
+# need a different guest ("apart"), which start when all images are ready. tail waits for the
+# builder, which is not a child of the subshell.
 GUEST_TESTS = $(PYTEST) tests/vm --durations=20 $(PYTEST_ARGS)
 
 .PHONY: guest
@@ -50,10 +51,12 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	$(PY) -m tests.vm build --main
 	@$(PY) -m tests.vm build & images=$$!; \
 	status=0; $(GUEST_TESTS) -m "pair and ($(SELECT))" || status=$$?; \
-	wait $$images; \
 	echo "tests that need a different guest run in parallel; their output follows at the end"; \
-	$(GUEST_TESTS) --guests 1 -m "apart and not pair and ($(SELECT))" >$(BUILD)/test-apart.log 2>&1 & apart=$$!; \
+	( tail --pid=$$images -f /dev/null; \
+	  $(GUEST_TESTS) --guests 1 -m "apart and not pair and ($(SELECT))" >$(BUILD)/test-apart.log 2>&1 \
+	) & apart=$$!; \
 	$(GUEST_TESTS) --guests 1 -m "not apart and not pair and ($(SELECT))" || status=$$?; \
+	wait $$images || status=$$?; \
 	wait $$apart || status=$$?; \
 	cat $(BUILD)/test-apart.log; \
 	exit $$status
