@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from sentineld.model import plan as plan_model
 from sentineld.model import protocol
 from sentineld.model import records as model
 from sentineld.shim import native, runtime, selftest
-from tests.unit.shim.conftest import COMPILER, NATIVE
-
-KMOD = NATIVE.parents[2] / "kmod"
+from tests.unit.model.headers import c_values
+from tests.unit.shim.conftest import NATIVE
 
 STRUCTS = {
     "sentinel_control": protocol.CONTROL_DTYPE,
@@ -45,19 +43,6 @@ VALUES = {
     "SENTINEL_HUGE_BYTES": protocol.HUGE_BYTES,
     "SENTINEL_HEARTBEAT_STALE_NS": protocol.HEARTBEAT_STALE_NS,
 }
-
-
-def c_values(expressions: list[str], includes: list[str], tmp_path: Path) -> dict[str, int]:
-    lines = [f'printf("%llu\\n", (unsigned long long)({e}));' for e in expressions]
-    heads = ["<stddef.h>", "<stdio.h>", *includes]
-    program = "".join(f"#include {head}\n" for head in heads)
-    program += "int main(void)\n{\n" + "\n".join(lines) + "\nreturn 0;\n}\n"
-    source = tmp_path / "numbers.c"
-    source.write_text(program)
-    flags = ["-std=gnu11", "-Wall", "-Werror", "-I", str(NATIVE), "-I", str(KMOD)]
-    subprocess.run([COMPILER, *flags, "-o", str(tmp_path / "numbers"), str(source)], check=True)
-    output = subprocess.run([tmp_path / "numbers"], capture_output=True, text=True, check=True)
-    return dict(zip(expressions, map(int, output.stdout.split()), strict=True))
 
 
 def test_sizes_offsets_and_values_equal_the_headers(tmp_path: Path) -> None:

@@ -1,22 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The timing model by hand and by its properties; presets and configured bandwidths."""
+"""The timing model: hand-computed cases and properties."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.base.errors import SentinelError
-from sentineld.config import TierOverrides
-from sentineld.host.presets import PRESETS, configured_tiers, preset_tiers
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.model.timing import CACHED_BYTES, timing_of
-from sentineld.plan.predict import predicted
-from sentineld.policies.registry import policy
 from tests.unit.plan.toys import large_profile
 
 GB = 1e9
@@ -83,72 +77,3 @@ def test_times_are_at_least_all_fast_and_grow_with_the_slow_share(
     assert np.all(times <= some)
     assert np.all(some <= more)
     assert np.all(more <= timing.stretch_ns(profile, everything) + 1e-3)
-
-
-@pytest.mark.parametrize("name", sorted(PRESETS))
-@pytest.mark.parametrize("threads", [1, 6, 12, 64])
-def test_presets_scale_with_threads_up_to_one_socket(name: str, threads: int) -> None:
-    found, whole = preset_tiers(name, threads), preset_tiers(name, 12)
-    share = min(threads, 12) / 12
-    assert found.migration_bytes_per_s == pytest.approx(whole.migration_bytes_per_s * share)
-    for tier, full in zip(found.tiers, whole.tiers, strict=True):
-        assert tier.read_bytes_per_s == pytest.approx(full.read_bytes_per_s * share)
-        assert tier.write_bytes_per_s == pytest.approx(full.write_bytes_per_s * share)
-    assert found.source == f"preset:{name}"
-
-
-def test_presets_equal_the_published_figures() -> None:
-    figures = {
-        name: tuple(
-            round(rate / GB, 6)
-            for rate in (
-                one.tiers[0].read_bytes_per_s,
-                one.tiers[1].read_bytes_per_s,
-                one.tiers[1].write_bytes_per_s,
-                one.migration_bytes_per_s,
-            )
-        )
-        for name in PRESETS
-        for one in [preset_tiers(name, 12)]
-    }
-    assert figures == {
-        "dram": (105, 105, 105, 10),
-        "cxl": (105, 24, 20, 10),
-        "optane": (105, 38, 12, 8),
-    }
-
-
-def test_with_equal_tiers_every_placement_takes_the_all_fast_time() -> None:
-    profile = large_profile()
-    for name in ("fast-only", "slow-only"):
-        plan = policy(name).plan(profile, preset_tiers("dram", 1), 0)
-        assert predicted(plan, profile, preset_tiers("dram", 1)).step_ns == 4_000_000_000
-
-
-def test_predictions_follow_the_timing_model() -> None:
-    profile, cxl = large_profile(), preset_tiers("cxl", 12)
-    plan = policy("slow-only").plan(profile, cxl, 0)
-    rows = profile.accesses
-    extra = rows["bytes_read"] * (1 / 24 - 1 / 105) + rows["bytes_written"] * (1 / 20 - 1 / 105)
-    step_ns = predicted(plan, profile, cxl).step_ns
-    assert step_ns == pytest.approx(4e9 + float(extra.sum()), abs=1)
-
-
-def test_unknown_presets_and_zero_threads_are_refused() -> None:
-    with pytest.raises(SentinelError, match="did you mean cxl") as error:
-        preset_tiers("cxk", 1)
-    assert error.value.code == "usage"
-    with pytest.raises(SentinelError, match="number of threads is 0"):
-        preset_tiers("cxl", 0)
-
-
-def test_configured_bandwidths_are_used_unscaled() -> None:
-    figures = TierOverrides((), (), 5e9, 100e9, 80e9, 20e9, 10e9)
-    found = configured_tiers(figures)
-    assert found.migration_bytes_per_s == 5e9
-    assert [(t.read_bytes_per_s, t.write_bytes_per_s) for t in found.tiers] == [
-        (100e9, 80e9),
-        (20e9, 10e9),
-    ]
-    with pytest.raises(SentinelError, match=r"tiers\.slow_write_bytes_per_s"):
-        configured_tiers(replace(figures, slow_write_bytes_per_s=0.0))
