@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lifetimes of a step's tensors, their kinds, the peak, and times taken from another step."""
+"""Lifetimes of a step's tensors, their kinds, and the peak."""
 
 from __future__ import annotations
 
@@ -8,41 +8,11 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.model.profile import Kind
-from sentineld.model.protocol import Boundary, Event
+from sentineld.model.protocol import Event
 from sentineld.profile.lifetimes import allocation_profile, step_lifetimes
-from sentineld.profile.steps import Step, StepCutter
-from sentineld.profile.times import stretch_times
+from sentineld.profile.steps import Step
+from tests.unit.profile.toys import last_step, toy
 from tests.unit.trainer import PAGE, Tensor, Trainer
-
-
-def last_step(trainer: Trainer) -> Step:
-    return StepCutter().feed(trainer.take_records())[-1]
-
-
-def toy(steps: int = 3, cuts: tuple[int, ...] = (), forget: int = 0) -> Step:
-    """The step drawn in test_toy_step. forget: number of earlier steps missing from the ring."""
-    trainer = Trainer(cuts=cuts)
-    trainer.alloc(4 * PAGE)
-    gradient: Tensor | None = None
-    for number in range(steps):
-        if number == forget:
-            trainer.take_records()
-        trainer.begin_step()
-        if gradient is not None:
-            trainer.free(gradient)
-        trainer.boundary(Boundary.FORWARD, "a")
-        saved = trainer.alloc(2 * PAGE)
-        scratch = trainer.alloc(PAGE + 1)
-        trainer.touch([], [scratch, saved])
-        trainer.free(scratch)
-        trainer.boundary(Boundary.BACKWARD, "a")
-        gradient = trainer.alloc(3 * PAGE)
-        trainer.touch([saved], [gradient])
-        trainer.free(saved)
-        trainer.boundary(Boundary.OPTIMIZER)
-        trainer.touch([gradient], [])
-    trainer.finish()
-    return last_step(trainer)
 
 
 def test_toy_step() -> None:
@@ -119,35 +89,3 @@ def test_an_incomplete_step_is_refused() -> None:
     holed = np.delete(step.records, first)
     with pytest.raises(SentinelError, match="not recorded completely"):
         step_lifetimes(Step(holed, step.number, step.end_ns, step.end_epoch, step.live))
-
-
-def test_times_are_taken_from_the_other_step() -> None:
-    sampled, clean = toy(), toy(steps=4)
-    slow = sampled.records.copy()
-    begin = slow["time_ns"][0]
-    slow["time_ns"] = begin + 3 * (slow["time_ns"] - begin)
-    stretched = Step(slow, sampled.number, 0, 0, sampled.live)
-    found = step_lifetimes(stretched).stretches
-    assert (
-        stretch_times(found, clean).tolist() == step_lifetimes(clean).stretches["time_ns"].tolist()
-    )
-
-
-def test_times_of_cuts_are_those_of_their_allocations() -> None:
-    cut, clean = step_lifetimes(toy(cuts=(1,)), cuts=(1,)).stretches, toy()
-    times = stretch_times(cut, clean).astype(np.int64)
-    whole = step_lifetimes(clean).stretches["time_ns"].astype(np.int64)
-    assert times.sum() == whole.sum()
-    assert times[1] + times[2] == whole[1]
-    assert times[1] > 0
-    assert times[2] > 0
-
-
-def test_times_of_another_sequence_are_not_used() -> None:
-    found = step_lifetimes(toy()).stretches
-    trainer = Trainer()
-    for _ in range(2):
-        trainer.begin_step()
-        trainer.free(trainer.alloc(PAGE))
-    trainer.finish()
-    assert np.array_equal(stretch_times(found, last_step(trainer)), found["time_ns"])
