@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timeline and heatmap: values, terminal output and pictures."""
+"""Live and accessed pages by address and stretch."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,56 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.base.errors import SentinelError
 from sentineld.model.records import ACCESS_UNKNOWN, OP_ACCESS_DTYPE, SAMPLE_DTYPE
 from sentineld.profile.attribution import PAGE_BITS, sampled_pairs
 from sentineld.profile.lifetimes import step_lifetimes
 from sentineld.profile.trace import Trace, profile_of
 from sentineld.report.heatmap import GAP_PAGES, heatmap
-from sentineld.report.labels import KINDS, label
-from sentineld.report.plots import draw_heatmap, draw_timeline, require_picture
-from sentineld.report.terminal import heatmap_lines, timeline_lines
-from sentineld.report.timeline import event_times, timeline
+from sentineld.report.plots import draw_heatmap
+from sentineld.report.terminal import heatmap_lines
 from tests.unit.traces import recorded
 from tests.unit.trainer import HEAP, PAGE
 
 TRACE = recorded()
 PROFILE = profile_of(TRACE)
-LABELS = label(TRACE, PROFILE)
-LINE = timeline(PROFILE, LABELS)
-
-
-def test_the_timeline_reaches_the_peak_and_wraps_around() -> None:
-    assert LINE.total.max() == PROFILE.peak_bytes
-    assert LINE.total[LINE.peak] == PROFILE.peak_bytes
-    assert (LINE.live >= 0).all()
-    parameters = LINE.live[KINDS.index("parameter")]
-    assert (parameters == parameters[0]).all()
-    # Tensors that live across the step's end are live at both ends.
-    gradients = LINE.live[KINDS.index("gradient")]
-    assert gradients[-1] == gradients[0] + 8 * PAGE  # the first event frees one
-    assert gradients.min() == 0
-
-
-def test_event_times_are_inside_their_stretches() -> None:
-    times = event_times(PROFILE)
-    assert len(times) == PROFILE.event_count + 1
-    assert (np.diff(times) >= 0).all()
-    ends = np.cumsum(PROFILE.stretches["time_ns"].astype(float))
-    assert times[-1] == ends[-1]
-    for stretch, event in enumerate(PROFILE.stretches["event"].tolist()):
-        if event < PROFILE.event_count:
-            begin = ends[stretch] - float(PROFILE.stretches["time_ns"][stretch])
-            assert times[event] >= begin - 1
-
-
-@given(st.integers(1, 400))
-def test_binning_keeps_the_peak_and_the_sums(count: int) -> None:
-    binned = LINE.binned(count)
-    assert len(binned.times_ns) == count
-    assert binned.total.max() == LINE.total.max()
-    columns = {tuple(column) for column in LINE.live.T.tolist()}
-    assert {tuple(column) for column in binned.live.T.tolist()} <= columns
 
 
 @given(st.integers(1, 300))
@@ -142,53 +103,3 @@ def test_a_trace_without_any_access_has_an_empty_heatmap() -> None:
     heat = heatmap(replace(without_samples(), op_accesses=np.empty(0, OP_ACCESS_DTYPE)), 10)
     assert heat.accessed.sum() == 0
     assert heat.live.sum() > 0
-
-
-@pytest.mark.parametrize("width", [20, 60, 100, 400])
-def test_the_terminal_shows_the_whole_step(width: int) -> None:
-    lines = heatmap_lines(heatmap(TRACE, 12), PROFILE, width)
-    fields = [line.split("│")[1] for line in lines if "│" in line]
-    assert len(fields) == 12
-    assert all(len(line) <= max(width, 40) for line in lines[:-3])
-    assert lines[1].split("│")[0].strip() == "heap+0 B"
-    shown = set("".join(fields))
-    assert shown <= set(" ·░▒▓█")
-    assert {"·", "█"} <= shown or width < 60
-    chart = timeline_lines(LINE, PROFILE, width)
-    assert [line.split()[0] for line in chart[1:-2]] == [
-        kind for index, kind in enumerate(KINDS) if LINE.live[index].any()
-    ]
-    assert all(len(line) <= max(width, 46) for line in chart[:-1])
-    assert "peak" in chart[-1]
-    if width >= 400:
-        for text in (lines[0], chart[0]):
-            assert "forward" in text
-            assert "backward" in text
-            assert "optimizer" in text
-
-
-@pytest.mark.parametrize("suffix", [".png", ".svg"])
-def test_pictures_are_drawn(tmp_path: Path, suffix: str) -> None:
-    pytest.importorskip("matplotlib")
-    magic = {".png": b"\x89PNG", ".svg": b"<?xml"}[suffix]
-    for name in ("heatmap", "timeline"):
-        path = tmp_path / (name + suffix)
-        require_picture(path)
-        if name == "heatmap":
-            draw_heatmap(heatmap(TRACE, 100), PROFILE, "a trace", path)
-        else:
-            draw_timeline(LINE, PROFILE, "a trace", path)
-        data = path.read_bytes()
-        assert data.startswith(magic)
-        assert len(data) > 10_000
-
-
-def test_problems_of_drawing_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SentinelError, match=r"neither \.png nor \.svg") as error:
-        require_picture(tmp_path / "it.jpg")
-    assert error.value.code == "usage"
-    with pytest.raises(SentinelError, match="can't write"):
-        draw_timeline(LINE, PROFILE, "a trace", tmp_path / "none" / "it.png")
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(SentinelError, match="python3-matplotlib"):
-        require_picture(tmp_path / "it.png")
