@@ -12,7 +12,6 @@ from sentineld.model.plan import SLOT_PLANNED
 from sentineld.model.protocol import AccessFlag
 from sentineld.model.timing import timing_of
 from sentineld.plan.accesses import access_table
-from sentineld.plan.layout_wire import pack_layout, unpack_layout
 from tests.unit.plan.toys import LARGE, PAGE, large_profile, toy_plan, toy_profile, two_tiers
 
 HEAP, AT_BIRTH = int(AccessFlag.HEAP), int(AccessFlag.AT_BIRTH)
@@ -63,18 +62,3 @@ def test_persistent_tensors_outside_the_heap_are_fast() -> None:
     assert table["flags"][7] == AT_BIRTH  # the state, below the heap now
     assert table["node"][7] == 0
     assert (table["flags"][8], table["offset"][8]) == (HEAP, 0)
-
-
-def test_the_table_survives_packing_and_unpacking() -> None:
-    layout = toy_plan().layout
-    table = access_table(toy_profile(), layout, two_tiers())
-    found = unpack_layout(pack_layout(layout, 1, two_tiers(), 4, table))
-    assert found.accesses is not None
-    assert found.accesses.tolist() == table.tolist()
-    assert unpack_layout(pack_layout(layout, 1, two_tiers(), 4)).accesses is None
-    nothing = unpack_layout(pack_layout(layout, 1, two_tiers(), 4, table[:0])).accesses
-    assert nothing is not None
-    assert len(nothing) == 0
-    for pages, expected in ((None, None), (0, 1), (7, 7)):
-        data = pack_layout(layout, 1, two_tiers(), 4, table, pages)
-        assert unpack_layout(data).fast_pages == expected

@@ -10,7 +10,7 @@ import numpy as np
 from sentineld.model.plan import SLOT_POPULATE, Layout
 from sentineld.model.profile import ACCESS_DTYPE, Profile
 from sentineld.plan.populate import PAGES_MIN, THREADS_MAX, populated
-from tests.unit.plan.test_turnover import step
+from tests.unit.plan.turning import step
 
 LARGE = 2 * PAGES_MIN
 

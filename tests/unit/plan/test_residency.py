@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.plan.predict import initial_tiers, predicted
+from sentineld.plan.predict import predicted
 from sentineld.plan.residency import ABSENT, charged_pages, residency, served_pages
 from tests.unit.plan.toys import toy_plan, toy_profile, two_tiers
 
@@ -54,15 +54,6 @@ def test_served_pages_of_the_toy() -> None:
     assert (expected.promoted_bytes, expected.demoted_bytes) == (2 * 4096, 2 * 4096)
     # 6 of 19 pages are read from slow memory, but small tensors count as cached.
     assert expected.step_ns == 4_000_000_000
-
-
-def test_initial_tier_is_that_of_most_pages() -> None:
-    plan, profile = toy_plan(), toy_profile()
-    assert initial_tiers(plan, profile).tolist()[:3] == [255, 255, 255]
-    moved = plan.initial.copy()
-    moved["bytes"][0] = 4096
-    moved["offset"][1], moved["bytes"][1] = 4096, 3 * 4096
-    assert initial_tiers(replace(plan, initial=moved), profile).tolist()[3:] == [1, 0]
 
 
 def test_a_move_without_a_tensor_is_rejected() -> None:

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which dead pages are kept, compared with a model that tracks every page."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.model.plan import (
+    SLOT_DROP,
+    Plan,
+)
+from sentineld.model.profile import Profile
+from sentineld.plan.keep import RESIDENT_MAX, keep, longest_kept
+from sentineld.plan.turnover import Turnover, alive_pages, slot_flags, turnover
+from tests.unit.plan.turning import FAST_PAGES, resident, step, steps
+
+
+@given(steps(), st.integers(0, FAST_PAGES))
+def test_kept_pages_fit_and_save_births(one: tuple[Plan, Profile], limit: int) -> None:
+    plan, profile = one
+    before, born = resident(plan, profile)
+    kept = keep(plan, profile, limit)
+    after, born_then = resident(kept, profile)
+    assert born_then <= born
+    for now, then in zip(before, after, strict=True):
+        assert then <= max(limit, now)
+    if limit >= FAST_PAGES:
+        assert born_then == 0
+    if limit == 0:
+        assert after == before
+
+
+@given(steps(), st.integers(0, FAST_PAGES))
+def test_slow_pages_are_kept_up_to_the_resident_limit(
+    one: tuple[Plan, Profile], limit: int
+) -> None:
+    plan, profile = one
+    kept, alive = keep(plan, profile, limit), alive_pages(plan.layout, profile)
+    moments = len(alive)
+    fast, slow = (
+        turnover(kept.layout, profile, tiers).kept_pages(moments) for tiers in ((0,), (1, None))
+    )
+    most = int(alive.max(initial=0) * RESIDENT_MAX)
+    assert (alive + fast + slow <= np.maximum(most, alive + fast)).all()
+
+
+def test_slow_pages_with_long_gaps_are_dropped() -> None:
+    # Slow pages 6-7 and 8-9 are used in turn, never at the same time: one pair would suffice.
+    lives = [(6, 2, 0, 1, False), (8, 2, 2, 3, False)]
+    plan, profile = step(lives)
+    flags = slot_flags(keep(plan, profile, 6).layout, profile)
+    assert all(flag & SLOT_DROP for flag in flags)
+    # If the step needs both at once, both are kept for the tensors that need only one.
+    plan, profile = step([*lives, (6, 2, 4, 7, False), (8, 2, 5, 6, False)])
+    flags = slot_flags(keep(plan, profile, 6).layout, profile)
+    assert not any(flag & SLOT_DROP for flag in flags)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.integers(0, 9), st.booleans()), min_size=1, max_size=7
+    ),
+    st.lists(st.integers(0, 3), min_size=10, max_size=10),
+)
+def test_the_number_of_kept_ranges_is_optimal(
+    gaps: list[tuple[int, int, bool]], free: list[int]
+) -> None:
+    # Ranges of one page, none across the end of the step.
+    death = np.array([min(ends) for *ends, _ in gaps])
+    gap = np.array([abs(low - high) for low, high, _ in gaps])
+    may = np.array([one for *_, one in gaps])
+    none = np.zeros(len(gaps), np.int64)
+    tenancies = Turnover(none, none, none + 1, death, gap, may, may)
+    room = np.array(free)
+    kept = longest_kept(tenancies, may, room)
+    assert not (kept & ~may).any()
+    assert (tenancies.used(np.flatnonzero(kept), 10) <= room).all()
+    best = max(
+        sum(choice)
+        for choice in product((False, True), repeat=len(gaps))
+        if (np.array(choice) <= may).all()
+        and (tenancies.used(np.flatnonzero(choice), 10) <= room).all()
+    )
+    assert kept.sum() == best
+
+
+def test_the_shortest_gap_is_kept_first() -> None:
+    # Pages 0-1: the next birth follows at once; pages 2-3: much later; 4-5 are used in between.
+    lives = [(0, 2, 0, 1, True), (0, 2, 2, 9, True), (2, 2, 3, 4, True), (4, 2, 5, 6, True)]
+    plan, profile = step(lives)
+    kept = keep(plan, profile, 4)
+    flags = slot_flags(kept.layout, profile)
+    assert [bool(flag & SLOT_DROP) for flag in flags] == [False, False, True, True]
+    everything = keep(plan, profile, 6)
+    assert not (slot_flags(everything.layout, profile) & SLOT_DROP).any()
