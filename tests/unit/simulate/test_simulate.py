@@ -13,9 +13,9 @@ from sentineld.base.errors import SentinelError
 from sentineld.host.presets import preset_tiers
 from sentineld.model.profile import Profile
 from sentineld.model.timing import timing_of
-from sentineld.plan.policy import Hardware, Reactive
+from sentineld.plan.policy import Hardware
 from sentineld.policies.bounds.step_time import bound_seconds
-from sentineld.policies.registry import managing_policy, names, policy
+from sentineld.policies.registry import names, policy
 from sentineld.simulate.disturbance import Disturbance
 from sentineld.simulate.replay import Replay, Step
 from sentineld.simulate.script import scripts
@@ -185,15 +185,6 @@ def test_memory_mode_is_hardware(training: Profile) -> None:
     assert large.step_seconds == pytest.approx(large.fast_only_seconds)
     assert found.step_seconds > found.fast_only_seconds
     assert found.bytes_promoted > 0
-
-
-def test_simulator_only_policies_cannot_manage_a_process() -> None:
-    for name in names():
-        if isinstance(policy(name), Reactive | Hardware):
-            with pytest.raises(SentinelError, match="simulator only"):
-                managing_policy(name)
-        else:
-            assert managing_policy(name).name == name
 
 
 @settings(max_examples=25)

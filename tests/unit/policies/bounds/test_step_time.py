@@ -8,17 +8,12 @@ import sys
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.model.tiers import Tier, Tiers
 from sentineld.policies.bounds.step_time import bound_seconds
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
+from tests.unit.policies.tiering import tiers
 
 PAGE_S = 0.75 * PAGE / 1e9
 """Read slow and half of it written: 0.375 + 0.75 / 2 ns a byte."""
-
-
-def tiers(pages_per_s: float) -> Tiers:
-    fast, slow = Tier((0,), 0, 8e9, 4e9), Tier((1,), 0, 2e9, 1e9)
-    return Tiers((fast, slow), pages_per_s * PAGE, "toy")
 
 
 def bound(pages: int, pages_per_s: float) -> float:

@@ -15,7 +15,7 @@ from sentineld.policies.lp.groups import Groups, groups_of
 from sentineld.policies.lp.problem import Limits, Prices, changes_of
 from sentineld.policies.lp.program import solve
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
-from tests.unit.policies.bounds.test_step_time import tiers
+from tests.unit.policies.tiering import tiers
 from tests.unit.workloads import Network, profiled
 
 NETWORK = Network(blocks=2, weight_bytes=40 * PAGE, activation_bytes=90 * PAGE, bytes_per_s=2e9)

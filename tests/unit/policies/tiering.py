@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two tiers with simple figures."""
+
+from __future__ import annotations
+
+from sentineld.model.tiers import Tier, Tiers
+from tests.unit.plan.toys import PAGE
+
+
+def tiers(pages_per_s: float) -> Tiers:
+    fast, slow = Tier((0,), 0, 8e9, 4e9), Tier((1,), 0, 2e9, 1e9)
+    return Tiers((fast, slow), pages_per_s * PAGE, "toy")

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages, the mover and the clock, on three cells: two of the arena and one of the heap.
+
+cell      0   1   2
+pages     4   4   4
+born on   F   s   s
+A page takes 10 ns to move.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.model.plan import Space
+from sentineld.simulate.cells import Cells
+from sentineld.simulate.world import NEVER, Item, World
+
+PAGE_NS = 10.0
+
+
+def cells() -> Cells:
+    nothing = np.zeros(0, np.int64)
+    return Cells(
+        space=np.array([Space.ARENA, Space.ARENA, Space.HEAP], np.int64),
+        first=np.array([0, 4, 0]),
+        pages=np.array([4, 4, 4]),
+        born_fast=np.array([4, 0, 0]),
+        persistent=np.array([False, False, True]),
+        dropped=np.array([True, True, False]),
+        low=nothing,
+        high=nothing,
+        dropper=nothing,
+        drop_low=nothing,
+        drop_high=nothing,
+    )
+
+
+def world(capacity: int | None = 100, page_ns: float = PAGE_NS) -> World:
+    """A world in which all cells have their pages."""
+    made = World(cells(), capacity, page_ns)
+    made.born(0, 2)
+    made.place(2, 3, np.array([0]))
+    return made
+
+
+def promotion(cell: int, deadline: int = 2, expiry: int = 3, due: int = 0) -> Item:
+    return Item(cell, cell + 1, 0, due, deadline, expiry)
+
+
+def demotion(cell: int, due: int = 0) -> Item:
+    return Item(cell, cell + 1, 1, due, NEVER, NEVER)
+
+
+def tiers(one: World) -> list[tuple[int, int]]:
+    return list(zip(one.fast.tolist(), one.slow.tolist(), strict=True))
+
+
+def test_pages_are_born_on_their_tier() -> None:
+    one = world()
+    assert tiers(one) == [(4, 0), (0, 4), (0, 4)]
+    assert (one.fast_pages, one.room()) == (4, 96)
+    # The measured step pays for births in the heap already.
+    assert one.counts.born_pages == 8
+    assert one.born(0, 2) == 4  # no page is born twice
+    assert one.counts.born_pages == 8
+
+
+def test_births_without_room_are_slow() -> None:
+    one = World(cells(), 3, PAGE_NS)
+    assert one.born(0, 1) == 1
+    assert tiers(one)[0] == (3, 1)
+    assert (one.room(), one.counts.peak_pages) == (0, 3)
+    assert World(cells(), None, PAGE_NS).room() == NEVER
+
+
+def test_dropped_pages_are_absent_and_their_moves_cancelled() -> None:
+    one = world()
+    one.queue.add(demotion(0))
+    one.run(25.0)
+    one.dropped(0, 1)
+    assert tiers(one)[0] == (0, 0)
+    assert one.fast_pages == 0
+    assert not one.queue.demotions
+    one.run(1000.0)
+    assert one.counts.demoted_pages == 2
+
+
+def test_pages_move_one_by_one() -> None:
+    one = world()
+    one.queue.add(promotion(1))
+    for now_ns, arrived in ((9.0, 0), (10.0, 1), (35.0, 3), (40.0, 4), (100.0, 4)):
+        one.run(now_ns)
+        assert one.now_ns == now_ns
+        assert one.counts.promoted_pages == one.fast[1] == arrived
+    assert one.counts.busy_ns == 4 * PAGE_NS
+    assert one.counts.late_moves == 0
+
+
+def test_a_page_in_flight_takes_a_frame_on_both_tiers() -> None:
+    one = world(capacity=6)
+    one.queue.add(promotion(1))
+    one.run(5.0)
+    assert tiers(one)[1] == (0, 4)
+    assert (one.room(), one.counts.peak_pages) == (1, 5)
+    one.run(1000.0)
+    assert tiers(one)[1] == (2, 2)
+    assert one.counts.peak_pages == 6
+
+
+def test_due_demotions_make_room_for_promotions() -> None:
+    one = world(capacity=4)
+    one.queue.add(promotion(1))
+    one.queue.add(demotion(0))
+    one.run(80.0)
+    assert tiers(one)[:2] == [(0, 4), (4, 0)]
+    assert one.counts.peak_pages == 4
+
+
+def test_promotions_run_before_demotions_that_are_not_due() -> None:
+    one = world()
+    one.queue.add(demotion(0, due=5))
+    one.queue.add(promotion(1))
+    one.run(40.0)
+    assert (one.counts.promoted_pages, one.counts.demoted_pages) == (4, 0)
+    one.run(80.0)
+    assert one.counts.demoted_pages == 4
+
+
+def test_a_promotion_after_its_deadline_is_late_and_ends_at_its_expiry() -> None:
+    one = world()
+    one.queue.add(promotion(1, deadline=1, expiry=2))
+    one.run(10.0)
+    assert one.counts.late_moves == 0
+    one.boundary = 1
+    one.run(20.0)
+    assert (one.fast[1], one.counts.late_moves) == (2, 1)
+    one.boundary = 2
+    one.run(1000.0)
+    assert (one.fast[1], one.counts.late_moves) == (2, 1)
+    assert not one.queue.promotions
+
+
+def test_a_promotion_that_never_ran_is_late_once_it_expires() -> None:
+    one = world(capacity=4)
+    one.queue.add(promotion(1, deadline=1, expiry=2))
+    one.boundary = 2
+    one.run(10.0)
+    assert (one.counts.promoted_pages, one.counts.late_moves) == (0, 1)
+
+
+def test_a_wait_ends_with_the_demotions_that_are_due() -> None:
+    one = world()
+    one.queue.add(demotion(0))
+    one.run(15.0)
+    one.wait_for(0, promotions=False)
+    assert one.now_ns == pytest.approx(40.0)
+    assert one.counts.stall_ns == pytest.approx(25.0)
+    one.queue.add(promotion(1, deadline=0))
+    one.wait_for(0, promotions=False)
+    assert one.counts.stall_ns == pytest.approx(25.0)
+    one.wait_for(0, promotions=True)
+    assert one.fast[1] == 4
+    assert one.counts.stall_ns == pytest.approx(65.0)
+
+
+def test_no_wait_for_promotions_without_room() -> None:
+    one = world(capacity=4)
+    one.queue.add(promotion(1, deadline=0))
+    one.wait_for(0, promotions=True)
+    assert one.counts.stall_ns == 0.0
+
+
+def test_without_migration_nothing_moves_and_nothing_waits() -> None:
+    one = world(page_ns=float("inf"))
+    one.queue.add(demotion(0))
+    one.wait_for(0, promotions=True)
+    one.run(1e12)
+    assert (one.now_ns, one.counts.stall_ns, one.counts.demoted_pages) == (1e12, 0.0, 0)
+
+
+def test_the_state_does_not_depend_on_the_time() -> None:
+    early, late = world(), world()
+    late.run(500.0)
+    assert early.state() == late.state()
+    for one in (early, late):
+        one.queue.add(promotion(1, due=one.boundary, deadline=one.boundary + 2))
+    late.boundary = 3
+    assert early.state() != late.state()
+    early.run(early.now_ns + 5.0)
+    assert early.state() != world().state()
+
+
+@given(
+    st.integers(0, 12),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["up", "down", "drop", "born", "run", "wait"]),
+            st.integers(0, 2),
+            st.integers(0, 70),
+        ),
+        max_size=30,
+    ),
+)
+def test_pages_are_neither_lost_nor_beyond_the_capacity(
+    capacity: int, deeds: list[tuple[str, int, int]]
+) -> None:
+    one = World(cells(), capacity, PAGE_NS)
+    one.born(0, 2)
+    one.place(2, 3, np.array([4]))
+    begun_ns = 0.0
+    for deed, cell, number in deeds:
+        if deed == "up":
+            now = one.boundary
+            one.queue.add(promotion(cell, now + number % 3, now + number % 3 + 1, now))
+        elif deed == "down":
+            one.queue.add(demotion(cell, one.boundary + number % 3))
+        elif deed == "drop":
+            one.dropped(cell, cell + 1)
+        elif deed == "born":
+            one.born(cell, cell + 1)
+        elif deed == "run":
+            one.run(one.now_ns + number)
+            one.boundary += number % 2
+        else:
+            one.wait_for(one.boundary, number % 2 == 0)
+            assert not any(
+                one.fast[item.low].any() for item in one.queue.due_demotions(one.boundary)
+            )
+        pages = one.fast + one.slow
+        assert set(pages.tolist()) <= {0, 4}
+        assert (one.fast >= 0).all()
+        assert (one.slow >= 0).all()
+        assert one.fast_pages == one.fast.sum() <= capacity
+        assert one.counts.peak_pages <= capacity
+        assert one.now_ns >= begun_ns
+        begun_ns = one.now_ns
+    moved = one.counts.promoted_pages + one.counts.demoted_pages
+    assert one.counts.busy_ns == moved * PAGE_NS <= one.now_ns + 1e-6
