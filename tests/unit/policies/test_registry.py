@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from sentineld.base.errors import SentinelError
+from sentineld.plan.policy import Hardware, Reactive
 from sentineld.policies import registry
+from sentineld.policies.registry import check_name, managing_policy, names, policy
 
 MODULE = """
 from {registry} import register
@@ -34,3 +37,39 @@ def test_a_new_policy_takes_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     finally:
         sys.modules.pop(f"{package.__name__}.added_policy", None)
         registry._load.cache_clear()
+
+
+def test_policies_by_name() -> None:
+    assert set(names()) >= {"fast-only", "first-touch", "sentinel", "slow-only"}
+    assert names() == sorted(names())
+    check_name("sentinel")
+    with pytest.raises(SentinelError, match="'sentinl'") as error:
+        policy("sentinl")
+    assert error.value.code == "unknown-policy"
+    assert error.value.hint.startswith("did you mean sentinel")
+
+
+def test_simulator_only_policies_cannot_manage_a_process() -> None:
+    for name in names():
+        if isinstance(policy(name), Reactive | Hardware):
+            with pytest.raises(SentinelError, match="simulator only"):
+                managing_policy(name)
+        else:
+            assert managing_policy(name).name == name
+
+
+def test_a_name_is_taken_once() -> None:
+    class Again:
+        name = "sentinel"
+        charges_budget = True
+
+    before = policy("sentinel")
+    with pytest.raises(ValueError, match="two policies are named sentinel"):
+        registry.register()(Again)  # type: ignore[type-var]
+    assert policy("sentinel") is before
+
+
+def test_a_name_without_a_similar_one_lists_all() -> None:
+    with pytest.raises(SentinelError, match="no policy is named 'zzz'") as error:
+        policy("zzz")
+    assert error.value.hint == f"policies: {', '.join(names())}"

@@ -22,22 +22,17 @@ from hypothesis import strategies as st
 from sentineld.base.errors import SentinelError
 from sentineld.model.plan import Plan
 from sentineld.model.profile import Profile
-from sentineld.model.timing import timing_of
 from sentineld.plan.check import verify
 from sentineld.policies.bounds.step_time import bound_seconds
 from sentineld.policies.registry import policy
 from sentineld.policies.rivals import autotm
-from sentineld.policies.rivals.autotm_program import Gap, Span, problem_of
 from sentineld.simulate.simulate import simulate
-from tests.unit.plan.rivals.laps import PAGE, Life, lap, moving
+from tests.unit.policies.rivals.guests import with_guest
+from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
 
 SLOW_S = 64 * PAGE / 1e9
 NOTHING = 1e-3
 """Pages a second: nothing moves."""
-
-
-def with_guest() -> Profile:
-    return lap(6, Life(64, (0, 5)), Life(64, (0, 3)), Life(64, (2, 3)), Life(64, (2, 3), (2, 3)))
 
 
 def planned(profile: Profile, pages: int, pages_per_s: float) -> Plan:
@@ -53,20 +48,6 @@ def moved(plan: Plan) -> list[tuple[int, int, int, int]]:
 
 def lost_s(plan: Plan, stretches: int) -> float:
     return plan.predicted.step_ns / 1e9 - stretches
-
-
-def test_spans_and_gaps_by_hand() -> None:
-    profile = with_guest()
-    problem = problem_of(profile, timing_of(moving(64)).extra_ns(profile), PAGE / 64)
-    # The first tensor's stretches 5 and 0 are adjacent across the step's end.
-    assert problem.spans == (Span(0, 5, 6), Span(1, 0, 0), Span(1, 3, 3), *problem.spans[3:])
-    assert problem.spans[3:] == (Span(2, 2, 3), Span(3, 0, 1))
-    assert problem.gaps == (
-        Gap(0, 0, 0, (7, 8), (9, 10)),
-        Gap(1, 1, 2, (1,), (2,)),
-        Gap(1, 2, 1, (4,), (5,)),
-        Gap(2, 3, 3, (4, 5), (6, 7)),
-    )
 
 
 def test_with_room_for_three_the_tensor_with_the_gap_goes_out() -> None:

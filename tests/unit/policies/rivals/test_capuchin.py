@@ -20,7 +20,7 @@ from sentineld.model.profile import Profile
 from sentineld.plan.check import verify
 from sentineld.policies.registry import policy
 from sentineld.simulate.simulate import simulate
-from tests.unit.plan.rivals.laps import PAGE, Life, lap, moving
+from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
 
 ROOM = 144 * PAGE
 

@@ -1,108 +1,95 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placements without moves, checked by hand on the large toy: `static` and `interleave`."""
+"""Plans of fixed placements of the large toy."""
 
 from __future__ import annotations
 
-import os
-from itertools import product
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.base.stdout import silent_stdout
-from sentineld.model.tiers import Tier, Tiers
-from sentineld.model.timing import timing_of
+from sentineld.model.plan import Plan, Space
 from sentineld.plan.check import verify
-from sentineld.plan.items import tensor_pages
-from sentineld.policies.registry import policy
-from sentineld.policies.rivals.fixed import fixed_pages
-from sentineld.policies.rivals.interleave import SHARES, interleaved
-from sentineld.policies.rivals.static import best_placement
+from sentineld.plan.residency import charged_pages, residency
+from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan, slow_costs_ns
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
+from tests.unit.policies.tiering import tiers
 
 PAGE_NS = 0.75 * PAGE
 """Read slow and half of it written: 0.375 + 0.75 / 2 ns a byte."""
 
 
-def tiers() -> Tiers:
-    return Tiers((Tier((0,), 0, 8e9, 4e9), Tier((1,), 0, 2e9, 1e9)), 1e9, "toy")
+def plan(fast: list[bool], state: int, parameter: int, budget: int = 99 * LARGE) -> Plan:
+    """fast: which of activation, scratch and gradient; pages of state and parameter."""
+    return fixed_plan(
+        "fixed",
+        large_profile(),
+        tiers(1.0),
+        budget * PAGE,
+        np.array([*fast, False, False]),
+        np.array([0, 0, 0, state, parameter]),
+        ("a note",),
+    )
 
 
-def test_static_by_hand() -> None:
-    # In units of 64 pages, a budget of 4. Gains: parameter 6 for 2 all the step; gradient 4 for 2
-    # from stretch 2 to its end; activation 4 for 2 from 0 to 2; scratch 1 for 1 in 0; state 4 for
-    # 4 all the step. Beside the parameter there are two: for the activation, or for the gradient
-    # and, when it is dead, the scratch. Left slow: activation and state, 8 of 19 page accesses.
-    plan = policy("static").plan(large_profile(), tiers(), 4 * LARGE * PAGE)
-    verify(plan, large_profile(), 4 * LARGE * PAGE)
-    regions = {region.name: region.bytes // PAGE // LARGE for region in plan.layout.regions}
-    assert regions == {"fast-born": 2, "slow-born": 2}
-    assert plan.initial_tier.tolist() == [255, 255, 255, 1, 0]
-    assert plan.predicted.step_ns == pytest.approx(4e9 + 8 * LARGE * PAGE_NS, abs=2)
-    assert not len(plan.moves)
+def test_costs_of_slow_tensors_by_hand() -> None:
+    # Uses of 64 pages: activation 4, scratch 1, gradient 4, state 4, parameter 6.
+    costs = slow_costs_ns(large_profile(), tiers(1.0))
+    assert costs == pytest.approx(np.array([4, 1, 4, 4, 6]) * LARGE * PAGE_NS, rel=1e-6)
 
 
-def test_static_splits_lasting_tensors() -> None:
-    # With 3: the parameter's 2 are worth 3 a page, the state's 1: parameter, and one of ...
-    # gradient and activation are worth 2 a page but whole or not at all. So a page of the state,
-    # or the scratch's, worth 1 as well; 6 + 1 of 19 are served.
-    plan = policy("static").plan(large_profile(), tiers(), 3 * LARGE * PAGE)
-    verify(plan, large_profile(), 3 * LARGE * PAGE)
-    assert plan.predicted.step_ns == pytest.approx(4e9 + 12 * LARGE * PAGE_NS, rel=1e-4)
+def test_the_tensors_that_are_born_fast_are_packed() -> None:
+    # Activation and gradient are alive together, the scratch and the gradient are not.
+    profile, nothing = large_profile(), np.zeros(5, np.int64)
+
+    def pages(*fast: bool) -> int:
+        return fixed_pages(profile, np.array([*fast, False, False]), nothing)
+
+    assert pages(True, False, True) == 4 * LARGE
+    assert pages(False, True, True) == 2 * LARGE
+    assert pages(False, False, False) == 0
+    state = np.array([9, 9, 9, 5, 7])  # only persistent tensors count
+    assert fixed_pages(profile, np.zeros(5, np.bool_), state) == 12
 
 
-@settings(max_examples=30)
-@given(st.lists(st.integers(0, 9), min_size=5, max_size=5), st.integers(0, 12 * LARGE))
-def test_static_is_the_best_of_all_placements(gains: list[int], room: int) -> None:
-    profile, pages = large_profile(), tensor_pages(large_profile())
-    gain = np.array(gains, np.float64) * pages
-    born, stays = best_placement(profile, gain, room)
-    value = float(gain[born].sum() + (gain * stays / pages).sum())
-    best = 0.0
-    # Lifetimes in events: activation [1, 5), scratch [2, 3), gradient [4, 0).
-    for some in product((False, True), repeat=3):
-        chosen = np.array([*some, False, False])
-        taken = max(int(pages[:2][chosen[:2]].sum()), int(pages[[0, 2]][chosen[[0, 2]]].sum()))
-        left, worth = room - taken, float(gain[chosen].sum())
-        if left < 0:
-            continue
-        for tensor in sorted((3, 4), key=lambda t: -gain[t] / pages[t]):
-            part = min(left, int(pages[tensor]))
-            left, worth = left - part, worth + gain[tensor] * part / pages[tensor]
-        best = max(best, worth)
-    assert value <= best + 1e-6
-    assert value >= best * (1 - 2e-3) - float((gain / pages).max())
+def test_persistent_tensors_are_split_at_the_page() -> None:
+    found = plan([True, False, False], state=10, parameter=2 * LARGE)
+    rows = found.initial[["tensor", "space", "tier", "offset", "bytes"]].tolist()
+    assert sorted(rows) == [
+        (3, int(Space.HEAP), 0, 0, 10 * PAGE),
+        (3, int(Space.HEAP), 1, 10 * PAGE, (4 * LARGE - 10) * PAGE),
+        (4, int(Space.HEAP), 0, 4 * LARGE * PAGE, 2 * LARGE * PAGE),
+    ]
+    assert found.initial_tier.tolist() == [255, 255, 255, 1, 0]
+    assert (found.policy, found.notes) == ("fixed", ("a note",))
 
 
-def test_the_solver_s_output_is_discarded(capfd: pytest.CaptureFixture[str]) -> None:
-    with silent_stdout():
-        os.write(1, b"HiGHS")
-    print("an answer")
-    assert capfd.readouterr().out == "an answer\n"
+def test_the_prediction_counts_what_is_slow() -> None:
+    # Slow: scratch 1 and gradient 4, and three quarters of the state's 4 uses.
+    found = plan([True, False, False], state=LARGE, parameter=2 * LARGE)
+    assert found.predicted.step_ns == pytest.approx(4e9 + (1 + 4 + 3) * LARGE * PAGE_NS, abs=2)
+    assert not len(found.moves)
 
 
-def test_interleave_takes_turns_by_hand() -> None:
-    # At a half: the activation is owed 64 pages, half of its own: fast, and 64 are owed to slow
-    # memory. Then the scratch (63) and the gradient (128) find too little owed: slow.
-    born, stays = interleaved(large_profile(), 0.5)
-    assert born.tolist() == [True, False, False, False, False]
-    assert stays.tolist() == [0, 0, 0, 2 * LARGE, LARGE]
-    assert interleaved(large_profile(), 0.0)[0].sum() == 0
-    assert interleaved(large_profile(), 1.0)[0].sum() == 3
-
-
-@pytest.mark.parametrize("units", [1, 3, 4, 7, 12])
-def test_interleave_keeps_the_best_share_that_fits(units: int) -> None:
-    profile, budget = large_profile(), units * LARGE * PAGE
-    plan = policy("interleave").plan(profile, tiers(), budget)
-    verify(plan, profile, budget)
-    extra = np.bincount(profile.accesses["tensor"], timing_of(tiers()).extra_ns(profile))
-    costs = []
-    for share in SHARES:
-        born, stays = interleaved(profile, share)
-        if fixed_pages(profile, born, stays) <= units * LARGE:
-            slow = 1 - np.where(born, 1.0, stays / tensor_pages(profile))
-            costs.append(4e9 + float((extra * slow).sum()))
-    assert plan.predicted.step_ns == pytest.approx(min(costs), abs=2)
+@given(
+    st.lists(st.booleans(), min_size=3, max_size=3),
+    st.integers(0, 4 * LARGE),
+    st.integers(0, 2 * LARGE),
+)
+def test_any_placement_is_a_valid_plan_within_its_pages(
+    fast: list[bool], state: int, parameter: int
+) -> None:
+    profile = large_profile()
+    taken = fixed_pages(
+        profile, np.array([*fast, False, False]), np.array([0, 0, 0, state, parameter])
+    )
+    found = plan(fast, state, parameter, taken)
+    verify(found, profile, taken * PAGE)
+    charged = charged_pages(found, profile, residency(found, profile))
+    assert charged.max() == taken
+    tiers_of = {region.name: region.tier for region in found.layout.regions}
+    assert tiers_of == {
+        name: tier
+        for name, tier in (("fast-born", 0), ("slow-born", 1))
+        if (any(fast) if tier == 0 else not all(fast))
+    }

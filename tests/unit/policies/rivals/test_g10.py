@@ -16,32 +16,15 @@ from __future__ import annotations
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.model.profile import Profile
 from sentineld.plan.check import verify
 from sentineld.policies.registry import policy
-from sentineld.policies.rivals.swaps import Gap, gaps, open_book
 from sentineld.simulate.simulate import simulate
-from tests.unit.plan.rivals.laps import PAGE, Life, lap, moving
+from tests.unit.policies.rivals.guests import with_guest
+from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
 
 BUDGET = 3 * 64 * PAGE
 SLOW_S = 64 * PAGE / 1e9
 """Cost of one use of a slow tensor."""
-
-
-def with_guest() -> Profile:
-    return lap(
-        6,
-        Life(64, (0, 5)),
-        Life(64, (0, 3)),
-        Life(64, (2, 3)),
-        Life(64, (2, 3), (2, 3)),
-    )
-
-
-def test_gaps_by_hand() -> None:
-    book = open_book(with_guest(), moving(64), BUDGET)
-    assert gaps(book) == [Gap(0, 0, 5), Gap(2, 3, 8)]
-    assert book.over.tolist() == [False, False, True, True, False, False]
 
 
 def test_the_gap_with_the_most_pressure_goes_out_and_comes_back() -> None:

@@ -1,94 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves of reactive policies, checked by hand: four cells of ten pages."""
+"""What reactive policies share: their plan, their intervals, and limited requests."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sentineld.plan.policy import MoveRequest, Observation
-from sentineld.policies.rivals.ial import Lists
-from sentineld.policies.rivals.memtis import Histogram, thresholds
-from sentineld.policies.rivals.tpp import Scanner
-
-
-def observation(
-    accesses: list[float], fast: list[int], free: int = 0, moves: int = 1000, capacity: int = 20
-) -> Observation:
-    pages = np.full(len(fast), 10)
-    return Observation(
-        now_ns=0.0,
-        accesses=np.array(accesses),
-        fast=np.array(fast),
-        slow=pages - np.array(fast),
-        free_pages=free,
-        capacity_pages=capacity,
-        move_pages=moves,
-    )
+from sentineld.plan.policy import MoveRequest, Reactive
+from sentineld.policies.registry import policy
+from sentineld.policies.rivals.reactive import STEP_PARTS, intervals, move_requests, total
+from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
 
 
-def test_ial_exchanges_active_slow_and_inactive_fast_pages() -> None:
-    # Cells 1 and 2 are fast; 0 and 1 are referenced.
-    seen = observation([1, 3, 0, 0], [0, 10, 10, 0])
-    lists = Lists(1.0)
-    assert lists.tick(seen) == []  # one reference does not make a page active
-    assert lists.tick(seen) == [MoveRequest(2, 1, 10), MoveRequest(0, 0, 10)]
-    # Two pages can be moved: one each way.
-    assert lists.tick(observation([1, 3, 0, 0], [0, 10, 10, 0], moves=8)) == [
-        MoveRequest(2, 1, 4),
-        MoveRequest(0, 0, 4),
+def test_the_published_interval_and_parts_of_a_step_are_swept() -> None:
+    # The toy's step takes four seconds.
+    assert intervals(toy_profile(), 5.0) == [
+        ("interval of 5 s, as published", 5e9),
+        ("interval of 2 steps", 8e9),
+        ("interval of 1 steps", 4e9),
+        ("interval of 0.5 steps", 2e9),
+        ("interval of 0.1 steps", 0.4e9),
     ]
 
 
-def test_ial_takes_free_room_first() -> None:
-    seen = observation([1, 3, 0, 0], [0, 10, 0, 0], free=6)
-    lists = Lists(1.0)
-    lists.tick(seen)
-    assert lists.tick(seen) == [MoveRequest(0, 0, 6)]
+@pytest.mark.parametrize("name", ["ial", "tpp", "memtis"])
+def test_each_interval_has_a_new_reactor(name: str) -> None:
+    found = policy(name)
+    assert isinstance(found, Reactive)
+    one, other = (found.reactors(toy_profile()) for _ in range(2))
+    assert len(one) == 1 + len(STEP_PARTS)
+    assert [reactor.interval_ns for _, reactor in one[1:]] == [8e9, 4e9, 2e9, 0.4e9]
+    assert all(a is not b for (_, a), (_, b) in zip(one, other, strict=True))
 
 
-def test_tpp_promotes_at_the_second_touch_and_keeps_room_for_births() -> None:
-    # 5 of 1000 pages are free, 20 should be, and 10 pages fault at their second touch: 25 are
-    # wanted. One fast cell is cold, the other one was just touched.
-    seen = observation([1, 3, 0, 0], [0, 10, 10, 0], free=5, capacity=1000)
-    scanner = Scanner(1.0)
-    # The first touch only marks pages; demotion keeps the watermark.
-    assert scanner.tick(seen) == [MoveRequest(2, 1, 10)]
-    assert scanner.tick(seen) == [MoveRequest(2, 1, 10), MoveRequest(0, 0, 10)]
+@pytest.mark.parametrize("name", ["ial", "tpp", "memtis"])
+def test_the_plan_is_a_layout_by_first_touch(name: str) -> None:
+    plan = policy(name).plan(toy_profile(), two_tiers(), 7 * PAGE)
+    assert plan.policy == name
+    assert not len(plan.moves)
+    assert {region.tier for region in plan.layout.regions} == {None}
+    assert not policy(name).charges_budget
 
 
-def test_tpp_leaves_headroom() -> None:
-    scanner = Scanner(1.0)
-    seen = observation([1, 0, 0, 0], [0, 10, 0, 0], free=22, capacity=1000)
-    scanner.tick(seen)
-    assert scanner.tick(seen) == [MoveRequest(0, 0, 10)]
-    seen = observation([1, 1, 1, 1], [0, 10, 0, 0], free=6, capacity=1000)
-    # No page is cold; 5 of the 6 free pages stay free.
-    assert scanner.tick(seen) == [MoveRequest(0, 0, 1)]
+def test_requests_stop_at_the_limit() -> None:
+    pages = np.array([4, 0, 6, 9])
+    assert move_requests([3, 1, 0, 2], pages, 1, 11) == [MoveRequest(3, 1, 9), MoveRequest(0, 1, 2)]
+    assert move_requests([3], pages, 0, 0) == []
+    assert move_requests([], pages, 0, 5) == []
 
 
-def test_memtis_thresholds() -> None:
-    level, pages = np.array([5, 3, 1]), np.array([50, 60, 100])
-    # 110 pages fit into 120 less 3 %, 210 do not; they fill three quarters.
-    assert thresholds(level, pages, 120) == (2, 2)
-    # Of 160 they do not: the next bin is warm.
-    assert thresholds(level, pages, 160) == (2, 1)
-    assert thresholds(level, pages, 40) == (6, 5)
-
-
-def test_memtis_moves_across_the_threshold() -> None:
-    histogram = Histogram(1.0)
-    # Counts 9, 3, 0, 0: bins 3, 2, 0, 0; 20 pages of 21 are hot: cell 0 is slow, cell 2 cold.
-    wished = histogram.tick(observation([9, 3, 0, 0], [0, 10, 10, 0], capacity=21, free=1))
-    assert wished == [MoveRequest(2, 1, 9), MoveRequest(0, 0, 10)]
-
-
-def test_memtis_cools() -> None:
-    histogram = Histogram(1.0)
-    for _ in range(3):
-        histogram.tick(observation([8, 0, 0, 0], [10, 0, 0, 0], capacity=11))
-    # Counts are halved at the ticks 4 and 8: cell 0 has 24, 12, 6, and cell 1 after three, six,
-    # nine, twelve accesses 6 + 3. Without cooling, 24 and 15 are of one bin, too large to be hot.
-    for _ in range(4):
-        histogram.tick(observation([0, 3, 0, 0], [10, 0, 0, 0], capacity=11))
-    last = histogram.tick(observation([0, 3, 0, 0], [10, 0, 0, 0], capacity=11, free=1))
-    assert last == [MoveRequest(0, 1, 9), MoveRequest(1, 0, 10)]
+@given(st.lists(st.integers(0, 9), max_size=8), st.integers(-2, 60))
+def test_as_many_pages_are_requested_as_there_are_up_to_the_limit(
+    pages: list[int], limit: int
+) -> None:
+    found = move_requests(range(len(pages)), np.array(pages, np.int64), 0, limit)
+    assert total(found) == min(sum(pages), max(limit, 0))
+    assert all(0 < request.pages <= pages[request.cell] for request in found)
+    cells = [request.cell for request in found]
+    assert cells == sorted(set(cells))
+    # Only the last one may be a part of its cell.
+    assert all(request.pages == pages[request.cell] for request in found[:-1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `sentinel` and the baselines on toy and training steps."""
+"""Policy `sentinel` on toy and training steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sentineld.plan.check import verify
 from sentineld.plan.cuts import choose_cuts
 from sentineld.plan.layers import short_lived
 from sentineld.policies.bounds.fast_share import fast_share_bound
-from sentineld.policies.registry import check_name, names, policy
+from sentineld.policies.registry import policy
 from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
 from tests.unit.trainer import MIB
 from tests.unit.workloads import Network, profiled
@@ -164,37 +164,6 @@ def test_any_training_step_gets_a_sound_plan(
     assert (
         plan.predicted.fast_share <= fast_share_bound(profile, budget, 10.0**rate).fast_share + 1e-9
     )
-
-
-@pytest.mark.parametrize(("name", "tier", "share"), [("fast-only", 0, 1.0), ("slow-only", 1, 0.0)])
-def test_baselines_put_everything_on_one_tier(
-    training: Profile, name: str, tier: int, share: float
-) -> None:
-    plan = policy(name).plan(training, two_tiers(), 0)
-    verify(plan, training, None)
-    assert not policy(name).charges_budget
-    assert {region.tier for region in plan.layout.regions} == {tier}
-    assert set(plan.initial["tier"].tolist()) == {tier}
-    assert not len(plan.moves)
-    assert plan.predicted.fast_share == share
-
-
-def test_first_touch_leaves_placement_to_the_kernel(training: Profile) -> None:
-    plan = policy("first-touch").plan(training, two_tiers(), training.peak_bytes // 5)
-    verify(plan, training, None)
-    assert {region.tier for region in plan.layout.regions} == {None}
-    assert plan.layout.heap_tier is None
-    assert not len(plan.initial)
-
-
-def test_policies_by_name() -> None:
-    assert set(names()) >= {"fast-only", "first-touch", "sentinel", "slow-only"}
-    assert names() == sorted(names())
-    check_name("sentinel")
-    with pytest.raises(SentinelError, match="'sentinl'") as error:
-        policy("sentinl")
-    assert error.value.code == "unknown-policy"
-    assert error.value.hint.startswith("did you mean sentinel")
 
 
 def test_tensors_that_exceed_the_pool_spill(training: Profile) -> None:

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The linear program's optimum for steps that can be computed by hand."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.profile import Profile
+from sentineld.model.timing import timing_of
+from sentineld.policies.lp.groups import Groups, groups_of
+from sentineld.policies.lp.problem import Limits, Solution, changes_of
+from sentineld.policies.lp.program import solve
+from tests.unit.plan.toys import LARGE, PAGE, large_profile
+from tests.unit.policies.rivals.laps import Life, lap, moving
+from tests.unit.policies.tiering import tiers
+
+USE_NS = 0.75 * PAGE * LARGE
+"""Cost of a use of 64 slow pages of the large toy."""
+
+
+def program(
+    profile: Profile, pages: int, page_ns: float, iterations: int | None = None
+) -> tuple[Groups, Limits]:
+    timing = timing_of(tiers(1.0))
+    times = profile.stretches["time_ns"].astype(np.float64)
+    return groups_of(profile, timing), Limits(times, page_ns, pages, iterations_max=iterations)
+
+
+def solved(profile: Profile, pages: int, page_ns: float) -> tuple[Groups, Solution]:
+    groups, limits = program(profile, pages, page_ns)
+    found = solve(groups, limits, changes_of(groups), "the test")
+    assert found is not None
+    return groups, found
+
+
+def test_with_room_for_everything_all_is_fast() -> None:
+    groups, found = solved(large_profile(), 12 * LARGE, 1e6)
+    assert found.step_ns == pytest.approx(4e9)
+    for at, length in enumerate(groups.length.tolist()):
+        assert found.fast_pages[:length, at] == pytest.approx(groups.pages[at])
+
+
+def test_without_room_all_is_slow() -> None:
+    _, found = solved(large_profile(), 0, 1e6)
+    assert found.step_ns == pytest.approx(4e9 + 19 * USE_NS, rel=1e-4)
+    assert not found.fast_pages.any()
+
+
+def test_without_moves_the_parameter_is_fast() -> None:
+    # Two units of room: the parameter's pages serve 3 uses each, and those of gradient or
+    # activation 2; see test_step_time.py.
+    groups, found = solved(large_profile(), 2 * LARGE, 1e12)
+    assert found.step_ns == pytest.approx(4e9 + (19 - 6) * USE_NS, rel=1e-4)
+    assert groups.members[4].tolist() == [4]
+
+
+def test_what_is_used_in_turn_shares_the_room_by_moves() -> None:
+    # Two tensors with a gap of five stretches between their uses; room for one of them.
+    profile = lap(12, Life(64, (0,)), Life(64, (6,)))
+    timing = timing_of(moving(64))
+    groups = groups_of(profile, timing)
+    times = profile.stretches["time_ns"].astype(np.float64)
+    cost_ns = 64 * PAGE
+
+    def step_ns(page_ns: float) -> float:
+        found = solve(groups, Limits(times, page_ns, 64), changes_of(groups), "the test")
+        assert found is not None
+        assert (found.fast_pages.sum(axis=1) <= 64 + 1e-6).all()
+        return found.step_ns
+
+    # Each of the four transfers of a step takes two stretches, or longer than the step.
+    assert step_ns(2e9 / 64) == pytest.approx(12e9)
+    assert step_ns(1e12) == pytest.approx(12e9 + cost_ns, rel=1e-6)
+
+
+def test_a_limit_on_iterations_gives_no_solution() -> None:
+    groups, limits = program(large_profile(), 4 * LARGE, 1e6, iterations=0)
+    assert solve(groups, limits, changes_of(groups), "the test") is None
+
+
+@pytest.mark.parametrize(
+    ("generous", "hint"),
+    [
+        (False, "apt install python3-scipy, or use the policy sentinel"),
+        (True, "apt install python3-scipy"),
+    ],
+)
+def test_without_scipy_the_error_says_what_needs_it(
+    generous: bool, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    groups, limits = program(large_profile(), 4 * LARGE, 1e6)
+    limits = Limits(limits.times_ns, limits.page_ns, limits.capacity_pages, generous=generous)
+    with pytest.raises(SentinelError, match="the test needs scipy") as error:
+        solve(groups, limits, changes_of(groups), "the test")
+    assert error.value.hint == hint
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10 * LARGE), st.integers(0, 3 * LARGE), st.floats(1e4, 1e8))
+def test_more_room_makes_no_step_longer_and_a_bound_is_below_every_plan(
+    pages: int, more: int, page_ns: float
+) -> None:
+    profile = large_profile()
+    groups, limits = program(profile, pages, page_ns)
+    one = solve(groups, limits, changes_of(groups), "the test")
+    other = solved(profile, pages + more, page_ns)[1]
+    assert one is not None
+    # A plan pays a little for its moves, so that the optimum has a tolerance.
+    assert other.step_ns <= one.step_ns * (1 + 1e-4) + 0.05 * 19 * USE_NS
+    assert 4e9 * (1 - 1e-9) <= one.step_ns <= 4e9 + 19.01 * USE_NS
+    loose = groups_of(profile, timing_of(tiers(1.0)), generous=True)
+    wide = Limits(limits.times_ns, page_ns, pages, generous=True)
+    least = solve(loose, wide, changes_of(loose, generous=True), "the test")
+    assert least is not None
+    assert least.step_ns <= one.step_ns * (1 + 1e-9)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A book of swaps as a plan; see guests.py for the step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.plan import MOVE_DTYPE, Space
+from sentineld.plan.check import verify
+from sentineld.policies.registry import policy
+from sentineld.policies.rivals.swapping import in_order, swapping_plan, tier_ranges
+from sentineld.policies.rivals.swaps import Gap, open_book
+from tests.unit.policies.rivals.guests import with_guest
+from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
+
+BUDGET = 3 * 64 * PAGE
+
+
+def test_a_swap_becomes_two_moves() -> None:
+    profile, tiers = with_guest(), moving(64)
+    book = open_book(profile, tiers, BUDGET)
+    assert book.try_swap(Gap(0, 0, 5))
+    plan = swapping_plan("mine", book, tiers, BUDGET, ("a note",))
+    verify(plan, profile, BUDGET)
+    columns = ["boundary", "deadline", "tensor", "space", "tier", "offset", "bytes"]
+    heap = int(Space.HEAP)
+    assert plan.moves[columns].tolist() == [
+        (1, 2, 0, heap, 1, 0, 64 * PAGE),
+        (4, 5, 0, heap, 0, 0, 64 * PAGE),
+    ]
+    # The guest is born in 2, once the demotion of 1 has made room.
+    assert plan.layout.waits.tolist() == [-1, -1, 1, -1, -1, -1]
+    assert plan.initial_tier.tolist() == [0, 0, 0, 255]
+    assert (plan.policy, plan.notes) == ("mine", ("a note",))
+
+
+def test_a_swap_across_the_step_s_end_begins_the_step_in_slow_memory() -> None:
+    # Used in 2 and 3 of 8: out in 4, back in 1 of the next step.
+    profile, tiers = lap(8, Life(64, (2, 3))), moving(64)
+    book = open_book(profile, tiers, 64 * PAGE)
+    assert book.try_swap(Gap(0, 3, 10))
+    plan = swapping_plan("mine", book, tiers, 64 * PAGE, ())
+    verify(plan, profile, 64 * PAGE)
+    assert plan.moves[["boundary", "deadline", "tier"]].tolist() == [(1, 2, 0), (4, 5, 1)]
+    assert plan.initial[["tier", "offset", "bytes"]].tolist() == [(1, 0, 64 * PAGE)]
+
+
+def test_slow_tensors_lie_in_slow_regions() -> None:
+    profile, tiers = with_guest(), moving(64)
+    book = open_book(profile, tiers, 4 * 64 * PAGE)
+    for tensor in (1, 3):
+        book.make_slow(tensor)
+    plan = swapping_plan("mine", book, tiers, 4 * 64 * PAGE, ())
+    verify(plan, profile, 4 * 64 * PAGE)
+    assert [(region.name, region.tier) for region in plan.layout.regions] == [("slow-born", 1)]
+    assert plan.initial_tier.tolist() == [0, 1, 0, 255]
+
+
+@pytest.mark.parametrize("name", ["g10", "capuchin"])
+def test_a_policy_without_a_plan_names_its_obstacle(name: str) -> None:
+    with pytest.raises(SentinelError, match="infeasible as published") as error:
+        policy(name).plan(with_guest(), moving(1), BUDGET)
+    assert error.value.hint == "give the process more fast memory"
+
+
+def test_demotions_come_first_and_then_what_is_due_next() -> None:
+    rows = [
+        # boundary, deadline, tensor, space, tier, offset, bytes
+        (3, 0, 0, 1, 0, 0, PAGE),  # due in 1 of 4 stretches
+        (3, 2, 1, 1, 0, PAGE, PAGE),  # due in 3
+        (3, 2, 2, 1, 1, 2 * PAGE, PAGE),
+        (0, 1, 3, 1, 0, 3 * PAGE, PAGE),
+        (3, 0, 4, 1, 0, 8 * PAGE, PAGE),
+    ]
+    expected = [3, 2, 0, 4, 1]
+    for order in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1]):
+        found = in_order(np.array([rows[at] for at in order], MOVE_DTYPE), 4)
+        assert found["tensor"].tolist() == expected
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=20), st.integers(0, 1 << 30))
+def test_ranges_of_a_tensor_cover_its_pages_with_their_tiers(slow: list[bool], first: int) -> None:
+    found = tier_ranges(7, np.array(slow), first * PAGE, PAGE)
+    pages = []
+    for row in found:
+        begin, count = int(row["offset"]) // PAGE - first, int(row["bytes"]) // PAGE
+        assert begin == len(pages)
+        pages += [bool(row["tier"])] * count
+    assert pages == slow
+    assert set(found["tensor"].tolist()) == {7}
+    # Neighbours of one tier are one range.
+    assert (np.diff(found["tier"].astype(int)) != 0).all()

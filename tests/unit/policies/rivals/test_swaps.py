@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The book of swaps: gaps, room and bandwidth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sentineld.base.errors import SentinelError
+from sentineld.policies.rivals.swaps import (
+    GAP_MIN,
+    Book,
+    Gap,
+    Part,
+    Swap,
+    gaps,
+    leave_slow,
+    open_book,
+)
+from tests.unit.policies.rivals.guests import with_guest
+from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
+
+BUDGET = 3 * 64 * PAGE
+
+
+def test_gaps_by_hand() -> None:
+    book = open_book(with_guest(), moving(64), BUDGET)
+    assert gaps(book) == [Gap(0, 0, 5), Gap(2, 3, 8)]
+    assert book.over.tolist() == [False, False, True, True, False, False]
+
+
+def usage(book: Book) -> list[int]:
+    """Fast pages of each stretch, in units of 64."""
+    assert not (book.usage % 64).any()
+    return (book.usage // 64).tolist()
+
+
+def test_a_new_book_has_everything_fast() -> None:
+    book = open_book(with_guest(), moving(64), BUDGET)
+    assert usage(book) == [3, 3, 4, 4, 3, 3]
+    assert book.lanes == pytest.approx([64.0] * 6)
+    assert (book.limit, book.swaps) == (3 * 64, [])
+
+
+def test_a_swap_frees_room_between_its_transfers() -> None:
+    book = open_book(with_guest(), moving(64), BUDGET)
+    assert book.try_swap(Gap(0, 0, 5))
+    assert book.swaps == [Swap(Gap(0, 0, 5), (Part(1, 0, 64),), (Part(4, 0, 64),))]
+    # Out in 1, so away from 2 on; back in 4, where it takes its room again.
+    assert usage(book) == [3, 3, 3, 3, 3, 3]
+    assert book.lanes == pytest.approx([64, 0, 64, 64, 0, 64])
+    assert not book.over.any()
+    # The lanes of 1 and 4 are full: the other gap goes out in 5 and comes back in 1.
+    assert not book.try_swap(Gap(2, 3, 8))
+
+
+def test_slow_transfers_are_split_over_stretches() -> None:
+    # 40 pages a second: 40 and 24 pages in two stretches, out as early and back as late as
+    # possible.
+    profile = lap(8, Life(64, (0, 7)))
+    book = open_book(profile, moving(40), 64 * PAGE)
+    assert book.try_swap(Gap(0, 0, 7))
+    (swap,) = book.swaps
+    assert swap.out == (Part(1, 0, 40), Part(2, 40, 24))
+    assert swap.back == (Part(5, 0, 24), Part(6, 24, 40))
+    assert book.usage.tolist() == [64, 64, 24, 0, 0, 24, 64, 64]
+    assert book.lanes == pytest.approx([40, 0, 16, 40, 40, 16, 0, 40])
+
+
+def test_a_gap_that_is_too_short_for_its_transfers_changes_nothing() -> None:
+    profile = lap(8, Life(64, (0, 7)))
+    book = open_book(profile, moving(16), 64 * PAGE)
+    before = (book.usage.copy(), book.lanes.copy())
+    assert not book.try_swap(Gap(0, 0, 7))
+    assert np.array_equal(book.usage, before[0])
+    assert np.array_equal(book.lanes, before[1])
+    assert book.swaps == []
+
+
+def test_tensors_come_back_as_early_as_room_and_lanes_allow() -> None:
+    # Alone, the tensor has room in every stretch.
+    profile = lap(8, Life(64, (0, 7)))
+    book = open_book(profile, moving(64), 64 * PAGE)
+    assert book.try_swap(Gap(0, 0, 7))
+    assert book.swaps[0].back == (Part(6, 0, 64),)
+    book.hasten()
+    assert book.swaps[0].back == (Part(3, 0, 64),)
+    assert book.usage.tolist() == [64, 64, 0, 64, 64, 64, 64, 64]
+    # With a guest in 3 and 4 it can come back from 5 on.
+    full = lap(8, Life(64, (0, 7)), Life(64, (3, 4), (3, 4)))
+    book = open_book(full, moving(64), 64 * PAGE)
+    assert book.try_swap(Gap(0, 0, 7))
+    book.hasten()
+    assert book.swaps[0].back == (Part(5, 0, 64),)
+    assert usage(book) == [1, 1, 0, 1, 1, 1, 1, 1]
+
+
+def test_a_slow_tensor_gives_back_its_room_and_its_lanes() -> None:
+    book = open_book(with_guest(), moving(64), BUDGET)
+    assert book.try_swap(Gap(0, 0, 5))
+    book.make_slow(0)
+    assert usage(book) == [2, 2, 3, 3, 2, 2]
+    assert book.lanes == pytest.approx([64.0] * 6)
+    assert book.swaps == []
+    assert book.slow.tolist() == [True, False, False, False]
+    assert gaps(book) == [Gap(2, 3, 8)]
+
+
+def test_the_cheapest_tensor_for_its_room_stays_slow() -> None:
+    # Stretches 2 and 3 are too full. The first tensor costs least there.
+    book = open_book(with_guest(), moving(64), BUDGET, accesses_slow=True)
+    assert leave_slow(book, np.array([1.0, 2.0, 3.0, 4.0])) == 1
+    assert book.slow.tolist() == [True, False, False, False]
+    assert not book.over.any()
+
+
+def test_a_pool_beyond_the_budget_is_reduced_or_refused() -> None:
+    # Two short-lived tensors of 64 and 16 pages; room for 72.
+    profile = lap(3, Life(64, (1,), (1, 1)), Life(16, (1,), (1, 1)), Life(32, (0, 2)))
+    with pytest.raises(SentinelError, match="short-lived tensors need") as error:
+        open_book(profile, moving(64), 72 * PAGE)
+    assert error.value.hint
+    book = open_book(profile, moving(64), 72 * PAGE, accesses_slow=True)
+    assert book.pooled.tolist() == [1]
+    assert book.slow.tolist() == [True, False, False]
+    assert book.usage.tolist() == [16 + 32] * 3
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(16, 96), st.sets(st.integers(0, 9), min_size=1, max_size=4)),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(10, 200),
+    st.booleans(),
+)
+def test_booked_swaps_fit_their_gaps_and_lanes(
+    tensors: list[tuple[int, set[int]]], pages_per_s: int, early: bool
+) -> None:
+    profile = lap(10, *(Life(pages, tuple(sorted(used))) for pages, used in tensors))
+    book = open_book(profile, moving(pages_per_s), sum(pages for pages, _ in tensors) * PAGE)
+    whole = book.usage.copy()
+    for gap in gaps(book):
+        assert gap.until - gap.since > GAP_MIN
+        book.try_swap(gap)
+    if early:
+        book.hasten()
+    away = np.zeros((10, len(tensors)), np.int64)
+    moved = np.zeros(10)
+    for gap, out, back in book.swaps:
+        for parts in (out, back):
+            assert sum(part.pages for part in parts) == tensors[gap.tensor][0]
+            assert all(gap.since < part.position < gap.until for part in parts)
+            for part in parts:
+                moved[part.position % 10] += part.pages
+        assert max(part.position for part in out) + 1 < min(part.position for part in back)
+        for position in range(gap.since + 1, gap.until):
+            gone = sum(part.pages for part in out if part.position < position)
+            gone -= sum(part.pages for part in back if part.position <= position)
+            away[position % 10, gap.tensor] += gone
+    assert book.usage.tolist() == (whole - away.sum(axis=1)).tolist()
+    assert book.lanes == pytest.approx(pages_per_s - moved)
+    assert (book.lanes >= -1e-6).all()

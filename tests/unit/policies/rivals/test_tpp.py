@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Moves of transparent page placement, checked by hand: four cells of ten pages."""
+
+from __future__ import annotations
+
+from sentineld.plan.policy import MoveRequest
+from sentineld.policies.rivals.tpp import Scanner
+from tests.unit.policies.rivals.observing import observation
+
+
+def test_tpp_promotes_at_the_second_touch_and_keeps_room_for_births() -> None:
+    # 5 of 1000 pages are free, 20 should be, and 10 pages fault at their second touch: 25 are
+    # wanted. One fast cell is cold, the other one was just touched.
+    seen = observation([1, 3, 0, 0], [0, 10, 10, 0], free=5, capacity=1000)
+    scanner = Scanner(1.0)
+    # The first touch only marks pages; demotion keeps the watermark.
+    assert scanner.tick(seen) == [MoveRequest(2, 1, 10)]
+    assert scanner.tick(seen) == [MoveRequest(2, 1, 10), MoveRequest(0, 0, 10)]
+
+
+def test_tpp_leaves_headroom() -> None:
+    scanner = Scanner(1.0)
+    seen = observation([1, 0, 0, 0], [0, 10, 0, 0], free=22, capacity=1000)
+    scanner.tick(seen)
+    assert scanner.tick(seen) == [MoveRequest(0, 0, 10)]
+    seen = observation([1, 1, 1, 1], [0, 10, 0, 0], free=6, capacity=1000)
+    # No page is cold; 5 of the 6 free pages stay free.
+    assert scanner.tick(seen) == [MoveRequest(0, 0, 1)]

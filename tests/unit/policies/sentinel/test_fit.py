@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules that fit: chunks that compete for room and moves, checked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sentineld.plan.items import Items
+from sentineld.policies.lp.relax import Capacities, Prices
+from sentineld.policies.sentinel.fit import MOVE_COST, Fitting
+
+
+def items(*uses: tuple[int, ...], stretches: int = 4, pages: int = 1, lasts: bool = True) -> Items:
+    """Chunks that are read as a whole in some stretches of a lifetime of the whole step.
+
+    Transient chunks belong to one tensor.
+    """
+    many = len(uses)
+    worth = np.zeros((stretches, many))
+    for chunk, used in enumerate(uses):
+        worth[list(used), chunk] = pages
+    return Items(
+        tensor=np.arange(many) if lasts else np.zeros(many, np.int64),
+        first_page=np.zeros(many, np.int64) if lasts else pages * np.arange(many),
+        pages=np.full(many, pages),
+        birth=np.zeros(many, np.int64),
+        length=np.full(many, stretches),
+        persistent=np.full(many, lasts),
+        worth=worth,
+    )
+
+
+def fitting(some: Items, room: list[float], moves: list[float], price: float = 0.1) -> Fitting:
+    count = len(room)
+    prices = Prices(np.full(count, price), np.full(count, price))
+    return Fitting(some, Capacities(np.array(room), np.array(moves)), prices)
+
+
+def drawn(one: Fitting) -> list[str]:
+    """One word per chunk, one letter per position: F fast, s slow, D demoted, U promoted."""
+    letters = np.array([["s", "U"], ["F", "D"]])
+    table = letters[one.fast.astype(int), one.moving.astype(int)]
+    return ["".join(column) for column in table.T.tolist()]
+
+
+def test_what_is_read_most_is_fast() -> None:
+    # Room for one of three chunks, and no moves.
+    one = fitting(items((0,), (0, 1, 2), (1, 3)), [1.0] * 4, [0.0] * 4)
+    one.fill()
+    assert drawn(one) == ["ssss", "FFFF", "ssss"]
+    assert one.score() == 3.0
+
+
+def test_with_room_for_all_everything_is_fast_and_nothing_moves() -> None:
+    one = fitting(items((0,), (1, 2), (3,), pages=2), [6.0] * 4, [9.0] * 4)
+    one.fill()
+    assert drawn(one) == ["FFFF"] * 3
+    assert one.score() == 8.0
+
+
+def test_chunks_that_are_read_in_turn_share_the_room() -> None:
+    # A chunk in flight takes room: each is promoted in the stretch before its use.
+    one = fitting(items((0,), (4,), stretches=8), [1.0] * 8, [1.0] * 8)
+    one.fill()
+    held = one.fast | one.moving
+    assert (held.sum(axis=1) <= 1).all()
+    assert (one.moving.sum(axis=1) <= 1).all()
+    assert one.lives().served(one.items).tolist() == [1.0, 1.0]
+    assert one.score() == pytest.approx(2.0 - 4 * MOVE_COST)
+
+
+def test_without_capacity_everything_is_slow() -> None:
+    for room, moves in ((-3.0, 5.0), (0.0, 0.0)):
+        one = fitting(items((0, 2), (1,)), [room] * 4, [moves] * 4)
+        one.fill()
+        assert drawn(one) == ["ssss", "ssss"]
+        assert one.score() == 0.0
+
+
+def test_no_chunk_is_promoted_where_it_may_not_enter() -> None:
+    some = items((0,), (4,), stretches=8)
+    free = fitting(some, [1.0] * 8, [1.0] * 8)
+    barred = Fitting(some, free.capacities, free.prices, np.zeros((8, 2), np.bool_))
+    barred.fill()
+    assert not (barred.moving & ~barred.fast).any()
+    assert barred.score() < 2.0 - 4 * MOVE_COST
+
+
+def test_promotions_start_earlier_where_room_and_moves_are_left() -> None:
+    # By hand: fast from 4 on, promoted in 3; demoted in 5.
+    some = items((4,), stretches=8)
+    for furthest, room, word in (
+        (2, [1.0] * 8, "sUFFFDss"),
+        (9, [1.0] * 8, "FFFFFDUF"),
+        (2, [1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0], "sssUFDss"),
+    ):
+        one = fitting(some, room, [1.0] * 8)
+        one.fast[4:6, 0] = True
+        one.moving[[3, 5], 0] = True
+        held = one.fast[:, 0] | one.moving[:, 0]
+        one._room[held] -= 1
+        one._moves[one.moving[:, 0]] -= 1
+        one.advance(furthest)
+        if furthest == 9:
+            # Around the step's end, as far as the demotion.
+            assert drawn(one)[0].count("U") == 1
+            assert drawn(one)[0][5] == "D"
+            assert drawn(one)[0].count("s") == 0
+        else:
+            assert drawn(one) == [word]
+        assert one.lives().served(one.items).tolist() == [1.0]
+
+
+def test_all_chunks_of_a_transient_tensor_are_born_on_one_tier() -> None:
+    # Room for two of three chunks of a tensor at birth: most are fast, but the third cannot be.
+    uses = ((0, 3), (0, 3), (0, 3))
+    one = fitting(items(*uses, lasts=False), [2.0] * 4, [0.0] * 4)
+    one.fill()
+    assert sorted(drawn(one)) == ["FFFF", "FFFF", "ssss"]
+    one.unify_births()
+    assert drawn(one) == ["ssss"] * 3
+    # With a move they are born slow and promoted before their second use.
+    one = fitting(items(*uses, lasts=False), [2.0] * 4, [2.0] * 4)
+    one.fill()
+    one.unify_births()
+    assert len(set(one.fast[0].tolist())) == 1
+    assert not one.fast[0].any()
+    assert one.lives().served(one.items).sum() == 2.0
+
+
+def test_the_other_chunks_follow_if_they_fit() -> None:
+    one = fitting(items((0, 3), (), lasts=False), [2.0] * 4, [0.0] * 4)
+    one.fill()
+    assert drawn(one) == ["FFFF", "ssss"]
+    one.unify_births()
+    assert drawn(one) == ["FFFF", "FFFF"]
+
+
+def test_persistent_chunks_of_a_tensor_may_differ() -> None:
+    some = items((0, 3), ())
+    some.tensor[:] = 0
+    one = fitting(some, [2.0] * 4, [0.0] * 4)
+    one.fill()
+    one.unify_births()
+    assert drawn(one) == ["FFFF", "ssss"]

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Migration intervals and their constraints."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sentineld.plan.items import chunks
+from sentineld.policies.sentinel.intervals import interval, lengths, may_enter, pooled_moves
+from tests.unit.plan.toys import toy_profile
+
+
+def test_an_interval_is_judged_by_space_and_time() -> None:
+    # What each interval of one stretch uses, of state 4, parameter 2, activation 2, gradient 2:
+    # 2, 2, 6, 8 pages; new against the one before: 2 (activation), 2, 4, 4 (state).
+    items = chunks(toy_profile(), np.array([0, 2, 3, 4]), 8)
+    judged = interval(items, 1, np.full(4, 9.0), np.full(4, 4.0))
+    assert judged.need_pages == 8
+    assert judged.fits_space
+    assert judged.fits_time
+    assert not interval(items, 1, np.full(4, 8.0), np.full(4, 4.0)).fits_space
+    assert not interval(items, 1, np.full(4, 9.0), np.full(4, 3.0)).fits_time
+
+
+def test_promotion_is_for_this_interval_or_the_next() -> None:
+    # The state is used in stretch 3 alone.
+    items = chunks(toy_profile(), np.array([3]), 8)
+    assert may_enter(items, 1)[:, 0].tolist() == [False, False, True, False]
+    assert may_enter(items, 2)[:, 0].tolist() == [True, True, True, False]
+    assert may_enter(items, 4)[:, 0].tolist() == [True, True, True, True]
+
+
+def test_candidate_lengths() -> None:
+    assert lengths(100) == [1, 2, 4, 8, 16, 32]
+    assert lengths(1) == [1]
+
+
+def test_moves_of_tiny_stretches_count_to_the_one_before() -> None:
+    pooled = pooled_moves(np.array([1.0, 5.0, 1.0, 1.5]), 2)
+    # 3 gives to 2, which is then long enough; 0 gives round the circle to 3.
+    assert pooled.tolist() == [0.0, 5.0, 2.5, 1.0]

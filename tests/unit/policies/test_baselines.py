@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The baselines: everything on one tier, or where the kernel places it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sentineld.model.profile import Profile
+from sentineld.plan.check import verify
+from sentineld.plan.cuts import choose_cuts
+from sentineld.policies.registry import policy
+from tests.unit.plan.toys import PAGE, toy_profile, two_tiers
+from tests.unit.trainer import MIB
+from tests.unit.workloads import Network, profiled
+
+NETWORK = Network(blocks=8, weight_bytes=MIB // 2, activation_bytes=MIB, bytes_per_s=120e6)
+
+
+@pytest.fixture(scope="module")
+def training() -> Profile:
+    """A step of 8 blocks with forward, backward and an optimizer of two states; peak 62 MiB."""
+    profile, step = profiled(NETWORK)
+    cuts = choose_cuts(step, profile.peak_bytes // 5)
+    return profiled(NETWORK, tuple(cuts.tolist()))[0]
+
+
+@pytest.mark.parametrize(("name", "tier", "share"), [("fast-only", 0, 1.0), ("slow-only", 1, 0.0)])
+def test_baselines_put_everything_on_one_tier(
+    training: Profile, name: str, tier: int, share: float
+) -> None:
+    plan = policy(name).plan(training, two_tiers(), 0)
+    verify(plan, training, None)
+    assert not policy(name).charges_budget
+    assert {region.tier for region in plan.layout.regions} == {tier}
+    assert set(plan.initial["tier"].tolist()) == {tier}
+    assert not len(plan.moves)
+    assert plan.predicted.fast_share == share
+
+
+def test_first_touch_leaves_placement_to_the_kernel(training: Profile) -> None:
+    plan = policy("first-touch").plan(training, two_tiers(), training.peak_bytes // 5)
+    verify(plan, training, None)
+    assert {region.tier for region in plan.layout.regions} == {None}
+    assert plan.layout.heap_tier is None
+    assert not len(plan.initial)
+
+
+@pytest.mark.parametrize(
+    ("pages", "share"),
+    [
+        # Persistent tensors come first: 6 pages. Then the arena's by their births: the activation's
+        # 2, the scratch's 1, the gradient's 2. Accesses to a page of each: state 1, parameter 3,
+        # activation 2, scratch 1, gradient 2; of 19.
+        (0, 0.0),
+        (2, 2 / 19),
+        (6, 10 / 19),
+        (8, 14 / 19),
+        (9, 15 / 19),
+        (11, 1.0),
+        (99, 1.0),
+    ],
+)
+def test_first_touch_fills_fast_memory_in_the_order_of_births(pages: int, share: float) -> None:
+    plan = policy("first-touch").plan(toy_profile(), two_tiers(), pages * PAGE)
+    assert plan.predicted.fast_share == pytest.approx(share)
+    assert plan.predicted.peak_fast_bytes == min(pages, 11) * PAGE
+    assert plan.predicted.promoted_bytes == plan.predicted.demoted_bytes == 0
