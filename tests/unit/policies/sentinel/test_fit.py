@@ -87,29 +87,24 @@ def test_no_chunk_is_promoted_where_it_may_not_enter() -> None:
     assert barred.score() < 2.0 - 4 * MOVE_COST
 
 
-def test_promotions_start_earlier_where_room_and_moves_are_left() -> None:
-    # By hand: fast from 4 on, promoted in 3; demoted in 5.
-    some = items((4,), stretches=8)
-    for furthest, room, word in (
-        (2, [1.0] * 8, "sUFFFDss"),
-        (9, [1.0] * 8, "FFFFFDUF"),
-        (2, [1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0], "sssUFDss"),
-    ):
-        one = fitting(some, room, [1.0] * 8)
-        one.fast[4:6, 0] = True
-        one.moving[[3, 5], 0] = True
-        held = one.fast[:, 0] | one.moving[:, 0]
-        one._room[held] -= 1
-        one._moves[one.moving[:, 0]] -= 1
-        one.advance(furthest)
-        if furthest == 9:
-            # Around the step's end, as far as the demotion.
-            assert drawn(one)[0].count("U") == 1
-            assert drawn(one)[0][5] == "D"
-            assert drawn(one)[0].count("s") == 0
-        else:
-            assert drawn(one) == [word]
-        assert one.lives().served(one.items).tolist() == [1.0]
+@pytest.mark.parametrize(
+    ("furthest", "words"),
+    [
+        (0, ["UFDsssssssss", "sssssUFDssss"]),
+        (1, ["FFDssssssssU", "ssssUFFDssss"]),
+        (2, ["FFDsssssssUF", "sssUFFFDssss"]),
+        # Each as far as the other one's demotion, around the step's end.
+        (9, ["FFDsssssUFFF", "sssUFFFDssss"]),
+    ],
+)
+def test_promotions_start_earlier_where_room_and_moves_are_left(
+    furthest: int, words: list[str]
+) -> None:
+    one = fitting(items((1,), (6,), stretches=12), [1.0] * 12, [1.0] * 12)
+    one.fill()
+    one.advance(furthest)
+    assert drawn(one) == words
+    assert one.lives().served(one.items).tolist() == [1.0, 1.0]
 
 
 def test_all_chunks_of_a_transient_tensor_are_born_on_one_tier() -> None:

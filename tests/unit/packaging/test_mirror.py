@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tests/unit mirrors sentineld: the tests of sentineld/X/y.py are in tests/unit/X/test_y.py."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PACKAGE, TESTS = ROOT / "sentineld", ROOT / "tests" / "unit"
+
+DATA_ONLY = {
+    "model/arrays": "aliases of numpy's types",
+    "model/plan": "dtypes and dataclasses; test_protocol.py compares the layouts with the shim's",
+    "model/records": "dtypes; test_protocol.py and test_page_sampler.py compare them with C",
+    "model/tiers": "dataclasses",
+}
+"""Modules without anything to test, and what they hold."""
+
+TESTED_ELSEWHERE: dict[str, str] = {}
+"""Modules whose tests cannot be in tests/unit, and the file that tests them."""
+
+NOT_YET = {
+    "base/errors",
+    "base/stdout",
+    "base/text",
+    "cli/doctor",
+    "cli/manage",
+    "cli/output",
+    "cli/record",
+    "cli/run",
+    "cli/show",
+    "control/client",
+    "daemon",
+    "doctor/backends",
+    "doctor/findings",
+    "doctor/kernel",
+    "doctor/memory",
+    "doctor/service",
+    "doctor/tracing",
+    "entry",
+    "host/presets",
+    "host/sysfs",
+    "migrate/calibrate",
+    "migrate/node_capacity",
+    "migrate/pending",
+    "migrate/ports",
+    "migrate/process_memory",
+    "migrate/scratch",
+    "observe/backend",
+    "observe/bpfmap",
+    "observe/ebpf",
+    "observe/ebpf_kernel",
+    "observe/module",
+    "observe/pagemap_scan",
+    "observe/pidfd",
+    "observe/probing",
+    "observe/segment",
+    "observe/shim_only",
+    "observe/softdirty",
+    "observe/uapi",
+    "observe/writefds",
+    "observe/writeprobe",
+    "observe/writewatch",
+    "service/notify",
+    "service/sessions",
+    "service/snapshot",
+    "service/views",
+    "session/driver",
+    "session/intake/sampling",
+    "session/live/sending",
+    "session/live/shapes",
+    "session/live/totals",
+    "session/plans/entering",
+    "session/requests",
+    "session/session",
+    "session/work/metering",
+    "session/work/planning",
+    "session/work/recording",
+    "session/work/trace_facts",
+    "shim/__main__",
+    "shim/hooks",
+    "shim/inject/sitecustomize",
+    "shim/names",
+    "shim/native",
+    "shim/op_accesses",
+    "shim/op_times",
+    "shim/runtime",
+    "shim/selftest",
+    "shim/start",
+    "shim/torch_import",
+    "shim/writes",
+}
+"""Modules that have no tests of their name yet. Remove those that get some; add none."""
+
+TESTS_OF_NO_MODULE = {
+    "shim/test_agreement.py": "two C files, compared with the simulator",
+}
+"""Test files of mirrored packages that test no single module, and what they test."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its path in the package, without its suffix."""
+    return {
+        path.relative_to(PACKAGE).with_suffix("").as_posix(): path
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.name != "__init__.py"
+    }
+
+
+def file_of_tests(module: str) -> Path:
+    path = TESTS / f"{module}.py"
+    return path.with_name(f"test_{path.name}")
+
+
+def native_files(folder: Path) -> set[str]:
+    """Names of the C files of a package, without suffixes."""
+    return {path.stem for path in (PACKAGE / folder).rglob("*.c")}
+
+
+def mirrored_test_files() -> list[str]:
+    """The test files in folders that are packages of sentineld, too."""
+    return [
+        path.relative_to(TESTS).as_posix()
+        for path in sorted(TESTS.rglob("test_*.py"))
+        if (PACKAGE / path.parent.relative_to(TESTS)).is_dir()
+    ]
+
+
+def has_module(name: Path) -> bool:
+    """Whether a test file is named after a module or a C file of its package."""
+    module = name.with_name(name.name.removeprefix("test_"))
+    return (PACKAGE / module).exists() or module.stem in native_files(name.parent)
+
+
+def has_code(path: Path) -> bool:
+    """Whether any function of a module does something; a protocol's have only docstrings."""
+    functions = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return any(
+        not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+        for function in functions
+        for statement in function.body
+    )
+
+
+def test_every_module_has_tests_of_its_name_or_an_exemption() -> None:
+    exempt = {*DATA_ONLY, *TESTED_ELSEWHERE, *NOT_YET}
+    missing = [
+        file_of_tests(module).relative_to(ROOT).as_posix()
+        for module in modules()
+        if module not in exempt and not file_of_tests(module).exists()
+    ]
+    assert missing == []
+
+
+def test_every_test_file_has_a_module_of_its_name() -> None:
+    names = set(mirrored_test_files()) - set(TESTS_OF_NO_MODULE)
+    strays = [name for name in sorted(names) if not has_module(Path(name))]
+    assert strays == []
+
+
+def test_exemptions_are_needed() -> None:
+    found = modules()
+    assert set(DATA_ONLY) | set(TESTED_ELSEWHERE) | NOT_YET <= set(found)
+    for module in (*DATA_ONLY, *TESTED_ELSEWHERE):
+        assert not file_of_tests(module).exists(), module
+    assert not set(DATA_ONLY) & set(TESTED_ELSEWHERE)
+    assert set(TESTS_OF_NO_MODULE) <= set(mirrored_test_files())
+
+
+def test_modules_of_data_have_no_code() -> None:
+    found = modules()
+    assert [module for module in DATA_ONLY if has_code(found[module])] == []
+
+
+def test_tests_elsewhere_exist() -> None:
+    for path in TESTED_ELSEWHERE.values():
+        assert (ROOT / path).exists(), path
