@@ -58,6 +58,9 @@ def test_accesses_are_summed_by_position_of_the_lifetime() -> None:
     # Born in stretch 2: its first position.
     assert summed[:, GRADIENT].tolist() == [2, 2, 0, 0]
     assert summed[:, PARAMETER].tolist() == [0, 2, 2, 2]
+    # Also accessed in the next step, before its death in stretch 0: its third position.
+    profile.accesses["tensor"][0] = GRADIENT
+    assert by_position(profile, access_pages(profile))[:, GRADIENT].tolist() == [2, 2, 2, 0]
 
 
 def test_pages_are_sampled_ones_or_those_that_the_bytes_fill() -> None:

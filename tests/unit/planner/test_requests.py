@@ -13,7 +13,7 @@ from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, two_tie
 BUDGET = 7 * LARGE * PAGE
 
 
-def test_requests_answer_after_the_trip_through_a_pickle() -> None:
+def test_a_pickled_request_gives_the_same_answer() -> None:
     profile, tiers = large_profile(), two_tiers()
     plan = pickle.loads(pickle.dumps(PlanRequest("auto", profile, tiers, BUDGET))).answer()
     assert plan.predicted == policy("auto").plan(profile, tiers, BUDGET).predicted

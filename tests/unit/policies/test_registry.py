@@ -39,7 +39,7 @@ def test_a_new_policy_takes_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
         registry._load.cache_clear()
 
 
-def test_policies_by_name() -> None:
+def test_policies_are_found_by_name_and_typos_get_a_hint() -> None:
     assert set(names()) >= {"fast-only", "first-touch", "sentinel", "slow-only"}
     assert names() == sorted(names())
     check_name("sentinel")

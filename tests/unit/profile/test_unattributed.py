@@ -56,7 +56,7 @@ def a_trace() -> Trace:
     )
 
 
-def test_each_has_its_mapping_and_a_reason() -> None:
+def test_each_unattributed_access_has_a_mapping_and_a_reason() -> None:
     found = {
         (one.mapping, one.what): (one.pairs, one.pages) for one in unattributed_accesses(a_trace())
     }

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from sentineld.model.plan import SLOT_DROP
 from sentineld.model.timing import timing_of
 from sentineld.simulate.script import Birth, Drop, Script, Scripts, scripts
 from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, two_tiers
@@ -46,6 +47,17 @@ def test_only_dropped_pages_are_born_again() -> None:
         [],
         [("Drop", 0.5, ACTIVATION_CELL)],
         [],
+    ]
+
+
+def test_pages_are_dropped_before_a_later_birth_of_the_stretch() -> None:
+    # The gradient dies at event 0 of the next step, before the births of its stretch.
+    plan = large_plan()
+    plan.layout.slots["flags"][2] |= SLOT_DROP
+    one = scripts(plan, large_profile(), timing_of(two_tiers()))
+    assert events(one.steady)[0] == [
+        ("Drop", 0.0, GRADIENT_CELL),
+        ("Birth", 0.25, ACTIVATION_CELL),
     ]
 
 

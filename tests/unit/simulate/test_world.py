@@ -88,6 +88,15 @@ def test_dropped_pages_are_absent_and_their_moves_cancelled() -> None:
     assert one.counts.demoted_pages == 2
 
 
+def test_a_dropped_page_in_flight_frees_its_frame() -> None:
+    one = world(capacity=5)
+    one.queue.add(promotion(1))
+    one.run(5.0)
+    assert one.room() == 0
+    one.dropped(1, 2)
+    assert one.room() == 1
+
+
 def test_pages_move_one_by_one() -> None:
     one = world()
     one.queue.add(promotion(1))

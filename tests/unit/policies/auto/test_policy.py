@@ -52,13 +52,13 @@ def training() -> Profile:
     return profiled(NETWORK, CUTS)[0]
 
 
-def test_enough_room_for_everything() -> None:
+def test_with_room_for_everything_nothing_moves() -> None:
     plan = planned(11, 8.0 * LARGE)
     assert plan.predicted.step_ns == 4e9
     assert not len(plan.moves)
 
 
-def test_the_best_placement_without_time_to_move() -> None:
+def test_without_time_to_move_the_plan_is_the_best_placement() -> None:
     # Of 19 page uses (see toy_profile) 6 can be fast with two pages: those of the parameter (1, 2
     # and 3), or one page of it beside the scratch (0) and then one of the gradient (2 and 3).
     page_s = 0.75 * PAGE * LARGE / 1e9
@@ -163,7 +163,7 @@ def test_same_profile_same_plan(training: Profile) -> None:
     assert equal(*(policy("auto").plan(training, both, budget) for _ in range(2)))
 
 
-def test_budgets_at_the_ends(training: Profile) -> None:
+def test_the_smallest_and_the_largest_budgets(training: Profile) -> None:
     both = preset_tiers("cxl", 12)
     with pytest.raises(SentinelError, match="infeasible"):
         policy("auto").plan(training, both, 0)

@@ -20,11 +20,11 @@ def bound(pages: int, pages_per_s: float) -> float:
     return bound_seconds(large_profile(), tiers(pages_per_s), pages * LARGE * PAGE) - 4.0
 
 
-def test_enough_room_for_everything() -> None:
+def test_with_room_for_everything_no_time_is_added() -> None:
     assert bound(12, 0.0) == 0.0
 
 
-def test_without_moves_the_best_placement() -> None:
+def test_without_moves_the_bound_is_the_best_placement() -> None:
     # 19 page uses (see toy_profile): activation 2 x 2, scratch 1, gradient 2 x 2, state 4,
     # parameter 2 x 3. Four pages: the parameter is fast all the step. Activation and gradient are
     # both alive in 2, so that one of them is slow, and the state is slow, too.
@@ -35,7 +35,7 @@ def test_without_moves_the_best_placement() -> None:
     assert bound(0, 0.0) == pytest.approx(19 * LARGE * PAGE_S, rel=2e-3)
 
 
-def test_moves_help_as_far_as_they_go() -> None:
+def test_moves_shorten_the_step_up_to_their_bandwidth() -> None:
     # Two fast pages: in 0 the activation and, after its demotion, the scratch; in 1 the parameter;
     # two of the six pages used in 2, where the gradient is born; two of the eight used in 3.
     slow, some, many = (bound(2, rate) for rate in (0.0, LARGE / 2, 100.0 * LARGE))

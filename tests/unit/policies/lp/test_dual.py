@@ -43,7 +43,7 @@ def problem(pages: int, pages_per_s: float, toy: bool) -> tuple[Groups, Limits]:
 @pytest.mark.parametrize("toy", [True, False])
 @pytest.mark.parametrize("pages", [0, LARGE, 3 * LARGE, 100 * LARGE])
 @pytest.mark.parametrize("pages_per_s", [LARGE / 2, 5.0 * LARGE, 3e5])
-def test_at_the_programs_prices_it_is_the_programs_value(
+def test_at_the_programs_prices_the_bound_is_the_programs_value(
     toy: bool, pages: int, pages_per_s: float
 ) -> None:
     groups, limits = problem(pages, pages_per_s, toy)
@@ -77,7 +77,7 @@ def test_fewer_positions_cost_more(pages: int) -> None:
     seed=st.integers(0, 1 << 30),
 )
 @settings(deadline=None)
-def test_at_any_prices_it_is_a_bound(
+def test_at_any_prices_the_dual_is_a_lower_bound(
     pages: int, pages_per_s: float, toy: bool, scale: float, seed: int
 ) -> None:
     groups, limits = problem(pages, pages_per_s, toy)

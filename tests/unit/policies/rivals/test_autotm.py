@@ -68,7 +68,7 @@ def test_without_bandwidth_it_is_the_best_placement() -> None:
     assert lost_s(plan, 6) == pytest.approx(2 * SLOW_S, abs=1e-8)
 
 
-def test_tensors_are_whole() -> None:
+def test_a_tensor_is_fast_as_a_whole_or_not_at_all() -> None:
     # Room for one and a half tensors: the half is not used.
     plan = planned(with_guest(), 96, NOTHING)
     assert lost_s(plan, 6) == pytest.approx((8 - 2) * SLOW_S, abs=1e-8)

@@ -21,7 +21,7 @@ def tiers() -> Tiers:
 
 
 def test_interleave_takes_turns_by_hand() -> None:
-    # At a half: the activation is owed 64 pages, half of its own: fast, and 64 are owed to slow
+    # At a half: the activation is owed 64 pages, half of its size: fast, and 64 are owed to slow
     # memory. Then the scratch (63) and the gradient (128) find too little owed: slow.
     born, stays = interleaved(large_profile(), 0.5)
     assert born.tolist() == [True, False, False, False, False]

@@ -22,8 +22,8 @@ def test_memtis_thresholds() -> None:
 def test_memtis_moves_across_the_threshold() -> None:
     histogram = Histogram(1.0)
     # Counts 9, 3, 0, 0: bins 3, 2, 0, 0; 20 pages of 21 are hot: cell 0 is slow, cell 2 cold.
-    wished = histogram.tick(observation([9, 3, 0, 0], [0, 10, 10, 0], capacity=21, free=1))
-    assert wished == [MoveRequest(2, 1, 9), MoveRequest(0, 0, 10)]
+    requested = histogram.tick(observation([9, 3, 0, 0], [0, 10, 10, 0], capacity=21, free=1))
+    assert requested == [MoveRequest(2, 1, 9), MoveRequest(0, 0, 10)]
 
 
 def test_memtis_cools() -> None:

@@ -23,7 +23,7 @@ def test_an_interval_is_judged_by_space_and_time() -> None:
 
 
 def test_promotion_is_for_this_interval_or_the_next() -> None:
-    # The state is used in stretch 3 alone.
+    # The state is used only in stretch 3.
     items = chunks(toy_profile(), np.array([3]), 8)
     assert may_enter(items, 1)[:, 0].tolist() == [False, False, True, False]
     assert may_enter(items, 2)[:, 0].tolist() == [True, True, True, False]

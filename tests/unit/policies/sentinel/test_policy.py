@@ -34,7 +34,7 @@ def training() -> Profile:
     return profiled(NETWORK, tuple(cuts.tolist()))[0]
 
 
-def test_toy_step_by_hand() -> None:
+def test_with_room_for_all_of_the_toy_nothing_moves() -> None:
     # 12 pages hold everything: activation 2, scratch 1, gradient 2, state 4,
     # parameter 2 = 11 pages. Nothing moves.
     plan = policy("sentinel").plan(toy_profile(), two_tiers(), 13 * PAGE)
@@ -43,7 +43,7 @@ def test_toy_step_by_hand() -> None:
     assert not len(plan.moves)
 
 
-def test_toy_step_at_half_the_room() -> None:
+def test_with_half_the_room_the_costliest_tensors_of_the_toy_are_fast() -> None:
     # 7 pages after the margin. The scratch takes 1 in stretch 0 (a pool would take it in all):
     # stretch      0     1     2     3
     # activation   2     2     2           born fast, used in 0 and 2
@@ -59,7 +59,7 @@ def test_toy_step_at_half_the_room() -> None:
 
 
 @pytest.mark.parametrize("share", [0.15, 0.2, 0.3, 0.5])
-def test_plans_keep_the_budget_and_near_the_bound(training: Profile, share: float) -> None:
+def test_plans_keep_to_the_budget_and_are_near_the_bound(training: Profile, share: float) -> None:
     budget = int(training.peak_bytes * share)
     plan = policy("sentinel").plan(training, two_tiers(RATE), budget)
     verify(plan, training, budget)
