@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.base.text import text_of
 from sentineld.control import frames
 from sentineld.control.frames import FRAME_BYTES_MAX, FrameBuffer, FrameError, FrameSocket, encode
 
@@ -92,21 +91,6 @@ def test_a_peer_that_keeps_writing_is_read_in_parts(monkeypatch: pytest.MonkeyPa
     assert [message["number"] for part in parts for message in part] == list(range(10))
     sender.close()
     receiver.close()
-
-
-@pytest.mark.parametrize(
-    ("value", "line"),
-    [
-        ("a\nb\x1b[31m\ud800c", "a?b?[31m?c"),
-        ("x" * 99, "x" * 20),
-        (["a"], "(list)"),
-        ({}, "(dict)"),
-        (None, "None"),
-        (10**30, "1" + "0" * 19),
-    ],
-)
-def test_peer_supplied_values_are_shown_as_one_short_line(value: object, line: str) -> None:
-    assert text_of(value, 20) == line
 
 
 def fill(sender: FrameSocket) -> None:
