@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A control server with a few verbs, which runs in a thread of the test."""
+
+from __future__ import annotations
+
+import os
+
+from sentineld.base.errors import SentinelError
+from sentineld.control.frames import Message
+from sentineld.control.server import Verb, WithFile
+
+LARGE = "x" * (3 << 20)
+"""More than a socket's buffer takes at once."""
+
+
+def a_file(text: str) -> int:
+    fd = os.memfd_create("test", os.MFD_CLOEXEC)
+    os.write(fd, text.encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def refuse(uid: int, arguments: Message) -> object:
+    raise SentinelError("wrong-state", "not now", "wait")
+
+
+VERBS: dict[str, Verb] = {
+    "echo": lambda uid, arguments: [uid, arguments],
+    "file": lambda uid, arguments: WithFile(arguments, a_file("hello")),
+    "large": lambda uid, arguments: WithFile(LARGE, a_file("hello")),
+    "refuse": refuse,
+}
