@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.host import sysfs
 from sentineld.host.tiers import MIGRATION_BYTES_PER_S, discover
 
 
@@ -152,20 +151,7 @@ def test_invalid_overrides_are_refused(tmp_path: Path, overrides: dict[str, obje
     assert caught.value.code == "bad-config"
 
 
-def test_node_lists_and_high_watermarks_are_parsed(tmp_path: Path) -> None:
-    assert sysfs.parse_list("0-2,5\n") == (0, 1, 2, 5)
-    assert sysfs.parse_list("\n") == ()
-    (tmp_path / "zoneinfo").write_text(
-        "Node 0, zone      DMA\n  pages free     3\n        high     10\n"
-        "    pagesets\n    cpu: 0\n              high:  378\n"
-        "Node 0, zone   Normal\n        high     90\n"
-        "Node 1, zone   Normal\n        high     1000\n"
-    )
-    assert sysfs.high_watermark_bytes(tmp_path, 0) == 100 * 4096
-    assert sysfs.high_watermark_bytes(tmp_path, 1) == 1000 * 4096
-
-
-def test_configured_bandwidths_override_the_firmwares(tmp_path: Path) -> None:
+def test_own_bandwidths_go_before_the_firmware_s(tmp_path: Path) -> None:
     nodes = {
         0: Node(2048, True, "10 20", (30000, 30000, 100, 100)),
         1: Node(1024, False, "20 10", (9000, 8000, 300, 300)),
