@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from sentineld.base.errors import SentinelError
-from sentineld.doctor import backends, limits, memory
+from sentineld.doctor import limits
 from sentineld.doctor.findings import Status, System
 
 GIB = 1 << 30
@@ -97,59 +96,3 @@ def test_a_session_close_to_max_map_count_is_reported(
     assert found.fix == "sysctl vm.max_map_count=65530"
     write(system.root, "proc/417/maps", "a mapping\n" * 80)
     assert limits.mappings(system).status is Status.OK
-
-
-def test_the_file_that_enables_numa_balancing_is_named(system: System) -> None:
-    write(system.root, "proc/sys/kernel/numa_balancing", "1\n")
-    assert memory.numa_balancing(system).fix == "sysctl kernel.numa_balancing=0"
-    write(system.root, "usr/lib/sysctl.d/50-tiering.conf", "# x\nkernel.numa_balancing = 1\n")
-    assert "set by /usr/lib/sysctl.d/50-tiering.conf" in memory.numa_balancing(system).cause
-    write(system.root, "etc/sysctl.d/60-mine.conf", "-kernel/numa_balancing=1\n")
-    assert "set by /etc/sysctl.d/60-mine.conf" in memory.numa_balancing(system).cause
-    # A file in /etc masks the file of the same name in /usr/lib.
-    write(system.root, "etc/sysctl.d/50-tiering.conf", "vm.swappiness = 1\n")
-    (system.root / "etc/sysctl.d/60-mine.conf").unlink()
-    assert "set by" not in memory.numa_balancing(system).cause
-    write(system.root, "etc/tuned/active_profile", "throughput\n")
-    write(system.root, "usr/lib/tuned/throughput/tuned.conf", "[sysctl]\nkernel.numa_balancing=1\n")
-    found = memory.numa_balancing(system)
-    assert "set by the tuned profile throughput" in found.cause
-    assert "change it there" in found.fix
-
-
-def verdict(name: str, problem: str = "", fix: str = "") -> dict[str, Any]:
-    return {
-        "name": name,
-        "tells": "everything",
-        "usable": not problem,
-        "problem": problem,
-        "fix": fix,
-    }
-
-
-def test_the_best_backend_is_ok() -> None:
-    found = backends.finding([verdict("module"), verdict("shim")])
-    assert (found.status, found.cause) == (Status.OK, "module is used: everything")
-
-
-def test_a_fallback_backend_lists_why_better_ones_are_unusable() -> None:
-    found = backends.finding(
-        [verdict("module", "not loaded", "load it"), verdict("damon", "taken"), verdict("shim")]
-    )
-    assert found.status is Status.WARN
-    assert found.cause == "shim is used: everything; not module: not loaded; not damon: taken"
-    assert found.fix == "load it"
-
-
-def test_a_reachable_daemon_decides_on_the_backend(
-    system: System, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer = {"backends": [verdict("module", "another version"), verdict("damon")]}
-    monkeypatch.setattr(backends, "request", lambda *_: answer)
-    assert backends.backend(system).cause.startswith("damon is used")
-
-    def unreachable(*_: object) -> None:
-        raise SentinelError("daemon-unreachable", "no daemon")
-
-    monkeypatch.setattr(backends, "request", unreachable)
-    assert backends.backend(system).status in (Status.OK, Status.WARN)

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb doctor: a line or a JSON object for each check."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from sentineld.base.errors import EXIT_STATUS
+from sentineld.cli.doctor import doctor
+from sentineld.cli.output import Daemon
+from sentineld.doctor.checks import CHECKS
+
+
+def test_the_command_prints_a_line_or_json_for_each_check(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path / "none.sock")
+    text = CliRunner().invoke(doctor, [], obj=daemon)
+    assert len(text.output.splitlines()) == len(CHECKS)
+    result = CliRunner().invoke(doctor, ["--json"], obj=daemon)
+    answer = json.loads(result.output)
+    failing = [check for check in answer["checks"] if check["status"] == "fail"]
+    # No daemon answers at that socket, so at least this check fails.
+    assert failing[-1]["check"] == "daemon"
+    assert result.exit_code == text.exit_code == EXIT_STATUS[failing[0]["code"]]

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which backend runs, and why not a better one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.doctor import backends
+from sentineld.doctor.findings import Status, System
+
+
+def verdict(name: str, problem: str = "", fix: str = "") -> dict[str, Any]:
+    return {
+        "name": name,
+        "tells": "everything",
+        "usable": not problem,
+        "problem": problem,
+        "fix": fix,
+    }
+
+
+def test_the_best_backend_is_well() -> None:
+    found = backends.finding([verdict("module"), verdict("shim")])
+    assert (found.status, found.cause) == (Status.OK, "module is used: everything")
+
+
+def test_a_lesser_backend_says_why_not_each_better_one() -> None:
+    found = backends.finding(
+        [verdict("module", "not loaded", "load it"), verdict("damon", "taken"), verdict("shim")]
+    )
+    assert found.status is Status.WARN
+    assert found.cause == "shim is used: everything; not module: not loaded; not damon: taken"
+    assert found.fix == "load it"
+
+
+def test_the_daemon_s_word_counts_where_it_answers(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"backends": [verdict("module", "another version"), verdict("damon")]}
+    monkeypatch.setattr(backends, "request", lambda *_: answer)
+    assert backends.backend(system).cause.startswith("damon is used")
+
+    def unreachable(*_: object) -> None:
+        raise SentinelError("daemon-unreachable", "nobody there")
+
+    monkeypatch.setattr(backends, "request", unreachable)
+    assert backends.backend(system).status in (Status.OK, Status.WARN)

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the daemon and of the shim's C library."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from sentineld.doctor import service
+from sentineld.doctor.findings import Status, System
+from tests.unit.doctor.rootfolder import write
+
+
+def test_no_daemon(system: System) -> None:
+    found = service.daemon(system)
+    assert (found.status, found.code) == (Status.FAIL, "daemon-unreachable")
+
+
+def test_a_daemon_that_hangs_up_is_not_ok(system: System) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(system.socket))
+        assert service.daemon(system).status is Status.FAIL
+
+
+def test_shim_library(system: System, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SENTINELD_SHIM_LIBRARY", str(tmp_path / "libx.so"))
+    assert service.shim_library(system).status is Status.FAIL
+    write(tmp_path, "libx.so", "")
+    assert service.shim_library(system).status is Status.OK
