@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -16,59 +13,12 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.observe.pidfd import Pidfd, children, start_time_ticks
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
+from tests.unit.observe.trees import Tree
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 WAIT_SECONDS = 60.0
 """Time limit for an event; not a measure of speed."""
-
-TREE = """
-import subprocess, sys, threading
-sys.stdin.readline()
-threads = [threading.Thread(target=int) for _ in range(5)]
-[thread.start() for thread in threads]
-[thread.join() for thread in threads]
-child = subprocess.Popen(["sleep", "1000"])
-print(child.pid, flush=True)
-sys.stdin.readline()
-child.kill()
-child.wait()
-print("reaped", flush=True)
-sys.stdin.readline()
-"""
-
-
-class Tree:
-    """A process that starts and ends a child on command."""
-
-    def __init__(self, *prefix: str) -> None:
-        self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-c", TREE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate()
-
-    def tell(self, expect_answer: bool = True) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip() if expect_answer else ""
-
-
-@pytest.fixture
-def tree() -> Iterator[Tree]:
-    started = Tree()
-    yield started
-    started.end()
 
 
 @pytest.fixture
@@ -88,68 +38,6 @@ def wait_for(
     while not seen or not wanted(seen[-1]):
         seen.append(events.get(timeout=WAIT_SECONDS))
     return seen
-
-
-def test_pidfd_becomes_readable_when_its_process_exits(tree: Tree) -> None:
-    pidfd = Pidfd(tree.process.pid)
-    assert not pidfd.exited()
-    tree.process.kill()
-    tree.process.wait()
-    assert pidfd.exited()
-    pidfd.close()
-    with pytest.raises(SentinelError) as caught:
-        Pidfd(tree.process.pid)
-    assert caught.value.code == "no-such-process"
-
-
-def test_pidfd_of_another_start_time_is_refused(tree: Tree) -> None:
-    ticks = start_time_ticks(tree.process.pid)
-    Pidfd(tree.process.pid, ticks).close()
-    with pytest.raises(SentinelError, match="no process"):
-        Pidfd(tree.process.pid, ticks - 1)
-
-
-def test_a_zombie_has_exited(tree: Tree) -> None:
-    pidfd = Pidfd(tree.process.pid)
-    tree.process.kill()
-    # WNOWAIT: the process stays a zombie, so its pid can't be reused.
-    os.waitid(os.P_PID, tree.process.pid, os.WEXITED | os.WNOWAIT)
-    assert pidfd.exited()
-    pidfd.close()
-
-
-def test_start_time_of_a_name_with_spaces_and_parentheses(tmp_path: Path) -> None:
-    odd = tmp_path / "a) R (b"
-    odd.symlink_to("/bin/sleep")
-    process = subprocess.Popen([odd, "1000"])
-    try:
-        plain = subprocess.Popen(["sleep", "1000"])
-        try:
-            assert 0 <= start_time_ticks(plain.pid) - start_time_ticks(process.pid) < 10**6
-        finally:
-            plain.kill()
-            plain.wait()
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_a_thread_is_not_a_process() -> None:
-    release = threading.Event()
-    thread = threading.Thread(target=release.wait)
-    thread.start()
-    try:
-        with pytest.raises(SentinelError):
-            Pidfd(thread.native_id or 0)
-    finally:
-        release.set()
-        thread.join()
-
-
-def test_children_of_a_process(tree: Tree) -> None:
-    assert children(tree.process.pid) == []
-    child = int(tree.tell())
-    assert children(tree.process.pid) == [child]
 
 
 def test_forks_execs_and_exits_of_a_tree(

@@ -17,7 +17,7 @@ from sentineld.control.frames import FrameError, FrameSocket, Message
 from sentineld.model import protocol
 from sentineld.model.records import OP_ACCESS_DTYPE, TensorName
 from sentineld.observe.shim_link import ShimLink
-from tests.unit.observe.test_control_segment import Writer
+from tests.unit.segment import Writer
 
 ROWS = np.array([(5, 4096, 100, True, False), (6, 8192, 50, False, True)], OP_ACCESS_DTYPE)
 
