@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sentineld.model import protocol
 from sentineld.model.protocol import HUGE_BYTES, SlotFlag
-from tests.unit.shim.test_heap import PAGE, pages, stamp, stamped
+from tests.unit.shim.blocks import PAGE, pages, stamp, stamped
 
 THP = Path("/sys/kernel/mm/transparent_hugepage")
 ARENA_PAGES = 70  # more than one word of the bitmap

@@ -18,7 +18,7 @@ from sentineld.model.protocol import ACCESS_DTYPE, SLOT_DTYPE, AccessFlag, SlotF
 from sentineld.observe.residency_segment import ResidencySegment
 from sentineld.plan.layout_wire import pack_layout
 from tests.unit.plan.toys import two_tiers
-from tests.unit.shim.test_heap import PAGE
+from tests.unit.shim.blocks import PAGE
 
 ARENA_PAGES = 24
 HEAP_PAGES = 32

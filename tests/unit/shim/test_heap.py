@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import ctypes
-import struct
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-PAGE = 4096
+from tests.unit.shim.blocks import PAGE, pages, stamp, stamped
+
 HEAP_PAGES = 600
 
 ACTIONS = st.lists(
@@ -20,20 +20,6 @@ ACTIONS = st.lists(
     ),
     max_size=120,
 )
-
-
-def stamp(address: int, size: int, mark: int) -> None:
-    for place in (address, address + (size - 1) // 8 * 8 - 8 if size >= 16 else address):
-        ctypes.memmove(place, struct.pack("<Q", mark), 8)
-
-
-def stamped(address: int, size: int, mark: int) -> bool:
-    last = address + (size - 1) // 8 * 8 - 8 if size >= 16 else address
-    return all(ctypes.string_at(p, 8) == struct.pack("<Q", mark) for p in (address, last))
-
-
-def pages(size: int) -> int:
-    return -(-size // PAGE)
 
 
 @given(ACTIONS)
