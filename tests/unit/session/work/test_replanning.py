@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.session.live.shapes import Planned, Shape
@@ -78,8 +76,3 @@ def test_a_failed_request_does_not_wait_for_its_plan() -> None:
     assert told is not None
     assert (told.code, told.message) == ("failed", "process 1: detached")
     waiting.let.set()
-
-
-@pytest.mark.parametrize("fast", ["30%", "1048576"])
-def test_a_goal_as_text(fast: str) -> None:
-    assert str(Goal(FastBudget.parse(fast), "auto")) == f"policy auto, fast {fast}"
