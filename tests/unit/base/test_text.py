@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sentineld.base.text import text_of
 
@@ -21,3 +23,19 @@ from sentineld.base.text import text_of
 )
 def test_what_a_peer_says_is_one_short_line(value: object, line: str) -> None:
     assert text_of(value, 20) == line
+
+
+@given(st.text() | st.binary() | st.lists(st.text()) | st.none(), st.integers(0, 30))
+def test_any_value_becomes_a_printable_line_of_limited_length(
+    value: object, characters_max: int
+) -> None:
+    line = text_of(value, max(characters_max, len("(list)")))
+    assert line.isprintable()
+    assert len(line) <= max(characters_max, len("(list)"))
+
+
+def test_nesting_of_any_depth_is_not_followed() -> None:
+    nested: list[object] = []
+    for _ in range(100_000):
+        nested = [nested]
+    assert text_of(nested, 20) == "(list)"
