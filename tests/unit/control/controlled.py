@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 from sentineld.base.errors import SentinelError
 from sentineld.control.frames import Message
-from sentineld.control.server import Verb, WithFile
+from sentineld.control.server import ControlServer, Verb, WithFile
 
 LARGE = "x" * (3 << 20)
 """More than a socket's buffer takes at once."""
@@ -30,3 +35,20 @@ VERBS: dict[str, Verb] = {
     "large": lambda uid, arguments: WithFile(LARGE, a_file("hello")),
     "refuse": refuse,
 }
+
+
+@contextmanager
+def serving(path: Path, verbs: Mapping[str, Verb]) -> Iterator[Path]:
+    """A control server at path, in a thread."""
+    loop = asyncio.new_event_loop()
+    control = ControlServer(verbs)
+    listening = loop.run_until_complete(asyncio.start_unix_server(control.serve, str(path)))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield path
+    finally:
+        loop.call_soon_threadsafe(listening.close)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -4,13 +4,40 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request, request_file
+from sentineld.control.frames import encode
+
+
+@contextmanager
+def answering(path: Path, data: bytes) -> Iterator[Path]:
+    """A daemon that answers one request with these bytes and hangs up."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(data)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield path
+        thread.join()
 
 
 def files_open() -> int:
@@ -37,3 +64,67 @@ def test_refusals_come_back_whole(server: Path) -> None:
     with pytest.raises(SentinelError, match=r"not now \(wait\)") as error:
         request_file(server, "refuse")
     assert error.value.code == "wrong-state"
+
+
+def test_without_a_daemon_the_hint_says_how_to_start_it(tmp_path: Path) -> None:
+    with pytest.raises(SentinelError, match="No such file or directory") as error:
+        request(tmp_path / "none.sock", "status")
+    assert error.value.code == "daemon-unreachable"
+    assert error.value.hint == "start it: systemctl start sentineld"
+
+
+def test_a_socket_that_the_user_may_not_open_is_not_permitted() -> None:
+    script = (
+        "import os, pathlib, sys\n"
+        "from sentineld.base.errors import SentinelError\n"
+        "from sentineld.control.client import request\n"
+        "if os.geteuid() == 0: os.setuid(65534)\n"
+        "try: request(pathlib.Path(sys.argv[1]), 'status')\n"
+        "except SentinelError as error: print(error.code)\n"
+    )
+    # Not in tmp_path: another user could not reach a socket there, whatever its mode.
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+    ):
+        path = Path(folder) / "control.sock"
+        listener.bind(str(path))
+        listener.listen(1)
+        os.chmod(folder, 0o755)
+        path.chmod(0o600 if os.geteuid() == 0 else 0)
+        done = subprocess.run(
+            [sys.executable, "-c", script, path], capture_output=True, text=True, check=True
+        )
+    assert done.stdout == "not-permitted\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "said"),
+    [
+        (b"", "daemon-unreachable", "closed the connection without an answer"),
+        (b"\x05\x00\x00", "daemon-unreachable", "closed the connection without an answer"),
+        (b"\x02\x00\x00\x00[]", "protocol-mismatch", "not hold a JSON object"),
+        (encode({"result": 1}), "protocol-mismatch", "speaks control protocol None"),
+        (encode({"version": 2, "result": 1}), "protocol-mismatch", "speaks control protocol 2"),
+        (encode({"version": 1, "error": {"code": "new-in-2"}}), "failed", "gave no reason"),
+    ],
+)
+def test_an_answer_that_is_none_is_an_error(
+    tmp_path: Path, data: bytes, code: str, said: str
+) -> None:
+    with (
+        answering(tmp_path / "control.sock", data) as path,
+        pytest.raises(SentinelError, match=said) as error,
+    ):
+        request(path, "status")
+    assert error.value.code == code
+
+
+def test_an_answer_that_does_not_come_in_time_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+        with pytest.raises(SentinelError, match="no answer to status in time") as error:
+            request(path, "status", timeout_s=0.01)
+    assert error.value.code == "daemon-unreachable"
