@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from sentineld.host.presets import PRESETS, preset_tiers
+from sentineld.base.errors import SentinelError
+from sentineld.config import TierOverrides
+from sentineld.host.presets import FIGURES, PRESETS, configured_tiers, preset_tiers
 
 GB = 1e9
 
@@ -41,3 +45,42 @@ def test_presets_are_what_the_sources_say() -> None:
         "cxl": (105, 24, 20, 10),
         "optane": (105, 38, 12, 8),
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("optan", "did you mean optane?"), ("zz", "presets: dram, cxl, optane")],
+)
+def test_an_unknown_preset_is_refused_with_the_names(name: str, hint: str) -> None:
+    with pytest.raises(SentinelError, match=f"no tier preset is named '{name}'") as error:
+        preset_tiers(name, 1)
+    assert (error.value.code, error.value.hint) == ("usage", hint)
+
+
+def test_a_training_has_at_least_one_thread() -> None:
+    with pytest.raises(SentinelError, match="the number of threads is 0") as error:
+        preset_tiers("cxl", 0)
+    assert error.value.code == "usage"
+
+
+COMPLETE = TierOverrides(
+    fast_read_bytes_per_s=4e9,
+    fast_write_bytes_per_s=3e9,
+    slow_read_bytes_per_s=2e9,
+    slow_write_bytes_per_s=1e9,
+    migration_bytes_per_s=5e8,
+)
+
+
+def test_a_complete_configuration_is_taken_as_it_stands() -> None:
+    found = configured_tiers(COMPLETE)
+    assert [tier.nodes for tier in found.tiers] == [(0,), (1,)]
+    assert [tier.write_bytes_per_s for tier in found.tiers] == [3e9, 1e9]
+    assert (found.migration_bytes_per_s, found.source) == (5e8, "config")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_each_missing_figure_is_named(name: str) -> None:
+    with pytest.raises(SentinelError, match=f"tiers.{name} is missing") as error:
+        configured_tiers(replace(COMPLETE, **{name: 0.0}))
+    assert error.value.code == "bad-config"
