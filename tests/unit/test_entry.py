@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of a command end as a line on stderr and an exit status."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.entry import run_command
+
+
+def run(
+    failure: BaseException | None, monkeypatch: pytest.MonkeyPatch, *arguments: str
+) -> int | str | None:
+    """The exit status of a command that raises this, or that returns."""
+
+    @click.command()
+    def act() -> None:
+        if failure is not None:
+            raise failure
+
+    monkeypatch.setattr(sys, "argv", ["program", *arguments])
+    try:
+        run_command(act)
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "line"),
+    [
+        (None, 0, ""),
+        (SentinelError("no-second-tier", "one node", "add one"), 7, "error: one node (add one)\n"),
+        (SentinelError("bad-config", "no such key"), 78, "error: no such key\n"),
+        (click.ClickException("too much"), 1, "Error: too much\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_each_end_has_its_status_and_its_line(
+    failure: BaseException | None,
+    status: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(failure, monkeypatch) == status
+    assert capsys.readouterr().err.removeprefix("\n") == line
+
+
+def test_an_unknown_option_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(None, monkeypatch, "--nonsense") == 2
+    assert "--nonsense" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_unexpected_error_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ZeroDivisionError):
+        run(ZeroDivisionError(), monkeypatch)
+
+
+def test_a_reader_that_closes_the_pipe_gets_no_traceback() -> None:
+    script = (
+        "import click\n"
+        "from sentineld.entry import run_command\n"
+        "@click.command()\n"
+        "def lines():\n"
+        "    for _ in range(100_000): click.echo('a line')\n"
+        "run_command(lines)\n"
+    )
+    read_end, write_end = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=write_end, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write_end)
+    assert os.read(read_end, 7) == b"a line\n"
+    os.close(read_end)
+    _, errors = process.communicate()
+    assert (process.returncode, errors) == (1, "")
