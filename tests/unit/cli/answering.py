@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon on a real control socket that gives prepared answers, and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from sentineld.base.errors import SentinelError
+from sentineld.cli.main import sentinelctl
+from sentineld.control.frames import Message
+from sentineld.control.server import Verb
+from tests.unit.control.controlled import serving
+
+Answer = Callable[[Message], Any]
+
+
+class Ctl:
+    """sentinelctl on the socket of a daemon. asked: the verbs and arguments that came."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self.asked: list[tuple[str, Message]] = []
+
+    def run(self, *arguments: str) -> Result:
+        command = ["--socket", str(self.socket), *arguments]
+        return CliRunner().invoke(sentinelctl, command)
+
+    def output(self, *arguments: str) -> str:
+        result = self.run(*arguments)
+        assert result.exit_code == 0, result.output
+        assert result.exception is None
+        return result.output
+
+    def refused(self, *arguments: str) -> SentinelError:
+        error = self.run(*arguments).exception
+        assert isinstance(error, SentinelError), error
+        return error
+
+
+@contextmanager
+def answering(folder: Path, **answers: Answer) -> Iterator[Ctl]:
+    """A daemon that answers these verbs."""
+    ctl = Ctl(folder / "control.sock")
+
+    def verb(name: str, answer: Answer) -> Verb:
+        def serve(uid: int, arguments: Message) -> Any:
+            ctl.asked.append((name, arguments))
+            return answer(arguments)
+
+        return serve
+
+    with serving(ctl.socket, {name: verb(name, answer) for name, answer in answers.items()}):
+        yield ctl

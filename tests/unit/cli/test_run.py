@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb run: the command's end is its own, and its training processes are attached.
+
+tests/integration/test_run.py runs real trainings.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.cli import run as run_module
+from sentineld.cli.output import Daemon
+from sentineld.cli.run import SHIM_FOLDER, Launch, descends, environment
+from sentineld.control.frames import Message
+from tests.unit.cli.answering import answering
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """run() takes the process's signals over."""
+    numbers = (*run_module.SIGNALS, signal.SIGINT, signal.SIGQUIT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def launch(folder: Path, *command: str) -> int:
+    return Launch(Daemon(folder / "none.sock"), {"fast": None, "policy": None}).run(command)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("pass", 0),
+        ("raise SystemExit(7)", 7),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
+    ],
+)
+def test_the_exit_status_is_the_commands(tmp_path: Path, code: str, status: int) -> None:
+    assert launch(tmp_path, sys.executable, "-S", "-c", code) == status
+
+
+def test_a_command_that_cannot_be_started_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(SentinelError, match="cannot start /no/such/program") as error:
+        launch(tmp_path, "/no/such/program")
+    assert error.value.code == "usage"
+
+
+def test_a_budget_that_is_none_starts_nothing(tmp_path: Path) -> None:
+    marker = tmp_path / "started"
+    with answering(tmp_path) as ctl:
+        assert ctl.refused("run", "--fast", "much", "--", "touch", str(marker)).code == "usage"
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, ""), ("", ""), ("/mine:/too", ":/mine:/too")])
+def test_python_in_the_command_starts_under_the_shim(before: str | None, after: str) -> None:
+    base = {"HOME": "/root"} | ({} if before is None else {"PYTHONPATH": before})
+    found = environment(base)
+    inject, package = SHIM_FOLDER / "inject", SHIM_FOLDER.parent.parent
+    assert found == {
+        "HOME": "/root",
+        "PYTHONPATH": f"{inject}:{package}{after}",
+        "SENTINELD_SHIM": "1",
+    }
+    assert (inject / "sitecustomize.py").is_file()
+
+
+def test_signals_are_forwarded_to_the_command(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+        "os.kill(os.getppid(), signal.SIGINT)\n"  # the terminal sends it to both: ignored there
+        "os.kill(os.getppid(), signal.SIGTERM)\n"
+        "time.sleep(60)\n"
+    )
+    assert launch(tmp_path, sys.executable, "-S", "-c", script) == 5
+
+
+def test_descent_ends_at_the_root() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-S", "-c", "import os; os.read(0, 1)"], stdin=subprocess.PIPE
+    )
+    try:
+        assert descends(child.pid, child.pid)
+        assert descends(child.pid, os.getpid())
+        assert descends(child.pid, os.getppid())
+        assert not descends(os.getpid(), child.pid)
+    finally:
+        child.communicate(b"x")
+    assert not descends(child.pid, os.getpid())
+
+
+def test_only_new_trainings_of_the_command_are_attached_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "POLL_S", 0.02)
+    go = tmp_path / "go"
+    seen: list[int] = []
+
+    def session(pid: int, state: str = "registered", step: int = 3) -> dict[str, Any]:
+        return {"pid": pid, "state": state, "step": step}
+
+    def status(_: Message) -> Any:
+        pid = int((tmp_path / "pid").read_text() or 0) if (tmp_path / "pid").exists() else 0
+        seen.append(pid)
+        if pid and len(seen) > 4:
+            go.touch()
+        # This process is not of the command's tree; the command's own session trains at last.
+        trained = session(pid, step=3 if len(seen) > 2 else 0)
+        return {"sessions": [session(os.getpid()), *([trained] if pid else [])]}
+
+    script = (
+        "import os, pathlib, sys, time\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "(folder / 'pid.tmp').write_text(str(os.getpid()))\n"
+        "(folder / 'pid.tmp').rename(folder / 'pid')\n"
+        "while not (folder / 'go').exists(): time.sleep(0.01)\n"
+    )
+    with answering(tmp_path, status=status, attach=lambda arguments: arguments) as ctl:
+        wanted = {"fast": "30%", "policy": None}
+        assert Launch(Daemon(ctl.socket), wanted).run((sys.executable, "-S", "-c", script)) == 0
+    attached = [arguments for verb, arguments in ctl.asked if verb == "attach"]
+    assert attached == [{"pid": int((tmp_path / "pid").read_text()), **wanted}]
+
+
+def test_a_daemon_that_refuses_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_module, "POLL_S", 0.01)
+    assert launch(tmp_path, "sleep", "0.2") == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: no daemon answers at ")
+    assert line.endswith("; the command continues unmanaged")

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs status, tensors and plan show: what they print of the daemon's answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.unit.cli.answering import answering
+
+SESSION = {
+    "pid": 4242,
+    "state": "managed",
+    "policy": "auto",
+    "budget_bytes": 3 << 20,
+    "charged_bytes": 2 << 20,
+    "peak_bytes": 9 << 20,
+    "step": 12,
+    "source": "module",
+    "reason": "the plan is live",
+    "disturbed": "",
+}
+STATUS: dict[str, Any] = {
+    "version": "0.1.0",
+    "pid": 9,
+    "tiers": [
+        {"nodes": [0, 1], "capacity_bytes": 2 << 30},
+        {"nodes": [2], "capacity_bytes": 1 << 30},
+    ],
+    "emulated": "",
+    "backends": [
+        {"name": "module", "usable": False, "tells": "everything"},
+        {"name": "shim", "usable": True, "tells": "reads and writes"},
+    ],
+    "problems": [],
+    "sessions": [SESSION],
+}
+
+
+def test_status_has_a_line_for_the_daemon_the_backend_and_each_session(tmp_path: Path) -> None:
+    with answering(tmp_path, status=lambda _: STATUS) as ctl:
+        daemon, backend, header, row = ctl.output("status").splitlines()
+        assert json.loads(ctl.output("status", "--json")) == {"schema": 1, **STATUS}
+    assert daemon == (
+        "sentineld 0.1.0, pid 9; tier 0: node 0,1 (2.0 GiB), tier 1: node 2 (1.0 GiB)"
+    )
+    assert backend == "pages are observed by: shim (reads and writes)"
+    assert header.split()[:3] == ["PID", "STATE", "POLICY"]
+    cells = [cell.strip() for cell in row.split("  ") if cell.strip()]
+    sizes = ["3.0 MiB", "2.0 MiB", "9.0 MiB"]
+    assert cells == ["4242", "managed", "auto", *sizes, "12", "module", "the plan is live"]
+
+
+def test_status_warns_of_problems_and_disturbances(tmp_path: Path) -> None:
+    answer = {
+        **STATUS,
+        "tiers": [],
+        "problems": ["only one memory tier"],
+        "sessions": [{**SESSION, "disturbed": "kswapd0 demoted 8 of its pages"}],
+    }
+    with answering(tmp_path, status=lambda _: answer) as ctl:
+        output = ctl.output("status")
+    assert "no tiers" in output
+    assert "warning: only one memory tier\n" in output
+    assert output.endswith("warning: process 4242: kswapd0 demoted 8 of its pages\n")
+
+
+def test_status_without_sessions_says_how_to_start_one(tmp_path: Path) -> None:
+    answer = {**STATUS, "emulated": "cxl", "sessions": []}
+    with answering(tmp_path, status=lambda _: answer) as ctl:
+        output = ctl.output("status")
+    assert "tiers are emulated (preset cxl)" in output
+    assert "python -m sentineld.shim train.py" in output
+
+
+def test_tensors_are_listed_largest_first(tmp_path: Path) -> None:
+    small = {
+        "tensor": 3,
+        "kind": "gradient",
+        "bytes": 4096,
+        "birth_stretch": 1,
+        "death_stretch": 2,
+        "bytes_read": 0,
+        "bytes_written": 4096,
+        "page_accesses": 1,
+    }
+    large = {**small, "tensor": 5, "bytes": 1 << 20, "reason": "fast: hot"}
+    with answering(tmp_path, tensors=lambda _: {"tensors": [small, large]}) as ctl:
+        _, first, second = ctl.output("tensors", "7").splitlines()
+        answer = json.loads(ctl.output("tensors", "7", "--json"))
+    assert first.startswith("5")
+    assert first.endswith("fast: hot")
+    assert second.startswith("3")
+    assert second.endswith("not planned yet")
+    assert answer["tensors"] == [small, large]
+    assert ctl.asked == [("tensors", {"pid": 7})] * 2
+
+
+def test_plan_show_prints_the_daemons_text_and_the_bound(tmp_path: Path) -> None:
+    answer = {"text": "arena 4 MiB", "bound": {"fast_share": 0.915, "fixed_share": 0.5}}
+    with answering(tmp_path, plan=lambda _: answer) as ctl:
+        assert ctl.output("plan", "show", "7") == "arena 4 MiB\n"
+        text, bound = ctl.output("plan", "show", "7", "--bound").splitlines()
+        assert json.loads(ctl.output("plan", "show", "7", "--json"))["text"] == text
+    assert "91.5%" in bound
+    assert "50.0%" in bound
+    assert [arguments["bound"] for _, arguments in ctl.asked] == [False, True, False]
