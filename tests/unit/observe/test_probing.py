@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users of the eBPF probes, and recordings of page faults, with probes that a test feeds.
+
+tests/vm/test_ebpf.py loads the real probes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.model.kernel_events import FAULT_DTYPE
+from sentineld.observe import probing
+from sentineld.observe.probing import Probing, RecordedFaults
+
+OWN, OTHER = 7, 8
+
+
+def faults(*times_ns: int, pid: int = OWN) -> Any:
+    rows = np.zeros(len(times_ns), FAULT_DTYPE)
+    rows["time_ns"], rows["pid"] = times_ns, pid
+    return rows
+
+
+class Probes:
+    """The kernel's side: maps and the ring of faults."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = ["no tracepoint for collapses"]
+        self.calls: list[tuple[str, int]] = []
+        self.ring: list[Any] = []
+        self.dropped = 0
+        self.closed = False
+
+    def start(self, timeout_s: float) -> None:
+        assert timeout_s > 0
+
+    def watch(self, pid: int) -> None:
+        self.calls.append(("watch", pid))
+
+    def unwatch(self, pid: int) -> None:
+        self.calls.append(("unwatch", pid))
+
+    def record(self, pid: int) -> None:
+        self.calls.append(("record", pid))
+
+    def stop_recording(self, pid: int) -> None:
+        self.calls.append(("stop", pid))
+
+    def drain(self) -> Any:
+        rows, self.ring = np.concatenate([faults(), *self.ring]), []
+        return rows
+
+    def counters(self) -> dict[str, Any]:
+        disturbed = {OWN: ["demotion"]}
+        return {"dropped": {"fault_records": self.dropped}, "disturbances": disturbed}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def probes(monkeypatch: pytest.MonkeyPatch) -> Probes:
+    """Probes that the next load() takes."""
+    made = Probes()
+    monkeypatch.setattr(probing, "EbpfProbes", lambda: made)
+    return made
+
+
+def test_without_probes_a_process_can_be_watched_but_not_recorded() -> None:
+    users = Probing()
+    users.watch(os.getpid())
+    assert not users.running
+    assert (users.counters(), users.notes()) == (None, [])
+    assert users.disturbances(os.getpid()) == []
+    with pytest.raises(SentinelError, match="not loaded"):
+        users.record(os.getpid())
+    users.collect(os.getpid(), 0)
+    assert len(users.stop_recording(os.getpid()).rows) == 0
+    users.unwatch(os.getpid())
+    users.close()
+
+
+def test_processes_watched_before_are_counted_once_the_probes_are_loaded(probes: Probes) -> None:
+    users = Probing()
+    users.watch(OWN)
+    users.watch(OTHER)
+    users.unwatch(OTHER)
+    users.load(1.0)
+    assert users.running
+    assert probes.calls == [("watch", OWN)]
+    users.watch(OWN)  # its counters go on
+    users.unwatch(OWN)
+    users.unwatch(OWN)
+    assert probes.calls == [("watch", OWN), ("unwatch", OWN)]
+    assert users.notes() == probes.notes
+
+
+def test_a_recording_has_the_processs_own_faults_since_a_time(probes: Probes) -> None:
+    users = Probing()
+    users.load(1.0)
+    users.record(OWN)
+    probes.ring = [faults(1, 2, 3), faults(4, pid=OTHER)]
+    users.collect(OWN, since_ns=2)
+    probes.ring = [faults(5)]
+    recorded = users.stop_recording(OWN)
+    assert recorded.rows["time_ns"].tolist() == [2, 3, 5]
+    assert recorded.lost == 0
+    assert probes.calls == [("record", OWN), ("stop", OWN)]
+    assert len(users.stop_recording(OWN).rows) == 0
+
+
+def test_two_processes_are_recorded_at_a_time(probes: Probes) -> None:
+    users = Probing()
+    users.load(1.0)
+    users.record(OWN)
+    users.record(OTHER)
+    probes.ring = [faults(1), faults(2, pid=OTHER)]
+    users.collect(OWN, 0)
+    assert users.stop_recording(OTHER).rows["time_ns"].tolist() == [2]
+    assert users.stop_recording(OWN).rows["time_ns"].tolist() == [1]
+
+
+def test_only_losses_during_the_recording_count(probes: Probes) -> None:
+    users = Probing()
+    users.load(1.0)
+    probes.dropped = 100
+    users.record(OWN)
+    probes.dropped = 103
+    assert users.stop_recording(OWN).lost == 3
+
+
+def test_a_watched_process_knows_who_disturbs_it(probes: Probes) -> None:
+    users = Probing()
+    users.load(1.0)
+    assert users.disturbances(OWN) == ["demotion"]
+    assert users.disturbances(OTHER) == []
+
+
+def test_probes_that_are_loaded_too_late_are_closed(probes: Probes) -> None:
+    users = Probing()
+    users.close()
+    users.load(1.0)
+    assert probes.closed
+    assert not users.running
+
+
+def test_closing_detaches_the_probes(probes: Probes) -> None:
+    users = Probing()
+    users.load(1.0)
+    users.close()
+    assert probes.closed
+    assert users.counters() is None
+
+
+def test_a_full_recording_counts_what_it_cannot_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "FAULTS_MAX", 5)
+    recorded = RecordedFaults()
+    recorded.add(faults(1, 2, 3))
+    recorded.add(faults(4, 5, 6, 7))
+    recorded.add(faults(8))
+    assert recorded.rows["time_ns"].tolist() == [1, 2, 3, 4, 5]
+    assert recorded.lost == 3
+    recorded.forget_before(4)
+    recorded.add(faults(9))
+    assert recorded.rows["time_ns"].tolist() == [4, 5, 9]
