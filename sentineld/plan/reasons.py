@@ -8,11 +8,15 @@ import numpy as np
 from sentineld.model.plan import SLOT_PLANNED, Plan
 from sentineld.model.profile import Kind, Profile
 from sentineld.plan.items import tensor_pages
-from sentineld.plan.residency import ABSENT, Residency, places
+from sentineld.plan.residency import ABSENT, Residency, places, residency
 
 
-def reasons(plan: Plan, profile: Profile, found: Residency) -> tuple[str, ...]:
-    """(T,): one sentence per tensor of the profile. found: the plan's residency."""
+def reasons(plan: Plan, profile: Profile, found: Residency | None = None) -> tuple[str, ...]:
+    """(T,): one sentence per tensor of the profile.
+
+    found: the plan's residency, if the caller has it.
+    """
+    found = found or residency(plan, profile)
     space, offset = places(plan, profile)
     pages = tensor_pages(profile)
     accessed = np.bincount(profile.accesses["tensor"], minlength=len(profile.tensors))

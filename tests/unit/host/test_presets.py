@@ -26,7 +26,7 @@ def test_presets_scale_with_threads_up_to_the_socket(name: str, threads: int) ->
     assert found.source == f"preset:{name}"
 
 
-def test_presets_are_what_the_sources_say() -> None:
+def test_presets_equal_the_published_figures() -> None:
     figures = {
         name: tuple(
             round(rate / GB, 6)
@@ -72,9 +72,10 @@ COMPLETE = TierOverrides(
 )
 
 
-def test_a_complete_configuration_is_taken_as_it_stands() -> None:
+def test_configured_bandwidths_are_used_unscaled() -> None:
     found = configured_tiers(COMPLETE)
     assert [tier.nodes for tier in found.tiers] == [(0,), (1,)]
+    assert [tier.read_bytes_per_s for tier in found.tiers] == [4e9, 2e9]
     assert [tier.write_bytes_per_s for tier in found.tiers] == [3e9, 1e9]
     assert (found.migration_bytes_per_s, found.source) == (5e8, "config")
 

@@ -9,9 +9,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sentineld.base.errors import SentinelError
-from sentineld.config import TierOverrides
-from sentineld.host.presets import configured_tiers, preset_tiers
 from sentineld.model.tiers import Tier, Tiers
 from sentineld.model.timing import CACHED_BYTES, timing_of
 from tests.unit.plan.toys import large_profile
@@ -80,39 +77,3 @@ def test_times_are_at_least_all_fast_and_grow_with_the_slow_share(
     assert np.all(times <= some)
     assert np.all(some <= more)
     assert np.all(more <= timing.stretch_ns(profile, everything) + 1e-3)
-
-
-def test_on_two_tiers_alike_every_placement_takes_the_all_fast_time() -> None:
-    profile = large_profile()
-    for name in ("fast-only", "slow-only"):
-        plan = policy(name).plan(profile, preset_tiers("dram", 1), 0)
-        assert predicted(plan, profile, preset_tiers("dram", 1)).step_ns == 4_000_000_000
-
-
-def test_predictions_are_the_model_s() -> None:
-    profile, cxl = large_profile(), preset_tiers("cxl", 12)
-    plan = policy("slow-only").plan(profile, cxl, 0)
-    rows = profile.accesses
-    extra = rows["bytes_read"] * (1 / 24 - 1 / 105) + rows["bytes_written"] * (1 / 20 - 1 / 105)
-    step_ns = predicted(plan, profile, cxl).step_ns
-    assert step_ns == pytest.approx(4e9 + float(extra.sum()), abs=1)
-
-
-def test_names_and_threads_that_make_no_sense() -> None:
-    with pytest.raises(SentinelError, match="did you mean cxl") as error:
-        preset_tiers("cxk", 1)
-    assert error.value.code == "usage"
-    with pytest.raises(SentinelError, match="number of threads is 0"):
-        preset_tiers("cxl", 0)
-
-
-def test_own_figures_are_taken_as_they_are() -> None:
-    figures = TierOverrides((), (), 5e9, 100e9, 80e9, 20e9, 10e9)
-    found = configured_tiers(figures)
-    assert found.migration_bytes_per_s == 5e9
-    assert [(t.read_bytes_per_s, t.write_bytes_per_s) for t in found.tiers] == [
-        (100e9, 80e9),
-        (20e9, 10e9),
-    ]
-    with pytest.raises(SentinelError, match=r"tiers\.slow_write_bytes_per_s"):
-        configured_tiers(replace(figures, slow_write_bytes_per_s=0.0))

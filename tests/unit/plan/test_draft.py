@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sentineld.plan.draft import draft, finished
 from sentineld.plan.predict import initial_tiers, predicted, unpredicted
 from sentineld.plan.reasons import reasons
-from sentineld.policies.draft import draft, finished
 from tests.unit.plan.toys import PAGE, toy_plan, toy_profile, two_tiers
 
 
