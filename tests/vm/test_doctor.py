@@ -74,7 +74,7 @@ def test_an_unsigned_module_under_lockdown(fresh_guest: FreshGuest) -> None:
     assert "not permitted" in guest.run(f"insmod {TREE}/{MODULE}", check=False).stderr
     _, checks = doctor(guest)
     assert checks["module"]["status"] == "warn"
-    assert "locked down (Secure Boot) and the module is not signed" in checks["module"]["cause"]
+    assert "is locked down (Secure Boot) and the module is not signed" in checks["module"]["cause"]
     assert "mokutil --import" in checks["module"]["fix"]
 
 
@@ -115,7 +115,7 @@ def test_the_mode_of_huge_pages_is_named(guest: Guest, mode: str) -> None:
     file = "/sys/kernel/mm/transparent_hugepage/enabled"
     before = guest.run(f"cat {file}").stdout.partition("[")[2].partition("]")[0]
     with changed(guest, f"echo {mode} > {file}", f"echo {before} > {file}") as checks:
-        assert checks["huge_pages"]["cause"].startswith(f"{mode}; tensor memory uses small")
+        assert checks["huge_pages"]["cause"].startswith(f"{mode}; tensor memory uses small pages")
 
 
 def test_few_mappings(guest: Guest) -> None:
@@ -160,12 +160,12 @@ def test_each_lesser_backend_in_turn(guest: Guest) -> None:
         no_damon = "unshare --mount bash -c 'mount -o remount,bind,ro /sys && exec \"$@\"' doctor"
         cause = doctor(guest, no_damon)[1]["backend"]["cause"]
         assert cause.startswith("pagemap-scan is used: writes only, by page")
-        assert cause.endswith("not damon: /sys/kernel/mm/damon/admin/kdamonds can't be written")
+        assert cause.endswith("not damon: /sys/kernel/mm/damon/admin/kdamonds is not writable")
         no_call = "systemd-run --quiet --pipe --wait -p SystemCallFilter=~userfaultfd "
         no_call += (
             f"-p SystemCallErrorNumber=EPERM -p ReadOnlyPaths=/sys -p WorkingDirectory={TREE}"
         )
         cause = doctor(guest, no_call)[1]["backend"]["cause"]
         assert cause.startswith("soft-dirty is used: writes only, by page")
-        assert "not pagemap-scan: the kernel offers no PAGEMAP_SCAN" in cause
+        assert "not pagemap-scan: the kernel has no PAGEMAP_SCAN" in cause
         assert "userfaultfd: Operation not permitted" in cause
