@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains one model under five placements of its memory and reports what each served.
+"""Trains one model under five placement policies and reports the fast share of each.
 
     python3 -m tests.demo [--output build/demo]
 
-Exit status 0 if everything that the demo must show holds, 1 if a rule fails,
-2 if it could not run.
+Exit status: 0 if all rules hold, 1 if a rule fails, 2 if the demo could not run.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tests.vm.host import REPOSITORY, MachineError
 
 
 def count_row(counter: Counter, seconds: float) -> dict[str, Any]:
-    """Stop counting; what was counted, in plain values."""
+    """Stop counting; the counts as JSON values."""
     count = counter.stop()
     return {
         "tensor_fast_share": count.fast_share("tensors"),
@@ -35,8 +34,8 @@ def count_row(counter: Counter, seconds: float) -> dict[str, Any]:
     }
 
 
-def follow(machine: machines.Machine, begin: float) -> rules.Report:
-    """Start the runs, answer what they ask, collect what they tell; raises MachineError."""
+def run_all(machine: machines.Machine, begin: float) -> rules.Report:
+    """Start guest_run.py, serve its requests and collect its results. Raises MachineError."""
     process = subprocess.Popen(
         machine.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     )
@@ -50,7 +49,7 @@ def follow(machine: machines.Machine, begin: float) -> rules.Report:
         for line in process.stdout:
             event = json.loads(line)
             kind = event.pop("event")
-            if kind == "say":
+            if kind == "progress":
                 machines.progress(event["text"], begin)
             elif kind == "count":
                 if machine.counter is not None:
@@ -74,7 +73,7 @@ def follow(machine: machines.Machine, begin: float) -> rules.Report:
         process.stdin.close()
         status = process.wait()
     if status != 0 or not done:
-        raise MachineError(f"the runs ended with status {status} before they were done")
+        raise MachineError(f"guest_run.py ended with status {status} before its last run")
     seconds = round(time.monotonic() - begin, 1)
     return report.assemble(
         runs, counts, done, machine=machine.description, wall_seconds_of_runs=seconds
@@ -82,7 +81,7 @@ def follow(machine: machines.Machine, begin: float) -> rules.Report:
 
 
 def draw(result: rules.Report, path: Path) -> None:
-    """Draw the picture where matplotlib is; say so where it is not."""
+    """Draw the picture, or say that matplotlib is missing."""
     try:
         from tests.demo import picture
     except ImportError as error:
@@ -92,14 +91,14 @@ def draw(result: rules.Report, path: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the demo; the exit status."""
+    """Run the demo and return the exit status."""
     parser = argparse.ArgumentParser(prog="python3 -m tests.demo", description=__doc__)
     parser.add_argument("--output", type=Path, default=REPOSITORY / "build" / "demo")
     options = parser.parse_args(arguments)
     begin = time.monotonic()
     try:
         with machines.choose() as machine:
-            result = follow(machine, begin)
+            result = run_all(machine, begin)
     except (MachineError, TimeoutError, subprocess.SubprocessError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

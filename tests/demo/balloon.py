@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a node's memory occupied but for so much, whatever else comes and goes there.
+"""Occupies a node's memory and leaves a given number of bytes to other processes.
 
     python3 -m tests.demo.balloon --node 0
 
-For each line of its standard input, a number of bytes, it takes locked memory bound to
-the node (or gives some back) until so much is left: the node's free memory above the
-high watermarks and the anonymous memory that others have on it. It prints one JSON line
-about what it reached, and from then on follows: what is neither free nor anonymous
-memory, such as page cache, comes and goes at the balloon's cost and not at the trainers'.
-It holds the memory until its standard input ends.
+Each line of standard input is the number of bytes to leave: the sum of the node's free
+memory above the high watermarks and of the anonymous memory that other processes have on
+it. The balloon locks or frees memory bound to the node until the sum is reached, prints
+one JSON line, and then adapts every FOLLOW_SECONDS: growth of the page cache, for
+example, shrinks the balloon and not the trainers' share. It frees all memory when its
+standard input ends.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _MPOL_BIND = 2
 
 TOLERANCE_BYTES = 128 << 10
 FINE_BYTES = 128 << 20
-"""Of the balloon, taken and given back by single pages; the rest may be huge pages."""
+"""Size of the part that is locked and freed in small pages; the rest may be huge pages."""
 
 PIECE_BYTES = 128 << 10
-"""Taken at once where little is free: others take pages meanwhile, and what lies between the high
-and the lowest watermark must be enough for both."""
+"""Locked at a time when little memory is free. Other processes allocate at the same time: the
+memory between the high and the min watermark must suffice for both."""
 
 ROUNDS_MAX = 200
 FOLLOW_SECONDS = 0.5
@@ -48,7 +48,7 @@ def _check(status: int, what: str) -> None:
 
 
 class Block:
-    """Memory bound to a node, of which a growing or shrinking beginning is locked."""
+    """Memory bound to a node; its first locked_bytes bytes are locked."""
 
     def __init__(self, node: int, size_bytes: int, huge: bool) -> None:
         self._memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -63,13 +63,13 @@ class Block:
         )
 
     def grow(self, more_bytes: int) -> None:
-        """Lock more, as far as there is more; raises OSError."""
+        """Lock more bytes, up to the block's size. Raises OSError."""
         more_bytes = min(more_bytes, len(self._memory) - self.locked_bytes)
         _check(_libc.mlock(*self._span(more_bytes)), "mlock")
         self.locked_bytes += more_bytes
 
     def shrink(self, less_bytes: int) -> None:
-        """Give back from the end of what is locked."""
+        """Unlock and free bytes at the end of the locked part."""
         less_bytes = min(less_bytes, self.locked_bytes)
         self.locked_bytes -= less_bytes
         _check(_libc.munlock(*self._span(less_bytes)), "munlock")
@@ -80,7 +80,7 @@ class Block:
 
 
 class Balloon:
-    """All that is held of one node."""
+    """The locked memory of one node."""
 
     def __init__(self, node: int) -> None:
         self._node = node
@@ -89,21 +89,21 @@ class Balloon:
 
     @property
     def held_bytes(self) -> int:
-        """Locked on the node."""
+        """Bytes that the balloon has locked on the node."""
         return sum(block.locked_bytes for block in [*self._coarse, self._fine])
 
     @property
     def others_bytes(self) -> int:
-        """Anonymous memory that others have on the node."""
+        """Anonymous memory of other processes on the node."""
         return anonymous_bytes(self._node) - self.held_bytes
 
     @property
     def left_bytes(self) -> int:
-        """What others have, and what they can still take."""
+        """Bytes that other processes have or can still allocate."""
         return free_above_high_bytes(self._node) + self.others_bytes
 
     def step_towards(self, leave_bytes: int) -> bool:
-        """Take or give back most of what is too much or too little; True if that was nothing."""
+        """Lock or free most of the difference to the goal; True if the goal is reached."""
         excess = self.left_bytes - leave_bytes
         if abs(excess) <= TOLERANCE_BYTES:
             return True
@@ -118,20 +118,20 @@ class Balloon:
         return False
 
     def _grow(self, more_bytes: int) -> None:
-        """Take single pages, no more than are free: the kernel would reclaim others' for them, or
-        kill whom it finds."""
+        """Lock small pages, at most as many as are free: for more, the kernel would reclaim pages
+        or invoke the OOM killer."""
         while more_bytes > 0 and (free := free_above_high_bytes(self._node)) >= PIECE_BYTES:
             piece = _pages(min(more_bytes, max(free // 8, PIECE_BYTES)))
             self._fine.grow(piece)
             more_bytes -= piece
 
     def inflate(self, leave_bytes: int) -> None:
-        """Leave so much, at once. Raises RuntimeError where that is not reached."""
+        """Reach the goal. Raises RuntimeError after ROUNDS_MAX rounds."""
         for _ in range(ROUNDS_MAX):
             if self.step_towards(leave_bytes):
                 return
         raise RuntimeError(
-            f"node {self._node} has {self.left_bytes} bytes left, wanted are {leave_bytes}"
+            f"node {self._node} has {self.left_bytes} bytes left instead of {leave_bytes}"
         )
 
 
@@ -140,16 +140,16 @@ def _pages(size_bytes: int) -> int:
 
 
 def main() -> None:
-    """Inflate as told, say so, follow."""
+    """Serve the goals of standard input."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--node", type=int, required=True)
     options = parser.parse_args()
     balloon = Balloon(options.node)
     leave_bytes: int | None = None
     while True:
-        # lines come one by one, each after the answer to the last: none hides in a buffer
-        told, _, _ = select.select([sys.stdin], [], [], FOLLOW_SECONDS)
-        if not told:
+        # the parent awaits each reply before the next line, so no line waits in sys.stdin's buffer
+        ready, _, _ = select.select([sys.stdin], [], [], FOLLOW_SECONDS)
+        if not ready:
             if leave_bytes is not None:
                 balloon.step_towards(leave_bytes)
             continue

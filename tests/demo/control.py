@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's requests to the daemon, by the socket that sentinelctl uses.
+"""The demo's requests to the daemon, sent to its control socket.
 
-Starting sentinelctl costs seconds of an emulated CPU, which training would miss.
+sentinelctl is not used: its start takes seconds on an emulated CPU, at the cost of the training.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MANAGED_SECONDS = 300.0
 
 
 class ControlError(RuntimeError):
-    """A session did not become what was waited for."""
+    """A session did not reach the expected state."""
 
 
 def ask(verb: str, **arguments: Any) -> Any:
@@ -26,7 +26,7 @@ def ask(verb: str, **arguments: Any) -> Any:
 
 
 def attach(pid: int, policy: str, fast: str) -> None:
-    """Begin to manage a process. fast: a share (100%) or bytes."""
+    """Begin to manage a process. fast: a share ("100%") or a number of bytes."""
     ask("attach", pid=pid, policy=policy, fast=fast)
 
 
@@ -40,7 +40,7 @@ def session(pid: int) -> dict[str, Any]:
 
 
 def wait_managed(pid: int) -> dict[str, Any]:
-    """Until the session is managed; raises ControlError if it falls back or takes too long."""
+    """Wait until the session is managed. Raises ControlError if it falls back or times out."""
     deadline = time.monotonic() + MANAGED_SECONDS
     while True:
         row = session(pid)
@@ -52,14 +52,16 @@ def wait_managed(pid: int) -> dict[str, Any]:
 
 
 def meter(pid: int, steps: int) -> list[dict[str, Any]]:
-    """Meter whole steps by the kernel module."""
+    """Meter whole steps with the kernel module."""
     rows: list[dict[str, Any]] = ask("meter", pid=pid, steps=steps)["steps"]
     return rows
 
 
 def plan(pid: int, bound: bool) -> dict[str, Any]:
-    """The plan of a session without its long parts; bound: with what no plan can do better, which
-    takes an emulated CPU minutes."""
+    """The plan of a session, without its moves and tensors.
+
+    bound: include the fast-share bound, which takes minutes on an emulated CPU.
+    """
     answer = ask("plan", pid=pid, bound=bound)
     keys = ("policy", "budget_bytes", "predicted", "notes", "bound")
     return {key: answer[key] for key in keys if key in answer}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host's side of the QEMU plugin that counts cache-missing accesses by node.
+"""The host's side of the QEMU plugin that counts cache misses by node.
 
-The plugin (tests/demo/plugin/counter.c) and this process share one file. The
-layout here is that of `struct shared` there.
+The plugin (tests/demo/plugin/counter.c) and this process share one file, whose
+layout is `struct shared` of counter.c.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ GRAIN_BYTES = 256 << 20
 PLACES = ("tensors", "user_other", "kernel")
 
 SWITCH_SECONDS = 60.0
-"""A CPU looks at the switch whenever it enters the kernel: many times a second."""
+"""Timeout. A CPU reads the switch at each kernel entry, many times a second."""
 
 
 class Range(ctypes.Structure):
-    """Addresses from start to end, exclusive."""
+    """struct range of counter.c: addresses from start to end, exclusive."""
 
     _fields_ = [("start", ctypes.c_uint64), ("end", ctypes.c_uint64)]
 
 
 class Counts(ctypes.Structure):
-    """What one CPU did while counting was on."""
+    """struct counts of counter.c: the counts of one CPU."""
 
     _fields_ = [
         ("accesses", ctypes.c_uint64 * len(PLACES)),
@@ -59,35 +59,35 @@ class Shared(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Count:
-    """Misses by place ("tensors", "user_other", "kernel") and node."""
+    """Cache misses of all CPUs."""
 
-    misses: dict[str, list[int]]
-    elsewhere: int
-    grains: dict[int, int]
+    misses: dict[str, list[int]]  # place (one of PLACES) -> misses by node
+    elsewhere: int  # misses outside the nodes: ROM, firmware
+    grains: dict[int, int]  # physical address // GRAIN_BYTES -> misses
 
     def fast_share(self, place: str) -> float | None:
-        """Share of the misses at a place that node 0 served; None without misses."""
+        """Share of a place's misses that node 0 served; None if there are no misses."""
         total = sum(self.misses[place])
         return self.misses[place][0] / total if total else None
 
     @property
     def machine_fast_share(self) -> float | None:
-        """Share of all the machine's misses that node 0 served."""
+        """Share of the machine's misses that node 0 served; None if there are no misses."""
         total = sum(map(sum, self.misses.values()))
         return sum(nodes[0] for nodes in self.misses.values()) / total if total else None
 
     @property
     def tensor_part(self) -> float | None:
-        """Share of all the machine's misses that were to tensors."""
+        """Share of the machine's misses that are to tensors; None if there are no misses."""
         total = sum(map(sum, self.misses.values()))
         return sum(self.misses["tensors"]) / total if total else None
 
 
 class Counter:
-    """The plugin's switch and counters. Make it before QEMU starts."""
+    """The plugin's switch and counters. Create it before QEMU starts."""
 
     def __init__(self, path: Path, nodes: list[tuple[int, int]]) -> None:
-        """nodes: each node's addresses (start, end) as the plugin interface tells them."""
+        """nodes: the addresses (start, end) of each node, as the plugin interface reports them."""
         path.write_bytes(bytes(ctypes.sizeof(Shared)))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
@@ -97,9 +97,9 @@ class Counter:
             self._shared.nodes[index] = Range(start, end)
 
     def start(self, tensors: list[tuple[int, int]]) -> None:
-        """Count from zero; tensors: the virtual addresses (start, end) at which tensors lie."""
+        """Count from zero. tensors: the virtual addresses (start, end) of tensor memory."""
         if len(tensors) > RANGES_MAX:
-            raise ValueError(f"at most {RANGES_MAX} ranges, not {len(tensors)}")
+            raise ValueError(f"{len(tensors)} tensor ranges; the plugin takes at most {RANGES_MAX}")
         for index, (begin, end) in enumerate(tensors):
             self._shared.tensors[index] = Range(begin, end)
         self._shared.range_count = len(tensors)
@@ -108,7 +108,7 @@ class Counter:
         self._switch(1)
 
     def stop(self) -> Count:
-        """Stop counting and say what was counted since start()."""
+        """Stop counting; returns the counts since start()."""
         self._switch(0)
         misses = {place: [0] * self._shared.node_count for place in PLACES}
         grains: dict[int, int] = {}
@@ -128,12 +128,12 @@ class Counter:
         deadline = time.monotonic() + SWITCH_SECONDS
         while self._shared.active != on:
             if time.monotonic() > deadline:
-                raise TimeoutError("the plugin does not answer")
+                raise TimeoutError(f"the plugin did not react within {SWITCH_SECONDS:.0f} s")
             time.sleep(0.005)
 
 
 def build(output: Path) -> Path:
-    """Compile the plugin to the path given and return it."""
+    """Compile the plugin to OUTPUT and return its path."""
     output.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(__file__).parent / "plugin"
     subprocess.run(

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the workload under each policy, on the machine with the two tiers.
+"""Runs the workload under each policy, on the machine with two memory tiers.
 
     python3 -m tests.demo.guest_run
 
-Needs root, a running sentineld and two memory nodes. It talks to the program
-that started it (tests/demo/__main__.py) by lines: JSON objects on standard
-output, and for each that asks something one line on standard input.
+Needs root, a running sentineld and two memory nodes. Its parent
+(tests/demo/__main__.py) reads events from its standard output, one JSON object
+a line, and replies to requests with one line on its standard input.
 
-    {"event": "say", "text"}                      progress
+    {"event": "progress", "text"}
     {"event": "count", "policy", "tensors": [[start, end]]}
-                                                  asks: "ok" once counting is on, else "none"
-    {"event": "counted"}                          asks: "ok" once it is off
-    {"event": "run", ...}                         one policy's result
-    {"event": "done", ...}                        figures of the whole
+                                  request; reply: "ok" when counting is on, "none" without plugin
+    {"event": "counted"}          request; reply: "ok" when counting is off
+    {"event": "run", ...}         the result of one policy
+    {"event": "done", ...}        the figures common to all runs
 """
 
 from __future__ import annotations
@@ -34,46 +34,46 @@ from tests.demo.trainer import Trainer
 
 FAST_NODE = 0
 SLOW_NODE = 1
-FAST_PARTS = 5
+BUDGET_DIVISOR = 5
 """The budget is the peak divided by this: 20 %."""
 
 RESERVE_BYTES = 512 << 10
-"""Left besides the budget for what is not tensors: the interpreter's heap."""
+"""Fast memory beside the budget for memory other than tensors: the interpreter's heap."""
 
 UNMANAGED_STEPS = 20
 SENTINEL_METERED_STEPS = 4
 SETTLE_SECONDS = 90.0
-SETTLED_PART = 0.01
-"""Kernel tiering has settled when a step moves less than this part of the peak."""
+SETTLED_SHARE = 0.01
+"""Kernel tiering has settled when a step moves less than this share of the peak."""
 
-_COUNTING = threading.Lock()
-_TELLING = threading.Lock()
+_COUNTER_LOCK = threading.Lock()
+_OUTPUT_LOCK = threading.Lock()
 
 ON_SLOW_NODE = ("numactl", f"--preferred={SLOW_NODE}")
 
 
-def tell(event: str, **values: Any) -> None:
-    """Send one line."""
-    with _TELLING:
+def send(event: str, **values: Any) -> None:
+    """Send an event."""
+    with _OUTPUT_LOCK:
         print(json.dumps({"event": event, **values}), flush=True)
 
 
 def say(text: str) -> None:
-    """Send one line of progress."""
-    tell("say", text=text)
+    """Report progress."""
+    send("progress", text=text)
 
 
-def ask(event: str, **values: Any) -> str:
-    """Send one line and wait for the answer; one thread at a time."""
-    tell(event, **values)
+def request(event: str, **values: Any) -> str:
+    """Send a request and return the reply. Not thread-safe."""
+    send(event, **values)
     return sys.stdin.readline().strip()
 
 
 @contextlib.contextmanager
-def importing(policy: str, prefix: tuple[str, ...] = ()) -> Iterator[Trainer]:
-    """A trainer that is about to import; killed in the end.
+def started_trainer(policy: str, prefix: tuple[str, ...] = ()) -> Iterator[Trainer]:
+    """Start a trainer, which begins with its imports; kill it on exit.
 
-    It imports on the slow node, so that it takes no fast memory from a trainer that runs beside it.
+    It imports on the slow node, to leave the fast memory to a trainer that runs at the same time.
     """
     trainer = Trainer(policy, prefix)
     try:
@@ -84,15 +84,15 @@ def importing(policy: str, prefix: tuple[str, ...] = ()) -> Iterator[Trainer]:
 
 
 def attach(trainer: Trainer, fast: str) -> None:
-    """Attach after its imports; it has built nothing yet. The policy is its name."""
+    """Attach the trainer after its imports, before it builds the model. Its name is the policy."""
     trainer.wait_imported()
-    memory.free_to_choose(trainer.pid)
+    memory.unconfine(trainer.pid)
     control.attach(trainer.pid, trainer.name, fast)
     say(f"{trainer.name}: imported and attached")
 
 
 class Balloon:
-    """Occupies node 0 but for so many bytes, as tests/demo/balloon.py tells."""
+    """The process that occupies most of node 0 (tests/demo/balloon.py)."""
 
     def __init__(self) -> None:
         command = [*ON_SLOW_NODE, sys.executable, "-m", "tests.demo.balloon"]
@@ -106,11 +106,11 @@ class Balloon:
 
     @property
     def pid(self) -> int:
-        """Of the program."""
+        """The process id."""
         return self._process.pid
 
     def leave(self, leave_bytes: int) -> dict[str, Any]:
-        """Inflate or deflate, and keep it so; what was reached."""
+        """Set the goal, and wait until it is reached; returns the balloon's reply."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -119,20 +119,20 @@ class Balloon:
         line = process.stdout.readline()
         if not line:
             raise RuntimeError(f"balloon: {process.stderr.read()}")
-        told: dict[str, Any] = json.loads(line)
-        left, others = (told[key] / 2**20 for key in ("left_bytes", "others_bytes"))
-        say(f"{left:.1f} MiB left on node {FAST_NODE}, {others:.1f} of them taken")
-        return told
+        reply: dict[str, Any] = json.loads(line)
+        left, others = (reply[key] / 2**20 for key in ("left_bytes", "others_bytes"))
+        say(f"{left:.1f} MiB left on node {FAST_NODE}, {others:.1f} MiB of it in use")
+        return reply
 
     def end(self) -> None:
-        """Give all back."""
+        """Free all memory and wait for the exit."""
         self._process.communicate()
 
 
 def warm_page_cache() -> None:
-    """Read the framework's libraries into page cache on the slow node.
+    """Read the framework's libraries into the page cache of the slow node.
 
-    So that code which a trainer first runs later takes no fast memory from its tensors.
+    Otherwise library code that a trainer first runs while training would take fast memory.
     """
     folder = subprocess.run(
         [sys.executable, "-c", "import importlib.util as u; print(u.find_spec('torch').origin)"],
@@ -148,24 +148,24 @@ def warm_page_cache() -> None:
 
 
 def count_one_step(policy: str, trainer: Trainer) -> None:
-    """Have the host's plugin count from the trainer's last step's end, which is now, to the next.
+    """Have the plugin count one step; call this when a step has just ended.
 
-    It knows tensors by virtual address alone: tensors of another process at the
-    same addresses would count, too.
+    The plugin recognises tensors by virtual address: it also counts accesses of other processes
+    at these addresses.
     """
-    if not _COUNTING.acquire(blocking=False):
-        _COUNTING.acquire()
+    if not _COUNTER_LOCK.acquire(blocking=False):
+        _COUNTER_LOCK.acquire()
         trainer.wait_step()
     try:
-        if ask("count", policy=policy, tensors=memory.tensor_ranges(trainer.pid)) == "ok":
+        if request("count", policy=policy, tensors=memory.tensor_ranges(trainer.pid)) == "ok":
             trainer.wait_step()
-            ask("counted")
+            request("counted")
     finally:
-        _COUNTING.release()
+        _COUNTER_LOCK.release()
 
 
 def meter_and_count(policy: str, trainer: Trainer, steps: int = 1) -> list[dict[str, Any]]:
-    """What was metered; the step before it is counted, while its pages are made ready for that."""
+    """Meter steps. The plugin counts the step before, in which the daemon prepares the metering."""
     with ThreadPoolExecutor(1) as pool:
         metering = pool.submit(control.meter, trainer.pid, steps)
         count_one_step(policy, trainer)
@@ -175,7 +175,7 @@ def meter_and_count(policy: str, trainer: Trainer, steps: int = 1) -> list[dict[
 def result(
     policy: str, trainer: Trainer, metered: list[dict[str, Any]], seconds: float, **more: Any
 ) -> dict[str, Any]:
-    """Send one policy's result; seconds: of a step that nobody metered or counted."""
+    """Send the result of one policy. seconds: of a step that was neither metered nor counted."""
     accesses = sum(step["accesses"] for step in metered)
     row = {
         "policy": policy,
@@ -187,22 +187,22 @@ def result(
         "metered_steps": metered,
         **more,
     }
-    tell("run", **row)
+    send("run", **row)
     return row
 
 
 def wait_managed(policy: str, trainer: Trainer) -> dict[str, Any]:
-    """The session once it is managed."""
+    """Wait until the trainer is managed; returns its session."""
     trainer.wait_step()
-    say(f"{policy}: the first step is done")
+    say(f"{policy}: first step done")
     session = control.wait_managed(trainer.pid)
     say(f"{policy}: managed after {len(trainer.steps)} steps")
     return session
 
 
 def run_unlimited(name: str, policy: str, prefix: tuple[str, ...] = ()) -> int:
-    """All-fast or all-slow: no balloon, no budget worth the name. Gives the peak in bytes."""
-    with importing(policy, prefix) as trainer:
+    """All-fast or all-slow: no balloon, a budget of 100 %. Returns the peak in bytes."""
+    with started_trainer(policy, prefix) as trainer:
         attach(trainer, "100%")
         trainer.go()
         peak_bytes: int = wait_managed(policy, trainer)["peak_bytes"]
@@ -212,7 +212,7 @@ def run_unlimited(name: str, policy: str, prefix: tuple[str, ...] = ()) -> int:
 
 
 def settle(trainer: Trainer, peak_bytes: int) -> dict[str, Any]:
-    """Let kernel tiering work until its moves have died down, or the time is up."""
+    """Run under kernel tiering until it moves hardly any pages, or SETTLE_SECONDS have passed."""
     begin = time.monotonic()
     moved_before = memory.kernel_moved_bytes()
     moved_a_step: list[int] = []
@@ -222,8 +222,8 @@ def settle(trainer: Trainer, peak_bytes: int) -> dict[str, Any]:
         moved = memory.kernel_moved_bytes()
         moved_a_step.append(moved - moved_before)
         moved_before = moved
-        quiet = [bytes_ < SETTLED_PART * peak_bytes for bytes_ in moved_a_step[-3:]]
-        # nothing at all has moved: it has not begun
+        quiet = [bytes_ < SETTLED_SHARE * peak_bytes for bytes_ in moved_a_step[-3:]]
+        # without any move, tiering has not begun
         settled = len(quiet) == 3 and all(quiet) and any(moved_a_step)
     return {
         "settle_seconds": round(time.monotonic() - begin, 1),
@@ -233,23 +233,23 @@ def settle(trainer: Trainer, peak_bytes: int) -> dict[str, Any]:
 
 
 def make_room(balloon: Balloon, budget_bytes: int) -> dict[str, Any]:
-    """Leave the budget and the reserve alone of node 0, before the model exists."""
-    memory.clear_node(FAST_NODE, SLOW_NODE, but_pids=(balloon.pid,))
+    """Leave only the budget and the reserve free on node 0; call this before the model is built."""
+    memory.clear_node(FAST_NODE, SLOW_NODE, except_pids=(balloon.pid,))
     return balloon.leave(budget_bytes + RESERVE_BYTES)
 
 
-def run_first_touch(trainer: Trainer, held: dict[str, Any]) -> None:
-    """The kernel places each page at its first touch, and nobody moves it."""
+def run_first_touch(trainer: Trainer, balloon_state: dict[str, Any]) -> None:
+    """The kernel places each page at its first touch; no page moves."""
     wait_managed("first-touch", trainer)
     seconds = trainer.wait_step().seconds
     metered = meter_and_count("first-touch", trainer)
-    result("first-touch", trainer, metered, seconds, balloon=held)
+    result("first-touch", trainer, metered, seconds, balloon=balloon_state)
 
 
 def run_kernel_tiering(trainer: Trainer, balloon: Balloon, peak_bytes: int) -> None:
-    """In the same process, from first-touch's placement."""
-    # The kernel demotes what is not tensors, too: without this it would have more than the budget.
-    memory.clear_node(FAST_NODE, SLOW_NODE, but_pids=(trainer.pid, balloon.pid))
+    """Kernel tiering in the same process, starting from first-touch's placement."""
+    # The kernel would demote other memory too, and so gain room for tensors beyond the budget.
+    memory.clear_node(FAST_NODE, SLOW_NODE, except_pids=(trainer.pid, balloon.pid))
     memory.set_kernel_tiering(True)
     switches = memory.kernel_tiering()
     try:
@@ -258,7 +258,7 @@ def run_kernel_tiering(trainer: Trainer, balloon: Balloon, peak_bytes: int) -> N
     finally:
         memory.set_kernel_tiering(False)
     seconds = trainer.steps[-1].seconds
-    # this step touches what the kernel had armed for its own sampling, too
+    # this step also takes the remaining NUMA hint faults of the kernel's sampling
     metered = meter_and_count("kernel tiering", trainer)
     for step in metered:
         step["moved_bytes"] = settling["settle_moved_bytes"][-1]
@@ -273,8 +273,8 @@ def run_kernel_tiering(trainer: Trainer, balloon: Balloon, peak_bytes: int) -> N
     )
 
 
-def run_sentinel(trainer: Trainer, held: dict[str, Any]) -> None:
-    """The planned policy, metered while its pages move."""
+def run_sentinel(trainer: Trainer, balloon_state: dict[str, Any]) -> None:
+    """The policy `sentinel`, metered while its pages move."""
     wait_managed("sentineld", trainer)
     seconds = trainer.wait_step().seconds
     metered = meter_and_count("sentineld", trainer, SENTINEL_METERED_STEPS)
@@ -287,7 +287,7 @@ def run_sentinel(trainer: Trainer, held: dict[str, Any]) -> None:
         trainer,
         metered,
         seconds,
-        balloon=held,
+        balloon=balloon_state,
         plan=plan,
         session=session,
         tensor_bytes_by_node=by_node,
@@ -295,7 +295,7 @@ def run_sentinel(trainer: Trainer, held: dict[str, Any]) -> None:
 
 
 def run_both_unlimited() -> int:
-    """All-fast and all-slow side by side, a CPU each. Gives the peak in bytes."""
+    """All-fast and all-slow at the same time, one CPU each. Returns the peak in bytes."""
     with ThreadPoolExecutor(2) as pool:
         fast = pool.submit(run_unlimited, "all-fast", "fast-only")
         slow = pool.submit(run_unlimited, "all-slow", "slow-only", ON_SLOW_NODE)
@@ -304,50 +304,50 @@ def run_both_unlimited() -> int:
 
 
 def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
-    """First-touch, kernel tiering and sentineld. Gives the losses of a run without any of these.
+    """First-touch, kernel tiering and sentineld. Returns the losses of an unmanaged run.
 
-    What can run on the other CPU does: that run beside first-touch, and then sentineld's imports.
+    The second CPU runs the unmanaged run beside first-touch, then the imports of sentineld's run.
     """
     with contextlib.ExitStack() as stack:
-        first_touch = stack.enter_context(importing("first-touch"))
+        first_touch = stack.enter_context(started_trainer("first-touch"))
         unmanaged = Trainer("unmanaged", ON_SLOW_NODE, shim=False, steps=UNMANAGED_STEPS)
         stack.callback(unmanaged.kill)
         balloon = Balloon()
         stack.callback(balloon.end)
         attach(first_touch, str(budget_bytes))
         unmanaged.wait_imported()
-        held = make_room(balloon, budget_bytes)
+        balloon_state = make_room(balloon, budget_bytes)
         first_touch.go()
         unmanaged.go()
-        run_first_touch(first_touch, held)
-        say("the kernel's tiering takes over")
-        planned = stack.enter_context(importing("sentinel"))
+        run_first_touch(first_touch, balloon_state)
+        say("kernel tiering, in the same process")
+        planned = stack.enter_context(started_trainer("sentinel"))
         run_kernel_tiering(first_touch, balloon, peak_bytes)
         first_touch.kill()
         unmanaged.join(timeout_s=300)
         attach(planned, str(budget_bytes))
-        held = make_room(balloon, budget_bytes)
+        balloon_state = make_room(balloon, budget_bytes)
         planned.go()
-        run_sentinel(planned, held)
+        run_sentinel(planned, balloon_state)
         return unmanaged.losses
 
 
 def main() -> None:
-    """All runs."""
+    """Prepare the machine and do all runs."""
     subprocess.run(["swapoff", "-a"], check=True)
-    memory.only_asked_for_huge_pages()
-    memory.fix_reserve()
+    memory.restrict_huge_pages()
+    memory.fix_watermarks()
     memory.set_kernel_tiering(False)
     memory.drop_caches()
     memory.compact()
     warm_page_cache()
     say("all-fast and all-slow")
     peak_bytes = run_both_unlimited()
-    budget_bytes = peak_bytes // FAST_PARTS
+    budget_bytes = peak_bytes // BUDGET_DIVISOR
     say(f"peak {peak_bytes} bytes, budget {budget_bytes} bytes")
-    say("first-touch, and beside it the unmanaged run on the slow node")
+    say("first-touch, and the unmanaged run on the slow node")
     unmanaged_losses = run_limited(budget_bytes, peak_bytes)
-    tell(
+    send(
         "done",
         peak_bytes=peak_bytes,
         budget_bytes=budget_bytes,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the demo runs: this machine if it has two memory tiers, else the guest."""
+"""Chooses the demo's machine: this one if it has two memory tiers, else a guest."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ RUN = "exec python3 -u -m tests.demo.guest_run"
 
 GUEST_FAST_MIB = 1024
 GUEST_SLOW_MIB = 1536
-"""Together below the PCI hole, so that each node is one range of addresses."""
+"""Their sum lies below the PCI hole, so that each node is one range of addresses."""
 
 DROP_IN = "/run/systemd/system/sentineld.service.d/demo.conf"
-"""Keeps the daemon's own memory off the node whose free memory is measured out."""
+"""Keeps the daemon's memory off the fast node, whose free memory the balloon controls."""
 
 ACTIVATE = """
 set -e
@@ -37,21 +37,21 @@ systemctl daemon-reload
 insmod /lib/modules/$(uname -r)/updates/sentinel.ko
 systemctl start sentineld
 """
-"""What `make activate` does, without depmod: that takes an emulated CPU half a minute."""
+"""`make activate` without depmod, which takes half a minute on an emulated CPU."""
 
 
 @dataclass
 class Machine:
-    """A machine that is ready: how to start the runs there, and the plugin's counter if any."""
+    """A machine with sentineld running."""
 
     description: str
-    command: list[str]
-    counter: Counter | None = None
+    command: list[str]  # starts guest_run.py there
+    counter: Counter | None = None  # of the QEMU plugin
     guest: Guest | None = None
 
 
 def memory_nodes() -> list[int]:
-    """This machine's nodes that have memory."""
+    """The nodes of this machine that have memory."""
     text = Path("/sys/devices/system/node/has_memory").read_text().strip()
     nodes: list[int] = []
     for part in text.split(","):
@@ -61,14 +61,14 @@ def memory_nodes() -> list[int]:
 
 
 def has_two_tiers() -> bool:
-    """Whether this machine's nodes 0 and 1 are memory of two tiers."""
+    """Whether nodes 0 and 1 of this machine are in different memory tiers."""
     tiers = list(Path("/sys/devices/virtual/memory_tiering").glob("memory_tier*"))
     return {0, 1} <= set(memory_nodes()) and len(tiers) >= 2
 
 
 @contextlib.contextmanager
 def choose() -> Iterator[Machine]:
-    """The machine for the demo, up and with sentineld running; raises MachineError."""
+    """The demo's machine, booted and with sentineld running. Raises MachineError."""
     if has_two_tiers():
         yield _this_machine()
         return
@@ -81,11 +81,11 @@ def choose() -> Iterator[Machine]:
 
 def _this_machine() -> Machine:
     if os.geteuid() != 0:
-        raise MachineError("the demo sizes node 0's free memory and needs root (try sudo)")
+        raise MachineError("the demo limits the free memory of node 0 and needs root (try sudo)")
     active = subprocess.run(["systemctl", "is-active", "--quiet", "sentineld"])
     if active.returncode != 0:
         raise MachineError(
-            "this machine has two memory tiers, but sentineld does not run "
+            "this machine has two memory tiers, but sentineld is not running "
             "(make install && systemctl start sentineld)"
         )
     command = ["bash", "-c", f"cd {REPOSITORY} && {RUN}"]
@@ -97,7 +97,7 @@ def _guest(folder: Path) -> Iterator[Machine]:
     plugin = build(REPOSITORY / "build" / "demo" / "counter.so")
     fast, slow = GUEST_FAST_MIB << 20, GUEST_SLOW_MIB << 20
     shared = folder / "counts"
-    # QEMU 7.2 tells a plugin the address plus the memory backend's offset, and these are equal
+    # QEMU 7.2 reports the address plus the memory backend's offset, and the two are equal
     counter = Counter(shared, [(0, fast), (2 * fast, 2 * fast + slow)])
     with Guest(
         fast_mib=GUEST_FAST_MIB, slow_mib=GUEST_SLOW_MIB, plugin=f"{plugin},counts={shared}"
@@ -115,7 +115,7 @@ def _guest(folder: Path) -> Iterator[Machine]:
 
 
 def stage(folder: Path) -> None:
-    """Install into FOLDER as `make install` does, natively, with the guest's own Python."""
+    """Run `make install` into FOLDER with the guest's Python, at native speed."""
     artifacts = build_artifacts()
     work = {folder: "/root/stage"}
     for path in artifacts.values():
@@ -126,12 +126,12 @@ def stage(folder: Path) -> None:
 
 
 def install(guest: Guest, folder: Path) -> None:
-    """Install sentineld in the guest and start it; FOLDER takes what is built for it."""
+    """Install sentineld in the guest and start it. FOLDER takes the built files."""
     staged = folder / "stage"
     staged.mkdir()
     stage(staged)
     guest.put_tree()
-    # the guest's /lib is a link
+    # /lib is a symbolic link in the guest
     unpack = guest.connection.argv("tar -x --keep-directory-symlink --no-same-owner -C /")
     with subprocess.Popen(["tar", "-C", staged / "root", "-c", "."], stdout=subprocess.PIPE) as tar:
         subprocess.run(unpack, stdin=tar.stdout, check=True)
@@ -141,5 +141,5 @@ def install(guest: Guest, folder: Path) -> None:
 
 
 def progress(text: str, begin: float) -> None:
-    """One line on stderr with the seconds since the begin."""
+    """Print one line with the seconds since BEGIN to stderr."""
     print(f"demo: {time.monotonic() - begin:5.0f} s  {text}", file=sys.stderr, flush=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel says of nodes, zones and a process's tensor memory, and its switches."""
+"""Reads and sets the kernel's state of nodes, zones, processes and memory tiering."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _DEMOTION = Path("/sys/kernel/mm/numa/demotion_enabled")
 
 MIN_FREE_BYTES = 4 << 20
-"""Fixed for the demo, so that every run has the same watermarks."""
+"""min_free_kbytes, fixed so that every run has the same watermarks."""
 
-CPU_LISTS_FRACTION = 1000
-"""Each zone's part that all CPUs' lists of free pages may hold. By default it is an eighth (kernel
-mm/page_alloc.c, MIN_PERCPU_PAGELIST_HIGH_FRACTION): more than what the balloon leaves, and whoever
-frees pages on one CPU would take them from a trainer on another."""
+PCP_HIGH_FRACTION = 1000
+"""The per-CPU page lists may hold at most 1/1000 of a zone. The default is 1/8 (mm/page_alloc.c,
+MIN_PERCPU_PAGELIST_HIGH_FRACTION), more than the balloon leaves free: pages freed on one CPU would
+be missing for a trainer on another."""
 
 TIERING_COUNTERS = (
     "pgpromote_success",
@@ -36,22 +36,22 @@ TIERING_COUNTERS = (
     "pgdemote_khugepaged",
     "pgdemote_proactive",
 )
-"""Pages moved by the kernel's own tiering; kernels have a part of them."""
+"""Counters of /proc/vmstat for pages moved by kernel tiering; no kernel has all of them."""
 
 
 @dataclass(frozen=True)
 class Zone:
-    """One memory zone of a node; all in pages. reserve: kept from user memory by lowmem_reserve."""
+    """One memory zone of a node; sizes are in pages."""
 
     node: int
     name: str
     free: int
-    high: int
-    reserve: int
+    high: int  # the high watermark
+    reserve: int  # lowmem_reserve: not available to user memory
 
 
 def zones(text: str) -> list[Zone]:
-    """The zones with memory that /proc/zoneinfo tells of."""
+    """The zones with memory in the text of /proc/zoneinfo."""
     found = []
     for block in re.split(r"^(?=Node )", text, flags=re.MULTILINE):
         head = re.match(r"Node (\d+), zone +(\w+)", block)
@@ -59,7 +59,7 @@ def zones(text: str) -> list[Zone]:
             continue
         protection = re.search(r"protection: \(([\d, ]+)\)", block)
         reserves = [int(word) for word in protection[1].split(",")] if protection else [0]
-        # the last entry is that of movable allocations: user memory
+        # the last entry applies to movable allocations, such as user memory
         found.append(
             Zone(
                 node=int(head[1]),
@@ -78,7 +78,7 @@ def _number(block: str, word: str) -> int:
 
 
 def free_above_high_bytes(node: int) -> int:
-    """Bytes that user memory can take from a node before its zones reach the high watermark."""
+    """Bytes of user memory that fit on a node before its zones reach the high watermark."""
     _VM.joinpath("stat_refresh").write_text("1")
     pages = sum(
         max(0, zone.free - zone.high - zone.reserve)
@@ -89,40 +89,44 @@ def free_above_high_bytes(node: int) -> int:
 
 
 def anonymous_bytes(node: int) -> int:
-    """Bytes of processes' anonymous memory on a node; locked memory is part of it."""
+    """Bytes of anonymous memory on a node, locked memory included."""
     text = Path(f"/sys/devices/system/node/node{node}/meminfo").read_text()
     match = re.search(r"AnonPages:\s+(\d+) kB", text)
     return int(match[1]) << 10 if match else 0
 
 
 def drop_caches() -> None:
-    """Drop clean page cache and slab."""
+    """Drop clean page cache and reclaimable slab."""
     _VM.joinpath("drop_caches").write_text("3")
 
 
 def compact() -> None:
-    """Gather free memory, that of the CPUs' lists, too."""
+    """Compact memory, which also drains the per-CPU page lists."""
     _VM.joinpath("compact_memory").write_text("1")
 
 
-def fix_reserve() -> None:
-    """Fix the watermarks, and how many free pages a CPU may keep for itself.
+def fix_watermarks() -> None:
+    """Fix the watermarks and the size of the per-CPU page lists.
 
-    After the switch of huge pages: the kernel raises min_free_kbytes with it (mm/khugepaged.c).
+    Call it after restrict_huge_pages(), which makes the kernel raise min_free_kbytes
+    (mm/khugepaged.c).
     """
     _VM.joinpath("min_free_kbytes").write_text(str(MIN_FREE_BYTES >> 10))
     _VM.joinpath("watermark_boost_factor").write_text("0")
-    _VM.joinpath("percpu_pagelist_high_fraction").write_text(str(CPU_LISTS_FRACTION))
+    _VM.joinpath("percpu_pagelist_high_fraction").write_text(str(PCP_HIGH_FRACTION))
 
 
-def only_asked_for_huge_pages() -> None:
-    """Have huge pages where a program asks for them: khugepaged takes a third of an emulated CPU,
-    and huge pages of what is not tensors come and go on node 0 by two MiB."""
+def restrict_huge_pages() -> None:
+    """Set transparent huge pages to madvise.
+
+    khugepaged takes a third of an emulated CPU, and huge pages outside tensors would change the
+    free memory of node 0 in steps of 2 MiB.
+    """
     _HUGE_PAGES.write_text("madvise")
 
 
 def confine(pid: int, node: int) -> None:
-    """Let a process take memory from one node alone, by a cpuset, until free_to_choose()."""
+    """Restrict a process to the memory of one node with a cpuset, until unconfine()."""
     group = _CGROUPS / "sentineld-demo"
     (_CGROUPS / "cgroup.subtree_control").write_text("+cpuset")
     group.mkdir(exist_ok=True)
@@ -130,36 +134,35 @@ def confine(pid: int, node: int) -> None:
     (group / "cgroup.procs").write_text(str(pid))
 
 
-def free_to_choose(pid: int) -> None:
-    """Let a process take memory from all nodes again; what it has stays where it is."""
+def unconfine(pid: int) -> None:
+    """Let a process allocate on all nodes again; its pages stay where they are."""
     (_CGROUPS / "cgroup.procs").write_text(str(pid))
 
 
-def clear_node(node: int, to_node: int, but_pids: tuple[int, ...] = ()) -> None:
-    """Move what all processes but a few have on a node elsewhere, as far as it can be moved, and
-    drop page cache.
+def clear_node(node: int, to_node: int, except_pids: tuple[int, ...] = ()) -> None:
+    """Move the movable pages of all other processes to another node, and drop the page cache.
 
-    Else a kernel that demotes their cold pages, or reclaims the cache, would free more of the node
-    than a balloon has left, and give the room to tensors.
+    Otherwise the kernel could demote cold pages or reclaim the cache, and so free more of the
+    node for tensors than the balloon left.
     """
     masks = [ctypes.byref(ctypes.c_ulong(1 << bit)) for bit in (node, to_node)]
     bits = ctypes.c_ulong(8 * ctypes.sizeof(ctypes.c_ulong))
     for process in Path("/proc").glob("[0-9]*"):
-        if int(process.name) in but_pids:
+        if int(process.name) in except_pids:
             continue
-        # a kernel thread has no memory, and another may be gone: neither matters
+        # fails for kernel threads and processes that have exited; both have no memory
         _libc.syscall(_SYS_MIGRATE_PAGES, ctypes.c_int(int(process.name)), bits, *masks)
     drop_caches()
 
 
 def set_kernel_tiering(on: bool) -> None:
-    """Switch the kernel's own promotion (numa_balancing=2) and demotion."""
+    """Switch promotion (numa_balancing=2) and demotion by the kernel."""
     _DEMOTION.write_text("true" if on else "false")
     _NUMA_BALANCING.write_text("2" if on else "0")
 
 
 def kernel_tiering() -> dict[str, str]:
-    """The switches as they are."""
+    """The current values of the switches."""
     return {
         "numa_balancing": _NUMA_BALANCING.read_text().strip(),
         "demotion_enabled": _DEMOTION.read_text().strip(),
@@ -167,20 +170,20 @@ def kernel_tiering() -> dict[str, str]:
 
 
 def kernel_moved_bytes() -> int:
-    """Bytes that the kernel's own tiering has moved since boot."""
+    """Bytes that kernel tiering has moved since boot."""
     counters = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     return sum(int(counters.get(name, 0)) for name in TIERING_COUNTERS) * PAGE_BYTES
 
 
 def tensor_ranges(pid: int) -> list[tuple[int, int]]:
-    """The addresses (start, end) at which a process under the shim has its tensors.
+    """The addresses (start, end) of tensor memory in a process under the shim.
 
-    They are its anonymous mappings that were told not to use huge pages (flag
-    nh in smaps); neighbours are joined.
+    These are the anonymous mappings with MADV_NOHUGEPAGE (flag nh in smaps); adjacent ones are
+    joined.
     """
     text = Path(f"/proc/{pid}/smaps").read_text()
     joined: list[tuple[int, int]] = []
-    for start, end in sorted(_told_nohuge(text)):
+    for start, end in sorted(_nohugepage_mappings(text)):
         if joined and joined[-1][1] == start:
             joined[-1] = (joined[-1][0], end)
         else:
@@ -188,7 +191,7 @@ def tensor_ranges(pid: int) -> list[tuple[int, int]]:
     return joined
 
 
-def _told_nohuge(smaps: str) -> Iterator[tuple[int, int]]:
+def _nohugepage_mappings(smaps: str) -> Iterator[tuple[int, int]]:
     span: tuple[int, int] | None = None
     for line in smaps.splitlines():
         if head := re.match(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ 00:00 0\s*(\[anon:\S+)?$", line):
@@ -200,17 +203,17 @@ def _told_nohuge(smaps: str) -> Iterator[tuple[int, int]]:
 
 
 def tensor_bytes_by_node(pid: int) -> dict[int, int]:
-    """Resident bytes of a process's tensor memory by node, as the kernel counts them."""
+    """Resident bytes of a process's tensor memory by node."""
     ranges = tensor_ranges(pid)
     by_node: Counter[int] = Counter()
-    for start, node, size_bytes in _mapped(pid):
+    for start, node, size_bytes in _resident(pid):
         if any(begin <= start < end for begin, end in ranges):
             by_node[node] += size_bytes
     return dict(by_node)
 
 
-def _mapped(pid: int) -> Iterator[tuple[int, int, int]]:
-    """Start, node and resident bytes of each mapping on each node (/proc/PID/numa_maps)."""
+def _resident(pid: int) -> Iterator[tuple[int, int, int]]:
+    """(start, node, resident bytes) of each mapping on each node, from /proc/PID/numa_maps."""
     for line in Path(f"/proc/{pid}/numa_maps").read_text().splitlines():
         words = line.split()
         for word in words[2:]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's picture: where a step's tensors lie, stretch by stretch, and the fast shares."""
+"""The demo's picture: resident tensor bytes by node over a step, and the fast shares."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _residency(axes: pyplot.Axes, report: Report) -> None:
     axes.set(
         title="sentineld: tensor pages by node over one step",
         xlabel="stretch of the step (forward, backward, optimizer)",
-        ylabel="resident, MiB",
+        ylabel="resident (MiB)",
         xlim=(0, len(stretches) - 1),
     )
     axes.legend(loc="upper left")
@@ -54,7 +54,7 @@ def _shares(axes: pyplot.Axes, report: Report) -> None:
         run = run_of(report, policy)
         assert run is not None
         for offset, share, colour, meter in (
-            (width / 2, run["fast_share"], FAST, "kernel module: pages x stretches"),
+            (width / 2, run["fast_share"], FAST, "kernel module: page touches"),
             (-width / 2, run["plugin_fast_share"], SECOND, "QEMU plugin: cache misses"),
         ):
             if share is not None:
@@ -69,5 +69,5 @@ def _shares(axes: pyplot.Axes, report: Report) -> None:
         label="best fixed placement",
     )
     axes.set_yticks([-place for place in range(len(POLICIES))], POLICIES)
-    axes.set(title="served by fast memory", xlabel="% of accesses to tensors", xlim=(0, 118))
+    axes.set(title="fast share", xlabel="% of tensor accesses served by fast memory", xlim=(0, 118))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=1, frameon=False)

@@ -10,19 +10,19 @@ from typing import Any
 from tests.demo.rules import PAGE_BYTES, Report, Verdict, best_fixed_share, run_of
 
 NOTES = (
-    "Fast share: touched pages x stretches of a step that the fast node served, by the kernel "
-    "module's fault handler; a page counts once in a stretch however often it is touched, "
-    "and bytes are not weighed.",
-    "Plugin: the same share among accesses to tensor memory that miss a modelled cache of 1 MiB a "
-    "CPU, counted by a QEMU plugin over one step; it sees the whole machine, and `machine` is the "
-    "share of everything it saw, the kernel's copying and the module's arming included.",
-    "Step times are the emulator's: it serves both nodes at one speed, so they tell what managing "
-    "costs, not what fast memory gains.",
-    "The balloon keeps the budget and the reserve, and no more, for the sum of node 0's free "
-    "memory above its high watermarks and anonymous memory, while page cache and the like come and "
-    "go.",
-    "Kernel tiering continues from first-touch's placement in the same process; it is metered "
-    "with its migration frozen, since armed pages would blind it.",
+    "Fast share: the share of touches of tensor pages in a step that the fast node served, "
+    "recorded by the kernel module's fault handler. A page counts at most once per stretch, "
+    "however often and in however many bytes it is touched.",
+    "Plugin: a QEMU plugin counts accesses that miss a simulated cache of 1 MiB per CPU, over one "
+    "step. The column `tensors` is the fast share of the misses in tensor memory, `machine` that "
+    "of all misses of the machine, page copies by the kernel and arming by the module included.",
+    "Step times are measured in the emulator, which serves both nodes at the same speed: they show "
+    "the overhead of management, not the gain from fast memory.",
+    "A balloon occupies node 0 so that its free memory (above the high watermarks) and the other "
+    "processes' anonymous memory on it sum to the budget plus the reserve. It adapts as the page "
+    "cache grows and shrinks.",
+    "Kernel tiering continues from first-touch's placement in the same process. Its migration is "
+    "off while it is metered, because NUMA balancing cannot sample armed pages.",
 )
 
 
@@ -31,7 +31,10 @@ def assemble(
 ) -> Report:
     """The report of finished runs.
 
-    counts: by policy, the plugin's figures. done: the guest's last event.
+    runs: the guest's events "run".
+    counts: policy -> the plugin's figures.
+    done: the guest's event "done".
+    more: further fields of the report.
     """
     for run in runs:
         count = counts.get(run["policy"])
@@ -51,15 +54,15 @@ def assemble(
 
 
 def percent(share: float | None) -> str:
-    """A share for people."""
+    """A share as text."""
     return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def table(report: Report) -> str:
     """The runs as a Markdown table."""
     rows = [
-        "| policy | fast share | plugin: tensors | plugin: machine | moved a step | "
-        "most on node 0 | step, emulated |",
+        "| policy | fast share | plugin: tensors | plugin: machine | moved per step | "
+        "peak on node 0 | step time, emulated |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for run in report["runs"]:
@@ -74,18 +77,19 @@ def table(report: Report) -> str:
 
 
 def markdown(report: Report, verdicts: list[Verdict]) -> str:
-    """The whole report for people."""
+    """The report as Markdown."""
     bound = report["bound_fast_share"]
-    best = "not computed, for the goal was met" if bound is None else percent(bound)
+    best = "not computed, as the goal is met" if bound is None else percent(bound)
     parts = [
-        "# sentineld's demo",
-        f"Peak of live tensors {report['peak_bytes'] / 2**20:.1f} MiB, fast budget "
-        f"{report['budget_bytes'] / 2**20:.1f} MiB (20 %), reserve beside it "
-        f"{report['reserve_bytes'] / 2**20:.1f} MiB; machine: {report['machine']}. "
-        f"Best fixed placement {percent(report['best_fixed_share'])}; best share of any plan at "
-        f"this machine's migration rate: {best}.",
+        "# sentineld demo",
+        f"Machine: {report['machine']}. Peak of live tensors: "
+        f"{report['peak_bytes'] / 2**20:.1f} MiB; fast-memory budget: "
+        f"{report['budget_bytes'] / 2**20:.1f} MiB (20 %); reserve for other memory: "
+        f"{report['reserve_bytes'] / 2**20:.1f} MiB. Fast share of the best fixed placement: "
+        f"{percent(report['best_fixed_share'])}; fast-share bound of all plans at this machine's "
+        f"migration bandwidth: {best}.",
         table(report),
-        "![tier residency over a step, and fast shares](report.png)",
+        "![resident tensor pages by node over a step, and fast shares](report.png)",
         "\n".join(
             f"- {'holds' if verdict.holds else '**FAILS**'}: {verdict.rule} ({verdict.seen})"
             for verdict in verdicts

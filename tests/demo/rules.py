@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo must show, checked on its report."""
+"""The rules that the demo's report must satisfy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOUCHED_MIN = 0.8
 FIRST_TOUCH_MAX = 0.60
 FIXED_MAX = 0.75
 SENTINELD_MIN = 0.90
-OF_BOUND_MIN = 0.95
+SHARE_OF_BOUND_MIN = 0.95
 OVER_BUDGET_MAX = 1.05
 STEADY_STEPS_MIN = 4
 PAGE_BYTES = 4096
@@ -24,11 +24,11 @@ PAGE_BYTES = 4096
 
 @dataclass(frozen=True)
 class Verdict:
-    """One rule: what it asks, whether it holds, and what was seen."""
+    """The result of one rule."""
 
     rule: str
     holds: bool
-    seen: str
+    seen: str  # the measured value
 
 
 def run_of(report: Report, policy: str) -> Report | None:
@@ -37,9 +37,10 @@ def run_of(report: Report, policy: str) -> Report | None:
 
 
 def best_fixed_share(page_touches: list[int], pages: int) -> float:
-    """Share of touches that the best fixed choice of so many pages serves.
+    """Share of touches served if the most touched pages are always in fast memory.
 
-    page_touches: how many pages were touched in exactly k stretches, by k.
+    page_touches: element k is the number of pages touched in exactly k stretches.
+    pages: the number of pages that fit in fast memory.
     """
     total = sum(count * pages_ for count, pages_ in enumerate(page_touches))
     served, left = 0, pages
@@ -51,16 +52,16 @@ def best_fixed_share(page_touches: list[int], pages: int) -> float:
 
 
 def check(report: Report) -> list[Verdict]:
-    """All rules in order; those of missing runs fail."""
+    """Check all rules, in order; with a run missing, only that fails."""
     missing = [policy for policy in POLICIES if run_of(report, policy) is None]
     verdicts = [Verdict("every policy ran", not missing, f"missing: {missing or 'none'}")]
     if missing:
         return verdicts
-    return [*verdicts, *_task(report), *_fairness(report), *_sentineld(report), *_losses(report)]
+    return [*verdicts, *_workload(report), *_budget(report), *_sentineld(report), *_losses(report)]
 
 
-def _task(report: Report) -> list[Verdict]:
-    """The task is no giveaway."""
+def _workload(report: Report) -> list[Verdict]:
+    """The workload needs more than a fixed placement."""
     peak, touched = report["peak_bytes"], report["touched_bytes"]
     first_touch = run_of(report, "first-touch")
     assert first_touch is not None
@@ -77,8 +78,8 @@ def _task(report: Report) -> list[Verdict]:
     ]
 
 
-def _fairness(report: Report) -> list[Verdict]:
-    """Limited runs kept to the limit."""
+def _budget(report: Report) -> list[Verdict]:
+    """The runs with limited fast memory stay within the limit."""
     verdicts = []
     for policy in LIMITED:
         run = run_of(report, policy)
@@ -86,7 +87,7 @@ def _fairness(report: Report) -> list[Verdict]:
         part = run["peak_fast_bytes"] / report["budget_bytes"]
         verdicts.append(
             Verdict(
-                f"{policy} is valid: tensors on node 0 <= 1.05 x budget",
+                f"{policy}: tensors on node 0 <= 1.05 x budget",
                 part <= OVER_BUDGET_MAX,
                 f"{part:.3f} x",
             )
@@ -103,8 +104,8 @@ def _sentineld(report: Report) -> list[Verdict]:
     moved = min(step["moved_bytes"] for step in steps)
     bound = report["bound_fast_share"]
     if bound is not None and bound < SENTINELD_MIN:
-        rule = f"sentineld serves >= 0.95 of the best share of any plan here, {bound:.1%}"
-        enough = share >= OF_BOUND_MIN * bound
+        rule = f"sentineld serves >= 0.95 of the fast-share bound of {bound:.1%}"
+        enough = share >= SHARE_OF_BOUND_MIN * bound
     else:
         rule = "sentineld serves >= 90 % from fast memory in every steady step"
         enough = share >= SENTINELD_MIN
@@ -119,23 +120,25 @@ def _sentineld(report: Report) -> list[Verdict]:
             charged <= budget,
             f"{charged / 2**20:.2f} of {budget / 2**20:.2f} MiB",
         ),
-        Verdict(rule, enough, f"least {share:.1%}"),
+        Verdict(rule, enough, f"lowest: {share:.1%}"),
         Verdict(
-            "sentineld moves in every steady step", moved > 0, f"least {moved / 2**20:.0f} MiB"
+            "sentineld moves pages in every steady step",
+            moved > 0,
+            f"lowest: {moved / 2**20:.0f} MiB",
         ),
     ]
 
 
 def _losses(report: Report) -> list[Verdict]:
-    """Bit for bit: losses are hexadecimal floats."""
-    truth = report["unmanaged_losses"]
+    """Losses are compared bit for bit, as hexadecimal floats."""
+    expected = report["unmanaged_losses"]
     verdicts = []
     for run in report["runs"]:
-        common = min(len(truth), len(run["losses"]))
-        same = common > 0 and run["losses"][:common] == truth[:common]
+        common = min(len(expected), len(run["losses"]))
+        same = common > 0 and run["losses"][:common] == expected[:common]
         verdicts.append(
             Verdict(
-                f"{run['policy']} trains as the unmanaged run, bit for bit",
+                f"{run['policy']}: same losses as the unmanaged run, bit for bit",
                 same,
                 f"{common} of {len(run['losses'])} steps compared",
             )

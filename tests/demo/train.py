@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a small gated network on a synthetic sequence: the demo's workload.
 
-It knows nothing of sentineld: `python train.py` trains it, and so does
+It does not depend on sentineld: it runs as `python train.py` and as
 `python -m sentineld.shim train.py`.
 """
 
@@ -44,7 +44,7 @@ class PositionValue(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Mean over the positions through a narrow layer: what a sequence says to each channel."""
+    """Mean over the positions through a narrow layer: one shift per sequence and channel."""
 
     def __init__(self, width: int, narrow: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Block(nn.Module):
 
 
 class Network(nn.Module):
-    """Symbols to the logits of the next symbol at every position."""
+    """Maps symbols to the logits of the next symbol at every position."""
 
     def __init__(self, symbols: int, positions: int, width: int, narrow: int, blocks: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Network(nn.Module):
 
 
 class MarkovText:
-    """Seeded sequences of symbols, each drawn by the symbol before it."""
+    """Seeded first-order Markov sequences of symbols."""
 
     def __init__(self, symbols: int, seed: int) -> None:
         self._random = random.Random(seed)
@@ -120,7 +120,7 @@ def wait_for(path: Path) -> None:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20, help="0: without an end")
+    parser.add_argument("--steps", type=int, default=20, help="0: train until killed")
     parser.add_argument("--blocks", type=int, default=16)
     parser.add_argument("--sequences", type=int, default=2)
     parser.add_argument("--positions", type=int, default=256)
@@ -129,14 +129,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--symbols", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--pause", type=float, default=0.0, metavar="SECONDS", help="rest so long after each step"
+        "--pause", type=float, default=0.0, metavar="SECONDS", help="sleep after each step"
     )
     parser.add_argument("--wait-file", type=Path, help="build the model once this file exists")
     return parser.parse_args(arguments)
 
 
 def main(arguments: list[str]) -> None:
-    """Train and print one line a step: its number, the loss as an exact hex float, its seconds."""
+    """Train and print one line per step: number, loss as a hexadecimal float, seconds."""
     options = parse(arguments)
     torch.set_num_threads(1)
     if options.wait_file is not None:

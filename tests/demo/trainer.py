@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the workload and follows the lines that it prints."""
+"""Starts the workload and reads the lines that it prints."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _STEP = re.compile(r"step (\d+) loss (\S+) seconds ([\d.]+)")
 
 @dataclass(frozen=True)
 class StepLine:
-    """What the workload printed after a step; at_s is time.monotonic() of its arrival."""
+    """The workload's line about a step."""
 
     number: int
-    loss: str
-    seconds: float
-    at_s: float
+    loss: str  # a hexadecimal float
+    seconds: float  # duration of the step
+    at_s: float  # time.monotonic() at the arrival of the line
 
 
 class TrainerError(RuntimeError):
-    """The workload did not do what it should."""
+    """The workload failed or timed out."""
 
 
 class Trainer:
     """One training process."""
 
     def __init__(self, name: str, prefix: tuple[str, ...] = (), shim: bool = True, steps: int = 0):
-        """prefix: a command that runs it (numactl ...). steps: 0 means until kill()."""
+        """prefix: a command to run it with, such as numactl. steps: 0 trains until kill()."""
         self.name = name
         self._folder = tempfile.TemporaryDirectory(prefix="sentineld-demo-")
         self._go = Path(self._folder.name) / "go"
@@ -62,48 +62,50 @@ class Trainer:
 
     @property
     def pid(self) -> int:
-        """Of the training process itself: numactl and the shim exec in place."""
+        """Process id of the training; numactl and the shim exec and keep it."""
         return self.process.pid
 
     @property
     def steps(self) -> list[StepLine]:
-        """The lines so far."""
+        """The steps so far."""
         with self._changed:
             return list(self._lines)
 
     @property
     def losses(self) -> list[str]:
-        """Exact losses, by step."""
+        """The losses by step, as hexadecimal floats."""
         return [line.loss for line in self.steps]
 
     def wait_imported(self, timeout_s: float = 300.0) -> None:
-        """Until the imports are done and the workload waits to build its model."""
+        """Wait for the end of the imports; the workload then waits for go()."""
         self._wait(lambda: self._imported, timeout_s, "did not finish its imports")
 
     def go(self) -> None:
-        """Let it build the model and train."""
+        """Let the workload build the model and train."""
         self._go.touch()
 
     def wait_step(self, more: int = 1, timeout_s: float = 240.0) -> StepLine:
-        """Until so many more steps have ended; the last of them."""
+        """Wait for the end of MORE steps from now; returns the last one."""
         with self._changed:
             goal = len(self._lines) + more
         self._wait(lambda: len(self._lines) >= goal, timeout_s, f"did not reach step {goal - 1}")
         return self._lines[goal - 1]
 
     def join(self, timeout_s: float) -> None:
-        """Wait for its end; raises TrainerError unless it ended with status 0."""
+        """Wait for the exit. Raises TrainerError on a timeout or a status other than 0."""
         try:
             status = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise TrainerError(f"{self.name}: did not end\n{self.output}") from None
+            raise TrainerError(
+                f"{self.name}: did not end within {timeout_s:.0f} s\n{self.output}"
+            ) from None
         if status != 0:
             raise TrainerError(f"{self.name}: ended with status {status}\n{self.output}")
         self._folder.cleanup()
 
     def kill(self) -> None:
-        """End it at once, wherever it is."""
+        """Kill the process."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()

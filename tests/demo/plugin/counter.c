@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A QEMU plugin that counts, by NUMA node, the guest's accesses to memory that
- * miss a small cache: the demo's second opinion on which node serves them. It
- * knows nothing of the guest's kernel, page tables or processes.
+ * miss a small cache. The demo compares these counts with the kernel module's.
+ * The plugin does not depend on the guest's kernel, page tables or processes.
  *
  *   -plugin counter.so,counts=PATH
  *
- * PATH is struct shared below, which the host's program makes, reads and
- * writes. Counting is switched by its `wanted` word, at which a CPU looks when
- * it goes idle or enters or leaves the kernel (swapgs). Switched off, no memory
+ * PATH holds struct shared below; the program on the host creates it. Counting
+ * is switched by its word `wanted`, which a CPU reads when it goes idle and when
+ * it enters or leaves the kernel (swapgs). While counting is off, no memory
  * access is instrumented.
  *
- * A CPU's cache is L2_BYTES large, L2_WAYS-way, least recently used out, of
- * physical lines. Before it stands a direct-mapped filter of a few virtual
- * lines, so that a line's neighbouring words cost no translation. The filter
- * is emptied when counting starts; afterwards a virtual line that has since
- * become another physical one may hide one access.
+ * Each CPU has a cache of physical lines: L2_BYTES, L2_WAYS-way, LRU. A
+ * direct-mapped filter of FILTER_LINES virtual lines in front of it saves the
+ * address translation for repeated accesses to a line. The filter is cleared
+ * when counting starts. If a virtual line in the filter is mapped to another
+ * physical line, accesses to it are missed until another line evicts it.
  *
- * A block's last instruction (a jump, a call, a system call) is not counted:
- * one that leaves the block from within a helper makes QEMU 7.2 keep a pointer
- * to its callbacks, which dangles once counting is switched off.
+ * The last instruction of a block (a jump, a call, a system call) is not
+ * counted: if it leaves the block from within a helper, QEMU 7.2 keeps a pointer
+ * to its callbacks, which dangles when counting is switched off.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,36 +40,36 @@
 #define NODES_MAX 4
 #define RANGES_MAX 16
 #define GRAIN_SHIFT 28 /* 256 MiB */
-#define GRAINS 64 /* of the 16 GiB that addresses are told apart in */
+#define GRAINS 64 /* for addresses below 16 GiB */
 
-enum where { TENSORS, USER_OTHER, KERNEL, WHERE_COUNT };
+enum place { TENSORS, USER_OTHER, KERNEL, PLACE_COUNT };
 
 struct range {
 	uint64_t start;
 	uint64_t end;
 };
 
-/* The layout is that of tests/demo/counter.py; a test compares the sizes. */
+/* Same layout as in tests/demo/counter.py; a unit test compares the two. */
 struct counts {
-	uint64_t accesses[WHERE_COUNT]; /* that passed the filter */
-	uint64_t misses[WHERE_COUNT][NODES_MAX];
-	uint64_t elsewhere; /* misses in memory of no node: ROM, firmware */
-	uint64_t grains[GRAINS]; /* misses by physical address, to check the nodes' ranges by */
+	uint64_t accesses[PLACE_COUNT]; /* that passed the filter */
+	uint64_t misses[PLACE_COUNT][NODES_MAX];
+	uint64_t elsewhere; /* misses outside the nodes: ROM, firmware */
+	uint64_t grains[GRAINS]; /* misses by physical address, to verify the nodes' ranges */
 };
 
 struct shared {
-	_Atomic uint32_t wanted; /* by the host: 1 count, 0 rest */
-	_Atomic uint32_t active; /* by the plugin: what it does */
+	_Atomic uint32_t wanted; /* by the host: 1 to count */
+	_Atomic uint32_t active; /* by the plugin: 1 while it counts */
 	uint32_t node_count; /* by the host, before QEMU starts */
-	_Atomic uint32_t range_count; /* by the host while resting */
-	struct range nodes[NODES_MAX]; /* of addresses as the plugin interface gives them */
-	struct range tensors[RANGES_MAX]; /* of virtual addresses */
+	_Atomic uint32_t range_count; /* by the host while `active` is 0 */
+	struct range nodes[NODES_MAX]; /* addresses as the plugin interface reports them */
+	struct range tensors[RANGES_MAX]; /* virtual addresses */
 	struct counts cpus[CPUS_MAX];
 };
 
 struct cache {
 	uint64_t filter[FILTER_LINES];
-	uint64_t lines[L2_SETS][L2_WAYS]; /* most recently used first; line + 1, 0: empty */
+	uint64_t lines[L2_SETS][L2_WAYS]; /* line + 1, or 0 if empty; most recently used first */
 };
 
 int qemu_plugin_version __attribute__((visibility("default"))) = QEMU_PLUGIN_INTERFACE;
@@ -78,7 +78,8 @@ static qemu_plugin_id_t plugin;
 static struct shared *shared;
 static struct cache caches[CPUS_MAX];
 
-static bool hit(struct cache *cache, uint64_t line)
+/* Looks the line up and makes it the most recently used; true on a hit. */
+static bool cache_access(struct cache *cache, uint64_t line)
 {
 	uint64_t *set = cache->lines[line % L2_SETS];
 	uint64_t tag = line + 1;
@@ -93,7 +94,7 @@ static bool hit(struct cache *cache, uint64_t line)
 	return found;
 }
 
-static enum where where(uint64_t vaddr)
+static enum place place_of(uint64_t vaddr)
 {
 	uint32_t count = atomic_load_explicit(&shared->range_count, memory_order_relaxed);
 
@@ -105,7 +106,7 @@ static enum where where(uint64_t vaddr)
 	return USER_OTHER;
 }
 
-static void count_miss(struct counts *counts, enum where place, uint64_t address)
+static void count_miss(struct counts *counts, enum place place, uint64_t address)
 {
 	if (address >> GRAIN_SHIFT < GRAINS)
 		counts->grains[address >> GRAIN_SHIFT]++;
@@ -124,7 +125,7 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t va
 	struct qemu_plugin_hwaddr *physical;
 	struct counts *counts;
 	struct cache *cache;
-	enum where place;
+	enum place place;
 	uint64_t address;
 
 	(void)data;
@@ -139,29 +140,29 @@ static void on_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t va
 		return;
 	address = qemu_plugin_hwaddr_phys_addr(physical);
 	counts = &shared->cpus[vcpu];
-	place = where(vaddr);
+	place = place_of(vaddr);
 	counts->accesses[place]++;
-	if (!hit(cache, address >> LINE_SHIFT))
+	if (!cache_access(cache, address >> LINE_SHIFT))
 		count_miss(counts, place, address);
 }
 
-static void follow_switch(void);
+static void apply_switch(void);
 
 static void on_swapgs(unsigned int vcpu, void *data)
 {
 	(void)vcpu;
 	(void)data;
-	follow_switch();
+	apply_switch();
 }
 
 static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
 {
 	(void)id;
 	(void)vcpu;
-	follow_switch();
+	apply_switch();
 }
 
-/* movs, stos, lods, cmps, scas: they end a block but access memory without a helper. */
+/* movs, stos, lods, cmps, scas end a block but access memory without a helper: safe to count. */
 static bool is_string_operation(const struct qemu_plugin_insn *insn)
 {
 	const uint8_t *code = qemu_plugin_insn_data(insn);
@@ -193,7 +194,7 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	}
 }
 
-/* Runs with every CPU stopped, after all callbacks and translated code are gone. */
+/* Called with every CPU stopped, after all callbacks and translated code were removed. */
 static void on_reset(qemu_plugin_id_t id)
 {
 	bool count = atomic_load(&shared->wanted);
@@ -205,8 +206,8 @@ static void on_reset(qemu_plugin_id_t id)
 	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
 }
 
-/* Called on a CPU's thread. A second reset while one is under way is ignored by QEMU. */
-static void follow_switch(void)
+/* Called on a CPU's thread. QEMU ignores a reset while another one is pending. */
+static void apply_switch(void)
 {
 	if (atomic_load(&shared->wanted) != atomic_load(&shared->active))
 		qemu_plugin_reset(plugin, on_reset);
@@ -228,7 +229,7 @@ __attribute__((visibility("default"))) int qemu_plugin_install(qemu_plugin_id_t 
 		if (!strncmp(argv[i], "counts=", 7))
 			path = argv[i] + 7;
 	if (!path || !info->system_emulation) {
-		fprintf(stderr, "counter plugin: needs counts=PATH and a whole machine\n");
+		fprintf(stderr, "counter plugin: needs counts=PATH and system emulation\n");
 		return -1;
 	}
 	fd = open(path, O_RDWR | O_CLOEXEC);

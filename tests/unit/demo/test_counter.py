@@ -62,5 +62,5 @@ def test_an_unresponsive_plugin_is_an_error(
 ) -> None:
     monkeypatch.setattr(counter, "SWITCH_SECONDS", 0.05)
     silent = counter.Counter(tmp_path / "counts", [(0, 1 << 30)])
-    with pytest.raises(TimeoutError, match="does not answer"):
+    with pytest.raises(TimeoutError, match="did not react"):
         silent.start([])

@@ -89,10 +89,10 @@ def test_the_best_fixed_placement_holds_the_most_touched_pages() -> None:
     ("policy", "field", "value", "rule"),
     [
         ("first-touch", "fast_share", 0.61, "first-touch <= 60 %"),
-        ("first-touch", "peak_fast_bytes", 46 * MIB, "first-touch is valid"),
-        ("kernel tiering", "peak_fast_bytes", 46 * MIB, "kernel tiering is valid"),
-        ("all-slow", "losses", ["0x1p+1", "0x1.1p+0"], "all-slow trains as the unmanaged"),
-        ("all-slow", "losses", [], "all-slow trains as the unmanaged"),
+        ("first-touch", "peak_fast_bytes", 46 * MIB, "first-touch: tensors on node 0"),
+        ("kernel tiering", "peak_fast_bytes", 46 * MIB, "kernel tiering: tensors on node 0"),
+        ("all-slow", "losses", ["0x1p+1", "0x1.1p+0"], "all-slow: same losses"),
+        ("all-slow", "losses", [], "all-slow: same losses"),
     ],
 )
 def test_a_broken_run_fails_its_rule(
