@@ -32,25 +32,25 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m tests.vm", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
-    tools = verbs.add_parser("tools", help="install the Debian packages that this needs")
+    tools = verbs.add_parser("tools", help="install the required Debian packages")
     tools.set_defaults(verb=_tools)
-    build = verbs.add_parser("build", help="build the images that are not cached")
+    build = verbs.add_parser("build", help="build the images that are not in the cache")
     build.set_defaults(verb=_build)
-    build.add_argument("--main", action="store_true", help="only that which most tests share")
+    build.add_argument("--main", action="store_true", help="only the image that most tests use")
     for name, verb, text in (
-        ("shell", _shell, "a root shell in a fresh guest, the tree in " + TREE),
-        ("run", _run, "run one command in a fresh guest, the tree in " + TREE),
+        ("shell", _shell, "open a root shell in a new guest; the repository is in " + TREE),
+        ("run", _run, "run one command in a new guest; the repository is in " + TREE),
         ("boot-check", _boot_check, "boot, print the memory tiers, check the kernel log"),
     ):
         sub = verbs.add_parser(name, help=text)
         sub.set_defaults(verb=verb)
-        sub.add_argument("--suite", choices=list(RECIPES), default=MAIN.suite, help="of Debian")
+        sub.add_argument("--suite", choices=list(RECIPES), default=MAIN.suite, help="Debian suite")
         sub.add_argument("--variant", choices=VARIANTS, default="two-tier")
-        sub.add_argument("--fast-mib", type=int, default=2048, help="size of node 0")
-        sub.add_argument("--slow-mib", type=int, default=1024, help="size of node 1")
-        sub.add_argument("--artifacts", action="store_true", help="build and put the C parts too")
+        sub.add_argument("--fast-mib", type=int, default=2048, help="size of node 0 in MiB")
+        sub.add_argument("--slow-mib", type=int, default=1024, help="size of node 1 in MiB")
+        sub.add_argument("--artifacts", action="store_true", help="also build and copy the C parts")
         if name == "run":
-            sub.add_argument("--timeout", type=float, default=600.0, help="seconds")
+            sub.add_argument("--timeout", type=float, default=600.0, help="in seconds")
             sub.add_argument("command", nargs=argparse.REMAINDER, metavar="CMD")
     return parser
 
@@ -81,7 +81,7 @@ def _build(arguments: argparse.Namespace) -> int:
         cached = find_image(recipe)
         image = ensure_image(recipe)
         if cached:
-            say(f"image cached in {image.directory}")
+            say(f"image already in {image.directory}")
     return 0
 
 

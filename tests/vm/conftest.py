@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guest fixtures, for the tests of the machine itself."""
+"""Imports the guest fixtures, and marks tests by the guest that they need."""
 
 from __future__ import annotations
 
@@ -25,13 +25,17 @@ __all__ = [
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--guests", type=int, choices=(1, 2), default=2, help="how many guests may run at a time"
+        "--guests",
+        type=int,
+        choices=(1, 2),
+        default=2,
+        help="the number of guests that may run at a time",
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what boots another guest than the shared one of the main suite, or needs none."""
+    """Mark tests `apart` that do not use the shared guest of the main suite."""
     for item in items:
         if not isinstance(item, pytest.Function):
             continue

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """pytest fixtures for tests that need a guest; conftest.py files import them.
 
-A shared guest lives until the pytest session ends, whichever folder's test asks
-for it first, so that a run of all tests boots it once. Those of the kernels'
-own tests give way to any other second guest: no more than two run at a time.
+The system guest is shared by all folders and lives until the pytest session ends.
+At most two guests run at a time: a shared kernel guest is closed before another
+second guest boots.
 """
 
 from __future__ import annotations
@@ -24,56 +24,56 @@ FreshGuest = Callable[..., Guest]
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
-    """What tells one shared guest from another."""
+class GuestKind:
+    """The key of a shared guest."""
 
-    suite: str
-    tcg_thread: Literal["multi", "single"]
+    suite: str  # Debian suite of the image
+    tcg_thread: Literal["multi", "single"]  # as in Guest
 
 
-SYSTEM = Kind(MAIN.suite, "single")
-"""The guest of the whole system. Daemons that come and go there patch the page-fault path
-of a kernel that is busy with faults, which needs exact emulation: see Guest's TCG_THREAD."""
+SYSTEM = GuestKind(MAIN.suite, "single")
+"""The guest for tests of the whole system. Each start of the daemon patches the page-fault path of
+a running kernel, which only single-threaded TCG emulates correctly: see Guest's TCG_THREAD."""
 
-_SHARED: pytest.StashKey[dict[Kind, Guest]] = pytest.StashKey()
+_SHARED: pytest.StashKey[dict[GuestKind, Guest]] = pytest.StashKey()
 
 
 @pytest.fixture(scope="session")
 def guest(request: pytest.FixtureRequest) -> Guest:
-    """The session's two-tier guest: tree and C parts in TREE, module loaded.
+    """The shared two-tier guest: repository and C parts in TREE, module loaded.
 
-    Tests share it, so each leaves no process and no loaded balloon behind. A
-    kernel problem fails the test in which its log line came.
+    Each test must leave it as it was. A problem in the kernel log fails the test
+    that caused it.
     """
     return _shared_guest(request.config, SYSTEM)
 
 
 @pytest.fixture(scope="session", params=list(RECIPES))
 def suite(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each suite with an image in turn: what asks for it runs on every kernel."""
+    """Each suite that has an image: a test with this fixture runs on every kernel."""
     yield request.param
-    _close_shared(request.config, Kind(request.param, "multi"))
+    _close_shared(request.config, GuestKind(request.param, "multi"))
 
 
 @pytest.fixture(scope="session")
 def image(suite: str) -> Image:
-    """The suite's image, built where it is not cached."""
+    """The suite's image, from the cache or built."""
     return ensure_image(RECIPES[suite])
 
 
 @pytest.fixture
 def kernel_guest(request: pytest.FixtureRequest, suite: str) -> Guest:
-    """A shared guest of the suite with the module loaded, whose CPUs run at the same time."""
-    return _shared_guest(request.config, Kind(suite, "multi"))
+    """A shared guest of the suite with the module loaded and parallel CPUs."""
+    return _shared_guest(request.config, GuestKind(suite, "multi"))
 
 
 @pytest.fixture(autouse=True)
 def _clean_kernel_log(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that used a shared guest and made its kernel complain."""
+    """Fail a test if the kernel of its shared guest logged a problem."""
     yield
     used = {SYSTEM} if "guest" in request.fixturenames else set()
     if "kernel_guest" in request.fixturenames:
-        used.add(Kind(request.node.callspec.params["suite"], "multi"))
+        used.add(GuestKind(request.node.callspec.params["suite"], "multi"))
     shared = request.config.stash.get(_SHARED, {})
     for kind in used & shared.keys():
         shared[kind].check_kernel_log()
@@ -81,15 +81,15 @@ def _clean_kernel_log(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def fresh_guest(request: pytest.FixtureRequest) -> Iterator[FreshGuest]:
-    """A function that boots a guest of one's own: it takes what Guest takes.
+    """A function that boots a guest for this test only; takes Guest's arguments.
 
-    Every guest ends with the test, which fails if its kernel complained.
+    Its guests end with the test, which fails if a kernel logged a problem.
     """
     with contextlib.ExitStack() as stack:
         guests: list[Guest] = []
 
         def boot(*arguments: Any, **options: Any) -> Guest:
-            _make_room(request.config)
+            _close_kernel_guests(request.config)
             fresh = stack.enter_context(Guest(*arguments, **options))
             guests.append(fresh)
             return fresh
@@ -99,14 +99,14 @@ def fresh_guest(request: pytest.FixtureRequest) -> Iterator[FreshGuest]:
             fresh.check_kernel_log()
 
 
-def _shared_guest(config: pytest.Config, kind: Kind) -> Guest:
-    """The shared guest of a kind, booted where it is not up."""
+def _shared_guest(config: pytest.Config, kind: GuestKind) -> Guest:
+    """The shared guest of a kind; boots it if it is not running."""
     shared = config.stash.setdefault(_SHARED, {})
     if kind not in shared:
         image = ensure_image(RECIPES[kind.suite])
-        # What does not build fails here, not after a boot for each test.
+        # Before the boot, so that a build error costs no boot per test.
         module = build_module(image=image)
-        _make_room(config)
+        _close_kernel_guests(config)
         fresh = Guest(image=image, tcg_thread=kind.tcg_thread)
         fresh.boot()
         config.add_cleanup(fresh.close)
@@ -120,13 +120,13 @@ def _shared_guest(config: pytest.Config, kind: Kind) -> Guest:
     return shared[kind]
 
 
-def _make_room(config: pytest.Config) -> None:
-    """Close the shared guests that may not run beside another."""
+def _close_kernel_guests(config: pytest.Config) -> None:
+    """Close the shared guests that must not run beside a new one."""
     for kind in list(config.stash.get(_SHARED, {})):
         if kind != SYSTEM or config.getoption("guests") == 1:
             _close_shared(config, kind)
 
 
-def _close_shared(config: pytest.Config, kind: Kind) -> None:
+def _close_shared(config: pytest.Config, kind: GuestKind) -> None:
     if shared := config.stash.get(_SHARED, {}).pop(kind, None):
         shared.close()

@@ -6,8 +6,8 @@
         print(guest.run("uname -r").stdout)
         guest.check_kernel_log()
 
-Any number of guests run side by side; each has its own port, overlay and
-kernel log, and ends with the process that started it.
+Guests can run in parallel: each has its own port, overlay and kernel log. A
+guest ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .host import (
     make_work_folder,
     require_ready,
     say,
-    spawn_for_life,
+    spawn_with_parent,
 )
 from .image import Image, ensure_image
 from .qemu import SLOWEST_NODE, Hardware, Variant, command_line
@@ -39,11 +39,12 @@ from .rootfs import TREE, build_artifacts
 from .ssh import Command, Connection, GuestProcess
 
 LINES_BEFORE = 3
+"""Lines of the kernel log that an error quotes before the first problem."""
+
 LINES_SHOWN = 60
-"""How much of the kernel log a complaint about it quotes."""
 
 START_ATTEMPTS = 5
-"""A free port may be taken by another between the look and QEMU's bind."""
+"""Another process may take the free port before QEMU binds it."""
 
 BOOT_ATTEMPTS = 3
 
@@ -57,22 +58,25 @@ echo offline > /sys/devices/system/memory/auto_online_blocks
 daxctl reconfigure-device --mode=system-ram --human dax0.0
 awk '/MemTotal/ {{exit $4 == 0}}' /sys/devices/system/node/node{SLOWEST_NODE}/meminfo
 """
-"""Turns the guest's NVDIMM into memory of its own node, as Optane is used."""
+"""Makes the guest's NVDIMM system memory of a separate node, as for Optane."""
 
 
 class EmulatorError(MachineError):
-    """The guest died of what only the emulator does wrong."""
+    """The guest crashed because of a known bug of QEMU."""
 
 
 class Guest:
-    """One machine with memory tiers, up from `__enter__` to `__exit__`.
+    """One machine with memory tiers, running from `__enter__` to `__exit__`.
 
-    VARIANT is "two-tier" (node 0 fast, node 1 slow) or "three-tier" (node 2
-    slowest, persistent memory). Sizes are in MiB. PLUGIN is what QEMU's
-    -plugin takes (PATH[,NAME=VALUE...]) and forces TCG; its output is in
-    `plugin_log`. TCG_THREAD "single" gives up parallel CPUs for exact
-    emulation of code patched at run time. ICOUNT does so, too, and makes the
-    guest's time the count of its instructions. EXTRA goes to QEMU as it is.
+    variant: "two-tier" (node 0 fast, node 1 slow) or "three-tier" (also node 2,
+        slowest, persistent memory).
+    plugin: argument of QEMU's -plugin (PATH[,NAME=VALUE...]); forces TCG. Its
+        output is in `plugin_log`.
+    tcg_thread: "single" runs all CPUs in one thread, which emulates code patched
+        at run time correctly; "multi" does not.
+    icount: run in one thread, and let one instruction take one nanosecond of
+        guest time.
+    extra: further arguments of QEMU.
     """
 
     def __init__(
@@ -108,7 +112,7 @@ class Guest:
         self._work: Path | None = None
         self._qemu: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._log_seen = 0
+        self._log_checked = 0
         self._log_marks = 0
         self.accelerator = ""
         self.port = 0
@@ -125,12 +129,12 @@ class Guest:
     ) -> None:
         self.close()
 
-    # -- life ---------------------------------------------------------------
+    # -- start and end ---------------------------------------------------------------
 
     def boot(self) -> None:
         """Boot and wait until root can log in. Raises MachineError if that fails.
 
-        A boot that dies of the emulator's own flaw is tried again.
+        Boots again after a crash by QEMU's known bug, up to BOOT_ATTEMPTS times.
         """
         require_ready()
         image = self._image = self._image or ensure_image()
@@ -156,7 +160,7 @@ class Guest:
             raise
 
     def close(self) -> None:
-        """Switch the guest off without ceremony: its disk is thrown away anyway."""
+        """Kill the guest; its disk is temporary."""
         if self._connection is not None:
             self._connection.close()
         if self._qemu is not None:
@@ -167,7 +171,7 @@ class Guest:
             self._work = None
 
     def power_off(self, timeout: float = 120.0) -> None:
-        """Shut down in order (services stop, modules' exit paths run), then wait."""
+        """Shut down cleanly, so that services stop and modules are unloaded, and wait."""
         self.run("systemctl poweroff", check=False, timeout=timeout)
         assert self._qemu is not None
         try:
@@ -177,9 +181,9 @@ class Guest:
 
     def _choose_accelerator(self, image: Image) -> None:
         if self._hardware.plugin:
-            accelerator, reason = "tcg", "a QEMU plugin needs it"
+            accelerator, reason = "tcg", "QEMU plugins require it"
         elif self._hardware.icount:
-            accelerator, reason = "tcg", "it counts instructions"
+            accelerator, reason = "tcg", "counting instructions requires it"
         else:
             accelerator, reason = choose_accelerator(image)
         say(f"accelerator: {accelerator} ({reason})")
@@ -193,7 +197,7 @@ class Guest:
             self.port = _free_port()
             self.log_path.write_bytes(b"")
             command = command_line(image, self._hardware, self.port, self._work, self.log_path)
-            self._qemu = spawn_for_life(command, self._work / "qemu.log")
+            self._qemu = spawn_with_parent(command, self._work / "qemu.log")
             time.sleep(0.5)
             if self._qemu.poll() is None:
                 return
@@ -207,25 +211,25 @@ class Guest:
         connection = Connection(image, self.port, self._work)
         while not connection.answers():
             if self._qemu.poll() is not None:
-                self._blame_emulator()
-                raise MachineError(f"QEMU ended while booting: {self._last_words()}")
+                self._raise_if_emulator_bug()
+                raise MachineError(f"QEMU ended while booting: {self._log_tail()}")
             if time.monotonic() > deadline:
-                raise MachineError(f"no ssh after {self._boot_seconds:.0f} s: {self._last_words()}")
+                raise MachineError(f"no ssh after {self._boot_seconds:.0f} s: {self._log_tail()}")
             time.sleep(0.3)
         connection.open(deadline)
         self._connection = connection
 
-    def _blame_emulator(self, error: MachineError | None = None) -> None:
-        """Raise EmulatorError if that is what the kernel died of."""
-        if self.accelerator == "tcg" and kernel_log.met_stale_breakpoint(self.kernel_log()):
-            what = "the kernel met a breakpoint that it had taken back: QEMU's flaw, try again"
+    def _raise_if_emulator_bug(self, error: MachineError | None = None) -> None:
+        """Raise EmulatorError if the kernel crashed because of QEMU's known bug."""
+        if self.accelerator == "tcg" and kernel_log.hit_stale_breakpoint(self.kernel_log()):
+            what = "the kernel hit a removed breakpoint, a known bug of QEMU; try again"
             raise EmulatorError(what) from error
 
     def _qemu_output(self) -> str:
         assert self._work is not None
         return (self._work / "qemu.log").read_text(errors="replace").strip()
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         tail = self.kernel_log().splitlines()[-8:]
         return "\n".join([self._qemu_output(), *tail]).strip()
 
@@ -249,17 +253,17 @@ class Guest:
         try:
             return self.connection.run(command, timeout, check, stdin)
         except MachineError as error:
-            self._blame_emulator(error)
+            self._raise_if_emulator_bug(error)
             raise
 
     def start(self, command: Command) -> GuestProcess:
-        """Start a command and return at once; its output comes from `.stdout`."""
+        """Start a command without waiting for it; read its output from `.stdout`."""
         return self.connection.start(command)
 
     # -- files --------------------------------------------------------------
 
     def put(self, local: str | Path, remote: str) -> None:
-        """Copy a file or a folder to the path REMOTE, whose parents are made."""
+        """Copy a file or a folder to the path REMOTE; creates parent folders."""
         archive = io.BytesIO()
         name = Path(remote).name
         with tarfile.open(fileobj=archive, mode="w") as tar:
@@ -267,10 +271,7 @@ class Guest:
         self._unpack(archive.getvalue(), str(Path(remote).parent))
 
     def put_tree(self) -> None:
-        """Copy the repository's files (tracked, and untracked but not ignored) to TREE.
-
-        What was there before is removed, build products included.
-        """
+        """Replace TREE by the repository's files: all but those that git ignores."""
         listing = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=REPOSITORY,
@@ -281,20 +282,20 @@ class Guest:
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as tar:
             for name in sorted(set(listing.stdout.split("\0")) - {""}):
-                # A tracked file may be deleted in the working tree.
+                # a tracked file may be missing in the working tree
                 if (REPOSITORY / name).exists():
                     tar.add(REPOSITORY / name, arcname=name, recursive=False, filter=_as_root)
         self.run(f"rm -rf {TREE}")
         self._unpack(archive.getvalue(), TREE)
 
     def put_artifacts(self) -> None:
-        """Build the C parts natively and put them where make leaves them in TREE."""
+        """Build the C parts natively and copy them to the paths in TREE where make puts them."""
         assert self._image is not None
         for place, built in build_artifacts(image=self._image).items():
             self.put(built, f"{TREE}/{place}")
 
     def get(self, remote: str, local: str | Path) -> None:
-        """Copy the file REMOTE here, to the path LOCAL, whose parents are made."""
+        """Copy the file REMOTE to the local path LOCAL; creates parent folders."""
         target = Path(local)
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as output:
@@ -322,40 +323,40 @@ class Guest:
 
     @property
     def log_path(self) -> Path:
-        """The kernel log's file on this machine; gone after close()."""
+        """The file with the kernel log; deleted by close()."""
         assert self._work is not None
         return self._work / "kernel.log"
 
     @property
     def plugin_log(self) -> Path:
-        """What the QEMU plugin printed; gone after close()."""
+        """The file with the QEMU plugin's output; deleted by close()."""
         assert self._work is not None
         return self._work / "plugin.log"
 
     def kernel_log(self) -> str:
-        """The whole kernel log since power-on, as the serial line carried it."""
+        """The kernel log since power-on, from the serial line."""
         return self.log_path.read_text(errors="replace").replace("\r", "")
 
     def kernel_problems(self) -> list[str]:
-        """The kernel log's lines that tell of a problem (see kernel_log.PROBLEM)."""
+        """The lines of the kernel log that report a problem (kernel_log.PROBLEM)."""
         return kernel_log.problems(self.kernel_log())
 
     def check_kernel_log(self) -> None:
-        """Raise MachineError with the log around it if a problem is new since the last check."""
-        self._await_kernel_log()
+        """Raise MachineError with an excerpt if the log has a new problem since the last check."""
+        self._sync_kernel_log()
         log = self.kernel_log()
-        start, self._log_seen = self._log_seen, len(log)
+        start, self._log_checked = self._log_checked, len(log)
         if found := kernel_log.problems(log[start:]):
             lines = log[start:].splitlines()
             first = max(0, lines.index(found[0]) - LINES_BEFORE)
             excerpt = "\n".join(lines[first : first + LINES_SHOWN])
             raise MachineError(f"the kernel log has problems:\n{excerpt}")
 
-    def _await_kernel_log(self) -> None:
-        """Wait until what the kernel has said so far is in the log's file.
+    def _sync_kernel_log(self) -> None:
+        """Wait until all current messages of the kernel are in the log's file.
 
-        The serial line lags behind, and half a trace would blame the next test.
-        A guest that no longer answers has its log read as it is.
+        The serial line lags behind: otherwise a problem could fail the next test.
+        Returns without waiting if the guest does not respond.
         """
         self._log_marks += 1
         mark = f"vm: mark {self._log_marks}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the build machine must bring: places, tools, the phase lines."""
+"""Paths, tools and progress output on the host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / "build" / "vm"
-"""Images, and what was learned about this machine. Safe to delete as a whole."""
+"""Holds images and the result of the KVM probe. Safe to delete."""
 
 TOOLS = {
     "qemu-system-x86_64": "qemu-system-x86",
@@ -28,7 +28,7 @@ TOOLS = {
     "setpriv": "util-linux",
     "git": "git",
 }
-"""Program -> the Debian package that holds it."""
+"""Program -> its Debian package."""
 
 WORK_PREFIX = "sentinel-vm-"
 
@@ -36,16 +36,16 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 class MachineError(RuntimeError):
-    """The guest, its image or the build machine is not as it must be."""
+    """A guest, its image or the host does not work."""
 
 
 def find_tool(name: str) -> str | None:
-    """The path of a program, also where a user's PATH leaves sbin out."""
+    """The path of a program, also in sbin folders that PATH lacks; None if not found."""
     return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
 def missing_packages() -> list[str]:
-    """The Debian packages to install before an image can be built and booted."""
+    """The missing Debian packages that images and guests require."""
     missing = {package for tool, package in TOOLS.items() if find_tool(tool) is None}
     if not KEYRING.exists():
         missing.add("debian-archive-keyring")
@@ -53,17 +53,17 @@ def missing_packages() -> list[str]:
 
 
 def require_ready() -> None:
-    """Raise MachineError unless this is root on a machine with all tools."""
+    """Raise MachineError unless this process is root and all tools are installed."""
     if os.geteuid() != 0:
-        raise MachineError("the two-tier machine is built and booted as root (try sudo)")
+        raise MachineError("building and booting guests requires root (try sudo)")
     if missing := missing_packages():
         raise MachineError(
-            f"missing packages: {' '.join(missing)} (python3 -m tests.vm tools installs them)"
+            f"missing packages: {' '.join(missing)} (to install: python3 -m tests.vm tools)"
         )
 
 
 def install_tools() -> None:
-    """Install what is missing by apt-get; nothing happens where all is there."""
+    """Install the missing packages with apt-get."""
     missing = missing_packages()
     if not missing:
         return
@@ -74,13 +74,13 @@ def install_tools() -> None:
 
 
 def say(text: str) -> None:
-    """One line of progress, on stderr so that stdout stays the guest's."""
+    """Print a line of progress to stderr; stdout is for the guest's output."""
     print(f"vm: {text}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Say NAME and the seconds it took, whether it worked or not."""
+    """Print NAME and the seconds that the block took, also if it fails."""
     start = time.monotonic()
     try:
         yield
@@ -90,12 +90,11 @@ def phase(name: str) -> Iterator[None]:
     say(f"{name}: {time.monotonic() - start:.1f} s")
 
 
-def spawn_for_life(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start COMMAND so that the kernel kills it when this process ends, however it ends.
+def spawn_with_parent(command: list[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start COMMAND with its output to LOG; the kernel kills it when this process ends.
 
-    Its output goes to LOG. The parent-death signal follows the thread that
-    started the child, not its process, so a thread that lives as long as the
-    child starts it.
+    The parent-death signal is sent when the thread that started the child exits,
+    so a thread starts the child and waits for it.
     """
     started = threading.Event()
     children: list[subprocess.Popen[bytes]] = []
@@ -122,7 +121,7 @@ def spawn_for_life(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def make_work_folder() -> Path:
-    """A folder for one guest's files. Removes those whose process did not live to do it."""
+    """Create a folder for one guest's files; removes those of processes that have exited."""
     parent = Path(tempfile.gettempdir())
     for old in parent.glob(f"{WORK_PREFIX}*-*"):
         pid = old.name.removeprefix(WORK_PREFIX).partition("-")[0]

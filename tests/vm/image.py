@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds one guest image for each recipe and finds it again.
+"""Builds one guest image per recipe, and caches it.
 
 An image is the folder build/vm/<suite>-<hash of the recipe>/:
 
-    root/         the root tree, in which rootfs.in_root builds at native speed
+    root/         the root tree; rootfs.in_root runs commands in it at native speed
     disk.ext4     the same tree as a file system (sparse)
     vmlinuz, initrd.img
-    key, key.pub  the only key that root's login takes; made with the image
+    key, key.pub  the only key accepted for root; generated with the image
     known_hosts   the image's host key
     packages      name and version of each package
 
-It is built beside its place and renamed into it at the end, under a lock, so
-a folder of that name is always complete.
+It is built in another folder under a lock and renamed at the end, so a folder of
+that name is always complete.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PARTIAL_SUFFIX = ".partial"
 
 @dataclasses.dataclass(frozen=True)
 class Image:
-    """One complete image on disk."""
+    """One image on disk."""
 
     directory: Path
 
@@ -67,12 +67,12 @@ class Image:
 
     @property
     def kernel_release(self) -> str:
-        """The release whose modules the tree holds, as in `uname -r`."""
+        """The kernel release, as in `uname -r`."""
         return kernel_release(self.root)
 
 
 def image_name(recipe: Recipe) -> str:
-    """The cache key: the suite, and 16 hex digits over the recipes and what applies them."""
+    """The cache key: the suite and a hash of the recipes and of the code that builds images."""
     digest = hashlib.sha256(recipe.suite.encode())
     for source in (Path(recipes.__file__), Path(__file__), Path(initrd.__file__)):
         digest.update(source.read_bytes())
@@ -80,18 +80,18 @@ def image_name(recipe: Recipe) -> str:
 
 
 def find_image(recipe: Recipe = MAIN) -> Image | None:
-    """The cached image of a recipe, or None. Takes no lock."""
+    """The cached image of a recipe, or None. Does not wait for a build."""
     directory = CACHE / image_name(recipe)
     return Image(directory) if directory.is_dir() else None
 
 
 def ensure_image(recipe: Recipe = MAIN) -> Image:
-    """The image of a recipe, built first where it is not there yet."""
+    """The image of a recipe, from the cache or built."""
     if image := find_image(recipe):
         return image
     require_ready()
     with _build_lock() as lock:
-        # Another build may have finished while this one waited for the lock.
+        # Another build may have finished before this one got the lock.
         if image := find_image(recipe):
             return image
         _remove_all_but({image_name(other) for other in RECIPES.values()})
@@ -99,7 +99,7 @@ def ensure_image(recipe: Recipe = MAIN) -> Image:
 
 
 def kernel_release(root: Path) -> str:
-    """The one kernel release with modules in a root tree."""
+    """The kernel release in a root tree. Raises MachineError unless there is exactly one."""
     releases = sorted(path.name for path in (root / "lib/modules").iterdir())
     if len(releases) != 1:
         raise MachineError(f"expected one kernel in {root}, found {releases}")
@@ -108,7 +108,7 @@ def kernel_release(root: Path) -> str:
 
 @contextlib.contextmanager
 def _build_lock() -> Iterator[int]:
-    """Hold the lock of all builds; gives its file descriptor."""
+    """Hold the lock of all builds; yields its file descriptor."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "build.lock").open("w") as lock:
         try:
@@ -120,14 +120,14 @@ def _build_lock() -> Iterator[int]:
 
 
 def _remove_all_but(names: set[str]) -> None:
-    """Remove images of former recipes and what broken builds left. Lock held."""
+    """Remove images of old recipes and of interrupted builds. Call with the lock held."""
     for entry in CACHE.iterdir():
         if entry.is_dir() and entry.name not in names and (entry / "root").is_dir():
             remove_tree(entry)
 
 
 def remove_tree(tree: Path) -> None:
-    """Remove a tree but nothing that is mounted inside it."""
+    """Remove a tree, except file systems mounted in it."""
     subprocess.run(["rm", "-rf", "--one-file-system", "--", str(tree)], check=True)
 
 
@@ -158,8 +158,8 @@ def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
     early = image.directory / "early"
     recipes.write_files(early, recipes.EARLY_FILES)
     command = [
-        # It stops when this process ends, however that ends, and what it has
-        # mounted in the tree goes with it.
+        # mmdebstrap ends with this process even if that is killed, and its mounts
+        # end with its namespace.
         *("setpriv", "--pdeathsig", "TERM"),
         *("unshare", "--mount", "--propagation", "private"),
         "mmdebstrap",
@@ -174,7 +174,7 @@ def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
     ]
     log = image.directory / "mmdebstrap.log"
     with log.open("w") as output:
-        # It holds the lock too, so that the next build waits until it has stopped.
+        # mmdebstrap holds the lock too: the next build waits for its end.
         status = subprocess.run(
             command, stdout=output, stderr=subprocess.STDOUT, pass_fds=[lock]
         ).returncode
@@ -187,7 +187,7 @@ def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
 def _configure(recipe: Recipe, image: Image) -> None:
     root = image.root
     recipes.write_files(root, recipe.files)
-    # An empty machine id would make each boot a first boot, with all presets applied.
+    # With an empty machine id, systemd would treat each boot as the first and apply all presets.
     (root / "etc/machine-id").write_text(f"{uuid.uuid4().hex}\n")
     _make_keys(image)
     present = [unit for unit in recipes.UNITS_OFF if _has_unit(root, unit)]
@@ -195,7 +195,7 @@ def _configure(recipe: Recipe, image: Image) -> None:
     _systemctl(root, "mask", recipes.UNITS_MASKED)
     _systemctl(root, "enable", ["ssh.service"])
     _systemctl(root, "set-default", ["multi-user.target"])
-    # Newer than /usr: or else each boot counts as the first one after an upgrade.
+    # Must be newer than /usr; otherwise systemd treats each boot as the first after an upgrade.
     for stamp in ("etc/.updated", "var/.updated"):
         (root / stamp).touch()
     release = kernel_release(root)
@@ -219,7 +219,7 @@ def _has_unit(root: Path, unit: str) -> bool:
 
 
 def _make_keys(image: Image) -> None:
-    """A login key and a host key of this image alone."""
+    """Generate a login key and a host key for this image."""
     keygen = find_tool("ssh-keygen") or "ssh-keygen"
     host_key = image.root / "etc/ssh/ssh_host_ed25519_key"
     for old in host_key.parent.glob("ssh_host_*"):
@@ -246,7 +246,7 @@ def _make_disk(image: Image, free_bytes: int) -> None:
     size_bytes -= size_bytes % 4096
     with image.disk.open("wb") as disk:
         disk.truncate(size_bytes)
-    # No journal: a guest writes to a throw-away overlay of this disk.
+    # No journal: guests write to a temporary overlay of this disk.
     command = [find_tool("mke2fs") or "mke2fs", "-q", "-F", "-t", "ext4", "-m", "0"]
     command += ["-b", "4096", "-O", "^has_journal", "-d", str(image.root), str(image.disk)]
     subprocess.run(command, check=True, capture_output=True, text=True)

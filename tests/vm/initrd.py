@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest initrd that mounts the root disk: busybox, a few modules, one script."""
+"""A minimal initrd that mounts the root disk: busybox, a few modules, one script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDERS = ("bin", "dev", "modules", "root")
 
 
 def make_initrd(root: Path, release: str) -> bytes:
-    """An uncompressed cpio archive made from the packages in ROOT for kernel RELEASE."""
+    """An uncompressed cpio archive for kernel RELEASE, from the files of the root tree ROOT."""
     modules = _modules_in_order(root, release)
     order = "".join(f"{path.name.removesuffix('.xz')}\n" for path in modules)
     entries = [_entry(name, stat.S_IFDIR | 0o755, b"") for name in FOLDERS]
@@ -37,7 +37,7 @@ def make_initrd(root: Path, release: str) -> bytes:
 
 
 def _modules_in_order(root: Path, release: str) -> list[Path]:
-    """The module files to load, each after those that it depends on."""
+    """The module files in load order: each after its dependencies."""
     found: dict[Path, None] = {}
     for module in recipe.INITRD_MODULES:
         command = ["chroot", str(root), "modprobe", "-S", release, "--show-depends", module]
@@ -52,7 +52,7 @@ def _modules_in_order(root: Path, release: str) -> list[Path]:
 
 
 def _entry(name: str, mode: int, data: bytes) -> bytes:
-    """One member in cpio's "newc" format: 13 hex fields, name and data padded to 4."""
+    """One member in cpio's "newc" format: 13 hex fields, name and data padded to 4 bytes."""
     encoded = name.encode() + b"\0"
     links = 2 if stat.S_ISDIR(mode) else 1
     fields = (0, mode, 0, 0, links, 0, len(data), 0, 0, 0, 0, len(encoded), 0)

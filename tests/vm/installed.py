@@ -13,14 +13,14 @@ from .rootfs import MODULE, SHIM
 
 @pytest.fixture(scope="session")
 def installed(guest: Guest) -> Guest:
-    """The shared guest after `make install`; the daemon does not run."""
+    """The shared guest after `make install`, with the daemon stopped."""
     guest.run(f"make -C {TREE} install KO={TREE}/{MODULE} SO={TREE}/{SHIM}", timeout=600)
     return guest
 
 
 @pytest.fixture(scope="session")
 def daemon(installed: Guest) -> Iterator[Guest]:
-    """The guest with the daemon running under systemd: one for all, its start takes a minute."""
+    """The guest with the daemon under systemd; shared, because its start takes a minute."""
     installed.run("systemctl start sentineld", timeout=180)
     yield installed
     installed.run("systemctl stop sentineld", timeout=180)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds in a kernel log the lines that no healthy kernel writes."""
+"""Finds problems in a kernel log."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ PROBLEM = re.compile(
 STALE_BREAKPOINT = re.compile(r"\bint3: [0-9]+ \[#1\]")
 
 
-def met_stale_breakpoint(log: str) -> bool:
-    """Whether the kernel of LOG died of a breakpoint that it set while patching itself.
+def hit_stale_breakpoint(log: str) -> bool:
+    """Whether the kernel crashed on a breakpoint that it had already removed.
 
-    QEMU 7.2 with one thread a CPU may translate code anew just while the kernel
-    takes its breakpoint (arch/x86/kernel/alternative.c, text_poke_bp) out of it,
-    and keep what it read; no real CPU does.
+    The kernel patches code with the help of breakpoints (text_poke_bp in
+    arch/x86/kernel/alternative.c). QEMU 7.2 with one thread per CPU may translate
+    the code while the breakpoint is being removed, and keep the stale translation.
     """
     return STALE_BREAKPOINT.search(log) is not None
 
 
 def problems(log: str) -> list[str]:
-    """The lines of LOG that tell of a kernel problem, in order."""
+    """The lines of LOG that report a problem, in order."""
     return [line for line in log.splitlines() if PROBLEM.search(line)]

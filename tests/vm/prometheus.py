@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's Prometheus in a guest with the daemon, and what the dashboard asks it."""
+"""Debian's Prometheus in a guest with the daemon, and the dashboard's queries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ WHILE_MANAGED = (
 
 
 def get(guest: Guest, url: str) -> Any:
-    """What the URL answers, in JSON."""
+    """The JSON at a URL in the guest."""
     return json.loads(guest.run(["curl", "-fsS", url]).stdout)
 
 
@@ -56,13 +56,13 @@ def prometheus(daemon: Guest) -> Iterator[Guest]:
 
 
 def answers(guest: Guest) -> dict[str, Any]:
-    """The dashboard's expressions -> Prometheus's answers."""
+    """Each expression of the dashboard -> Prometheus's response."""
     command = f"python3 {TREE}/tests/vm/promql.py {SHARE}/grafana/sentineld.json"
     return dict(json.loads(guest.run(command, timeout=300).stdout))
 
 
 def unanswered(guest: Guest, metrics: tuple[str, ...]) -> list[str]:
-    """Expressions on these metrics to which Prometheus has no data."""
+    """Expressions on these metrics for which Prometheus has no data."""
     return [
         expression
         for expression, answer in answers(guest).items()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in the guest: ask Prometheus for all that a dashboard shows.
+"""Runs in the guest: sends each expression of a dashboard to Prometheus.
 
-`python3 promql.py DASHBOARD.json` prints {expression: its answer's JSON} with
-Grafana's variables filled in; no expression's failure ends it.
+`python3 promql.py DASHBOARD.json` prints {expression: response} as JSON, error
+responses included. Grafana's variables are replaced by VARIABLES.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VARIABLES = {"$__rate_interval": "1m", "$session": ".*"}
 
 
 def ask(expression: str) -> Any:
-    """Prometheus's answer, an error's too."""
+    """Prometheus's response, which may be an error."""
     for name, value in VARIABLES.items():
         expression = expression.replace(name, value)
     query = urllib.parse.urlencode({"query": expression})
@@ -32,7 +32,7 @@ def ask(expression: str) -> Any:
 
 
 def main(path: str) -> None:
-    """Print the answers."""
+    """Print the responses to all expressions."""
     with open(path) as file:
         board = json.load(file)
     panels = [inner for panel in board["panels"] for inner in [panel, *(panel.get("panels") or [])]]

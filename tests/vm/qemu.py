@@ -17,15 +17,15 @@ VARIANTS: tuple[Variant, ...] = ("two-tier", "three-tier")
 KERNEL_ARGUMENTS = (
     "net.ifnames=0",
     "console=ttyS0 loglevel=7 printk.time=1",
-    # The serial line is the kernel's log: systemd writes to its journal.
+    # The serial line is for the kernel log only; systemd logs to its journal.
     "systemd.show_status=0 systemd.log_target=journal",
-    # -no-reboot turns this into an end of QEMU, which the driver notices.
+    # With -no-reboot, QEMU exits on a panic, which Guest detects.
     "panic=-1",
-    # Two guests on two cores: an emulated CPU may rest long without a fault of the kernel.
+    # With two guests on two cores, an emulated CPU may stall for long without a kernel bug.
     "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120",
-    # No speculation to mitigate, no crypto to distrust, no audit trail to print.
+    # Saves time: no mitigations, no self-tests of crypto, no audit messages.
     "mitigations=off cryptomgr.notests audit=0",
-    # Under emulation each module costs a good part of a second.
+    # Under emulation each module takes most of a second to load.
     "systemd.ssh_auto=0 systemd.getty_auto=0 systemd.gpt_auto=0",
     "module_blacklist=vsock,vmw_vmci,ip_tables,qemu_fw_cfg,autofs4",
 )
@@ -33,7 +33,7 @@ KERNEL_ARGUMENTS = (
 
 @dataclasses.dataclass(frozen=True)
 class NodeSpeed:
-    """What the firmware's HMAT says of a node: the kernel makes tiers of it."""
+    """A node's values in the firmware's HMAT, from which the kernel derives the tiers."""
 
     latency_ns: int
     bandwidth_gigabytes: int
@@ -42,16 +42,16 @@ class NodeSpeed:
 FAST = NodeSpeed(latency_ns=80, bandwidth_gigabytes=100)
 SLOW = NodeSpeed(latency_ns=250, bandwidth_gigabytes=30)
 SLOWEST = NodeSpeed(latency_ns=350, bandwidth_gigabytes=10)
-"""DRAM on the socket, memory behind a CXL link, persistent memory. The values are
-told, not felt: the emulator itself serves all nodes at one speed."""
+"""DRAM on the socket, memory behind a CXL link, persistent memory. The values are only
+reported: the emulator serves all nodes at the same speed."""
 
 SLOWEST_NODE = 2
-"""The node that the three-tier variant's persistent memory comes up as."""
+"""The node of the persistent memory in the three-tier variant."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """What a guest is made of. Sizes are in MiB."""
+    """The hardware of a guest; the arguments of Guest describe the fields."""
 
     variant: Variant = "two-tier"
     fast_mib: int = 2048
@@ -68,10 +68,9 @@ class Hardware:
 def command_line(
     image: Image, hardware: Hardware, ssh_port: int, work: Path, kernel_log: Path
 ) -> list[str]:
-    """The command that boots HARDWARE from IMAGE. WORK takes the run's own files.
+    """The command that boots HARDWARE from IMAGE. WORK is a folder for the guest's files.
 
-    The root disk is written to a temporary overlay that vanishes with QEMU, so
-    any number of guests share an image.
+    Writes to the root disk go to a temporary overlay, so guests can share an image.
     """
     three = hardware.variant == "three-tier"
     accelerator = hardware.accelerator
@@ -88,9 +87,9 @@ def command_line(
     command = ["qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none"]
     command += ["-machine", machine, "-accel", accelerator_option]
     if hardware.icount:
-        # One instruction is one nanosecond, of the time stamp counter, too.
+        # One instruction takes one nanosecond of guest time and of the time stamp counter.
         command += ["-icount", "shift=0,sleep=on"]
-    # QEMU 7.2 emulates AVX2 wrongly: numpy's vectorised sorts crash now and then.
+    # QEMU 7.2 has bugs in AVX2: numpy's vectorised sorts crash at times.
     command += ["-cpu", "max,-avx2" if accelerator_option.startswith("tcg") else "max"]
     command += ["-smp", f"{hardware.cpus},sockets=1", "-m", memory]
     command += _node_options(hardware)
@@ -110,16 +109,16 @@ def command_line(
     command += ["-device", "virtio-net-pci,netdev=net0,romfile="]
     command += ["-serial", f"file:{kernel_log}", "-monitor", "none"]
     if hardware.plugin:
-        # What a plugin prints goes to the QEMU log, not to a terminal.
+        # A plugin's output goes to QEMU's log.
         command += ["-plugin", hardware.plugin, "-d", "plugin", "-D", str(work / "plugin.log")]
     return [*command, *hardware.extra]
 
 
 def _node_options(hardware: Hardware) -> list[str]:
-    """Nodes 0 (CPUs, fast) and 1 (memory alone, slow), with their speeds.
+    """The options of the nodes: 0 has CPUs and fast memory, 1 only slow memory.
 
-    Node 2 of three tiers has no memory at boot: persistent memory is onlined
-    there by the driver.
+    Node 2 of the three-tier variant has no memory at boot: the driver onlines
+    persistent memory there.
     """
     last_cpu = hardware.cpus - 1
     options = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the guest images hold: one recipe each. An image's cache is keyed by its recipe."""
+"""The content of the guest images, one recipe each. The cache key of an image is a hash of this."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HOSTNAME = "sentinel-vm"
 GUEST_ADDRESS = "10.0.2.15/24"
 GUEST_GATEWAY = "10.0.2.2"
 GUEST_NAMESERVER = "10.0.2.3"
-"""QEMU's user-mode network has the same addresses in every guest."""
+"""QEMU's user-mode network uses these addresses in every guest."""
 
 MACHINE_PACKAGES = (
     # the machine
@@ -32,13 +32,13 @@ MACHINE_PACKAGES = (
     "make",
     "sparse",
 )
-"""What every image has: enough to build, load and check the kernel module."""
+"""Packages of every image: to build, load and check the kernel module."""
 
 BACKEND_PACKAGES = (
     "python3",
     "python3-numpy",
 )
-"""What the observing backends need beside that."""
+"""Packages that the backends need in addition."""
 
 PRODUCT_PACKAGES = (
     "dbus",
@@ -47,7 +47,7 @@ PRODUCT_PACKAGES = (
     "ndctl",
     "daxctl",
     "dkms",
-    # what the daemon, the CLI and the trainers import
+    # imported by the daemon, the CLI and the trainings
     "python3-bpfcc",
     "python3-click",
     "python3-prometheus-client",
@@ -55,10 +55,10 @@ PRODUCT_PACKAGES = (
     "python3-pytest",
     "python3-scipy",
     "python3-torch",
-    # what scrapes it
+    # scrapes the daemon
     "prometheus",
 )
-"""What the daemon, its trainers and its monitoring need beside that."""
+"""Packages that the daemon, trainings and monitoring need in addition."""
 
 MODULES_LEFT_OUT = (
     "sound",
@@ -74,8 +74,8 @@ MODULES_LEFT_OUT = (
         )
     ),
 )
-"""Drivers of what no guest has. depmod reads every module that is there: all of them take it
-a minute of emulation."""
+"""Drivers of hardware that no guest has. depmod reads every installed module, which would take a
+minute under emulation."""
 
 DPKG_OPTIONS = (
     "force-unsafe-io",
@@ -91,10 +91,10 @@ DPKG_OPTIONS = (
         for folder in MODULES_LEFT_OUT
     ),
 )
-"""No documentation and no translations, a third of the small files, nor what has no use here."""
+"""Leaves out documentation and translations, a third of the small files, and unused drivers."""
 
 INITRD_MODULES = ("virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "virtio_net")
-"""The initrd loads these and what they depend on: the root disk and the network."""
+"""Modules that the initrd loads with their dependencies: for the root disk and the network."""
 
 UNITS_OFF = (
     "prometheus.service",
@@ -118,14 +118,14 @@ UNITS_MASKED = (
     "systemd-remount-fs.service",
     "systemd-networkd.service",
     "systemd-network-generator.service",
-    # Loads drivers for everything on the board: half of an emulated boot. udevd
-    # itself runs, so that rules act on what is loaded later.
+    # Loads drivers for all hardware, which takes half of an emulated boot. udevd
+    # itself runs, so rules apply to modules loaded later.
     "systemd-udev-trigger.service",
     # /tmp as tmpfs would fill the fast node with files.
     "tmp.mount",
-    # The serial line carries the kernel log and nothing else.
+    # The serial line is for the kernel log only.
     "serial-getty@ttyS0.service",
-    # Nobody logs in, and each of these costs boot time.
+    # Not needed, and each of these costs boot time.
     "systemd-logind.service",
     "systemd-user-sessions.service",
     "ldconfig.service",
@@ -153,7 +153,7 @@ UNITS_MASKED = (
     "systemd-ask-password-console.path",
     "systemd-ask-password-wall.path",
 )
-"""Not to be started at all."""
+"""Units that cannot be started."""
 
 SSHD_CONFIG = """\
 HostKey /etc/ssh/ssh_host_ed25519_key
@@ -174,10 +174,10 @@ Subsystem sftp internal-sftp
 
 SSHD_CONFIG_9_8 = f"""\
 {SSHD_CONFIG}\
-# The driver looks for the server before it logs in, which counts as an offence.
+# Connection.answers() probes the server without a login, which would be penalised.
 PerSourcePenalties no
 """
-"""From OpenSSH 9.8 on; earlier ones refuse a word that they do not know."""
+"""For OpenSSH 9.8 and later; older versions reject the unknown option."""
 
 INIT_SCRIPT = f"""\
 #!/bin/sh
@@ -190,7 +190,7 @@ mount -t ext4 -o rw,noatime /dev/vda /root
 mount -o move /dev /root/dev
 exec switch_root /root /sbin/init
 """
-"""The initrd's whole userland. Debian's own starts udev and takes ten seconds more."""
+"""/init of the initrd. Debian's initrd starts udev and takes ten seconds more."""
 
 FILES: dict[str, str] = {
     "etc/hostname": f"{HOSTNAME}\n",
@@ -202,29 +202,29 @@ FILES: dict[str, str] = {
     "etc/systemd/system/ssh.service.d/vm.conf": "[Service]\nExecStartPre=\n",
     "etc/apt/apt.conf.d/90vm": 'APT::Periodic::Enable "0";\n',
 }
-"""Plain files written into every root tree after the packages are in."""
+"""Files written to every root tree after the packages are installed."""
 
 EARLY_FILES: dict[str, str] = {
     "etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=zstd\n",
 }
-"""Written before the kernel package is configured: that makes an initrd, which
-nobody boots and which should therefore be quick to make."""
+"""Written before the kernel package is configured, so that its initrd, which is not used, is built
+quickly."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """One image: a Debian suite, its packages and what is special to it."""
+    """The content of one image."""
 
     suite: str
-    """As mmdebstrap knows it, which finds the mirror of a named suite itself."""
+    """Debian suite, by a name for which mmdebstrap knows the mirror."""
     packages: tuple[str, ...]
     sshd_config: str
     free_bytes: int
-    """Room left in the root file system, sparse on the build machine's disk."""
+    """Free space in the root file system; sparse on the host's disk."""
 
     @property
     def files(self) -> dict[str, str]:
-        """The plain files of this image: path below root -> text."""
+        """The files of this image: path below root -> text."""
         return {**FILES, "etc/ssh/sshd_config": self.sshd_config}
 
 
@@ -234,7 +234,7 @@ MAIN = Recipe(
     sshd_config=SSHD_CONFIG_9_8,
     free_bytes=3 << 30,
 )
-"""Debian 13, kernel 6.12: where sentineld as a whole runs."""
+"""Debian 13, kernel 6.12: for tests of the whole system."""
 
 BOOKWORM = Recipe(
     suite="bookworm",
@@ -242,14 +242,14 @@ BOOKWORM = Recipe(
     sshd_config=SSHD_CONFIG,
     free_bytes=1 << 30,
 )
-"""Debian 12, kernel 6.1: where the module and the backends beside it are checked once more."""
+"""Debian 12, kernel 6.1: for tests of the module and the other backends."""
 
 RECIPES = {recipe.suite: recipe for recipe in (MAIN, BOOKWORM)}
-"""All images, by suite. The cache keeps one of each."""
+"""All recipes, by suite. The cache keeps one image of each."""
 
 
 def write_files(root: Path, files: dict[str, str]) -> None:
-    """Write FILES (path below root -> text) into the tree, parents included."""
+    """Write FILES (path below root -> text) to the tree; creates parent folders."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

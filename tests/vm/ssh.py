@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands in a guest, over one shared connection of the OpenSSH client.
+"""Runs commands in a guest over one shared connection of the OpenSSH client.
 
-Under emulation each key exchange takes seconds, so one master connection is
-made and every command is a channel of it.
+Under emulation a key exchange takes seconds, so all commands are channels of one
+master connection.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .host import MachineError, spawn_for_life
+from .host import MachineError, spawn_with_parent
 from .image import Image
 from .recipe import HOSTNAME
 
 Command = str | Sequence[str]
 
 TIMED_OUT_STATUS = 124
-"""What coreutils' timeout ends with when it had to stop the command."""
+"""Exit status of coreutils' timeout after it stopped the command."""
 
 
 class GuestProcess(subprocess.Popen[str]):
-    """A command running in the guest; stdout and stderr come in one text stream.
+    """A command running in the guest; `.stdout` is its stdout and stderr as one text stream.
 
-    `remote_pid` is its process id in the guest. Ending the local process does
-    not end the remote one: use `send_remote`.
+    Ending the local process does not end the one in the guest: use `send_remote`.
     """
 
-    remote_pid: int
+    remote_pid: int  # process id in the guest
     _connection: Connection
 
     def send_remote(self, signal: str = "TERM") -> None:
@@ -52,7 +51,7 @@ class Connection:
             *("-o", f"HostKeyAlias={HOSTNAME}", "-o", "StrictHostKeyChecking=yes"),
             *("-o", f"UserKnownHostsFile={image.known_hosts}"),
             *("-o", "ServerAliveInterval=60", "-o", "ServerAliveCountMax=10"),
-            # Emulation makes every cipher dear; the line never leaves this machine.
+            # Fast algorithms: cryptography is slow under emulation, and the traffic is local.
             *("-o", "Compression=no", "-o", "KexAlgorithms=curve25519-sha256"),
             *("-o", f"ControlPath={self._control}", "-o", "ConnectTimeout=60"),
         )
@@ -60,12 +59,12 @@ class Connection:
         self._master: subprocess.Popen[bytes] | None = None
 
     def open(self, deadline: float) -> None:
-        """Make the master connection; the guest's sshd must answer already.
+        """Open the master connection; the guest's sshd must be running.
 
-        Raises MachineError if it is not up at DEADLINE (time.monotonic).
+        Raises MachineError if it is not open at DEADLINE (time.monotonic).
         """
         command = ["ssh", *self.options, "-o", "ControlMaster=yes", "-N", "127.0.0.1"]
-        self._master = spawn_for_life(command, self._log)
+        self._master = spawn_with_parent(command, self._log)
         while not self._control.exists():
             if self._master.poll() is not None or time.monotonic() > deadline:
                 self.close()
@@ -73,7 +72,7 @@ class Connection:
             time.sleep(0.05)
 
     def close(self) -> None:
-        """End the master connection and with it every local end of a command."""
+        """Close the master connection, which ends the local process of every command."""
         if self._master is not None:
             self._master.terminate()
             self._master.wait()
@@ -92,9 +91,9 @@ class Connection:
     ) -> subprocess.CompletedProcess[str]:
         """Run COMMAND (a bash line or an argv) in the guest and wait for it.
 
-        TIMEOUT is in seconds; at its end the command is stopped in the guest
-        too and subprocess.TimeoutExpired raised. With CHECK a status other
-        than 0 raises MachineError with the command's output.
+        timeout: in seconds; then the command is also stopped in the guest and
+            subprocess.TimeoutExpired is raised.
+        check: raise MachineError with the output if the status is not 0.
         """
         line = command if isinstance(command, str) else shlex.join(command)
         limit = math.ceil(timeout)
@@ -140,7 +139,7 @@ class Connection:
         return process
 
     def answers(self, timeout: float = 2.0) -> bool:
-        """Whether an SSH server speaks at the port (QEMU itself accepts early)."""
+        """Whether the guest's SSH server responds; QEMU accepts connections before it does."""
         try:
             with socket.create_connection(("127.0.0.1", self._port), timeout) as probe:
                 probe.settimeout(timeout)

@@ -161,4 +161,4 @@ def test_harmless_lines() -> None:
     ],
 )
 def test_the_emulators_own_flaw(line: str, stale: bool) -> None:
-    assert kernel_log.met_stale_breakpoint(line) is stale
+    assert kernel_log.hit_stale_breakpoint(line) is stale

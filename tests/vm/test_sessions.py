@@ -83,7 +83,7 @@ def test_a_registered_process_is_recorded_and_let_go_of(training: Training) -> N
     session = training.session()
     assert session is not None
     assert (session["state"], session["reason"]) == ("registered", "recorded")
-    training.goes_on()
+    training.expect_another_step()
 
 
 def test_a_recorded_trace_is_reported_on(training: Training) -> None:
@@ -164,7 +164,7 @@ def test_a_managed_process_is_recorded_inside_its_plan(training: Training) -> No
     for word in ("layout_id", "diverged_steps", "budget_bytes"):
         assert after[word] == before[word]
     assert after["charged_bytes"] <= after["budget_bytes"]
-    training.goes_on()
+    training.expect_another_step()
 
 
 def test_plan_and_tensors_are_shown(training: Training) -> None:
@@ -197,7 +197,7 @@ def test_another_that_moves_its_pages_is_named(training: Training) -> None:
     ]
     assert len(said) == 1
     assert said[0].startswith(f"warning: process {pid}: migratepages (process ")
-    training.goes_on()
+    training.expect_another_step()
 
 
 def test_other_budgets_are_kept_without_a_new_profile(training: Training) -> None:
@@ -219,18 +219,18 @@ def test_other_budgets_are_kept_without_a_new_profile(training: Training) -> Non
 
         wait("what is too much has been demoted", kept, 240)
         assert all(step["charged_bytes_max"] <= budget_bytes for step in training.meter(2))
-    training.goes_on()
+    training.expect_another_step()
 
 
 def test_a_killed_daemon_leaves_the_training_and_resumes_it(training: Training) -> None:
     guest = training.guest
     guest.run("systemctl kill -s KILL sentineld")
-    training.goes_on()
+    training.expect_another_step()
     wait("resumed", lambda: training.in_state("managed"), 480)
     session = training.session()
     assert session is not None
     assert "resumed" in session["reason"]
-    training.goes_on()
+    training.expect_another_step()
     for step in training.meter(2):
         assert step["moved_bytes"] > 0
         assert step["charged_bytes_max"] <= session["budget_bytes"]
@@ -239,18 +239,18 @@ def test_a_killed_daemon_leaves_the_training_and_resumes_it(training: Training) 
 def test_the_module_stays_while_a_session_uses_it(training: Training) -> None:
     answer = training.guest.run("rmmod sentinel", check=False)
     assert answer.returncode != 0
-    training.goes_on()
+    training.expect_another_step()
 
 
 def test_detach_leaves_the_process_and_the_module_free(training: Training) -> None:
     guest = training.guest
     guest.run(f"sentinelctl detach {training.pid}")
     assert training.in_state("registered")
-    training.goes_on()
+    training.expect_another_step()
     refused(guest, f"sentinelctl detach {training.pid}", "wrong-state")
     # The process gives its epoch fd back at its next step.
     wait("rmmod", lambda: guest.run("rmmod sentinel", check=False).returncode == 0, 120)
-    training.goes_on()
+    training.expect_another_step()
     guest.run("modprobe sentinel")
 
 

@@ -95,7 +95,7 @@ def test_damon_checks_what_the_operators_tell(training: Training) -> None:
     tensors = json.loads(training.guest.run(f"sentinelctl tensors {training.pid} --json").stdout)
     assert sum(one["bytes_read"] for one in tensors["tensors"]) > 0
     assert sum(one["bytes_written"] for one in tensors["tensors"]) > 0
-    training.goes_on()
+    training.expect_another_step()
 
 
 def test_metering_is_refused(training: Training) -> None:
@@ -128,7 +128,7 @@ def test_another_program_s_damon_is_left_alone(training: Training) -> None:
         assert "uw" not in vm_flags(training)
     finally:
         guest.run(FREE_DAMON)
-    training.goes_on()
+    training.expect_another_step()
 
 
 def vm_flags(training: Training) -> set[str]:
@@ -140,7 +140,7 @@ def vm_flags(training: Training) -> set[str]:
 def test_detach_leaves_the_process_as_it_was(training: Training) -> None:
     training.guest.run(f"sentinelctl detach {training.pid}")
     assert training.in_state("registered")
-    training.goes_on()
+    training.expect_another_step()
 
 
 @pytest.mark.long

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real training under the shim in a guest where sentineld is installed.
+"""A real training under the shim, in a guest where sentineld is installed.
 
-States are waited for in the daemon's metrics: asking sentinelctl again and again would take the
-emulated CPUs from what is waited for.
+Tests wait for states in the daemon's metrics: polling with sentinelctl would take too much time of
+the emulated CPUs.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .guest import TREE, Guest
 TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 128 --width 512"
 """Steps of under a second in an emulated guest."""
 PAUSE = "--pause 1"
-"""Leaves the guest's CPUs to what is tested, and fewer steps to be repeated."""
+"""Leaves CPU time to the code under test, and fewer steps to repeat in the unmanaged run."""
 STEPS = 400
 METRICS = "http://127.0.0.1:9464/metrics"
 LOG = "/tmp/training.log"
 
 
 def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
-    """What done() gives once it is true; fails after so many seconds."""
+    """Poll done() until it is true and return its value; fails after SECONDS."""
     deadline_s = time.monotonic() + seconds
     while not (value := done()):
-        assert time.monotonic() < deadline_s, f"{what}: not within {seconds} s"
+        assert time.monotonic() < deadline_s, f"timeout after {seconds} s: {what}"
         time.sleep(2)
     return value
 
 
 class Training:
-    """A training process under the shim in the guest. wrapper: a command that runs it."""
+    """A training process under the shim in the guest. wrapper: a command to run it with."""
 
     def __init__(self, guest: Guest, wrapper: str = "", training: str = TRAINING) -> None:
         self.guest = guest
@@ -56,7 +56,7 @@ class Training:
         return states(self.guest).get(self.pid) == state
 
     def meter(self, steps: int) -> list[dict[str, Any]]:
-        """Of a managed process; if another plan is being entered just then, under that one."""
+        """Meter steps. If the session is just entering another plan, wait for it and try again."""
         command = f"sentinelctl meter {self.pid} --steps {steps} --json"
         answer = self.guest.run(command, timeout=600, check=False)
         if "it is entering" in answer.stderr:
@@ -69,13 +69,13 @@ class Training:
     def losses(self) -> list[str]:
         return re.findall(r"loss (\S+)", self.guest.run(f"cat {LOG}").stdout)
 
-    def goes_on(self) -> None:
+    def expect_another_step(self) -> None:
         before = len(self.losses())
         wait("another step", lambda: len(self.losses()) > before, 120)
 
 
 def states(guest: Guest) -> dict[int, str]:
-    """The state of each session's process; empty without a daemon."""
+    """Process id -> state of its session; empty without a daemon."""
     page = guest.run(["curl", "-fsS", METRICS], check=False).stdout
     rows = re.findall(r"^sentineld_session_info\{(.*)\} 1", page, re.MULTILINE)
     labels = [dict(re.findall(r'(\w+)="([^"]*)"', row)) for row in rows]
@@ -83,7 +83,7 @@ def states(guest: Guest) -> dict[int, str]:
 
 
 def refused(guest: Guest, command: str, code: str) -> str:
-    """The one line that a sentinelctl command is refused with, by the error CODE."""
+    """Run a sentinelctl command that must fail with CODE; returns its one line of output."""
     answer = guest.run(command, check=False, timeout=120)
     assert answer.returncode == EXIT_STATUS[code], answer.stdout + answer.stderr
     lines = (answer.stdout + answer.stderr).splitlines()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian 13's own Python and torch, run natively in the image's root tree; no guest boots.
+"""Runs trainings with Debian 13's Python and torch in the image's root tree; boots no guest.
 
-The test is the daemon's side: it stays outside and meets the training at a
-socket in a folder that both see.
+The test plays the daemon outside the tree; the training connects to its socket in a
+folder that is bound into the tree.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ RANKS = REPOSITORY / "tests/integration/shim/ranks.py"
 
 
 class TreePlace(Place):
-    """The tree's Python; folder: what the test and its trainings share."""
+    """The Python of the root tree. folder: shared by the test and its trainings."""
 
     name = "Debian 13"
     python = "/usr/bin/python3"
     lacking: Mapping[str, str] = {
-        "compile": "inductor needs a C++ compiler and Python's headers, the image has neither",
+        "compile": "inductor needs a C++ compiler and Python's headers, which the image lacks",
         "trainer": "Debian 13 has no transformers",
     }
 
@@ -48,17 +48,17 @@ class TreePlace(Place):
         return root_command(line, {self._folder: FOLDER}, {self._library.parent: LIBRARIES})
 
     def ranks(self, count: int, script: Path, *arguments: str) -> list[str]:
-        # Debian's torch is built without libuv, which its torchrun asks for all the same.
+        # Debian's torch is built without libuv, which torchrun requires.
         return [self.path(RANKS), str(count), self.path(script), *arguments]
 
     def path(self, path: Path) -> str:
         for here, there in ((self._folder, FOLDER), (REPOSITORY, TREE)):
             if path.is_relative_to(here):
                 return f"{there}/{path.relative_to(here)}"
-        raise ValueError(f"{path} is not seen in the tree")
+        raise ValueError(f"{path} is not bound into the tree")
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """In front of the fixture of that name which the tests bring along."""
+    """Overrides the fixture of the imported tests."""
     return TreePlace(tmp_path)
