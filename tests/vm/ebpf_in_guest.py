@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in the guest for test_ebpf.py: known accesses, and what the probes saw of them.
+"""Runs in the guest for test_ebpf.py: makes known accesses and reports what the probes recorded.
 
     PYTHONPATH=TREE python3 tests/vm/ebpf_in_guest.py     prints one JSON object
 
-The process under observation is this file with the argument `target`; it does
-one command at a time on a region of its own.
+The observed process is this file with the argument `target`; it executes one command
+at a time on its region.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ PAGES = 4096
 BURST_PAGES = 40_000
 RING_BYTES = 1 << 20
 MOVE_PAGES, VMSPLICE = 279, 278
-UNTOLD_STATUS = -9999
+UNSET_STATUS = -9999
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 def target() -> None:
-    """The observed process: commands as JSON on standard input, one answer each."""
+    """The observed process: reads JSON commands from its socket and replies to each."""
     region = mmap.mmap(-1, (PAGES + BURST_PAGES) * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     region.madvise(mmap.MADV_NOHUGEPAGE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(region))
@@ -51,10 +51,10 @@ def target() -> None:
     pipe = os.pipe()
     commands.send(json.dumps(address).encode())
     while True:
-        raw, fds, _, _ = socket.recv_fds(commands, 4096, 1)
-        if not raw:
+        message, fds, _, _ = socket.recv_fds(commands, 4096, 1)
+        if not message:
             return
-        verb, first, last = json.loads(raw)
+        verb, first, last = json.loads(message)
         answer = 0
         if verb == "write":
             for page in range(first, last):
@@ -63,11 +63,11 @@ def target() -> None:
             for page in range(first, last):
                 answer += region[page * PAGE]
         elif verb == "fill":
-            # the kernel writes, and so takes the faults
+            # the kernel writes, so the faults are taken in kernel mode
             with open("/dev/zero", "rb", buffering=0) as zeroes:
                 answer = zeroes.readinto(memoryview(region)[first * PAGE : last * PAGE])
         elif verb == "spin":
-            # for so many milliseconds, over the region's first pages
+            # write the first FIRST pages repeatedly for LAST milliseconds
             deadline = time.monotonic() + last / 1e3
             while time.monotonic() < deadline:
                 for page in range(first):
@@ -75,7 +75,7 @@ def target() -> None:
         elif verb == "huge":
             region.madvise(mmap.MADV_HUGEPAGE)
         elif verb == "pin":
-            # a pipe holds references to the pages, as a device in the middle of a transfer does
+            # a pipe holds references to the pages, as a device does during a transfer
             vector = (ctypes.c_uint64 * 2)(address + first * PAGE, (last - first) * PAGE)
             answer = libc.syscall(VMSPLICE, pipe[1], vector, 1, 0)
         elif verb == "epoch_fd":
@@ -88,7 +88,7 @@ def target() -> None:
 
 
 class Target:
-    """The observed process, as this one sees it."""
+    """The observer's end of the observed process."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -99,22 +99,22 @@ class Target:
         self.address: int = json.loads(self._socket.recv(4096))
 
     def do(self, verb: str, first: int = 0, last: int = 0, fds: tuple[int, ...] = ()) -> int:
-        """Have one command done; its answer."""
+        """Run one command in the process; returns its reply."""
         socket.send_fds(self._socket, [json.dumps([verb, first, last]).encode()], list(fds))
         answer: int = json.loads(self._socket.recv(4096))
         return answer
 
     def end(self) -> None:
-        """Let the process end."""
+        """End the process."""
         self._socket.close()
         self._process.wait()
 
     def move(self, first: int, last: int, node: int) -> dict[str, int]:
-        """move_pages of a part of the region: the return value, and pages by status."""
+        """move_pages() of a part of the region: its return value, and the number of pages moved."""
         count = last - first
         addresses = self.address + np.arange(first, last, dtype=np.uint64) * PAGE
         nodes = np.full(count, node, dtype=np.int32)
-        status = np.full(count, UNTOLD_STATUS, dtype=np.int32)
+        status = np.full(count, UNSET_STATUS, dtype=np.int32)
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (addresses, nodes, status)]
         returned = libc.syscall(MOVE_PAGES, self.pid, ctypes.c_ulong(count), *pointers, 2)
         return {"returned": returned, "arrived": int((status == node).sum())}
@@ -128,7 +128,7 @@ def rss_kib() -> int:
 
 
 def faults_of(probes: EbpfProbes, observed: Target) -> list[tuple[int, str, bool]]:
-    """Page of the region, kind and write bit of all records drained now."""
+    """Drain the records: (page of the region, kind, write bit) of each."""
     records = probes.drain()
     assert set(records["pid"]) <= {observed.pid}
     pages = (records["address"].astype(np.int64) - observed.address) // PAGE
@@ -140,24 +140,24 @@ def faults_of(probes: EbpfProbes, observed: Target) -> list[tuple[int, str, bool
 
 
 def total(counters: EbpfCounters, pid: int) -> int:
-    """All faults counted of one process."""
+    """The number of faults counted of one process."""
     return sum(counters["faults"][pid].values())
 
 
 def record_faults(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
-    """Known touches of a watched process, and of one that is not watched."""
-    stranger = Target()
+    """Known touches by a watched process and by one that is not watched."""
+    unwatched = Target()
     start_ns = time.monotonic_ns()
     probes.watch(observed.pid)
     probes.record(observed.pid)
     observed.do("write", 0, 1000)
     observed.do("read", 1000, 1500)
     observed.do("write", 1400, 1500)
-    stranger.do("write", 0, 1000)
+    unwatched.do("write", 0, 1000)
     observed.do("fill", 2000, 2100)
     records = faults_of(probes, observed)
     counters = probes.counters()
-    stranger.end()
+    unwatched.end()
     probes.stop_recording(observed.pid)
     observed.do("write", 1500, 2000)
     counted = probes.counters()["faults"][observed.pid]["missing_write"]
@@ -172,7 +172,7 @@ def record_faults(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
 
 
 def move(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
-    """Pages moved by this process, some of them held fast."""
+    """Pages moved by this process, some of them pinned."""
     observed.do("pin", 0, 8)
     before = probes.counters()
     held = observed.move(0, 8, 1)
@@ -208,12 +208,12 @@ def overflow(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
 
 
 def module_references() -> int:
-    """How many users the kernel module has."""
+    """The reference count of the kernel module."""
     return int(Path("/sys/module/sentinel/refcnt").read_text())
 
 
 def cross_check(probes: EbpfProbes) -> dict[str, Any]:
-    """The module's log and sentinel:page_access, of the same accesses."""
+    """The module's log and sentinel:page_access for the same accesses."""
     references = [module_references()]
     observed = Target()
     observed.do("write", 0, 600)
@@ -248,7 +248,7 @@ def cross_check(probes: EbpfProbes) -> dict[str, Any]:
 
 
 def main() -> None:
-    """All observations, in one load of the programs."""
+    """Run all observations with the programs loaded once."""
     rss_before = rss_kib()
     probes = EbpfProbes(RING_BYTES)
     start = time.perf_counter()

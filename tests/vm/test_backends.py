@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each backend is held to what it claims, against a program whose accesses are known.
+"""Checks the capabilities of each backend against a program whose accesses are known.
 
-On each kernel, as far as it has what the backend needs; where not, the probe must say so.
+On each kernel; a backend that the kernel does not support must say so in its probe.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .inside.chunks import CHUNK_PAGES, Chunk
 pytestmark = [pytest.mark.guest, pytest.mark.apart]
 
 PAGED = [one for one in BACKENDS if one.capabilities.resolution is not Resolution.TENSOR]
-"""The shim's word on tensors is held to its claims by tests/integration/shim/test_training.py."""
+"""Backends by page or region. tests/integration/shim/test_training.py covers the shim."""
 
 MISSING = {
     "trixie": {},
     "bookworm": {"damon": "no DAMON", "pagemap-scan": "PAGEMAP_SCAN"},
 }
-"""Backends that a suite's kernel has not, and what the cause must name."""
+"""Suite -> backends that its kernel lacks -> a part of the probe's message."""
 
 SURVEY = """
 import json
@@ -52,7 +52,7 @@ def backend(request: pytest.FixtureRequest, suite: str) -> Backend:
 
 @pytest.fixture
 def seen(backend: Backend, suite: str, kernel_guest: Guest) -> dict[str, Any]:
-    """What observe.py found by this backend; it runs once on each kernel."""
+    """The results of observe.py with this backend; it runs once per kernel."""
     key = suite, backend.name
     if key not in _results:
         place = f"cd {TREE}/tests/vm/inside && PYTHONPATH={TREE}"
@@ -62,7 +62,7 @@ def seen(backend: Backend, suite: str, kernel_guest: Guest) -> dict[str, Any]:
 
 
 def chunks(seen: dict[str, Any], *which: Chunk) -> list[dict[str, Any]]:
-    """These chunks in all windows."""
+    """The results for these chunks, window by window."""
     return [window[chunk.name] for window in seen["windows"] for chunk in which]
 
 
@@ -70,7 +70,7 @@ def births(seen: dict[str, Any]) -> list[dict[str, Any]]:
     return [window[Chunk.BORN.name] for window in seen["windows"]]
 
 
-def test_a_kernel_that_lacks_a_backend_says_so(kernel_guest: Guest, suite: str) -> None:
+def test_unsupported_backends_say_why(kernel_guest: Guest, suite: str) -> None:
     script = f"cd {TREE} && python3 -c {shlex.quote(SURVEY)}"
     verdicts = json.loads(kernel_guest.run(script).stdout)
     problems = {one["name"]: one["problem"] for one in verdicts if not one["usable"]}
@@ -79,20 +79,20 @@ def test_a_kernel_that_lacks_a_backend_says_so(kernel_guest: Guest, suite: str) 
         assert cause in problems[name]
 
 
-def test_memory_outside_the_ranges_is_not_told(seen: dict[str, Any]) -> None:
+def test_only_memory_in_the_ranges_is_reported(seen: dict[str, Any]) -> None:
     assert [window["elsewhere"] for window in seen["windows"]] == [0, 0]
 
 
-def test_the_program_computes_what_it_should(seen: dict[str, Any]) -> None:
+def test_the_programs_data_is_intact(seen: dict[str, Any]) -> None:
     written = [chunk not in IDLE or chunk is Chunk.UNTOUCHED for chunk in Chunk]
-    assert seen["sums"] == [3 * CHUNK_PAGES * there for there in [*written, True]]
+    assert seen["sums"] == [3 * CHUNK_PAGES * resident for resident in [*written, True]]
 
 
-def test_the_end_of_the_process_is_told(seen: dict[str, Any]) -> None:
+def test_a_killed_process_raises(seen: dict[str, Any]) -> None:
     assert seen["gone"] == "ProcessLookupError"
 
 
-def test_reads(seen: dict[str, Any], backend: Backend) -> None:
+def test_reads_are_reported_if_claimed(seen: dict[str, Any], backend: Backend) -> None:
     can = backend.capabilities
     if not can.exact:
         return
@@ -100,7 +100,7 @@ def test_reads(seen: dict[str, Any], backend: Backend) -> None:
     assert [chunk["pages"] for chunk in chunks(seen, *READ_ONLY)] == [expected] * 4
 
 
-def test_writes(seen: dict[str, Any], backend: Backend) -> None:
+def test_writes_are_reported(seen: dict[str, Any], backend: Backend) -> None:
     can = backend.capabilities
     assert can.writes
     if not can.exact:
@@ -108,31 +108,31 @@ def test_writes(seen: dict[str, Any], backend: Backend) -> None:
     assert [chunk["pages"] for chunk in chunks(seen, *WRITTEN)] == [CHUNK_PAGES] * 6
 
 
-def test_writes_are_told_from_reads(seen: dict[str, Any], backend: Backend) -> None:
+def test_writes_are_distinguished_if_claimed(seen: dict[str, Any], backend: Backend) -> None:
     expected = CHUNK_PAGES if backend.capabilities.distinguishes_writes else 0
     assert [chunk["written"] for chunk in chunks(seen, *WRITTEN)] == [expected] * 6
     assert [chunk["written"] for chunk in chunks(seen, *READ_ONLY)] == [0] * 4
 
 
-def test_births_are_marked(seen: dict[str, Any], backend: Backend) -> None:
+def test_births_are_marked_if_claimed(seen: dict[str, Any], backend: Backend) -> None:
     expected = CHUNK_PAGES if backend.capabilities.births else 0
-    # The chunk is born in the first window alone.
+    # The chunk is born in the first window.
     assert [chunk["born"] for chunk in births(seen)] == [expected, 0]
     others = [chunk for chunk in Chunk if chunk is not Chunk.BORN]
     assert {chunk["born"] for chunk in chunks(seen, *others)} == {0}
 
 
-def test_nodes(seen: dict[str, Any], backend: Backend) -> None:
+def test_nodes_are_reported_if_claimed(seen: dict[str, Any], backend: Backend) -> None:
     assert seen["moved"] == CHUNK_PAGES
     if backend.capabilities.nodes:
         assert [chunk["nodes"] for chunk in chunks(seen, Chunk.SLOW)] == [[1], [1]]
         assert [chunk["nodes"] for chunk in chunks(seen, Chunk.READ)] == [[0], [0]]
     else:
-        told = {node for chunk in chunks(seen, *Chunk) for node in chunk["nodes"]}
-        assert told <= {NO_NODE}
+        reported = {node for chunk in chunks(seen, *Chunk) for node in chunk["nodes"]}
+        assert reported <= {NO_NODE}
 
 
-def test_what_is_not_accessed_is_not_told(seen: dict[str, Any], backend: Backend) -> None:
+def test_untouched_memory_is_not_reported(seen: dict[str, Any], backend: Backend) -> None:
     idle = chunks(seen, *IDLE) + [seen["idle"][chunk.name] for chunk in Chunk]
     if backend.capabilities.exact:
         assert {chunk["pages"] for chunk in idle} == {0}
@@ -140,7 +140,7 @@ def test_what_is_not_accessed_is_not_told(seen: dict[str, Any], backend: Backend
         assert max(chunk["heat"] for chunk in idle) < 0.1
 
 
-def test_hot_memory_is_found_and_ranked(seen: dict[str, Any], backend: Backend) -> None:
+def test_heat_ranks_memory_by_access_frequency(seen: dict[str, Any], backend: Backend) -> None:
     if not backend.capabilities.frequency:
         assert {chunk["heat"] for chunk in chunks(seen, Chunk.WRITTEN)} == {1.0}
         return

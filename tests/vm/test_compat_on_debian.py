@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of training on Debian 13's torch: all tests of test_compat.py."""
+"""All tests of tests/integration/shim/test_compat.py, with Debian 13's torch."""
 
 from __future__ import annotations
 

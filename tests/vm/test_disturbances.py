@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever moves or takes a watched process's pages is seen and named, by the real kernel's doing.
+"""Moves and reclaim of a watched process's pages are observed and attributed, on a real kernel.
 
-inside/disturbances.py makes it happen and reports; here it is judged.
+inside/disturbances.py causes and records them in the guest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from .guest import TREE, Guest
 
-# The kernel does these things in its own time; test_sessions.py has one of them end to end.
+# Long, because the kernel acts with delays; test_sessions.py has one disturbance end to end.
 pytestmark = [pytest.mark.guest, pytest.mark.long]
 
 Rows = list[dict[str, Any]]
@@ -27,26 +27,26 @@ def report(guest: Guest) -> dict[str, Any]:
 
 
 def pages(rows: Rows, result: str = "pages", **wanted: object) -> int:
-    """Sum over the rows that are as wanted."""
+    """Sum of RESULT over the rows whose fields equal WANTED."""
     chosen = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
     return sum(row[result] for row in chosen)
 
 
-def test_nothing_is_lacking_here(report: dict[str, Any]) -> None:
+def test_all_probes_work_and_no_event_is_dropped(report: dict[str, Any]) -> None:
     missing = ("not observed", "not counted", "not attached")
     assert not [note for note in report["notes"] if any(text in note for text in missing)]
     assert report["dropped"]["disturbed_pages"] == 0
 
 
-def test_the_daemon_s_own_moves_are_nobody_else_s(report: dict[str, Any]) -> None:
-    assert report["daemon_and_stranger"]["own"] == []
+def test_the_daemons_moves_are_not_disturbances(report: dict[str, Any]) -> None:
+    assert report["foreign_moves"]["own"] == []
 
 
-def test_another_process_is_named_with_what_it_moved(report: dict[str, Any]) -> None:
-    found = report["daemon_and_stranger"]
+def test_moves_are_attributed_to_the_process_that_made_them(report: dict[str, Any]) -> None:
+    found = report["foreign_moves"]
     theirs = {"by": "python3", "own": False, "deed": "syscall_or_cpuset"}
     assert pages(found["rows"], **theirs, from_node=0, to_node=1) == 292
-    # the kernel tries each of those that are held more than once
+    # the kernel tries to move each pinned page several times
     kept = pages(found["rows"], "kept", **theirs, from_node=0, to_node=0)
     assert kept >= 8
     assert kept % 8 == 0
@@ -57,21 +57,21 @@ def test_another_process_is_named_with_what_it_moved(report: dict[str, Any]) -> 
     )
 
 
-def test_a_tool_s_moves_are_told_by_direction(report: dict[str, Any]) -> None:
-    rows = report["daemon_and_stranger"]["after_tool"]
-    # those that the daemon and the other process had moved, as far as they aren't held
+def test_moves_are_counted_by_direction(report: dict[str, Any]) -> None:
+    rows = report["foreign_moves"]["after_tool"]
+    # the pages that the daemon and the other process had moved, less the pinned ones
     assert pages(rows, by="migratepages", from_node=1, to_node=0) >= 592
     assert pages(rows, by="migratepages", from_node=0) == 0
 
 
-def test_pages_taken_out_of_memory_are_told_and_so_is_their_return(report: dict[str, Any]) -> None:
+def test_swapped_out_pages_and_their_faults_are_counted(report: dict[str, Any]) -> None:
     found = report["reclaim"]
     assert pages(found["rows"], by="python3", deed="reclaim", from_node=0) == 500
-    assert found["found"]["major"] == 400
+    assert found["recorded"]["major"] == 400
     assert found["faults"]["major"] >= 400
 
 
-def test_demotion_is_told(report: dict[str, Any]) -> None:
+def test_demotion_by_reclaim_is_attributed(report: dict[str, Any]) -> None:
     found = report["demotion"]
     demoted = pages(found["rows"], by="sh", deed="demotion", from_node=0, to_node=1)
     assert demoted >= 500
@@ -79,23 +79,23 @@ def test_demotion_is_told(report: dict[str, Any]) -> None:
     assert "demotion_enabled" in found["words"]
 
 
-def test_the_kernel_s_own_thread_is_named(report: dict[str, Any]) -> None:
+def test_demotion_by_kswapd_is_attributed(report: dict[str, Any]) -> None:
     found = report["kswapd"]
     assert pages(found["rows"], by="kswapd0", deed="demotion", from_node=0, to_node=1) > 0
     assert "kswapd0 demoted" in found["words"]
 
 
-def test_numa_balancing_is_told_with_its_faults(report: dict[str, Any]) -> None:
+def test_numa_balancing_is_attributed_and_its_faults_counted(report: dict[str, Any]) -> None:
     found = report["balancing"]
     moved = pages(found["rows"], deed="numa_misplaced", from_node=1, to_node=0)
     assert moved > 0
-    # each page that it moved was found by a fault
-    assert found["found"]["hint"] >= moved
-    assert found["faults"]["hint"] >= found["found"]["hint"]
+    # each moved page took a hint fault first
+    assert found["recorded"]["hint"] >= moved
+    assert found["faults"]["hint"] >= found["recorded"]["hint"]
     assert found["words"].startswith("NUMA balancing moved ")
 
 
-def test_huge_pages_made_of_small_ones_are_told(report: dict[str, Any]) -> None:
+def test_collapse_by_khugepaged_is_attributed(report: dict[str, Any]) -> None:
     found = report["collapse"]
     gathered = pages(found["rows"], by="khugepaged", deed="collapse")
     assert gathered >= 512
@@ -103,8 +103,8 @@ def test_huge_pages_made_of_small_ones_are_told(report: dict[str, Any]) -> None:
     assert "khugepaged collapsed" in found["words"]
 
 
-def test_waits_for_pages_in_motion_are_told(report: dict[str, Any]) -> None:
+def test_faults_on_migrating_pages_are_counted(report: dict[str, Any]) -> None:
     found = report["motion"]
     assert found["faults"]["in_motion"] > 0
-    assert found["found"]["in_motion"] > 0
+    assert found["recorded"]["in_motion"] > 0
     assert pages(found["rows"], by="python3", deed="syscall_or_cpuset") > 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DKMS builds the module from what `make install` puts into /usr/src."""
+"""DKMS builds the module from the sources that `make install` puts into /usr/src."""
 
 from __future__ import annotations
 

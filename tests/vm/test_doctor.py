@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sentinelctl doctor in the guest, where all it looks for is real, and can really be missing."""
+"""sentinelctl doctor on a real machine, with each prerequisite present and absent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Checks = dict[str, dict[str, Any]]
 
 
 def doctor(guest: Guest, wrapper: str = "") -> tuple[int, Checks]:
-    """Exit status and checks by name. wrapper: a command that runs it."""
+    """Run doctor: (exit status, checks by name). wrapper: a command to run it with."""
     result = guest.run(f"cd {TREE} && {wrapper} {SENTINELCTL} --json", check=False)
     checks = json.loads(result.stdout)["checks"]
     return result.returncode, {check["check"]: check for check in checks}
@@ -33,7 +33,7 @@ def doctor(guest: Guest, wrapper: str = "") -> tuple[int, Checks]:
 
 @contextlib.contextmanager
 def changed(guest: Guest, do: str, undo: str) -> Iterator[Checks]:
-    """The checks while the machine lacks something."""
+    """The checks after DO; runs UNDO at the end of the block."""
     guest.run(do)
     try:
         yield doctor(guest)[1]
@@ -41,7 +41,7 @@ def changed(guest: Guest, do: str, undo: str) -> Iterator[Checks]:
         guest.run(undo)
 
 
-def test_all_but_the_daemon_is_well(guest: Guest) -> None:
+def test_only_the_stopped_daemon_fails(guest: Guest) -> None:
     status, checks = doctor(guest)
     failing = [name for name, check in checks.items() if check["status"] == "fail"]
     assert failing == ["daemon"]
@@ -53,7 +53,7 @@ def test_all_but_the_daemon_is_well(guest: Guest) -> None:
         assert checks[name]["status"] == "ok", checks[name]
 
 
-def test_the_module_is_absent(guest: Guest) -> None:
+def test_an_absent_module_falls_back_to_damon(guest: Guest) -> None:
     with changed(guest, "rmmod sentinel", f"insmod {TREE}/{MODULE}") as checks:
         assert checks["module"]["status"] == checks["backend"]["status"] == "warn"
         assert checks["module"]["fix"].startswith(("make install", "modprobe sentinel"))
@@ -63,7 +63,7 @@ def test_the_module_is_absent(guest: Guest) -> None:
         assert checks["backend"]["fix"].startswith("modprobe sentinel")
 
 
-def test_an_unsigned_module_under_lockdown(fresh_guest: FreshGuest) -> None:
+def test_an_unsigned_module_under_lockdown_is_explained(fresh_guest: FreshGuest) -> None:
     # Lockdown can't be lifted before the next boot.
     guest = fresh_guest(fast_mib=1024, slow_mib=512)
     guest.put_tree()
@@ -78,7 +78,7 @@ def test_an_unsigned_module_under_lockdown(fresh_guest: FreshGuest) -> None:
     assert "mokutil --import" in checks["module"]["fix"]
 
 
-def test_the_headers_are_absent(guest: Guest) -> None:
+def test_absent_kernel_headers_fail(guest: Guest) -> None:
     build = "/lib/modules/$(uname -r)/build"
     with changed(guest, f"mv {build} {build}.away", f"mv {build}.away {build}") as checks:
         assert checks["headers"]["status"] == "fail"
@@ -86,8 +86,8 @@ def test_the_headers_are_absent(guest: Guest) -> None:
         assert checks["headers"]["fix"].startswith("apt install linux-headers-6")
 
 
-def test_ftrace_is_switched_off(guest: Guest) -> None:
-    guest.run("rmmod sentinel")  # while it is loaded the kernel refuses
+def test_disabled_ftrace_is_reported_with_the_fix(guest: Guest) -> None:
+    guest.run("rmmod sentinel")  # the kernel refuses the change while the module is loaded
     try:
         off, on = (f"sysctl -q kernel.ftrace_enabled={value}" for value in (0, 1))
         with changed(guest, off, on) as checks:
@@ -97,7 +97,7 @@ def test_ftrace_is_switched_off(guest: Guest) -> None:
 
 
 @pytest.mark.parametrize("file", ["", "/etc/sysctl.d/60-tiering.conf"])
-def test_the_kernels_own_tiering_is_warned_of(guest: Guest, file: str) -> None:
+def test_numa_tiering_is_reported_with_the_file_that_sets_it(guest: Guest, file: str) -> None:
     before = guest.run("sysctl -n kernel.numa_balancing").stdout.strip()
     write = f"echo kernel.numa_balancing=2 > {file} && sysctl -q -p {file}"
     do = write if file else "sysctl -q kernel.numa_balancing=2"
@@ -111,28 +111,28 @@ def test_the_kernels_own_tiering_is_warned_of(guest: Guest, file: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["always", "madvise", "never"])
-def test_the_mode_of_huge_pages_is_named(guest: Guest, mode: str) -> None:
+def test_the_mode_of_huge_pages_is_reported(guest: Guest, mode: str) -> None:
     file = "/sys/kernel/mm/transparent_hugepage/enabled"
     before = guest.run(f"cat {file}").stdout.partition("[")[2].partition("]")[0]
     with changed(guest, f"echo {mode} > {file}", f"echo {before} > {file}") as checks:
         assert checks["huge_pages"]["cause"].startswith(f"{mode}; tensor memory uses small pages")
 
 
-def test_few_mappings(guest: Guest) -> None:
+def test_a_low_max_map_count_is_reported(guest: Guest) -> None:
     do, undo = (f"sysctl -q vm.max_map_count={count}" for count in (9000, 65530))
     with changed(guest, do, undo) as checks:
         assert checks["max_map_count"]["cause"].startswith("vm.max_map_count is 9000")
         assert checks["max_map_count"]["fix"] == "sysctl vm.max_map_count=65530"
 
 
-def test_perf_events_for_root_only(guest: Guest) -> None:
+def test_restricted_perf_events_are_reported(guest: Guest) -> None:
     before = guest.run("sysctl -n kernel.perf_event_paranoid").stdout.strip()
     do, undo = (f"sysctl -q kernel.perf_event_paranoid={value}" for value in (3, before))
     with changed(guest, do, undo) as checks:
         assert "is 3: only raw tracepoints attach; they suffice" in checks["perf"]["cause"]
 
 
-def test_a_memory_limit(guest: Guest) -> None:
+def test_a_memory_limit_below_the_tiers_is_reported(guest: Guest) -> None:
     _, checks = doctor(guest, "systemd-run --quiet --scope -p MemoryMax=700M")
     found = checks["memory_limit"]
     assert found["status"] == "warn"
@@ -140,7 +140,7 @@ def test_a_memory_limit(guest: Guest) -> None:
     assert "MemoryMax=infinity" in found["fix"]
 
 
-def test_a_cpuset_without_the_slow_node(guest: Guest) -> None:
+def test_a_cpuset_without_the_slow_node_is_reported(guest: Guest) -> None:
     _, checks = doctor(guest, "systemd-run --quiet --scope -p AllowedMemoryNodes=0")
     found = checks["cpuset"]
     assert found["status"] == "warn"
@@ -148,24 +148,24 @@ def test_a_cpuset_without_the_slow_node(guest: Guest) -> None:
     assert ".scope, or AllowedMemoryNodes= of its unit" in found["fix"]
 
 
-def test_capabilities_that_a_container_lacks(guest: Guest) -> None:
+def test_missing_capabilities_are_reported(guest: Guest) -> None:
     _, checks = doctor(guest, "setpriv --bounding-set=-bpf,-sys_ptrace")
     assert checks["capabilities"]["code"] == "not-permitted"
     assert "CAP_SYS_PTRACE, CAP_BPF" in checks["capabilities"]["cause"]
 
 
-def test_each_lesser_backend_in_turn(guest: Guest) -> None:
-    """Without the module; without DAMON too (read-only /sys); without userfaultfd as well."""
+def test_the_best_remaining_backend_is_used(guest: Guest) -> None:
+    """Without the module and DAMON (read-only /sys), then also without userfaultfd."""
     with changed(guest, "rmmod sentinel", f"insmod {TREE}/{MODULE}"):
         no_damon = "unshare --mount bash -c 'mount -o remount,bind,ro /sys && exec \"$@\"' doctor"
         cause = doctor(guest, no_damon)[1]["backend"]["cause"]
         assert cause.startswith("pagemap-scan is used: writes only, by page")
         assert cause.endswith("not damon: /sys/kernel/mm/damon/admin/kdamonds is not writable")
-        no_call = "systemd-run --quiet --pipe --wait -p SystemCallFilter=~userfaultfd "
-        no_call += (
+        no_userfaultfd = "systemd-run --quiet --pipe --wait -p SystemCallFilter=~userfaultfd "
+        no_userfaultfd += (
             f"-p SystemCallErrorNumber=EPERM -p ReadOnlyPaths=/sys -p WorkingDirectory={TREE}"
         )
-        cause = doctor(guest, no_call)[1]["backend"]["cause"]
+        cause = doctor(guest, no_userfaultfd)[1]["backend"]["cause"]
         assert cause.startswith("soft-dirty is used: writes only, by page")
         assert "not pagemap-scan: the kernel has no PAGEMAP_SCAN" in cause
         assert "userfaultfd: Operation not permitted" in cause

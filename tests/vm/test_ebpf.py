@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The eBPF probes on the real kernel, with the capabilities that the daemon has and no more.
+"""The eBPF probes on a real kernel, with exactly the daemon's capabilities.
 
-ebpf_in_guest.py makes the accesses and reports; here they are compared.
+ebpf_in_guest.py makes known accesses and reports what the probes recorded.
 """
 
 from __future__ import annotations
@@ -29,52 +29,51 @@ def report(guest: Guest) -> dict[str, Any]:
     return found
 
 
-def test_the_compiler_leaves_nothing_but_the_probes(report: dict[str, Any]) -> None:
+def test_the_compilers_process_and_memory_are_freed(report: dict[str, Any]) -> None:
     loaded = report["loaded"]
     before, after = loaded["rss_kib"]
     print(f"\nloaded in {loaded['load_seconds']:.1f} s, RSS {before} -> {after} KiB")
-    # everything else in the report was seen after the child had gone
     assert loaded["children"] == []
-    # bcc alone holds over 100 MiB
+    # bcc itself would take over 100 MiB
     assert after - before < 16 << 10
 
 
-def test_the_daemon_s_capabilities_suffice_for_every_program(report: dict[str, Any]) -> None:
+def test_the_daemons_capabilities_suffice_for_all_programs(report: dict[str, Any]) -> None:
     assert report["loaded"]["notes"] == []
 
 
-def test_a_record_for_each_touched_page_and_no_other(report: dict[str, Any]) -> None:
+def test_exactly_one_record_per_fault(report: dict[str, Any]) -> None:
     records = [tuple(record) for record in report["faults"]["records"]]
     expected = [(page, "missing_write", True) for page in range(1000)]
     expected += [(page, "missing_read", False) for page in range(1000, 1500)]
     expected += [(page, "protection_write", True) for page in range(1400, 1500)]
-    # those of the kernel for the process, as it reads a file into its memory
+    # faults in kernel mode, while read() fills the pages
     expected += [(page, "missing_write", True) for page in range(2000, 2100)]
     assert records == expected
 
 
-def test_counters_by_kind_of_the_watched_process_alone(report: dict[str, Any]) -> None:
+def test_only_the_watched_process_is_counted_by_kind_of_fault(report: dict[str, Any]) -> None:
     faults = report["faults"]
     assert list(faults["counters"]) == [str(faults["observed"])]
     counted = faults["counters"][str(faults["observed"])]
-    # the interpreter's own faults come on top of those of the region
+    # includes the interpreter's faults outside the region
     assert counted["missing_write"] >= 1000
     assert counted["missing_read"] >= 500
     assert counted["protection_write"] >= 100
 
 
-def test_counting_without_records(report: dict[str, Any]) -> None:
+def test_faults_are_counted_while_recording_is_off(report: dict[str, Any]) -> None:
     assert report["faults"]["drained_without_record"] == 0
     assert report["faults"]["counted_without_record"] >= 500
 
 
-def test_migrations_are_counted_with_reason_and_mover(report: dict[str, Any]) -> None:
+def test_migrations_are_counted_by_reason_and_mover(report: dict[str, Any]) -> None:
     moves = report["moves"]
     nothing = {"calls": 0, "succeeded": 0, "failed": 0}
     before, between, after = (
         moves[moment].get("syscall_or_cpuset", nothing) for moment in ("before", "between", "after")
     )
-    # pages with foreign references do not move: the kernel returns their number
+    # pinned pages do not move: move_pages() returns their number
     assert moves["held"] == {"returned": 8, "arrived": 0}
     assert between["failed"] - before["failed"] == 8
     assert between["succeeded"] == before["succeeded"]
@@ -87,7 +86,7 @@ def test_migrations_are_counted_with_reason_and_mover(report: dict[str, Any]) ->
     assert {row["comm"] for row in moves["movers"]} == {"python3"}
 
 
-def test_a_full_ring_loses_records_but_no_counts(report: dict[str, Any]) -> None:
+def test_a_full_ring_drops_records_but_no_counts(report: dict[str, Any]) -> None:
     overflow = report["overflow"]
     print(f"\n{overflow['drained']} records drained in {overflow['drain_ms']:.1f} ms")
     assert overflow["counted"] >= 40_000
@@ -96,7 +95,7 @@ def test_a_full_ring_loses_records_but_no_counts(report: dict[str, Any]) -> None
     assert overflow["drained_after"] == 0
 
 
-def test_the_tracepoint_fires_once_for_each_record_of_the_modules_log(
+def test_the_tracepoint_fires_once_per_record_of_the_modules_log(
     report: dict[str, Any],
 ) -> None:
     check = report["cross_check"]
@@ -108,13 +107,13 @@ def test_the_tracepoint_fires_once_for_each_record_of_the_modules_log(
     assert counted["epoch"] == check["log_epochs"][-1]
 
 
-def test_the_module_can_be_unloaded_once_nothing_is_watched(report: dict[str, Any]) -> None:
+def test_only_watching_holds_a_reference_to_the_module(report: dict[str, Any]) -> None:
     before, watching, after = report["cross_check"]["references"]
     assert watching > before
     assert after == before
 
 
-def test_an_unwatched_process_leaves_nothing_behind(report: dict[str, Any]) -> None:
+def test_unwatching_removes_all_counters(report: dict[str, Any]) -> None:
     assert report["left"] == {}
 
 
@@ -126,7 +125,7 @@ def test_an_unwatched_process_leaves_nothing_behind(report: dict[str, Any]) -> N
         ("setpriv --bounding-set -perfmon,-sys_admin --inh-caps -all", "not-permitted"),
     ],
 )
-def test_what_stands_in_the_way_is_said(guest: Guest, prefix: str, code: str) -> None:
+def test_load_errors_have_a_code(guest: Guest, prefix: str, code: str) -> None:
     script = (
         "from sentineld.base.errors import SentinelError\n"
         "from sentineld.observe.ebpf import EbpfProbes\n"

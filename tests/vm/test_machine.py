@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two-tier machine is what the other guest tests take it for."""
+"""The guests have the properties that the other guest tests rely on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .rootfs import BUILD_PLACE, in_root
 pytestmark = pytest.mark.guest
 
 TIERS = "cat $(ls -v /sys/devices/virtual/memory_tiering/memory_tier*/nodelist)"
-"""Each tier's nodes, fastest tier first."""
+"""Prints the nodes of each tier, fastest tier first."""
 
 WARNING_MODULE = """
 #include <linux/module.h>
@@ -31,21 +31,21 @@ MODULE_LICENSE("GPL");
 
 
 def node_speed(guest: Guest, node: int, access: str) -> NodeSpeed:
-    """What sysfs says of a node for ACCESS, "read" or "write"."""
+    """The speed of a node in sysfs for ACCESS, "read" or "write"."""
     folder = f"/sys/devices/system/node/node{node}/access0/initiators"
     values = guest.run(f"cat {folder}/{access}_latency {folder}/{access}_bandwidth").stdout
     latency_ns, bandwidth_mib = (int(value) for value in values.split())
     return NodeSpeed(latency_ns, bandwidth_mib // 1024)
 
 
-def test_two_memory_tiers(guest: Guest) -> None:
+def test_each_node_is_a_memory_tier(guest: Guest) -> None:
     assert guest.run(TIERS).stdout.split() == ["0", "1"]
     assert guest.run("cat /sys/devices/system/node/has_memory").stdout.strip() == "0-1"
     assert guest.run("cat /sys/devices/system/node/has_cpu").stdout.strip() == "0"
 
 
 @pytest.mark.parametrize("access", ["read", "write"])
-def test_hmat_tells_the_speed_of_both_nodes(guest: Guest, access: str) -> None:
+def test_sysfs_has_the_speed_of_both_nodes(guest: Guest, access: str) -> None:
     assert node_speed(guest, 0, access) == FAST
     assert node_speed(guest, 1, access) == SLOW
 
@@ -63,18 +63,18 @@ def test_pages_move_between_the_nodes(guest: Guest) -> None:
     assert sum(int(entry.partition("=")[2]) for entry in pages) >= (1 << 26) // 4096
 
 
-def test_tree_is_there_without_ignored_files(guest: Guest) -> None:
+def test_the_repository_is_copied_without_ignored_files(guest: Guest) -> None:
     command = ["git", "ls-files", "tests/vm", "Makefile", "sentineld"]
     listing = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     names = listing.stdout.splitlines()
-    there = guest.run(f"cd {TREE} && xargs -d '\\n' stat -c %n", stdin=listing.stdout, check=False)
+    found = guest.run(f"cd {TREE} && xargs -d '\\n' stat -c %n", stdin=listing.stdout, check=False)
     assert "Makefile" in names
-    assert there.stdout.splitlines() == [name for name in names if (REPOSITORY / name).exists()]
+    assert found.stdout.splitlines() == [name for name in names if (REPOSITORY / name).exists()]
     assert guest.run(f"ls {TREE}/build", check=False).returncode != 0
 
 
 @pytest.mark.pair
-def test_two_guests_side_by_side(guest: Guest, tmp_path: Path) -> None:
+def test_two_guests_are_independent(guest: Guest, tmp_path: Path) -> None:
     (tmp_path / "warner.c").write_text(WARNING_MODULE)
     (tmp_path / "Makefile").write_text("obj-m := warner.o\n")
     make = f"make -C $(echo /lib/modules/*/build) M={BUILD_PLACE} modules"
@@ -92,12 +92,12 @@ def test_two_guests_side_by_side(guest: Guest, tmp_path: Path) -> None:
         with pytest.raises(MachineError, match="on purpose"):
             other.check_kernel_log()
         assert any("WARNING:" in line for line in other.kernel_problems())
-        # Told once: the next test is not blamed for it.
+        # reported only once, so that it does not fail the next test too
         other.check_kernel_log()
     guest.check_kernel_log()
 
 
-def test_three_tiers(fresh_guest: FreshGuest) -> None:
+def test_persistent_memory_is_a_third_tier(fresh_guest: FreshGuest) -> None:
     optane = fresh_guest("three-tier")
     assert optane.run(TIERS).stdout.split() == ["0", "1", str(SLOWEST_NODE)]
     assert optane.run("cat /sys/devices/system/node/has_memory").stdout.strip() == "0-2"
@@ -106,7 +106,7 @@ def test_three_tiers(fresh_guest: FreshGuest) -> None:
     assert f" N{SLOWEST_NODE}=" in optane.run(script).stdout
 
 
-def test_commands_and_files(guest: Guest, tmp_path: Path) -> None:
+def test_commands_run_and_files_are_copied(guest: Guest, tmp_path: Path) -> None:
     assert guest.run(["printf", "%s", "two  words"]).stdout == "two  words"
     assert guest.run("exit 7", check=False).returncode == 7
     with pytest.raises(MachineError, match="status 3"):
@@ -137,11 +137,11 @@ def test_commands_and_files(guest: Guest, tmp_path: Path) -> None:
         "[   12.3] Call Trace:",
     ],
 )
-def test_problem_lines(line: str) -> None:
+def test_kernel_problems_are_found(line: str) -> None:
     assert kernel_log.problems(f"fine\n{line}\nfine\n") == [line]
 
 
-def test_harmless_lines() -> None:
+def test_harmless_lines_are_no_problems() -> None:
     log = (
         "[    0.0] Linux version 6.12.117+deb13-amd64 (gcc-14)\n"
         "[    4.1] sentinel: loading out-of-tree module taints kernel.\n"
@@ -160,5 +160,5 @@ def test_harmless_lines() -> None:
         ("[    4.3] traps: a.out[7] trap int3 ip:1 sp:2 error:0", False),
     ],
 )
-def test_the_emulators_own_flaw(line: str, stale: bool) -> None:
+def test_the_emulators_breakpoint_bug_is_recognised(line: str, stale: bool) -> None:
     assert kernel_log.hit_stale_breakpoint(line) is stale

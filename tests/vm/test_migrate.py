@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves between the guest's two nodes: the raw calls, and the mover on a process with a plan."""
+"""Moves between the guest's two nodes: the system calls, and the mover on a planned process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def experiment(guest: Guest) -> Callable[[str], Facts]:
     return lambda name: run(guest, "moves.py", name)
 
 
-def test_pages_move_there_and_back_with_their_data(experiment: Callable[[str], Facts]) -> None:
+def test_pages_move_to_the_slow_node_and_back_with_their_data(
+    experiment: Callable[[str], Facts],
+) -> None:
     facts = experiment("there_and_back")
     assert facts["seen"] == [4096, 4096, 4096]
     assert facts["statuses"] == [4096, 4096]
@@ -40,7 +42,7 @@ def test_pages_move_there_and_back_with_their_data(experiment: Callable[[str], F
     assert facts["intact"]
 
 
-def test_each_kind_of_page_has_its_status(experiment: Callable[[str], Facts]) -> None:
+def test_each_kind_of_page_reports_its_status(experiment: Callable[[str], Facts]) -> None:
     facts = experiment("statuses")
     moved, absent, zero, shared, unmapped = facts["status"]
     assert moved == 1
@@ -51,7 +53,7 @@ def test_each_kind_of_page_has_its_status(experiment: Callable[[str], Facts]) ->
     assert facts["dead"] == "ProcessLookupError"
 
 
-def test_huge_pages_move_whole_and_stay_huge(experiment: Callable[[str], Facts]) -> None:
+def test_huge_pages_move_without_a_split(experiment: Callable[[str], Facts]) -> None:
     facts = experiment("huge")
     assert facts["before"] == 16 * MIB
     assert facts["after"] == 16 * MIB
@@ -60,9 +62,11 @@ def test_huge_pages_move_whole_and_stay_huge(experiment: Callable[[str], Facts])
     assert facts["intact"]
 
 
-def test_a_full_node_leaves_true_statuses(guest: Guest, experiment: Callable[[str], Facts]) -> None:
-    # The kernel logs a failed page allocation with its call trace: kept off the console, where
-    # it would pass for a problem.
+def test_statuses_are_correct_if_the_node_is_full(
+    guest: Guest, experiment: Callable[[str], Facts]
+) -> None:
+    # Keep the call trace of the failed page allocation off the console, where it would count as a
+    # problem.
     guest.run("dmesg -n 4")
     try:
         facts = experiment("full")
@@ -74,11 +78,11 @@ def test_a_full_node_leaves_true_statuses(guest: Guest, experiment: Callable[[st
     assert facts["wrong"] == 0
     assert facts["moved"] * 4096 < facts["bytes"]
     assert facts["intact"]
-    # The mover would have known before: it moves no more than the room it sees.
+    # The mover limits moves to the free capacity, which does not suffice here.
     assert facts["room_before"] > facts["bytes"] > facts["room"]
 
 
-def test_tiers_and_their_migration_rate(experiment: Callable[[str], Facts]) -> None:
+def test_tiers_and_migration_bandwidth_are_measured(experiment: Callable[[str], Facts]) -> None:
     facts = experiment("calibrate")
     assert facts["source"] == "sysfs:memory_tiering"
     assert facts["nodes"] == [[0], [1]]
@@ -101,48 +105,48 @@ def armed(guest: Guest) -> Facts:
 
 
 @pytest.fixture(params=["managed", "armed"])
-def life(request: pytest.FixtureRequest) -> Facts:
+def outcome(request: pytest.FixtureRequest) -> Facts:
     facts: Facts = request.getfixturevalue(request.param)
     return facts
 
 
-def test_the_process_keeps_its_data_and_waits_for_nobody_in_vain(life: Facts) -> None:
-    assert life["status"] == 0
-    assert len(life["records"]) == 8 * STEPS
-    assert all(record["passed"] for record in life["records"])
+def test_the_data_is_intact_and_no_barrier_times_out(outcome: Facts) -> None:
+    assert outcome["status"] == 0
+    assert len(outcome["records"]) == 8 * STEPS
+    assert all(record["passed"] for record in outcome["records"])
 
 
-def test_persistent_tensors_start_in_their_tiers(life: Facts) -> None:
-    fast, slow = life["entered"]
+def test_persistent_tensors_start_in_their_initial_tiers(outcome: Facts) -> None:
+    fast, slow = outcome["entered"]
     assert fast == 4 * MIB
     assert slow == 6 * MIB
 
 
-def test_every_use_of_a_planned_tensor_is_fast(life: Facts) -> None:
-    for record in life["records"]:
+def test_every_use_of_a_planned_tensor_is_fast(outcome: Facts) -> None:
+    for record in outcome["records"]:
         assert not any(record["slow"].values()), record
 
 
-def test_the_budget_holds_in_every_stretch(life: Facts) -> None:
+def test_the_budget_holds_in_every_stretch(outcome: Facts) -> None:
     budget = 13 * MIB
-    over = [record for record in life["records"] if record["fast"] > budget]
+    over = [record for record in outcome["records"] if record["fast"] > budget]
     assert not over
-    # and it is used: Q beside P and S, A beside P and S
-    assert max(record["fast"] for record in life["records"]) >= 12 * MIB
+    # the budget is used: P, S and one of Q and A are fast
+    assert max(record["fast"] for record in outcome["records"]) >= 12 * MIB
 
 
-def test_every_byte_of_the_schedule_is_accounted_for(life: Facts) -> None:
-    totals = life["totals"]
+def test_every_byte_of_the_schedule_is_accounted_for(outcome: Facts) -> None:
+    totals = outcome["totals"]
     assert totals["demote/plan/moved"] == STEPS * 12 * MIB
     assert totals["promote/plan/moved"] == STEPS * 12 * MIB
     assert totals["promote/initial/moved"] == 4 * MIB
     assert not [entry for entry in totals if entry.endswith("/failed")]
-    middle = [step for step in life["steps"] if step["step"] == 2]
+    middle = [step for step in outcome["steps"] if step["step"] == 2]
     assert middle[0]["promoted_bytes"] == middle[0]["demoted_bytes"] == 12 * MIB
 
 
-def test_sampling_misses_nothing_through_moves(armed: Facts) -> None:
-    # In pages: P and S in each of 8 stretches, Q once, A at its birth and once more.
+def test_sampling_misses_no_access_during_moves(armed: Facts) -> None:
+    # In pages: P and S in 8 stretches, Q in one, A at its birth and in one more.
     per_step = (8 * (4 + 2) + 6 + 6 + 6) * MIB // 4096
     births = (2 + 6 * STEPS) * MIB // 4096
     assert armed["stats"]["hits"] + armed["stats"]["births"] == STEPS * per_step
@@ -150,9 +154,9 @@ def test_sampling_misses_nothing_through_moves(armed: Facts) -> None:
     assert armed["stats"]["lost"] == 0
     samples = armed["samples"]
     assert samples["pages"] == {"HEAP": 10 * MIB // 4096, "ARENA": 8 * MIB // 4096}
-    # Every use is fast, so this is the node of every record.
+    # Every use is fast, so all records have node 0.
     assert samples["nodes"] == {"0": STEPS * per_step}
 
 
-def test_the_targets_death_ends_the_mover_quietly(life: Facts) -> None:
-    assert life["ended"] == ["the process is gone"]
+def test_the_mover_ends_when_the_process_is_gone(outcome: Facts) -> None:
+    assert outcome["ended"] == ["the process is gone"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The installed daemon under systemd, scraped by Debian's Prometheus with the shipped files."""
+"""The installed daemon under systemd, scraped by Debian's Prometheus with the installed files."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .training import METRICS, wait
 pytestmark = pytest.mark.guest
 
 
-def test_the_daemon_is_active_and_its_unit_tight(prometheus: Guest) -> None:
+def test_the_daemon_is_active_and_its_unit_is_sandboxed(prometheus: Guest) -> None:
     assert prometheus.run("systemctl is-active sentineld").stdout.strip() == "active"
     prometheus.run("systemd-analyze security --threshold=35 sentineld", timeout=60)
     prometheus.run("test $(stat -c %G /dev/sentinel) = sentineld")
 
 
-def test_promtool_finds_no_fault_with_the_metrics(prometheus: Guest) -> None:
+def test_promtool_accepts_the_metrics_and_the_config(prometheus: Guest) -> None:
     prometheus.run(f"set -o pipefail; curl -fsS {METRICS} | promtool check metrics")
     prometheus.run(f"promtool check config {SHARE}/prometheus/sentineld.yml")
 
 
-def test_prometheus_has_the_target_up(prometheus: Guest) -> None:
+def test_prometheus_scrapes_the_daemon(prometheus: Guest) -> None:
     def target() -> Any:
         active = get(prometheus, f"{PROMETHEUS}/targets")["data"]["activeTargets"]
         assert [each["labels"]["job"] for each in active] == ["sentineld"]
@@ -35,7 +35,7 @@ def test_prometheus_has_the_target_up(prometheus: Guest) -> None:
     assert scraped["health"] == "up", scraped["lastError"]
 
 
-def test_every_panel_s_query_is_answered(prometheus: Guest) -> None:
+def test_every_query_of_the_dashboard_succeeds(prometheus: Guest) -> None:
     found = answers(prometheus)
     assert len(found) >= 28
     failed = {query: answer for query, answer in found.items() if answer["status"] != "success"}
@@ -43,7 +43,7 @@ def test_every_panel_s_query_is_answered(prometheus: Guest) -> None:
     wait("answers", lambda: not unanswered(prometheus, ALWAYS_ANSWERED), 60)
 
 
-def test_alert_rules_evaluate(prometheus: Guest) -> None:
+def test_alert_rules_evaluate_without_errors(prometheus: Guest) -> None:
     def rules() -> Any:
         groups = get(prometheus, f"{PROMETHEUS}/rules")["data"]["groups"]
         found = [rule for group in groups for rule in group["rules"]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process trees on Debian 13's kernel, Python and pyroute2: the unit tests, none skipped."""
+"""Runs the unit tests of process trees with Debian 13's kernel, Python and pyroute2."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .guest import TREE, Guest
 pytestmark = pytest.mark.guest
 
 
-def test_process_trees(guest: Guest) -> None:
+def test_no_unit_test_of_process_trees_fails_or_is_skipped(guest: Guest) -> None:
     result = guest.run(
         f"cd {TREE} && PYTHONPATH={TREE} python3 -m pytest -q --noconftest -p no:cacheprovider"
         " -o addopts= --import-mode=importlib tests/unit/observe/test_procs.py",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sentinelctl run` on Debian 13's torch: every test there is, those to come included."""
+"""All tests of tests/integration/test_run.py, with Debian 13's torch."""
 
 from __future__ import annotations
 

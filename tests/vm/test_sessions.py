@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real training under the installed daemon: managed, killed and resumed, refused and detached."""
+"""A real training under the installed daemon: recorded, managed, resumed and detached."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def training(daemon: Guest) -> Iterator[Training]:
     started.process.wait(timeout=60)
 
 
-def test_a_budget_larger_than_the_tier_changes_nothing(training: Training) -> None:
+def test_a_budget_larger_than_the_tier_is_refused(training: Training) -> None:
     refused(training.guest, f"sentinelctl attach {training.pid} --fast 900GiB", "budget-too-large")
     assert training.in_state("registered")
 
 
-def test_an_unknown_policy_changes_nothing(training: Training) -> None:
+def test_an_unknown_policy_is_refused(training: Training) -> None:
     line = refused(
         training.guest, f"sentinelctl attach {training.pid} --policy sentinell", "unknown-policy"
     )
@@ -47,7 +47,7 @@ def test_an_unknown_policy_changes_nothing(training: Training) -> None:
     assert training.in_state("registered")
 
 
-def test_another_user_s_process_is_not_touched(training: Training) -> None:
+def test_other_users_are_refused(training: Training) -> None:
     guest = training.guest
     guest.run("id trainer 2>/dev/null || useradd -G sentineld trainer")
     refused(guest, f"runuser -u trainer -- sentinelctl attach {training.pid}", "not-permitted")
@@ -57,7 +57,10 @@ def test_another_user_s_process_is_not_touched(training: Training) -> None:
 
 
 def recorded(training: Training, file: str, seen_share: float = 0.99) -> dict[str, Any]:
-    """The summary of a trace recorded now, most of which must be explained by the model."""
+    """Record two steps; returns the trace's summary. Nearly all accesses must be attributed.
+
+    seen_share: the least share of reported accesses that the module must have seen too.
+    """
     guest = training.guest
     guest.run(f"sentinelctl record {training.pid} -o {file} --steps 2", timeout=900)
     summary: dict[str, Any] = json.loads(
@@ -71,12 +74,12 @@ def recorded(training: Training, file: str, seen_share: float = 0.99) -> dict[st
     agreement = json.loads(guest.run(f"sentinelctl report {file} agreement --json").stdout)
     assert agreement["pairs"] >= 100
     assert agreement["seen_share"] >= seen_share, agreement["differences"]
-    assert summary["tensors"]["parameter"]["count"] >= 9  # three in each of three blocks
+    assert summary["tensors"]["parameter"]["count"] >= 9  # three blocks with three each
     assert summary["tensors"]["optimizer"]["count"] >= 9
     return summary
 
 
-def test_a_registered_process_is_recorded_and_let_go_of(training: Training) -> None:
+def test_a_registered_process_is_recorded(training: Training) -> None:
     summary = recorded(training, "/tmp/plain.npz")
     assert not summary["facts"]["managed"]
     assert summary["cuts"] > 0
@@ -86,7 +89,7 @@ def test_a_registered_process_is_recorded_and_let_go_of(training: Training) -> N
     training.expect_another_step()
 
 
-def test_a_recorded_trace_is_reported_on(training: Training) -> None:
+def test_reports_of_a_recorded_trace(training: Training) -> None:
     def report(what: str) -> str:
         return training.guest.run(f"COLUMNS=120 sentinelctl report /tmp/plain.npz {what}").stdout
 
@@ -101,7 +104,7 @@ def test_a_recorded_trace_is_reported_on(training: Training) -> None:
     refused(training.guest, "sentinelctl report /tmp/plain.json tensors", "failed")
 
 
-def test_attach_leads_to_managed(training: Training) -> None:
+def test_an_attached_process_becomes_managed(training: Training) -> None:
     training.guest.run(f"sentinelctl attach {training.pid} --fast 25%")
     wait("managed", lambda: training.in_state("managed"), 600)
     session = training.session()
@@ -111,7 +114,7 @@ def test_attach_leads_to_managed(training: Training) -> None:
     refused(training.guest, f"sentinelctl attach {training.pid}", "wrong-state")
 
 
-def test_metered_steps_keep_the_budget_while_pages_move(training: Training) -> None:
+def test_metered_steps_stay_within_the_budget_while_pages_move(training: Training) -> None:
     steps = training.meter(3)
     session = training.session()
     assert session is not None
@@ -121,11 +124,11 @@ def test_metered_steps_keep_the_budget_while_pages_move(training: Training) -> N
         assert step["charged_bytes_max"] <= session["budget_bytes"]
         assert step["unknown_node"] <= 0.01 * step["accesses"]
         assert step["accesses"] == sum(one["accesses"] for one in step["stretches"])
-    # Every step touches the same pages in the same stretches; those in flight go unseen.
+    # Every step touches the same pages in the same stretches; pages in flight are not sampled.
     assert max(s["accesses"] for s in steps) <= 1.1 * min(s["accesses"] for s in steps)
 
 
-def test_the_budget_is_kept_at_any_moment_that_one_looks(training: Training) -> None:
+def test_the_charge_is_within_the_budget_in_every_scrape(training: Training) -> None:
     scrapes = f"for i in $(seq 40); do curl -fsS {METRICS}; done"
     page = training.guest.run(scrapes).stdout
     seen = {
@@ -137,7 +140,7 @@ def test_the_budget_is_kept_at_any_moment_that_one_looks(training: Training) -> 
     assert 0 < max(charged) <= min(budgets)
 
 
-def test_prometheus_sees_the_managed_session(prometheus: Guest, training: Training) -> None:
+def test_prometheus_has_the_managed_session(prometheus: Guest, training: Training) -> None:
     wait("data", lambda: not unanswered(prometheus, WHILE_MANAGED), 120)
     query = "sentineld_session_info * on (session) group_left () sentineld_charged_bytes"
     answer = prometheus.run(
@@ -152,9 +155,9 @@ def test_prometheus_sees_the_managed_session(prometheus: Guest, training: Traini
 
 
 @pytest.mark.long
-def test_a_managed_process_is_recorded_inside_its_plan(training: Training) -> None:
+def test_a_managed_process_is_recorded_under_its_plan(training: Training) -> None:
     before = training.session()
-    # Pages in flight are not armed: what is accessed meanwhile goes unseen.
+    # Pages in flight are not armed, so the module misses accesses to them.
     summary = recorded(training, "/tmp/managed.npz", seen_share=0.95)
     assert summary["facts"]["managed"]
     after = training.session()
@@ -167,7 +170,7 @@ def test_a_managed_process_is_recorded_inside_its_plan(training: Training) -> No
     training.expect_another_step()
 
 
-def test_plan_and_tensors_are_shown(training: Training) -> None:
+def test_plan_show_and_tensors(training: Training) -> None:
     guest, pid = training.guest, training.pid
     plan = json.loads(guest.run(f"sentinelctl plan show {pid} --json").stdout)
     assert plan["moves"]
@@ -178,12 +181,12 @@ def test_plan_and_tensors_are_shown(training: Training) -> None:
     assert "persistent" in guest.run(f"sentinelctl tensors {pid}").stdout
 
 
-def test_another_that_moves_its_pages_is_named(training: Training) -> None:
+def test_status_warns_of_a_program_that_moves_pages(training: Training) -> None:
     guest, pid = training.guest, training.pid
     answer = json.loads(guest.run("sentinelctl status --json").stdout)
     assert answer["features"]["ebpf"]
     assert answer["ebpf_notes"] == []
-    # what the daemon has moved itself, step after step, is no disturbance
+    # the daemon's moves are no disturbances
     session = training.session()
     assert session is not None
     assert not [row for row in session["disturbances"] if row["by"].startswith("sentineld")]
@@ -192,15 +195,15 @@ def test_another_that_moves_its_pages_is_named(training: Training) -> None:
     assert session is not None
     moved = [row for row in session["disturbances"] if row["by"] == "migratepages"]
     assert {(row["from_node"], row["to_node"]) for row in moved if row["pages"]} == {(0, 1)}
-    said = [
+    warnings = [
         line for line in guest.run("sentinelctl status").stdout.splitlines() if "warning" in line
     ]
-    assert len(said) == 1
-    assert said[0].startswith(f"warning: process {pid}: migratepages (process ")
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"warning: process {pid}: migratepages (process ")
     training.expect_another_step()
 
 
-def test_other_budgets_are_kept_without_a_new_profile(training: Training) -> None:
+def test_a_new_budget_is_enforced_without_a_new_profile(training: Training) -> None:
     before = training.session()
     assert before is not None
     for fast, ratio in (("50%", 2), ("25%", 1)):
@@ -214,15 +217,15 @@ def test_other_budgets_are_kept_without_a_new_profile(training: Training) -> Non
         assert budget_bytes == pytest.approx(ratio * before["budget_bytes"], rel=0.001)
         assert (session["fast"], session["policy"]) == (fast, before["policy"])
 
-        def kept(most: int = budget_bytes) -> bool:
-            return bool(training.meter(1)[0]["charged_bytes_max"] <= most)
+        def within_budget(limit_bytes: int = budget_bytes) -> bool:
+            return bool(training.meter(1)[0]["charged_bytes_max"] <= limit_bytes)
 
-        wait("what is too much has been demoted", kept, 240)
+        wait("the charge within the budget", within_budget, 240)
         assert all(step["charged_bytes_max"] <= budget_bytes for step in training.meter(2))
     training.expect_another_step()
 
 
-def test_a_killed_daemon_leaves_the_training_and_resumes_it(training: Training) -> None:
+def test_a_killed_daemon_resumes_the_session(training: Training) -> None:
     guest = training.guest
     guest.run("systemctl kill -s KILL sentineld")
     training.expect_another_step()
@@ -236,31 +239,31 @@ def test_a_killed_daemon_leaves_the_training_and_resumes_it(training: Training) 
         assert step["charged_bytes_max"] <= session["budget_bytes"]
 
 
-def test_the_module_stays_while_a_session_uses_it(training: Training) -> None:
+def test_the_module_cannot_be_unloaded_during_a_session(training: Training) -> None:
     answer = training.guest.run("rmmod sentinel", check=False)
     assert answer.returncode != 0
     training.expect_another_step()
 
 
-def test_detach_leaves_the_process_and_the_module_free(training: Training) -> None:
+def test_detach_releases_the_process_and_the_module(training: Training) -> None:
     guest = training.guest
     guest.run(f"sentinelctl detach {training.pid}")
     assert training.in_state("registered")
     training.expect_another_step()
     refused(guest, f"sentinelctl detach {training.pid}", "wrong-state")
-    # The process gives its epoch fd back at its next step.
+    # The process closes its epoch fd at its next step.
     wait("rmmod", lambda: guest.run("rmmod sentinel", check=False).returncode == 0, 120)
     training.expect_another_step()
     guest.run("modprobe sentinel")
 
 
-def test_the_losses_are_those_of_a_plain_run(training: Training) -> None:
+def test_the_losses_equal_those_of_an_unmanaged_run(training: Training) -> None:
     losses = training.losses()
     plain = training.guest.run(f"python3 {TRAINING} --steps {len(losses)}", timeout=900).stdout
     assert re.findall(r"loss (\S+)", plain)[: len(losses)] == losses
 
 
-def test_run_attaches_what_trains_and_ends_with_it(daemon: Guest) -> None:
+def test_run_attaches_the_training_and_ends_with_it(daemon: Guest) -> None:
     others = states(daemon).keys()
     command = f"sentinelctl run --fast 30% -- python3 {TRAINING} --steps {STEPS}"
     process = daemon.start(f"exec {command} > {LOG} 2>&1")

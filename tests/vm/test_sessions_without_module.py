@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training on a machine without the module: its operators tell, what else is there checks."""
+"""A training without the module: profiled by its operators, checked with another backend."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .guest import Guest
 from .training import TRAINING, Training, refused, wait
 
 pytestmark = [pytest.mark.guest, pytest.mark.apart]
-"""Apart for the time that it takes alone: any guest of the main suite would do."""
+"""Marked apart only because it takes long; it uses the shared guest."""
 
 KDAMONDS = "/sys/kernel/mm/damon/admin/kdamonds"
 
@@ -27,20 +27,20 @@ echo 1 > 0/contexts/0/targets/nr_targets
 echo 1 > 0/contexts/0/targets/0/pid_target
 echo on > 0/state
 """
-"""Another program's monitoring, of process 1."""
+"""Starts DAMON on process 1, as another program could."""
 FILTER = "/run/no-userfaultfd.bpf"
 MAKE_FILTER = f"""
 import struct
-# Load the call's number; userfaultfd (323) fails with EPERM, all else is allowed.
+# Load the system call number; userfaultfd (323) fails with EPERM, all others are allowed.
 program = [(0x20, 0, 0, 0), (0x15, 0, 1, 323), (0x06, 0, 0, 0x50001), (0x06, 0, 0, 0x7FFF0000)]
 with open({FILTER!r}, "wb") as file:
     file.writelines(struct.pack("<HBBI", *line) for line in program)
 """
-"""A seccomp filter such as containers have."""
+"""A seccomp filter as in containers."""
 
 SCRIPT = "/var/tmp/train.py"
-OWN = " ".join([SCRIPT, *TRAINING.split()[1:]])
-"""The training, where users may read it."""
+USERS_TRAINING = " ".join([SCRIPT, *TRAINING.split()[1:]])
+"""The training with its script in a folder that users may read."""
 
 NO_EBPF = "/etc/sentineld/config.d/no-ebpf.toml"
 
@@ -49,16 +49,18 @@ FREE_DAMON = f"echo off > {KDAMONDS}/0/state; echo 0 > {KDAMONDS}/nr_kdamonds"
 
 @pytest.fixture(scope="module")
 def training(installed: Guest) -> Iterator[Training]:
-    """A user's training under a daemon that was started without the module."""
+    """A user's training under a daemon that runs without the module."""
     guest = installed
     guest.run("systemctl stop sentineld; rmmod sentinel; id trainer 2>/dev/null || useradd trainer")
-    # The unit would load it again.
+    # otherwise the unit loads the module
     guest.run("echo 'install sentinel /bin/false' > /etc/modprobe.d/no-sentinel.conf")
-    # What it would be compiled for is tested with the module.
+    # eBPF is tested with the module; compiling it takes long
     guest.run(f"mkdir -p $(dirname {NO_EBPF}); echo 'ebpf = \"off\"' > {NO_EBPF}")
     guest.run("systemctl start sentineld", timeout=180)
     guest.run(f"cp {TRAINING.split()[0]} {SCRIPT}")
-    started = Training(guest, "setpriv --reuid trainer --regid trainer --clear-groups", OWN)
+    started = Training(
+        guest, "setpriv --reuid trainer --regid trainer --clear-groups", USERS_TRAINING
+    )
     yield started
     started.process.send_remote("KILL")
     started.process.wait(timeout=60)
@@ -67,7 +69,7 @@ def training(installed: Guest) -> Iterator[Training]:
 
 
 def managed(training: Training) -> dict[str, Any]:
-    """Attach, and wait until the plan is live."""
+    """Attach, and wait until the process is managed; returns the session."""
     training.guest.run(f"sentinelctl attach {training.pid} --fast 25%")
     wait("managed", lambda: training.in_state("managed"), 600)
     session = training.session()
@@ -80,7 +82,7 @@ def status(guest: Guest) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in answer["backends"]}
 
 
-def test_status_says_what_runs_and_why_nothing_better(training: Training) -> None:
+def test_status_shows_the_backend_and_why_better_ones_are_unusable(training: Training) -> None:
     found = status(training.guest)
     usable = [name for name, one in found.items() if one["usable"]]
     assert usable == ["damon", "pagemap-scan", "soft-dirty", "shim"]
@@ -88,7 +90,7 @@ def test_status_says_what_runs_and_why_nothing_better(training: Training) -> Non
     assert "pages are observed by: damon" in training.guest.run("sentinelctl status").stdout
 
 
-def test_damon_checks_what_the_operators_tell(training: Training) -> None:
+def test_the_operators_profile_is_checked_with_damon(training: Training) -> None:
     session = managed(training)
     assert session["source"] == "shim+damon"
     assert training.guest.run(f"cat {KDAMONDS}/nr_kdamonds").stdout.strip() == "0"
@@ -98,13 +100,13 @@ def test_damon_checks_what_the_operators_tell(training: Training) -> None:
     training.expect_another_step()
 
 
-def test_metering_is_refused(training: Training) -> None:
+def test_metering_requires_the_module(training: Training) -> None:
     line = refused(training.guest, f"sentinelctl meter {training.pid}", "module-not-loaded")
     assert "modprobe sentinel" in line
     assert training.in_state("managed")
 
 
-def test_pages_move_all_the_same(training: Training) -> None:
+def test_pages_move_without_the_module(training: Training) -> None:
     metrics = "curl -s http://127.0.0.1:9464/metrics | grep sentineld_migrated_bytes_total"
     lines = training.guest.run(metrics).stdout.splitlines()
     moved = [line for line in lines if 'result="moved"' in line]
@@ -112,7 +114,7 @@ def test_pages_move_all_the_same(training: Training) -> None:
 
 
 @pytest.mark.long
-def test_another_program_s_damon_is_left_alone(training: Training) -> None:
+def test_damon_of_another_program_is_not_touched(training: Training) -> None:
     guest = training.guest
     guest.run(f"sentinelctl detach {training.pid}")
     guest.run(TAKE_DAMON)
@@ -121,10 +123,10 @@ def test_another_program_s_damon_is_left_alone(training: Training) -> None:
         assert problem == "another program is using DAMON on process 1"
         session = managed(training)
         assert guest.run(f"cat {KDAMONDS}/0/state").stdout.strip() == "on"
-        # Written pages of the heap, by a user's own consent; the operators told of nearly all.
+        # Written pages are observed by PAGEMAP_SCAN; the operators explain nearly all of them.
         assert session["source"] == "shim+pagemap-scan"
         assert session["untold_pages"] * 4096 < 0.02 * session["peak_bytes"]
-        # Nothing of the protection is left behind.
+        # The write protection was removed.
         assert "uw" not in vm_flags(training)
     finally:
         guest.run(FREE_DAMON)
@@ -132,21 +134,21 @@ def test_another_program_s_damon_is_left_alone(training: Training) -> None:
 
 
 def vm_flags(training: Training) -> set[str]:
-    """All flags of the process's mappings."""
+    """The union of the flags of the process's mappings."""
     lines = training.guest.run(f"grep VmFlags /proc/{training.pid}/smaps").stdout.splitlines()
     return {flag for line in lines for flag in line.split()[1:]}
 
 
-def test_detach_leaves_the_process_as_it_was(training: Training) -> None:
+def test_detach_leaves_the_process_registered(training: Training) -> None:
     training.guest.run(f"sentinelctl detach {training.pid}")
     assert training.in_state("registered")
     training.expect_another_step()
 
 
 @pytest.mark.long
-def test_soft_dirty_bits_where_the_process_may_not_have_a_userfaultfd(training: Training) -> None:
+def test_soft_dirty_is_used_if_the_process_has_no_userfaultfd(training: Training) -> None:
     guest = training.guest
-    training.process.send_remote("STOP")  # two at a time are slow
+    training.process.send_remote("STOP")  # two trainings at a time are slow
     guest.run(TAKE_DAMON)
     guest.run(["python3", "-c", MAKE_FILTER])
     confined = Training(guest, f"setpriv --no-new-privs --seccomp-filter {FILTER}")

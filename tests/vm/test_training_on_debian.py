@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Managed trainings on Debian 13's torch: all tests of test_training.py."""
+"""All tests of tests/integration/shim/test_training.py, with Debian 13's torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long
 
 
 def test_writes_are_tracked_by_descriptors_of_the_process(daemon: Daemon, tmp_path: Path) -> None:
-    """Not under another root: its procfs has another path here, so the descriptors are refused."""
+    """Overrides the test: in another root, procfs has another path, so descriptors are refused."""
     training = start(daemon, tmp_path, "cnn")
     daemon.send({"type": "watch_writes"})
     way = daemon.receive("writes")["way"]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program whose every page access is known. Usage: accessor.py SOCKET_FD [WAY].
+"""A program whose page accesses are all known. Usage: accessor.py SOCKET_FD [WAY].
 
-It maps CHUNKS chunks and one more beyond them, tells their address, and hands
-out over the socket what its writes may be watched by (WAY). A word on stdin is
-one thing to do; a line on stdout says that it is done.
+It maps CHUNKS chunks and one more behind them, prints their address, and sends the
+descriptors for watching its writes (WAY) over the socket. It reads commands from
+stdin, one a line, and prints a line when a command is done.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sentineld.shim import writes
 
 WARM_EVERY_S = 0.2
 
-# Python's own memory is elsewhere, so nothing but what is written here touches these pages.
-# Anonymous and private, as tensors are.
+# Anonymous and private, as tensor memory is. Python's heap is elsewhere, so only the functions
+# below access these pages.
 memory = mmap.mmap(
     -1, (CHUNKS + 1) * CHUNK_BYTES + (2 << 20), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 )
 memory.madvise(mmap.MADV_NOHUGEPAGE)
 cells = np.frombuffer(memory, np.uint8)
-# What is watched begins at a boundary of 2 MiB, as a tensor's heap does.
+# The watched memory begins at a multiple of 2 MiB, as the shim's heap does.
 skip = -cells.ctypes.data % (2 << 20)
 pages = cells[skip : skip + (CHUNKS + 1) * CHUNK_BYTES].reshape(CHUNKS + 1, -1, PAGE)[:, :, 0]
 
@@ -48,7 +48,7 @@ def overwrite(chunk: int) -> None:
 
 
 def prepare() -> None:
-    """All but the chunks that are to be born: touched, so that they are there."""
+    """Touch all chunks except those that must be absent."""
     for chunk in Chunk:
         if chunk not in (Chunk.BORN, Chunk.NEVER):
             overwrite(chunk)
@@ -66,7 +66,7 @@ def once() -> None:
 
 
 def loop() -> None:
-    """Until the next word: two chunks all the time, one now and then."""
+    """Access two chunks continuously and one every WARM_EVERY_S, until the next command."""
     warm_s = 0.0
     while not select.select([sys.stdin], [], [], 0)[0]:
         read(Chunk.READ)
@@ -77,11 +77,11 @@ def loop() -> None:
 
 
 def check() -> list[int]:
-    """Sums that tell whether any byte was lost."""
+    """The sum of each chunk, to detect lost writes."""
     return [read(chunk) for chunk in range(CHUNKS + 1)]
 
 
-def hand_out(channel: socket.socket, way: str) -> None:
+def send_descriptors(channel: socket.socket, way: str) -> None:
     start = cells.ctypes.data + skip
     if way == writes.SOFT_DIRTY:
         fds = (
@@ -98,15 +98,15 @@ def hand_out(channel: socket.socket, way: str) -> None:
 
 def main() -> None:
     if len(sys.argv) > 2:
-        hand_out(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
+        send_descriptors(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
     print(json.dumps({"start": int(cells.ctypes.data) + skip}), flush=True)
-    acts = {"prepare": prepare, "once": once, "loop": loop, "check": check}
+    commands = {"prepare": prepare, "once": once, "loop": loop, "check": check}
     for line in sys.stdin:
-        word = line.strip()
-        if word in acts:
-            if word == "loop":
+        command = line.strip()
+        if command in commands:
+            if command == "loop":
                 print("null", flush=True)
-            print(json.dumps(acts[word]()), flush=True)
+            print(json.dumps(commands[command]()), flush=True)
 
 
 main()

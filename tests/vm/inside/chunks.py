@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of accessor.py: what is done with each chunk in a window."""
+"""The memory of accessor.py: how each chunk is accessed in a window."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ CHUNK_BYTES = CHUNK_PAGES * PAGE
 
 
 class Chunk(IntEnum):
-    """Chunks in the order of their addresses; one more, always written, follows unwatched."""
+    """Chunks in the order of their addresses; an unwatched one that is written follows."""
 
     READ = 0
-    UNTOUCHED = 1  # there, but not accessed in the window
+    UNTOUCHED = 1  # resident, not accessed in the window
     WRITTEN = 2
-    NEVER = 3  # no page is there
-    SLOW = 4  # read; its pages lie on node 1
-    BORN = 5  # written for the first time
+    NEVER = 3  # no page is resident
+    SLOW = 4  # read; its pages are on node 1
+    BORN = 5  # absent before the first window, which writes it
     WRITTEN_THEN_READ = 6
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Others move and take a watched process's pages; prints what the probes saw, as one JSON object.
+"""Moves and reclaims a watched process's pages; prints the probes' records as one JSON object.
 
     PYTHONPATH=TREE python3 tests/vm/inside/disturbances.py
 
-tests/vm/test_disturbances.py judges it. This process stands for the daemon; who
-disturbs is the kernel, or a process of its own: this file with the argument
-`move`, `page_out` or `fill`.
+tests/vm/test_disturbances.py checks the result. This process plays the daemon. The
+disturbances come from the kernel or from other processes, which run this file with the
+argument `move`, `shuttle`, `page_out` or `fill`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KHUGEPAGED = Path("/sys/kernel/mm/transparent_hugepage/khugepaged")
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Stage:
+class Observer:
     """The probes, and one watched process at a time."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Stage:
 
     @contextmanager
     def target(self) -> Iterator[Target]:
-        """A process that is watched and whose faults are recorded."""
+        """Start a process, watch it and record its faults."""
         target = Target()
         self.probes.watch(target.pid)
         self.probes.record(target.pid)
@@ -59,11 +59,11 @@ class Stage:
             target.end()
 
     def rows(self, target: Target) -> list[Disturbance]:
-        """What was done to it so far."""
+        """The disturbances of the process so far."""
         return self.probes.counters()["disturbances"][target.pid]
 
-    def found(self, target: Target) -> dict[str, int]:
-        """Records so far of what the kernel found in faults of the region, by kind."""
+    def drain_faults(self, target: Target) -> dict[str, int]:
+        """Drain the records: the number of faults in the region, by kind."""
         records = self.probes.drain()
         inside = (records["address"] >= target.address) & (
             records["address"] < target.address + 4096 * PAGE
@@ -72,13 +72,13 @@ class Stage:
         return {kind: kinds.count(number) for number, kind in enumerate(FAULT_KINDS)}
 
     def report(self, target: Target) -> dict[str, Any]:
-        """Rows, their words, and faults as counted and as recorded in the region."""
+        """Disturbances, their description, and faults, both counted and recorded in the region."""
         rows = self.rows(target)
         return {
             "rows": rows,
             "words": in_words(rows),
             "faults": self.probes.counters()["faults"][target.pid],
-            "found": self.found(target),
+            "recorded": self.drain_faults(target),
         }
 
 
@@ -87,8 +87,8 @@ def helper(*arguments: object) -> None:
     subprocess.run([sys.executable, __file__, *map(str, arguments)], check=True)
 
 
-def until(condition: Callable[[], bool], act: Callable[[], object]) -> bool:
-    """Act until the condition holds, for so long at most."""
+def repeat_until(condition: Callable[[], bool], act: Callable[[], object]) -> bool:
+    """Call act() until the condition holds; False after WAIT_S."""
     deadline_s = time.monotonic() + WAIT_S
     while not condition():
         if time.monotonic() > deadline_s:
@@ -98,13 +98,13 @@ def until(condition: Callable[[], bool], act: Callable[[], object]) -> bool:
 
 
 def chosen(text: str) -> str:
-    """What to write to a file that reads like this; some show all choices, one of them [so]."""
+    """The current value in a sysfs file's text, which may list all choices: "a [current] b"."""
     return text.partition("[")[2].partition("]")[0] or text.strip()
 
 
 @contextmanager
 def setting(*values: tuple[Path | str, object]) -> Iterator[None]:
-    """Files of the kernel's that hold other values meanwhile."""
+    """Set kernel files to other values for the duration of the block."""
     before = [(Path(path), chosen(Path(path).read_text())) for path, _ in values]
     try:
         for path, value in values:
@@ -117,8 +117,8 @@ def setting(*values: tuple[Path | str, object]) -> Iterator[None]:
 
 @contextmanager
 def swap(mebibytes: int) -> Iterator[None]:
-    """Swap in memory: what goes there leaves its page at once, for no disk has to be waited for."""
-    with udev_at_rest():
+    """Swap to zram: pages are freed at once, without waiting for a disk."""
+    with udev_stopped():
         subprocess.run(["modprobe", "zram"], check=True)
         (ZRAM / "disksize").write_text(f"{mebibytes}M")
         subprocess.run(["mkswap", "-q", "/dev/zram0"], check=True)
@@ -132,8 +132,8 @@ def swap(mebibytes: int) -> Iterator[None]:
 
 
 @contextmanager
-def udev_at_rest() -> Iterator[None]:
-    """It looks into each disk that somebody has closed, and one that is open can't be removed."""
+def udev_stopped() -> Iterator[None]:
+    """Stop udev, which opens each disk after it was closed: an open disk can't be removed."""
     subprocess.run(["udevadm", "control", "--stop-exec-queue"], check=True)
     try:
         yield
@@ -142,10 +142,10 @@ def udev_at_rest() -> Iterator[None]:
 
 
 class Filler:
-    """Another process that takes memory of the fast node and gives all back at its end."""
+    """Another process that allocates memory on the fast node and frees it when it ends."""
 
     def __init__(self) -> None:
-        # Bound to the node: others take from the next before kswapd is asked to make room on one.
+        # Bound to the node: other allocations fall back to the next node before kswapd runs.
         command = ["numactl", f"--membind={FAST}", sys.executable, __file__, "fill"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
@@ -153,7 +153,7 @@ class Filler:
         self._requests, self._answers = self._process.stdin, self._process.stdout
 
     def take_more(self) -> None:
-        """Take 64 MiB more."""
+        """Allocate 64 MiB more."""
         self._requests.write(b"\n")
         self._requests.flush()
         self._answers.readline()
@@ -171,120 +171,120 @@ def free_bytes(node: int) -> int:
     return node_meminfo(Path("/sys"), node)["MemFree"]
 
 
-def daemon_and_stranger(stage: Stage) -> dict[str, Any]:
-    """Moves of this process, then of another, some pages of which are held fast; then of a tool."""
-    with stage.target() as target:
+def foreign_moves(observer: Observer) -> dict[str, Any]:
+    """Moves by this process; by another, with some pages pinned; by the tool migratepages."""
+    with observer.target() as target:
         target.do("write", 0, 600)
         target.move(0, 300, SLOW)
-        own = stage.rows(target)
+        own = observer.rows(target)
         target.do("pin", 300, 308)
         helper("move", target.pid, target.address + 300 * PAGE, 300, SLOW)
-        report = stage.report(target)
+        report = observer.report(target)
         subprocess.run(["migratepages", str(target.pid), str(SLOW), str(FAST)], check=True)
-        return {"own": own, **report, "after_tool": stage.rows(target)}
+        return {"own": own, **report, "after_tool": observer.rows(target)}
 
 
-def reclaim(stage: Stage) -> dict[str, Any]:
-    """Another process has pages swapped out, which the owner then reads again."""
-    with swap(64), setting(("/proc/sys/vm/page-cluster", 0)), stage.target() as target:
+def reclaim(observer: Observer) -> dict[str, Any]:
+    """Another process has pages swapped out; the owner then reads them again."""
+    with swap(64), setting(("/proc/sys/vm/page-cluster", 0)), observer.target() as target:
         target.do("write", 0, 500)
-        stage.found(target)
+        observer.drain_faults(target)
         helper("page_out", target.pid, target.address, 500)
-        rows = stage.rows(target)
+        rows = observer.rows(target)
         target.do("read", 0, 400)
-        return {**stage.report(target), "rows": rows}
+        return {**observer.report(target), "rows": rows}
 
 
-def demotion(stage: Stage) -> dict[str, Any]:
-    """Somebody has a control group reclaimed while the kernel may demote."""
+def demotion(observer: Observer) -> dict[str, Any]:
+    """Reclaim of a control group while demotion is enabled."""
     CGROUP.mkdir()
     try:
         demote = ("/sys/kernel/mm/numa/demotion_enabled", "true")
-        with setting(demote), stage.target() as target:
+        with setting(demote), observer.target() as target:
             (CGROUP / "cgroup.procs").write_text(str(target.pid))
             target.do("write", 0, 4000)
-            # fails where less than that could be reclaimed
+            # fails if less than that can be reclaimed
             script = f"echo 8M > {CGROUP}/memory.reclaim"
             subprocess.run(["sh", "-c", script], stderr=subprocess.DEVNULL)
-            return stage.report(target)
+            return observer.report(target)
     finally:
         CGROUP.rmdir()
 
 
-def kswapd(stage: Stage) -> dict[str, Any]:
-    """The fast node fills up, and the kernel's own thread makes room on it."""
+def kswapd(observer: Observer) -> dict[str, Any]:
+    """The fast node fills up, and kswapd demotes pages."""
     values = (
         ("/sys/kernel/mm/numa/demotion_enabled", "true"),
         ("/proc/sys/vm/watermark_scale_factor", 500),
     )
-    with setting(*values), stage.target() as target, Filler() as filler:
+    with setting(*values), observer.target() as target, Filler() as filler:
         target.do("write", 0, 4000)
 
         def press() -> None:
-            # never so far that somebody has to be killed for memory
+            # keep enough free memory to avoid the OOM killer
             if free_bytes(FAST) + free_bytes(SLOW) > 512 << 20:
                 filler.take_more()
             else:
                 time.sleep(0.5)
 
-        until(lambda: any("kswapd" in row["by"] for row in stage.rows(target)), press)
-        return stage.report(target)
+        repeat_until(lambda: any("kswapd" in row["by"] for row in observer.rows(target)), press)
+        return observer.report(target)
 
 
-def balancing(stage: Stage) -> dict[str, Any]:
-    """NUMA balancing finds out that pages are used from the fast node, and brings them there."""
+def balancing(observer: Observer) -> dict[str, Any]:
+    """NUMA balancing promotes pages that CPUs of the fast node use."""
     values = (
         (NUMA / "scan_delay_ms", 100),
         (NUMA / "scan_period_min_ms", 100),
         ("/proc/sys/kernel/numa_balancing", 1),
     )
-    with setting(*values), stage.target() as target:
+    with setting(*values), observer.target() as target:
         target.do("write", 0, 1000)
         target.move(0, 1000, SLOW)
-        stage.found(target)
-        until(
-            lambda: any(row["deed"] == "numa_misplaced" for row in stage.rows(target)),
+        observer.drain_faults(target)
+        repeat_until(
+            lambda: any(row["deed"] == "numa_misplaced" for row in observer.rows(target)),
             lambda: target.do("spin", 1000, 500),
         )
-        return stage.report(target)
+        return observer.report(target)
 
 
-def collapse(stage: Stage) -> dict[str, Any]:
-    """khugepaged makes huge pages of small ones."""
+def collapse(observer: Observer) -> dict[str, Any]:
+    """khugepaged collapses small pages into huge pages."""
     values = (
         (KHUGEPAGED / "scan_sleep_millisecs", 10),
         (KHUGEPAGED / "pages_to_scan", 65536),
     )
-    with setting(*values), stage.target() as target:
+    with setting(*values), observer.target() as target:
         target.do("write", 0, 4096)
         target.do("huge")
-        until(
-            lambda: any(row["deed"] == "collapse" for row in stage.rows(target)),
+        repeat_until(
+            lambda: any(row["deed"] == "collapse" for row in observer.rows(target)),
             lambda: time.sleep(0.5),
         )
-        return stage.report(target)
+        return observer.report(target)
 
 
-def motion(stage: Stage) -> dict[str, Any]:
+def motion(observer: Observer) -> dict[str, Any]:
     """Pages are written while another process moves them back and forth."""
-    with stage.target() as target:
+    with observer.target() as target:
         target.do("write", 0, 256)
         mover = subprocess.Popen(
             [sys.executable, __file__, "shuttle", str(target.pid), str(target.address), "256"]
         )
         try:
-            until(
-                lambda: stage.probes.counters()["faults"][target.pid]["in_motion"] > 0,
+            repeat_until(
+                lambda: observer.probes.counters()["faults"][target.pid]["in_motion"] > 0,
                 lambda: target.do("spin", 256, 500),
             )
         finally:
             mover.terminate()
             mover.wait()
-        return stage.report(target)
+        return observer.report(target)
 
 
-STAGES = (
-    daemon_and_stranger,
+SCENARIOS = (
+    foreign_moves,
     reclaim,
     demotion,
     balancing,
@@ -295,7 +295,7 @@ STAGES = (
 
 
 def fill() -> None:
-    """Take 64 MiB more for each line of standard input."""
+    """Allocate 64 MiB more for each line of standard input."""
     held = []
     while sys.stdin.readline():
         held.append(b"1" * (64 << 20))
@@ -303,23 +303,23 @@ def fill() -> None:
 
 
 def main() -> None:
-    """All stages."""
-    stage = Stage()
-    report: dict[str, Any] = {"notes": stage.probes.notes}
+    """Run all scenarios."""
+    observer = Observer()
+    report: dict[str, Any] = {"notes": observer.probes.notes}
     quiet = (
         ("/proc/sys/kernel/numa_balancing", 0),
         ("/sys/kernel/mm/transparent_hugepage/enabled", "madvise"),
     )
     with setting(*quiet):
-        for act in STAGES:
-            report[act.__name__] = act(stage)
-    report["dropped"] = stage.probes.counters()["dropped"]
-    stage.probes.close()
+        for scenario in SCENARIOS:
+            report[scenario.__name__] = scenario(observer)
+    report["dropped"] = observer.probes.counters()["dropped"]
+    observer.probes.close()
     print(json.dumps(report))
 
 
 def disturb(verb: str, pid: int, address: int, pages: int, node: int = FAST) -> None:
-    """What another process does to pages of the watched one."""
+    """Disturb pages of the watched process, from another process."""
     addresses = page_addresses(address, pages * PAGE)
     if verb == "move":
         move_pages(pid, addresses, node)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stepper.py and its plan have in common; stepper.py draws it."""
+"""The tensors of stepper.py and the plan for them; stepper.py has a diagram."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from sentineld.model.plan import MOVE_DTYPE, SLOT_DTYPE, Layout, Plan, Predictio
 from sentineld.plan.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, ExpectedStep
 
 PAGE = 4096
-MIB = 256  # pages
+MIB = 256
+"""In pages."""
+
 STRETCHES = 8
 ARENA_PAGES = 12 * MIB
 HEAP_PAGES = 14 * MIB
@@ -19,7 +21,7 @@ TENSORS = {
     "P": (int(Space.HEAP), 0, 4 * MIB),
     "Q": (int(Space.HEAP), 6 * MIB, 6 * MIB),
 }
-"""Space, first page, pages."""
+"""Name -> (space, first page, number of pages)."""
 
 USES = {
     0: ("P",),
@@ -32,13 +34,13 @@ USES = {
     7: ("P",),
 }
 ARRIVALS = {3: "Q", 5: "A"}
-"""Stretches in which a promotion must arrive."""
+"""Stretch -> tensor whose promotion must be done at its end."""
 
 WAITS = (1, 2, 5)
-"""Boundaries that pass only when their demotions are done: births and promotions need the room."""
+"""Boundaries that wait for demotions, because births and promotions need the room."""
 
 BUDGET_BYTES = 13 * MIB * PAGE
-"""P 4, S 2 and one of A and Q, 6 each, less than both: 12 of 18 MiB, and one of slack."""
+"""P has 4 MiB, S 2, A and Q 6 each: the budget is P, S, one of A and Q, and 1 MiB of slack."""
 
 
 def move(boundary: int, deadline: int, name: str, tier: int) -> tuple[int, ...]:
@@ -49,7 +51,7 @@ def move(boundary: int, deadline: int, name: str, tier: int) -> tuple[int, ...]:
 
 
 def make_plan() -> Plan:
-    """The plan that stepper.py draws."""
+    """The plan in stepper.py's diagram."""
     moves = [
         move(2, 3, "A", 1),
         move(3, 4, "Q", 0),
@@ -57,7 +59,7 @@ def make_plan() -> Plan:
         move(5, 6, "A", 0),
     ]
     return Plan(
-        policy="drawn",
+        policy="manual",
         budget_bytes=BUDGET_BYTES,
         layout=Layout(
             np.zeros(0, SLOT_DTYPE),
@@ -75,7 +77,7 @@ def make_plan() -> Plan:
 
 
 def make_step() -> ExpectedStep:
-    """Its births and drops."""
+    """The births and drops of a step."""
     _, first, pages = TENSORS["A"]
     _, scratch_first, scratch_pages = TENSORS["S"]
     births = [(1, 0, True, first * PAGE, pages * PAGE)]

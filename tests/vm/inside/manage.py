@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mover at work on stepper.py; prints one JSON object. Usage: manage.py STEPS [armed].
+"""Runs the mover on stepper.py; prints one JSON object. Usage: manage.py STEPS [armed].
 
-With "armed" the kernel module samples the process while its pages move, each
-boundary beginning an epoch.
+With "armed" the kernel module samples the process while its pages move, with one
+epoch per stretch.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def main(steps: int, armed: bool) -> None:
     process.stdin.write("\n")
     process.stdin.close()
     status = process.wait()
-    mover.resume(int(words[0]))  # has it look at a process that is gone
+    mover.resume(int(words[0]))  # makes the mover access the exited process
     gone.wait(60)
     os.unlink(control)
     print(
@@ -125,7 +125,7 @@ def main(steps: int, armed: bool) -> None:
 
 
 def describe(samples: np.ndarray, spaces: dict[Space, tuple[int, int]]) -> dict[str, object]:
-    """Distinct pages per space that were seen, and records by node."""
+    """The number of access records, of distinct pages by space, and of records by node."""
     accesses = samples[(samples["flags"] & 128) == 0]
     nodes, counts = np.unique(accesses["node"], return_counts=True)
     return {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Experiments with pages of the guest's two nodes; prints one JSON object. Usage: moves.py NAME.
+"""Experiments with pages on the guest's two nodes; prints one JSON object. Usage: moves.py NAME.
 
-Each one states facts; tests/vm/test_migrate.py judges them.
+The experiments only report results; tests/vm/test_migrate.py checks them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def statuses() -> dict[str, object]:
     """One page of each kind: resident, absent, zero page, shared with a child, unmapped."""
     memory = Memory(5, FAST, touched=False)
     memory.words[0] = 1
-    zero = int(memory.words[512 * 2])  # a read of a fresh page maps the zero page
+    zero = int(memory.words[512 * 2])  # reading an absent page maps the zero page
     memory.words[512 * 3] = 1
     reader, writer = os.pipe()
     child = os.fork()
@@ -86,7 +86,7 @@ def statuses() -> dict[str, object]:
         os.close(writer)
         os.read(reader, 1)
         os._exit(0)
-    memory.words[0] = 2  # our own copy again; the page at 3 stays shared
+    memory.words[0] = 2  # copies this page; page 3 stays shared
     pages = np.append(memory.pages[:4], np.uint64(4096))
     status = move_pages(0, pages, SLOW).status.tolist()
     os.kill(child, signal.SIGKILL)
@@ -100,7 +100,7 @@ def statuses() -> dict[str, object]:
 
 
 def huge() -> dict[str, object]:
-    """THP, moved by heads; then with every address, which the kernel mostly refuses."""
+    """Huge pages, moved by their head pages; then all small addresses, mostly refused."""
     memory = Memory(8 * 512, FAST, huge=True)
     before = huge_bytes(memory.start)
     result = move_huge(os.getpid(), memory.pages, SLOW)
@@ -130,10 +130,10 @@ def huge_bytes(address: int) -> int:
 
 
 def full() -> dict[str, object]:
-    """The slow node full of anonymous memory: what moves, what is said, what is true."""
+    """Moves to a slow node that is full: reported statuses and true nodes."""
     room_before = Capacity(discover()).best_node(1)[1]
     with filled(SLOW, leave_bytes=8 << 20):
-        # Only now: a child forked later would share these pages.
+        # Allocated after the fork, so that the child does not share the pages.
         memory = Memory(96 * 256, FAST)
         room = Capacity(discover()).best_node(1)[1]
         result = move_pages(os.getpid(), memory.pages, SLOW)
@@ -151,7 +151,7 @@ def full() -> dict[str, object]:
 
 @contextmanager
 def filled(node: int, leave_bytes: int) -> Iterator[None]:
-    """A child holds the node's memory down to leave_bytes above its watermark, locked."""
+    """A child process fills the node up to leave_bytes above its high watermark."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -159,7 +159,7 @@ def filled(node: int, leave_bytes: int) -> Iterator[None]:
     os.close(writer)
     try:
         if os.read(reader, 1) != b"x":
-            raise SystemExit("the node could not be filled")
+            raise SystemExit("the child could not fill the node")
         yield
     finally:
         os.kill(child, signal.SIGKILL)
@@ -167,8 +167,9 @@ def filled(node: int, leave_bytes: int) -> Iterator[None]:
 
 
 def hold(node: int, leave_bytes: int, writer: int) -> None:
+    """The child: fill the node, signal through the pipe, and sleep."""
     held = []
-    # The kernel would reclaim page cache for what is to move there, and so find room.
+    # Otherwise the kernel could make room for the moved pages by reclaiming page cache.
     Path("/proc/sys/vm/drop_caches").write_text("3")
     reserve = sysfs.high_watermark_bytes(Path("/proc"), node)
     while True:

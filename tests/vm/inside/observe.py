@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One backend at work on accessor.py; prints one JSON object. Usage: observe.py BACKEND.
+"""Observes accessor.py with one backend; prints one JSON object. Usage: observe.py BACKEND.
 
-A backend that counts sees the accesses again and again, any other sees them once.
+For a backend with frequency the accesses are repeated, for the others made once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOOP_S = 10.0
 
 
 class Program:
-    """accessor.py, told what to do word by word."""
+    """accessor.py, which executes one command at a time."""
 
     def __init__(self, way: str) -> None:
         ours, theirs = socket.socketpair()
@@ -41,24 +41,24 @@ class Program:
             text=True,
         )
         theirs.close()
-        self.start = int(self.answer()["start"])
+        self.start = int(self.receive()["start"])
         self.writes = None
         if way:
             _, fds, _, _ = socket.recv_fds(ours, 16, 2)
             self.writes = WriteFds.received(self.process.pid, way, fds)
 
-    def answer(self) -> Any:
+    def receive(self) -> Any:
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
-    def tell(self, word: str) -> None:
+    def send(self, command_name: str) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.write(f"{command_name}\n")
         self.process.stdin.flush()
 
-    def do(self, word: str) -> Any:
-        self.tell(word)
-        return self.answer()
+    def do(self, command_name: str) -> Any:
+        self.send(command_name)
+        return self.receive()
 
 
 def main(name: str) -> None:
@@ -85,7 +85,7 @@ def main(name: str) -> None:
             program.do("once")
             areas = watch.end()
         windows.append(describe(areas, start))
-    # Nothing is accessed in a third one.
+    # a third window, without accesses
     watch.begin([(start, CHUNKS * CHUNK_BYTES)])
     idle = describe(watch.end(), start)
     watch.close()
@@ -107,7 +107,7 @@ def main(name: str) -> None:
 
 
 def gone(backend: Any, program: Program) -> str:
-    """What a watch says of a process that ends under it."""
+    """The exception that a watch raises when its process is killed, or "nothing"."""
     if program.writes is not None:
         program.process.kill()
         program.process.wait()
@@ -128,7 +128,8 @@ def gone(backend: Any, program: Program) -> str:
 
 
 def describe(areas: Areas, start: int) -> dict[str, Any]:
-    """By chunk: pages seen, of them written and born, their nodes, and the chunk's mean heat."""
+    """For each chunk: its pages in the areas, how many of them written and born, their nodes, and
+    the mean heat of the chunk."""
     first = (areas["start"].astype(np.int64) - start) // PAGE
     count = areas["bytes"].astype(np.int64) // PAGE
     page = np.concatenate(

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process under management in miniature: steps, boundaries, births, drops, barriers.
+"""A small managed process: steps, boundaries, births, drops, barriers.
 
-Runs in the guest and is what the shim is to the mover, without torch: it
-publishes its position, waits for moves_done where the plan says so, and gives
-each tensor its life. Each stretch checks every byte that it owns and reports how
-many fast bytes it has and on which nodes the tensors that it uses lie.
+Runs in the guest. It plays the shim for the mover, without torch: it publishes its
+position, waits for moves_done at the boundaries in WAITS, and allocates and frees the
+tensors below. Each stretch checks the data of the tensors that it uses, and reports
+the fast bytes of the process and the slow pages of these tensors.
 
     stretch      0    1     2      3      4      5      6      7
-    P (heap)    use  use   use    use    use    use    use    use    fast always
-    Q (heap)     -    -     -      -     use     -      -      -     promoted at 3, away at 5
-    A (arena)    -   born   -      -      -      -    use+die  -     away at 2, promoted at 5
+    P (heap)    use  use   use    use    use    use    use    use    always fast
+    Q (heap)     -    -     -      -     use     -      -      -     promoted at 3, demoted at 5
+    A (arena)    -   birth  -      -      -      -   use+death -     demoted at 2, promoted at 5
     S (arena)   use  use   use    use    use    use    use    use    scratch, never dropped
 
-Stretches 3 and 5 compute for as long as their promotions take.
+Stretches 3 and 5 last as long as their promotions.
 
-Usage: stepper.py CONTROL STEPS. CONTROL is a file of 4096 bytes: position (u64
-at 0), moves_done (8), records that the manager has taken (16): the next stretch
-begins after that, so that an epoch is exactly one stretch.
+Usage: stepper.py CONTROL STEPS. CONTROL is a file of 4096 bytes: position (u64 at 0),
+moves_done (u64 at 8), number of records read by manage.py (u64 at 16). The next stretch
+begins when its predecessor's record was read, so that an epoch is exactly one stretch.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from layout import ARENA_PAGES, ARRIVALS, HEAP_PAGES, PAGE, STRETCHES, TENSORS, 
 
 from sentineld.migrate.syscalls import page_addresses, prefer_node, query_pages
 
-PATIENCE_S = 60.0
-"""Until a promotion that the plan foresees must have come; far above what any guest needs."""
+TIMEOUT_S = 60.0
+"""Limit for a planned promotion or a barrier; far more than any guest needs."""
 
 
 def anonymous(pages: int, node: int) -> tuple[mmap.mmap, int]:
@@ -81,13 +81,13 @@ class Stepper:
         return int(np.count_nonzero(self.nodes_of(name) != 0))
 
     def wait_fast(self, name: str) -> None:
-        """Until a promotion is done, or patience ends: its next use then tells of slow pages."""
-        deadline = time.monotonic() + PATIENCE_S
+        """Wait for a promotion; after a timeout, the next use reports its slow pages."""
+        deadline = time.monotonic() + TIMEOUT_S
         while self.slow_pages(name) and time.monotonic() < deadline:
             time.sleep(0.02)
 
     def barrier(self, position: int) -> bool:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while int(self.words[1]) < position:
             if time.monotonic() > deadline:
                 return False
@@ -112,9 +112,9 @@ class Stepper:
             space, first, pages = TENSORS["A"]
             self.spaces[space][0].madvise(mmap.MADV_DONTNEED, first * PAGE, pages * PAGE)
         record = {"step": step, "boundary": boundary, "fast": fast, "slow": slow, "passed": passed}
-        taken = int(self.words[2])
+        read_count = int(self.words[2])
         print(json.dumps(record), flush=True)
-        while int(self.words[2]) == taken:
+        while int(self.words[2]) == read_count:
             time.sleep(0.001)
 
     def run(self) -> None:
