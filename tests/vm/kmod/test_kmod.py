@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel module against C programs whose every access is known (check/), on each kernel."""
+"""Checks the kernel module with programs whose accesses are known (check/), on each kernel."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PLAIN = [
     "stress",
 ]
 SPECIAL = ["swap", "tracepoint", "unhooked"]
-"""Checks that need the machine in a state of their own."""
+"""Checks that need a special state of the machine."""
 
 UNLOADING = f"""
 set -e
@@ -91,15 +91,15 @@ def program(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def checked(kernel_guest: Guest, program: Path) -> Guest:
-    """A shared guest, with the check program in it."""
+    """A shared guest with the check program."""
     if kernel_guest.run(f"test -x {CHECK}", check=False).returncode != 0:
         kernel_guest.put(program, CHECK)
     return kernel_guest
 
 
-def test_build_without_a_warning(image: Image, tmp_path: Path) -> None:
+def test_the_module_builds_without_warnings(image: Image, tmp_path: Path) -> None:
     make = f"make -C {BUILD_PLACE}/kmod KDIR=/lib/modules/{image.kernel_release}/build"
-    # sparse's lock contexts cannot describe a function that locks only if it finds something.
+    # sparse cannot describe a function that takes a lock only on success.
     checks = "W=1 C=2 CF=-Wno-context"
     output = in_root(
         f"cp -r /root/sentineld/kmod {BUILD_PLACE} && {make} clean && {make} {checks} 2>&1",
@@ -110,9 +110,11 @@ def test_build_without_a_warning(image: Image, tmp_path: Path) -> None:
     assert not [line for line in output.splitlines() if "warning:" in line or "error:" in line]
 
 
-# Before the tests that share a guest, which would have to give way.
-def test_load_unload_and_trace(fresh_guest: FreshGuest, image: Image, program: Path) -> None:
-    # What patches running code needs exact emulation: see Guest's TCG_THREAD.
+# First, because a fresh guest closes the shared one.
+def test_loading_unloading_and_the_tracepoint(
+    fresh_guest: FreshGuest, image: Image, program: Path
+) -> None:
+    # Loading patches running code, which needs tcg_thread="single": see Guest.
     guest = fresh_guest(tcg_thread="single", fast_mib=1024, slow_mib=512, image=image)
     guest.put(build_module(image=image), f"{TREE}/{MODULE}")
     guest.put(program, CHECK)
@@ -122,16 +124,16 @@ def test_load_unload_and_trace(fresh_guest: FreshGuest, image: Image, program: P
     guest.run("rmmod sentinel")
 
 
-def test_every_check_is_run(checked: Guest) -> None:
+def test_the_list_of_checks_is_complete(checked: Guest) -> None:
     assert checked.run(CHECK).stdout.split() == PLAIN + SPECIAL
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_check(checked: Guest, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_check_passes(checked: Guest, capsys: pytest.CaptureFixture[str], name: str) -> None:
     output = checked.run([CHECK, name]).stdout
     with capsys.disabled():
         print(f"\n{output}", end="")
 
 
-def test_access_from_swap(checked: Guest) -> None:
+def test_swapped_in_pages_are_accesses_and_not_births(checked: Guest) -> None:
     checked.run(SWAP)

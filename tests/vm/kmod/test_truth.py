@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The truth test: what random programs truly accessed, against the module's log, on each kernel.
+"""The truth test: the true accesses of random programs, against the module's log, on each kernel.
 
-A failing program is printed as hypothesis found and shrank it; saved as a file
-of kept/, it is run again by every later test.
+hypothesis shrinks a failing program and prints it. Save it as a file in kept/ to run it
+as a regression test.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ pytestmark = [pytest.mark.guest, pytest.mark.timeout(3600)]
 TRUTH = "/root/kmod-truth"
 KEPT = sorted((Path(__file__).parent / "truth" / "kept").glob("*.txt"))
 RATE = 0.9999
-"""Least recall and precision over all programs of a kind."""
+"""Minimum of recall and precision over all programs of a kind."""
 WRITE_RATE = 0.999
-UNKNOWN_SHARE = 0.05
+"""Minimum of recall of writes."""
+UNKNOWN_SHARE_MAX = 0.05
+"""Maximum share of unknown pairs under NUMA balancing."""
 
-CALM = Kind()
-DISTURBED = Kind(unarming=True)
+BASIC = Kind()
+UNARMING = Kind(unarming=True)
 HUGE = Kind(unarming=True, huge=True)
 PRECISE = Kind(unarming=True, precise=True)
-AGAIN = Kind(unarming=True, precise=True, rearm=True)
-BALANCED = Kind(restless=True)
+REARMING = Kind(unarming=True, precise=True, rearm=True)
+BALANCING = Kind(balancing=True)
 
 COUNTS = {
-    "ci": {CALM: 6, DISTURBED: 8, HUGE: 4, PRECISE: 4, AGAIN: 3, BALANCED: 2},
-    "long": {CALM: 60, DISTURBED: 80, HUGE: 40, PRECISE: 40, AGAIN: 30, BALANCED: 20},
+    "ci": {BASIC: 6, UNARMING: 8, HUGE: 4, PRECISE: 4, REARMING: 3, BALANCING: 2},
+    "long": {BASIC: 60, UNARMING: 80, HUGE: 40, PRECISE: 40, REARMING: 30, BALANCING: 20},
 }[PROFILE]
-"""Programs of each kind, on each kernel."""
+"""The number of programs of each kind, on each kernel."""
 
-BALANCING = """
+ENABLE_BALANCING = """
 set -e
 cd /sys/kernel/debug/sched/numa_balancing
 echo 1 > scan_delay_ms
@@ -53,12 +55,12 @@ echo 10 > scan_period_min_ms
 echo 20 > scan_period_max_ms
 sysctl -q -w kernel.numa_balancing=1
 """
-NO_BALANCING = "sysctl -q -w kernel.numa_balancing=0"
+DISABLE_BALANCING = "sysctl -q -w kernel.numa_balancing=0"
 
 
 @pytest.fixture(scope="session")
 def truth_program(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program that runs programs, built with the guest's compiler."""
+    """The interpreter kmod-truth, built with the guest's compiler."""
     place = tmp_path_factory.mktemp("kmod-truth")
     source = "/root/sentineld/tests/vm/kmod/truth"
     make = f"make -C {source} OUT={BUILD_PLACE}/kmod-truth"
@@ -81,14 +83,14 @@ def vmstat(guest: Guest) -> dict[str, int]:
 
 
 def check(runner: Runner, program: Program) -> Score:
-    """Run one program; fail with what was wrong about it."""
+    """Run one program; fails with the list of mistakes."""
     verdict = judge(runner.run(program), program)
     assert not verdict.mistakes, "\n".join(["", *verdict.mistakes])
     return verdict.score
 
 
-def explore(runner: Runner, kind: Kind, say: list[str]) -> Score:
-    """Run as many programs of a kind as the profile says; the sum of their scores, said too."""
+def explore(runner: Runner, kind: Kind, printed: list[str]) -> Score:
+    """Run COUNTS[kind] programs; returns, and prints, the sum of their scores."""
     total = Score()
 
     @settings(
@@ -104,13 +106,13 @@ def explore(runner: Runner, kind: Kind, say: list[str]) -> Score:
     try:
         one()
     finally:
-        say.append(f"{kind}: {total}")
+        printed.append(f"{kind}: {total}")
     return total
 
 
 @pytest.fixture
-def say(capsys: pytest.CaptureFixture[str], suite: str) -> Iterator[list[str]]:
-    """Lines to print when the test is over, whether it passed or not."""
+def printed(capsys: pytest.CaptureFixture[str], suite: str) -> Iterator[list[str]]:
+    """Lines to print at the end of the test, also if it fails."""
     lines: list[str] = []
     yield lines
     with capsys.disabled():
@@ -119,56 +121,58 @@ def say(capsys: pytest.CaptureFixture[str], suite: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("path", KEPT, ids=[path.stem for path in KEPT])
-def test_kept_program(runner: Runner, path: Path) -> None:
+def test_kept_programs_are_logged_correctly(runner: Runner, path: Path) -> None:
     check(runner, from_text(path.read_text()))
 
 
-def test_calm_programs(runner: Runner, say: list[str]) -> None:
-    score = explore(runner, CALM, say)
+def test_without_unarming_no_access_is_unknown(runner: Runner, printed: list[str]) -> None:
+    score = explore(runner, BASIC, printed)
     assert score.unknown == 0
     check_rates(score)
 
 
-def test_disturbed_programs(runner: Runner, say: list[str]) -> None:
-    score = explore(runner, DISTURBED, say)
+def test_unarmed_pages_are_unknown(runner: Runner, printed: list[str]) -> None:
+    score = explore(runner, UNARMING, printed)
     assert score.unknown > 0
     check_rates(score)
 
 
-def test_programs_with_huge_pages(runner: Runner, say: list[str]) -> None:
-    score = explore(runner, HUGE, say)
+def test_huge_pages_are_logged_correctly(runner: Runner, printed: list[str]) -> None:
+    score = explore(runner, HUGE, printed)
     check_rates(score)
 
 
-def test_precise_writes(runner: Runner, say: list[str]) -> None:
-    score = explore(runner, PRECISE, say)
+def test_precise_writes_are_logged(runner: Runner, printed: list[str]) -> None:
+    score = explore(runner, PRECISE, printed)
     assert score.again > 0
     assert score.write_recall >= WRITE_RATE
     check_rates(score)
 
 
-def test_arming_again_within_epochs(runner: Runner, say: list[str]) -> None:
-    score = explore(runner, AGAIN, say)
+def test_rearming_within_epochs_logs_further_accesses(runner: Runner, printed: list[str]) -> None:
+    score = explore(runner, REARMING, printed)
     assert score.again > 0
     assert score.write_recall >= WRITE_RATE
     check_rates(score)
 
 
-def test_numa_balancing(runner: Runner, kernel_guest: Guest, say: list[str]) -> None:
-    kernel_guest.run(BALANCING)
+def test_numa_balancing_leaves_few_pages_unknown(
+    runner: Runner, kernel_guest: Guest, printed: list[str]
+) -> None:
+    kernel_guest.run(ENABLE_BALANCING)
     before = vmstat(kernel_guest)
     try:
-        score = explore(runner, BALANCED, say)
+        score = explore(runner, BALANCING, printed)
     finally:
-        kernel_guest.run(NO_BALANCING)
+        kernel_guest.run(DISABLE_BALANCING)
     after = vmstat(kernel_guest)
     changed = {
         name: after[name] - before[name]
         for name in ("numa_pte_updates", "numa_hint_faults", "numa_pages_migrated")
     }
-    say.append(f"of the kernel meanwhile: {changed}")
+    printed.append(f"changes in /proc/vmstat: {changed}")
     assert changed["numa_pte_updates"] > 0
-    assert score.unknown_share <= UNKNOWN_SHARE
+    assert score.unknown_share <= UNKNOWN_SHARE_MAX
     check_rates(score)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The truth test: random programs whose accesses are known, against the module's log.
 
-`programs` draws programs, `runner` has the guest run them (the C files here,
-whose language truth.h describes), `outcome` reads what came back and `judge`
-compares. `kept/` holds programs worth running always.
+`programs` draws programs, `runner` runs them in the guest (with the C files of this
+folder; truth.h describes the language), `outcome` parses the results, and `judge`
+compares them. `kept/` holds regression tests.
 """

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Accesses, each noted as it is made. Every thread has a zone of each page,
- * which it alone writes, so that any thread may access any page at any time
- * and still knows what it must find.
+ * Accesses, each noted in the truth table. Each thread has its own zone in
+ * every page and writes only there, so that any thread may access any page at
+ * any time and check the values that it reads.
  */
 #define _GNU_SOURCE
 #include "truth.h"
@@ -34,7 +34,7 @@ void wrong_word(const char *what, uint32_t page)
 		printf("wrong %s page %u epoch %u\n", what, page, shared->epoch);
 }
 
-static void note(struct worker *worker, uint32_t page, uint8_t what)
+static void note_access(struct worker *worker, uint32_t page, uint8_t what)
 {
 	uint8_t *truth = &shared->truth[worker->thread][shared->epoch][page];
 
@@ -45,7 +45,7 @@ static void note(struct worker *worker, uint32_t page, uint8_t what)
 
 static void read_one(struct worker *worker, uint32_t page)
 {
-	note(worker, page, TRUTH_READ);
+	note_access(worker, page, TRUTH_READ);
 	if (*zone(page, worker->thread) != value(shadow[worker->thread][page], 0))
 		wrong_word("read", page);
 }
@@ -60,7 +60,7 @@ static void write_one(struct worker *worker, uint32_t page)
 {
 	uint32_t seq = next_seq(worker, page);
 
-	note(worker, page, TRUTH_WRITE);
+	note_access(worker, page, TRUTH_WRITE);
 	for (uint32_t i = 0; i < ZONE_WORDS; i++)
 		zone(page, worker->thread)[i] = value(seq, i);
 }
@@ -82,10 +82,10 @@ static void exchange_one(struct worker *worker, uint32_t page)
 	uint64_t before = value(shadow[worker->thread][page], 0);
 	uint32_t seq = next_seq(worker, page);
 
-	note(worker, page, TRUTH_WRITE);
+	note_access(worker, page, TRUTH_WRITE);
 	if (__atomic_exchange_n(zone(page, worker->thread), value(seq, 0), __ATOMIC_SEQ_CST) != before)
 		wrong_word("exchange", page);
-	note(worker, page, TRUTH_READ);
+	note_access(worker, page, TRUTH_READ);
 	for (uint32_t i = 1; i < ZONE_WORDS; i++)
 		zone(page, worker->thread)[i] = value(seq, i);
 }
@@ -94,7 +94,7 @@ static void kernel_read_one(struct worker *worker, uint32_t page)
 {
 	uint64_t words[ZONE_WORDS];
 
-	note(worker, page, TRUTH_READ);
+	note_access(worker, page, TRUTH_READ);
 	CHECK(write(worker->pipe[1], (void *)zone(page, worker->thread), ZONE_BYTES) == ZONE_BYTES, "%s",
 	      strerror(errno));
 	CHECK(read(worker->pipe[0], words, ZONE_BYTES) == ZONE_BYTES, "%s", strerror(errno));
@@ -109,7 +109,7 @@ static void kernel_write_one(struct worker *worker, uint32_t page)
 	uint32_t seq = next_seq(worker, page);
 	uint64_t words[ZONE_WORDS];
 
-	note(worker, page, TRUTH_WRITE);
+	note_access(worker, page, TRUTH_WRITE);
 	for (uint32_t i = 0; i < ZONE_WORDS; i++)
 		words[i] = value(seq, i);
 	CHECK(write(worker->pipe[1], words, ZONE_BYTES) == ZONE_BYTES, "%s", strerror(errno));
@@ -121,8 +121,8 @@ static void straddle_one(struct worker *worker, uint32_t page)
 {
 	uint64_t word;
 
-	note(worker, page, TRUTH_READ);
-	note(worker, page + 1, TRUTH_READ);
+	note_access(worker, page, TRUTH_READ);
+	note_access(worker, page + 1, TRUTH_READ);
 	asm volatile("movq (%1), %0" : "=r"(word) : "r"(shared->arena + page * PAGE + STRADDLE_OFFSET));
 	if (word)
 		wrong_word("straddle", page);
@@ -178,7 +178,7 @@ void run_straddle(struct worker *worker, const long *arg)
 	each(worker, arg, straddle_one);
 }
 
-/* Every byte of the page, which must hold what the threads wrote last, and zeros. */
+/* Checks every byte of the page: the last writes of all threads, and zeros elsewhere. */
 static void verify_page(uint32_t page)
 {
 	static uint64_t expected[PAGE / sizeof(uint64_t)];
@@ -206,8 +206,8 @@ uint64_t target_verify(uint64_t unused, uint64_t unused2)
 	return 0;
 }
 
-/* In a forked child, which has the thread's zones as they were at the fork: checks and writes them. */
-bool own_copies(uint32_t start, uint32_t count, uint32_t thread)
+/* In a forked child: checks that the thread's zones are as at the fork, and writes them. */
+bool check_copies(uint32_t start, uint32_t count, uint32_t thread)
 {
 	bool right = true;
 

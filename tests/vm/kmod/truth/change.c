@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Changes of the target's pages: mappings, protection, huge pages, forks. */
+/* The target's verbs that change pages: mappings, protection, huge pages, forks. */
 #define _GNU_SOURCE
 #include "truth.h"
 
@@ -92,9 +92,9 @@ void run_mremap(struct worker *worker, const long *arg)
 
 	(void)worker;
 	mark_changed(from, count, MARK_DROPPED | MARK_CHANGED);
-	mark_changed(to, count, MARK_DROPPED | MARK_CHANGED | MARK_CAME);
+	mark_changed(to, count, MARK_DROPPED | MARK_CHANGED | MARK_MOVED_IN);
 	if (!remap_to(from, to, count)) {
-		/* the part is of several mappings, which only go one by one */
+		/* the part consists of several mappings, which can only be moved one by one */
 		CHECK(errno == EFAULT, "mremap: %s", strerror(errno));
 		for (uint32_t i = 0; i < count; i++)
 			CHECK(remap_to(from + i, to + i, 1), "mremap: %s", strerror(errno));
@@ -153,7 +153,7 @@ void run_collapse(struct worker *worker, const long *arg)
 {
 	(void)worker;
 	mark_changed(arg[0], arg[1], MARK_CHANGED);
-	/* it may well fail: too few pages there, or not to be isolated just now */
+	/* may fail, for example if too few pages are present or a page cannot be isolated */
 	madvise(at(arg[0]), arg[1] * PAGE, MADV_COLLAPSE);
 }
 
@@ -184,7 +184,7 @@ void run_spin(struct worker *worker, const long *arg)
 	while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < arg[0]);
 }
 
-/* Children that still share pages with the target. */
+/* Limit for the children that share pages with the target. */
 #define CHILDREN 64
 
 static struct child {
@@ -195,21 +195,21 @@ static struct child {
 static unsigned int child_count;
 static pthread_mutex_t children_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void be_child(const long *arg, uint32_t thread, int released)
+static void run_child(const long *arg, uint32_t thread, int released)
 {
 	char byte;
 
-	/* main() ends it if the target does not: the thread that forked it lives for an epoch only */
+	/* no PR_SET_PDEATHSIG: the thread that forked it ends with the epoch; main() kills the group */
 	if (read(released, &byte, 1) != 1)
 		_exit(2);
-	_exit(own_copies(arg[0], arg[1], thread) ? 0 : 1);
+	_exit(check_copies(arg[0], arg[1], thread) ? 0 : 1);
 }
 
 static void end_child(struct child *child)
 {
 	int status;
 
-	/* the kernel gives the child its pages, and may move those of no policy: the target's, too */
+	/* NUMA balancing may move pages without a policy, in the target too, when the child accesses them */
 	if (region_of(child->start)->node < 0)
 		mark_changed(child->start, child->count, MARK_CHANGED);
 	CHECK(write(child->release, "x", 1) == 1, "pipe");
@@ -233,7 +233,7 @@ void run_fork(struct worker *worker, const long *arg)
 	child.pid = fork();
 	CHECK(child.pid >= 0, "fork: %s", strerror(errno));
 	if (child.pid == 0)
-		be_child(arg, worker->thread, ends[0]);
+		run_child(arg, worker->thread, ends[0]);
 	close(ends[0]);
 	pthread_mutex_lock(&children_lock);
 	if (arg[2] && child_count < CHILDREN) {
@@ -245,7 +245,7 @@ void run_fork(struct worker *worker, const long *arg)
 		end_child(&child);
 }
 
-/* Lets those children end that stay no longer than the epoch. */
+/* Ends the children whose last epoch has passed. */
 void end_forks(uint32_t epoch)
 {
 	unsigned int kept = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The controller: attaches, goes through the epochs, and prints truth and records. */
+/* The controller: attaches, runs the epochs, and prints true accesses and records. */
 #define _GNU_SOURCE
 #include "truth.h"
 
@@ -16,12 +16,12 @@ struct shared *shared;
 
 static struct target target;
 static struct sampler sampler;
-static bool running; /* the target's threads */
+static bool running; /* whether the target's threads run */
 static bool watched[ARENA_PAGES];
 static struct sentinel_access *records;
 static size_t record_count;
 
-/* Calls visit for each run of pages in [start, start + count) that are in one range and watched, or all. */
+/* Calls visit for each run of (watched) pages in [start, start + count) within one range. */
 static void each_run(uint32_t start, uint32_t count, bool only_watched,
 		     void (*visit)(uint64_t address, uint32_t start, uint32_t count))
 {
@@ -50,7 +50,7 @@ static void watch(uint64_t address, uint32_t start, uint32_t count)
 	memset(&watched[start], true, count);
 }
 
-static void rest(uint64_t address, uint32_t start, uint32_t count)
+static void unwatch(uint64_t address, uint32_t start, uint32_t count)
 {
 	sampler_disarm(&sampler, address, count);
 	memset(&watched[start], false, count);
@@ -76,7 +76,7 @@ void control_arm(const long *arg)
 
 void control_disarm(const long *arg)
 {
-	each_run(arg[0], arg[1], false, rest);
+	each_run(arg[0], arg[1], false, unwatch);
 }
 
 void control_rearm(const long *arg)
@@ -115,8 +115,8 @@ void control_remove(const long *arg)
 	memset(&watched[range->start], false, range->count);
 }
 
-/* Pages of forked children, absent ones and those in use just now stay where they are. */
-static void move_what_moves(const long *arg)
+/* Pages that are absent, busy, or shared with a forked child do not move. */
+static void try_move(const long *arg)
 {
 	void *pages[ARENA_PAGES];
 	int nodes[ARENA_PAGES], status[ARENA_PAGES];
@@ -131,14 +131,14 @@ static void move_what_moves(const long *arg)
 void control_move(const long *arg)
 {
 	each_run(arg[0], arg[1], true, pause_watch);
-	move_what_moves(arg);
+	try_move(arg);
 	each_run(arg[0], arg[1], true, arm_again);
 }
 
 void control_move_bare(const long *arg)
 {
 	mark_changed(arg[0], arg[1], MARK_CHANGED);
-	move_what_moves(arg);
+	try_move(arg);
 }
 
 void control_wait(const long *arg)
@@ -172,7 +172,7 @@ static void run_epoch(void)
 	control_items(BEFORE);
 	for (uint32_t page = 0; page < ARENA_PAGES; page++)
 		mark(page, 1, watched[page] ? MARK_WATCHED : 0);
-	target_call(&target, target_look, shared->epoch, 0);
+	target_call(&target, target_snapshot, shared->epoch, 0);
 	running = true;
 	target_begin(&target, target_run, shared->epoch, 0);
 	control_items(DURING);
@@ -183,7 +183,10 @@ static void run_epoch(void)
 	drain();
 }
 
-/* What threads did first, if that is sure: those of two threads may have come in any order. */
+/*
+ * The accesses of all threads. If one thread first read and another first wrote,
+ * the order is unknown and neither FIRST bit is set.
+ */
 static uint8_t all_threads(uint32_t epoch, uint32_t page)
 {
 	uint8_t all = 0;

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares what the module logged with what the program truly did.
+"""Compares the module's log with the true accesses of a program.
 
-The rules, for pairs of a page and an epoch in which the page was watched:
+The rules, for pairs of a page and an epoch in which the page is watched:
 
-- an accessed pair has a record of it or is marked unknown (paused pairs, whose
-  page the controller disarmed for a while, may have neither);
-- a record is of a pair that was accessed, and its WRITE of one that was written;
-- a pair has one first record, and never both a record and an unknown mark;
-- a pair is unknown only where something un-armed the page in this epoch, or
-  where no page can be armed (the zero page, huge pages);
-- with precise writes a written pair has a WRITE record or is marked.
+- an accessed pair has a record or is marked unknown; paused pairs, whose page the
+  controller disarmed for some time, may have neither;
+- only accessed pairs have a record, and only written pairs one with WRITE;
+- a pair has at most one first record, and not both a record and an unknown mark;
+- a pair is unknown only if something un-armed the page in this epoch, or if the page
+  cannot be armed (the zero page, huge pages);
+- with precise writes, a written pair has a WRITE record or is marked unknown.
 
-Huge pages are judged by the 2 MiB that they cover.
+For huge pages the rules apply to the 2 MiB as a whole.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .outcome import ARENA_PAGES, HUGE_PAGES, C, Outcome
 from .programs import Program
 
 Pairs = npt.NDArray[np.bool_]
-"""One flag for each epoch and page."""
+"""A flag for each pair: [epoch, page]."""
 
 SHOWN = 12
-"""Mistakes that a verdict names."""
+"""Limit for the mistakes of a kind that a verdict quotes."""
 
 
 @dataclasses.dataclass
@@ -39,25 +39,25 @@ class Score:
     watched: int = 0
     """Pairs whose page was watched."""
     armed: int = 0
-    """Of these, those whose page was there when the epoch began, and that were not paused."""
+    """Watched pairs, not paused, whose page was present when the epoch began."""
     accessed: int = 0
     """Watched pairs, not paused, that were accessed."""
     judged: int = 0
-    """Of these, those whose record recall asks for: they are not marked unknown."""
+    """Accessed pairs that are not marked unknown; recall is computed from these."""
     seen: int = 0
-    """Of these, those with a record."""
+    """Judged pairs with a record."""
     recorded: int = 0
     """Pairs with a record of an access."""
     false: int = 0
-    """Of these, those that were not accessed."""
+    """Recorded pairs that were not accessed."""
     unknown: int = 0
-    """Pairs marked unknown, but for those that were paused and those of the zero page."""
+    """Pairs marked unknown, without paused ones and those of the zero page."""
     zero: int = 0
     """Pairs of the zero page marked unknown."""
     written: int = 0
-    """Judged pairs that were written, and are not marked for writes."""
+    """Judged pairs that were written and whose writes are not marked unknown."""
     seen_written: int = 0
-    """Of these, those with a WRITE record."""
+    """Written pairs with a WRITE record."""
     again: int = 0
     """Records with AGAIN."""
     births: int = 0
@@ -70,48 +70,48 @@ class Score:
 
     @property
     def recall(self) -> float:
-        """Judged pairs with a record, of all judged pairs."""
+        """Share of judged pairs that have a record."""
         return self.seen / max(self.judged, 1)
 
     @property
     def precision(self) -> float:
-        """Recorded pairs that were accessed, of all recorded pairs."""
+        """Share of recorded pairs that were accessed."""
         return 1 - self.false / max(self.recorded, 1)
 
     @property
     def write_recall(self) -> float:
-        """Written pairs with a WRITE record, of all written pairs that were judged."""
+        """Share of written pairs that have a WRITE record."""
         return self.seen_written / max(self.written, 1)
 
     @property
     def unknown_share(self) -> float:
-        """Unknown pairs, as a part of those whose page was armed when the epoch began."""
+        """Unknown pairs, relative to the armed ones."""
         return self.unknown / max(self.armed, 1)
 
     def __str__(self) -> str:
         return (
             f"{self.programs} programs, {self.armed} pairs armed, {self.accessed} accessed "
             f"({self.births} births): recall {self.recall:.6f}, precision {self.precision:.6f}, "
-            f"{self.unknown} unknown ({self.unknown_share:.2%}) and {self.zero} of the zero page, "
+            f"{self.unknown} unknown ({self.unknown_share:.2%}), {self.zero} unknown zero pages, "
             f"write recall {self.write_recall:.6f} of {self.written}, {self.again} again"
         )
 
 
 @dataclasses.dataclass
 class Verdict:
-    """One program's score and what was wrong, in words."""
+    """One program's score, and a description of each mistake."""
 
     score: Score
     mistakes: list[str]
 
 
 def judge(outcome: Outcome, program: Program) -> Verdict:
-    """Compare one program's log with its truth."""
+    """Compare one program's log with its true accesses."""
     mistakes = list(outcome.complaints)
     if outcome.lost:
         mistakes.append(f"{outcome.lost} records lost: the log is too small for this program")
     if outcome.wrong:
-        mistakes.append(f"{outcome.wrong} words were wrong")
+        mistakes.append(f"{outcome.wrong} words had a wrong value")
 
     def complain(what: str, pairs: Pairs) -> None:
         found = np.argwhere(pairs)
@@ -122,7 +122,7 @@ def judge(outcome: Outcome, program: Program) -> Verdict:
             for epoch, page in found[:SHOWN]
         )
         if len(found) > SHOWN:
-            mistakes.append(f"{what}: {len(found)} pairs in all")
+            mistakes.append(f"{what}: {len(found)} pairs in total")
 
     def marked(name: str) -> Pairs:
         pairs: Pairs = outcome.marks & C[f"MARK_{name}"] != 0
@@ -140,21 +140,24 @@ def judge(outcome: Outcome, program: Program) -> Verdict:
     possible_writes = np.where(maybe_huge, _whole_huge_pages(did("WRITE")), did("WRITE"))
     zero = marked("ZERO")
     paused = marked("PAUSED")
-    changed = watched if program.restless else marked("CHANGED")
+    changed = watched if program.balancing else marked("CHANGED")
 
     if logged.foreign:
         mistakes.append(f"{logged.foreign} records of pages outside the arena or of no epoch")
     complain("a record of a page that is not watched", (logged.count > 0) & ~watched)
-    complain("two first records", logged.first > 1)
+    complain("more than one first record", logged.first > 1)
     complain("AGAIN without a first record", logged.again & (logged.first == 0))
-    complain("a record and unknown", logged.unknown & (logged.first > 0))
+    complain("both recorded and marked unknown", logged.unknown & (logged.first > 0))
     complain("recorded, but not accessed", (logged.first > 0) & ~possible)
     complain("WRITE, but not written", logged.write & ~possible_writes)
     due = accessed & watched & ~paused
     complain(
-        "accessed, but neither recorded nor unknown", due & (logged.first == 0) & ~logged.unknown
+        "accessed, but neither recorded nor marked unknown",
+        due & (logged.first == 0) & ~logged.unknown,
     )
-    complain("unknown for no reason", logged.unknown & ~changed & ~paused & ~zero & ~maybe_huge)
+    complain(
+        "marked unknown without a cause", logged.unknown & ~changed & ~paused & ~zero & ~maybe_huge
+    )
     calm = due & ~changed & ~maybe_huge & (logged.first > 0)
     complain("written first, recorded as a read", calm & did("WRITE_FIRST") & ~logged.first_write)
     complain(
@@ -162,11 +165,11 @@ def judge(outcome: Outcome, program: Program) -> Verdict:
         calm & did("READ_FIRST") & logged.first_write & ~logged.birth,
     )
     born = ~marked("PRESENT") | marked("DROPPED")
-    complain("a birth where a page was", logged.birth & ~born & ~maybe_huge)
-    complain("a first touch that is no birth", calm & ~zero & ~marked("PRESENT") & ~logged.birth)
+    complain("a birth, but the page was present", logged.birth & ~born & ~maybe_huge)
+    complain("a first touch, but no birth", calm & ~zero & ~marked("PRESENT") & ~logged.birth)
     if not program.rearm_us:
-        asked = logged.again_write if program.precise else np.zeros_like(watched)
-        complain("AGAIN where nothing asks for it", logged.again & ~asked)
+        requested = logged.again_write if program.precise else np.zeros_like(watched)
+        complain("AGAIN was not requested", logged.again & ~requested)
     judged = due & ~logged.unknown
     written = judged & did("WRITE") & ~logged.unknown_write
     if program.precise:
@@ -195,24 +198,24 @@ def judge(outcome: Outcome, program: Program) -> Verdict:
 
 @dataclasses.dataclass
 class Log:
-    """The log's records by epoch and page."""
+    """The log's records by pair."""
 
     count: npt.NDArray[np.int64]
     first: npt.NDArray[np.int64]
-    """Records of a first access."""
+    """The number of records of a first access."""
     again: Pairs
     again_write: Pairs
     unknown: Pairs
     unknown_write: Pairs
     write: Pairs
-    """WRITE in any record."""
+    """Any record has WRITE."""
     first_write: Pairs
     birth: Pairs
     foreign: int
 
     @classmethod
     def of(cls, outcome: Outcome) -> Log:
-        """Sort an outcome's records."""
+        """Count an outcome's records by pair."""
         records = outcome.records
         inside = (records["page"] >= 0) & (records["page"] < ARENA_PAGES)
         inside &= (records["epoch"] >= 1) & (records["epoch"] <= C["EPOCHS"])
@@ -245,7 +248,7 @@ class Log:
 
 
 def _whole_huge_pages(pairs: Pairs) -> Pairs:
-    """Set all pairs of each 2 MiB in which any one is set."""
+    """Set all pairs of each 2 MiB that has any pair set."""
     blocks = pairs.reshape(len(pairs), -1, HUGE_PAGES).any(axis=2)
     return np.repeat(blocks, HUGE_PAGES, axis=1)
 

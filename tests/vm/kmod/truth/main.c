@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads programs and runs each in processes of its own; ends with its input. */
+/* Reads programs from standard input and runs each in new processes. */
 #define _GNU_SOURCE
 #include "truth.h"
 
@@ -19,7 +19,7 @@ int main(void)
 		pid = fork();
 		if (pid == 0) {
 			setpgid(0, 0);
-			/* what fails says so among the results */
+			/* messages of failed checks belong to the results */
 			dup2(STDOUT_FILENO, STDERR_FILENO);
 			alarm(PROGRAM_SECONDS);
 			control_run();

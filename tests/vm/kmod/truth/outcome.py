@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one program truly did and what the module said of it, as arrays of pages and epochs."""
+"""The true accesses of a program and the module's records, by epoch and page."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy.typing as npt
 from tests.vm.host import REPOSITORY
 
 RECORD = np.dtype([("epoch", "u4"), ("page", "i8"), ("node", "u1"), ("flags", "u1")])
-"""One access record of the log; page counts from the arena's first one."""
+"""One access record of the log. page: number of the page in the arena."""
 
 
 def _defines(header: Path) -> dict[str, int]:
-    """The unsigned numbers that a C header defines, plain or as a shifted bit."""
+    """The unsigned numbers defined in a C header, plain or as a shifted bit."""
     pattern = r"^#define (\w+) (?:(\d+)u\b|\((\d+)u << (\d+)\))"
     return {
         name: int(plain) if plain else int(base) << int(shift)
@@ -30,7 +30,7 @@ C = {
     **_defines(Path(__file__).with_name("truth.h")),
     **_defines(REPOSITORY / "kmod" / "sentinel_uapi.h"),
 }
-"""The numbers of truth.h and of the module's contract."""
+"""The constants of truth.h and of the module's UAPI header."""
 
 ARENA_PAGES = C["ARENA_PAGES"]
 HUGE_PAGES = C["HUGE_PAGES"]
@@ -38,23 +38,26 @@ HUGE_PAGES = C["HUGE_PAGES"]
 
 @dataclasses.dataclass
 class Outcome:
-    """One program's run. Arrays have a row for each epoch; row 0 is empty, as epochs begin at 1."""
+    """The results of one program. Row 0 of the arrays is empty, because epochs begin at 1."""
 
     truth: npt.NDArray[np.uint8]
-    """TRUTH_* of truth.h by epoch and page."""
+    """[epoch, page]: TRUTH_* of truth.h."""
     marks: npt.NDArray[np.uint16]
-    """MARK_* of truth.h by epoch and page."""
+    """[epoch, page]: MARK_* of truth.h."""
     records: npt.NDArray[np.void]
+    """Of dtype RECORD."""
     features: int
+    """SENTINEL_FEATURE_* of the module."""
     lost: int
+    """Records that did not fit in the log."""
     wrong: int
-    """Words that did not hold what they must."""
+    """Words of memory with a wrong value."""
     complaints: list[str]
-    """What the program said beside its results: that it failed, and which words were wrong."""
+    """Other lines that the program printed: failed checks, and words with a wrong value."""
 
 
 def parse(lines: Iterable[str]) -> Outcome:
-    """Read what the guest's program prints for one program."""
+    """Parse the output of kmod-truth for one program."""
     values = {"features": 0, "lost": 0, "wrong": 0, "end": -1}
     truth = np.zeros((C["EPOCHS"] + 1, ARENA_PAGES), np.uint8)
     marks = np.zeros((C["EPOCHS"] + 1, ARENA_PAGES), np.uint16)
@@ -76,7 +79,7 @@ def parse(lines: Iterable[str]) -> Outcome:
             (values[word],) = numbers
         else:
             complaints.append(line.strip())
-    if values.pop("end") != 0:
-        complaints.append("the program did not end well")
+    if (status := values.pop("end")) != 0:
+        complaints.append(f"the program ended with status {status}")
     table = np.array(records, RECORD) if records else np.zeros(0, RECORD)
     return Outcome(truth, marks, table, **values, complaints=complaints)

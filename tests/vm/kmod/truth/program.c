@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The text of a program, and all verbs. */
+/* Parses programs; the table of all verbs. */
 #define _GNU_SOURCE
 #include "truth.h"
 
@@ -11,32 +11,32 @@ static const struct verb verbs[] = {
 	{"write", THREAD, 3, run_write, NULL},
 	{"read-write", THREAD, 3, run_read_write, NULL},
 	{"write-read", THREAD, 3, run_write_read, NULL},
-	{"exchange", THREAD, 3, run_exchange, NULL}, /* atomic: one access that reads and writes */
-	{"kernel-read", THREAD, 3, run_kernel_read, NULL}, /* write(2) of what is in the page */
+	{"exchange", THREAD, 3, run_exchange, NULL}, /* atomic: one access reads and writes */
+	{"kernel-read", THREAD, 3, run_kernel_read, NULL}, /* write(2) from the page */
 	{"kernel-write", THREAD, 3, run_kernel_write, NULL}, /* read(2) into the page */
-	{"straddle", THREAD, 3, run_straddle, NULL}, /* a word half in the page, half in the next one */
+	{"straddle", THREAD, 3, run_straddle, NULL}, /* a word that crosses into the next page */
 	/* changes: START COUNT */
 	{"drop", THREAD, 2, run_drop, NULL}, /* MADV_DONTNEED */
 	{"remap", THREAD, 2, run_remap, NULL}, /* munmap and mmap */
-	{"mremap", THREAD, 3, run_mremap, NULL}, /* to page ARG3; new pages take the old place */
-	{"protect-none", THREAD, 2, run_protect_none, NULL}, /* and back */
-	{"protect-read", THREAD, 2, run_protect_read, NULL}, /* reads all pages, and back */
+	{"mremap", THREAD, 3, run_mremap, NULL}, /* to page ARG3; then maps new pages at the old place */
+	{"protect-none", THREAD, 2, run_protect_none, NULL}, /* PROT_NONE and back */
+	{"protect-read", THREAD, 2, run_protect_read, NULL}, /* PROT_READ, a read of all pages, and back */
 	{"executable", THREAD, 2, run_executable, NULL},
 	{"not-executable", THREAD, 2, run_not_executable, NULL},
 	{"huge", THREAD, 2, run_huge, NULL}, /* MADV_HUGEPAGE */
 	{"not-huge", THREAD, 2, run_not_huge, NULL},
 	{"collapse", THREAD, 2, run_collapse, NULL},
 	{"cold", THREAD, 2, run_cold, NULL}, /* MADV_COLD */
-	{"clear-refs", THREAD, 1, run_clear_refs, NULL}, /* what to write to /proc/self/clear_refs */
-	{"spin", THREAD, 1, run_spin, NULL}, /* milliseconds of a CPU */
-	/* a child checks the pages and writes its own copies, now (LATE 0) or LATE - 1 epochs on */
+	{"clear-refs", THREAD, 1, run_clear_refs, NULL}, /* the digit to write to /proc/self/clear_refs */
+	{"spin", THREAD, 1, run_spin, NULL}, /* busy for ARG1 milliseconds */
+	/* a child checks the pages and writes its copies: now (ARG3 is 0), or ARG3 - 1 epochs later */
 	{"fork", THREAD, 3, run_fork, NULL},
-	/* the controller's */
+	/* verbs of the controller */
 	{"arm", BEFORE, 2, NULL, control_arm},
 	{"disarm", BEFORE, 2, NULL, control_disarm},
-	{"add", BEFORE, 1, NULL, control_add}, /* the range of this number */
+	{"add", BEFORE, 1, NULL, control_add}, /* number of the range */
 	{"remove", BEFORE, 1, NULL, control_remove},
-	{"rearm", DURING, 2, NULL, control_rearm}, /* what is watched and should be armed */
+	{"rearm", DURING, 2, NULL, control_rearm}, /* only watched pages */
 	{"move", DURING, 3, NULL, control_move}, /* DISARM, move to node ARG3, ARM */
 	{"move-bare", DURING, 3, NULL, control_move_bare}, /* without DISARM */
 	{"wait", DURING, 1, NULL, control_wait}, /* microseconds */
@@ -83,7 +83,8 @@ static void add_item(enum when when, const char *word, const long *arg, unsigned
 	bool of_thread = verb->when == THREAD;
 
 	CHECK(program.items < ITEMS && program.epochs, "items");
-	CHECK(of_thread == (when == THREAD), "%s: whose?", word);
+	CHECK(of_thread == (when == THREAD), "%s: a verb of the %s", word,
+	      of_thread ? "threads" : "controller");
 	CHECK(verb->when != BEFORE || when == BEFORE, "%s while the target runs", word);
 	CHECK(count == verb->args + of_thread, "%s: %u numbers", word, count);
 	*item = (struct item){.when = when, .verb = verb};
@@ -133,7 +134,7 @@ static void read_line(char *line)
 		add_item(when, word, arg, count);
 }
 
-/* Reads the next program into `program`; false at the end of the input. */
+/* Reads the next program into `program`; returns false at the end of the input. */
 bool program_read(FILE *from)
 {
 	static char *line;

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random programs of page accesses: hypothesis strategies for the language of truth.h.
 
-Programs are drawn so that they are right whatever the scheduler does: in a
-step a region is either shared, for what any thread may do beside any other, or
-one thread's own, which may then take its pages away and put others there.
+The programs are correct under any thread schedule: in each step a region is either
+shared, and threads only do what is safe in parallel, or owned by one thread, which may
+also unmap and replace its pages.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ ACCESSES = (
     "kernel-read",
     "kernel-write",
 )
-CALM_SHARED = ("cold", "clear-refs", "fork")
-"""Neither takes data away nor un-arms."""
-CALM_OWN = ("drop", "remap")
+SHARED = ("cold", "clear-refs", "fork")
+"""Changes that neither discard data nor un-arm pages."""
+OWN = ("drop", "remap")
 UNARMING_SHARED = ("executable", "not-executable")
 UNARMING_OWN = ("protect-none", "protect-read", "mremap")
 HUGE_SHARED = ("huge", "not-huge", "collapse")
@@ -35,27 +35,30 @@ HUGE_SHARED = ("huge", "not-huge", "collapse")
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """One program as text, without its first and last line."""
+    """One program."""
 
     lines: tuple[str, ...]
+    """The text, without the lines "program", "mode" and "end"."""
     precise: bool = False
+    """Attach with SENTINEL_ATTACH_PRECISE_WRITE."""
     rearm_us: int = 0
-    restless: bool = False
-    """The kernel un-arms pages by itself meanwhile, as NUMA balancing does."""
+    """Interval at which pages are armed again within an epoch; 0: they are not."""
+    balancing: bool = False
+    """NUMA balancing is on and may un-arm any page at any time."""
 
     @property
     def text(self) -> str:
-        """As the guest reads it."""
-        mode = f"mode {int(self.precise)} {self.rearm_us} {int(self.restless)}"
+        """The text that kmod-truth reads."""
+        mode = f"mode {int(self.precise)} {self.rearm_us} {int(self.balancing)}"
         return "\n".join(("program random", mode, *self.lines, "end", ""))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """As hypothesis shows it: a text that can be saved and run."""
+        """Print it for hypothesis, as a text that can be saved and run."""
         printer.text(f"\n{self.text}")
 
 
 def from_text(text: str) -> Program:
-    """A program that was printed or kept."""
+    """Parse a program that was printed or kept."""
     lines = [line.strip() for line in text.splitlines()]
     mode = next((line.split()[1:] for line in lines if line.startswith("mode ")), ["0", "0", "0"])
     body = tuple(
@@ -75,17 +78,17 @@ class Region:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What the programs of one test may do."""
+    """A kind of programs."""
 
-    unarming: bool = False
-    huge: bool = False
-    precise: bool = False
-    rearm: bool = False
-    restless: bool = False
+    unarming: bool = False  # has operations that un-arm pages
+    huge: bool = False  # has a region with huge pages
+    precise: bool = False  # as in Program
+    rearm: bool = False  # sets rearm_us of Program
+    balancing: bool = False  # as in Program
 
     def __str__(self) -> str:
         fields = dataclasses.fields(self)
-        return ", ".join(field.name for field in fields if getattr(self, field.name)) or "calm"
+        return ", ".join(field.name for field in fields if getattr(self, field.name)) or "basic"
 
 
 def programs(kind: Kind) -> SearchStrategy[Program]:
@@ -103,10 +106,10 @@ def _programs(draw: DrawFn, kind: Kind) -> Program:
     for _ in range(draw(st.sampled_from((3, 5, 7)))):
         lines.append("epoch")
         if draw(st.integers(0, 2)) == 0:
-            lines.append(f"before {draw(_rest(regions, len(ranges)))}")
+            lines.append(f"before {draw(_watch_change(regions, len(ranges)))}")
         lines += [
-            f"{draw(st.sampled_from(('before', 'during', 'during')))} {move}"
-            for move in draw(st.lists(_move(kind, regions), max_size=2))
+            f"{draw(st.sampled_from(('before', 'during', 'during')))} {verb}"
+            for verb in draw(st.lists(_controller_verb(kind, regions), max_size=2))
         ]
         for number in range(draw(st.sampled_from((1, 2, 3, 4)))):
             lines += ["step"] if number else []
@@ -115,20 +118,20 @@ def _programs(draw: DrawFn, kind: Kind) -> Program:
         tuple(lines),
         precise=kind.precise,
         rearm_us=draw(st.sampled_from((1000, 3000))) if kind.rearm else 0,
-        restless=kind.restless,
+        balancing=kind.balancing,
     )
 
 
 @st.composite
 def _layout(draw: DrawFn, kind: Kind) -> tuple[list[Region], list[str]]:
-    """Regions, some next to each other and some across a border of 2 MiB; their lines."""
+    """Regions and their lines; some are adjacent, some cross a 2 MiB boundary."""
     regions: list[Region] = []
     lines: list[str] = []
     page = draw(st.sampled_from((0, 3, HUGE_PAGES - 20)))
     for _ in range(draw(st.sampled_from((1, 2, 3, 4)))):
         region = Region(page, draw(st.sampled_from((1, 3, 10, 24, 50, 80, 120))))
         regions.append(region)
-        node = -1 if kind.restless else draw(st.integers(0, 1))
+        node = -1 if kind.balancing else draw(st.integers(0, 1))
         fill = draw(st.sampled_from((1, 1, 0, 2)))
         lines.append(f"region {region.start} {region.count} {node} {fill} 0")
         page += region.count + draw(st.sampled_from((0, 0, 1, 30)))
@@ -144,7 +147,7 @@ def _layout(draw: DrawFn, kind: Kind) -> tuple[list[Region], list[str]]:
 
 @st.composite
 def _ranges(draw: DrawFn, regions: list[Region]) -> list[tuple[int, int]]:
-    """What is watched: all in one, each region, or a part of each."""
+    """The watched ranges: the whole arena, each region, or a part of each."""
     how = draw(st.sampled_from(("all", "regions", "parts")))
     if how == "all":
         return [(0, ARENA_PAGES)]
@@ -163,8 +166,8 @@ def _part(draw: DrawFn, region: Region) -> tuple[int, int]:
 
 
 @st.composite
-def _rest(draw: DrawFn, regions: list[Region], ranges: int) -> str:
-    """A change of what is watched."""
+def _watch_change(draw: DrawFn, regions: list[Region], ranges: int) -> str:
+    """A change of the watched pages."""
     verb = draw(st.sampled_from(("arm", "disarm", "add", "remove")))
     if verb in ("add", "remove"):
         return f"{verb} {draw(st.integers(0, ranges - 1))}"
@@ -173,8 +176,8 @@ def _rest(draw: DrawFn, regions: list[Region], ranges: int) -> str:
 
 
 @st.composite
-def _move(draw: DrawFn, kind: Kind, regions: list[Region]) -> str:
-    """What the controller may do at any time: move pages, arm again, wait."""
+def _controller_verb(draw: DrawFn, kind: Kind, regions: list[Region]) -> str:
+    """A line of the controller that is allowed at any time: move pages, arm again, wait."""
     verbs = ("move", "rearm", "wait") + (("move-bare",) if kind.unarming else ())
     verb = draw(st.sampled_from(verbs))
     if verb == "wait":
@@ -186,7 +189,7 @@ def _move(draw: DrawFn, kind: Kind, regions: list[Region]) -> str:
 
 @st.composite
 def _step(draw: DrawFn, kind: Kind, regions: list[Region], threads: int) -> list[str]:
-    """The lines of one step: a list for each thread."""
+    """The lines of one step, thread by thread."""
     owners = [draw(st.integers(-1, threads - 1)) for _ in regions]
     lines = []
     for thread in range(threads):
@@ -200,9 +203,9 @@ def _step(draw: DrawFn, kind: Kind, regions: list[Region], threads: int) -> list
 
 @st.composite
 def _verb(draw: DrawFn, kind: Kind, shared: list[Region], own: list[Region]) -> str:
-    """One line of a thread, whose number @ stands for."""
+    """One line of a thread; @ stands for the thread's number."""
     region = draw(st.sampled_from(shared + own))
-    names: tuple[str, ...] = ACCESSES * 2 + CALM_SHARED
+    names: tuple[str, ...] = ACCESSES * 2 + SHARED
     if region.count > 1:
         names += ("straddle",)
     if kind.unarming:
@@ -210,8 +213,8 @@ def _verb(draw: DrawFn, kind: Kind, shared: list[Region], own: list[Region]) -> 
     if region.huge:
         names += HUGE_SHARED
     if region in own:
-        names += CALM_OWN + (UNARMING_OWN if kind.unarming else ())
-    if kind.restless:
+        names += OWN + (UNARMING_OWN if kind.unarming else ())
+    if kind.balancing:
         names += ("spin",)
     name = draw(st.sampled_from(names))
     start, count = draw(_part(region))
@@ -233,7 +236,7 @@ def _verb(draw: DrawFn, kind: Kind, shared: list[Region], own: list[Region]) -> 
 @st.composite
 def _access(draw: DrawFn, name: str, region: Region, start: int, count: int) -> str:
     if name == "straddle":
-        # the last page's word would reach into the next region
+        # a word that straddles the last page would reach into the next region
         last = region.start + region.count - 1
         start, count = min(start, last - 1), min(count, last - min(start, last - 1))
     stride = draw(st.sampled_from((1, 1, 1, 2, 3, 7)))
@@ -242,7 +245,7 @@ def _access(draw: DrawFn, name: str, region: Region, start: int, count: int) -> 
 
 @st.composite
 def _mremap(draw: DrawFn, region: Region, own: list[Region], start: int, count: int) -> str:
-    """To another place that the thread owns, or a plain drop where there is none."""
+    """Move pages to another place that the thread owns; a drop if there is none."""
     places = [
         (other.start, other.count)
         for other in own

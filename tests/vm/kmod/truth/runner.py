@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs in a guest, one after the other, by one process that lives for all of them."""
+"""Runs programs in a guest, one after the other, with one kmod-truth process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .outcome import Outcome, parse
 from .programs import Program
 
 PROGRAM_SECONDS = 150.0
-"""A little more than the guest's own limit for a program."""
+"""Slightly more than the limit in main.c."""
 
 
 class Runner:
-    """A `kmod-truth` process in the guest, fed by its standard input."""
+    """A kmod-truth process in the guest; reads programs from its standard input."""
 
     def __init__(self, guest: Guest, command: str) -> None:
         self._process = subprocess.Popen(
@@ -29,21 +29,21 @@ class Runner:
         )
 
     def run(self, program: Program) -> Outcome:
-        """Run one program and wait for what came of it."""
+        """Run one program and return its outcome."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(program.text)
         process.stdin.flush()
         lines: list[str] = []
-        # A guest that hangs says nothing more: the pipe is closed for it.
+        # If the guest hangs, killing the local process ends readline().
         timer = threading.Timer(PROGRAM_SECONDS, process.kill)
         timer.start()
         try:
             while not (lines and lines[-1].startswith("end ")):
                 line = process.stdout.readline()
                 if not line:
-                    lines.append("the guest's program is gone")
+                    lines.append("kmod-truth ended or hung")
                     break
                 lines.append(line)
         finally:
@@ -51,5 +51,5 @@ class Runner:
         return parse(lines)
 
     def close(self) -> None:
-        """End the process in the guest: its input ends."""
+        """End the process in the guest by closing its input."""
         self._process.communicate(timeout=60)

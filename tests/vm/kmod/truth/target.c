@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The target: its memory, the look at it between epochs, and its threads. */
+/* The target: its memory, snapshots of its pages, and its threads. */
 #define _GNU_SOURCE
 #include "truth.h"
 
@@ -15,7 +15,7 @@
 #define FLAG_HUGE (1ull << 22)
 #define FLAG_ZERO (1ull << 24)
 
-static pthread_barrier_t meeting;
+static pthread_barrier_t step_barrier;
 static struct worker workers[THREADS];
 
 struct region *region_of(uint32_t page)
@@ -26,7 +26,7 @@ struct region *region_of(uint32_t page)
 		if (page - region->start < region->count)
 			return region;
 	}
-	CHECK(false, "page %u is of no region", page);
+	CHECK(false, "page %u is in no region", page);
 }
 
 void mark(uint32_t start, uint32_t count, uint32_t bits)
@@ -86,8 +86,8 @@ static uint32_t state_of(int flags_fd, uint64_t entry)
 	return flags & FLAG_HUGE ? MARK_HUGE : MARK_PRESENT;
 }
 
-/* Notes what is there when an epoch begins, as the kernel tells it. */
-uint64_t target_look(uint64_t epoch, uint64_t unused)
+/* Marks the state of each page at the beginning of an epoch, from /proc. */
+uint64_t target_snapshot(uint64_t epoch, uint64_t unused)
 {
 	static uint64_t entries[ARENA_PAGES];
 	int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
@@ -118,26 +118,26 @@ static void *work(void *argument)
 		struct item *item = &program.item[i];
 
 		if (item->when == STRUCTURE)
-			pthread_barrier_wait(&meeting);
+			pthread_barrier_wait(&step_barrier);
 		else if (item->when == THREAD && item->thread == worker->thread)
 			item->verb->run(worker, item->arg);
 	}
 	return NULL;
 }
 
-/* The target's part of an epoch; at its end no thread runs. */
+/* Runs the threads of an epoch and waits for their end. */
 uint64_t target_run(uint64_t epoch, uint64_t unused)
 {
 	pthread_t threads[THREADS];
 
 	(void)unused;
-	pthread_barrier_init(&meeting, NULL, program.threads);
+	pthread_barrier_init(&step_barrier, NULL, program.threads);
 	for (uint32_t i = 1; i < program.threads; i++)
 		CHECK(!pthread_create(&threads[i], NULL, work, &workers[i]), "thread");
 	work(&workers[0]);
 	for (uint32_t i = 1; i < program.threads; i++)
 		pthread_join(threads[i], NULL);
-	pthread_barrier_destroy(&meeting);
+	pthread_barrier_destroy(&step_barrier);
 	end_forks(epoch);
 	fflush(stdout);
 	return 0;

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs programs of known page accesses and tells what they truly did beside
- * what the module says of it. A program is a text: a layout of pages (the
- * arena), then epochs of steps. In a step each thread does its own list; all
- * threads meet between steps. The controller attaches, arms, changes what is
- * watched and moves pages, before an epoch (nothing runs) or during it.
+ * Runs programs with known page accesses, and prints the true accesses and the
+ * module's records. A program is a text: the layout of an arena, then epochs,
+ * which consist of steps. In a step each thread executes its list of verbs; a
+ * barrier separates steps. The controller attaches, arms, changes the watched
+ * pages and moves pages, before an epoch (no thread runs) or during it.
  *
- * One line is a verb and its numbers, all in pages of the arena unless said:
+ * A line is a verb and numbers, which are pages of the arena unless noted:
  *
  *     program NAME
- *     mode PRECISE REARM_US RESTLESS      how to attach; the last is for who reads the results
+ *     mode PRECISE REARM_US BALANCING     how to attach; BALANCING is only for judge.py
  *     threads COUNT
- *     region START COUNT NODE FILL HUGE   NODE -1: no memory policy. FILL 0: no page is there,
- *                                         1: all are, 2: every other one. HUGE: may be huge pages
- *     range START COUNT                   watched from the start
+ *     region START COUNT NODE FILL HUGE   NODE -1: no memory policy. FILL 0: no page is present,
+ *                                         1: all are, 2: every second. HUGE: may be huge pages
+ *     range START COUNT                   watched from the first epoch
  *     epoch
- *     before VERB ...                     the controller's, while the target rests
- *     during VERB ...                     the controller's, while the target runs
+ *     before VERB ...                     by the controller, while the threads do not run
+ *     during VERB ...                     by the controller, while the threads run
  *     step
- *     VERB THREAD ...                     the target's; see verbs[] in program.c
+ *     VERB THREAD ...                     by a thread of the target; verbs[] in program.c
  *     end
  */
 #ifndef TRUTH_H
@@ -27,29 +27,29 @@
 #include "../check/check.h"
 
 #define ARENA_PAGES 2048u
-#define EPOCHS 12u /* the first one is 1 */
+#define EPOCHS 12u /* numbered from 1 */
 #define THREADS 3u
 #define REGIONS 8u
 #define ITEMS 1024u
 #define ARGUMENTS 4u
 #define HUGE_PAGES 512u
 
-/* What a thread did to a page in an epoch. */
+/* The accesses of a thread to a page in an epoch. */
 #define TRUTH_READ 1u
 #define TRUTH_WRITE 2u
 #define TRUTH_READ_FIRST 4u
 #define TRUTH_WRITE_FIRST 8u
 
-/* What is known of a page in an epoch beside that. */
-#define MARK_WATCHED 1u /* from its start */
+/* The state of a page in an epoch. */
+#define MARK_WATCHED 1u /* from the epoch's start */
 #define MARK_PRESENT 2u /* at its start, as a page of 4 KiB */
 #define MARK_ZERO 4u /* at its start: the zero page */
 #define MARK_HUGE 8u /* at its start: part of a huge page */
-#define MARK_MAYBE_HUGE 16u /* it lies where huge pages may come */
-#define MARK_PAUSED 32u /* the controller disarmed it and armed it again meanwhile */
-#define MARK_CHANGED 64u /* something that un-arms covered it */
-#define MARK_DROPPED 128u /* the page was given back, or another one put in its place */
-#define MARK_CAME 256u /* mremap put a page there */
+#define MARK_MAYBE_HUGE 16u /* in a region with huge pages */
+#define MARK_PAUSED 32u /* the controller disarmed and re-armed it during the epoch */
+#define MARK_CHANGED 64u /* an operation that un-arms pages covered it */
+#define MARK_DROPPED 128u /* the page was dropped or replaced */
+#define MARK_MOVED_IN 256u /* mremap moved a page here */
 
 struct region {
 	uint32_t start, count;
@@ -67,7 +67,7 @@ enum when { STRUCTURE, THREAD, BEFORE, DURING };
 
 struct worker {
 	uint32_t thread;
-	uint32_t seq; /* of its writes: each leaves another value */
+	uint32_t seq; /* of its last write, for distinct values */
 	int pipe[2];
 };
 
@@ -78,11 +78,11 @@ struct item {
 	long arg[ARGUMENTS];
 };
 
-/* A verb of the target's threads has run; one of the controller's has control. */
+/* Verbs of threads set run, those of the controller control. */
 struct verb {
 	const char *name;
-	enum when
-		when; /* THREAD; BEFORE: the controller's, but not while the target runs; DURING: at any time */
+	/* THREAD, or for the controller BEFORE (not while threads run) or DURING (at any time) */
+	enum when when;
 	unsigned int args;
 	void (*run)(struct worker *worker, const long *arg);
 	void (*control)(const long *arg);
@@ -96,13 +96,13 @@ struct program {
 	struct region region[REGIONS];
 	struct range range[REGIONS];
 	struct item item[ITEMS];
-	uint32_t epoch_item[EPOCHS + 2]; /* where an epoch's items begin; the last one's end */
+	uint32_t epoch_item[EPOCHS + 2]; /* an epoch's first item; then the end of the last */
 };
 
-/* Between controller and target. */
+/* Memory shared by controller and target. */
 struct shared {
 	uint64_t arena;
-	uint64_t wrong; /* words that did not hold what they must */
+	uint64_t wrong; /* words with a wrong value */
 	uint32_t epoch;
 	uint8_t truth[THREADS][EPOCHS + 1][ARENA_PAGES];
 	uint16_t marks[EPOCHS + 1][ARENA_PAGES];
@@ -110,17 +110,17 @@ struct shared {
 
 extern struct program program;
 extern struct shared *shared;
-/* The last write of each thread to each page; the target's own. */
+/* The last write of each thread to each page; private to the target. */
 extern uint32_t shadow[THREADS][ARENA_PAGES];
 
 bool program_read(FILE *from);
 void control_run(void);
 
-void mark(uint32_t start, uint32_t count,
-	  uint32_t bits); /* in this epoch; pages beyond the arena are left out */
+/* Sets bits in this epoch's marks; ignores pages beyond the arena. */
+void mark(uint32_t start, uint32_t count, uint32_t bits);
 struct region *region_of(uint32_t page);
 void wrong_word(const char *what, uint32_t page);
-/* mark() what un-arms pages of a region: where huge pages may be, all around it, too. */
+/* mark() for un-armed pages; in a region with huge pages, marks the whole 2 MiB as changed. */
 void mark_changed(uint32_t start, uint32_t count, uint32_t bits);
 
 /* The controller's verbs. */
@@ -135,7 +135,7 @@ void control_wait(const long *arg);
 
 /* Calls for the target. */
 uint64_t target_map(uint64_t unused, uint64_t unused2);
-uint64_t target_look(uint64_t epoch, uint64_t unused);
+uint64_t target_snapshot(uint64_t epoch, uint64_t unused);
 uint64_t target_run(uint64_t epoch, uint64_t unused);
 uint64_t target_verify(uint64_t unused, uint64_t unused2);
 
@@ -149,8 +149,8 @@ void run_kernel_read(struct worker *worker, const long *arg);
 void run_kernel_write(struct worker *worker, const long *arg);
 void run_straddle(struct worker *worker, const long *arg);
 /* ... and changes. */
-void map_part(uint32_t start, uint32_t count); /* new pages, with the region's policy */
-bool own_copies(uint32_t start, uint32_t count, uint32_t thread);
+void map_part(uint32_t start, uint32_t count); /* maps new pages with the region's policy */
+bool check_copies(uint32_t start, uint32_t count, uint32_t thread);
 void run_drop(struct worker *worker, const long *arg);
 void run_remap(struct worker *worker, const long *arg);
 void run_mremap(struct worker *worker, const long *arg);
