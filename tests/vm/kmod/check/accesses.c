@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The page x epoch bitmap of known accesses, against the log. */
+/* Compares the log with known accesses, by page and epoch. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -26,7 +26,7 @@ struct work {
 	uint32_t thread;
 };
 
-/* Every eighth page is both threads', at the same time; the others one's. */
+/* All threads access every eighth page at the same time; each other page belongs to one thread. */
 static void *access_pages(void *argument)
 {
 	struct work *work = argument;
@@ -48,7 +48,7 @@ static void *access_pages(void *argument)
 	return NULL;
 }
 
-/* Epoch by epoch, as a training process does it: work, then the epoch fd. */
+/* Runs all epochs as a training does: accesses, then the ioctl on the epoch fd. */
 static uint64_t all_epochs(uint64_t address, uint64_t unused)
 {
 	(void)unused;
@@ -85,7 +85,7 @@ static uint64_t wrong_words(uint64_t address, uint64_t unused)
 }
 
 struct score {
-	uint64_t expected, logged, hit, twice, foreign, wrong_write, wrong_node;
+	uint64_t expected, logged, hit, twice, out_of_range, wrong_write, wrong_node;
 };
 
 static struct score compare(struct sampler *sampler, uint64_t address)
@@ -100,7 +100,7 @@ static struct score compare(struct sampler *sampler, uint64_t address)
 		enum access access;
 
 		if (page >= PAGES || epoch < 1 || epoch > EPOCHS) {
-			score.foreign++;
+			score.out_of_range++;
 			continue;
 		}
 		access = planned(page, epoch);
@@ -144,12 +144,12 @@ void check_accesses(void)
 	recall = (double)(score.hit - score.twice) / score.expected;
 	precision = (double)(score.hit - score.twice) / score.logged;
 	printf("accesses: %u pages x %u epochs, %u threads: %lu accesses, %lu logged, recall %.6f, "
-	       "precision %.6f; %lu twice, %lu foreign, %lu wrong write flags, %lu wrong nodes\n",
+	       "precision %.6f; %lu twice, %lu out of range, %lu wrong write flags, %lu wrong nodes\n",
 	       PAGES, EPOCHS, THREADS, score.expected, score.logged, recall, precision, score.twice,
-	       score.foreign, score.wrong_write, score.wrong_node);
+	       score.out_of_range, score.wrong_write, score.wrong_node);
 	CHECK(recall >= 0.999, "%f", recall);
 	CHECK(precision >= 0.999, "%f", precision);
-	CHECK(!score.twice && !score.foreign && !score.wrong_write && !score.wrong_node, "see above");
+	CHECK(!score.twice && !score.out_of_range && !score.wrong_write && !score.wrong_node, "see above");
 	CHECK(stats.hits == score.logged && !stats.births && !stats.lost, "%llu hits, %llu births, %llu lost",
 	      stats.hits, stats.births, stats.lost);
 	CHECK(stats.armed_pages == PAGES, "%llu armed after an epoch", stats.armed_pages);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* First touches: pages that come, go and come again, with the node that they come to. */
+/* Births: pages that are touched, dropped and touched again, with the node of each birth. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -9,7 +9,7 @@
 #define PAGES 1100u
 #define EPOCHS 16u
 
-/* What happens to a page in an epoch; a read of an absent page is made a write. */
+/* The operations on a page in an epoch. A READ of an absent page is done as a write. */
 enum life { REST, READ, WRITE, WRITE_DROP, DROP, DROP_WRITE, WRITE_DROP_WRITE, LIVES };
 
 static enum life planned(uint32_t page, uint32_t epoch)
@@ -17,7 +17,7 @@ static enum life planned(uint32_t page, uint32_t epoch)
 	return mix(page, epoch + 1000) >> 7 & 1 ? (enum life)(mix(page, epoch) % LIVES) : REST;
 }
 
-static int home(uint32_t page)
+static int node_of_page(uint32_t page)
 {
 	return page >= PAGES / 2;
 }
@@ -27,9 +27,9 @@ static bool present_at_start(uint32_t page)
 	return page % 3 == 0;
 }
 
-/* The part of an epoch that can be seen: the first access, and what is left of the page. */
+/* The visible effects of an epoch: its first access, and whether the page is present at the end. */
 struct seen {
-	bool access, birth, write, left;
+	bool access, birth, write, present;
 };
 
 static struct seen model(enum life life, bool present)
@@ -38,7 +38,7 @@ static struct seen model(enum life life, bool present)
 	struct seen seen = {
 		.access = life != REST && life != DROP,
 		.birth = life != REST && life != DROP && (!present || drops_first),
-		.left = life == REST ? present : life != DROP && life != WRITE_DROP,
+		.present = life == REST ? present : life != DROP && life != WRITE_DROP,
 	};
 
 	seen.write = seen.access && (life != READ || !present);
@@ -66,7 +66,7 @@ static uint64_t live_epoch(uint64_t address, uint64_t epoch)
 			madvise((void *)word, PAGE, MADV_DONTNEED);
 		if (life == WRITE_DROP_WRITE)
 			*word = epoch;
-		present[page] = model(life, present[page]).left;
+		present[page] = model(life, present[page]).present;
 	}
 	return epoch_by_fd(0, 0);
 }
@@ -127,7 +127,7 @@ void check_births(void)
 			struct seen seen = model(planned(page, epoch), present[page]);
 			struct sentinel_access *record = found[epoch][page];
 
-			present[page] = seen.left;
+			present[page] = seen.present;
 			expected += seen.access;
 			births += seen.birth;
 			if (!seen.access || !record)
@@ -135,7 +135,7 @@ void check_births(void)
 			hit++;
 			CHECK(record->flags == flags_of(seen), "page %u epoch %u life %d: flags %u, not %u",
 			      page, epoch, planned(page, epoch), record->flags, flags_of(seen));
-			CHECK(record->node == home(page), "page %u epoch %u: node %u", page, epoch,
+			CHECK(record->node == node_of_page(page), "page %u epoch %u: node %u", page, epoch,
 			      record->node);
 		}
 	}
@@ -150,7 +150,7 @@ void check_births(void)
 	target_stop(&target);
 }
 
-/* A read of an absent page maps the zero page: a birth without a node; the write is another. */
+/* A read of an absent page maps the zero page: a birth without a node. A write is another birth. */
 void check_zero_page(void)
 {
 	struct target target = target_start();
@@ -160,12 +160,12 @@ void check_zero_page(void)
 	size_t count;
 
 	sampler_add(&sampler, address, 8);
-	CHECK(sampler_arm(&sampler, address, 8).pages_done == 0, "nothing is there to arm");
+	CHECK(sampler_arm(&sampler, address, 8).pages_done == 0, "an absent page was armed");
 	target_call(&target, read_pages, address, 8);
 	sampler_epoch(&sampler);
 	target_call(&target, write_pages, address, 8);
 	sampler_epoch(&sampler);
-	CHECK(sampler_stats(&sampler).armed_pages == 8, "what was born is armed");
+	CHECK(sampler_stats(&sampler).armed_pages == 8, "not all born pages are armed");
 	target_call(&target, read_pages, address, 8);
 	count = sampler_drain(&sampler, &records);
 	CHECK(count == 24, "%zu records", count);
@@ -188,7 +188,7 @@ static uint64_t page_out(uint64_t address, uint64_t pages)
 	return 0;
 }
 
-/* A page that comes back from swap was accessed, not born; the node is where it came to. */
+/* A swap-in is an access and not a birth; the record has the page's new node. */
 void check_swap(void)
 {
 	struct target target = target_start();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the checks of the kernel module share. A check controls: it forks a
- * target, which does one call at a time as it is told, attaches to it and
- * compares the log with what the target is known to have done.
+ * Shared by the checks of the kernel module. A check is the controller: it forks
+ * a target, which executes one call at a time, attaches to it, and compares the
+ * log with the target's known accesses.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -19,7 +19,7 @@
 #define PAGE 4096ul
 #define ANY_NODE (-1)
 
-/* Ends the check as failed, with the place and a message, unless CONDITION holds. */
+/* Prints the location and a message and fails the check unless CONDITION holds. */
 #define CHECK(condition, ...)                                                                                \
 	do {                                                                                                 \
 		if (!(condition)) {                                                                          \
@@ -30,7 +30,7 @@
 		}                                                                                            \
 	} while (0)
 
-/* A process that runs one function at a time; functions are of this program, which it forked from. */
+/* A process that runs one function of this program at a time; forked from the controller. */
 struct target {
 	pid_t pid;
 	int socket;
@@ -45,12 +45,12 @@ uint64_t target_end(struct target *target);
 void target_send_fd(struct target *target, int fd);
 void target_stop(struct target *target);
 
-/* Calls for targets. */
+/* Functions to run in a target. */
 uint64_t map_pages(uint64_t pages, uint64_t populate); /* returns the address */
 uint64_t bind_pages(uint64_t address, uint64_t pages_and_node); /* pages << 8 | node */
 uint64_t read_pages(uint64_t address, uint64_t pages); /* returns the sum of the first words */
 uint64_t write_pages(uint64_t address, uint64_t pages); /* word 0 = page number */
-uint64_t minor_faults(uint64_t address, uint64_t pages); /* that reading the pages makes */
+uint64_t minor_faults(uint64_t address, uint64_t pages); /* number caused by reading the pages */
 uint64_t epoch_by_fd(uint64_t flags, uint64_t unused); /* returns the epoch or -errno */
 
 /* An open device with its session. */
@@ -62,7 +62,7 @@ struct sampler {
 };
 
 int device_open(void);
-int attach(int fd, pid_t pid, uint64_t records); /* 0 or -errno, as the next three */
+int attach(int fd, pid_t pid, uint64_t records); /* 0 or -errno, like the next three */
 int attach_as(int fd, struct sentinel_attach how);
 int range_call(int fd, unsigned long command, uint64_t start, uint64_t bytes, struct sentinel_range *out);
 int epoch_call(int fd, uint32_t flags, struct sentinel_epoch *out);
@@ -75,14 +75,14 @@ struct sentinel_range sampler_disarm(struct sampler *sampler, uint64_t start, ui
 uint32_t sampler_epoch(struct sampler *sampler);
 void sampler_epoch_fd(struct sampler *sampler, struct target *target);
 struct sentinel_stats sampler_stats(struct sampler *sampler);
-/* Takes all records; frees nothing: the caller frees *out. */
+/* Takes all records; the caller frees *out. */
 size_t sampler_drain(struct sampler *sampler, struct sentinel_access **out);
 /* Takes all records and counts those of pages in [address, address + pages), on NODE. */
 size_t sampler_count(struct sampler *sampler, uint64_t address, uint64_t pages, int node);
 /* Takes all records and counts pages with each combination of access flags: found[flags]. */
 void sampler_count_flags(struct sampler *sampler, uint64_t address, uint64_t pages, uint64_t found[32]);
 
-uint32_t mix(uint32_t a, uint32_t b); /* a hash: what the target does is a function of it */
+uint32_t mix(uint32_t a, uint32_t b); /* a hash, from which the target's accesses are derived */
 void move_to(pid_t pid, uint64_t address, uint64_t pages, int node);
 
 void check_accesses(void);
@@ -108,6 +108,6 @@ void check_end(void);
 void check_stress(void);
 void check_swap(void); /* with swap on */
 void check_tracepoint(void);
-void check_unhooked(void); /* a module just loaded, kernel.ftrace_enabled 0 */
+void check_unhooked(void); /* with the module just loaded and kernel.ftrace_enabled=0 */
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Huge pages: armed, hit and counted as a whole, until something splits them. */
+/* Huge pages are armed, hit and counted as a whole until they are split. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -29,8 +29,8 @@ static uint64_t drop_page(uint64_t address, uint64_t unused)
 	return 0;
 }
 
-static void found_is(struct sampler *sampler, uint64_t address, const char *what, uint64_t reads,
-		     uint64_t writes, uint64_t births, uint64_t unknown)
+static void expect_records(struct sampler *sampler, uint64_t address, const char *what, uint64_t reads,
+			   uint64_t writes, uint64_t births, uint64_t unknown)
 {
 	uint64_t found[32];
 
@@ -54,34 +54,35 @@ void check_huge(void)
 	CHECK(range.pages_done == 2 * HUGE && !range.pages_skipped, "%llu armed: are huge pages off?",
 	      range.pages_done);
 	target_call(&target, read_pages, address + 7 * PAGE, 3);
-	found_is(&sampler, address, "a read", HUGE, 0, 0, 0);
+	expect_records(&sampler, address, "a read", HUGE, 0, 0, 0);
 	sampler_epoch(&sampler);
-	found_is(&sampler, address, "the rest of the epoch", 0, 0, 0, 0);
+	expect_records(&sampler, address, "the rest of the epoch", 0, 0, 0, 0);
 	target_call(&target, read_pages, second, 1);
 	target_call(&target, write_pages, address, 1);
-	found_is(&sampler, address, "a read and a write", HUGE, HUGE, 0, 0);
+	expect_records(&sampler, address, "a read and a write", HUGE, HUGE, 0, 0);
 	sampler_epoch(&sampler);
 
 	/*
-	 * A split un-arms what is left of the page, and then its pages are armed one by one. To the
-	 * dropped page two things happened: who knows what was in between.
+	 * The split un-arms the remaining pages, which are then armed one by one. The dropped page is
+	 * unknown too: it may have been accessed between the split and the drop.
 	 */
 	target_call(&target, drop_page, second + 5 * PAGE, 0);
 	sampler_epoch(&sampler);
-	found_is(&sampler, address, "a split", 0, 0, 0, HUGE);
+	expect_records(&sampler, address, "a split", 0, 0, 0, HUGE);
 	target_call(&target, read_pages, second, HUGE);
 	sampler_epoch(&sampler);
-	found_is(&sampler, address, "small pages", HUGE - 1, 0, 1, 0);
+	expect_records(&sampler, address, "small pages", HUGE - 1, 0, 1, 0);
 
-	/* a part of a huge page cannot be armed alone; nor can the dropped page, now the zero page */
+	/* a part of a huge page cannot be armed; neither can the dropped page, now the zero page */
 	sampler_disarm(&sampler, address, 10);
 	target_call(&target, read_pages, address, HUGE);
 	sampler_epoch(&sampler);
-	found_is(&sampler, address, "a disarmed part", 0, 0, 0, HUGE - 10 + 1);
+	expect_records(&sampler, address, "a disarmed part", 0, 0, 0, HUGE - 10 + 1);
 	range = sampler_arm(&sampler, address, HUGE);
 	target_call(&target, read_pages, address + 100 * PAGE, 1);
 	CHECK(!epoch_call(sampler.fd, SENTINEL_EPOCH_RESIDENCY, NULL), "EPOCH");
-	printf("huge: pages of 2 MiB are armed, hit and disarmed as a whole; a split one page by page\n");
+	printf("huge: 2 MiB pages are armed, hit and disarmed as a whole, and by small pages after a "
+	       "split\n");
 	sampler_close(&sampler);
 	CHECK(target_call(&target, read_pages, address, HUGE) == HUGE * (HUGE - 1) / 2, "data");
 	target_stop(&target);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ends of sessions, of controllers and of targets; forks of both; the epoch fd's rules. */
+/* Ends of sessions, controllers and targets; forks of both; the rules of the epoch fd. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -27,7 +27,7 @@ static uint64_t start_armed(struct target *target, struct sampler *sampler)
 	return address;
 }
 
-/* Armed pages would fault once each, in the module or in the kernel. */
+/* An armed page would take a fault. */
 static void check_disarmed(struct target *target, uint64_t address)
 {
 	const uint64_t sum = PAGES * (PAGES - 1) / 2;
@@ -92,7 +92,7 @@ void check_epoch_fd(void)
 	target_stop(&target);
 }
 
-/* A worker that shares the target's pages writes its own copies. Returns 0 or what went wrong. */
+/* Writes to all pages in a worker, which copies them. Returns 0, -1 or -2. */
 static uint64_t write_own_copies(uint64_t address, uint64_t unused)
 {
 	volatile uint64_t *word;
@@ -120,7 +120,7 @@ static uint64_t fork_and_write(uint64_t address, uint64_t unused)
 static pid_t worker_pid;
 static int worker_pipe[2];
 
-/* A worker that lives, with all the target has, until the target ends it. */
+/* Forks a worker that runs until finish_worker(). */
 static uint64_t start_worker(uint64_t address, uint64_t unused)
 {
 	(void)unused;
@@ -154,19 +154,19 @@ void check_fork(void)
 	uint64_t address = start_armed(&target, &sampler);
 
 	CHECK(target_call(&target, fork_and_write, address, 0) == 0, "the worker's data");
-	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == 0, "a worker's accesses are not ours");
+	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == 0, "accesses of a worker were logged");
 	CHECK(target_call(&target, read_pages, address, PAGES) == sum, "data");
-	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "the target stays armed");
+	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "the target is not armed any more");
 	sampler_epoch(&sampler);
 
-	/* while a worker shares the pages, a write must copy: isolation both ways */
+	/* while a worker shares the pages, writes must copy, so that neither process sees the other's */
 	target_call(&target, start_worker, address, 0);
 	target_call(&target, write_pages, address, PAGES);
 	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "writes that copy");
-	CHECK(sampler_stats(&sampler).passed_on >= PAGES, "copies are the kernel's");
+	CHECK(sampler_stats(&sampler).passed_on >= PAGES, "the kernel did not handle the copies");
 	sampler_epoch(&sampler);
-	CHECK(sampler_stats(&sampler).armed_pages == PAGES, "copies are armed");
-	CHECK(target_call(&target, finish_worker, 0, 0) == 0, "the worker saw the target's writes");
+	CHECK(sampler_stats(&sampler).armed_pages == PAGES, "the copies are not armed");
+	CHECK(target_call(&target, finish_worker, 0, 0) == 0, "the worker's data");
 	CHECK(target_call(&target, read_pages, address, PAGES) == sum, "data");
 	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "reads");
 	sampler_close(&sampler);
@@ -174,20 +174,20 @@ void check_fork(void)
 	target_stop(&target);
 }
 
-/* What a forked child of the controller's finds when it is told that the session has ended. */
-static void find_ended(int told, int fd, pid_t pid, uint64_t address)
+/* In a forked child of the controller: waits for a message, then expects an ended session. */
+static void expect_ended_session(int signal_fd, int fd, pid_t pid, uint64_t address)
 {
 	char byte;
 
-	CHECK(read(told, &byte, 1) == 1, "pipe");
-	CHECK(epoch_call(fd, 0, NULL) == -ESRCH, "the session goes on");
+	CHECK(read(signal_fd, &byte, 1) == 1, "pipe");
+	CHECK(epoch_call(fd, 0, NULL) == -ESRCH, "the session has not ended");
 	CHECK(range_call(fd, SENTINEL_IOC_ARM, address, PAGE, NULL) == -ESRCH, "ARM");
 	CHECK(range_call(fd, SENTINEL_IOC_ADD_RANGE, PAGE, PAGE, NULL) == -ESRCH, "ADD_RANGE");
-	CHECK(attach(fd, pid, 4096) == -EBUSY, "a file has one session");
+	CHECK(attach(fd, pid, 4096) == -EBUSY, "the file got a second session");
 	_exit(0);
 }
 
-/* Its owner's last close() ends the session though a mapping and a child hold the file; no other does. */
+/* The owner's last close() ends the session, even if a mapping and a child still hold the file. */
 void check_close(void)
 {
 	struct sampler sampler;
@@ -201,7 +201,7 @@ void check_close(void)
 	child = fork();
 	if (child == 0) {
 		close(sampler.fd);
-		find_ended(tell[0], copy, target.pid, address);
+		expect_ended_session(tell[0], copy, target.pid, address);
 	}
 	close(sampler.fd);
 	sampler.fd = copy;
@@ -209,7 +209,7 @@ void check_close(void)
 	target_call(&target, read_pages, address, PAGES / 2);
 	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES / 2, "the session has ended");
 	CHECK(dup2(tell[0], copy) == copy, "dup2");
-	CHECK(sampler.log->head == PAGES / 2, "the log is still mapped");
+	CHECK(sampler.log->head == PAGES / 2, "the log has changed");
 	check_disarmed(&target, address);
 	CHECK(write(tell[1], "x", 1) == 1, "pipe");
 	CHECK(waitpid(child, &status, 0) == child && status == 0, "the child");
@@ -217,7 +217,7 @@ void check_close(void)
 	target_stop(&target);
 }
 
-/* A controller is killed while workers of its own and of the target live. */
+/* The controller is killed while workers of it and of the target run. */
 void check_kill(void)
 {
 	struct target target = target_start();
@@ -261,7 +261,7 @@ void check_kill(void)
 	target_stop(&target);
 }
 
-static uint64_t become_another(uint64_t first, uint64_t second)
+static uint64_t exec_sleep(uint64_t first, uint64_t second)
 {
 	(void)first;
 	(void)second;
@@ -269,7 +269,7 @@ static uint64_t become_another(uint64_t first, uint64_t second)
 	CHECK(false, "exec: %s", strerror(errno));
 }
 
-static void check_gone(struct sampler *sampler, uint64_t address)
+static void check_session_ended(struct sampler *sampler, uint64_t address)
 {
 	struct sentinel_stats stats;
 
@@ -279,11 +279,11 @@ static void check_gone(struct sampler *sampler, uint64_t address)
 	CHECK(epoch_call(sampler->fd, 0, NULL) == -ESRCH, "EPOCH");
 	stats = sampler_stats(sampler);
 	CHECK(stats.hits == 10, "%llu hits", stats.hits);
-	CHECK(sampler_count(sampler, address, PAGES, ANY_NODE) == 10, "the log outlives the target");
+	CHECK(sampler_count(sampler, address, PAGES, ANY_NODE) == 10, "the log after the target's end");
 	sampler_close(sampler);
 }
 
-/* The target ends, or calls exec, with pages armed. */
+/* The target exits, or calls exec, with armed pages. */
 void check_end(void)
 {
 	struct sampler sampler;
@@ -293,14 +293,14 @@ void check_end(void)
 	target_call(&target, read_pages, address, 10);
 	kill(target.pid, SIGKILL);
 	target_stop(&target);
-	check_gone(&sampler, address);
+	check_session_ended(&sampler, address);
 
 	address = start_armed(&target, &sampler);
 	target_call(&target, read_pages, address, 10);
-	target_begin(&target, become_another, 0, 0);
+	target_begin(&target, exec_sleep, 0, 0);
 	for (int i = 0; i < 1000 && epoch_call(sampler.fd, 0, NULL) == 0; i++)
 		usleep(10000);
-	check_gone(&sampler, address);
+	check_session_ended(&sampler, address);
 	kill(target.pid, SIGKILL);
 	target_stop(&target);
 }

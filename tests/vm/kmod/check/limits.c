@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What is refused and how; a full log; huge ranges. */
+/* Invalid arguments and their error codes; a full log; very large ranges. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -18,10 +18,10 @@
 	 SENTINEL_FEATURE_PRECISE_WRITE | SENTINEL_FEATURE_REARM | SENTINEL_FEATURE_AGE |                    \
 	 SENTINEL_FEATURE_HUGE)
 
-#define SAYS(expected, call)                                                                                 \
+#define RETURNS(expected, call)                                                                              \
 	do {                                                                                                 \
 		int got = (call);                                                                            \
-		CHECK(got == -(expected), "%s gives %d, not %d", #call, got, -(expected));                   \
+		CHECK(got == -(expected), "%s returned %d, not %d", #call, got, -(expected));                \
 	} while (0)
 
 static int attach_raw(int fd, pid_t pid, uint64_t records, uint32_t flags, uint64_t reserved)
@@ -54,7 +54,7 @@ static int map_log(int fd, size_t bytes, int kind, off_t offset)
 	return 0;
 }
 
-/* What ATTACH says to a process without capabilities that was handed the device. */
+/* The result of ATTACH in a process without capabilities that inherited the device. */
 static int attach_unprivileged(int fd, pid_t pid)
 {
 	pid_t child = fork();
@@ -78,54 +78,54 @@ static void check_attach(int fd, pid_t pid)
 	if (ended == 0)
 		_exit(0);
 	CHECK(waitpid(ended, NULL, 0) == ended, "child");
-	SAYS(EINVAL, attach_raw(fd, pid, 4095, 0, 0));
-	SAYS(EINVAL, attach_raw(fd, pid, 2048, 0, 0));
-	SAYS(EINVAL, attach_raw(fd, pid, 1 << 25, 0, 0));
-	SAYS(EINVAL, attach_raw(fd, pid, 6000, 0, 0));
-	SAYS(EINVAL, attach_raw(fd, pid, 4096, 2, 0));
-	SAYS(EINVAL, attach_raw(fd, pid, 4096, 0, 1));
-	SAYS(EINVAL, attach_rearming(fd, pid, SENTINEL_REARM_US_MIN - 1));
-	SAYS(EINVAL, attach_rearming(fd, pid, SENTINEL_REARM_US_MAX + 1));
-	SAYS(ESRCH, attach_raw(fd, ended, 4096, 0, 0));
-	SAYS(ESRCH, attach_raw(fd, 0, 4096, 0, 0));
-	SAYS(ESRCH, attach_raw(fd, -1, 4096, 0, 0));
-	SAYS(ESRCH, attach_raw(fd, 2, 4096, 0, 0)); /* kthreadd: no address space */
-	SAYS(EPERM, attach_unprivileged(fd, pid));
-	SAYS(EFAULT, ioctl(fd, SENTINEL_IOC_ATTACH, NULL) ? -errno : 0);
-	SAYS(ENOTCONN, epoch_call(fd, 0, NULL));
-	SAYS(ENOTCONN, range_call(fd, SENTINEL_IOC_ADD_RANGE, 0, PAGE, NULL));
-	SAYS(ENOTCONN, map_log(fd, PAGE, MAP_SHARED, 0));
+	RETURNS(EINVAL, attach_raw(fd, pid, 4095, 0, 0));
+	RETURNS(EINVAL, attach_raw(fd, pid, 2048, 0, 0));
+	RETURNS(EINVAL, attach_raw(fd, pid, 1 << 25, 0, 0));
+	RETURNS(EINVAL, attach_raw(fd, pid, 6000, 0, 0));
+	RETURNS(EINVAL, attach_raw(fd, pid, 4096, 2, 0));
+	RETURNS(EINVAL, attach_raw(fd, pid, 4096, 0, 1));
+	RETURNS(EINVAL, attach_rearming(fd, pid, SENTINEL_REARM_US_MIN - 1));
+	RETURNS(EINVAL, attach_rearming(fd, pid, SENTINEL_REARM_US_MAX + 1));
+	RETURNS(ESRCH, attach_raw(fd, ended, 4096, 0, 0));
+	RETURNS(ESRCH, attach_raw(fd, 0, 4096, 0, 0));
+	RETURNS(ESRCH, attach_raw(fd, -1, 4096, 0, 0));
+	RETURNS(ESRCH, attach_raw(fd, 2, 4096, 0, 0)); /* kthreadd: no address space */
+	RETURNS(EPERM, attach_unprivileged(fd, pid));
+	RETURNS(EFAULT, ioctl(fd, SENTINEL_IOC_ATTACH, NULL) ? -errno : 0);
+	RETURNS(ENOTCONN, epoch_call(fd, 0, NULL));
+	RETURNS(ENOTCONN, range_call(fd, SENTINEL_IOC_ADD_RANGE, 0, PAGE, NULL));
+	RETURNS(ENOTCONN, map_log(fd, PAGE, MAP_SHARED, 0));
 }
 
 static void check_ranges(int fd, uint64_t address)
 {
-	SAYS(0, range_call(fd, SENTINEL_IOC_ADD_RANGE, address, 100 * PAGE, NULL));
-	SAYS(EINVAL, range_call(fd, SENTINEL_IOC_ADD_RANGE, address + 1, PAGE, NULL));
-	SAYS(EINVAL, range_call(fd, SENTINEL_IOC_ADD_RANGE, address, PAGE + 1, NULL));
-	SAYS(EINVAL, range_call(fd, SENTINEL_IOC_ADD_RANGE, address, 0, NULL));
-	SAYS(EINVAL, range_call(fd, SENTINEL_IOC_ADD_RANGE, (1ul << 56) - 2 * PAGE, 2 * PAGE, NULL));
-	SAYS(EINVAL, range_call(fd, SENTINEL_IOC_ADD_RANGE, 1ul << 63, PAGE, NULL));
-	SAYS(EINVAL, range_call(fd, SENTINEL_IOC_ADD_RANGE, PAGE, -PAGE, NULL));
-	SAYS(EINVAL, range_reserved(fd, SENTINEL_IOC_ADD_RANGE, address + 200 * PAGE));
-	SAYS(EEXIST, range_call(fd, SENTINEL_IOC_ADD_RANGE, address, 100 * PAGE, NULL));
-	SAYS(EEXIST, range_call(fd, SENTINEL_IOC_ADD_RANGE, address + 99 * PAGE, 2 * PAGE, NULL));
-	SAYS(EEXIST, range_call(fd, SENTINEL_IOC_ADD_RANGE, address - PAGE, 200 * PAGE, NULL));
-	SAYS(E2BIG, range_call(fd, SENTINEL_IOC_ADD_RANGE, 1ul << 40, 1ul << 42, NULL));
-	SAYS(ENOENT, range_call(fd, SENTINEL_IOC_ARM, address - PAGE, PAGE, NULL));
-	SAYS(ENOENT, range_call(fd, SENTINEL_IOC_ARM, address, 101 * PAGE, NULL));
-	SAYS(ENOENT, range_call(fd, SENTINEL_IOC_DISARM, address + 100 * PAGE, PAGE, NULL));
-	SAYS(ENOENT, range_call(fd, SENTINEL_IOC_REMOVE_RANGE, address, 99 * PAGE, NULL));
-	SAYS(EINVAL, range_call(fd, SENTINEL_IOC_ARM, address + 8, PAGE, NULL));
-	SAYS(EINVAL, range_reserved(fd, SENTINEL_IOC_DISARM, address));
-	SAYS(0, range_call(fd, SENTINEL_IOC_ARM, address + PAGE, 98 * PAGE, NULL));
-	SAYS(0, range_call(fd, SENTINEL_IOC_REMOVE_RANGE, address, 100 * PAGE, NULL));
-	SAYS(ENOENT, range_call(fd, SENTINEL_IOC_REMOVE_RANGE, address, 100 * PAGE, NULL));
+	RETURNS(0, range_call(fd, SENTINEL_IOC_ADD_RANGE, address, 100 * PAGE, NULL));
+	RETURNS(EINVAL, range_call(fd, SENTINEL_IOC_ADD_RANGE, address + 1, PAGE, NULL));
+	RETURNS(EINVAL, range_call(fd, SENTINEL_IOC_ADD_RANGE, address, PAGE + 1, NULL));
+	RETURNS(EINVAL, range_call(fd, SENTINEL_IOC_ADD_RANGE, address, 0, NULL));
+	RETURNS(EINVAL, range_call(fd, SENTINEL_IOC_ADD_RANGE, (1ul << 56) - 2 * PAGE, 2 * PAGE, NULL));
+	RETURNS(EINVAL, range_call(fd, SENTINEL_IOC_ADD_RANGE, 1ul << 63, PAGE, NULL));
+	RETURNS(EINVAL, range_call(fd, SENTINEL_IOC_ADD_RANGE, PAGE, -PAGE, NULL));
+	RETURNS(EINVAL, range_reserved(fd, SENTINEL_IOC_ADD_RANGE, address + 200 * PAGE));
+	RETURNS(EEXIST, range_call(fd, SENTINEL_IOC_ADD_RANGE, address, 100 * PAGE, NULL));
+	RETURNS(EEXIST, range_call(fd, SENTINEL_IOC_ADD_RANGE, address + 99 * PAGE, 2 * PAGE, NULL));
+	RETURNS(EEXIST, range_call(fd, SENTINEL_IOC_ADD_RANGE, address - PAGE, 200 * PAGE, NULL));
+	RETURNS(E2BIG, range_call(fd, SENTINEL_IOC_ADD_RANGE, 1ul << 40, 1ul << 42, NULL));
+	RETURNS(ENOENT, range_call(fd, SENTINEL_IOC_ARM, address - PAGE, PAGE, NULL));
+	RETURNS(ENOENT, range_call(fd, SENTINEL_IOC_ARM, address, 101 * PAGE, NULL));
+	RETURNS(ENOENT, range_call(fd, SENTINEL_IOC_DISARM, address + 100 * PAGE, PAGE, NULL));
+	RETURNS(ENOENT, range_call(fd, SENTINEL_IOC_REMOVE_RANGE, address, 99 * PAGE, NULL));
+	RETURNS(EINVAL, range_call(fd, SENTINEL_IOC_ARM, address + 8, PAGE, NULL));
+	RETURNS(EINVAL, range_reserved(fd, SENTINEL_IOC_DISARM, address));
+	RETURNS(0, range_call(fd, SENTINEL_IOC_ARM, address + PAGE, 98 * PAGE, NULL));
+	RETURNS(0, range_call(fd, SENTINEL_IOC_REMOVE_RANGE, address, 100 * PAGE, NULL));
+	RETURNS(ENOENT, range_call(fd, SENTINEL_IOC_REMOVE_RANGE, address, 100 * PAGE, NULL));
 	for (int i = 0; i < 64; i++)
-		SAYS(0,
-		     range_call(fd, SENTINEL_IOC_ADD_RANGE, (uint64_t)(i * 37 % 64 + 1) << 30, PAGE, NULL));
-	SAYS(ENOSPC, range_call(fd, SENTINEL_IOC_ADD_RANGE, address, PAGE, NULL));
+		RETURNS(0, range_call(fd, SENTINEL_IOC_ADD_RANGE, (uint64_t)(i * 37 % 64 + 1) << 30, PAGE,
+				      NULL));
+	RETURNS(ENOSPC, range_call(fd, SENTINEL_IOC_ADD_RANGE, address, PAGE, NULL));
 	for (int i = 0; i < 64; i++)
-		SAYS(0, range_call(fd, SENTINEL_IOC_REMOVE_RANGE, (uint64_t)(i + 1) << 30, PAGE, NULL));
+		RETURNS(0, range_call(fd, SENTINEL_IOC_REMOVE_RANGE, (uint64_t)(i + 1) << 30, PAGE, NULL));
 }
 
 void check_arguments(void)
@@ -141,41 +141,41 @@ void check_arguments(void)
 	CHECK(info.version == SENTINEL_UAPI_VERSION && info.page_bytes == PAGE, "INFO");
 	CHECK(info.features == FEATURES, "features %x", info.features);
 	check_attach(fd, target.pid);
-	SAYS(0, attach(fd, target.pid, 4096));
-	SAYS(EBUSY, attach(fd, target.pid, 4096));
-	SAYS(EBUSY, attach(other, target.pid, 4096));
-	SAYS(0, attach(other, getpid(), 4096));
+	RETURNS(0, attach(fd, target.pid, 4096));
+	RETURNS(EBUSY, attach(fd, target.pid, 4096));
+	RETURNS(EBUSY, attach(other, target.pid, 4096));
+	RETURNS(0, attach(other, getpid(), 4096));
 	CHECK(!ioctl(fd, SENTINEL_IOC_INFO, &info) && info.sessions == 2, "%u sessions", info.sessions);
 	close(other);
 	CHECK(!ioctl(fd, SENTINEL_IOC_INFO, &info) && info.sessions == 1, "%u sessions", info.sessions);
 
 	check_ranges(fd, address);
-	SAYS(EINVAL, epoch_call(fd, 2, NULL));
-	SAYS(EINVAL, ioctl(fd, SENTINEL_IOC_EPOCH, &bad) ? -errno : 0);
-	SAYS(EFAULT, ioctl(fd, SENTINEL_IOC_EPOCH, NULL) ? -errno : 0);
-	SAYS(EFAULT, ioctl(fd, SENTINEL_IOC_EPOCH_FD, NULL) ? -errno : 0);
-	SAYS(ENOTTY, ioctl(fd, _IO(SENTINEL_IOC_MAGIC, 0x40)) ? -errno : 0);
-	SAYS(ENOTTY, ioctl(fd, _IO(0x77, 1)) ? -errno : 0);
-	SAYS(0, map_log(fd, SENTINEL_LOG_OFFSET + 4096 * 16, MAP_SHARED, 0));
-	SAYS(EINVAL, map_log(fd, SENTINEL_LOG_OFFSET + 4097 * 16, MAP_SHARED, 0));
-	SAYS(EINVAL, map_log(fd, PAGE, MAP_PRIVATE, 0));
-	SAYS(EINVAL, map_log(fd, PAGE, MAP_SHARED, PAGE));
+	RETURNS(EINVAL, epoch_call(fd, 2, NULL));
+	RETURNS(EINVAL, ioctl(fd, SENTINEL_IOC_EPOCH, &bad) ? -errno : 0);
+	RETURNS(EFAULT, ioctl(fd, SENTINEL_IOC_EPOCH, NULL) ? -errno : 0);
+	RETURNS(EFAULT, ioctl(fd, SENTINEL_IOC_EPOCH_FD, NULL) ? -errno : 0);
+	RETURNS(ENOTTY, ioctl(fd, _IO(SENTINEL_IOC_MAGIC, 0x40)) ? -errno : 0);
+	RETURNS(ENOTTY, ioctl(fd, _IO(0x77, 1)) ? -errno : 0);
+	RETURNS(0, map_log(fd, SENTINEL_LOG_OFFSET + 4096 * 16, MAP_SHARED, 0));
+	RETURNS(EINVAL, map_log(fd, SENTINEL_LOG_OFFSET + 4097 * 16, MAP_SHARED, 0));
+	RETURNS(EINVAL, map_log(fd, PAGE, MAP_PRIVATE, 0));
+	RETURNS(EINVAL, map_log(fd, PAGE, MAP_SHARED, PAGE));
 	close(fd);
 	target_stop(&target);
 }
 
-/* Where the kernel takes no hook, nothing is promised and nothing attached. */
+/* If the kernel rejects the hook, INFO reports no features and ATTACH fails. */
 void check_unhooked(void)
 {
 	struct sentinel_info info;
 	int fd = device_open();
 
 	CHECK(!ioctl(fd, SENTINEL_IOC_INFO, &info) && info.features == 0, "features %x", info.features);
-	SAYS(EBUSY, attach(fd, getpid(), 4096));
+	RETURNS(EBUSY, attach(fd, getpid(), 4096));
 	close(fd);
 }
 
-/* A full log drops and counts; a tail out of bounds can do no more than fill it. */
+/* A full log drops and counts records; a tail out of bounds makes the log full at worst. */
 void check_log(void)
 {
 	struct target target = target_start();
@@ -188,7 +188,7 @@ void check_log(void)
 	CHECK(sampler.log->head == 4096 && sampler.log->lost == 904, "head %llu, lost %llu",
 	      sampler.log->head, sampler.log->lost);
 	CHECK(sampler_stats(&sampler).lost == 904 && sampler_stats(&sampler).hits == 5000, "stats");
-	CHECK(sampler_count(&sampler, address, 4096, ANY_NODE) == 4096, "the first ones are kept");
+	CHECK(sampler_count(&sampler, address, 4096, ANY_NODE) == 4096, "the first records were not kept");
 
 	for (uint64_t tail = 4097; tail; tail <<= 7) {
 		sampler.log->tail = tail;
@@ -200,7 +200,7 @@ void check_log(void)
 	sampler.log->tail = 4096;
 	sampler_epoch(&sampler);
 	target_call(&target, read_pages, address, 100);
-	CHECK(sampler_count(&sampler, address, 100, ANY_NODE) == 100, "the log works again");
+	CHECK(sampler_count(&sampler, address, 100, ANY_NODE) == 100, "the log does not work again");
 	sampler_close(&sampler);
 	target_stop(&target);
 }
@@ -224,7 +224,7 @@ static double seconds(void)
 	return now.tv_sec + now.tv_nsec / 1e9;
 }
 
-/* A reservation far larger than memory, as the shim's heap is. */
+/* A range far larger than memory, such as the shim's heap. */
 void check_sparse(void)
 {
 	const uint64_t pages = 1ul << 26;
@@ -252,8 +252,8 @@ void check_sparse(void)
 	CHECK(sampler_disarm(&sampler, address + PAGE, pages - PAGE / 512).pages_done == 1799, "disarm");
 	target_call(&target, write_pages, address + (pages / 2) * PAGE, 10);
 	CHECK(sampler_stats(&sampler).births == 300, "a birth in a disarmed part");
-	printf("sparse: 256 GiB with 1500 pages: ADD_RANGE %.4f s, ARM %.4f s (of this machine)\n",
-	       added - start, ended - armed);
+	printf("sparse: 256 GiB with 1500 pages: ADD_RANGE took %.4f s, ARM %.4f s\n", added - start,
+	       ended - armed);
 	sampler_close(&sampler);
 	target_stop(&target);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Checks of the kernel module against programs with known accesses.
+ * Checks the kernel module with known accesses.
  *
- *     kmod-check            the names of all checks
- *     kmod-check NAME...    run them; status 0 if all hold
+ *     kmod-check            print the names of all checks
+ *     kmod-check NAME...    run checks; status 0 if all pass
  */
 #include "check.h"
 
@@ -44,7 +44,7 @@ static const struct {
 
 #define CHECKS (sizeof(checks) / sizeof(*checks))
 
-/* Each check in a process group of its own, so that nothing is left of it, however it ends. */
+/* Runs a check in a new process group, so that all its processes can be killed at the end. */
 static bool run(size_t index)
 {
 	pid_t pid;
@@ -67,7 +67,7 @@ int main(int argc, char **argv)
 {
 	bool ok = true;
 
-	/* what `end` has its target become */
+	/* executed by the target of the check `end` */
 	if (argc == 2 && !strcmp(argv[1], "--sleep")) {
 		pause();
 		return 0;

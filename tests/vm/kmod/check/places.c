@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Nodes: where a page is at its access, moving it in between, and what is resident. */
+/* Nodes: the node of each access, moves between accesses, and resident pages by node. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -15,7 +15,7 @@ static uint64_t start_on_two_nodes(struct target *target, struct sampler *sample
 
 	*target = target_start();
 	address = target_call(target, map_pages, PAGES, 0);
-	/* BIND only steers the first touch here: move_pages may still go anywhere */
+	/* MPOL_BIND applies to the first touch; move_pages() may still move to any node */
 	target_call(target, bind_pages, address, HALF << 8);
 	target_call(target, bind_pages, address + HALF * PAGE, HALF << 8 | 1);
 	target_call(target, write_pages, address, PAGES);
@@ -72,12 +72,12 @@ void check_nodes(void)
 		CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "epoch");
 		sampler_epoch(&sampler);
 	}
-	printf("nodes: %lu pages moved back and forth 3 times; each access names its page's node\n", PAGES);
+	printf("nodes: %lu pages moved back and forth 3 times; each access has its page's node\n", PAGES);
 	sampler_close(&sampler);
 	target_stop(&target);
 }
 
-/* A disarmed part stays so over epochs, births included, until it is armed again. */
+/* A disarmed part stays disarmed over epochs, births included, until it is armed again. */
 void check_disarm(void)
 {
 	struct sampler sampler;

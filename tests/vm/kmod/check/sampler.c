@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The controller's side: the device, its session and its log. */
+/* The controller: the device, its session and its log. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -79,8 +79,8 @@ void sampler_close(struct sampler *sampler)
 	close(sampler->fd);
 }
 
-static struct sentinel_range range_must(struct sampler *sampler, unsigned long command, uint64_t start,
-					uint64_t pages)
+static struct sentinel_range checked_range_call(struct sampler *sampler, unsigned long command,
+						uint64_t start, uint64_t pages)
 {
 	struct sentinel_range range;
 	int ret = range_call(sampler->fd, command, start, pages * PAGE, &range);
@@ -91,17 +91,17 @@ static struct sentinel_range range_must(struct sampler *sampler, unsigned long c
 
 void sampler_add(struct sampler *sampler, uint64_t start, uint64_t pages)
 {
-	range_must(sampler, SENTINEL_IOC_ADD_RANGE, start, pages);
+	checked_range_call(sampler, SENTINEL_IOC_ADD_RANGE, start, pages);
 }
 
 struct sentinel_range sampler_arm(struct sampler *sampler, uint64_t start, uint64_t pages)
 {
-	return range_must(sampler, SENTINEL_IOC_ARM, start, pages);
+	return checked_range_call(sampler, SENTINEL_IOC_ARM, start, pages);
 }
 
 struct sentinel_range sampler_disarm(struct sampler *sampler, uint64_t start, uint64_t pages)
 {
-	return range_must(sampler, SENTINEL_IOC_DISARM, start, pages);
+	return checked_range_call(sampler, SENTINEL_IOC_DISARM, start, pages);
 }
 
 uint32_t sampler_epoch(struct sampler *sampler)

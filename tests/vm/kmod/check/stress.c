@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Everything at once: writers, forks, dropped and re-protected pages, epochs, moves. Data must hold. */
+/* Writers, forks, drops, mprotect, epochs and moves in parallel; the data must stay intact. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -15,13 +15,13 @@
 #define WRITERS 2u
 #define ROUNDS 150
 #define WORDS 4
-#define SCRATCH 1600ul /* pages behind the others that come and go with their page tables */
+#define SCRATCH 1600ul /* pages behind the others that are unmapped with their page tables */
 
 static volatile bool stop;
 static uint64_t base;
-static uint64_t shadow[PAGES][WORDS]; /* what each page must hold; outside the watched range */
+static uint64_t shadow[PAGES][WORDS]; /* expected words of each page; outside the watched range */
 
-/* Writes pages of its own and checks each before: a lost or foreign write shows at once. */
+/* Writes this writer's pages, and checks each before the write. Returns the number of wrong words. */
 static void *write_and_check(void *argument)
 {
 	uint32_t writer = (uintptr_t)argument;
@@ -45,7 +45,7 @@ static void *write_and_check(void *argument)
 	return (void *)wrong;
 }
 
-/* Unmaps the scratch pages, maps them again and touches a part. Returns the number of failures. */
+/* Unmaps the scratch pages, maps them again and touches some. Returns the number of failures. */
 static uint64_t remap_scratch(uint32_t turn)
 {
 	char *scratch = (char *)base + PAGES * PAGE;
@@ -59,7 +59,7 @@ static uint64_t remap_scratch(uint32_t turn)
 	return failed;
 }
 
-/* Forks, unmaps and protects pages in passing, as a process under training may. */
+/* Forks, unmaps, reclaims and protects pages. Returns the number of failures. */
 static void *disturb(void *argument)
 {
 	uint64_t failed = 0;
@@ -117,7 +117,7 @@ static uint64_t stop_threads(uint64_t first, uint64_t second)
 	return wrong;
 }
 
-/* move_pages as it comes: pages of a forked worker or that went away may stay. */
+/* move_pages() without a check: absent pages, and those shared with a worker, may stay. */
 static long try_move(pid_t pid, uint64_t address, uint64_t pages, int node)
 {
 	void *page[256];
@@ -135,7 +135,7 @@ void check_stress(void)
 	struct target target = target_start();
 	uint64_t address = target_call(&target, map_pages, PAGES + SCRATCH, 0);
 	struct sampler sampler = sampler_open(target.pid, 1 << 16);
-	uint64_t logged = 0, foreign = 0, twice = 0;
+	uint64_t logged = 0, out_of_range = 0, twice = 0;
 	static uint32_t last[PAGES + SCRATCH];
 	uint64_t wrong;
 
@@ -153,7 +153,7 @@ void check_stress(void)
 			try_move(target.pid, part, pages, round / 2 % 2);
 			sampler_arm(&sampler, part, pages);
 		} else if (round % 16 == 0) {
-			/* an ill-behaved mover: pages are un-armed behind the module's back */
+			/* without DISARM: the kernel un-arms the pages */
 			try_move(target.pid, part, pages, round / 16 % 2);
 		}
 		CHECK(!epoch_call(sampler.fd, round % 3 ? 0 : SENTINEL_EPOCH_RESIDENCY, NULL), "EPOCH");
@@ -164,7 +164,7 @@ void check_stress(void)
 			if (records[i].flags & SENTINEL_ACCESS_RESIDENCY)
 				continue;
 			logged++;
-			foreign += page >= PAGES + SCRATCH;
+			out_of_range += page >= PAGES + SCRATCH;
 			if (page >= PAGES + SCRATCH)
 				continue;
 			twice += last[page] == records[i].epoch;
@@ -174,10 +174,10 @@ void check_stress(void)
 		usleep(3000);
 	}
 	wrong = target_call(&target, stop_threads, 0, 0);
-	printf("stress: %d rounds, %lu records, %llu lost; %lu wrong words, %lu foreign, %lu twice\n", ROUNDS,
-	       logged, sampler_stats(&sampler).lost, wrong, foreign, twice);
-	CHECK(!wrong && !foreign && !twice, "see above");
-	CHECK(logged > PAGES, "nothing happened");
+	printf("stress: %d rounds, %lu records, %llu lost; %lu wrong words, %lu out of range, %lu twice\n",
+	       ROUNDS, logged, sampler_stats(&sampler).lost, wrong, out_of_range, twice);
+	CHECK(!wrong && !out_of_range && !twice, "see above");
+	CHECK(logged > PAGES, "%lu records", logged);
 	sampler_close(&sampler);
 	target_stop(&target);
 }

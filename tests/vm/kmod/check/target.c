@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The target's side: a forked process that does what it is told, one call at a time. */
+/* The target: a forked process that executes one call at a time. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -25,7 +25,7 @@ struct call {
 
 static int epoch_fd = -1;
 
-static void take_fd(int socket, struct call *call)
+static void receive_call(int socket, struct call *call)
 {
 	char space[CMSG_SPACE(sizeof(int))];
 	struct iovec part = {call, sizeof(*call)};
@@ -52,7 +52,7 @@ static void serve(int socket)
 	uint64_t result;
 
 	for (;;) {
-		take_fd(socket, &call);
+		receive_call(socket, &call);
 		result = call.function ? call.function(call.first, call.second) : 0;
 		CHECK(write(socket, &result, sizeof(result)) == sizeof(result), "%s", strerror(errno));
 	}
@@ -125,7 +125,7 @@ void target_stop(struct target *target)
 	CHECK(waitpid(target->pid, NULL, 0) == target->pid, "%s", strerror(errno));
 }
 
-/* At an odd page of a 2 MiB chunk, so that areas begin and end inside one. */
+/* Not aligned to 2 MiB, so that areas begin and end inside a 2 MiB chunk. */
 uint64_t map_pages(uint64_t pages, uint64_t populate)
 {
 	size_t chunk = 512 * PAGE;

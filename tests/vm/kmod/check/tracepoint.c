@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* sentinel:page_access fires once for each record of an access. */
+/* sentinel:page_access fires once per access record. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -11,7 +11,7 @@
 #define PAGES 300ul
 #define TRACING "/sys/kernel/tracing/"
 
-static void tell(const char *path, const char *value)
+static void write_file(const char *path, const char *value)
 {
 	int fd = open(path, O_WRONLY | O_TRUNC);
 
@@ -63,12 +63,12 @@ void check_tracepoint(void)
 	target_call(&target, write_pages, address, PAGES);
 	sampler_add(&sampler, address, 2 * PAGES);
 	sampler_arm(&sampler, address, 2 * PAGES);
-	tell(TRACING "trace", "");
-	tell(TRACING "events/sentinel/page_access/enable", "1");
+	write_file(TRACING "trace", "");
+	write_file(TRACING "events/sentinel/page_access/enable", "1");
 	target_call(&target, read_pages, address, 100);
 	target_call(&target, write_pages, address, PAGES + 50);
 	sampler_epoch(&sampler);
-	tell(TRACING "events/sentinel/page_access/enable", "0");
+	write_file(TRACING "events/sentinel/page_access/enable", "0");
 	target_call(&target, read_pages, address, PAGES);
 	events = read_trace(target.pid, address);
 	CHECK(events.all == PAGES + 50, "%lu events", events.all);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pages that somebody else un-arms are unknown, neither accessed nor untouched. */
+/* Pages that were not un-armed by the module are unknown: neither accessed nor untouched. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -38,7 +38,7 @@ static uint64_t drop_twice(uint64_t address, uint64_t pages)
 	return drop(address, pages) + drop(address, pages);
 }
 
-/* An access in between that nobody can have seen. */
+/* With an access in between, which the module cannot observe. */
 static uint64_t protect_read_and_drop(uint64_t address, uint64_t pages)
 {
 	protect_and_back(address, pages);
@@ -56,8 +56,8 @@ static uint64_t fork_and_wait(uint64_t address, uint64_t pages)
 	return 0;
 }
 
-/* Moves pages from outside all ranges to the address, which was armed with others. */
-static uint64_t bring(uint64_t address, uint64_t pages)
+/* Replaces armed pages by pages from outside all ranges. */
+static uint64_t mremap_in(uint64_t address, uint64_t pages)
 {
 	char *from = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -69,7 +69,7 @@ static uint64_t bring(uint64_t address, uint64_t pages)
 	return 0;
 }
 
-/* Puts file pages at the address: they are nobody's to arm. */
+/* Replaces pages by file pages, which cannot be armed. */
 static uint64_t map_file(uint64_t address, uint64_t pages)
 {
 	int fd = memfd_create("check", MFD_CLOEXEC);
@@ -82,9 +82,9 @@ static uint64_t map_file(uint64_t address, uint64_t pages)
 	return 0;
 }
 
-/* What an epoch says of PART pages after the target did something to them. */
-static void epoch_says(struct sampler *sampler, struct target *target, const char *what, target_call_t call,
-		       uint64_t address, uint64_t unknown, uint64_t accessed_next)
+/* Checks the records of PART pages in the epoch of the call and in the next one. */
+static void expect_unknown(struct sampler *sampler, struct target *target, const char *what,
+			   target_call_t call, uint64_t address, uint64_t unknown, uint64_t accessed_next)
 {
 	uint64_t found[32];
 
@@ -112,52 +112,53 @@ void check_unknown(void)
 
 	sampler_add(&sampler, address, PAGES);
 	CHECK(sampler_arm(&sampler, address, PAGES).pages_done == PAGES, "arm");
-	epoch_says(&sampler, &target, "mprotect", protect_and_back, address, PART, PART);
-	epoch_says(&sampler, &target, "PROT_NONE", protect_to_none_and_back, address + PART * PAGE, PART,
-		   PART);
-	epoch_says(&sampler, &target, "fork", fork_and_wait, address + 2 * PART * PAGE, 0, PART);
-	epoch_says(&sampler, &target, "MADV_DONTNEED", drop, address + 3 * PART * PAGE, 0, PART);
-	/* those pages are the zero page now: accesses to it are not seen, nor denied */
+	expect_unknown(&sampler, &target, "mprotect", protect_and_back, address, PART, PART);
+	expect_unknown(&sampler, &target, "PROT_NONE", protect_to_none_and_back, address + PART * PAGE, PART,
+		       PART);
+	expect_unknown(&sampler, &target, "fork", fork_and_wait, address + 2 * PART * PAGE, 0, PART);
+	expect_unknown(&sampler, &target, "MADV_DONTNEED", drop, address + 3 * PART * PAGE, 0, PART);
+	/* those pages are the zero page now, which cannot be armed */
 	target_call(&target, read_pages, address + 3 * PART * PAGE, PART);
 	sampler_epoch(&sampler);
 	sampler_count_flags(&sampler, address + 3 * PART * PAGE, PART, found);
 	CHECK(found[UNKNOWN] == PART, "%lu zero pages unknown", found[UNKNOWN]);
-	epoch_says(&sampler, &target, "MADV_DONTNEED twice", drop_twice, address + 7 * PART * PAGE, 0, PART);
-	epoch_says(&sampler, &target, "mprotect and MADV_DONTNEED", protect_read_and_drop,
-		   address + 8 * PART * PAGE, PART, PART);
-	epoch_says(&sampler, &target, "mremap", bring, address + 4 * PART * PAGE, PART, PART);
-	epoch_says(&sampler, &target, "a file", map_file, address + 5 * PART * PAGE, PART, 0);
+	expect_unknown(&sampler, &target, "MADV_DONTNEED twice", drop_twice, address + 7 * PART * PAGE, 0,
+		       PART);
+	expect_unknown(&sampler, &target, "mprotect and MADV_DONTNEED", protect_read_and_drop,
+		       address + 8 * PART * PAGE, PART, PART);
+	expect_unknown(&sampler, &target, "mremap", mremap_in, address + 4 * PART * PAGE, PART, PART);
+	expect_unknown(&sampler, &target, "a file", map_file, address + 5 * PART * PAGE, PART, 0);
 
-	/* an access that was seen stands, whatever follows */
+	/* a recorded access remains, even if the page is un-armed later */
 	target_call(&target, read_pages, address + 6 * PART * PAGE, PART);
 	target_call(&target, protect_and_back, address + 6 * PART * PAGE, PART);
 	sampler_epoch(&sampler);
 	sampler_count_flags(&sampler, address + 6 * PART * PAGE, PART, found);
 	CHECK(found[0] == PART && !found[UNKNOWN], "%lu accesses, %lu unknown", found[0], found[UNKNOWN]);
 
-	/* nor does arming again what was given back */
+	/* arming dropped pages does not make them unknown */
 	target_call(&target, drop, address + 9 * PART * PAGE, PART);
 	sampler_arm(&sampler, address + 9 * PART * PAGE, PART);
 	sampler_epoch(&sampler);
 	sampler_count_flags(&sampler, address + 9 * PART * PAGE, PART, found);
-	CHECK(!found[UNKNOWN], "%lu pages given back and armed are unknown", found[UNKNOWN]);
+	CHECK(!found[UNKNOWN], "%lu dropped and armed pages are unknown", found[UNKNOWN]);
 
-	/* what was disarmed is nobody's concern */
+	/* disarmed pages are not recorded */
 	sampler_disarm(&sampler, address, PAGES);
 	target_call(&target, protect_and_back, address, PART);
 	sampler_epoch(&sampler);
 	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == 0, "records of disarmed pages");
 	CHECK(sampler_stats(&sampler).unarmed >= 5 * PART, "%llu", sampler_stats(&sampler).unarmed);
 	printf("unknown: mprotect, mremap, the zero page and a file make pages unknown; fork and "
-	       "MADV_DONTNEED do not; each is seen again in the next epoch\n");
+	       "MADV_DONTNEED do not; accesses in the next epoch are recorded\n");
 	sampler_close(&sampler);
 	target_stop(&target);
 }
 
 /*
- * move_pages() of armed pages: 6.12 moves and un-arms them, 6.1 leaves both be.
- * Either way nothing is reported as untouched that may not be. Disarmed first,
- * they move on both, also while epochs heal all that they can.
+ * move_pages() of armed pages: kernel 6.12 moves and un-arms them, 6.1 does
+ * neither. No un-armed page may be reported as untouched. Disarmed pages move on
+ * both kernels, even if epochs begin meanwhile.
  */
 void check_moved(void)
 {
@@ -195,7 +196,7 @@ void check_moved(void)
 		CHECK(sampler_count(&sampler, address, PAGES, node) == PAGES, "round %d", round);
 		sampler_epoch(&sampler);
 	}
-	printf("moved: armed pages %s; disarmed ones moved 20 times under epochs, all arrived\n",
+	printf("moved: armed pages %s; disarmed pages moved 20 times across epochs\n",
 	       unknown ? "moved and were unknown" : "stayed where they were");
 	sampler_close(&sampler);
 	target_stop(&target);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What can be asked for besides: writes after reads, how often, and temperature without faults. */
+/* Optional features: precise writes, re-arming within an epoch, and ageing without faults. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -49,7 +49,7 @@ void check_writes(void)
 		check_flags(&sampler, address, 2 * THIRD, THIRD, THIRD);
 		sampler_epoch(&sampler);
 	}
-	/* read-only for the module's sake alone: a disarmed page is written without it */
+	/* pages that the module write-protected can be written after the session */
 	target_call(&target, read_pages, address, PAGES);
 	sampler_count(&sampler, address, PAGES, ANY_NODE);
 	sampler_close(&sampler);
@@ -59,7 +59,7 @@ void check_writes(void)
 	target_stop(&target);
 }
 
-/* Reads the pages over and over for so many milliseconds. */
+/* Reads the pages repeatedly for some milliseconds. */
 static uint64_t read_for(uint64_t address, uint64_t milliseconds)
 {
 	struct timespec begin, now;
@@ -92,7 +92,7 @@ void check_again(void)
 	rounds = sampler_stats(&sampler).rearms;
 	sampler_count_flags(&sampler, address, THIRD, found);
 	CHECK(found[0] == THIRD, "%lu first accesses", found[0]);
-	/* once a round and page at most; far fewer rounds would be no frequency */
+	/* at most one record per round and page; too few would not measure a frequency */
 	CHECK(found[AGAIN] >= 4 * THIRD && found[AGAIN] <= rounds * THIRD,
 	      "%lu further accesses in %lu rounds", found[AGAIN], rounds);
 	sampler_epoch(&sampler);
@@ -128,7 +128,7 @@ void check_age(void)
 		CHECK(found[SENTINEL_ACCESS_AGED] == THIRD, "round %d: %lu logged", round,
 		      found[SENTINEL_ACCESS_AGED]);
 	}
-	/* armed pages are seen by their faults and age as others do */
+	/* armed pages take faults and age too */
 	sampler_arm(&sampler, address, PAGES);
 	target_call(&target, read_pages, address, THIRD);
 	CHECK(!range_call(sampler.fd, SENTINEL_IOC_AGE, address, PAGES * PAGE, &range), "AGE");
