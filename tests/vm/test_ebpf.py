@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The eBPF probes on a real kernel, with exactly the daemon's capabilities.
 
-ebpf_in_guest.py makes known accesses and reports what the probes recorded.
+inside/ebpf.py makes known accesses and reports what the probes recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .guest import TREE, Guest
 pytestmark = pytest.mark.guest
 
 CAPABILITIES = "-all,+bpf,+perfmon,+sys_ptrace,+sys_nice"
-SCRIPT = f"{TREE}/tests/vm/ebpf_in_guest.py"
+SCRIPT = f"{TREE}/tests/vm/inside/ebpf.py"
 
 
 @pytest.fixture(scope="module")

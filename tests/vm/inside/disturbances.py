@@ -26,7 +26,7 @@ from sentineld.migrate.syscalls import move_pages, page_addresses
 from sentineld.model.kernel_events import FAULT_KINDS, Disturbance
 from sentineld.observe.ebpf import EbpfProbes
 from sentineld.service.disturbances import in_words
-from tests.vm.ebpf_in_guest import PAGE, Target
+from tests.vm.inside.target import PAGE, PAGES, Target
 
 FAST, SLOW = 0, 1
 PROCESS_MADVISE, MADV_PAGEOUT = 440, 21
@@ -66,7 +66,7 @@ class Observer:
         """Drain the records: the number of faults in the region, by kind."""
         records = self.probes.drain()
         inside = (records["address"] >= target.address) & (
-            records["address"] < target.address + 4096 * PAGE
+            records["address"] < target.address + PAGES * PAGE
         )
         kinds = records["kind"][inside].tolist()
         return {kind: kinds.count(number) for number, kind in enumerate(FAULT_KINDS)}

@@ -194,24 +194,24 @@ void check_close(void)
 	struct target target;
 	uint64_t address = start_armed(&target, &sampler);
 	int copy = dup(sampler.fd);
-	int tell[2], status;
+	int message[2], status;
 	pid_t child;
 
-	CHECK(!pipe(tell), "pipe");
+	CHECK(!pipe(message), "pipe");
 	child = fork();
 	if (child == 0) {
 		close(sampler.fd);
-		expect_ended_session(tell[0], copy, target.pid, address);
+		expect_ended_session(message[0], copy, target.pid, address);
 	}
 	close(sampler.fd);
 	sampler.fd = copy;
 	sampler_epoch(&sampler);
 	target_call(&target, read_pages, address, PAGES / 2);
 	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES / 2, "the session has ended");
-	CHECK(dup2(tell[0], copy) == copy, "dup2");
+	CHECK(dup2(message[0], copy) == copy, "dup2");
 	CHECK(sampler.log->head == PAGES / 2, "the log has changed");
 	check_disarmed(&target, address);
-	CHECK(write(tell[1], "x", 1) == 1, "pipe");
+	CHECK(write(message[1], "x", 1) == 1, "pipe");
 	CHECK(waitpid(child, &status, 0) == child && status == 0, "the child");
 	sampler_close(&sampler);
 	target_stop(&target);
