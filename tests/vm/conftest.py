@@ -8,7 +8,6 @@ import pytest
 from .fixtures import _clean_kernel_log, fresh_guest, guest, image, kernel_guest, suite
 from .installed import daemon, installed
 from .prometheus import prometheus
-from .recipe import MAIN
 
 __all__ = [
     "_clean_kernel_log",
@@ -35,11 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests `apart` that do not use the shared guest of the main suite."""
+    """Mark tests `apart` that do not use the guest of the whole system."""
     for item in items:
-        if not isinstance(item, pytest.Function):
-            continue
-        parameters = item.callspec.params if hasattr(item, "callspec") else {}
-        other = parameters.get("suite", MAIN.suite) != MAIN.suite
-        if other or {"fresh_guest", "place"} & set(item.fixturenames):
+        if isinstance(item, pytest.Function) and {"suite", "fresh_guest", "place"} & set(
+            item.fixturenames
+        ):
             item.add_marker("apart")
