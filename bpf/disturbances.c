@@ -36,7 +36,7 @@ struct disturbance {
 
 BPF_HASH(disturbances, struct disturbance_key, struct disturbance, 1024);
 
-/* reasons of a thread's moves; they nest: a move may allocate memory, so reclaim moves others */
+/* reasons of a thread's moves, which nest: a move may allocate memory and so cause reclaim */
 struct moving {
 	u32 depth;
 	u32 reasons[4];
@@ -158,7 +158,7 @@ int on_page_back(struct bpf_raw_tracepoint_args *ctx)
 	struct moving *moves;
 	u64 pages;
 
-	/* outside of migrate_pages() a huge page is split, nothing moves */
+	/* outside migrate_pages() this is the split of a huge page: nothing moves */
 	moves = moving.lookup(&thread);
 	if (!moves)
 		return 0;

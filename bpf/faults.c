@@ -5,7 +5,7 @@
  * exceptions:page_fault_user and page_fault_kernel mark the start of a fault:
  * TP_PROTO(unsigned long address, struct pt_regs *, unsigned long error_code).
  * Functions that the kernel calls while it handles the fault reveal its cause;
- * each is a count and a record of its own, with the page's address.
+ * each call has its own count and record, with the page's address.
  */
 
 /* bits of the x86 page-fault error code, arch/x86/include/asm/trap_pf.h */
@@ -25,8 +25,8 @@ struct fault {
 BPF_RINGBUF_OUTPUT(faults, FAULT_RING_PAGES);
 
 /*
- * Processes whose faults are recorded, and their number: it is cheap to read, so
- * that faults are cheap if they are only counted.
+ * Processes whose faults are recorded, and the number of these processes. Reading
+ * the number is cheap, so a fault that is only counted costs little.
  */
 BPF_HASH(recorded, u32, u32, 1024);
 BPF_ARRAY(recorded_number, u32, 1);

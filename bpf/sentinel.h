@@ -15,7 +15,7 @@ enum fault_kind {
 	FAULT_PROTECTION_READ,
 	FAULT_PROTECTION_WRITE,
 	FAULT_INSTRUCTION,
-	/* found by the kernel while it handles a fault, which is counted above, too */
+	/* causes found while the kernel handles a fault; the fault is also counted above */
 	FAULT_MAJOR,
 	FAULT_HINT,
 	FAULT_IN_MOTION,

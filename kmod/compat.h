@@ -27,9 +27,9 @@
 #endif
 
 /*
- * pte_modify() keeps the bits of _PAGE_CHG_MASK, which reads cc_mask; that is
- * not exported. For user pages it equals sme_me_mask if the kernel encrypts
- * memory; otherwise no bit has to be kept.
+ * pte_modify() keeps the bits of _PAGE_CHG_MASK, which reads cc_mask, a symbol
+ * that is not exported. For user pages cc_mask equals sme_me_mask if the kernel
+ * encrypts memory; otherwise no bit has to be kept.
  */
 #include <asm/pgtable_types.h>
 #undef _PAGE_CC

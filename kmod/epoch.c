@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Epochs: re-arm touched pages, record accesses that the kernel resolved. And the epoch fd. */
+/* Epochs: re-arm touched pages and record accesses that the kernel resolved; the epoch fd. */
 #include "sentinel.h"
 
 #include <linux/anon_inodes.h>
@@ -18,7 +18,7 @@ struct ended {
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(examine, SENTINEL_CHUNK_PAGES); /* pages whose PTEs are examined */
-	DECLARE_BITMAP(unknown, SENTINEL_CHUNK_PAGES); /* result: an access may be missed */
+	DECLARE_BITMAP(unknown, SENTINEL_CHUNK_PAGES); /* result: an access may have been missed */
 };
 
 static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struct ended *ended)
@@ -49,7 +49,7 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	spin_unlock(&s->lock);
 }
 
-/* Records runs of pages of which an access (with AGAIN: a write) may have been missed. */
+/* Logs UNKNOWN for runs of pages: an access (with AGAIN: a write) may have been missed. */
 static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   const unsigned long *pages, u32 epoch, u8 flags)
 {
@@ -70,9 +70,9 @@ static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *ch
 }
 
 /*
- * Returns true if an access to a page may have been missed: its PTE allows it
- * without a fault, or was changed after it did. For a page that was read, with
- * precise writes, the access is a write.
+ * Returns true if an access to a page may have been missed: its PTE permits one
+ * without a fault, or did so before it was changed. With precise writes, only a
+ * missed write counts for a page that was read.
  */
 static bool missed(struct sentinel_session *s, struct sentinel_chunk *chunk,
 		   const struct ended *ended, unsigned int nr, pte_t pte)
@@ -114,7 +114,7 @@ static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk
 	return armed;
 }
 
-/* As settle_page(), for accessible memory that must not be armed. */
+/* Like settle_page(), but for accessible memory that must not be armed. */
 static void settle_foreign(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   struct ended *ended, unsigned int nr)
 {

@@ -2,9 +2,9 @@
 /*
  * The fault hook: an ftrace callback at the entry of handle_mm_fault(). It
  * notes the access, restores the page and, if that resolves the fault, makes
- * the function return 0 without running. Without that skip, a concurrent re-arm
- * could show PROT_NONE to the running function, which takes it for NUMA
- * balancing: it unarms the page and may migrate it.
+ * the function return 0 without running. If the function ran, it could see
+ * PROT_NONE from a concurrent re-arm and take it for NUMA balancing: it would
+ * unarm the page and might migrate it.
  *
  * It runs with preemption off. handle_mm_fault() is never called in interrupt
  * context, so plain spinlocks suffice.
@@ -96,7 +96,7 @@ static bool small_fault(const struct watched_fault *fault, pte_t *ptep, spinlock
 	return resolved;
 }
 
-/* Handles a fault where no page table is: at a huge page or an absent page. */
+/* Handles a fault at an address without a page table: a huge page or an absent page. */
 static bool huge_fault(const struct watched_fault *fault, pmd_t *pmd)
 {
 	spinlock_t *ptl;

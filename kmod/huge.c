@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Huge pages: one PMD entry maps a whole chunk, so the chunk is armed and hit
- * as a whole. Only if all of it is watched: otherwise unwatched pages would fault.
+ * as a whole. It is armed only if all of its pages are watched: otherwise unwatched
+ * pages would fault.
  */
 #include "sentinel.h"
 
@@ -28,7 +29,7 @@ pmd_t *sentinel_huge_lock(struct mm_struct *mm, unsigned long address, spinlock_
 	return NULL;
 }
 
-/* As sentinel_huge_lock(), but checks the chunk's VMA first; mmap_lock is held. */
+/* Like sentinel_huge_lock(), but checks the chunk's VMA first; mmap_lock is held. */
 pmd_t *sentinel_chunk_huge_lock(struct sentinel_session *s, struct sentinel_chunk *chunk,
 				spinlock_t **ptl)
 {
@@ -81,7 +82,7 @@ u64 sentinel_huge_disarm(struct sentinel_session *s, struct sentinel_chunk *chun
 		done = SENTINEL_CHUNK_PAGES;
 	}
 	spin_unlock(ptl);
-	if (done) /* the part of it that is still watched cannot be armed */
+	if (done) /* pages that are still watched can no longer be armed */
 		sentinel_note_unwatched(s, chunk, 0, SENTINEL_CHUNK_PAGES);
 	return done;
 }

@@ -216,8 +216,9 @@ static int is_file(const void *file, struct file *other, unsigned int fd)
 /*
  * Called at every close(), after the descriptor is removed. The attaching
  * process's last close ends the session, even if a mapping of the log or a forked
- * child keeps the file open. So does its exit, which closes a file table that is
- * not current->files any more; closed files may still be found in that table.
+ * child keeps the file open. The exit of that process ends it, too. By then the
+ * file table is no longer current->files, and it may still list closed files, so
+ * it is not searched.
  */
 static int sentinel_flush(struct file *file, fl_owner_t owner)
 {

@@ -74,7 +74,7 @@ void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk
 	}
 	if (!write || __test_and_set_bit(nr, chunk->written))
 		goto out;
-	/* its read is recorded and the page was unmapped since: no later record has the write */
+	/* the read is logged and the page was unmapped since: no later record has the write */
 	if (s->precise_writes && !test_bit(nr, chunk->late))
 		sentinel_log_append(s,
 				    (struct sentinel_access){
@@ -213,9 +213,9 @@ unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, u
 }
 
 /*
- * Returns true if an access (a write, for a page that was read) may not fault at
- * this entry, now or later: one in swap or under migration may become present
- * without a fault. The page-table lock is held.
+ * Returns true if an access through this entry (a write, for a page that was read)
+ * may not fault, now or later: the entry of a page in swap or under migration may
+ * become present without a fault. The page-table lock is held.
  */
 static bool may_pass_unseen(const struct sentinel_chunk *chunk, unsigned int nr, pte_t pte)
 {
@@ -230,8 +230,8 @@ static bool may_pass_unseen(const struct sentinel_chunk *chunk, unsigned int nr,
  * Before a change of pages, notes which of them may have been accessed without a
  * fault: the change may hide that. A page's entry shows whether an earlier change
  * unarmed it, unless two changes overlap in time. table is NULL if there is no
- * page table: nothing is mapped, or a huge page. s->lock and the page-table lock
- * are held.
+ * page table: the chunk is unmapped, or mapped by a huge page. s->lock and the
+ * page-table lock are held.
  */
 static void look_before_change(struct sentinel_chunk *chunk, const unsigned long *pages,
 			       const pte_t *table, bool huge, bool overlap)

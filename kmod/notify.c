@@ -14,8 +14,8 @@ static bool hooked; /* written under the fault hook's mutex */
 static bool unarms(const struct mmu_notifier_range *range)
 {
 	switch (range->event) {
-	case MMU_NOTIFY_PROTECTION_PAGE: /* fork() write-protects: armed pages stay armed */
-	case MMU_NOTIFY_SOFT_DIRTY: /* and so does clear_refs */
+	case MMU_NOTIFY_PROTECTION_PAGE: /* fork() write-protects pages: armed ones stay armed */
+	case MMU_NOTIFY_SOFT_DIRTY: /* clear_refs does the same */
 		return false;
 	default:
 		return true;

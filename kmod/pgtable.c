@@ -92,15 +92,15 @@ struct page *sentinel_pte_page(pte_t pte)
 	return pte_page(pte);
 }
 
-/* Returns the entry, of a huge page or a small one, with another protection. */
+/* Returns the entry of a small or huge page with another protection. */
 static pte_t modified(pteval_t entry, bool huge, pgprot_t protection)
 {
-	if (huge) /* the bits that are used here are those of a PTE */
+	if (huge) /* the bits used here are the same as in a PTE */
 		return __pte(pmd_val(pmd_modify(__pmd(entry), protection)));
 	return pte_modify(__pte(entry), protection);
 }
 
-/* Arms a present entry; the page-table lock is held. False if it is PROT_NONE already. */
+/* Arms a present entry; the page-table lock is held. Returns false if it is PROT_NONE. */
 bool sentinel_entry_arm(pteval_t *entry, bool huge)
 {
 	pteval_t old = READ_ONCE(*entry);
@@ -113,7 +113,7 @@ bool sentinel_entry_arm(pteval_t *entry, bool huge)
 	return true;
 }
 
-/* As the kernel's can_change_pte_writable(), which is not exported. */
+/* Does the same as the kernel's can_change_pte_writable(), which is not exported. */
 static bool may_write(struct vm_area_struct *vma, pte_t entry, struct page *page)
 {
 	if (!(vma->vm_flags & VM_WRITE) || (vma->vm_flags & VM_SHARED))

@@ -44,7 +44,7 @@ struct sentinel_chunk {
 	struct list_head dirty; /* entry of session->dirty while queued */
 	u32 epoch; /* of the accesses noted since the chunk was queued */
 	bool queued;
-	bool resolved; /* the kernel resolved faults in this epoch, perhaps with unarmed pages */
+	bool resolved; /* the kernel resolved faults in this epoch, maybe mapping unarmed pages */
 	bool huge_armed; /* the chunk's PMD entry is PROT_NONE by us; under its lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched, until disarmed */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE by us */
@@ -53,7 +53,7 @@ struct sentinel_chunk {
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late because the page was absent */
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched by at least one write */
 	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* may have been unarmed by others */
-	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* suspect, and an access may be missed */
+	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* suspect; an access may have been missed */
 };
 
 struct sentinel_area {

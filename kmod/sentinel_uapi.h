@@ -114,7 +114,7 @@ struct sentinel_epoch_fd {
 #define SENTINEL_IOC_REMOVE_RANGE _IOWR(SENTINEL_IOC_MAGIC, 0x03, struct sentinel_range)
 #define SENTINEL_IOC_ARM _IOWR(SENTINEL_IOC_MAGIC, 0x04, struct sentinel_range)
 #define SENTINEL_IOC_DISARM _IOWR(SENTINEL_IOC_MAGIC, 0x05, struct sentinel_range)
-/* the only ioctl of an epoch fd; EXDEV from another address space, ESRCH after the session */
+/* the only ioctl of an epoch fd; EXDEV: other address space, ESRCH: session ended */
 #define SENTINEL_IOC_EPOCH _IOWR(SENTINEL_IOC_MAGIC, 0x06, struct sentinel_epoch)
 #define SENTINEL_IOC_EPOCH_FD _IOR(SENTINEL_IOC_MAGIC, 0x07, struct sentinel_epoch_fd)
 #define SENTINEL_IOC_STATS _IOR(SENTINEL_IOC_MAGIC, 0x08, struct sentinel_stats)
@@ -122,7 +122,7 @@ struct sentinel_epoch_fd {
  * Page temperature without faults: logs as AGED the pages of a part of a range
  * whose accessed bit is set, and clears the bit. pages_done counts these pages,
  * pages_skipped those that are absent or were not accessed since the last AGE.
- * Reclaim reads the same bits: it sees these pages colder than they are.
+ * Reclaim reads the same bits, so these pages look colder to it than they are.
  */
 #define SENTINEL_IOC_AGE _IOWR(SENTINEL_IOC_MAGIC, 0x09, struct sentinel_range)
 
@@ -132,7 +132,7 @@ struct sentinel_epoch_fd {
  * advances tail; both only grow, position = counter & (records - 1). If the log
  * is full, a record is dropped and counted in lost.
  *
- * A page has one record per epoch, of its first access. Further records:
+ * A page has one record per epoch, for its first access. Further records:
  *   precise writes   WRITE and AGAIN: a write after a read
  *   rearm_us         AGAIN: once for each period in which it was accessed again
  *
@@ -140,7 +140,7 @@ struct sentinel_epoch_fd {
  * node that served it. The record of an access that the kernel had to resolve (a
  * birth; a page in swap or under migration) is appended before others change the
  * page, at the latest at the end of the epoch, with the page's node at that time:
- * 255 if the page is gone or the zero page. So the log is not sorted by epoch.
+ * 255 if the page is gone or is the zero page. So the log is not sorted by epoch.
  *
  * A page of an armed range without a record was not accessed in the epoch. If
  * others unarmed a page (mprotect, migration, a collapse, mremap), or it cannot

@@ -24,11 +24,11 @@ class TierOverrides:
     fast: tuple[int, ...] = ()  # node IDs; empty: as discovered
     slow: tuple[int, ...] = ()
     migration_bytes_per_s: float = 0.0  # 0: measured at start
-    fast_read_bytes_per_s: float = 0.0  # this and the next three: 0: from the firmware's tables
+    fast_read_bytes_per_s: float = 0.0  # 0 in this and the next three: use the firmware's tables
     fast_write_bytes_per_s: float = 0.0
     slow_read_bytes_per_s: float = 0.0
     slow_write_bytes_per_s: float = 0.0
-    birth_ns_per_byte: float = 0.0  # 0: births cost nothing; on emulated tiers measured at start
+    birth_ns_per_byte: float = 0.0  # 0: births cost nothing; emulated tiers: measured at start
     emulated: str = ""  # preset of emulated tiers; "": the machine's nodes
     emulated_threads: int = 1  # threads of the training; they scale the preset's bandwidths
 

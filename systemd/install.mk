@@ -36,7 +36,7 @@ $(BUILD)/install/libsentinelshim.so: $(wildcard sentineld/shim/native/*.[ch]) se
 	mkdir -p $(@D)
 	$(MAKE) -C sentineld/shim/native OUT=$@
 
-# $(call copy,from,files,to): keeps the files' folders; a single tar is faster than install per file
+# $(call copy,from,files,to): keeps the files' folders; one tar is faster than an install per file
 copy = tar -C $(1) -cf - --owner=0 --group=0 --mode=u=rwX,go=rX $(2) | tar -C $(3) -xf - --no-same-permissions
 
 define launcher

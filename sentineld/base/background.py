@@ -20,7 +20,8 @@ class Background(Generic[Result]):
     """Runs a function in a thread. result, problem and duration_s are valid once it is done."""
 
     def __init__(self, name: str, make: Callable[[], Result]) -> None:
-        """make: the function; may raise SentinelError. name: of the thread, also in errors."""
+        """make: the function to run; may raise SentinelError.
+        name: the thread's name, which also appears in errors."""
         self.result: Result | None = None
         self.problem: SentinelError | None = None
         self.duration_s = 0.0
@@ -38,7 +39,7 @@ class Background(Generic[Result]):
         except SentinelError as error:
             self.problem = error
         except Exception as error:
-            # The waiting request must fail with it, while the session goes on.
+            # The request that waits for the result must fail, but the session goes on.
             log.exception("%s: internal error", self._thread.name)
             self.problem = SentinelError("failed", f"{self._thread.name}: {error}", "see the log")
         self.duration_s = time.monotonic() - began_s

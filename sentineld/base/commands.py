@@ -32,7 +32,7 @@ class Commands:
     def call(self, function: Callable[[], Any], ended: Callable[[], bool]) -> Any:
         """Have the owning thread run a function; returns its result or raises its error.
 
-        ended: whether that thread has ended; then EOFError is raised.
+        ended: returns whether the owning thread has ended; if so, EOFError is raised.
         """
         done: queue.SimpleQueue[tuple[Any, Exception | None]] = queue.SimpleQueue()
 

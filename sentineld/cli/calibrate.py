@@ -150,7 +150,7 @@ def calibrate(
 
 
 def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path = SYS) -> Found:
-    """Measure all nodes that have memory. Raises SentinelError if none can be."""
+    """Measure all nodes that have memory. Raises SentinelError if none can be measured."""
     missing: list[str] = []
     tiers: Tiers | None = None
     try:

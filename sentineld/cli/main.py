@@ -38,7 +38,7 @@ class Verbs(click.Group):
         return sorted(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a verb, or None if there is none of that name."""
+        """The command of a verb, or None if no verb has that name."""
         if cmd_name not in VERBS:
             return None
         module = import_module(f"sentineld.cli.{VERBS[cmd_name]}")

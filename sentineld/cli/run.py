@@ -51,7 +51,7 @@ class Launch:
     """One command and the sessions of its processes."""
 
     def __init__(self, daemon: Daemon, wanted: Mapping[str, str | None]) -> None:
-        """wanted: arguments of attach: fast, policy."""
+        """wanted: the arguments fast and policy of attach."""
         self._daemon = daemon
         self._wanted = wanted
         self._tried: set[int] = set()
@@ -126,7 +126,7 @@ def forward_signals(process: subprocess.Popen[bytes]) -> None:
 
 
 def descends(pid: int, root: int) -> bool:
-    """Whether pid is root or a descendant of it, as far as all processes in between are alive."""
+    """Whether pid is root or a descendant of it, if all processes in between are alive."""
     while pid > 1 and pid != root:
         pid = parent(pid)
     return pid == root

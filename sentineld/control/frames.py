@@ -124,7 +124,7 @@ class FrameSocket:
         except (BlockingIOError, ConnectionError, OSError):
             raise EOFError from None
         if sent != len(data):
-            # A partial frame cannot be completed later: the stream is out of step.
+            # A partial frame cannot be completed later, so the connection is unusable.
             raise EOFError
 
     def peer(self) -> tuple[int, int, int]:
@@ -143,8 +143,8 @@ class FrameSocket:
     def close(self) -> None:
         """Close the socket and the received descriptors that were not taken.
 
-        For the reader only: an event loop that still watches the descriptor would confuse it
-        with the next socket that gets this number.
+        Only the connection's reader may call this: an event loop that still watches the
+        descriptor would confuse it with the next socket that gets the same number.
         """
         while self._fds:
             os.close(self._fds.popleft())

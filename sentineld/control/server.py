@@ -141,8 +141,8 @@ class ControlServer:
 
 def _send_with_fds(peer: Any, frame: bytes, fds: list[int]) -> bytes:
     """Send the frame's first byte with the descriptors attached; returns the remaining bytes."""
-    # asyncio's transport cannot send descriptors. Its buffer is still empty, so writing to its
-    # socket directly keeps the order.
+    # asyncio's transport cannot send descriptors. The transport's buffer is still empty, so
+    # writing to the socket directly keeps the order.
     with peer.dup() as connection:
         socket.send_fds(connection, [frame[:1]], fds)
     return frame[1:]

@@ -29,12 +29,12 @@ class Finding:
     status: Status
     cause: str  # what was found
     fix: str = ""  # how to fix it, for warn and fail
-    code: str = "failed"  # of base.errors.EXIT_STATUS: doctor's exit status if this fails first
+    code: str = "failed"  # gives the exit status (base.errors) if this check fails first
 
 
 @dataclass(frozen=True)
 class System:
-    """The machine to examine. Tests give a copy of its files as root."""
+    """The machine to examine. Tests pass a folder with copies of its files as root."""
 
     root: Path = Path("/")
     socket: Path = Path(Config.control_socket)

@@ -97,7 +97,7 @@ def _processes(system: System) -> dict[str, str]:
     try:
         answer: dict[str, Any] = request(system.socket, "status", ANSWER_TIMEOUT_S)
     except SentinelError:
-        return found  # the check `daemon` reports it
+        return found  # the check `daemon` reports this error
     found[DAEMON] = str(answer["pid"])
     for session in answer["sessions"]:
         found[f"process {session['pid']}"] = str(session["pid"])

@@ -12,7 +12,7 @@ from sentineld.doctor.findings import Finding, Status, System
 from sentineld.observe.ebpf_loader import import_bcc
 
 NEEDED_CAPABILITIES = {"SYS_PTRACE": 19, "PERFMON": 38, "BPF": 39}
-"""Capabilities that the daemon's unit keeps, with their numbers of linux/capability.h."""
+"""Capabilities that the daemon's unit keeps, with their numbers in linux/capability.h."""
 
 
 def bcc(_: System) -> Finding:

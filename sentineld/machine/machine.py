@@ -63,7 +63,8 @@ class Machine:
             log.info("tiers are emulated (preset %s): no page is copied", substrate.emulated)
         machine = cls(config, substrate, tiers, problems)
         log.info("pages are observed by: %s", machine.backend().backend.name)
-        # Both take seconds in an emulated guest; sessions can begin without them.
+        # Following processes and loading the probes take seconds in an emulated guest. Sessions
+        # can begin without either.
         threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
         if config.ebpf == "required":
             machine.probing.load(EBPF_START_TIMEOUT_S)

@@ -158,7 +158,7 @@ class EmulatedSubstrate:
         return access_table(profile, layout, tiers)
 
     def fast_pages(self, plan: Plan, page_bytes: int) -> int | None:
-        """The same number as in the simulator."""
+        """The limit that the simulator uses, too."""
         return fast_pages(policy(plan.policy), plan, page_bytes)
 
 

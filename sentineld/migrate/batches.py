@@ -29,7 +29,7 @@ class Schedule:
     moves: Table
     """MOVE_DTYPE, sorted by boundary."""
     times: Sequence[MoveTimes]
-    """When each of moves runs (movequeue.move_times)."""
+    """When each of the moves runs; see move_queue.move_times()."""
     boundary_count: int
     pages_of: Callable[[Pending], Pages]
     """Returns a move's resident pages that are not on its tier."""
@@ -50,7 +50,7 @@ class Schedule:
             self._begins[times.begin].append(row)
 
     def absolute(self, position: int) -> int:
-        """Boundaries since the first step at a position of the shim."""
+        """Convert a position of the shim to boundaries since the first step."""
         boundary = min(position & 0xFFFFFFFF, self.boundary_count - 1)
         return (position >> 32) * self.boundary_count + boundary
 
@@ -63,11 +63,12 @@ class Schedule:
         self._pass_boundary(self.queue, self.now, drops)
 
     def rejoin(self, target: int, drops_of: Callable[[int], Table]) -> None:
-        """Follow the plan from a boundary in the middle of its circle.
+        """Follow the plan again, from any boundary of the step.
 
-        While the plan was not followed, pages may have gone anywhere, and the moves from
-        here on would need a whole step to take them back. So the moves of the step before
-        target are queued, unless later moves or drops of that step made them obsolete.
+        While the plan was not followed, pages may have been moved anywhere, and the moves
+        after this boundary would take a whole step to bring them back. So the moves of the
+        step before target are queued, unless later moves or drops of that step made them
+        obsolete.
 
         target: boundaries since the first step.
         drops_of: returns what the process gives back in a stretch (DROP_DTYPE).
@@ -81,7 +82,7 @@ class Schedule:
                 self.queue.add(move)
 
     def move_now(self, row: np.void, reason: str) -> Pending:
-        """Return a move of a MOVE_DTYPE row that is due now and has a whole step of time."""
+        """Return the move of a MOVE_DTYPE row, due now and with a whole step to finish."""
         times = MoveTimes(0, 0, self.boundary_count, self.boundary_count)
         return self._pending(row, times, self.now, reason)
 
@@ -95,7 +96,7 @@ class Schedule:
 
         room_bytes: returns what the budget still allows on the fast tier.
         free_bytes: returns the free memory of a tier's nodes.
-        batch_pages: most pages of a batch.
+        batch_pages: largest number of pages in a batch.
         """
         queue = self.queue
 
@@ -127,17 +128,17 @@ class Schedule:
         return queue.next_work(due_demotion, promotion, early_demotion)
 
     def moved(self, batch: Batch) -> None:
-        """A batch has been carried out: take its finished moves out of the queue."""
+        """Record that a batch was carried out: remove its finished moves from the queue."""
         for move, _ in batch.parts:
             if move.moved_bytes and not len(self.pages_of(move)):
                 self.queue.remove(move)
 
     def left_behind(self, move: Pending, pages: Pages, why: str) -> None:
-        """The kernel left these pages of the move where they were."""
+        """Record that the kernel left these pages of the move where they were."""
         move.stuck, move.why = np.union1d(move.stuck, pages), why
 
     def done(self) -> int:
-        """The shim's position up to which everything that births wait for is complete."""
+        """The shim's position up to which all moves that births wait for are complete."""
         done = self.queue.done(self.now, self.stalls_for_promotions)
         step, boundary = divmod(done, self.boundary_count)
         return step << 32 | boundary
@@ -164,9 +165,9 @@ class Schedule:
         )
 
     def _take(self, queue: list[Pending], limit: int, due: int | None = None) -> Batch | None:
-        """Return the queue's first pages, all to one tier, and take finished moves out.
+        """Return the queue's first pages, all for one tier, and remove finished moves from it.
 
-        limit: most pages.
+        limit: largest number of pages.
         due: take only moves that are due at this boundary; None: any.
         """
         parts: list[tuple[Pending, Pages]] = []

@@ -17,17 +17,17 @@ MADV_POPULATE_WRITE = 23
 """Linux 5.14, include/uapi/asm-generic/mman-common.h; Python's mmap does not name it."""
 
 PIECE_BYTES = 8 << 20
-"""Bytes dropped and born again in one call, as of a large tensor."""
+"""Bytes that are dropped and born again in one call, like the bytes of a large tensor."""
 
 SCRATCH_BYTES = 16 << 20
-"""A round takes a few milliseconds."""
+"""Bytes that a round touches; this takes a few milliseconds."""
 
 ROUNDS = 5
 """Rounds; their median is the result."""
 
 
 def measure_births(tiers: Tiers) -> Tiers:
-    """Return the tiers with the measured birth time, or unchanged if the kernel has no memory."""
+    """Return the tiers with the measured birth time, or unchanged if there is no free memory."""
     try:
         return replace(tiers, birth_ns_per_byte=birth_ns_per_byte(SCRATCH_BYTES))
     except OSError:
@@ -37,8 +37,8 @@ def measure_births(tiers: Tiers) -> Tiers:
 def birth_ns_per_byte(size_bytes: int) -> float:
     """Measure how much longer filling memory takes if its pages are dropped first; at least 0.
 
-    Includes the time of the drop. The pages are small, and populated as by the shim: with
-    one call per tensor if the kernel supports it. Raises OSError if there is no memory.
+    Includes the time of the drop. The pages are small and populated as the shim does it:
+    with one call per tensor if the kernel supports it. Raises OSError if there is no memory.
     """
     with scratch_on(None, size_bytes) as scratch:
         size = scratch.bytes

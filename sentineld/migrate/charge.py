@@ -65,8 +65,8 @@ class Charge:
         self.spaces = spaces
         self.budget_bytes = budget_bytes
         self.done = 0
-        """The last boundary, counted since the first step, up to which everything that barriers
-        wait for is complete."""
+        """The last boundary, counted since the first step, up to which all moves that barriers
+        wait for are complete."""
         self._step = step
         self._waits = waits
         self._unmanaged_bytes = unmanaged_bytes
@@ -185,7 +185,7 @@ class Charge:
         with self._lock:
             arena, heap = (self._nodes(space) for space in (Space.ARENA, Space.HEAP))
             if not self._begun:
-                # Between two stretches: whether the next one's births wait is not known yet.
+                # Between two stretches it is not known yet whether the next one's births wait.
                 follower = (self._now + 1) % self._step.boundary_count
                 return _Snapshot(follower, False, arena, self._born_pages, heap)
             born = not (barriers_hold and self._is_waited_for())
@@ -224,8 +224,10 @@ class Charge:
     def _most_bytes(self, nodes: Nodes, stretch: int, now: Nodes | None = None) -> int:
         """Peak of fast bytes in a stretch.
 
-        nodes: the arena's pages when the stretch begins; updated to its end.
-        now: the arena's pages now, if the stretch has begun: births may have been promoted.
+        nodes: the node of each arena page when the stretch begins; changed in place to the nodes
+        at its end.
+        now: the node of each arena page now, if the stretch has begun: pages born in it may have
+        been promoted.
         """
         fast = most = self._fast_pages(nodes)
         for node, pages in self._events[stretch]:
@@ -246,8 +248,8 @@ class Charge:
         return most * self.spaces.page_bytes + int(self._step.heap_bytes[stretch])
 
     def _by_stretch(self) -> list[list[tuple[int, slice]]]:
-        """The events of the arena's pages by stretch, in order: (node, pages) of a birth,
-        (ABSENT, pages) of a drop."""
+        """The events of the arena's pages by stretch, in order: (node, pages) for a birth,
+        (ABSENT, pages) for a drop."""
         found: list[list[tuple[int, slice]]] = [[] for _ in range(self._step.boundary_count)]
         arena = self.spaces.maps.get(Space.ARENA)
         if arena is None:

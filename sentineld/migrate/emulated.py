@@ -2,7 +2,7 @@
 """Emulated tiers: a process's pages are entries of a residency map; moves take time, not copies.
 
 The map takes the place of page tables: the shim records births and drops in it, and it
-outlives the daemon. Moves are paced: a batch takes the time of its bytes at the emulated
+outlives the daemon. Moves are paced: a batch takes as long as its bytes need at the emulated
 bandwidth, and its pages stay on their source node until then.
 """
 
@@ -22,9 +22,9 @@ from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 
 BATCH_PAGES = 64
-"""0.3 ms at a twelfth of 10 GB/s. A process that waits for a demotion waits for the batch before
-it, too: a step of lstm waits 8 ms with batches of 1 MiB and 3 ms with these, for twice the CPU
-time of the daemon."""
+"""Such a batch takes 0.3 ms at a twelfth of 10 GB/s. A process that waits for a demotion waits for
+the batch before it, too: a step of lstm waits 8 ms with batches of 1 MiB and 3 ms with these, which
+double the daemon's CPU time."""
 
 Map = npt.NDArray[np.uint8]
 
@@ -64,8 +64,8 @@ class EmulatedMemory:
         moved_fast: called after each batch with the change of the number of fast pages.
         in_flight_fast: called with the number of pages in flight to the fast tier; their room is
         reserved, so that no birth takes it.
-        fast_room: returns the free pages of the fast tier, less those in flight; negative if
-        they are too many; None: unlimited."""
+        fast_room: returns the free pages of the fast tier, less those in flight; negative if more
+        are in flight than free; None: unlimited."""
         self.batch_pages = batch_pages
         self._tiers = tiers
         self._bucket = bucket
@@ -94,7 +94,7 @@ class EmulatedMemory:
         return status
 
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
-        """Wait for the time of the move, then set the pages' entries.
+        """Wait as long as the move takes, then set the pages' entries.
 
         A page that the process drops meanwhile stays absent. Pages without room on the fast
         tier stay where they are, and the result's error is ENOMEM.
@@ -106,7 +106,7 @@ class EmulatedMemory:
             self._flying_fast(moving)
             lacking = min(max(-(self._fast_room() or 0), 0), moving)
             if lacking:
-                # As the kernel does with a full node: the first pages move.
+                # Move the first pages only, as the kernel does when the node becomes full.
                 moving -= lacking
                 self._flying_fast(moving)
                 wanted = np.delete(pages, there[moving:])

@@ -61,7 +61,7 @@ class Ledger:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin_step(self, step: int) -> None:
-        """Count all that follows for this step."""
+        """Assign all further counts to this step."""
         with self._lock:
             if not self._steps or self._steps[-1].step != step:
                 self._steps.append(StepTotals(step))
@@ -79,7 +79,7 @@ class Ledger:
             )
 
     def skipped(self, direction: str, reason: str, size: int) -> None:
-        """Count bytes not moved for lack of need, room or time."""
+        """Count bytes that were not moved because there was no need, room or time."""
         with self._lock:
             self._add(Entry(direction, reason, "skipped"), size)
             if reason in ("late", "superseded"):

@@ -30,17 +30,17 @@ from sentineld.plan.move_queue import move_times
 log = logging.getLogger(__name__)
 
 REFRESH_STEPS_MAX = 16
-"""Residency is read from the kernel after 1, 2, 4 ... steps, at most this many apart: pages that
-a plan's first steps placed elsewhere show early. In between the map is updated by what is expected
-to happen."""
+"""Residency is read from the kernel after 1, 2, 4 ... steps, at most this many apart, so that pages
+which a plan's first steps misplaced are found early. Between two reads the map is updated with the
+moves made and the births and drops expected."""
 
 IDLE_S = 0.25
 """Longest wait for the next boundary."""
 
 PACED_SHARE = 0.5
-"""Share of a full batch from which on a batch counts as a bandwidth measurement: the time of a
-smaller one is mostly the call's overhead. Emulated tiers have no overhead, so there half of the
-plan's largest move is enough if that is smaller."""
+"""A batch counts as a bandwidth measurement if it has at least this share of a full batch: the time
+of a smaller one is mostly the call's overhead. Emulated tiers have no overhead, so there half of
+the plan's largest move is enough if that is smaller."""
 _LAST_BOUNDARY = 0xFFFFFFFF
 
 
@@ -48,8 +48,8 @@ class Mover:
     """Moves one session's pages, from start() to stop().
 
     The published position (moves_done) says that all demotions up to it are complete:
-    births wait for these. plan/move_queue.py decides which move runs next, Charge how much the
-    budget allows to promote.
+    births wait for these. plan/move_queue.py decides which move runs next, and Charge computes
+    how much may be promoted within the budget.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Mover:
         self.pid = process.pid
         self.ledger = Ledger()
         self._spaces = PageMaps(tiers, process.spaces, page_bytes)
-        # The plan's budget is what unmanaged tensors left at planning; its pages get that much.
+        # Charge counts unmanaged bytes, too; the plan's own budget does not include them.
         budget_bytes = plan.budget_bytes + process.unmanaged_bytes()
         self._charge = Charge(
             self._spaces, step, plan.layout.waits, budget_bytes, process.unmanaged_bytes
@@ -90,10 +90,10 @@ class Mover:
         self._publish, self._read_position = process.publish, process.position
         self._ended = process.ended
         self._backend: PageBackend | None = None
-        # Held during a call, so that watching begins and ends between two calls.
+        # Held during a move, so that watch() and unwatch() take effect between two moves.
         self._moving = threading.Lock()
         self._wake = threading.Condition()
-        self._position = 0  # below: guarded by _wake
+        self._position = 0  # guarded by _wake, like the fields below
         self._fresh = False
         self._paused = False
         self._restart = False
@@ -104,7 +104,8 @@ class Mover:
     def enter(self) -> None:
         """Move persistent tensors to their initial tiers, in the caller's thread.
 
-        Pages without room are left to start(). Raises ProcessLookupError if the process is gone.
+        Pages without room are left to the thread of start(). Raises ProcessLookupError if the
+        process is gone.
         """
         self._spaces.maps[Space.HEAP].refresh(self._memory)
         for move in sorted(self._moves_of(self._initial, "initial"), key=_is_promotion):
@@ -131,20 +132,20 @@ class Mover:
         self._thread.start()
 
     def notify(self, position: int) -> None:
-        """The process has reached a position (step << 32 | boundary)."""
+        """Report that the process has reached a position (step << 32 | boundary)."""
         with self._wake:
             if position > self._position:
                 self._position, self._fresh = position, True
                 self._wake.notify()
 
     def pause(self) -> None:
-        """The process diverged from the plan: cancel all moves and let it wait for none."""
+        """Cancel all moves after a divergence; the process then waits for none."""
         with self._wake:
             self._paused, self._fresh = True, True
             self._wake.notify()
 
     def resume(self, position: int) -> None:
-        """The process follows the plan again since this position."""
+        """Move pages again: the process has followed the plan since this position."""
         with self._wake:
             self._paused, self._restart, self._fresh = False, True, True
             self._position = max(self._position, position)
@@ -221,7 +222,7 @@ class Mover:
             moved_bytes = self._execute(batch)
             self._schedule.moved(batch)
             self._announce(self._schedule.done())
-            # Includes the time between two batches: the rate at which plans can count on moves.
+            # The time between two batches counts, too: plans need the rate that moves really reach.
             now_ns = time.monotonic_ns()
             if moved_bytes >= self._paced_bytes:
                 self.ledger.paced(moved_bytes, now_ns - began_ns)

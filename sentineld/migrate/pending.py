@@ -44,7 +44,7 @@ class PageRange:
 
 @dataclass(eq=False)
 class Pending(PageRange):
-    """A move under way. due, deadline, expiry: see movequeue.Span."""
+    """A move under way. due, deadline, expiry: see move_queue.Span."""
 
     tier: int
     due: int
@@ -76,7 +76,7 @@ class Batch:
         return sum(len(pages) for _, pages in self.parts)
 
     def clipped(self, limit: int) -> Batch:
-        """The batch's first pages, at most limit, which is at least one."""
+        """The batch's first pages, at most limit of them; limit is at least 1."""
         parts: list[tuple[Pending, Pages]] = []
         for move, pages in self.parts:
             if limit > 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a mover is made of: what the plan says of a step, and how to reach the process."""
+"""What a mover needs: the plan with the step that it expects, and access to the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sentineld.plan.expected import ExpectedStep, ahead_of_time, expected_step, 
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A plan, and what follows from it and the profile for each step."""
+    """A plan, and what can be derived from it and the profile for each step."""
 
     plan: Plan
     step: ExpectedStep
@@ -40,14 +40,14 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class ProcessPorts:
-    """How to reach the process. No callable may block."""
+    """Access to the process. The callables must not block."""
 
     pid: int
     memory: Memory
     spaces: Mapping[Space, tuple[int, int]]
     """(start address, bytes) of arena and heap."""
     publish: Callable[[int], None]
-    """Tells the shim the position up to which everything that births wait for is complete."""
+    """Tells the shim the position up to which all moves that births wait for are complete."""
     position: Callable[[], int] | None = None
     """Reads the shim's position between two batches; None: only Mover.notify() reports it."""
     unmanaged_bytes: Callable[[], int] = lambda: 0
@@ -57,7 +57,7 @@ class ProcessPorts:
 
 
 class PageBackend(Protocol):
-    """What arms pages for sampling. Moves un-arm pages, so that they need calls around them."""
+    """Arms pages for sampling. A move un-arms pages, so it is enclosed in disarm() and arm()."""
 
     def disarm(self, start: int, length_bytes: int) -> object:
         """Stop reporting accesses to the range's pages."""

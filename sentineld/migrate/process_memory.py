@@ -22,7 +22,7 @@ class Memory(Protocol):
     batch_pages: int
     """Pages to move in one call."""
     exact: bool
-    """The time of a batch is its bytes over the bandwidth, without overhead."""
+    """Whether a batch takes exactly its bytes divided by the bandwidth, without overhead."""
 
     def query_pages(self, pages: Addresses) -> Status:
         """Return the node of each page, or -ENOENT.

@@ -92,7 +92,7 @@ class PageMaps:
                 self._tier_of[node + 1] = index
 
     def tiers_at(self, space: Space, offset: int, length_bytes: int) -> Nodes:
-        """Tier of each page of a range; -1: absent or on a node of no tier."""
+        """Tier of each page of a range; -1: absent, or on a node that is in no tier."""
         residency = self.maps[space]
         return self._tiers_of(residency.nodes[residency.span(offset, length_bytes)])
 

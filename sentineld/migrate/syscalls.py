@@ -23,10 +23,10 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.records import PAGE_BYTES
 
 BATCH_PAGES = 2048
-"""Pages of a call. 512 to 4096 reach the full bandwidth; a call costs as much as ~200 pages."""
+"""Pages per call. 512 to 4096 reach the full bandwidth; a call costs as much as ~200 pages."""
 
 NOT_WRITTEN = -(1 << 30)
-"""Status of a page for which the kernel wrote none, not even to a second query."""
+"""Status of a page for which the kernel wrote no status, not even in a second query."""
 
 HUGE_BYTES = 2 << 20
 
@@ -116,7 +116,7 @@ def move_pages(
 ) -> MoveResult:
     """Move pages to nodes, batch by batch.
 
-    pages: distinct addresses; of huge pages the heads only (see move_huge).
+    pages: distinct addresses; only the first one of each huge page (see move_huge).
     nodes: one for all pages, or one for each.
 
     A batch that fails (ENOMEM: the node is full) ends the move; the remaining pages are only
@@ -136,7 +136,7 @@ def move_pages(
             error = -code
             break
     # A positive return leaves statuses unwritten, and a page reported as EBUSY may have moved
-    # with another address of the same huge page. A query answers both.
+    # with another address of the same huge page. A query returns the true status of both.
     unsure = np.flatnonzero((status == NOT_WRITTEN) | (status == -errno.EBUSY))
     if len(unsure):
         status[unsure] = query_pages(pid, pages[unsure])

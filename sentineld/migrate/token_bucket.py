@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A token bucket: when a number of bytes has moved at a given bandwidth."""
+"""A token bucket: computes when a number of bytes has moved at a given bandwidth."""
 
 from __future__ import annotations
 
 import threading
 
 SLACK_NS = 2_000_000
-"""A pause up to this long is scheduling delay: the user may make up for it."""
+"""A pause of at most this length is scheduling delay, which the user may make up for."""
 
 
 class TokenBucket:
     """Bandwidth shared by all movers and both directions. Thread-safe.
 
     Unused bandwidth is not saved: after a pause longer than SLACK_NS a user begins at the
-    present time. So no span of time grants more bytes than the span plus SLACK_NS allow.
+    present time. So at most the bytes of a period plus SLACK_NS are granted in it.
     """
 
     def __init__(self, bytes_per_s: float, slack_ns: int = SLACK_NS) -> None:

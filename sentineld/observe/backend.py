@@ -81,7 +81,7 @@ class Capabilities:
 
 
 class Watch(Protocol):
-    """An open backend on one process. Every call raises ProcessLookupError after its exit."""
+    """An open backend on one process. After its exit every call raises ProcessLookupError."""
 
     def begin(self, ranges: Ranges) -> None:
         """Begin a window over these ranges."""
@@ -112,10 +112,10 @@ class Backend:
     name: str
     capabilities: Capabilities
     probe: Callable[[], SentinelError | None]
-    """Try the feature on this machine, without looking at version numbers; an error with a hint
-    if it does not work, else None."""
+    """Tries the feature on this machine, without looking at version numbers. Returns an error with
+    a hint if it does not work, else None."""
     open: Callable[[Target], Watch]
-    """Start watching a process. Raises SentinelError."""
+    """Starts to watch a process. Raises SentinelError."""
 
 
 def merge_pages(

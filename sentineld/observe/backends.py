@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 BACKENDS: tuple[Backend, ...] = (MODULE, DAMON, PAGEMAP_SCAN, SOFT_DIRTY, SHIM_ONLY)
 
 _KERNEL_FEATURES = (PAGEMAP_SCAN, SOFT_DIRTY)
-"""Their probes test a feature of the running kernel on this process, so one probe is enough."""
+"""Their probes test a kernel feature on this process, so one probe of each is enough."""
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def check_permitted() -> None:
     """Load a raw tracepoint program that does nothing, in two instructions.
 
     Raises OSError (EPERM) if CAP_BPF or CAP_PERFMON is missing. This check takes
-    microseconds; the same error after bcc's compilation takes seconds.
+    microseconds; without it the error would come only after bcc's compilation, which takes seconds.
     """
     # r0 = 0; exit
     instructions = ctypes.create_string_buffer(bytes([0xB7] + [0] * 7 + [0x95] + [0] * 7), 16)

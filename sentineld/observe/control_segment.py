@@ -51,7 +51,7 @@ class ShimWords:
 
 
 class ControlSegment:
-    """A mapped control segment. Thread-safe only in reads and writes of single words."""
+    """A mapped control segment. Only reads and writes of single words are thread-safe."""
 
     def __init__(self, fd: int) -> None:
         """Map and check the segment; the caller closes the descriptor. Raises SentinelError."""

@@ -211,7 +211,7 @@ class DamonWatch:
             self._stop()
             self._write("nr_kdamonds", 0)
         except OSError:
-            # It ended in between, or another program has taken over: not ours either way.
+            # The kdamond has ended, or another program has taken it over: it is no longer ours.
             return
 
     def _context(self, name: str, value: object) -> None:
@@ -229,7 +229,7 @@ class DamonWatch:
 def usable(kdamonds: Path = KDAMONDS, pid: int | None = None) -> SentinelError | None:
     """Why DAMON can't be used now, or None.
 
-    pid: a kdamond that watches this process may be taken over: a dead daemon left it.
+    pid: a kdamond that watches this process may be taken over, because a dead daemon left it.
     """
     count = read_text(kdamonds / "nr_kdamonds")
     if count is None:

@@ -200,7 +200,7 @@ class EbpfProbes:
             self.notes.remove(_MODULE_ABSENT)
 
     def watch(self, pid: int) -> None:
-        """Count a process's faults and what others do with its pages, starting from zero.
+        """Count a process's faults and disturbances, starting from zero.
 
         Raises SentinelError "failed" if 1024 processes are watched already.
         """

@@ -17,7 +17,7 @@ from sentineld.observe.ebpf import EbpfProbes
 log = logging.getLogger(__name__)
 
 FAULTS_MAX = 1 << 20
-"""Recorded faults per process: 24 MiB."""
+"""Largest number of recorded faults per process; they take 24 MiB."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Probing:
             return list(self._probes.notes) if self._probes is not None else []
 
     def watch(self, pid: int) -> None:
-        """Count a process's faults and what others do with its pages; from zero if it is new."""
+        """Count a process's faults and disturbances; from zero if it was not watched before."""
         with self._lock:
             if pid not in self._watched and self._probes is not None:
                 self._probes.watch(pid)
@@ -143,7 +143,7 @@ class Probing:
             kept.add(drained[drained["pid"] == pid])
 
     def disturbances(self, pid: int) -> list[Disturbance]:
-        """What others did with the pages of a watched process; empty for any other process."""
+        """The disturbances of a watched process; empty for any other process."""
         counters = self.counters()
         return counters["disturbances"].get(pid, []) if counters is not None else []
 

@@ -23,7 +23,7 @@ class ShimServer:
         listener: socket.socket,
         on_hello: Callable[[ShimLink], Callable[[Message | None], None]],
     ) -> None:
-        """on_hello gives the receiver of the link's messages; None stands for the link's end."""
+        """on_hello: returns the receiver of the link's messages, which gets None at the end."""
         self._listener = listener
         self._on_hello = on_hello
         self._loop = asyncio.get_running_loop()
@@ -59,11 +59,11 @@ class ShimServer:
 
     @staticmethod
     def _refuse(frames: FrameSocket, error: SentinelError) -> None:
-        """Say why, so that the training can: its user does not read our log."""
+        """Send the reason, so that the training can print it for a user without our log."""
         try:
             frames.send({"type": "refused", "error": str(error)})
         except EOFError:
-            pass  # it is gone already
+            pass  # the process is gone already
 
     def close(self) -> None:
         """Take no new shims."""

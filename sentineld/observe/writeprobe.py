@@ -39,5 +39,5 @@ def reports_written_page(
 
 
 def _address(memory: mmap.mmap) -> int:
-    """Address of the mapping. No view of it may outlive the call: it could not be closed."""
+    """Address of the mapping. A view that outlives the call would keep it from closing."""
     return int(np.frombuffer(memory, np.uint8).ctypes.data)

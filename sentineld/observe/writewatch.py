@@ -48,7 +48,7 @@ class WriteWatch:
 
 
 def write_capabilities(needs: str) -> Capabilities:
-    """What a backend offers that sees exactly the written pages of a step, and no reads."""
+    """Capabilities of a backend that sees exactly the written pages of a step, and no reads."""
     return Capabilities(
         reads=False,
         writes=True,

@@ -18,11 +18,11 @@ def notify(message: str) -> None:
         try:
             peer.sendto(message.encode(), address)
         except OSError:
-            return  # a manager that went away is not the daemon's trouble
+            return  # the daemon does not depend on the manager
 
 
 def watchdog_interval_s() -> float | None:
-    """Half of the watchdog's time, or None where none is asked for."""
+    """Half of the watchdog's time-out, or None if the watchdog is off."""
     microseconds = os.environ.get("WATCHDOG_USEC", "")
     if not microseconds.isdigit() or os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(
         os.getpid()

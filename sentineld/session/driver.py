@@ -79,7 +79,7 @@ class Driver:
             "attach it, and wait until sentinelctl status says managed",
         )
 
-    # Turns: what the process has done since the last one.
+    # Turns: each handles what the process has done since the previous turn.
 
     def turn(self) -> None:
         """Read the ring and act on it. Raises SentinelError if the process can't be managed any
@@ -105,10 +105,10 @@ class Driver:
                 self._correct()
 
     def take(self, message: Message) -> None:
-        """Take a message of the shim. Raises as turn()."""
+        """Take a message of the shim. Raises the same errors as turn()."""
         accesses = self._inbox.take(message)
         if self.lifecycle.state is State.ENTERING and self._inbox.layout_live:
-            # At once: until the mover follows the new plan, its moves are not made.
+            # Do not wait for the next turn: the new plan's moves begin when the mover follows it.
             self._enter_plan()
         if accesses is None:
             return
@@ -116,7 +116,7 @@ class Driver:
             self._profiling.on_op_accesses(accesses)
 
     def _left_plan(self) -> bool:
-        """Check whether the steps follow the live plan; returns whether it was left."""
+        """Leave the live plan if the steps no longer follow it; returns whether it was left."""
         verdict = self.following.look()
         if verdict.leave:
             self._leave_plan(verdict.text)
@@ -164,7 +164,7 @@ class Driver:
             self._begin_recording()
 
     def _switch(self, replanning: Replanning) -> None:
-        """Enter the plan for another goal. The other shapes' plans were for the goal before."""
+        """Enter the plan for another goal and forget the plans that were made for the old goal."""
         planned = replanning.planned()
         if planned is not None:
             self.goal = replanning.goal
@@ -192,9 +192,10 @@ class Driver:
     # Verbs.
 
     def attach(self, fast: FastBudget | None, policy_name: str | None) -> Replanning | None:
-        """Begin to manage, or to switch to another goal: the caller waits for that replanning.
+        """Begin to manage, or to switch to another goal; then returns the replanning to wait for.
 
-        None: the goal so far, or else the configuration's. Raises SentinelError.
+        None: the managed process's current value, or else the configuration's. Raises
+        SentinelError.
         """
         if self.lifecycle.state is State.REGISTERED:
             config = self._machine.config
@@ -261,11 +262,11 @@ class Driver:
         self._begin_recording()
         return recording
 
-    # From state to state.
+    # State transitions.
 
     def resume(self) -> None:
-        """Resume the session that a daemon before this one left: with its plan if that is live,
-        else by a new attach. Raises as turn()."""
+        """Resume the session that an earlier daemon left: with its plan if that is live, else by a
+        new attach. Raises the same errors as turn()."""
         self._link.send({"type": "welcome", "session": self.name})
         layout_id = self._link.segment.words().layout_id
         restored = self._states.load(self.name, layout_id)

@@ -2,8 +2,8 @@
 """A session: one registered process and the thread that serves it.
 
 All work on the process is done by the driver (driver.py) in the session's own
-thread. Other threads put commands into its queue; between commands it looks at
-the process.
+thread. Other threads put commands into that thread's queue; between commands it
+checks the process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.25
 RECORDING_POLL_S = 0.05
-"""The ring is large enough for many times what a training records in this time."""
+"""A training fills only a small part of the ring in this time."""
 
 
 class Session:
@@ -77,7 +77,8 @@ class Session:
         """Begin to manage, or switch a managed process to another budget or policy.
 
         Switching blocks until the new plan is made; if planning fails, the live plan stays.
-        None: the value of the last attach, or else the configuration's. Raises SentinelError.
+        None: the managed process's current value, or else the configuration's. Raises
+        SentinelError.
         """
         self._wait_entered()
         replanning: Replanning | None = self._call(lambda: self._driver.attach(fast, policy_name))
@@ -140,7 +141,7 @@ class Session:
             driver.end("internal error of the daemon")
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Act; errors of the process or the plan end the management or the session in order."""
+        """Call act(); errors of the process or the plan end the management or the session."""
         try:
             act()
         except SentinelError as error:
@@ -149,5 +150,5 @@ class Session:
         except EOFError:
             self._driver.end("the process does not read its socket")
         except ProcessLookupError:
-            # The module and move_pages may find this before the next look at the pidfd.
+            # The module and move_pages may notice the exit before the next check of the pidfd.
             self._driver.end("the process exited")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""State files: from these the next daemon restores the sessions of this one.
+"""State files, from which the next daemon restores the sessions of this one.
 
 NAME is a process's pid and start time, so that a reused pid never inherits a
 plan. NAME.json has the attach's parameters and a row for each plan;
@@ -31,11 +31,11 @@ class SavedPlan:
 
     layout_id: int  # identifies a live plan
     budget_bytes: int
-    threads: int  # of its shape, as sequence
+    threads: int  # this and sequence: the plan's shape
     sequence: str
     migration_bytes_per_s: float = 0.0  # see Planned
     entered: bool = False  # it was live, and persistent tensors were moved to its initial tiers
-    fast: str = ""  # its goal, as policy; "": the session's
+    fast: str = ""  # this and policy: the plan's goal; "": the session's goal
     policy: str = ""
 
 
@@ -46,7 +46,7 @@ class Saved:
     fast: str
     policy: str
     emulated: str = ""  # preset of emulated tiers; "": the machine's own
-    plans: tuple[SavedPlan, ...] = ()  # the live one and the entering one; empty while profiling
+    plans: tuple[SavedPlan, ...] = ()  # live, or being entered; empty while profiling
 
 
 class Restored(NamedTuple):
@@ -109,7 +109,7 @@ class StateFiles:
     def load(self, name: str, layout_id: int) -> Restored | None:
         """Restore a session. layout_id: of the layout that is live in its process; 0: none.
 
-        Returns None without parameters. Damaged files are logged and not used.
+        Returns None if no parameters were saved. Damaged files are logged and not used.
         """
         saved = self._read(name)
         if saved is None:

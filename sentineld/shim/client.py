@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shim's end of the daemon's socket: frames, file descriptors, reconnecting.
 
-Client never blocks. A missing, slow, dead or misbehaving daemon costs the connection, never a
-training step.
+Client never blocks. A missing, slow, dead or misbehaving daemon may cost the connection, but never
+delays a training step.
 """
 
 from __future__ import annotations

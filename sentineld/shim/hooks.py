@@ -88,8 +88,8 @@ class Hooks:
     """The four global hooks.
 
     They are methods, not closures: torch.compile guards the contents of a closure's cells and
-    recompiles when, for example, an empty dictionary there gets its first entry. Of an object it
-    guards only the attributes that it sees read, and the hooks return at is_compiling().
+    recompiles when, for example, an empty dictionary there gets its first entry. For an object it
+    guards only the attributes that traced code reads; the hooks return early if is_compiling().
     """
 
     def __init__(

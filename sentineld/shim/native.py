@@ -113,7 +113,7 @@ class Native:
     """The loaded C library.
 
     The five attributes below are CPython built-in functions (python.c explains why). In
-    passthrough they do nothing; on other threads than the step's owner only step_begin works.
+    passthrough they do nothing; on threads other than the step's owner only step_begin works.
     """
 
     # A leaf module's forward begins.

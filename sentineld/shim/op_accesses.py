@@ -63,7 +63,7 @@ class _Allocation:
 class _Touched:
     """Memory that a subtree of events has touched."""
 
-    # Addresses with a read row, and with a write row.
+    # Addresses that have a read row already, and those that have a write row.
     read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
     # Allocations that no operator of the subtree has accounted for.

@@ -2,7 +2,7 @@
 """Finds the end of a training step: the end of step() of the optimizer that steps least often.
 
 Training repeats, so the step may begin at any point of the cycle, but always at the same one.
-With several optimizers (a GAN's), the others step at least once between two ends of the slowest.
+With several optimizers (a GAN's), the others step at least once between two steps of the slowest.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ class Inbox:
         elif kind == "threads":
             self.threads = _threads_of(message)
         elif kind == "layout":
-            # Comes also with the answer to a layout that only adds cuts, which is ignored.
+            # The answer to a layout that only adds cuts also brings a residency segment, but is
+            # ignored otherwise.
             self._link.take_residency(message)
             if message.get("layout_id") != self.layout_id:
                 return None

@@ -37,7 +37,7 @@ class SampledPages:
 
     backend: Backend
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
-    areas: Areas | None  # None: from the module, or no page backend
+    areas: Areas | None  # None: the module sampled, or no page backend did
 
 
 class Sampling:
@@ -145,7 +145,7 @@ class Samples:
 
 
 class Observing:
-    """Opens a sampling of one process at its first use, by the best backend, until stop().
+    """Opens one process's sampling by the best backend at its first use; stop() ends it.
 
     All calls but samples() come from the session's thread.
     """

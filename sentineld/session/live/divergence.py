@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When diverged steps are reason enough to leave a plan for another one.
+"""Decides when diverged steps are reason enough to leave a plan for another one.
 
 A diverged step costs little: its tensors are allocated in the heap. Another plan
 costs some recorded steps, and for a new shape a profile. So a plan is left only
@@ -24,7 +24,7 @@ likely, which a new profile needs."""
 KEEP_SHARE = 0.25
 """Share of diverged steps from which a plan that stays is reported as a poor fit."""
 EARNED_STEPS = 32
-"""Number of steps under a plan that pays for entering it."""
+"""Number of steps under a plan after which entering it has paid off."""
 POOR_FIT = (
     "steps change shape too often for another plan: this plan stays for the steps that fit it"
 )

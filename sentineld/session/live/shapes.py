@@ -26,7 +26,7 @@ may have come while the plan was made."""
 class Shape:
     """Steps of one shape can follow one plan."""
 
-    threads: int  # that compute; stretch times depend on it
+    threads: int  # number of compute threads; stretch times depend on it
     sequence: str  # digest of the sequence of allocations, frees and boundaries
 
     @classmethod
@@ -41,9 +41,9 @@ class Planned:
 
     shape: Shape
     profile: Profile
-    charged: Profile  # accesses that emulated tiers delay: of another step; else the profile
+    charged: Profile  # emulated delays come from it: another step, or `profile`
     plan: Plan
-    budget_bytes: int  # of the session: the plan's own budget and unmanaged bytes
+    budget_bytes: int  # the session's: the plan's own budget plus unmanaged bytes
     plan_duration_s: float | None  # time to make the plan; None: an earlier daemon made it
     migration_bytes_per_s: float = 0.0  # bandwidth that the plan assumes; 0: the machine's figure
     spare: Spare | None = None  # a plan for less bandwidth
@@ -80,8 +80,10 @@ class Shapes:
         self._strikes.pop(shape, None)
 
     def left(self, shape: Shape, followed_steps: int) -> None:
-        """Record that a shape's plan was left after this number of steps followed it. A plan that
-        is repeatedly followed by almost none is dropped: it does not fit although the shape does.
+        """Record that a shape's plan was left after this number of steps followed it.
+
+        A plan that hardly any step follows several times in a row is dropped: it does not fit the
+        steps, although their shape is the same.
         """
         strikes = self._strikes.get(shape, 0) + 1 if followed_steps < FOLLOWED_STEPS_MIN else 0
         if strikes >= STRIKES_MAX:

@@ -29,8 +29,8 @@ from sentineld.session.live.shapes import Planned
 log = logging.getLogger(__name__)
 
 PlanAgain = Callable[[Correction, int, Plan], Plan | None]
-"""Plans again from a correction, the budget for tensor pages in bytes, and the live plan; None: no
-plan is faster. May raise SentinelError."""
+"""Plans again from a correction, the budget for tensor pages in bytes, and the live plan; returns
+None if no plan is faster. May raise SentinelError."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Correcting:
         return self.recording
 
     def stop_recording(self) -> None:
-        """A request records now, and stops recording when it is done."""
+        """Leave the recording to a request, which stops it when it is done."""
         self.recording = False
 
     def on_step(self, step: Step) -> None:
@@ -150,7 +150,7 @@ class Correcting:
 
     def _begin(self, planned: Planned, correction: Correction) -> None:
         log.info("process %d: %s; planning again", self._link.pid, correction.text)
-        # Memory outside the arena is not part of the plan's own budget, so that one is reused.
+        # The plan's own budget excludes memory outside the arena, so it is used again as is.
         budget_bytes = planned.plan.budget_bytes
         self._job = _Job(
             correction,

@@ -57,7 +57,7 @@ class Entering:
         return self._inbox.layout_live
 
     def require_in_time(self) -> None:
-        """Raise SentinelError if the answer is late. Not to be called while another plan is live:
+        """Raise SentinelError if the answer is late. Do not call this while another plan is live:
         then the process may answer much later, for example after an evaluation."""
         if time.monotonic() > self._deadline_s:
             raise SentinelError("failed", "the process did not take the layout in time")

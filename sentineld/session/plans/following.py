@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 
 class Following:
-    """The plans of one session. All calls but moves() come from its thread. Other threads may read
-    the attributes, which are replaced as a whole, and the length of shapes."""
+    """The plans of one session. All calls but moves() come from the session's thread. Other threads
+    may read the attributes, which are replaced as a whole, and the length of shapes."""
 
     def __init__(
         self, link: ShimLink, machine: Machine, inbox: Inbox, on_exit: Callable[[str], None]
@@ -38,7 +38,7 @@ class Following:
         on_exit: called from the mover's thread, with the reason, if it can't go on.
         """
         self.planned: Planned | None = None
-        """The plan that is entering or live; without one, the last that was."""
+        """The plan that is being entered or is live; if there is none, the last such plan."""
         self.managed: Managed | None = None
         """None: no plan is live."""
         self.shapes = Shapes()
@@ -110,7 +110,7 @@ class Following:
         self._stop_managed()
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
-            # Else the plan replaces a live one, and its own moves restore the budget step by step.
+            # Otherwise the plan replaces a live one: its own moves restore the budget over time.
             managed.enter()
         self._start(planned, managed)
         what, self._entering = self._entering.what, None  # frees its layout, which is large
@@ -168,7 +168,7 @@ class Following:
         return self.correcting is not None and self.correcting.begin_recording()
 
     def stop_recording(self) -> None:
-        """A request records now, and stops recording when it is done."""
+        """Leave the recording to a request, which stops it when it is done."""
         if self.correcting is not None:
             self.correcting.stop_recording()
 
@@ -176,7 +176,7 @@ class Following:
         """The input for a plan for another goal, while one is live."""
         planned = self.planned
         assert planned is not None
-        # It varies within a step: the live plan's reserve may be more than the current value.
+        # Unmanaged bytes vary within a step: the live plan may have reserved more than there are.
         reserved_bytes = planned.budget_bytes - planned.plan.budget_bytes
         unmanaged_bytes = max(reserved_bytes, self._link.segment.words().unmanaged_bytes)
         return PlanInput(
@@ -184,8 +184,8 @@ class Following:
         )
 
     def leave(self, reason: str) -> Shape:
-        """Record that the live plan does not fit the steps; returns its shape. The caller calls
-        stop()."""
+        """Record that the live plan does not fit the steps; returns its shape. The caller must
+        call stop() then."""
         assert self.planned is not None
         assert self.managed is not None
         left, steps = self.planned.shape, self.managed.followed_steps()

@@ -36,7 +36,7 @@ class Metering(Request[list[StepMeter]], ABC):
         self._unmetered = 0
 
     def on_step(self, step: Step) -> bool:
-        """Meter a step; returns whether enough of them are metered, or too many could not be."""
+        """Meter a step; returns whether to stop: enough are metered, or too many failed."""
         metered = self._meter(step)
         if metered is not None:
             self._metered.append(metered)
@@ -59,7 +59,7 @@ class ModuleMetering(Metering):
     def __init__(
         self, link: ShimLink, managed: Managed, sampling: Sampling, tiers: Tiers, steps: int
     ) -> None:
-        """Arm the session's pages. The first step that runs under epochs as a whole is metered."""
+        """Arm the session's pages. Metering begins with the first step wholly under epochs."""
         super().__init__(link, managed, steps)
         self._sampling = sampling
         self._tiers = tiers

@@ -53,6 +53,6 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine) -> Planned:
         budget_bytes,
         duration_s,
         given.tiers.migration_bytes_per_s,
-        # Made now: the first step under the plan shows whether the assumed bandwidth is reached.
+        # Made now, as the first step under the plan shows whether it reaches that bandwidth.
         spare_in_child(*asked, plan, timeout_s),
     )

@@ -40,14 +40,14 @@ log = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 2
 ACCESS_STEPS_MAX = 6
-"""Steps to wait at least for one that was sampled whole; then the allocation steps begin again."""
+"""Minimum of steps to wait for one that is sampled whole; then allocation steps begin again."""
 SECOND_STEP_REQUESTS = 4
 """Requests for a second step's accesses, if the framework observes steps of another shape."""
 KEPT_RECORDS = 500_000
-"""Ring records of the steps that are kept until the framework's answer."""
+"""Largest number of ring records in the steps that are kept until the framework answers."""
 OTHER_SHAPE_STEPS = 8
-"""Steps to wait for another shape than that of the plan that was left. Then a single step of that
-shape brings its plan back."""
+"""Steps to wait for a shape other than that of the plan just left. After that, a single step of the
+left plan's shape brings the plan back."""
 
 
 class Profiling:
@@ -206,8 +206,8 @@ class Profiling:
         return profile
 
     def _second_profile(self) -> Profile | None:
-        """The profile of a second step, once the framework has observed one: on emulated tiers a
-        plan is not charged by the very recording that it was made from."""
+        """The profile of a second step, once the framework has observed one: emulated delays
+        are not computed from the same recording as the plan."""
         if self._second is None:
             self._second = OperatorSteps(self._link, KEPT_RECORDS)
             self._second.request()

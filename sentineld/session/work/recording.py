@@ -40,10 +40,10 @@ STEPS_WITHOUT_REPEAT_MAX = 40
 """Steps that may pass, beyond those requested, until enough in a row allocate identically."""
 ACCESS_STEPS_MIN = 6
 ACCESS_WAIT_S = 5.0
-"""Steps and time to wait at least for the sampled step and for its operators' accesses: steps of a
-few milliseconds pass by the dozen before the message is read."""
+"""Minimum of steps and time to wait for the sampled step and for its operators' accesses: dozens of
+steps of a few milliseconds may pass before the message is read."""
 KEPT_RECORDS = 1 << 20
-"""Ring records of the steps that are kept until the framework's answer."""
+"""Largest number of ring records in the steps that are kept until the framework answers."""
 
 _NO_TIERS = Tiers((), 0.0, "none")
 
@@ -64,7 +64,7 @@ class Recording(Request[Trace]):
     ) -> None:
         """sample: opens the session's sampling by the module; raises SentinelError.
 
-        layers: the names of the layers that are known by then.
+        layers: returns the names of the layers that are known so far.
         steps: number of steps to record before the sampled one.
         """
         super().__init__()
@@ -80,7 +80,7 @@ class Recording(Request[Trace]):
         self._passed_steps = 0  # since the recording, or the sampling, began
         self._sampling: Sampling | None = None
         self._sampling_since_s: float | None = None
-        self._log_lost = 0  # by the sampling, before this recording
+        self._log_lost = 0  # records that the sampling had lost before this recording
         self._sampled: SampledStep | None = None
         self._notes: list[str] = []
         self._faults: Records | None = None
@@ -125,7 +125,7 @@ class Recording(Request[Trace]):
         return False
 
     def _begin_sampling(self) -> None:
-        """Sample one of the next steps: its pages, if the module is there, and its operators."""
+        """Sample one of the next steps: its pages, if the module is loaded, and its operators."""
         self._passed_steps, self._sampling_since_s = 0, time.monotonic()
         # Armed pages fault on access: faults from here on are not the training's.
         faults = self._machine.probing.stop_recording(self._link.pid)

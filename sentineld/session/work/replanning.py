@@ -12,7 +12,7 @@ from sentineld.session.work.request import Request
 
 
 class Replanning(Request[Planned]):
-    """A request to switch to another goal. The live plan is followed while this one is made."""
+    """A request to switch to another goal. The live plan is followed meanwhile."""
 
     doing = "planned again"
 

@@ -39,7 +39,7 @@ class Request(Generic[Result]):
         """Drain the kernel's buffers. Called often, so that they don't overflow."""
 
     def finish(self) -> None:
-        """Stop observing a session that goes on, and wake the waiting thread."""
+        """Stop observing and wake the waiting thread; the session goes on."""
         self._disarm()
         self._release()
         self._finished.set()
@@ -67,7 +67,7 @@ class Request(Generic[Result]):
         self._problem = SentinelError("failed", reason, "see sentinelctl status")
 
     def _disarm(self) -> None:
-        """Undo what the session also undoes when it stops managing: armed pages."""
+        """Disarm pages. fail() does not call this: then the session disarms them itself."""
 
     def _release(self) -> None:
-        """Undo what only this request undoes."""
+        """Undo what the session does not undo when it stops managing."""

@@ -3,8 +3,8 @@
 
 The steps before are recorded without sampling until enough of them in a row
 allocate identically. Then the process gets the cuts that a plan would have, its
-pages are armed, and torch.profiler is requested. Of the steps that follow, one
-was observed by all of these: that one is found here.
+pages are armed, and torch.profiler is requested. The sampled step is a later one
+that ran with all of these.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SampledStep(NamedTuple):
 class OperatorSteps:
     """Keeps steps until the framework's answer names the one that torch.profiler observed.
 
-    The answer comes long after that step: short steps pass by the hundred meanwhile.
+    The answer comes long after that step: hundreds of short steps may pass meanwhile.
     """
 
     def __init__(self, link: ShimLink, records_max: int, steps_min: int = 1) -> None:
@@ -65,7 +65,7 @@ class OperatorSteps:
         self._link.send({"type": "profile_ops"})
 
     def add(self, step: Step, fits: bool) -> None:
-        """A step has passed. fits: it is kept, for find()."""
+        """Record that a step has passed. fits: keep it for find()."""
         self._newest = step.number
         if not fits:
             return
@@ -87,7 +87,7 @@ class OperatorSteps:
         return next((step for step in self._kept if step.number == number), None)
 
     def missed(self) -> bool:
-        """Whether the observed step has passed and was not kept: it takes another request."""
+        """Whether the observed step has passed but was not kept: another request is needed."""
         passed = self.accesses is not None and self.accesses.step <= self._newest
         return passed and self.find() is None
 
@@ -130,7 +130,7 @@ class StepSampler:
         layout = provisional_layout(step, self.cuts)
         if sampling is not None:
             sampling.arm([(segment.heap_base, segment.words().heap_used)], residency=False)
-        # Sent last: arming takes long, and the step that reads the messages is to be sampled whole.
+        # Sent last: arming takes long, and the step that reads the messages must be sampled whole.
         send_layout(self._link, layout, tiers, self._substrate.accesses(layout, None, tiers))
         self._begin(sampling)
 
@@ -150,7 +150,7 @@ class StepSampler:
     def on_step(self, step: Step) -> SampledStep | None:
         """Take a step that passed since begin(); returns the sampled step once it is known.
 
-        Sampling ends with it. A backend may take some seconds to end.
+        Sampling then ends, which takes some seconds with some backends.
         """
         whole = self._is_whole(step)
         if whole and self.operators.first is None:
@@ -174,8 +174,8 @@ class StepSampler:
         """The sampled step. It is the one that the framework observed, which need not be the first
         with the cuts. If that was a step of another shape, another one is requested.
 
-        Without an answer, an exact backend's samples are worth the first whole step at once; those
-        of other backends only after a long wait.
+        If the framework has not answered, the first whole step is taken: at once with an exact
+        backend, with other backends only after a long wait.
         """
         operators = self.operators
         if operators.accesses is not None:

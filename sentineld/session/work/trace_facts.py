@@ -18,7 +18,7 @@ from sentineld.observe.shim_link import ShimLink
 
 
 def mappings_of(link: ShimLink, samples: Records) -> tuple[MemoryMapping, ...]:
-    """The mappings that contain sampled pages. The shim's own get the names of their spaces.
+    """The mappings that contain sampled pages. The shim's own are named after their spaces.
     Raises OSError."""
     mappings = read_mappings(link.pid)
     words = link.segment.words()
@@ -41,7 +41,7 @@ def mappings_of(link: ShimLink, samples: Records) -> tuple[MemoryMapping, ...]:
 def facts_of(
     link: ShimLink, policy: str | None, faults_recorded: bool, notes: list[str]
 ) -> dict[str, Any]:
-    """The facts of a trace (see Trace). policy: of the live plan; None: the process has none."""
+    """The facts of a trace (see Trace). policy: the live plan's; None: there is no live plan."""
     hello, system = link.hello, os.uname()
     return {
         "sentineld": __version__,

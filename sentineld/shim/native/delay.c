@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Emulated tiers: the delay that each stretch owes for slow pages, and spending it. */
+/* Emulated tiers: compute the delay that each stretch owes for slow pages, and spend it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <time.h>

@@ -37,7 +37,7 @@ struct emulation {
 	struct slot_birth *slot_birth; /* by slot */
 	uint8_t heap_birth; /* the map's value for pages born in the heap */
 	const struct layout *layout; /* NULL: detached */
-	uint32_t *first_access; /* by stretch, one entry more than stretches: row in layout->accesses */
+	uint32_t *first_access; /* by stretch: first row in layout->accesses; one entry more than stretches */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t fast_own; /* pages used on node 0, less segment->moved_fast */
 	uint64_t owed_ps; /* since the process first had emulated tiers, as is paid_ns */

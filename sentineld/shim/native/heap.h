@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The page heap: holds every tensor of at least SENTINEL_TENSOR_BYTES_MIN that
- * is not planned. One reservation that is never unmapped; blocks of whole
- * pages, best fit, free neighbours are merged. The caller holds the lock; a
- * thread that frees a tensor may read the tensor's block without it.
+ * is not planned. It is one reservation of address space that is never unmapped,
+ * divided into blocks of whole pages. Allocation is best fit; free neighbours are
+ * merged. The caller holds the lock; a thread that frees a tensor may read the
+ * tensor's block without it.
  */
 #ifndef SENTINELD_SHIM_HEAP_H
 #define SENTINELD_SHIM_HEAP_H
@@ -30,8 +31,8 @@ struct heap_block {
 	uint32_t before; /* block below by address */
 	uint32_t after; /* block above by address */
 	bool live;
-	uint32_t next; /* of a free block: in its bin; of a spare entry: the next spare entry */
-	uint32_t prev; /* of a free block: in its bin */
+	uint32_t next; /* free block: the next in its bin; spare entry: the next spare entry */
+	uint32_t prev; /* free block: the previous in its bin */
 	struct heap_birth birth; /* of a live block */
 };
 

@@ -48,7 +48,7 @@ static void resolve(const char *symbol, void *function)
 	memcpy(function, &found, sizeof(found));
 }
 
-/* Count live bytes served by libc10, as malloc_usable_size: the same number at birth and death. */
+/* Count live bytes served by libc10. malloc_usable_size gives the same number at birth and death. */
 static void account(void *address, bool birth)
 {
 	uint64_t bytes, *word;

@@ -213,7 +213,7 @@ struct sentinel_huge { /* 16 bytes: a range with MADV_HUGEPAGE; the rest has MAD
 
 /* wait.flags */
 #define SENTINEL_WAIT_ENABLED (1u << 0) /* wait; otherwise boundary is ignored */
-#define SENTINEL_WAIT_STEP_BEFORE (1u << 1) /* boundary is one of the step before */
+#define SENTINEL_WAIT_STEP_BEFORE (1u << 1) /* boundary belongs to the step before */
 
 struct sentinel_wait { /* 8 bytes; index = boundary within the step */
 	uint32_t boundary; /* wait until the moves of this boundary and of all before it are complete */

@@ -58,7 +58,7 @@ struct shim {
 	uint32_t next_cut; /* index in the layout's cuts */
 	uint32_t layer; /* of the last passed boundary */
 	uint64_t first_replay_step; /* first step with the live layout; 0: not begun yet */
-	uint64_t stuck_position; /* a barrier timed out for it: none waits until its moves are done */
+	uint64_t stuck_position; /* its barrier timed out: none waits until its moves are done */
 };
 
 extern struct shim shim;
@@ -103,7 +103,7 @@ void boundary_before_alloc(void);
 /* End the step: it has diverged if allocations or boundaries are missing. */
 void step_end(void);
 
-/* Begin a step with its boundary 0; the caller becomes the owner. Returns as boundary_pass(). */
+/* Begin a step with its boundary 0; the caller becomes the owner. Returns the same as boundary_pass(). */
 uint64_t step_begin(void);
 
 /* The step differs from the layout: the heap serves the rest of it. Needs the lock. */
