@@ -5,7 +5,7 @@
  * exceptions:page_fault_user and page_fault_kernel mark the start of a fault:
  * TP_PROTO(unsigned long address, struct pt_regs *, unsigned long error_code).
  * Functions that the kernel calls while it handles the fault reveal its cause;
- * each call has its own count and record, with the page's address.
+ * each cause has its own count and record, with the page's address.
  */
 
 /* bits of the x86 page-fault error code, arch/x86/include/asm/trap_pf.h */

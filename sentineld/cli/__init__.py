@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sentinelctl: one file a verb."""
+"""sentinelctl: each module implements one verb or a few related ones."""
 
 from __future__ import annotations
 

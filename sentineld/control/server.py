@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control socket: sentinelctl's requests; and listening Unix sockets in general."""
+"""Serves sentinelctl's requests on the control socket; also creates listening Unix sockets."""
 
 from __future__ import annotations
 

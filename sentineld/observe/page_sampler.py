@@ -41,7 +41,7 @@ class SamplerStats:
 
     hits: int  # accesses logged
     births: int  # first touches logged
-    lost: int  # records without room in the log, or without memory in the fault handler
+    lost: int  # records lost: no room in the log, or no memory in the fault handler
     armed_pages: int
     passed_on: int  # faults in the ranges that were left to the kernel
     unarmed: int  # armed pages un-armed by others before an access
@@ -118,7 +118,7 @@ class PageSampler:
         return self._range(uapi.IOC_REMOVE_RANGE, start, length_bytes)
 
     def arm(self, start: int, length_bytes: int) -> RangeResult:
-        """Log the next access to each present page; any part of the added ranges."""
+        """Log the next access to each present page of a range, which is a part of an added one."""
         return self._range(uapi.IOC_ARM, start, length_bytes)
 
     def disarm(self, start: int, length_bytes: int) -> RangeResult:
@@ -134,7 +134,7 @@ class PageSampler:
         return self._range(uapi.IOC_AGE, start, length_bytes)
 
     def epoch_fd(self) -> int:
-        """A new descriptor with which the process (and no other one) begins epochs."""
+        """A new descriptor with which the process, and only it, can begin epochs."""
         answer = uapi.EpochFd()
         fcntl.ioctl(self._fd, uapi.IOC_EPOCH_FD, answer)
         return int(answer.fd)
@@ -146,8 +146,9 @@ class PageSampler:
     def begin_epoch(self, residency: bool = False) -> int:
         """Begin the next epoch from the daemon; returns its number.
 
-        Concurrent accesses may land in either epoch. The exact way is the process's own epoch fd,
-        used at boundaries. residency: also log the number of resident pages of each node.
+        Concurrent accesses may land in either epoch; only epochs that the process begins at its
+        boundaries with the epoch fd are exact. residency: also log the number of resident pages of
+        each node.
         """
         argument = uapi.Epoch(flags=uapi.EPOCH_RESIDENCY if residency else 0)
         fcntl.ioctl(self._fd, uapi.IOC_EPOCH, argument)

@@ -196,7 +196,7 @@ class ProcessWatcher:
                 return
 
     def _follow(self, source: Any) -> bool:
-        """Handle events. True: some were lost or the watcher is closing; False: on an error."""
+        """Handle events. True: events were lost or the watcher is closing; False: an error."""
         while not self._stopping.is_set():
             try:
                 for message in source.get():

@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 2
 ACCESS_STEPS_MAX = 6
-"""Minimum of steps to wait for one that is sampled whole; then allocation steps begin again."""
+"""Least number of steps to wait for one that is sampled whole; then the allocation steps begin
+again."""
 SECOND_STEP_REQUESTS = 4
 """Requests for a second step's accesses, if the framework observes steps of another shape."""
 KEPT_RECORDS = 500_000

@@ -40,8 +40,8 @@ STEPS_WITHOUT_REPEAT_MAX = 40
 """Steps that may pass, beyond those requested, until enough in a row allocate identically."""
 ACCESS_STEPS_MIN = 6
 ACCESS_WAIT_S = 5.0
-"""Minimum of steps and time to wait for the sampled step and for its operators' accesses: dozens of
-steps of a few milliseconds may pass before the message is read."""
+"""Least number of steps and time to wait for the sampled step and for its operators' accesses:
+dozens of steps of a few milliseconds may pass before the message is read."""
 KEPT_RECORDS = 1 << 20
 """Largest number of ring records in the steps that are kept until the framework answers."""
 

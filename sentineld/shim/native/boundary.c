@@ -59,7 +59,7 @@ static void publish_position(void)
 	}
 }
 
-/* The position whose moves must be done before the stretch that begins at shim.index; 0: none. */
+/* The position whose moves must be done before the stretch that begins at boundary shim.index; 0: none. */
 static uint64_t wait_target(void)
 {
 	const struct sentinel_wait *wait;

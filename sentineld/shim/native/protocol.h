@@ -121,7 +121,7 @@ enum sentinel_boundary {
 	SENTINEL_BOUNDARY_FORWARD = 1, /* a leaf module's forward begins */
 	SENTINEL_BOUNDARY_BACKWARD = 2, /* a leaf module's backward begins */
 	SENTINEL_BOUNDARY_OPTIMIZER = 3, /* optimizer.step() begins */
-	SENTINEL_BOUNDARY_CUT = 4, /* the cursor reached a cut, or the optimizer a parameter's turn */
+	SENTINEL_BOUNDARY_CUT = 4, /* the cursor reached a cut of the layout */
 	/* the first allocation after a leaf's forward ended and before the next one began; layer 0 */
 	SENTINEL_BOUNDARY_OUTSIDE = 5,
 };
