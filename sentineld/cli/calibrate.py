@@ -104,7 +104,7 @@ class Found:
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
-    help="Threads that read and write; use the training's number.  [default: one per CPU]",
+    help="Number of threads that read and write; use the training's.  [default: one per CPU]",
 )
 @json_option
 def calibrate(

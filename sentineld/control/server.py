@@ -70,7 +70,7 @@ def listen(path: Path, mode: int, group: str | None) -> socket.socket:
         try:
             os.chown(path, -1, grp.getgrnam(group).gr_gid)
         except (KeyError, PermissionError) as error:
-            log.warning("%s keeps its default group: %s", path, error)
+            log.warning("cannot set the group of %s: %s", path, error)
     os.chmod(path, mode)
     listener.listen(SOCKET_BACKLOG)
     return listener

@@ -79,7 +79,8 @@ def perf_paranoid(system: System) -> Finding:
         return Finding(
             "perf",
             Status.OK,
-            f"kernel.perf_event_paranoid is {value}: only raw tracepoints attach; they suffice",
+            f"kernel.perf_event_paranoid is {value}: only raw tracepoints can be attached, "
+            "which is sufficient",
         )
     return Finding("perf", Status.OK, f"kernel.perf_event_paranoid is {value}")
 

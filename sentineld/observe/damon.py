@@ -104,7 +104,11 @@ class DamonWatch:
         self._snapshots: list[Snapshot] = []
         self._broken = False
         if not _in_use.acquire(blocking=False):
-            raise SentinelError("failed", "DAMON is watching another session", "wait for its plan")
+            raise SentinelError(
+                "failed",
+                "DAMON is watching another session",
+                "wait until that session has its plan",
+            )
         self._open = True
         problem = usable(kdamonds, target.pid)
         if problem is not None:

@@ -45,7 +45,7 @@ class ShimLink:
             control_fd, self.event_fd = connection.take_fds(HELLO_FDS)
         except FrameError as error:
             raise SentinelError(
-                "protocol-mismatch", f"hello without its descriptors: {error}"
+                "protocol-mismatch", f"the hello's file descriptors are missing: {error}"
             ) from None
         self.residency: ResidencySegment | None = None
         """The node of each page on emulated tiers, once a layout for them is live."""
@@ -53,7 +53,7 @@ class ShimLink:
             self.segment = ControlSegment(control_fd)
             if os.readlink(f"/proc/self/fd/{self.event_fd}") != EVENTFD:
                 # Reading any other file may fail or block.
-                raise SentinelError("protocol-mismatch", "hello without an eventfd")
+                raise SentinelError("protocol-mismatch", "the hello has no eventfd")
             self.take_residency(hello)
         except BaseException:
             os.close(self.event_fd)

@@ -46,12 +46,14 @@ class ShimServer:
                 elif message.get("type") == "hello":
                     receiver.append(self._on_hello(ShimLink(frames, message)))
                 else:
-                    raise FrameError("no hello came first")
+                    raise FrameError("the first message is not a hello")
         except (EOFError, FrameError, SentinelError) as error:
             if isinstance(error, SentinelError) and not receiver:
                 self._refuse(frames, error)
             if not isinstance(error, EOFError):
-                log.warning("a shim's connection (pid %d) ends: %s", frames.peer()[0], error)
+                log.warning(
+                    "closing the shim connection of process %d: %s", frames.peer()[0], error
+                )
             self._loop.remove_reader(frames.fileno())
             frames.close()
             if receiver:

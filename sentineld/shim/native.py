@@ -181,7 +181,7 @@ class Native:
         error = self._library.sentinel_start(heap_bytes, min(pages, heap_bytes), RING_RECORDS)
         if error:
             reason = os.strerror(-error)
-            raise ShimUnavailableError(f"no room for its heap or its shared memory: {reason}")
+            raise ShimUnavailableError(f"cannot reserve the shim's heap or shared memory: {reason}")
 
     def enable(self, on: bool) -> None:
         """Serve tensors from the heap, or pass everything through."""

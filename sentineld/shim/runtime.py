@@ -249,7 +249,7 @@ class Shim:
         try:
             return self._tensors.rows()
         except Exception as error:
-            self.note(f"cannot name this torch's tensors: {type(error).__name__}: {error}")
+            self.note(f"cannot read the names of the tensors: {type(error).__name__}: {error}")
             return []
 
     def note(self, text: str) -> None:

@@ -46,7 +46,7 @@ class Start:
         try:
             importlib.import_module(NAME)
         except ImportError as error:
-            self._unmanaged(f"torch does not import: {error}")
+            self._unmanaged(f"importing torch failed: {error}")
         return bool(self.managed)
 
     def _before_torch(self) -> None:

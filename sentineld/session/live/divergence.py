@@ -25,9 +25,7 @@ KEEP_SHARE = 0.25
 """Share of diverged steps from which a plan that stays is reported as a poor fit."""
 EARNED_STEPS = 32
 """Number of steps under a plan after which entering it has paid off."""
-POOR_FIT = (
-    "steps change shape too often for another plan: this plan stays for the steps that fit it"
-)
+POOR_FIT = "steps change shape too often to replace the plan: it is kept for the steps that fit it"
 PATIENCE_STEPS = 64
 PATIENCE_STEPS_MAX = 4096
 

@@ -148,7 +148,7 @@ class Following:
         threads = self._inbox.threads
         if verdict.leave or threads == self.planned.shape.threads or not self.managed.may_leave():
             return verdict
-        return Verdict(True, f"it now computes with {threads} threads")
+        return Verdict(True, f"the process now computes with {threads} threads")
 
     def on_step(self, step: Step) -> None:
         """Take a whole recorded step, which a correction may need."""

@@ -46,7 +46,7 @@ def test_runs_unmanaged_if_the_control_segment_exceeds_the_file_size_limit() -> 
     plain = python(str(TRAIN), "cnn", "3").stdout
     done = run(str(TRAIN), "cnn", "3", within=("prlimit", f"--fsize={1 << 20}"))
     assert done.stdout == plain
-    reason = "no room for its heap or its shared memory: File too large"
+    reason = "cannot reserve the shim's heap or shared memory: File too large"
     assert done.stderr == f"sentineld.shim: running unmanaged: {reason}\n"
 
 

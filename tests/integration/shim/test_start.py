@@ -73,7 +73,7 @@ def test_usage_errors_are_one_line(arguments: tuple[str, ...]) -> None:
     ("environment", "reason"),
     [
         ({"SENTINELD_SHIM_LIBRARY": "/no/such/library.so"}, "does not load"),
-        ({"SENTINELD_SHIM_HEAP_BYTES": str(1 << 47)}, "no room for its heap"),
+        ({"SENTINELD_SHIM_HEAP_BYTES": str(1 << 47)}, "cannot reserve the shim's heap"),
     ],
 )
 def test_training_runs_unmanaged_if_the_shim_cannot_start(

@@ -153,7 +153,7 @@ def test_a_plan_is_left_when_other_threads_compute_and_found_again(process: Proc
     assert not process.following.look().leave
     process.inbox.take({"type": "threads", "threads": 4})
     verdict = process.following.look()
-    assert (verdict.leave, verdict.text) == (True, "it now computes with 4 threads")
+    assert (verdict.leave, verdict.text) == (True, "the process now computes with 4 threads")
     assert process.following.leave(verdict.text) == SHAPE
     process.following.stop()
     assert process.following.managed is None
