@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a script in a process of its own whose torch allocates through the shim's C library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+LOAD = """
+import json, sys
+from sentineld.shim import disarm
+disarm()
+from sentineld.shim.native import Native, ShimUnavailableError, library_path
+native = Native(library_path())
+native.start()
+"""
+"""Before torch is imported."""
+
+SERVE = """
+import time
+import torch
+from sentineld.model.protocol import Alloc, Boundary, Event, Flag
+from sentineld.observe.control_segment import ControlSegment
+from sentineld.shim import op_times
+segment = ControlSegment(native.control_fd)
+segment.set_flags(Flag.RECORD)
+segment.set_heartbeat(time.monotonic_ns())
+native.enable(True)
+native.connected(True)
+"""
+"""Serve torch's tensors from the heap, and record as for a daemon."""
+
+
+def run(script: str) -> Any:
+    """The JSON value that the script prints in its last line."""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def shimmed(script: str) -> Any:
+    """The same with LOAD and SERVE run before."""
+    pytest.importorskip("torch")
+    return run(LOAD + SERVE + script)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layer ids of real modules, and the boundaries that a training's hooks write to the ring."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from sentineld.shim import hooks  # noqa: E402
+from sentineld.shim.hooks import OUTSIDE_LAYER, Layers  # noqa: E402
+from sentineld.shim.names import Names  # noqa: E402
+from tests.unit.shim.shimmed import shimmed  # noqa: E402
+
+
+def net() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Sequential(torch.nn.ReLU()))
+
+
+def test_leaf_modules_are_numbered_from_one_and_the_others_are_outside() -> None:
+    layers, model = Layers(Names()), net()
+    assert layers.register(model) == OUTSIDE_LAYER
+    assert layers.names == ["", "0", "1.0"]
+    ids = [layers.by_module[id(module)] for module in model.modules()]
+    assert ids == [OUTSIDE_LAYER, 1, OUTSIDE_LAYER, 2]
+    assert layers.register(model) == OUTSIDE_LAYER
+    assert layers.names == ["", "0", "1.0"]
+
+
+def test_equal_paths_of_several_models_get_different_names() -> None:
+    layers = Layers(Names())
+    models = [net() for _ in range(3)]
+    for model in models:
+        layers.register(model)
+    paths = ["0", "1.0", "Sequential.0", "Sequential.1.0", "Sequential.0#2", "Sequential.1.0#2"]
+    assert layers.names == ["", *paths]
+    alone = [torch.nn.ReLU() for _ in range(2)]
+    assert [layers.register(one) for one in alone] == [7, 8]
+    assert layers.names[7:] == ["ReLU", "ReLU#2"]
+
+
+def test_a_deleted_module_is_forgotten_but_its_number_is_not_given_again() -> None:
+    layers, model = Layers(Names()), net()
+    layers.register(model)
+    del model
+    gc.collect()
+    assert layers.by_module == {}
+    other = torch.nn.ReLU()
+    assert layers.register(other) == 3
+
+
+def test_layers_beyond_the_records_field_are_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hooks, "LAYERS_MAX", 2)
+    layers, model = Layers(Names()), net()
+    layers.register(model)
+    assert layers.names == ["", "0"]
+    assert layers.by_module[id(model[1][0])] == OUTSIDE_LAYER
+
+
+TRAINING = """
+from sentineld.shim.hooks import Hooks, Layers
+from sentineld.shim.names import Names
+from sentineld.shim.stepless import MissingSteps
+torch.set_num_threads(1)
+names = Names()
+layers = Layers(names)
+ended = []
+def step_ended():
+    native.step_end()
+    ended.append(len(ended))
+    native.step_begin()
+Hooks(native, layers, names, MissingSteps(ended.append), step_ended).install()
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step(x):
+    model(x).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+def boundaries(first):
+    rows = op_times.ring_records(native, first)
+    rows = rows[rows["event"] == Event.BOUNDARY]
+    return [[Boundary(int(r["detail"])).name, layers.names[int(r["layer"])]] for r in rows]
+"""
+
+
+STEPS = """
+x = torch.ones(64, 64)
+first = op_times.ring_head(native)
+step(x)
+found = {"disabled": [boundaries(first), list(layers.names)]}
+layers.enabled = True
+step(x)
+first = op_times.ring_head(native)
+step(x)
+found["enabled"] = boundaries(first)
+found["steps"] = len(ended)
+
+from torch.utils.checkpoint import checkpoint
+x = torch.ones(64, 64, requires_grad=True)
+def checkpointed():
+    checkpoint(model, x, use_reentrant=False).sum().backward()
+    optimizer.step()
+checkpointed()
+first = op_times.ring_head(native)
+checkpointed()
+found["checkpointed"] = boundaries(first)
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """Boundaries of a training's steps, as (kind, name of the layer)."""
+    passed: dict[str, Any] = shimmed(TRAINING + STEPS)
+    return passed
+
+
+def test_a_step_passes_the_boundaries_of_its_layers_forward_and_backward(
+    found: dict[str, Any],
+) -> None:
+    assert found["steps"] == 3
+    forward = [["FORWARD", "0"], ["FORWARD", "1"], ["FORWARD", "2"]]
+    backward = [["BACKWARD", "2"], ["BACKWARD", "1"], ["BACKWARD", "0"]]
+    passed = found["enabled"]
+    assert [row for row in passed if row[0] in ("FORWARD", "BACKWARD")] == forward + backward
+    assert [row[0] for row in passed].count("OPTIMIZER") == 1
+    assert passed[-1][0] == "STEP"  # the next step's first
+
+
+def test_a_disabled_shim_reports_no_layer(found: dict[str, Any]) -> None:
+    passed, names = found["disabled"]
+    assert names == [""]
+    assert all(kind not in ("FORWARD", "BACKWARD") for kind, _ in passed)
+
+
+def test_a_layer_that_backward_recomputes_is_entered_again(
+    found: dict[str, Any],
+) -> None:
+    passed = found["checkpointed"]
+    assert [name for kind, name in passed if kind == "BACKWARD"] == ["2", "1", "0"]
+    assert [name for kind, name in passed if kind == "FORWARD"] == ["0", "1", "2"] * 2

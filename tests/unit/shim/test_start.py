@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shim waits for torch's import and says in one line why it can't work.
+
+tests/integration/shim/test_start.py starts real trainings.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.shim.shimmed import ROOT
+
+PREFIX = "sentineld.shim: running unmanaged: "
+
+
+@pytest.fixture
+def torch_folder(tmp_path: Path) -> Path:
+    """With a torch that allocates nothing."""
+    (tmp_path / "torch.py").write_text("__version__ = '0'\nbefore = True\n")
+    return tmp_path
+
+
+def run(code: str, *path: Path, **environment: str) -> tuple[str, str]:
+    """Output and errors of code that has made a Start."""
+    prelude = (
+        "from sentineld.shim.start import Start\nimport sentineld.shim\nsentineld.shim.disarm()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", prelude + "start = Start()\n" + code],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT)))} | environment,
+        check=True,
+    )
+    return done.stdout, done.stderr
+
+
+def test_nothing_happens_before_torch_is_imported(torch_folder: Path) -> None:
+    output, errors = run(
+        "start.arm(); start.arm(); import json; print(start.managed)",
+        torch_folder,
+        SENTINELD_SHIM_LIBRARY="/no/such/library.so",
+    )
+    assert (output, errors) == ("None\n", "")
+
+
+def test_an_import_of_torch_goes_on_without_the_library(torch_folder: Path) -> None:
+    output, errors = run(
+        "start.arm(); import torch; print(torch.before, start.managed)",
+        torch_folder,
+        SENTINELD_SHIM_LIBRARY="/no/such/library.so",
+    )
+    assert output == "True False\n"
+    assert errors.startswith(PREFIX + "/no/such/library.so does not load")
+    assert errors.count("\n") == 1
+
+
+def test_a_torch_that_the_hooks_do_not_fit_runs_unmanaged(torch_folder: Path) -> None:
+    output, errors = run("start.arm(); print(start.now())", torch_folder)
+    assert output == "False\n"
+    assert errors.startswith(PREFIX + "the hooks do not fit this torch: AttributeError: ")
+
+
+def test_torch_imported_before_is_too_late(torch_folder: Path) -> None:
+    output, errors = run("import torch; start.arm(); print(start.managed)", torch_folder)
+    assert (output, errors) == ("False\n", PREFIX + "torch was imported before sentineld.shim\n")
+
+
+def test_a_disarmed_start_lets_torch_be(torch_folder: Path) -> None:
+    output, errors = run(
+        "start.arm(); start.disarm(); start.disarm(); import torch; print(start.managed)",
+        torch_folder,
+    )
+    assert (output, errors) == ("None\n", "")
+
+
+def test_without_torch_it_says_so(torch_folder: Path) -> None:
+    (torch_folder / "torch.py").write_text("raise ImportError('no such disk')\n")
+    output, errors = run("start.arm(); print(start.now())", torch_folder)
+    assert output == "False\n"
+    assert PREFIX + "importing torch failed: no such disk\n" in errors
+
+
+def test_a_torch_that_allocates_through_the_library_is_managed() -> None:
+    pytest.importorskip("torch")
+    output, errors = run(
+        "start.socket_path = '/no/such/socket'\nstart.arm(); print(start.now(), start.managed)"
+    )
+    assert (output, errors) == ("True True\n", "")
