@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The access table of a step for emulated tiers: what each access costs on the slow tier, per page.
 
-At each boundary the shim looks up the tier of the pages. The costs come from the
-timing model (sentineld/model/timing.py), spread evenly over a tensor's pages.
+At each boundary the shim looks up the tier of the accessed pages and charges the costs of the slow
+ones. The costs come from the timing model (sentineld/model/timing.py), spread evenly over a
+tensor's pages.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ HEAP_BYTES_MAX = 1 << 44
 def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[np.void]:
     """ACCESS_DTYPE rows: one per access row of the profile, or several if the tensor spans regions.
 
-    A row with AT_BIRTH is charged by its `node` instead of the residency map, which at the begin
-    of the stretch does not describe the tensor's pages yet. Such rows are:
+    A row with the flag AT_BIRTH is charged by its `node`, because at the begin of the stretch the
+    residency map does not describe the tensor's pages yet. Rows with AT_BIRTH are:
 
     - accesses in the stretch of the tensor's birth, if its pages are dropped at each death: they
       are born again, on the tier of their region;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verify a plan against its profile before it is used.
 
-Each check tests one invariant. A plan that violates one is rejected, and the error names the
-invariant.
+Each check tests one invariant. A plan that violates an invariant is rejected with
+an error that names the invariant.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _regions(plan: Plan, profile: Profile) -> None:
             region.offset >= end and aligned, "regions", f"{region.name} overlaps or is misaligned"
         )
         end = region.offset + region.bytes
-        # A slot may span regions if there is no gap between them.
+        # A slot may span several regions if there is no gap between them.
         inside += np.clip(
             np.minimum(last, end) - np.maximum(slots["offset"].astype(np.int64), region.offset),
             0,
@@ -207,7 +207,7 @@ def _budget(charged: Integers, budget: int) -> None:
 
 
 def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) -> None:
-    """Check that births fit the budget even if all demotions without a wait are incomplete."""
+    """Check that births fit the budget even if demotions that no boundary waits for are pending."""
     count = profile.stretch_count
     births = turnover(plan.layout, profile).births(profile)
     down = plan.moves[plan.moves["tier"] != 0]

@@ -20,17 +20,17 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 
 RATE_TOLERANCE = 0.1
-"""A bandwidth that is lower by at most this share counts as the assumed one."""
+"""A measured bandwidth that is lower than the assumed one by at most this share counts as equal."""
 FALL_TOLERANCE = 0.25
-"""A bandwidth that is lower by more than this share is accepted at once. A smaller drop must last
-for WINDOW_STEPS: a mover that has to wait for a CPU looks the same, and a plan for less bandwidth
-is worse."""
+"""A bandwidth that is measured lower than assumed by more than this share is accepted at once. A
+smaller drop must last for WINDOW_STEPS: a mover that has to wait for a CPU also measures a lower
+bandwidth, and a plan for less bandwidth is slower."""
 RATE_GAIN = 0.1
-"""A bandwidth that is higher by more than this share justifies a replan, if the mover is busy
-(BUSY_SHARE). It rises when other load ends; a plan never assumes more than the nominal
-bandwidth."""
+"""A bandwidth that is measured higher than assumed by more than this share justifies a replan, if
+the mover is busy (BUSY_SHARE). The bandwidth rises when other load ends; a plan never assumes more
+than the nominal bandwidth."""
 BUSY_SHARE = 0.25
-"""Share of the time that the mover must be busy for more bandwidth to pay off."""
+"""The mover must be busy for more than this share of the time for more bandwidth to pay off."""
 
 STALL_SHARE = 0.005
 """Waits below this share of the time do no harm."""
@@ -38,25 +38,28 @@ LATE_SHARE = 0.05
 """Late moves below this share of all moves do no harm."""
 
 EVIDENCE_SHARE = 1 / 8
-"""Bytes moved, as a share of the plan's bytes per step, below which no bandwidth is derived."""
+"""No bandwidth is derived from fewer moved bytes than this share of the plan's bytes per step."""
 RECENT_STEPS = 2
-"""Window for harmful deviations. It is short, so that one harmful step is enough."""
+"""Number of last steps that are checked for harmful deviations; small, so that one harmful step is
+enough for a correction."""
 WINDOW_STEPS = 16
-"""Window for small losses, for possible gains and for the times of stretches."""
+"""Number of last steps that are checked for small losses and possible gains of bandwidth, and over
+which the times of stretches are measured."""
 
 DRIFT_MIN = 0.05
 """Deviations of the stretches' times that sum to less than this share of the step are ignored."""
 DRIFT_NOISE = 2.0
-"""The sum must also exceed DRIFT_MIN by this multiple of what random scatter explains."""
+"""The sum of these deviations must exceed DRIFT_MIN by this multiple of the sum that random scatter
+explains."""
 RECHECK_STEPS = 256
-"""Steps until a correction that led to no new plan is considered again."""
+"""Number of steps after a correction without a new plan until the next correction is considered."""
 
 PATIENCE_STEPS = 8
-"""Minimum age of a plan before a correction, after a correction that came early. It doubles with
-each further early correction."""
+"""Minimum age of a plan before it may be corrected, if the plan before it was corrected early. The
+minimum doubles with each further early correction."""
 PATIENCE_STEPS_MAX = 4096
 EARNED_STEPS = 512
-"""A correction after this many steps under a plan is not early; it resets the minimum age to 0."""
+"""A correction of a plan of at least this age is not early and resets the minimum age to 0."""
 
 _MEDIAN_ERROR = 1.2533
 """Normal distribution: standard error of the median divided by that of the mean."""
@@ -68,15 +71,15 @@ _MEAN_DEVIATION = 0.798
 class Progress:
     """Monotonic counters of a session."""
 
-    steps: int = 0  # number of steps begun, under any plan
+    steps: int = 0  # number of steps begun, under all plans
     time_ns: float = 0.0  # elapsed
     moved_bytes: float = 0.0  # in both directions
-    busy_ns: float = 0.0  # the mover spent moving those bytes
-    stall_ns: float = 0.0  # the process waited for moves
+    busy_ns: float = 0.0  # time that the mover spent moving these bytes
+    stall_ns: float = 0.0  # time that the process waited for moves
     late_moves: int = 0
 
     def since(self, before: Progress) -> Progress:
-        """The difference to an earlier state of the counters."""
+        """The increase of each counter since an earlier state."""
         return Progress(
             self.steps - before.steps,
             self.time_ns - before.time_ns,
@@ -110,7 +113,7 @@ class Corrector:
         self._patience = 0
 
     def entered(self, plan: Plan, profile: Profile, tiers: Tiers, progress: Progress) -> None:
-        """Note that a plan went live, which was made from this profile for these tiers."""
+        """Note that a plan, made from this profile for these tiers, went live."""
         self._plan, self._profile, self._tiers = plan, profile, tiers
         self._began = progress
         # The counters at the first look() of each step in the window.
@@ -141,9 +144,9 @@ class Corrector:
 
     @property
     def needs_times(self) -> bool:
-        """Whether measured times of stretches are needed, for timed().
+        """Whether timed() should be called with measured times of stretches.
 
-        That is if moves are late or waited for although the bandwidth is as assumed.
+        They are needed if moves are late or waited for although the bandwidth is as assumed.
         """
         recent = self._since(RECENT_STEPS)
         return (
@@ -222,28 +225,28 @@ class Corrector:
         return self._last.steps - self._began.steps
 
     def _since(self, steps: int) -> Progress:
-        """What was added in the last complete steps and the current one.
+        """The increase of the counters in the last `steps` complete steps and the current one.
 
-        Covers more steps if look() is called less than once per step.
+        The increase covers more steps if look() is called less than once per step.
         """
         first = self._last.steps - steps
         before = next((look for look in reversed(self._looks) if look.steps <= first), None)
         return self._last.since(before or self._looks[0])
 
     def _rate(self, passed: Progress) -> float | None:
-        """Bandwidth in bytes per second; None if too few bytes were moved."""
+        """Measured bandwidth in bytes per second; None if too few bytes were moved."""
         if passed.moved_bytes < EVIDENCE_SHARE * self._step_bytes or passed.busy_ns <= 0:
             return None
         return passed.moved_bytes / passed.busy_ns * 1e9
 
     def _slow(self, passed: Progress, tolerance: float) -> float | None:
-        """The bandwidth if it is harmful and lower than assumed by more than this share."""
+        """The bandwidth if it does harm and is below the assumed one by more than the tolerance."""
         rate = self._rate(passed)
         least = self._tiers.migration_bytes_per_s * (1 - tolerance)
         return rate if rate is not None and rate < least and self._harmed(passed) else None
 
     def _gained(self, passed: Progress) -> float | None:
-        """The bandwidth, at most the nominal one, if it is high enough for a replan."""
+        """The bandwidth, at most the nominal one, if it is high enough for a replan; else None."""
         rate = min(self._rate(passed) or 0.0, self._nominal)
         more = rate > self._tiers.migration_bytes_per_s * (1 + RATE_GAIN)
         return rate if more and passed.busy_ns > BUSY_SHARE * passed.time_ns else None

@@ -2,9 +2,9 @@
 """Cuts: allocation cursors that become boundaries inside long stretches.
 
 Between the boundaries of layers there are long stretches in which no move can start.
-The optimizer step is one of them, and it touches nearly all memory. Cuts are chosen
-from the ring records of one step, before the access step, so that samples, plan and
-moves all refer to the same stretches.
+One of these stretches is the optimizer step, which touches nearly all memory. Cuts are
+chosen from the ring records of one step, before the access step, so that samples, plan
+and moves all refer to the same stretches.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ from sentineld.model.records import Records
 from sentineld.profile.steps import Step, boundary_records
 
 STRETCH_SHARE_MAX = 0.01
-"""Maximum length of a stretch, as a share of the step's time, if it can be cut."""
+"""Maximum duration of a stretch that can be cut, as a share of the step's time."""
 
 TOUCHED_SHARE_MAX = 0.5
-"""Maximum bytes touched in a stretch, as a share of the budget, if it can be cut."""
+"""Maximum bytes touched in a stretch that can be cut, as a share of the budget."""
 
 TOUCHED_OVER_BORN = 2.0
-"""Bytes touched per byte born in forward and backward: they read about what they allocate."""
+"""Estimated bytes touched per byte allocated in the forward and backward passes, which read about
+as many bytes as they allocate."""
 
 OPTIMIZER_MARGIN = 3.0
 """Safety factor for the touched bytes of an optimizer step, which are estimated from its scratch
-tensors: work on a parameter begins before the scratch's birth, and parameters differ."""
+tensors: the work on a parameter begins before its scratch tensor is allocated, and the ratio of
+touched bytes to scratch bytes varies between parameters."""
 
 
 def choose_cuts(
@@ -39,7 +41,7 @@ def choose_cuts(
     Each stretch is cut as late as both limits allow, which gives the fewest cuts. A cut is only
     possible at an allocation, so stretches between distant allocations may exceed the limits.
 
-    share_max: maximum length of a stretch, as a share of the step's time.
+    share_max: maximum duration of a stretch, as a share of the step's time.
     """
     records = step.records
     allocs = records[(records["event"] == Event.ALLOC) & (records["detail"] == Alloc.STEP)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First and last step of making a plan: a draft with a layout, and its prediction and reasons."""
+"""The first and the last step of making a plan: draft it from a layout, and complete it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sentineld.plan.residency import residency
 def draft(
     policy: str, profile: Profile, budget_bytes: int, layout: Layout, notes: tuple[str, ...] = ()
 ) -> Plan:
-    """A plan without moves, initial tiers, reasons and prediction."""
+    """A plan that has a layout but no moves, initial tiers, reasons or prediction yet."""
     return Plan(
         policy=policy,
         budget_bytes=budget_bytes,
@@ -32,8 +32,7 @@ def draft(
 
 
 def finished(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
-    """The plan with what follows from its moves: initial tier of each tensor, prediction,
-    reasons."""
+    """Complete a plan that has its moves: add initial tiers, prediction and reasons."""
     plan = replace(plan, initial_tier=initial_tiers(plan, profile))
     found = residency(plan, profile)
     return replace(

@@ -27,9 +27,9 @@ def drops(layout: Layout, page_bytes: int) -> npt.NDArray[np.void]:
 def drops_by_tensor(
     layout: Layout, slot: Integers, page_bytes: int
 ) -> tuple[npt.NDArray[np.void], Integers]:
-    """(rows of drops(), index of the tensor of each row), for slots that belong to a tensor.
+    """(rows of drops() whose slot belongs to a tensor, index of the tensor of each row).
 
-    slot: slot of each tensor; negative: none.
+    slot: slot of each tensor; negative: the tensor has none.
     """
     row_of = np.full(len(layout.slots), -1, np.int64)
     slotted = np.flatnonzero(slot >= 0)
@@ -45,13 +45,13 @@ def covered(
     """(N,): which page ranges are fully dropped.
 
     ranges: rows of drops().
-    slot, first, pages: (N,), the page ranges: slot, first page of the arena, number of pages.
+    slot, first, pages: (N,), the page ranges: slot, first page in the arena, number of pages.
     """
     if not len(ranges):
         return np.zeros(len(slot), np.bool_)
     begin = ranges["offset"].astype(np.int64) // page_bytes
     end = begin + ranges["bytes"].astype(np.int64) // page_bytes
-    # One sortable key for (slot, page).
+    # Combine slot and page into one sortable key.
     span = int(max(end.max(), first.max(initial=0))) + 1
     key = ranges["slot"].astype(np.int64) * span + begin
     at = np.searchsorted(key, slot * span + first, side="right") - 1
@@ -64,9 +64,9 @@ def covered(
 def with_drops(
     layout: Layout, slot: Integers, first: Integers, pages: Integers, page_bytes: int
 ) -> Layout:
-    """The layout with exactly these drops.
+    """The layout with its drops replaced by these page ranges.
 
-    slot, first, pages: (N,), the page ranges: slot, first page of the arena, number of pages.
+    slot, first, pages: (N,), the page ranges: slot, first page in the arena, number of pages.
     Ranges of the same slot do not overlap.
     """
     order = np.lexsort((first, slot))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The expected events of a planned step: births, drops, and when each move is of use.
 
-Pure functions of profile and plan. The mover needs them because the shim does not report
-single births and drops.
+Pure functions of profile and plan. The mover needs these events because the shim does
+not report individual births and drops.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sentineld.plan.drops import drops_by_tensor
 from sentineld.plan.layout import cut_at_regions
 
 UNKNOWN_TIER = 255
-"""Tier of births that the kernel places at first touch; charged as fast."""
+"""Stands for the tier of births that the kernel places at first touch; they are charged as fast."""
 
 BIRTH_DTYPE = np.dtype(
     [
         ("stretch", "<u4"),
         ("tier", "u1"),  # UNKNOWN_TIER: first touch
-        ("survives", "?"),  # lives beyond its stretch
+        ("survives", "?"),  # the tensor outlives the stretch
         ("offset", "<u8"),  # in the arena
         ("bytes", "<u8"),  # whole pages
     ]
@@ -36,8 +36,8 @@ DROP_DTYPE = np.dtype([("stretch", "<u4"), ("offset", "<u8"), ("bytes", "<u8")])
 EVENT_DTYPE = np.dtype(
     [
         ("stretch", "<u4"),
-        ("birth", "?"),  # else a drop
-        ("tier", "u1"),  # of a birth, as in BIRTH_DTYPE
+        ("birth", "?"),  # True: a birth; False: a drop
+        ("tier", "u1"),  # tier of a birth, as in BIRTH_DTYPE
         ("offset", "<u8"),
         ("bytes", "<u8"),
     ]
@@ -53,14 +53,14 @@ class ExpectedStep:
     drops: Table
     """DROP_DTYPE, sorted by stretch; adjacent ranges are merged."""
     events: Table
-    """EVENT_DTYPE, the single births and drops in the order in which they happen."""
+    """EVENT_DTYPE, the individual births and drops in the order in which they happen."""
     heap_bytes: npt.NDArray[np.int64]
-    """(S,), bytes of unplanned tensors alive at any time in each stretch; the heap serves them. 0
-    if the plan puts the heap on a slower tier."""
+    """(S,), bytes of unplanned tensors in the heap that are alive at any time in each stretch.
+    All 0 if the plan puts the heap on a slower tier."""
 
     @property
     def boundary_count(self) -> int:
-        """Boundaries, and stretches, in a step."""
+        """The number of boundaries of a step, which is also its number of stretches."""
         return len(self.heap_bytes)
 
 
@@ -99,7 +99,7 @@ def expected_step(profile: Profile, layout: Layout) -> ExpectedStep:
 def _in_order(
     births: Table, born: npt.NDArray[np.uint32], drops: Table, dropped: npt.NDArray[np.uint32]
 ) -> Table:
-    """Merge births and drops to EVENT_DTYPE. born, dropped: their positions in the step."""
+    """Merge births and drops to EVENT_DTYPE. born, dropped: when, in events."""
     events = np.zeros(len(births) + len(drops), EVENT_DTYPE)
     for name in ("stretch", "offset", "bytes"):
         events[name] = np.concatenate([births[name], drops[name]])
@@ -110,11 +110,11 @@ def _in_order(
 
 
 def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
-    """(M,): boundaries from each move's own to the stretch of its last use.
+    """(M,): the number of boundaries after its own at which each move ceases to be of use.
 
-    A promotion serves the accesses from its boundary to the next move of the same pages to
-    another tier; once the last stretch with such an access has begun, it is of no use. A
-    demotion frees fast memory and is of use for a whole step.
+    A promotion serves the accesses between its boundary and the next move of the same pages to
+    another tier; the promotion is of no use once the last stretch with such an access has begun.
+    A demotion frees fast memory and is of use for a whole step.
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.full(len(moves), count, dtype=np.int64)
@@ -132,11 +132,11 @@ def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
 
 
 def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
-    """(M,): boundaries before each move's own from which on it may begin.
+    """(M,): the number of boundaries by which each move may begin before its own boundary.
 
-    A demotion's pages are not accessed after the last use, birth or move before it; the plan
-    delays it only for lack of bandwidth. 0 for promotions, which would use room that the plan
-    needs, and for demotions of pages that the stretch at their own boundary uses.
+    A demotion may begin as soon as the last use, birth or other move of its pages has passed; the
+    plan delays it only for lack of bandwidth. The result is 0 for promotions, which would use room
+    that the plan needs, and for demotions of pages that the stretch at their own boundary uses.
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.zeros(len(moves), dtype=np.int64)
@@ -159,9 +159,9 @@ def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
 def settled(plan: Plan, page_bytes: int) -> Table:
     """MOVE_DTYPE rows of the pages that no planned move touches, with the tier they belong to.
 
-    These are initial rows, and pages of slots (in regions with a tier, such as the pool) that
-    stay resident when their tensors die: each is born once, and may be born on another tier
-    if its own is full.
+    The rows come from Plan.initial and from slots (in regions with a tier, such as the pool) whose
+    pages stay resident when their tensors die. Each of these pages is born only once, and on
+    another tier than its region's if that tier is full.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)
@@ -190,7 +190,7 @@ def settled(plan: Plan, page_bytes: int) -> Table:
 
 
 def _without(row: np.void, ranges: Table) -> Table:
-    """The parts of a row that none of these ranges overlaps."""
+    """The parts of a row's range that overlap none of these ranges."""
     low, high = int(row["offset"]), int(row["offset"]) + int(row["bytes"])
     left: list[tuple[int, int]] = []
     for one in np.sort(ranges, order="offset"):

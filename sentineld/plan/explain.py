@@ -16,7 +16,7 @@ from sentineld.model.protocol import Boundary
 from sentineld.plan.items import access_pages, tensor_pages
 
 REASONS_SHOWN = 20
-"""Most distinct reasons that the text lists."""
+"""Maximum number of distinct reasons that plan_text() lists."""
 
 
 def plan_json(plan: Plan, profile: Profile) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def plan_text(plan: Plan, profile: Profile) -> str:
 
 
 def tensors_json(plan: Plan | None, profile: Profile) -> list[dict[str, Any]]:
-    """The profile's tensors; with placement and reason if there is a plan."""
+    """The profile's tensors for JSON, with their placement and its reason if there is a plan."""
     count, accesses = len(profile.tensors), profile.accesses
     accessed = np.bincount(accesses["tensor"], access_pages(profile), minlength=count)
     stretches = np.bincount(accesses["tensor"], minlength=count)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan without placement: each page stays where the kernel puts it at its first touch.
 
-Policy `first-touch`, and the steps of a simulated training before it has a plan.
+Used by policy `first-touch`, and for the steps of a simulated training before its plan is made.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ REASON = "where the kernel puts it at its first touch"
 
 
 def first_touch_plan(profile: Profile, budget_bytes: int) -> Plan:
-    """Lay out the step without tiers, moves and prediction."""
+    """Make a plan that has a layout but no tiers, moves or prediction."""
     placed, short = transient(profile), short_lived(profile)
-    # A page never moves, so tensors of similar lives share its tier.
+    # Pages never move: only tensors with similar lives should share pages, and thus a tier.
     parts = {"short-lived": placed & short, "long-lived": placed & ~short}
     areas = []
     for name, chosen in parts.items():

@@ -11,11 +11,12 @@ page in two cases:
   of it. In the first step the rest of the block may become resident before its tensors are born.
 
 Pages that the plan moves are moved one by one, so their blocks stay small pages, unless whole_moves
-says that each move takes whole blocks.
+is set and every move of the block takes all of it.
 
 If the kernel also offers smaller huge pages, the same rules hold for blocks of that size. In a
-mapping that allows both sizes the kernel uses the larger one wherever it fits. Therefore, in each
-2 MiB in which only the smaller size is allowed, one small block is left out.
+mapping that allows both sizes the kernel uses the larger one wherever it fits. Therefore, if a
+2 MiB block may hold smaller huge pages throughout but not a large one, its first small block is not
+marked.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ has huge pages of sizes other than 2 MiB since 6.8; 64 KiB is the smallest size 
 the cost of small pages."""
 
 RANGES_MAX = 1024
-"""Each range splits a mapping in three; a process may have 65530 mappings (vm.max_map_count)."""
+"""Limit on the number of ranges: each one splits a mapping in three, and a process may have 65530
+mappings (vm.max_map_count)."""
 
 
 def with_huge_pages(
@@ -45,7 +47,7 @@ def with_huge_pages(
     sizes: Sequence[int] = (HUGE_BYTES,),
     whole_moves: bool = False,
 ) -> Layout:
-    """The plan's layout with the ranges that may be huge pages, at most RANGES_MAX (the largest).
+    """The plan's layout with the RANGES_MAX largest ranges that may be backed by huge pages.
 
     sizes: sizes of huge pages that the kernel offers, in bytes: HUGE_BYTES, a smaller one, or both.
     whole_moves: a moved block may be a huge page if each of its moves takes all of it.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The units that a planner decides about: chunks of tensors and the page accesses to them.
+"""The units that a policy plans: chunks of tensors, and the page accesses to them.
 
-A chunk is a run of pages of one tensor that is moved as a unit. Its time is counted in
-positions of its own lifetime: position j is stretch (birth + j) mod S.
+A chunk is a run of pages of one tensor that is moved as a unit. A chunk's time is
+counted in positions of its lifetime: position j is stretch (birth + j) mod S.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Items:
     """N chunks over S stretches."""
 
     tensor: Integers  # (N,): row of the profile's tensors
-    first_page: Integers  # (N,): within the tensor
-    pages: Integers  # (N,)
+    first_page: Integers  # (N,): index of the first page within the tensor
+    pages: Integers  # (N,): number of pages
     birth: Integers  # (N,): stretch of the tensor's birth
     length: Integers  # (N,): number of stretches in the tensor's lifetime
-    persistent: npt.NDArray[np.bool_]  # (N,): lives for the whole step
+    persistent: npt.NDArray[np.bool_]  # (N,): whether the tensor lives for the whole step
     worth: Floats  # (S, N): page accesses to the chunk at each position of its lifetime
 
     @property
@@ -112,8 +112,8 @@ def share_passed(profile: Profile, stretch: Integers, event: Integers) -> Floats
 def access_pages(profile: Profile) -> Floats:
     """(A,): page accesses of each access row.
 
-    The sampled pages if the profile has samples of the kernel module; otherwise the pages that the
-    row's bytes fill, at most those of the tensor.
+    These are the sampled pages if the profile has samples of the kernel module; otherwise the
+    pages that the row's bytes fill, at most the number of the tensor's pages.
     """
     rows = profile.accesses
     if "module" in profile.source:

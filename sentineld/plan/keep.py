@@ -25,22 +25,23 @@ from sentineld.plan.residency import Residency, free_pages, places, residency
 from sentineld.plan.turnover import Turnover, alive_pages, first_moments, turnover
 
 TURNS = 3
-"""How often the circular step is passed through, so that the pages kept across its end converge."""
+"""Number of passes over the circular step, after which the set of pages that are kept across the
+step's end has usually converged."""
 
 
 RESIDENT_MAX = 1.06
-"""Limit of resident arena pages, as a multiple of the peak of the live tensors' pages."""
+"""Limit on resident arena pages, as a multiple of the peak of the live tensors' pages."""
 
 
 def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> Plan:
-    """The plan with fewer drops: dead pages are kept if they fit until the next birth on them.
+    """The plan with fewer drops: dead pages are kept if memory has room for them until reuse.
 
-    Fast pages are kept in the given share (0..1) of the free fast memory. Slow pages take no fast
+    Kept fast pages take up at most `share` (0..1) of the free fast memory. Slow pages take no fast
     memory; they are kept while the number of resident arena pages is at most RESIDENT_MAX times the
     peak of live pages. Pages that die on another tier than they were born on are always dropped:
     the next birth needs them on the birth tier.
 
-    limit_pages: fast memory.
+    limit_pages: size of fast memory.
     """
     found = residency(plan, profile)
     birth = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)
@@ -108,9 +109,9 @@ def longest_kept(tenancies: Turnover, may: Mask, free: Integers) -> Mask:
 
 
 def _fitting(tenancies: Turnover, kept: Mask, free: Integers) -> Mask:
-    """The tenancies of `kept` that fit in `free`, dropping those with the longest gaps first.
+    """The tenancies of `kept` that fit in `free`, removing those with the longest gaps first.
 
-    Needed because the passes of longest_kept() may never converge.
+    This is needed because the passes of longest_kept() may never converge.
     """
     rows = np.flatnonzero(kept)
     over = tenancies.used(rows, len(free)) > free
@@ -126,7 +127,8 @@ def _fitting(tenancies: Turnover, kept: Mask, free: Integers) -> Mask:
 def _inside(tenancies: Turnover, found: Residency, start: Integers, chosen: Mask) -> Mask:
     """(P,): which tenancies lie in chosen pieces of the residency.
 
-    start, chosen: of each piece; start is its first page, counted from the base of its space.
+    start: first page of each piece, counted from the base of its space.
+    chosen: which pieces are chosen.
     """
     many = int((start + found.pages).max(initial=0)) + 1
     order = np.lexsort((start, found.tensor))

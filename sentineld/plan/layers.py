@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of a step (module calls): their stretches, and the tensors that live within one."""
+"""Layers of a step (module calls): their stretches, and the tensors that live within one layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sentineld.plan.items import lifetimes
 
 
 def layer_of_stretch(profile: Profile) -> Integers:
-    """(S,): the ordinal of each stretch's layer; cuts do not begin one."""
+    """(S,): the ordinal of each stretch's layer; a cut does not begin a new layer."""
     ordinal: Integers = np.cumsum(profile.stretches["kind"] != Boundary.CUT)
     return ordinal
 

@@ -29,15 +29,15 @@ from sentineld.plan.packing import pack, pack_as_born
 class Area:
     """A set of tensors that is laid out as one region."""
 
-    name: str  # of the region
-    tier: int | None  # on which its pages are born; None: the kernel chooses
+    name: str  # name of the region
+    tier: int | None  # tier on which its pages are born; None: the kernel chooses
     tensors: Integers  # (N,): rows of the profile's tensors; each has a slot
     drops: npt.NDArray[np.bool_]  # (N,): whether the tensor's pages are dropped at its death
     grouped: bool = True  # lay tensors with equal bit strings and lifetimes side by side
     # (N,): which tensors are never moved; see area_offsets(). None: not known.
     still: Mask | None = None
-    # Place each tensor where another one has just died. Only for areas that are not moved and have
-    # room for it. `grouped` and `still` are ignored.
+    # Place each tensor where another one has just died, which takes more space than packing. Only
+    # for areas without moves; `grouped` and `still` are ignored.
     as_born: bool = False
 
 
@@ -97,11 +97,11 @@ def area_offsets(
     """(offset of each tensor, size of the area), both in pages.
 
     grouped: pack groups of tensors instead of single tensors; see the module's docstring.
-    still: (N,), which tensors are never moved. Of these, tensors of at least a huge page are
-        aligned to huge pages and not grouped.
+    still: (N,), which tensors are never moved. Never-moved tensors that are at least as large as a
+        huge page are aligned to huge pages and not grouped.
     apart: align the other blocks to the smallest huge page, which makes the area larger.
 
-    A huge page is possible only where every tensor covers it completely. Aligned tensors are
+    A block can be a huge page only if each tensor that overlaps it fills it. Aligned tensors are
     therefore packed in separate parts of the area: one part for sizes that are multiples of a huge
     page, and one for each other size.
     """
@@ -135,14 +135,14 @@ def area_offsets(
 
 
 def _lives(profile: Profile, tensors: Integers) -> tuple[Integers, Integers]:
-    """(birth, death) in events, each (N,), unrolled: a wrapping lifetime ends in the next step."""
+    """(birth, death) in events, each (N,), unrolled: a wrapping one dies in the next step."""
     rows = profile.tensors[tensors]
     birth, death = rows["birth_event"].astype(np.int64), rows["death_event"].astype(np.int64)
     return birth, np.where(rows["wraps"], death + profile.event_count, death)
 
 
 def _circular(profile: Profile, first: Integers, last: Integers) -> tuple[Integers, Integers]:
-    """Unrolled lifetimes in the circular form that packing expects."""
+    """Convert unrolled lifetimes to the circular form that packing expects."""
     events = max(profile.event_count, 1)
     always = last - first >= events
     return np.where(always, 0, first), np.where(always, 0, last % events)
@@ -170,7 +170,7 @@ def cut_at_regions(
 
 
 def bit_strings(profile: Profile) -> list[bytes]:
-    """The bit string of each tensor: one bit per stretch, set if it accesses the tensor."""
+    """The bit string of each tensor: one bit per stretch, set if the stretch accesses it."""
     bits = np.zeros((len(profile.tensors), profile.stretch_count), np.bool_)
     bits[profile.accesses["tensor"], profile.accesses["stretch"]] = True
     return [row.tobytes() for row in np.packbits(bits, axis=1)]

@@ -20,7 +20,7 @@ _CUT_DTYPE = np.dtype("<u4")
 
 @dataclass(frozen=True)
 class WireLayout:
-    """The unpacked contents of a layout memfd. Dtypes are those of model/protocol.py."""
+    """The unpacked contents of a layout memfd. model/protocol.py defines the dtypes."""
 
     layout_id: int
     arena_bytes: int
@@ -44,12 +44,12 @@ def pack_layout(
     accesses: npt.NDArray[np.void] | None = None,
     fast_pages: int | None = None,
 ) -> bytes:
-    """The contents of the layout memfd. Tiers are written as the id of their first node.
+    """The contents of the layout memfd. A tier is written as the id of its first node.
 
     accesses: ACCESS_DTYPE, for emulated tiers only.
-    fast_pages: size of the emulated fast tier, at least 1 is written; None: unlimited.
+    fast_pages: size of the emulated fast tier, written as 1 if it is 0; None: unlimited.
 
-    Raises ValueError if the layout has another number of boundaries or an unknown tier.
+    Raises ValueError if the layout does not have boundary_count boundaries, or a tier is unknown.
     """
     if len(layout.waits) != boundary_count:
         raise ValueError(f"{len(layout.waits)} waits for {boundary_count} boundaries")
@@ -127,7 +127,7 @@ def unpack_layout(data: bytes) -> WireLayout:
 
 
 def _wait_table(waits: npt.NDArray[np.int32]) -> npt.NDArray[np.void]:
-    """WAIT_DTYPE: Layout.waits with the previous step marked by a flag."""
+    """Convert Layout.waits to WAIT_DTYPE; a flag marks waits that refer to the previous step."""
     asked = waits >= 0
     before = asked & (waits > np.arange(len(waits)))
     table = np.zeros(len(waits), protocol.WAIT_DTYPE)

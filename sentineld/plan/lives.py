@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lives of chunks: in which positions each is in fast memory, and when it is moved."""
+"""Lives of chunks: in which positions each chunk is in fast memory, and when it is moved."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from sentineld.plan.items import Items
 
 @dataclass(frozen=True)
 class Lives:
-    """One life for each of N chunks, by position of the life; see Items."""
+    """One life for each of N chunks, by position of the chunk's lifetime; see Items."""
 
     value: Floats
-    """(N,): worth less costs, in page accesses."""
+    """(N,): the worth of each life minus its costs, in page accesses."""
 
     fast: Mask
-    """(S, N): fast when the position begins. A move begun in it goes on during it."""
+    """(S, N): whether the chunk is fast when the position begins. A move that starts in a position
+    lasts for the whole position."""
 
     moving: Mask
-    """(S, N): moved in this position, so that the tier after it is the other one."""
+    """(S, N): whether the chunk is moved in the position and is on the other tier afterwards."""
 
     @property
     def held(self) -> Mask:
-        """(S, N): positions in which a chunk takes fast pages: fast, or in flight."""
+        """(S, N): whether the chunk takes up fast pages in the position: fast or in flight."""
         return self.fast | self.moving
 
     def served(self, items: Items) -> Floats:

@@ -2,19 +2,21 @@
 """The queue of moves: which move runs next, and which moves are obsolete. Pure.
 
 The mover (migrate/batches.py) and the simulator (simulate/world.py) share these
-rules; each adds its own pages: the mover those of a process, the simulator cells.
+rules. The mover applies them to pages of a process, the simulator to cells.
 Time is counted in boundaries since the first step: step * boundary_count + boundary.
 
 - Due demotions run first, in order, and are never held back: births wait for them.
-- A promotion runs if the fast tier has room, earliest deadline first. After its
-  deadline it still runs, counted as late, until its expiry: the last stretch that
-  uses its pages before they are moved away again. Then it is cancelled.
+- A promotion runs if the fast tier has room, earliest deadline first. A late
+  promotion still runs until its expiry, the begin of the last stretch that uses its
+  pages before they are moved away again. At its expiry a promotion is cancelled.
 - If nothing else can run, demotions run ahead of time, if no stretch before their
-  own boundary uses their pages: stretches may be shorter later than they are now.
-- The newest move of a page wins: a move cancels the promotions that it overlaps, a
-  promotion also the demotions that it covers, a drop all moves that it covers.
-- If the plan stalls for late promotions, their boundaries wait for them as long as
-  the fast tier has room, and they are still of use at their deadline.
+  own boundary uses their pages: later stretches may turn out shorter than planned.
+- The newest move of a page wins: a new move cancels the promotions that it overlaps,
+  a new promotion also cancels the demotions that it covers, and a drop cancels all
+  moves that it covers.
+- If the plan stalls for late promotions, the boundary at a promotion's deadline waits
+  for the promotion as long as the fast tier has room; the promotion then expires one
+  boundary later.
 """
 
 from __future__ import annotations
@@ -32,20 +34,20 @@ class Span(NamedTuple):
     """The life of a queued move, in boundaries since the first step."""
 
     due: int  # the plan's boundary
-    deadline: int  # from here on the move is late
-    expiry: int  # from here on a promotion is of no use
+    deadline: int  # boundary from which on the move is late
+    expiry: int  # boundary from which on a promotion is of no use
 
 
 class MoveTimes(NamedTuple):
     """When a planned move runs, in boundaries."""
 
     begin: int  # boundary of the step at which the move enters the queue
-    ahead: int  # from begin to the plan's boundary
-    window: int  # from the plan's boundary to the deadline: 1 to the boundaries of a step
-    useful: int  # from the plan's boundary to the last use of the pages; at least window
+    ahead: int  # number of boundaries from `begin` to the plan's boundary
+    window: int  # number from the plan's boundary to the deadline: at least 1, at most a step's
+    useful: int  # number from the plan's boundary to the last use of the pages; at least window
 
     def span(self, due: int, stalls: bool) -> Span:
-        """The span of the move if its own boundary is due. stalls: Plan.stalls_for_promotions."""
+        """The span of the move if it is due at `due`. stalls: Plan.stalls_for_promotions."""
         return Span(due, due + self.window, due + self.useful + stalls)
 
 
@@ -55,10 +57,10 @@ def move_times(
     useful_until: npt.NDArray[np.int64] | None = None,
     ahead: npt.NDArray[np.int64] | None = None,
 ) -> list[MoveTimes]:
-    """Return the times of each of a plan's moves.
+    """Return the MoveTimes of each move of a plan.
 
     moves: (M,) of MOVE_DTYPE.
-    useful_until: (M,), see expected.useful_until(); None: until the deadline.
+    useful_until: (M,), see expected.useful_until(); None: moves are of use until their deadline.
     ahead: (M,), see expected.ahead_of_time(); None: no move runs ahead of time.
     """
     found = []
@@ -91,7 +93,7 @@ Work = TypeVar("Work")
 
 
 class MoveQueue(Generic[M]):
-    """The queued moves: demotions ordered by due, promotions by deadline."""
+    """The queued moves: demotions ordered by `due`, promotions by `deadline`."""
 
     def __init__(self, cancelled: Callable[[M, str], None] | None = None) -> None:
         """cancelled: called with each cancelled move and the reason: "superseded", "absent",
@@ -99,7 +101,7 @@ class MoveQueue(Generic[M]):
         self.demotions: list[M] = []
         self.promotions: list[M] = []
         self.blocked = False
-        """Set by the promotion callback of next_work(): no promotion could run."""
+        """Set by the promotion callback of next_work() if no promotion could run."""
         self._cancelled = cancelled
 
     def add(self, move: M) -> None:
@@ -112,13 +114,16 @@ class MoveQueue(Generic[M]):
             insort(self.promotions, move, key=attrgetter("deadline"))
 
     def replace(self, moves: Iterable[M]) -> None:
-        """Forget all moves and queue these, in their order."""
+        """Discard all queued moves and queue these moves in the given order."""
         self.demotions, self.promotions = [], []
         for move in moves:
             (self.demotions if move.tier else self.promotions).append(move)
 
     def drop(self, covered: Callable[[M], bool]) -> None:
-        """The process gave pages back: cancel the moves whose pages are all gone."""
+        """Cancel the moves whose pages the process has all given back.
+
+        covered: whether this holds for a move.
+        """
         for queue in (self.demotions, self.promotions):
             self.cancel(queue, covered, "absent")
 
@@ -128,18 +133,18 @@ class MoveQueue(Generic[M]):
             self.cancel(queue, lambda _: True, why)
 
     def expire(self, now: int) -> None:
-        """Cancel the promotions that are of no use from boundary now on."""
+        """Cancel the promotions that are of no use from boundary `now` on."""
         self.cancel(self.promotions, lambda move: now >= move.expiry, "late")
 
     def cancel(self, queue: list[M], obsolete: Callable[[M], bool], why: str) -> None:
-        """Take moves out of demotions or promotions."""
+        """Remove the obsolete moves from self.demotions or self.promotions and report them."""
         for move in [move for move in queue if obsolete(move)]:
             self.remove(move)
             if self._cancelled is not None:
                 self._cancelled(move, why)
 
     def remove(self, move: M) -> None:
-        """Take a finished move out."""
+        """Remove a move from its queue."""
         (self.demotions if move.tier else self.promotions).remove(move)
 
     def next_work(
@@ -162,7 +167,7 @@ class MoveQueue(Generic[M]):
         return early_demotion()
 
     def due_demotions(self, now: int) -> list[M]:
-        """Demotions that are due at boundary now."""
+        """Demotions that are due at boundary `now`."""
         return [move for move in self.demotions if move.due <= now]
 
     def done(self, now: int, stalls: bool) -> int:
@@ -172,11 +177,11 @@ class MoveQueue(Generic[M]):
         """
         held = [move.due for move in self.demotions]
         if stalls and not self.blocked:
-            # The boundary of the deadline waits for the one before it.
+            # The boundary at a promotion's deadline waits until the boundary before it is done.
             held += [move.deadline - 1 for move in self.promotions]
         return max(min([*held, now + 1]) - 1, 0)
 
 
 def is_late(move: QueuedMove, now: int) -> bool:
-    """Whether the move's deadline has passed at boundary now."""
+    """Whether the move's deadline has been reached at boundary `now`."""
     return now >= move.deadline

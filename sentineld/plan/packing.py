@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packing: offsets for blocks with circular lifetimes, such that live blocks do not overlap.
 
-A lifetime is [birth, death) in events; death < birth wraps around the end of the step;
-death == birth covers all events. pack() aims at the smallest total size. pack_as_born()
-places each block where memory was freed last, because that memory is still in the caches.
+A lifetime is [birth, death) in events. A lifetime with death < birth wraps around the end of the
+step; one with death == birth covers all events.
+
+pack() aims at the smallest total size. pack_as_born() places each block where memory was freed
+last, because that memory is still in the caches.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ def pack_as_born(sizes: Integers, birth: Integers, death: Integers) -> Packed:
     offsets[around] = np.cumsum(sizes[around]) - sizes[around]
     free = _FreeRanges(int(sizes[around].sum()))
     rows = np.flatnonzero(~around)
-    # At equal events, deaths come first: their ranges are free for the births.
+    # At the same event, deaths come before births, so that births can use the freed ranges.
     order = np.lexsort((np.repeat([1, 0], len(rows)), np.concatenate([birth[rows], death[rows]])))
     for at in order.tolist():
         row = int(rows[at % len(rows)])

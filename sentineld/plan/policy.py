@@ -18,7 +18,7 @@ class Policy(Protocol):
 
     name: str
     charges_budget: bool
-    """Whether its plans stay within the budget; those of the baselines do not."""
+    """Whether the policy's plans stay within the budget; the plans of the baselines do not."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Make the plan of a step.
@@ -42,8 +42,8 @@ class HasVariants(Policy, Protocol):
 def fast_pages(policy: Policy, plan: Plan, page_bytes: int) -> int | None:
     """Size of the fast tier, in pages, that the simulator and emulated tiers enforce for a plan.
 
-    None: unlimited. That is for baselines that ignore the budget and place the heap in fast
-    memory: they show the time without a limit.
+    Returns None (unlimited) for baselines that ignore the budget and place the heap in fast memory:
+    they show the step time without a limit.
     """
     if not policy.charges_budget and plan.layout.heap_tier == 0:
         return None
@@ -57,12 +57,12 @@ class Observation:
     A cell is a range of pages that is observed as a unit.
     """
 
-    now_ns: float  # since the training began
+    now_ns: float  # time since the training began
     accesses: Floats  # (C,): accesses to each page of the cell since the previous tick
     fast: Integers  # (C,): resident pages on the fast tier
     slow: Integers  # (C,): resident pages on the slow tier
-    free_pages: int  # of the fast tier
-    capacity_pages: int  # of the fast tier
+    free_pages: int  # free pages of the fast tier
+    capacity_pages: int  # size of the fast tier
     move_pages: int  # number of pages that can be moved until the next tick
 
 
@@ -78,11 +78,11 @@ class Reactor(Protocol):
     """The state of a reactive policy for one process."""
 
     interval_ns: float
-    """Time between ticks. A tick happens at the first boundary after the interval. Requests that
+    """Time between ticks. A tick happens at the first boundary after this time. Requests that
     are not carried out by the next tick are discarded."""
 
     def tick(self, observation: Observation) -> Sequence[MoveRequest]:
-        """The moves to make now. Demotions are carried out first, otherwise in list order."""
+        """Return the moves to make now: demotions are carried out first, the rest in list order."""
 
 
 @runtime_checkable
@@ -100,9 +100,9 @@ class Reactive(Policy, Protocol):
 class HardwareStep(NamedTuple):
     """The cost of a steady step on hardware that manages fast memory as a cache."""
 
-    extra_ns: float  # beyond the all-fast time
-    filled_bytes: int  # copied into fast memory
-    written_back_bytes: int  # copied from fast memory to slow memory
+    extra_ns: float  # time added to the time with all memory fast
+    filled_bytes: int  # bytes copied into fast memory
+    written_back_bytes: int  # bytes copied from fast memory to slow memory
 
 
 @runtime_checkable

@@ -18,16 +18,16 @@ from sentineld.plan.items import tensor_pages
 from sentineld.plan.turnover import turnover
 
 THREADS_MAX = 2
-"""With more threads, faults in parallel are as fast."""
+"""With more threads than this, parallel page faults are as fast as the system call."""
 PAGES_MIN = 8
-"""For smaller tensors the call gains nothing."""
+"""For tensors with fewer pages than this, the system call saves no time."""
 
 
 def populated(layout: Layout, profile: Profile, threads: int) -> Layout:
     """The layout with SLOT_POPULATE set for tensors that gain from it.
 
-    These are tensors of which most pages are absent at birth and all bytes are written. A tensor
-    that is only partly written would otherwise take more memory than it touches.
+    These are tensors whose pages are mostly absent at birth and whose bytes are all written. If a
+    tensor is only partly written, populating it would take more memory than it touches.
 
     threads: number of threads that compute.
     """

@@ -29,10 +29,11 @@ def unpredicted() -> Prediction:
 def predicted(
     plan: Plan, profile: Profile, tiers: Tiers, found: Residency | None = None
 ) -> Prediction:
-    """Predict a steady step by the timing model, with every move in time.
+    """Predict a steady step by the timing model, assuming that every move is in time.
 
-    found: the plan's residency, if the caller has it. fast_share counts page accesses that are
-    attributed to tensors.
+    Prediction.fast_share counts only page accesses that are attributed to tensors.
+
+    found: the plan's residency, if the caller has already computed it.
     """
     found = found or residency(plan, profile)
     worth, served = served_pages(profile, found)

@@ -14,7 +14,7 @@ from sentineld.plan.residency import ABSENT, Residency, places, residency
 def reasons(plan: Plan, profile: Profile, found: Residency | None = None) -> tuple[str, ...]:
     """(T,): one sentence per tensor of the profile.
 
-    found: the plan's residency, if the caller has it.
+    found: the plan's residency, if the caller has already computed it.
     """
     found = found or residency(plan, profile)
     space, offset = places(plan, profile)

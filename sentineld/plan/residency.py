@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Residency: the tier of each page of a plan in each stretch, and the fast pages it is charged.
+"""Residency: the tier of each page of a plan in each stretch, and the fast pages charged to it.
 
-It is computed from the plan alone (regions, slots, moves, initial tiers) and not from the policy's
-own data, so that checks and reports do not repeat the policy's mistakes.
+The residency is computed from the plan alone (regions, slots, moves, initial tiers) and not from
+the policy's own data, so that checks and reports do not repeat the policy's mistakes.
 
 Array dimensions: S stretches, T tensors, P pieces, M moments (turnover.py), A access rows.
 """
@@ -23,22 +23,23 @@ from sentineld.plan.items import access_pages, lifetimes, tensor_pages
 from sentineld.plan.turnover import first_moments, turnover
 
 UNKNOWN = 254
-"""Tier of pages that the kernel places."""
+"""Stands for the tier of pages that the kernel places."""
 ABSENT = 255
-"""Tier of pages whose tensor is not alive in the stretch."""
+"""Stands for the tier of pages whose tensor is not alive in the stretch."""
 
 
 @dataclass(frozen=True)
 class Residency:
     """The tiers of P pieces over S stretches.
 
-    A piece is a page range of a tensor that every move takes or leaves as a unit.
+    A piece is a page range of a tensor that each move either covers fully or does not touch.
     """
 
     tensor: Integers  # (P,): row of the profile's tensors
-    first_page: Integers  # (P,): within the tensor
+    first_page: Integers  # (P,): index of the first page within the tensor
     pages: Integers  # (P,)
-    # (S, P): tier at the begin of the stretch, or at birth in it; ABSENT while not alive.
+    # (S, P): tier at the begin of the stretch, or at the birth if the tensor is born in the
+    # stretch; ABSENT if the tensor is not alive.
     tier: npt.NDArray[np.uint8]
     moving: Mask  # (S, P): a move of the piece starts at the stretch's boundary
     end_tier: npt.NDArray[np.uint8]  # (P,): tier at the end of the lifetime, moves included
@@ -106,8 +107,8 @@ def residency(plan: Plan, profile: Profile) -> Residency:
 def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     """(S,): fast pages charged in each stretch, by the conservative rule.
 
-    A page counts for each stretch in which its tensor is alive and the page is fast or in flight. A
-    region of pages born fast, some of which are not dropped, counts as a whole in every stretch.
+    A page counts for each stretch in which its tensor is alive and the page is fast or in flight.
+    If a region of fast births keeps some pages, the whole region counts in every stretch.
     """
     in_resident = _in_resident(plan, profile, found)
     fast = ((found.tier == 0) | found.moving) & ~in_resident[None, :]
@@ -141,10 +142,10 @@ def occupied_pages(profile: Profile, found: Residency) -> Integers:
 def free_pages(profile: Profile, found: Residency, limit_pages: int) -> Integers:
     """(M,): fast pages that live tensors leave free at each moment; may be negative.
 
-    The moves of a stretch finish at an unknown moment within it, so each moment counts the larger
-    number of pages: with those moves pending or with those moves complete.
+    The moves of a stretch finish at an unknown moment within it. At each moment, the larger of two
+    numbers of pages is counted: with these moves pending, or with these moves complete.
     """
-    # Two tiers: a move turns a fast piece into a slow one and the reverse.
+    # With two tiers, a move makes a fast piece slow or a slow piece fast.
     after = (found.tier == 0) ^ found.moving
     occupied = np.maximum(occupied_pages(profile, found), _occupied(profile, found, after))
     free: Integers = limit_pages - occupied
@@ -183,8 +184,8 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
 def fast_shares(profile: Profile, found: Residency) -> Floats:
     """(A,): the share (0..1) of the tensor's pages that serve each access row from the fast tier.
 
-    A page serves a stretch from its tier at the stretch's begin, or at birth if that is later. A
-    page in flight serves from its source.
+    A page serves the accesses of a stretch from the tier that it has at the stretch's begin, or at
+    its birth if that is later. A page in flight serves accesses from its source tier.
     """
     rows = profile.accesses
     share = np.zeros((profile.stretch_count, len(profile.tensors)))
@@ -224,7 +225,7 @@ def _resident_pages(plan: Plan, profile: Profile) -> int:
 
 
 def _undropped(plan: Plan, offset: int, size: int) -> Mask:
-    """Which slots begin in this range of the arena and keep their pages, per slot."""
+    """For each slot, whether it begins in this range of the arena and keeps its pages."""
     slots = plan.layout.slots
     inside = (slots["offset"] >= offset) & (slots["offset"] < offset + size)
     found: Mask = (
@@ -234,7 +235,7 @@ def _undropped(plan: Plan, offset: int, size: int) -> Mask:
 
 
 def _resident_regions(plan: Plan, profile: Profile) -> Mask:
-    """Which slots begin in a region that charged_pages() counts as a whole, per slot."""
+    """For each slot, whether it begins in a region that charged_pages() counts as a whole."""
     slots = plan.layout.slots
     inside = np.zeros(len(slots), np.bool_)
     for region in plan.layout.regions:

@@ -26,7 +26,7 @@ def planned_moves(
     """MOVE_DTYPE: the moves of the chunks, coalesced and sorted.
 
     The deadline of a promotion is the chunk's next use. The deadline of a demotion is the next
-    boundary, because the plan reuses its memory from there on.
+    boundary, because the plan reuses its memory from then on.
 
     space, offset: (T,), each tensor's space and its offset in bytes.
     """
@@ -88,7 +88,7 @@ def coalesce(moves: Table) -> Table:
     same = np.ones(len(moves) - 1, np.bool_)
     for name in ("boundary", "tier", "space"):
         same &= moves[name][1:] == moves[name][:-1]
-    # Joining different deadlines would make the later one as early as the earlier one.
+    # Ranges with different deadlines are not joined: all pages would get the earlier deadline.
     same &= (moves["offset"][1:] == ends[:-1]) & (moves["deadline"][1:] == moves["deadline"][:-1])
     begins = np.flatnonzero(np.concatenate([[True], ~same]))
     joined = moves[begins].copy()
@@ -99,9 +99,10 @@ def coalesce(moves: Table) -> Table:
 def needed_waits(
     charged: Integers, births: Integers, demoted: Sequence[tuple[int, int]], limit: int
 ) -> Integers:
-    """(S,): per boundary, the boundary whose demotions must be complete before it passes, or -1.
+    """(S,): for each boundary, the boundary whose demotions it waits for, or -1.
 
-    A demotion is only known to be complete after a wait for it; until then its pages count.
+    A demotion is only known to be complete after a wait for it; until then its pages count as
+    occupied.
 
     charged: (S,), pages charged in each stretch if each demotion completes by the next boundary.
     births: (S,), pages born in fast memory in each stretch.
@@ -114,10 +115,10 @@ def needed_waits(
     for boundary, size in demoted:
         pages[boundary] += size
     open_: list[tuple[int, int]] = []
-    # The second pass begins with the demotions that the first one leaves pending: steady state.
+    # The second pass begins, as a steady step does, with the pending demotions of the first.
     for turn in range(2):
         for boundary in range(count):
-            # This boundary's demotion of the previous step: its pages are part of `charged` again.
+            # Forget this boundary's demotions of the previous step: `charged` includes them again.
             open_ = [entry for entry in open_ if entry[0] != boundary]
             over = charged[boundary] + sum(size for _, size in open_) - limit
             if births[boundary] and over > 0 and open_:
@@ -142,7 +143,7 @@ def births_waits(
     """(S,): needed_waits() of a plan: births wait for the demotions that make room for them.
 
     charged: (S,), fast pages charged in each stretch.
-    born_fast: (T,), which tensors' births wait; their pages must be born in fast memory, too.
+    born_fast: (T,), which tensors' births may wait, if their pages are born in fast memory.
     limit: fast memory in pages.
     """
     stretch = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spare plan: a plan made in advance for half of the migration bandwidth.
 
-Replanning takes as long as several steps, and each of them waits for late moves. The spare plan is
-ready when the measured bandwidth drops.
+Replanning takes as long as several steps, and each of these steps waits for late moves. A spare
+plan is ready at once when the measured bandwidth drops.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class Spare:
     """A spare plan for the live plan's profile and budget."""
 
     plan: Plan
-    tiers: Tiers  # with the lower bandwidth that the plan assumes
-    # At migration bandwidths up to this, its steps are faster than those of the live plan.
+    tiers: Tiers  # the tiers with the lower bandwidth that the plan assumes
+    # Migration bandwidth up to which the spare plan's steps are faster than the live plan's.
     up_to_bytes_per_s: float
 
     def answer(self, correction: Correction) -> Correction | None:
-        """The correction that a switch to the spare plan makes, for this plan's tiers.
+        """The correction for a switch to the spare plan, with the spare plan's tiers.
 
-        correction: what was measured under the live plan. Returns None if the spare plan does not
-        fit it and replanning is needed.
+        correction: the correction derived from measurements under the live plan. Returns None if
+        the spare plan does not answer that correction and replanning is needed.
         """
         measured = correction.tiers.migration_bytes_per_s
         if correction.cause != "migration" or measured > self.up_to_bytes_per_s:

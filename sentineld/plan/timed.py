@@ -24,7 +24,7 @@ def planned_extra_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:
 
 
 def births_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:
-    """(S,): the time of page births in each stretch."""
+    """(S,): the time that page births take in each stretch."""
     page_ns = timing_of(tiers).birth_ns_per_byte * profile.page_bytes
     if not page_ns:
         return np.zeros(profile.stretch_count)
@@ -33,7 +33,7 @@ def births_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:
 
 
 def spent_ns(profile: Profile, step: Step) -> Floats | None:
-    """(S,): measured time of each stretch of a step. None if the step's boundaries differ."""
+    """(S,): measured time of each stretch of a step. None if its boundaries differ."""
     boundaries = boundary_records(step)
     if not np.array_equal(boundaries["bytes"], profile.stretches["cursor"]):
         return None
@@ -42,7 +42,7 @@ def spent_ns(profile: Profile, step: Step) -> Floats | None:
 
 
 def all_fast_ns(plan: Plan, profile: Profile, spent: Floats, extra_ns: Floats) -> Floats:
-    """(N, S): the times that the stretches of N steps would have taken in fast memory only.
+    """(N, S): the times that the stretches of N steps would have taken with all memory fast.
 
     Stretches after a boundary with a wait keep their profiled time, because the measured time may
     include the wait.

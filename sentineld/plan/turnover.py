@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turnover of arena pages: which tensor follows which on the same pages, and what happens between.
+"""Turnover of arena pages: which tensor follows which on the same pages, and which pages are kept.
 
 A dead page is either dropped or kept for the next tensor. A kept page takes up memory
 until the next birth on it and saves that birth a page fault, which takes as long as
@@ -24,7 +24,7 @@ from sentineld.plan.items import tensor_pages
 
 
 def first_moments(profile: Profile) -> Integers:
-    """(S + 1,): the first moment of each stretch, and the number of moments in the step, M."""
+    """(S + 1,): the first moment of each stretch, and last the number of moments M."""
     events = np.append(profile.stretches["event"].astype(np.int64), profile.event_count)
     return events + np.arange(len(events))
 
@@ -56,20 +56,20 @@ class Turnover:
     death: Integers  # (P,): first moment after the tensor's death, 0..M-1
     gap: Integers  # (P,): number of moments from `death` to the next birth on the range
     dropped: Mask  # (P,): the pages are dropped at the tensor's death
-    fresh: Mask  # (P,): the previous tenancy dropped the pages, so this birth faults
+    fresh: Mask  # (P,): the previous tenancy dropped the pages, so this one faults them in
 
     def kept_pages(self, moments: int) -> Integers:
-        """(M,): the number of dead pages that are kept."""
+        """(M,): the number of kept dead pages at each moment."""
         return self.used(np.flatnonzero(~self.dropped), moments)
 
     def births(self, profile: Profile) -> Integers:
-        """(S,): pages born in each stretch, without those that reuse kept pages."""
+        """(S,): pages that tensor births fault in in each stretch, not counting reused pages."""
         stretch = profile.tensors["birth_stretch"][self.tensor[self.fresh]].astype(np.int64)
         pages = np.bincount(stretch, self.pages[self.fresh], minlength=profile.stretch_count)
         return pages.astype(np.int64)
 
     def used(self, which: Integers, moments: int) -> Integers:
-        """(M,): dead pages of the tenancies with these indices, if all of them are kept."""
+        """(M,): dead pages at each moment if the tenancies with these indices keep their pages."""
         death, pages = self.death[which], self.pages[which]
         return pages_there(moments, death, death + self.gap[which], pages)
 
@@ -84,9 +84,9 @@ def slot_flags(layout: Layout, profile: Profile) -> npt.NDArray[np.uint32]:
 
 
 def life_moments(tensors: npt.NDArray[np.void]) -> tuple[Integers, Integers]:
-    """(birth, death) in moments of each of these rows of a profile's tensors.
+    """(birth, death), in moments, of each of these rows of a profile's tensors.
 
-    A tensor is alive in the moments [birth, death). A death at the end of the step is M.
+    A tensor is alive in the moments [birth, death). A death at the end of the step has the value M.
     """
     birth = tensors["birth_event"].astype(np.int64) + tensors["birth_stretch"] + 1
     death = tensors["death_event"].astype(np.int64) + tensors["death_stretch"] + 1
@@ -94,7 +94,7 @@ def life_moments(tensors: npt.NDArray[np.void]) -> tuple[Integers, Integers]:
 
 
 def alive_pages(layout: Layout, profile: Profile) -> Integers:
-    """(M,): the number of arena pages that hold a live tensor."""
+    """(M,): the number of arena pages that hold a live tensor at each moment."""
     moments = int(first_moments(profile)[-1])
     rows = np.flatnonzero(slot_flags(layout, profile) & SLOT_PLANNED)
     tensors, pages = profile.tensors[rows], tensor_pages(profile)[rows]
@@ -143,7 +143,7 @@ def turnover(
     birth, death = life_moments(profile.tensors[rows[of]])
     order = np.lexsort((birth, cell))
     of, cell, birth, death = of[order], cell[order], birth[order], death[order]
-    # The next birth on each cell, and the previous tenancy; both wrap around the step's end.
+    # Find the next birth on each cell and the previous tenancy, both around the step's end.
     begins = np.flatnonzero(np.diff(cell, prepend=-1))
     last = np.append(begins, len(cell))[1:] - 1
     following = np.roll(birth, -1)
