@@ -2,7 +2,7 @@
 """Baselines: plans that are only a layout, without moves and without regard to the budget.
 
 They use an arena as every plan does, so that a comparison shows the effect of placement
-and moves. If everything is on one tier, it is laid out in the order of births.
+and moves. Baselines that put everything on one tier lay it out in the order of births.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Baseline:
     name: str
 
     tier: int | None
-    """Of all pages; None: each page is where the kernel places it."""
+    """Tier of all pages; None: the kernel places each page."""
 
     reason: str
-    """Of each tensor's placement; see Plan.reasons."""
+    """Reason for each tensor's placement; see Plan.reasons."""
 
     charges_budget: bool = False
 
@@ -77,10 +77,10 @@ def _all_on(profile: Profile, tier: int) -> npt.NDArray[np.void]:
 
 
 def _first_touch(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
-    """Predict first touch on a fast tier of the budget's size, empty when the process starts.
+    """Predict first touch with a fast tier of the budget's size that is empty at first.
 
-    Persistent tensors fill it first, then pages of the arena in the order of their first births. A
-    page stays where it was first placed.
+    Persistent tensors fill the fast tier first, then pages of the arena in the order of their first
+    births. A page stays where it was first placed.
     """
     page, budget = profile.page_bytes, plan.budget_bytes // profile.page_bytes
     space, offset = places(plan, profile)

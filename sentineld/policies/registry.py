@@ -2,7 +2,7 @@
 """Policies by name.
 
 A policy registers itself with the register() decorator. All modules of this package are imported
-before the first look-up, so that a new policy takes one new file and no change here.
+before the first look-up, so that adding a policy takes one new file and no change here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.plan.policy import Hardware, Policy, Reactive
 
 _PACKAGE = __name__.rpartition(".")[0]
-"""The package that holds the policies: this file's own."""
+"""The package that holds the policies, which is also the package of this file."""
 
 _POLICIES: dict[str, Policy] = {}
 
@@ -45,7 +45,7 @@ def names() -> list[str]:
 
 
 def check_name(name: str) -> None:
-    """Raise SentinelError("unknown-policy") if there is no such policy."""
+    """Raise SentinelError("unknown-policy") if no policy has this name."""
     _load()
     if name not in _POLICIES:
         near = get_close_matches(name, _POLICIES, n=3, cutoff=0.4)
@@ -60,7 +60,7 @@ def policy(name: str) -> Policy:
 
 
 def managing_policy(name: str) -> Policy:
-    """The policy with this name, to manage a process with.
+    """The policy with this name, for managing a process.
 
     Raises SentinelError("unknown-policy"), and SentinelError("usage") if it runs in the simulator
     only.

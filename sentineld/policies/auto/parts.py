@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the linear program's fractions to pages: parts of tensors and the tier of each part.
+"""Convert the linear program's fractions to pages: parts of tensors and the tier of each part.
 
-The pages of a group are numbered from tensor to tensor; if f of them are fast, these are
-the first f. So the program's solution is carried out to the page, and no page moves
-without need.
+The pages of a group are numbered consecutively across its tensors; if f of them are fast,
+these are the first f. A plan can therefore follow the program's solution closely without
+moving pages needlessly.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from sentineld.plan.residency import ABSENT, Residency
 from sentineld.policies.lp.groups import Groups
 
 GRAIN_SHARE = 1 / 128
-"""The number of a group's fast pages is rounded down to a multiple of this share of its pages, so
-that it has few parts."""
+"""Grain, as a share of a group's pages: the number of the group's fast pages is rounded down to a
+multiple of the grain, so that the group has few parts."""
 
 GRAIN_PAGES = 16
-"""Smallest such multiple, and alignment of parts within a tensor: 64 KiB of 4 KiB pages, so that
-they can become a huge page (plan/huge.py)."""
+"""Minimum grain, and alignment of parts within a tensor: 64 KiB of 4 KiB pages, so that these pages
+can become a huge page (plan/huge.py)."""
 
 
 def levels(groups: Groups, fast_pages: Floats) -> Integers:
@@ -48,8 +48,8 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
         start = 0
         for row, pages in zip(members.tolist(), groups.sizes[at].tolist(), strict=True):
             inside = [0, *(edges[(edges > start) & (edges < start + pages)] - start).tolist()]
-            # A part that begins earlier than its edge is slow more often than the program says, so
-            # that the budget still holds.
+            # Begins are rounded down. A part that begins before its edge is slow more often than
+            # the program says, so the budget still holds.
             begins = [begin // GRAIN_PAGES * GRAIN_PAGES for begin in inside]
             for edge, begin, end in zip(inside, begins, [*begins[1:], pages], strict=True):
                 if end > begin:
@@ -64,7 +64,8 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
     position = np.arange(count)[:, None]
     alive = position < length[None, :]
     state = (fast[:, of] > np.array(rank, dtype=np.int64)[None, :]) & alive
-    # A transient life keeps its last state, a persistent one returns to its first.
+    # After its last position a transient part keeps its state, a persistent one returns to the
+    # first state.
     following = np.vstack([state[1:], np.zeros((1, len(of)), np.bool_)])
     lasts = groups.persistent[of]
     last = position == length[None, :] - 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arena of a plan in which one part of a tensor may be born fast and the rest slow.
+"""Lay out the arena of a plan in which one part of a tensor may be born fast and the rest slow.
 
 Tensors that are born fast as a whole lie in one region, those born slow in others. A
 tensor whose first pages are born fast and whose other pages are born slow lies across the
@@ -35,18 +35,21 @@ class Births:
     """(T,): number of pages born fast, counted from the tensor's begin."""
 
     moved: Mask
-    """(T,): any page of the tensor is moved."""
+    """(T,): whether any page of the tensor is moved."""
 
     changing_pages: Integers
     """(T,): number of pages that die on another tier than they were born on."""
 
     free: Integers
-    """Of each moment (plan/turnover.py): fast pages that dead tensors may keep."""
+    """(M,): fast pages that dead tensors may keep at each moment (plan/turnover.py)."""
 
 
 def lay_out(profile: Profile, births: Births) -> Layout:
-    """Place the tensors; no boundary waits yet. Tensors that are born fast or moved are dropped at
-    their death, so that dead pages take no fast memory."""
+    """Place the tensors in a layout without waits.
+
+    The pages of tensors that are born fast or moved are dropped when the tensors die, so that dead
+    pages take no fast memory.
+    """
     page, pages = profile.page_bytes, tensor_pages(profile)
     slots = np.zeros(profile.slot_count, SLOT_DTYPE)
     slotted = profile.tensors["slot"] >= 0

@@ -34,14 +34,14 @@ from sentineld.simulate.steady import steady_step_ns
 Attempts = tuple[tuple[int, int], ...]
 
 ATTEMPTS: Attempts = ((3000, 120_000), (600, 100_000))
-"""(limit on groups of tensors, limit on the solver's iterations). Groups beyond the limit, those
-that cost least, stay slow. If the last attempt fails, too, the plan is a fixed placement. The nine
-traces of tests/bench need 500 to 19,000 iterations; its step of 4004 groups needs 39,000 for 3000
-of them."""
+"""(limit on groups of tensors, limit on the solver's iterations) of each attempt. If there are more
+groups, those that cost least stay slow. If all attempts fail, the plan is a fixed placement. The
+nine traces of tests/bench need 500 to 19,000 iterations; the 3000 costliest groups of its step of
+4004 groups need 39,000."""
 
 KEEP_SHARE = 0.97
 """Share of the temporarily free fast memory that dead pages may take until the next birth on them.
-If they take all of it, late moves find no room."""
+If dead pages took all of it, late moves would find no room."""
 
 
 @register()
@@ -60,8 +60,8 @@ class Auto:
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Plan a step; see Policy.
 
-        Raises SentinelError if scipy is not installed or require() finds that nothing can be
-        planned.
+        Raises SentinelError if scipy is not installed or a precondition of require() does not
+        hold.
         """
         require(profile, tiers, budget_bytes)
         timing = timing_of(tiers)
@@ -75,9 +75,10 @@ class Auto:
         births = births_ns(plan, profile, tiers)
         if not solved or not births.any():
             return finished(plan, profile, tiers)
-        # Births take time, which the program can price, and in which pages move. It overestimates
-        # how many dead pages are reused, because it ignores addresses. So make plans with and
-        # without a price on births and with and without their time, and simulate all four.
+        # Births take time, which the program can price and during which pages can move. But the
+        # program overestimates how many dead pages are reused, because it ignores addresses.
+        # Therefore make plans with and without a price on births, and with and without the time
+        # of births, and simulate all four.
         once = ATTEMPTS[:1]
         drafts = [plan]
         drafts.append(planner.plan(replace(limits, times_ns=limits.times_ns + births), once)[0])
@@ -93,14 +94,14 @@ class Auto:
 
 
 class _Planner:
-    """Makes the plans of one step for different limits; derives once what they share."""
+    """Makes the plans of one step for different limits; derives the data that they share once."""
 
     def __init__(self, name: str, profile: Profile, tiers: Tiers, budget_bytes: int) -> None:
         self._name, self._profile, self._budget_bytes = name, profile, budget_bytes
         self._groups = groups_of(profile, timing_of(tiers))
         self._transient = np.flatnonzero(transient(profile))
         self._persistent = np.flatnonzero(persistent(profile))
-        # By the limit on groups: the costliest groups and where they may change.
+        # Key: limit on groups; value: the costliest groups and the positions of their changes.
         self._problems: dict[int, tuple[Groups, Changes]] = {}
 
     def plan(self, limits: Limits, attempts: Attempts) -> tuple[Plan, bool]:
@@ -128,7 +129,7 @@ class _Planner:
         for number, (most, iterations) in enumerate(attempts):
             fewer, changes = self._problem(most)
             if number and len(fewer.pages) == len(groups.pages):
-                break  # the same program again
+                break  # the program would be the same again
             groups, within = fewer, replace(limits, iterations_max=iterations)
             solution = solve(groups, within, changes, self._name)
             if solution is not None:
@@ -142,7 +143,7 @@ class _Planner:
         return self._problems[most]
 
     def _carried_out(self, items: Items, lives: Lives, notes: tuple[str, ...]) -> Plan:
-        """Layout, moves and waits of the parts' lives."""
+        """Make the plan that carries out the parts' lives: layout, moves and waits."""
         profile, tensors = self._profile, len(self._profile.tensors)
         born_fast = ~items.persistent & lives.fast[0]
         fast_pages = np.bincount(
@@ -179,8 +180,8 @@ class _Planner:
 
 
 def _fixed(groups: Groups, capacity_pages: int) -> Floats:
-    """Fast pages as in Solution, without the program: the persistent tensors that gain most for a
-    page are fast all the step."""
+    """Solution.fast_pages without the program: the persistent tensors that gain most per page are
+    fast for the whole step."""
     fast = np.zeros(groups.cost_ns.shape)
     left = max(capacity_pages, 0)
     for at in np.argsort(-groups.cost_ns.sum(axis=0), kind="stable").tolist():

@@ -4,8 +4,8 @@
 A page that is kept after its tensor's death serves the next birth on it without a page
 fault. But there is little room for dead pages, and none when a step's live bytes are at
 their peak. So tensors are placed in the order of their births, as an allocator that sees
-residency would place them: where dead tensors have left most pages. This takes more address
-space than packing, which costs nothing, and less memory.
+residency would place them: where dead tensors have left most pages. This placement
+takes less memory than packing; it takes more address space, but address space is free.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sentineld.model.arrays import Integers, Mask
 from sentineld.plan.turnover import pages_there
 
 TURNS = 2
-"""Number of simulated steps: the second one begins with the pages that the first one leaves."""
+"""Number of simulated steps: the second one begins with the dead pages of the first one."""
 
 _EMPTY, _LIVE = -1, 1 << 62
-"""States of an address range: not resident; in use. Any other value means that dead pages are held
-there since that moment."""
+"""States of an address range: not resident; in use. Any other value is the moment since which dead
+pages are held in the range."""
 
 _ENDLESS = 1 << 50
 """End of the last range, in pages."""
@@ -40,12 +40,12 @@ def reusing_offsets(
     birth, death: moments of a step (plan/turnover.py); a death at or before the birth is in the
     next step.
     stay: which tensors' pages may be held after their death.
-    free: of each moment, the number of pages that may be held.
+    free: number of pages that may be held at each moment.
     units: alignment of each tensor, in pages.
     """
     moments, count = len(free), len(pages)
-    # Begin at the emptiest moment, so that few tensors are alive over the turn's end. These get
-    # addresses that no other tensor uses.
+    # Begin at the emptiest moment, so that few tensors are alive across the end of a turn. Tensors
+    # that are alive across it get addresses that no other tensor uses.
     past = np.where(death > birth, death, death + moments)
     begin = int(np.argmin(pages_there(moments, birth, past, pages))) if moments else 0
     birth, death = (birth - begin) % max(moments, 1), (death - begin) % max(moments, 1)
@@ -84,8 +84,11 @@ class _Space:
         self._state = np.array([_EMPTY], np.int64)
 
     def take(self, pages: int, unit: int) -> int:
-        """Place a birth at a multiple of the unit: where the fewest pages are absent; among these
-        where the ranges that it begins and ends in have least left over; then the lowest."""
+        """Place a birth at a multiple of `unit`; return its first page.
+
+        Of all places, take the one with the fewest absent pages; among equals the one that leaves
+        the fewest other held pages in the ranges where it begins and ends; then the lowest.
+        """
         begin, state = self._begin, self._state
         end = np.append(begin[1:], _ENDLESS)
         is_absent = np.where(state == _EMPTY, 1, 0)
@@ -119,8 +122,10 @@ class _Space:
         return place
 
     def leave(self, place: int, state: int) -> None:
-        """End the life of the tensor there. state: the moment since which its pages are held, or
-        _EMPTY."""
+        """End the life of the tensor at `place`.
+
+        state: the moment since which its pages are held, or _EMPTY.
+        """
         self._state[np.searchsorted(self._begin, place)] = state
 
     def hold_at_most(self, pages: int) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fast-share bound: the most page accesses that any plan can serve fast.
 
-An upper bound on the share of sampled page accesses served fast, at a budget and a
-migration bandwidth, for stretch times as profiled. It comes from a Lagrangian relaxation
-(policies/lp/relax.py, generous) and holds at any prices by weak duality. It grants a plan more
-than is possible:
+The bound limits the share of sampled page accesses served fast, for a given budget and migration
+bandwidth and for stretch times as profiled. It comes from a Lagrangian relaxation
+(policies/lp/relax.py, generous) and holds at any prices by weak duality. The relaxation grants a
+plan more than is possible:
 
 - a page that is fast at any moment of a stretch serves the whole stretch fast;
 - pages take room only at boundaries: tensors that are born and die between two
@@ -12,7 +12,7 @@ than is possible:
 - there is no fragmentation, a page in flight is charged once, and tensors can be
   split between the tiers at any page, even at birth.
 
-It does not hold for a plan that makes the process wait: a wait adds time for moves.
+The bound does not hold for a plan that makes the process wait: a wait adds time for moves.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class FastShareBound:
     """Shares of the attributed page accesses, 0..1."""
 
     fast_share: float
-    """No plan serves more fast."""
+    """No plan serves a larger share fast."""
 
     fixed_share: float
-    """No placement without moves serves more fast."""
+    """No placement without moves serves a larger share fast."""
 
 
 def fast_share_bound(
     profile: Profile, budget_bytes: int, bytes_per_s: float, rounds: int = ROUNDS
 ) -> FastShareBound:
-    """The fast-share bound.
+    """Compute the fast-share bound.
 
     bytes_per_s: migration bandwidth, both directions together.
-    rounds: of the relaxation; more rounds give a tighter bound.
+    rounds: number of rounds of the relaxation; more rounds give a tighter bound.
     """
     page, count = profile.page_bytes, profile.stretch_count
     worth = access_pages(profile)

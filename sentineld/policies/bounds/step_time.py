@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The step-time bound: the shortest step of any software policy under the timing model.
 
-A fluid relaxation, solved as a linear program (policies/lp/program.py, generous): which part of
-each group of tensors is fast in each stretch is a variable; room, migration bandwidth
-and the stretches' durations are linear in these. The program is solved with few
-positions at which a group may change; its prices give a bound that holds for all
-positions (policies/lp/dual.py). docs/policies.md says what is relaxed and why no policy can be
-faster. Needs scipy.
+The bound is the result of a fluid relaxation, solved as a linear program (policies/lp/program.py,
+generous). Its variables are the parts of each group of tensors that are fast in each stretch; room,
+migration bandwidth and the stretches' durations are linear in these parts. The program is solved
+with few positions at which a group may change its tier; the prices of that solution give a bound
+that holds for all positions (policies/lp/dual.py). docs/policies.md says what is relaxed and why no
+policy can be faster. Needs scipy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROUNDS = 6
 
 
 def bound_seconds(profile: Profile, tiers: Tiers, budget_bytes: int) -> float:
-    """The step-time bound of a steady step.
+    """Compute the step-time bound of a steady step, in seconds.
 
     Raises SentinelError if scipy is not installed or the solver finds no optimum.
     """

@@ -2,8 +2,8 @@
 """A lower bound on the step time at given prices: the dual of the generous program.
 
 At fixed prices each page of a group chooses its life independently: a shortest path
-through two states. By weak duality the sum is a lower bound at any prices, so they may
-come from a program with fewer positions or from an inexact solver.
+through two states. By weak duality the dual's value is a lower bound at any prices, so the
+prices may come from a program with fewer positions or from an inexact solver.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sentineld.policies.lp.relax import Gains, best_walks
 
 @dataclass(frozen=True)
 class LowerBound:
-    """The dual's value, and the lives that attain it."""
+    """The dual's value, and where the lives that attain it change tier."""
 
     ns: float
-    """No step is shorter."""
+    """No step takes less time than this."""
 
     moving: Mask
     """(S, G): positions after which the best lives at these prices change tier."""
@@ -32,21 +32,21 @@ class LowerBound:
 def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     """Evaluate the dual.
 
-    limits: generous ones.
-    prices: negative ones count as 0; that of a moved page is capped at the time that its move
-    takes.
+    limits: limits with `generous` set.
+    prices: negative prices count as 0; the price of a moved page is capped at the time that its
+        move takes.
     """
     count, many = len(limits.times_ns), len(groups.pages)
     of = np.repeat(np.arange(count), np.diff(groups.points.first))
     boundaries, points = np.maximum(prices.boundaries, 0.0), np.maximum(prices.points, 0.0)
     moves, timed = np.maximum(prices.moves, 0.0), np.maximum(prices.timed_points, 0.0)
-    # A moved page can't be worth more of a stretch's time than its move takes.
+    # Moving one more page saves at most the time that its move takes: the stretch could be longer.
     sums = moves + np.bincount(of, timed, minlength=count)
     kept = np.ones(count)
     if np.isfinite(limits.page_ns):
         kept = limits.page_ns / np.maximum(sums, limits.page_ns)
     moves, timed = moves * kept, timed * kept[of]
-    # The share of a stretch's time that the moves possible in it do not pay for.
+    # Net cost of each stretch's time: 1 less the worth of the moves that the time allows.
     paid = moves + np.bincount(of, timed * groups.points.share, minlength=count)
     weight = 1.0 - paid / limits.page_ns
     position = np.arange(count)[:, None]
@@ -60,7 +60,7 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     held += np.where((position > 0) | groups.persistent[None, :], boundaries[stretch], 0.0)
     moved = moves[stretch]
     # A page that is demoted and promoted again within a stretch, or demoted in the stretch of its
-    # death, makes room for a moment.
+    # death, makes room for a part of the stretch.
     last = (position == groups.length[None, :] - 1) & ~groups.persistent[None, :]
     relief = np.maximum(0.0, at_points - np.where(last, moved, 2 * moved))
     lives = best_walks(

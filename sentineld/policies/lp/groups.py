@@ -24,22 +24,22 @@ class Groups:
     """G groups of tensors."""
 
     members: tuple[Integers, ...]
-    """Of each group, its tensors: rows of the profile."""
+    """The tensors of each group: rows of the profile's tensors."""
 
     sizes: tuple[Integers, ...]
-    """Of each group, the pages of each of its tensors."""
+    """The number of pages of each tensor of each group."""
 
     birth: Integers
-    """(G,): stretch of the birth."""
+    """(G,): birth stretch of each group."""
 
     length: Integers
-    """(G,): number of stretches lived in."""
+    """(G,): number of stretches in each group's lifetime."""
 
     pages: Integers
-    """(G,): pages of all members."""
+    """(G,): number of pages of all members of each group."""
 
     persistent: npt.NDArray[np.bool_]
-    """(G,): lives all over the circle."""
+    """(G,): whether the members are persistent tensors."""
 
     points_before_birth: Integers
     """(G,): number of pressure points of the birth stretch that lie before the birth."""
@@ -48,10 +48,10 @@ class Groups:
     """(G,): number of pressure points of the death stretch that lie before the death."""
 
     cost_ns: Floats
-    """(S, G): what a slow page costs, by position of the life."""
+    """(S, G): time that each slow page costs at each position of the group's lifetime."""
 
     points: PressurePoints
-    """Of all groups of the profile; take() keeps them all."""
+    """The pressure points of all groups of the profile; take() keeps all of them."""
 
     def take(self, which: Integers) -> Groups:
         """Some of the groups, in the given order."""
@@ -70,7 +70,7 @@ class Groups:
 
     @cached_property
     def stretches(self) -> tuple[Integers, ...]:
-        """Of each group, (length,): the stretch of each position of its life."""
+        """For each group, (length,): the stretch of each position of its lifetime."""
         count = len(self.cost_ns)
         return tuple(
             (birth + np.arange(length)) % count
@@ -79,8 +79,8 @@ class Groups:
 
     @cached_property
     def lived_points(self) -> tuple[tuple[Integers, Integers], ...]:
-        """Of each group, the pressure points at which it is alive, and the position of its life at
-        each of them."""
+        """For each group, the pressure points at which it is alive, and the position of its
+        lifetime at each of these points."""
         return tuple(self._lived_points(group) for group in range(len(self.pages)))
 
     def _lived_points(self, group: int) -> tuple[Integers, Integers]:
@@ -99,8 +99,10 @@ class Groups:
 def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Groups:
     """Group the tensors whose slow accesses cost time.
 
-    For a plan, these are tensors that a layout can place. generous: for a bound, all tensors; costs
-    are rounded down, and where a tensor's lifetime is not known exactly it is taken to be absent.
+    For a plan, only tensors that a layout can place are grouped.
+
+    generous: for a bound, group all tensors, round costs down, and count a tensor as absent where
+        its lifetime is not known exactly.
     """
     count = profile.stretch_count
     birth, length = lifetimes(profile)
@@ -124,7 +126,7 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
             before_birth = points.before(begin, int(birth_event[row]))
             before_death = points.before(end, int(death_event[row]))
         elif not lasts[row] and generous:
-            # lifetimes() cuts a life that is longer than the circle.
+            # lifetimes() truncates a lifetime that is longer than a step.
             before_birth, before_death = points.of(begin), 0
         key = (
             begin,
@@ -161,7 +163,7 @@ def most_costly(groups: Groups, limit: int) -> Groups:
 
 def _rounded(values: Floats, *, down: bool) -> Floats:
     scale = np.power(10.0, np.floor(np.log10(np.where(values > 0, values, 1.0))) - DIGITS + 1)
-    # The factor keeps float errors from rounding a whole digit down.
+    # The factor keeps float errors from rounding an exact value down by a whole digit.
     whole = np.floor(values / scale * (1 + 1e-12)) if down else np.rint(values / scale)
     rounded: Floats = whole * scale
     return rounded

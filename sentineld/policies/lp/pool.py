@@ -21,13 +21,13 @@ class TransientGroups:
     """P groups that are born and die within a step and are alive at a pressure point."""
 
     rows: Integers
-    """(P,): which groups."""
+    """(P,): the indices of these groups."""
 
     born: Integers
-    """(P,): the first pressure point at which each is alive."""
+    """(P,): the first pressure point at which each group is alive."""
 
     gone: Integers
-    """(P,): the first pressure point after its death, which may be in the next step."""
+    """(P,): the first pressure point after each group's death; it may be in the next step."""
 
 
 def transient_groups_of(groups: Groups) -> TransientGroups:
@@ -46,7 +46,7 @@ def transient_groups_of(groups: Groups) -> TransientGroups:
 
 
 Entry = tuple[Integers, Integers, float]
-"""Rows, columns, and the value at all of them."""
+"""Rows and columns of matrix elements, and the value of all these elements."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,19 @@ class PoolColumns:
     """Columns of the program that the pool's rows refer to."""
 
     at_birth: Integers
-    """(P,): the part of each transient group that is fast at its birth."""
+    """(P,): the column of each transient group's part that is fast at its birth."""
 
     at_death: Integers
-    """(P,): the part that is fast at its death."""
+    """(P,): the column of each transient group's part that is fast at its death."""
 
     left: int
-    """First of the columns, by pressure point, of dead pages that are left in fast memory."""
+    """The first of the columns (one per pressure point) of dead pages left in fast memory."""
 
     made: int
-    """First of the columns, by pressure point, of pages that births fault in."""
+    """The first of the columns (one per pressure point) of pages that births fault in."""
 
     changes_tier: int
-    """First of the columns, by transient group, of pages that are born slow and die fast."""
+    """The first of the columns (one per transient group) of pages born slow that die fast."""
 
 
 def pool_rows(found: TransientGroups, columns: PoolColumns, points: int) -> tuple[list[Entry], int]:
@@ -75,16 +75,16 @@ def pool_rows(found: TransientGroups, columns: PoolColumns, points: int) -> tupl
     left, changes_tier = columns.left + each, columns.changes_tier + own
     behind = points + own
     return [
-        # By point: the pages left are at most those left at the point before, plus those that died
-        # since, plus those made, less those that births took. A page born slow leaves nothing: its
-        # address belongs to a region of slow births.
+        # One row per point: the dead pages left are at most those left at the previous point, plus
+        # those that died and those that were faulted in since, less those that births reused. A
+        # page born slow is not left for fast births: its address is in a region of slow births.
         (each, left, 1.0),
         (np.roll(each, -1), left, -1.0),
         (each, columns.made + each, -1.0),
         (found.born, columns.at_birth, 1.0),
         (found.gone, columns.at_death, -1.0),
         (found.gone, changes_tier, 1.0),
-        # By group: what dies fast beyond what was born fast was born slow.
+        # One row per group: pages that die fast in excess of those born fast were born slow.
         (behind, columns.at_death, 1.0),
         (behind, columns.at_birth, -1.0),
         (behind, changes_tier, -1.0),

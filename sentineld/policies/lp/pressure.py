@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pressure points: the moments of each stretch at which the live bytes are locally largest.
 
-A pressure point lies after births and before a death. What fits at all of them fits always.
+A pressure point lies after births and before a death. A placement that fits
+at all pressure points fits at every moment.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ class PressurePoints:
     """C pressure points in order of time, at least one in each of S stretches."""
 
     first: Integers
-    """(S + 1,): those of stretch s are first[s] .. first[s + 1] - 1."""
+    """(S + 1,): the points of stretch s are first[s] .. first[s + 1] - 1."""
 
     event: Integers
     """(C,): the event after which each point lies."""
 
     share: Floats
-    """(C,): share of the point's stretch that has passed at it."""
+    """(C,): share of its stretch that has passed at each point."""
 
     def before(self, stretch: int, event: int) -> int:
         """Number of the stretch's points that lie before an event."""
@@ -55,7 +56,7 @@ def pressure_points_of(profile: Profile, tensors: Integers) -> PressurePoints:
         kept = np.unique(np.append(before[before >= 0], len(born) - 1))
         moments = born[kept].tolist() if len(born) else [begin - 1]
         if len(born) and (before < 0).any():
-            # A tensor that dies before the first birth is live at the stretch's begin only.
+            # A tensor that dies before the first birth is alive only at the begin of the stretch.
             moments.insert(0, begin - 1)
         events.extend(moments)
         first.append(len(events))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the linear program is given and what it answers: limits, positions of changes, solution.
+"""Input and output of the linear program: limits, positions of changes, solution.
 
-A group may change its tier only after some positions of its life: after every position
-next to a use, at growing distances further away, where a move is as good a little
-earlier or later. That keeps the program small.
+To keep the program small, a group may change its tier only after certain positions of its
+lifetime. These positions are dense near the group's uses; further away, where a slightly
+earlier or later move is equally good, the distances between them grow.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ GRIDS = ((3, 0.4), (2, 1.0), (1, 3.0))
 use; beyond these the distance to the use grows by this share from one position to the next."""
 
 COLUMNS_MAX = (18_000, 40_000)
-"""Limits on the columns of the first and the second grid's program. If it is larger, the next grid
-is taken; the last grid has no limit."""
+"""Limits on the number of the program's columns with the first and with the second grid. If there
+are more columns, the next grid is used; the last grid has no limit."""
 
 UNIT_PAGES = 256.0
 """The solver's unit of memory: 1 MiB of 4 KiB pages, so that coefficients are of similar size."""
@@ -30,7 +30,7 @@ UNIT_PAGES = 256.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What a schedule may use.
+    """Limits on what a schedule may use.
 
     A generous program, for a bound, demands only what the timing model demands: room that
     demotions make within a stretch, as far as there was time for them, can be used in the same
@@ -41,7 +41,7 @@ class Limits:
     """
 
     times_ns: Floats
-    """(S,): all-fast time of each stretch."""
+    """(S,): time of each stretch with all memory fast."""
 
     page_ns: float
     """Time to move a page; infinite: no page is moved."""
@@ -69,16 +69,18 @@ class Prices:
     """Dual values of the program: time saved by one more page, in ns."""
 
     moves: Floats
-    """(S,): that can be moved in the stretch."""
+    """(S,): price of one more page that can be moved in the stretch."""
 
     boundaries: Floats
-    """(S,): of room at the boundary."""
+    """(S,): price of room for one more page at the boundary."""
 
     points: Floats
-    """(C,): of room at the pressure point, where all demotions of its stretch make room."""
+    """(C,): price of room for one more page at the pressure point, if all demotions of the point's
+    stretch make room."""
 
     timed_points: Floats
-    """(C,): of room there, where only demotions that had time to complete make room."""
+    """(C,): price of room for one more page at the pressure point, if only those demotions that had
+    time to complete make room."""
 
 
 @dataclass(frozen=True)
@@ -86,21 +88,21 @@ class Solution:
     """The program's optimum."""
 
     fast_pages: Floats
-    """(S, G): fast pages of each group by position of its life, 0 beyond its end."""
+    """(S, G): fast pages of each group by position of its lifetime; 0 after the lifetime."""
 
     step_ns: float
-    """The program's step time."""
+    """Step time according to the program."""
 
     prices: Prices
-    """Meaningful for a generous program only."""
+    """The prices are meaningful for a generous program only."""
 
 
 Changes = list[Integers]
-"""Of each group, in order, the positions of its life after which it may change its tier."""
+"""For each group, the ascending positions of its lifetime after which it may change its tier."""
 
 
 def changes_of(groups: Groups, generous: bool = False) -> Changes:
-    """Positions by the finest grid whose program isn't too large."""
+    """Positions of changes by the finest grid whose program is not too large."""
     found: Changes = []
     for grid, most in zip_longest(GRIDS, COLUMNS_MAX):
         found = [_changes(groups, at, grid, generous) for at in range(len(groups.pages))]
@@ -118,11 +120,11 @@ def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool
         for use, following in zip(uses, [*uses[1:], uses[0] + length], strict=True):
             found |= {position % length for position in _spaced(use, following, grid)}
     else:
-        # After the last use a move can only make room, and the sooner the better.
+        # After the last use, a move can only serve to make room, so it should come early.
         for use, following in zip([0, *uses], [*uses, length - 1], strict=True):
             found |= _spaced(use, following, grid)
-        # A plan can't move a group in the stretch of its birth, whose boundary passes before it is
-        # born, nor in the stretch of its death.
+        # A plan can't move a group in the stretch of its birth, because the stretch's boundary
+        # comes before the birth, nor in the stretch of its death.
         first = 0 if generous else 1
         found = {position for position in found if first <= position < length - 1}
     return np.array(sorted(found), dtype=np.int64)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The linear program that finds the shortest step: how much of each group is fast in each stretch.
 
-It serves plans and, generously, the step-time bound; see Limits in plan/problem.py.
+It serves plans and, generously, the step-time bound; see Limits in policies/lp/problem.py.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from sentineld.policies.lp.pool import PoolColumns, pool_rows, transient_groups_
 from sentineld.policies.lp.problem import UNIT_PAGES, Changes, Limits, Prices, Solution
 
 MOVE_WORTH = 0.02
-"""A plan's charge for a move, so that no page moves without need: a share of the time that the
-move takes or of what a use of a slow page costs, whichever is less."""
+"""What a plan's program charges for a move, so that no page moves without need: a share of the time
+that the move takes or of the time that one use of a slow page costs, whichever is less."""
 
 EARLY_WORTH = 0.005
-"""A plan's largest gain from moving a page early, as a share of the same time: paid in full if it
-is promoted halfway between two uses instead of just before the second one, or demoted just after
-the first one. It breaks ties between equally good moves in favour of the earlier one, which
-tolerates stretches that take longer or shorter than profiled."""
+"""The most that a plan's program credits for moving a page early, as a share of the same time as
+MOVE_WORTH. The full credit is given if the page is promoted halfway between two uses instead of
+just before the second one, or demoted just after the first one. The credit breaks ties between
+equally good moves in favour of the earlier one, which tolerates stretches that take longer or
+shorter than profiled."""
 
 TIME_LIMIT_S = 100.0
 """Wall-clock limit on one run of the solver, a last resort for extremely large steps. A plan takes
@@ -65,25 +66,36 @@ def solve(groups: Groups, limits: Limits, changes: Changes, needed_by: str) -> S
 
 
 class _Program:
-    """Rows and columns. The unit of time is a mean stretch, that of memory UNIT_PAGES.
+    """The program's rows and columns.
 
-    Columns, in this order: fast part of each group in each segment between two of its changes;
-    part demoted at each change; generous: part of each transient group demoted in the stretch
-    of its death; duration of each stretch; generous: time that fast pages save in each
-    stretch; if births cost time: dead pages left in fast memory at each pressure point, pages
-    faulted in for it, and part of each transient group that is born slow and dies fast.
+    The unit of time is the mean time of a stretch; the unit of memory is UNIT_PAGES.
 
-    Rows, in this order: times, moves, boundaries and savings of each stretch; pressure points
-    before the moves of their stretch; pressure points after these moves (generous: counting the
-    demotions that had time to complete); promotions of each change and each stretch of death,
-    which are not negative; the pool of dead pages.
+    Columns, in this order:
+
+    - the fast part of each group in each segment between two of its changes;
+    - the part of the group that is demoted at each change;
+    - generous: the part of each transient group that is demoted in the stretch of its death;
+    - the duration of each stretch;
+    - generous: the time that fast pages save in each stretch;
+    - if births cost time: the dead pages left in fast memory at each pressure point, the pages
+      that births fault in at each pressure point, and the part of each transient group that is
+      born slow and dies fast.
+
+    Rows, in this order:
+
+    - the time, the moves, the room at the boundary and the savings of each stretch;
+    - the room at each pressure point before the moves of its stretch;
+    - the room at each pressure point after the moves of its stretch (generous: after the
+      demotions that had time to complete);
+    - the pages promoted at each change and in each stretch of a death, which are not negative;
+    - the pool of dead pages.
     """
 
     def __init__(self, groups: Groups, limits: Limits, changes: Changes) -> None:
         self._groups, self._limits, self._changes = groups, limits, changes
         self._count = count = len(limits.times_ns)
         self._unit_ns = max(float(limits.times_ns.sum()) / max(count, 1), 1.0)
-        # Of each group: the segment of each position, and its first segment's column.
+        # For each group: the segment of each position, and the column of the group's first segment.
         self._segments: list[Integers] = []
         self._first: list[int] = []
         total = 0
@@ -114,7 +126,7 @@ class _Program:
         self._birth = limits.birth_ns * UNIT_PAGES / self._unit_ns
         pool = 2 * points + len(self._transient.rows) if self._transient else 0
         self.upper = np.full(self._left + pool, np.inf)
-        # Rows; those of the times come first.
+        # The first row of each kind; the rows of the times begin at 0.
         self._moving, self._boundaries, self._saving = count, 2 * count, 3 * count
         self._before = 4 * count
         self._after = self._before + points
@@ -130,7 +142,7 @@ class _Program:
         self._values.append(np.broadcast_to(np.asarray(value, np.float64), row.shape))
 
     def constraints(self) -> tuple[object, Floats, Floats]:
-        """(matrix, most, goal): minimise goal @ x under matrix @ x <= most."""
+        """(matrix, most, goal): minimise goal @ x subject to matrix @ x <= most."""
         from scipy.sparse import coo_matrix
 
         limits, count = self._limits, self._count
@@ -178,24 +190,24 @@ class _Program:
                 early = _early_worth(groups, at, self._limits.times_ns)
                 np.add.at(goal, self._first[at] + segment, early * min(move, use))
         goal[self._durations : self._saved] = 1.0
-        # Births are not part of the durations: pages move meanwhile, so that a birth would be worth
-        # something where a plan's addresses don't need it.
+        # Births are a cost of their own and not part of the durations: longer durations allow more
+        # moves, so the program would gain from births that a plan's addresses don't need.
         goal[self._made :] = self._birth
         return goal
 
     def _needed_rows(self, many: int) -> npt.NDArray[np.bool_]:
-        """Which rows are not implied by others."""
+        """Which rows are not implied by other rows."""
         needed = np.ones(many, np.bool_)
-        # A plan has room at all pressure points, and so at boundaries. In a stretch without a death
-        # the point after the moves equals the next stretch's point before the moves, except for the
-        # pool of dead pages.
+        # A plan that has room at all pressure points also has room at boundaries. In a stretch
+        # without a death, the room needed after the moves equals the room needed before the moves
+        # of the next stretch, except for the pool of dead pages.
         needed[self._boundaries : self._before] = self._limits.generous
         every = self._limits.generous or self._transient is not None
         needed[self._after : self._promotions] = self._points_with_deaths() | every
         return needed
 
     def solution(self, answer: Floats, prices: Floats) -> Solution:
-        """Convert the solver's answer. prices: of the needed rows."""
+        """Convert the solver's answer. prices: dual values of the needed rows."""
         groups = self._groups
         fast = np.zeros((self._count, len(groups.pages)))
         for at, segment in enumerate(self._segments):
@@ -216,13 +228,16 @@ class _Program:
         )
 
     def _put_costs(self, at: int) -> Floats:
-        """Put the time that fast pages of a group save; returns (S,), what the whole group costs if
-        it is slow."""
+        """Add the entries for the time that fast pages of a group save.
+
+        Returns (S,), what the group costs if all of it is slow.
+        """
         groups = self._groups
         length, stretch = int(groups.length[at]), groups.stretches[at]
         cost = groups.cost_ns[:length, at] * UNIT_PAGES / self._unit_ns
         uses = np.flatnonzero(cost > 0)
-        # A generous program has columns for the savings; otherwise they bound the times directly.
+        # A generous program has columns for the savings; any other program subtracts the savings
+        # from the times directly.
         row = stretch[uses] + (self._saving if self._limits.generous else 0)
         self._put(row, self._first[at] + self._segments[at][uses], -cost[uses])
         slow: Floats = np.zeros(self._count)
@@ -230,10 +245,14 @@ class _Program:
         return slow
 
     def _put_timed(self, all_slow: Floats, move: float) -> Floats:
-        """Put what a generous program may hold at each pressure point beyond the capacity: the
-        pages that can have been moved by then, in the time by which the duration exceeds the
-        stretch itself (a wait comes first) and in the share of the stretch that has passed.
-        Returns the constant part. all_slow: (S,), time of each stretch if everything is slow."""
+        """Add what a generous program may hold at each pressure point beyond the capacity.
+
+        These are the pages that can have been moved by then: in the time by which the duration
+        exceeds the stretch's own time (a wait comes first), and in the share of the stretch's own
+        time that has passed. Returns the constant part.
+
+        all_slow: (S,), time of each stretch if everything is slow.
+        """
         points, count = self._groups.points, self._count
         stretches = np.arange(count)
         self._put(stretches, self._saved + stretches, -1.0)
@@ -247,7 +266,7 @@ class _Program:
         return constant
 
     def _put_room(self, at: int, demotions: int) -> None:
-        """Put the room that a group takes. demotions: the first column of its demotions."""
+        """Add the entries for a group's room. demotions: first column of the group's demotions."""
         groups, segment, first = self._groups, self._segments[at], self._first[at]
         positions = self._changes[at]
         point, position = groups.lived_points[at]
@@ -269,7 +288,7 @@ class _Program:
             self._put(self._before + point[last], column, -1.0)
 
     def _put_moves(self, at: int, demotions: int) -> None:
-        """Put the moves of a group. demotions: the first column of its demotions."""
+        """Add the entries for a group's moves. demotions: first column of the group's demotions."""
         groups, segment, first = self._groups, self._segments[at], self._first[at]
         positions, stretch = self._changes[at], groups.stretches[at]
         pages = groups.pages[at] / UNIT_PAGES
@@ -277,12 +296,12 @@ class _Program:
         column = demotions + np.arange(len(positions))
         self.upper[column] = pages
         here, there = first + segment[positions], first + self._following(at)[positions]
-        # Pages moved at a change: the increase of the fast part plus twice what is demoted.
+        # Pages moved at a change: the increase of the fast part plus twice the demoted part.
         row = self._moving + stretch[positions]
         self._put(row, there, 1.0)
         self._put(row, here, -1.0)
         self._put(row, column, 2.0)
-        # What is promoted, the increase plus what is demoted, is not negative.
+        # The promoted part (the increase plus the demoted part) is not negative.
         row = self._promotions + column - self._demotions
         self._put(row, here, 1.0)
         self._put(row, there, -1.0)
@@ -296,7 +315,7 @@ class _Program:
             self._put(row, np.array([first + int(segment[-1])]), -1.0)
 
     def _put_pool(self) -> int:
-        """Put the rows of the pool of dead pages; returns their number."""
+        """Add the rows of the pool of dead pages; returns their number."""
         points, found = self._groups.points, self._transient
         assert found is not None
         at_birth, at_death = (
@@ -315,7 +334,7 @@ class _Program:
         return count
 
     def _following(self, at: int) -> Integers:
-        """Of each position of a group, the segment after the position's moves."""
+        """For each position of a group, the segment after the position's moves."""
         segment = self._segments[at]
         found: Integers = np.append(
             segment[1:], segment[0] if self._groups.persistent[at] else segment[-1]
@@ -323,7 +342,7 @@ class _Program:
         return found
 
     def _points_with_deaths(self) -> npt.NDArray[np.bool_]:
-        """(C,): pressure points of stretches in which a group dies."""
+        """(C,): which pressure points lie in a stretch in which a group dies."""
         groups, count = self._groups, self._count
         busy = np.zeros(count, np.bool_)
         transient = ~groups.persistent
@@ -333,9 +352,11 @@ class _Program:
 
 
 def _early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
-    """EARLY_WORTH by position of a group's life: charged to fast pages in the first half of the
-    time between two uses, and paid back in the second half, so that it cancels out for pages that
-    stay fast throughout."""
+    """The cost by which EARLY_WORTH enters the goal, for each position of a group's lifetime.
+
+    Fast pages are charged in the first half of the time between two uses and credited in the second
+    half, so that the sum is 0 for pages that stay fast throughout.
+    """
     length = int(groups.length[at])
     uses = np.flatnonzero(groups.cost_ns[:length, at] > 0)
     passed = np.concatenate([[0.0], np.cumsum(times_ns[groups.stretches[at]])])
@@ -353,7 +374,7 @@ def _early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
         low, high = (np.minimum(whole[inside + late], whole[-1]) for late in (0, 1))
         share = 2 * EARLY_WORTH * (high - low) / span
         first = (low + high) / 2 < whole[begin + 1] + span / 2
-        # After the last use of a transient group there is no use to be early for.
+        # After the last use of a transient group, fast pages are only charged: no use follows.
         first |= (not groups.persistent[at]) & (end == length)
         found[inside % length] += np.where(first, share, -share)
     return found

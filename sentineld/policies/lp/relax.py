@@ -21,7 +21,7 @@ from sentineld.plan.items import Items
 from sentineld.plan.lives import Lives
 
 IMPOSSIBLE = 1e15
-"""A price above any worth, small enough that sums of it keep their precision."""
+"""A price above any worth, but small enough that sums with it keep their precision."""
 
 # Adam (Kingma and Ba, 2015) on the subgradients of the dual: both moments with bias correction, but
 # other decay rates than the paper's, and a step length that shrinks geometrically.
@@ -29,13 +29,13 @@ MEAN_DECAY, MEAN_WEIGHT = 0.85, 0.15
 """Adam's beta 1 and 1 - beta 1, for the mean of the subgradients."""
 
 SQUARE_DECAY, SQUARE_WEIGHT = 0.97, 0.03
-"""Adam's beta 2 and 1 - beta 2, for the mean of their squares."""
+"""Adam's beta 2 and 1 - beta 2, for the mean of the subgradients' squares."""
 
 SQUARE_FLOOR = 1e-9
 """Adam's epsilon: keeps the division finite where the subgradient is always 0."""
 
 FIRST_PRICES = (0.02, 0.2)
-"""Of a fast page and of a moved page in every stretch, in page accesses."""
+"""Initial prices of a fast page and of a moved page in every stretch, in page accesses."""
 
 FIRST_STEPS = (0.05, 0.3)
 """Step lengths of the first round, for the prices of fast pages and of moved pages."""
@@ -44,12 +44,12 @@ LAST_STEP_SHARE = 0.02
 """Step length of the last round, as a share of the first one."""
 
 GUIDE_DECAY, GUIDE_WEIGHT = 0.85, 0.15
-"""The same, for the moving average of the prices that is returned as the guide."""
+"""Weights of the old average and of the new prices in the moving average that is the guide."""
 
 
 @dataclass(frozen=True)
 class Capacities:
-    """What chunks may use in each stretch, (S,), in pages."""
+    """What all chunks together may use in each stretch, (S,), in pages."""
 
     room: Floats
     """Fast pages."""
@@ -63,10 +63,10 @@ class Prices:
     """Prices of each stretch, (S,), in page accesses."""
 
     room: Floats
-    """Of a fast page."""
+    """Price of a fast page."""
 
     move: Floats
-    """Of a moved page."""
+    """Price of a moved page."""
 
 
 @dataclass(frozen=True)
@@ -74,45 +74,45 @@ class Costs:
     """What each chunk pays in each position, (S, N), in page accesses."""
 
     room: Floats
-    """For being fast or in flight."""
+    """Cost of being fast or in flight."""
 
     move: Floats
-    """For a move in either direction."""
+    """Cost of a move in either direction."""
 
     enter: Floats | float = 0.0
-    """For a promotion, in addition to `move`."""
+    """Cost of a promotion, in addition to `move`."""
 
 
 @dataclass(frozen=True)
 class Gains:
-    """What a life gains in each position, (S, N), by its state before and after."""
+    """What a chunk gains in each position, (S, N), by its state before and after the position."""
 
     keep: Floats
-    """Fast, and fast afterwards."""
+    """Gain of a fast chunk that stays fast."""
 
     leave: Floats
-    """Fast, and slow afterwards."""
+    """Gain of a fast chunk that becomes slow."""
 
     enter: Floats
-    """Slow, and fast afterwards."""
+    """Gain of a slow chunk that becomes fast."""
 
     stay: Floats
-    """Slow, and slow afterwards."""
+    """Gain of a slow chunk that stays slow."""
 
 
 @dataclass(frozen=True)
 class Relaxed:
-    """What relax() finds."""
+    """The result of relax()."""
 
     bound: float
-    """No schedule serves more page accesses fast."""
+    """No schedule serves more page accesses fast than this number."""
 
     guide: Prices
-    """Moving average of the prices; varies less from round to round than those of the bound."""
+    """Moving average of the prices, which varies less from round to round than the prices."""
 
 
 def price_costs(items: Items, prices: Prices, stretch: Integers) -> Costs:
-    """Costs at these prices. stretch: items.stretch_of()."""
+    """The chunks' costs at these prices. stretch: items.stretch_of()."""
     return Costs(prices.room[stretch] * items.pages, prices.move[stretch] * items.pages)
 
 
@@ -120,8 +120,8 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     """The best life of each chunk at these costs.
 
     A chunk serves a stretch from the tier that it is on when the stretch begins. It may
-    change its state once a stretch, is then in both tiers, pays for both, and serves
-    the stretch slow.
+    change its tier once in a stretch. A chunk that does is on both tiers during the stretch, pays
+    for a fast page and for the move, and serves the stretch slow.
 
     generous: for a bound, allows anything that a mover can do: a chunk that is fast at
     any moment of a stretch serves it fast, takes room only at boundaries, and may be
@@ -154,8 +154,8 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
     leave = np.where(fixed, -IMPOSSIBLE, gains.leave)
     enter = np.where(fixed, -IMPOSSIBLE, gains.enter)
 
-    # [state at the begin (fast, slow); chunk]: the most that the positions to come gain, by the
-    # state in the current one.
+    # [state at the begin of the life (0: fast, 1: slow), chunk]: the largest gain of the remaining
+    # positions for a chunk that is fast (to_fast) or slow (to_slow) at the current position.
     to_fast, to_slow = np.zeros((2, many)), np.zeros((2, many))
     to_fast[1, persistent] = -IMPOSSIBLE
     to_slow[0, persistent] = -IMPOSSIBLE
