@@ -2,18 +2,21 @@
 """Policy `autotm`: an integer program decides on which tier each tensor is at each of its uses.
 
 After AutoTM (Hildebrand et al., ASPLOS 2020; its artifact's asynchronous mode): for every use of a
-tensor an integer says whether it is in DRAM. Between two uses a transfer may change that,
-overlapped with operators near the use (15 in the artifact). The step time is minimised under the
-DRAM limit at every operator. A tensor is never divided between the tiers. HiGHS solves the
-relaxation first, then the tensors that the relaxation divides, to within GAP or for SEARCH_S. As in
-the original, if the plan needs more memory than the limit, the program is solved again for less.
+tensor an integer says whether the tensor is in DRAM. Between two uses a transfer may move the
+tensor; it overlaps with operators near a use (at most 15 operators away in the artifact). The step
+time is minimised under the DRAM limit at every operator. A tensor is never divided between the
+tiers.
+
+HiGHS first solves the relaxation, then the integer program of the tensors that the relaxation
+divides, to within GAP of the optimum or until SEARCH_S have passed. As in the original, if the plan
+needs more memory than the limit, the program is solved again with a lower limit.
 
 Adapted to memory tiers: stretches replace operators, and the timing model replaces profiled
 kernels. A step is a circle, and persistent tensors are planned, too. Left out: operator
 implementations that depend on the tier of the inputs (none exist here); clean copies, which make a
 second demotion free (a page is on one tier at a time); synchronous transfers (promotions are not
-waited for here). The policy has no parameter to sweep. The relaxation is a bound on its step time;
-the plan's note states it.
+waited for here). The policy has no parameter to sweep. The relaxation's step time is a lower bound
+on the policy's step time; the plan's note states it.
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ RELAXATION_S, SEARCH_S = 60.0, 15.0
 everything stays slow; if the search finds nothing, the searched tensors stay slow."""
 
 TRIES = 4
-"""Limit on the number of solutions; each one's room is reduced by the excess of the plan before."""
+"""Limit on the number of solutions. If a plan exceeds the memory limit, the next solution's room is
+reduced by the excess."""
 
 
 @register()
@@ -151,8 +155,8 @@ def _initial(problem: Problem, answer: Answer, offset: Integers) -> Table:
         int(row): np.zeros(int(sizes[row]), np.bool_) for row in np.flatnonzero(persistent(profile))
     }
     for span, decided in zip(problem.spans, answer.fast, strict=True):
-        # The span that contains the step's begin decides; if a gap contains it, the span before
-        # the gap and the moves since then.
+        # If a span contains the step's begin, the tier of that span counts. If a gap contains it,
+        # the tier of the span before the gap and the moves since then count.
         if span.tensor in fast and (span.since == 0 or span.until >= count):
             fast[span.tensor][:] = decided
     for gap, out, back in zip(problem.gaps, answer.out, answer.back, strict=True):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """AutoTM's integer program.
 
-It decides for each use of a tensor whether the tensor is fast, for each gap between two uses
-whether the tensor goes out, and in which stretches its parts go out and come back. A span is a run
-of stretches that all use a tensor; the tensor is fast or slow in all of it. The sum of the costs of
-slow accesses is minimised under the room and the bandwidth of each stretch.
+The program decides for each use of a tensor whether the tensor is fast, for each gap between two
+uses whether the tensor is swapped out, and in which stretches its parts are swapped out and back
+in. A span is a run of stretches that all use a tensor; the tensor is on the same tier in the whole
+span. The program minimises the sum of the costs of slow accesses under the room and the bandwidth
+of each stretch.
 """
 
 from __future__ import annotations
@@ -23,54 +24,54 @@ from sentineld.policies.lp.problem import UNIT_PAGES
 
 BOUND_OPS = 15
 """Distance from a use, in operators, within which the artifact's asynchronous transfers lie. A
-transfer that takes longer may use twice the stretches that it needs."""
+transfer that needs more stretches may use twice the number that it needs."""
 
 MOVE_WEIGHT = 1e-5
-"""Weight of a transfer's time in the goal: breaks ties in favour of fewer moves."""
+"""Weight of a transfer's time in the goal; it breaks ties in favour of fewer moves."""
 
 WHOLE = 1e-6
 """Distance from 0 or 1 within which the solver's value counts as that integer."""
 
 
 class Span(NamedTuple):
-    """Positions [since, until] of a tensor's life, each of which uses it."""
+    """Positions [since, until] of a tensor's lifetime, each of which uses the tensor."""
 
     tensor: int
     since: int  # in stretches from the birth
-    until: int  # may be past the circle for a persistent tensor's last span
+    until: int  # may be past the step's end for a persistent tensor's last span
 
 
 class Gap(NamedTuple):
-    """The time between two spans of a tensor. Positions past the circle's length wrap around."""
+    """The time between two spans of a tensor. Positions past the step's end wrap around."""
 
     tensor: int
-    before: int  # number of the span before
-    after: int  # number of the span after
-    out: tuple[int, ...]  # positions in which parts may go out
-    back: tuple[int, ...]  # positions in which parts may come back
+    before: int  # index of the span before the gap
+    after: int  # index of the span after the gap
+    out: tuple[int, ...]  # positions in which parts may be swapped out
+    back: tuple[int, ...]  # positions in which parts may be swapped back in
 
     @property
     def round_trip(self) -> bool:
-        """Whether there is time to go out and to come back."""
+        """Whether the gap is long enough to swap the tensor out and back in."""
         return self.out[0] != self.back[-1]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What the program decides."""
+    """The spans and gaps about which the program decides."""
 
     profile: Profile
     spans: tuple[Span, ...]
     gaps: tuple[Gap, ...]
 
     cost_ns: dict[int, Floats]
-    """Of each tensor with spans, (S,): cost of its slow accesses by position of its life."""
+    """For each tensor with spans, (S,): cost of its slow accesses by position of its lifetime."""
 
     births: Integers
     """(T,): birth stretch of each tensor."""
 
     lengths: Integers
-    """(T,): number of stretches that each tensor lives in."""
+    """(T,): number of stretches in each tensor's lifetime."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,13 @@ class Answer:
     """A solution in whole pages."""
 
     fast: tuple[bool, ...]
-    """Of each span."""
+    """Whether the tensor is fast, for each span."""
 
     out: tuple[Integers, ...]
-    """Of each gap, the pages that go out by position of gap.out; all 0 if nothing is moved."""
+    """For each gap, the number of pages swapped out at each position of gap.out; all 0: none."""
 
     back: tuple[Integers, ...]
-    """Of each gap, the pages that come back by position of gap.back."""
+    """For each gap, the number of pages swapped back in at each position of gap.back."""
 
     least_ns: float
     """Cost of the relaxation: no solution costs less."""
@@ -94,7 +95,7 @@ class Answer:
 
 
 def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
-    """Spans and gaps of all tensors whose slow accesses cost time; the others are slow.
+    """Spans and gaps of all tensors whose slow accesses cost time; other tensors are slow.
 
     extra_ns: cost of each access row if it is slow.
     page_ns: time to transfer a page.
@@ -124,7 +125,7 @@ def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
             uses |= {0, length - 1}
         spans += [Span(tensor, since, until) for since, until in _runs(sorted(uses))]
         if lasts and len(spans) - first > 1 and {0, count - 1} <= uses:
-            # One span that wraps around the step's end.
+            # Join the first and the last span: the joined span wraps around the step's end.
             last = spans.pop()
             spans[first] = Span(tensor, last.since, spans[first].until + count)
             spans[first:] = [*spans[first + 1 :], spans[first]]
@@ -146,7 +147,7 @@ def solve(
 ) -> Answer:
     """Solve the relaxation, then search the tensors that it divides between the tiers.
 
-    For the other tensors the relaxation's decisions are kept, except for when they move. If the
+    For the other tensors the relaxation's decisions are kept, except for the times of moves. If the
     search finds no solution in time, the divided tensors are slow, which is always allowed.
 
     room: fast pages in every stretch.
@@ -221,10 +222,16 @@ class _Rows:
 
 
 class _Model:
-    """The program. The unit of time is a mean stretch, that of memory UNIT_PAGES.
+    """The program.
 
-    Columns, in this order: whether each span is fast; whether the tensor goes out in each gap;
-    for each gap what goes out and what comes back, by position; fast memory of each stretch.
+    The unit of time is the mean time of a stretch; the unit of memory is UNIT_PAGES.
+
+    Columns, in this order:
+
+    - for each span, whether it is fast;
+    - for each gap, whether the tensor is swapped out;
+    - for each gap, the part swapped out and the part swapped back in, by position;
+    - for each stretch, the fast memory in use.
     """
 
     def __init__(self, problem: Problem, room: int, page_ns: float) -> None:
@@ -243,7 +250,7 @@ class _Model:
         self.low, self.high = np.array(rows.least), np.array(rows.most)
 
     def _lay_out_columns(self, room: float) -> None:
-        """Tensor, integrality, bounds and the transfers' goal of each column."""
+        """Set the tensor, integrality and bounds of each column, and the goal of transfers."""
         spans, gaps = self._problem.spans, self._problem.gaps
         self._first_out = len(spans) + len(gaps)
         sizes = [len(gap.out) + len(gap.back) for gap in gaps]
@@ -267,32 +274,32 @@ class _Model:
         self.goal[self._first_out : self._fast] = MOVE_WEIGHT * self._move
 
     def _out(self, number: int) -> list[tuple[int, int]]:
-        """(column, position) of what goes out in a gap."""
+        """(column, position) of each part that is swapped out in a gap."""
         begin, gap = int(self._ends[number]), self._problem.gaps[number]
         return list(zip(range(begin, begin + len(gap.out)), gap.out, strict=True))
 
     def _back(self, number: int) -> list[tuple[int, int]]:
-        """(column, position) of what comes back in a gap."""
+        """(column, position) of each part that is swapped back in in a gap."""
         end, gap = int(self._ends[number + 1]), self._problem.gaps[number]
         return list(zip(range(end - len(gap.back), end), gap.back, strict=True))
 
     def _add_transfers(self, rows: _Rows) -> None:
-        """Rows of each gap: what goes out and comes back follows from the spans' tiers."""
+        """Add the rows of each gap: the spans' tiers determine what is swapped out and back in."""
         for number, gap in enumerate(self._problem.gaps):
             size, goes = float(self._size[gap.tensor]), len(self._problem.spans) + number
-            # The parts that go out are the whole tensor or nothing.
+            # The parts that are swapped out add up to the whole tensor or to nothing.
             rows.add([*((c, 1.0) for c, _ in self._out(number)), (goes, -size)], 0.0, 0.0)
-            # What is fast after the gap and was not before it, or went out, comes back.
+            # A tensor is swapped in if it is fast after the gap, and slow before it or swapped out.
             decided = [(gap.after, -size), (gap.before, size), (goes, -size)]
             rows.add([*((c, 1.0) for c, _ in self._back(number)), *decided], 0.0, 0.0)
-            # Only a fast tensor goes out.
+            # Only a fast tensor can be swapped out.
             rows.add([(goes, 1.0), (gap.before, -1.0)], -np.inf, 0.0)
             if not gap.round_trip:
                 rows.add([(goes, 1.0), (gap.after, 1.0)], -np.inf, 1.0)
 
     def _add_room(self, rows: _Rows) -> None:
-        """Rows of each stretch: its fast memory is that of the stretch before, plus births and
-        promotions, less deaths and what went out."""
+        """Add the row of each stretch: its fast memory in use is that of the stretch before, plus
+        births and promotions, less deaths and demotions."""
         problem, count = self._problem, self._problem.profile.stretch_count
         at_begin: Terms = []
         changes: list[Terms] = [[] for _ in range(count)]
@@ -329,8 +336,8 @@ class _Model:
             rows.add([*terms, *((c, -v) for c, v in changes[stretch])], 0.0, 0.0)
 
     def _add_times(self, rows: _Rows) -> float:
-        """Rows of each stretch: its transfers take no longer than the stretch with its slow
-        accesses. Also the goal's slow accesses; returns what all of them cost."""
+        """Add the row of each stretch: its transfers take no longer than the stretch with its slow
+        accesses. Also add the slow accesses to the goal; return what all accesses cost if slow."""
         problem, count = self._problem, self._problem.profile.stretch_count
         lanes: list[Terms] = [[] for _ in range(count)]
         slow = np.zeros(count)
@@ -357,18 +364,18 @@ class _Model:
         return since + ahead if ahead <= until - since else None
 
     def cost_ns(self, value: float) -> float:
-        """Cost of the slow accesses at a value of the goal."""
+        """Cost of the slow accesses, derived from the value of the goal."""
         return (value + self._slow) * self._unit_ns
 
     def divided_tensors(self, x: Floats) -> set[int]:
-        """Tensors that a solution has partly fast or partly moved."""
+        """Tensors that are partly fast or partly moved in a solution."""
         decided = x[: self._first_out]
         parts = np.abs(decided - np.rint(decided)) > WHOLE
         return set(self.tensor[: self._first_out][parts].tolist())
 
     def kept(self, x: Floats, divided: set[int]) -> tuple[Floats, Floats]:
-        """Bounds of columns that fix the decisions for all other tensors, but not when they
-        move."""
+        """Column bounds that fix the decisions for tensors that are not divided, but not the times
+        of their moves."""
         lower, upper = self.lower.copy(), self.upper.copy()
         decided = np.zeros(len(x), np.bool_)
         decided[: self._first_out] = ~np.isin(self.tensor[: self._first_out], list(divided))
@@ -390,7 +397,7 @@ class _Model:
 
 
 def _whole_pages(parts: Floats, pages: int) -> Integers:
-    """Parts of a tensor in pages, which add up to the whole tensor or to nothing."""
+    """Round parts of a tensor to pages that add up to the whole tensor or to nothing."""
     total = float(parts.sum())
     if total * UNIT_PAGES < pages / 2:
         return np.zeros(len(parts), np.int64)
@@ -413,10 +420,12 @@ def _runs(positions: list[int]) -> list[tuple[int, int]]:
 def _windows(
     inside: range, times: Floats, needed_ns: float
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Positions in which parts go out and come back: the first and the last positions of a gap; a
-    gap of one position serves both.
+    """Positions in which parts are swapped out (the first ones of a gap) and in (the last ones).
 
-    times: of the positions' stretches. needed_ns: time that each window should have.
+    The position of a gap with one position serves both purposes.
+
+    times: times of the positions' stretches.
+    needed_ns: time that each window should have.
     """
     half = -(-len(inside) // 2)
     first = int(np.searchsorted(np.cumsum(times), needed_ns)) + 1

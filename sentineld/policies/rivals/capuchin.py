@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies `capuchin` and `capuchin+slow`: gaps with the most free time go out first.
+"""Policies `capuchin` and `capuchin+slow`: swap tensors out in the gaps with the most free time.
 
 After Capuchin (Peng et al., ASPLOS 2020): in one step's list of accesses, the gaps between two
 accesses of a tensor that span the memory peak are candidates. The free time of a gap is its
-length less the transfers out and back; while more is resident than fits, the gap with the
-most free time is taken. The tensor goes out right after the access and comes back just in
-time, or earlier where the lane is busy.
+length less the time of the transfers out and back in; while more is resident than fits, the gap
+with the most free time is used. The tensor is swapped out right after the first access and
+swapped back in just in time for the second, or earlier if other transfers use the bandwidth.
 
 Adapted to memory tiers: one bandwidth for both directions, stretches instead of accesses. Left
-out: recomputation, which no memory policy can do, so that gaps without free time are not used;
-and the feedback of running steps (a transfer still in flight at its access is triggered 5 % of
-its time earlier). The outcome of this feedback, more time for each transfer, is swept instead
+out: recomputation, which a memory policy can't do (gaps without free time are therefore not used),
+and the feedback from running steps (a transfer still in flight at its access is triggered earlier
+by 5 % of its time). Instead of the feedback, its outcome is swept: more time for each transfer
 (EARLIER). `capuchin` never accesses slow memory, as on a GPU; if it can't make everything fit, it
-is infeasible as published. `capuchin+slow` is our extension: it leaves on the slow tier what does
-not fit, cheapest for its room first.
+is infeasible as published. `capuchin+slow` is our extension: it leaves tensors that do not fit on
+the slow tier, first those that cost least for the room that they free.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EARLIER = (0.05, 0.0, 0.2)
 @register("capuchin", False)
 @register("capuchin+slow", True)
 class Capuchin(SwappingPolicy):
-    """The policy; it sweeps the extra time."""
+    """The policy, which sweeps the extra time for transfers."""
 
     sweep = EARLIER
     obstacle = "its gaps have too little free time to make room"
@@ -56,7 +56,7 @@ def relieve(book: Book, page_ns: float) -> None:
         (float(times[book.between(gap)].sum()) - 2 * float(pages[gap.tensor]) * page_ns, gap)
         for gap in gaps(book)
     ]
-    # The sort is stable: among equals, the first tensor.
+    # The sort is stable: among equal gaps, that of the first tensor comes first.
     for spare_ns, gap in sorted(free_ns, key=lambda entry: -entry[0]):
         over = book.over
         if not over.any() or spare_ns < 0:

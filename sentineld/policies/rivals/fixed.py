@@ -19,7 +19,7 @@ from sentineld.plan.schedule import coalesce
 
 
 def slow_costs_ns(profile: Profile, tiers: Tiers) -> Floats:
-    """(T,): what each tensor costs if it is slow all its life."""
+    """(T,): the time that each tensor costs if it is slow for its whole life."""
     return np.bincount(
         profile.accesses["tensor"],
         timing_of(tiers).extra_ns(profile),
@@ -51,7 +51,7 @@ def fixed_plan(
     """
     page, placed = profile.page_bytes, transient(profile)
     areas = [
-        # The fast area is packed, because it is charged; the slow one need not be.
+        # The fast area is packed, because it is charged; the slow area need not be.
         Area(area, tier, rows, np.zeros(len(rows), np.bool_), grouped=False, as_born=tier == 1)
         for area, tier, rows in (
             ("fast-born", 0, np.flatnonzero(placed & born_fast)),

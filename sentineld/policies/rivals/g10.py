@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies `g10` and `g10+slow`: gaps go out in the order of the pressure that they relieve.
+"""Policies `g10` and `g10+slow`: swap tensors out in the gaps that relieve the most pressure.
 
 After G10 (Zhang et al., MICRO 2023; its artifact's scheduler): while more is resident than fits,
-the gap between two uses with the largest pressure area (bytes times the time during which
-memory is exceeded) is taken; longer and larger gaps first among equals. A gap must be longer than
-(2 + DELTA) times one transfer. The tensor goes out right after the last use and comes back
-as late as the bandwidth allows, provided that the way out ends before the way back begins. Then
-tensors are eagerly brought back earlier where there is room.
+the gap between two uses of a tensor with the largest pressure area (the tensor's bytes times the
+part of the gap's time in which memory is exceeded) is used; among equals, the gap with the largest
+product of bytes and length. A gap must be longer than (2 + DELTA) times one transfer. The tensor is
+swapped out right after the first use and swapped back in as late as the bandwidth allows, provided
+that the transfer out ends before the transfer in begins. Then tensors are swapped in earlier where
+there is room.
 
 Adapted to memory tiers: one slow tier (the artifact's host memory; no SSD), one bandwidth for
 both directions, stretches instead of kernels. `g10` never accesses slow memory, as on a GPU; if
 it can't make everything fit, it is infeasible as published. `g10+slow` is our extension: it
-leaves on the slow tier what does not fit, cheapest for its room first. DELTAS are swept; the
-plan with the shortest predicted step is kept.
+leaves tensors that do not fit on the slow tier, first those that cost least for the room that they
+free. DELTAS are swept; the plan with the shortest predicted step is kept.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from sentineld.policies.rivals.swapping import SwappingPolicy
 from sentineld.policies.rivals.swaps import Book, gaps
 
 DELTAS = (0.5, 0.0, 2.0)
-"""Slack of a gap beyond its two transfers, in transfers; the artifact uses 0.5."""
+"""Minimum slack of a gap beyond its two transfers, in transfer times; the artifact uses 0.5."""
 
 TIE = 1e-6
-"""Pressure areas whose relative difference is smaller are equal: the longer and larger gap goes
-first."""
+"""Pressure areas with a smaller relative difference count as equal: the gap with the larger product
+of bytes and length comes first."""
 
 
 @register("g10", False)
 @register("g10+slow", True)
 class G10(SwappingPolicy):
-    """The policy; it sweeps the slack."""
+    """The policy, which sweeps the slack of gaps."""
 
     sweep = DELTAS
     obstacle = "its gaps are too short, or the bandwidth is too low, to make room"
@@ -48,7 +49,7 @@ class G10(SwappingPolicy):
         return f"slack of {value:g} transfers"
 
     def improve(self, book: Book) -> None:
-        """Bring tensors back early."""
+        """Swap tensors back in earlier where possible."""
         book.hasten()
 
 
@@ -60,7 +61,7 @@ def relieve(book: Book, tiers: Tiers, delta: float) -> None:
     page_ns = timing_of(tiers).move_ns_per_byte * profile.page_bytes
     found = gaps(book)
     size = pages[[gap.tensor for gap in found]]
-    # (gaps, S): 1 for stretches between the two uses.
+    # (gaps, S): 1 for stretches between the two uses of the gap.
     between = np.zeros((len(found), profile.stretch_count))
     for at, gap in enumerate(found):
         between[at, book.between(gap)] = 1.0

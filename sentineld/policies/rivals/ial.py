@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `ial`: periodic exchange between the kernel's active and inactive lists of both tiers.
 
-Improved active list (Yan et al., "Nimble Page Management", ASPLOS 2019): at each
-interval the reference bits of all pages are read. A page that was referenced at the
+After the improved active list (Yan et al., "Nimble Page Management", ASPLOS
+2019): at each interval the reference bits of all pages are read. A page that was referenced at the
 last two scans is active; one that was not referenced at the last scan is inactive.
-Active slow pages are promoted, first in, first out, into free fast memory. If it is too
-small, they are exchanged with inactive fast pages, the longest inactive first.
+Active slow pages are promoted, first in, first out, into free fast memory. If free
+fast memory is too small, they are exchanged with inactive fast pages, the longest inactive first.
 Published interval: 5 s. Left out: the cost of scanning, and the limit on the pages that
-are exchanged at a time; the bandwidth is the model's.
+are exchanged at a time; the bandwidth is that of the timing model.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Ial(ReactivePolicy):
 
 
 class Lists:
-    """Both tiers' lists. All pages of a cell are referenced together."""
+    """The active and inactive lists of both tiers. All pages of a cell are referenced together."""
 
     def __init__(self, interval_ns: float) -> None:
         self.interval_ns = interval_ns
         self._seen = np.zeros(0, np.int64)  # scans in a row in which each cell was referenced
-        self._unseen = np.zeros(0, np.int64)  # scans in a row in which it was not
+        self._unseen = np.zeros(0, np.int64)  # scans since each cell was last referenced
 
     def tick(self, observation: Observation) -> list[MoveRequest]:
         """Exchange; see Reactor."""
@@ -52,12 +52,12 @@ class Lists:
         cells = np.arange(len(referenced))
         active = cells[(self._seen >= 2) & (observation.slow > 0)]
         inactive = cells[(self._unseen >= 1) & (observation.fast > 0)]
-        # The longest active, or inactive, cell is at the head of its list.
+        # The cell that has been active, or inactive, for longest is at the head of its list.
         active = active[np.argsort(-self._seen[active], kind="stable")]
         inactive = inactive[np.argsort(-self._unseen[inactive], kind="stable")]
         wanted = int(observation.slow[active].sum())
         spare = int(observation.fast[inactive].sum())
-        # Exchanges move a page each way.
+        # An exchange moves one page in each direction.
         exchanged = min(max(wanted - observation.free_pages, 0), spare, observation.move_pages // 2)
         down = move_requests(inactive.tolist(), observation.fast, 1, exchanged)
         room = observation.free_pages + total(down)

@@ -2,13 +2,14 @@
 """Hardware `memory-mode`: fast memory as a direct-mapped cache of slow memory.
 
 After Optane's memory mode (two-level memory; Izraelevitz et al., arXiv 1903.05714).
-Programs see only slow memory; each of its lines maps to one line of the cache. A miss, of a
-read or a write, fills the line by a slow read; evicting a dirty line writes it back by a
-slow write. The hardware does not distinguish tensors: dead ones are written back, too.
+Programs see only slow memory; each line of it maps to one line of the cache. A miss of a read
+or a write fills the cache line by a slow read; evicting a dirty line writes it back by a
+slow write. The hardware does not distinguish tensors: lines of dead tensors are written
+back, too.
 
 Simplifications, all in its favour: a line is a 4 KiB page, not 64 bytes (training streams
 through its tensors); physical pages are contiguous as in the layout, so that there are no
-chance conflicts; a hit costs no more than all-fast memory; a tensor misses at most once
+chance conflicts; a hit costs no more than if all memory were fast; a tensor misses at most once
 in a stretch.
 """
 
@@ -28,19 +29,19 @@ from sentineld.policies.baselines import Baseline
 from sentineld.policies.registry import register
 
 TURNS_MAX = 50
-"""Limit on the steps until the cache is in the same state at a step's begin and end; two or three
-steps are enough."""
+"""Limit on the number of simulated steps. Two or three steps are usually enough until the cache is
+in the same state at the begin and at the end of a step."""
 
 
 @register()
 class MemoryMode:
-    """The cache. Its size is the budget."""
+    """The policy. The size of the cache is the budget."""
 
     name = "memory-mode"
     charges_budget = False
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """A layout; the hardware decides which pages are cached."""
+        """Lay out the step; the hardware decides which pages are cached."""
         reason = "where the hardware's cache holds it"
         return Baseline(self.name, 1, reason).plan(profile, tiers, budget_bytes)
 
@@ -100,7 +101,7 @@ class _Cache:
         return filled, written_back
 
     def state(self) -> bytes:
-        """The complete state, to be compared."""
+        """The complete state of the cache, for comparison."""
         return self._page.tobytes() + self._dirty.tobytes()
 
 

@@ -4,7 +4,7 @@
 After MEMTIS (Lee et al., SOSP 2023), without its huge pages: pages are counted in
 16 bins by the binary logarithm of their accesses. From the hottest bin down, bins are
 hot as long as their pages fit into the fast tier less 3 %. If the hot pages fill less
-than three quarters, the next bin is warm and is not demoted. Hot slow pages are
+than three quarters of the fast tier, the next bin is warm: it is not demoted. Hot slow pages are
 promoted, the hottest first; cold fast pages make room, the coldest first. All counts
 are halved (cooled) every COOL_TICKS intervals. Published interval of the migration
 thread: 500 ms. Left out: sampling (every access is counted, which is in its favour) and
@@ -43,7 +43,7 @@ class Memtis(ReactivePolicy):
 
 
 class Histogram:
-    """Access count of each cell's pages."""
+    """The histogram: access counts of each cell's pages."""
 
     def __init__(self, interval_ns: float) -> None:
         self.interval_ns = interval_ns

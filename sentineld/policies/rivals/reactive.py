@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of reactive policies: first-touch layout, interval sweep, requests of moves."""
+"""The common part of reactive policies: first-touch layout, interval sweep, move requests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sentineld.plan.policy import MoveRequest, Reactor
 from sentineld.policies.baselines import Baseline
 
 STEP_PARTS = (2.0, 1.0, 0.5, 0.1)
-"""Intervals, in steps, that are swept beside the published one: published intervals are seconds,
-too long to follow the training steps of our benchmarks."""
+"""Intervals, in steps, that are swept in addition to the published one, which lasts seconds: too
+long to follow the training steps of our benchmarks."""
 
 
 class ReactivePolicy(ABC):
@@ -25,7 +25,7 @@ class ReactivePolicy(ABC):
     charges_budget = False
 
     published_s: float
-    """Interval between two of the reactor's moves as published."""
+    """Interval between two ticks of the reactor, as published, in seconds."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """A layout in which pages are born on the fast tier while it has room; see Policy."""
@@ -37,12 +37,12 @@ class ReactivePolicy(ABC):
         """A fresh reactor."""
 
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
-        """Reactors of several intervals; see Reactive."""
+        """Reactors with different intervals; see Reactive."""
         return [(text, self.reactor(ns)) for text, ns in intervals(profile, self.published_s)]
 
 
 def intervals(profile: Profile, published_s: float) -> list[tuple[str, float]]:
-    """(description, ns) of the intervals to try."""
+    """(description, length in ns) of each interval to try."""
     step_ns = float(profile.stretches["time_ns"].sum())
     return [
         (f"interval of {published_s:g} s, as published", published_s * 1e9),

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `static`: the best placement in which no page ever moves.
 
-The optimum of what a user can do by hand, or of a profile-guided placement without
+The result is the best that a user can do by hand, or with a profile-guided placement without
 migration (SOAR, OSDI 2025; tensors placed by their role, arXiv 2507.03305). An integer
 program chooses which tensors are fast all their lives, within the budget at every
-moment of the step, so that the remaining slow accesses cost least. Lasting tensors may be
-split. HiGHS solves it to within GAP or for TIME_LIMIT_S. If packing the chosen tensors
-takes more than their peak, it is solved again for less. No fixed placement of these tensors
+moment of the step, so that the remaining slow accesses cost least. Persistent tensors may
+be split. HiGHS solves the program to within GAP of the optimum or until TIME_LIMIT_S have passed.
+If packing the chosen tensors takes more memory than the budget, the program is solved again with
+less. No fixed placement of these tensors
 is better by more than GAP and the loss of packing.
 """
 
@@ -27,11 +28,11 @@ from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan, slow_costs_
 
 GAP = 1e-3
 TIME_LIMIT_S = 5.0
-"""Time limit on one solution; the best placement found by then is used."""
+"""Time limit for one solution; the best placement found by then is used."""
 
 TRIES = 12
-"""Limit on the number of solutions; each one's room is reduced by the excess of the packing
-before."""
+"""Limit on the number of solutions. If the packed tensors exceed the budget, the next solution's
+room is reduced by the excess."""
 
 
 @register()
@@ -69,8 +70,9 @@ class Static:
 def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Integers]:
     """Find the placement with the largest gain that takes at most `room` pages at every event.
 
-    gain: (T,), of a tensor that is fast as a whole. Returns (which transient tensors are fast,
-    number of fast pages of each persistent tensor).
+    gain: (T,), time that each tensor saves if it is fast as a whole.
+
+    Returns (which transient tensors are fast, number of fast pages of each persistent tensor).
     """
     try:
         from scipy.optimize import Bounds, LinearConstraint, milp
@@ -106,7 +108,7 @@ def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Int
 
 
 def _alive_at_points(profile: Profile, rows: Integers) -> Mask:
-    """(M, N): which of the rows are alive at each pressure point, a birth that a death follows."""
+    """(M, N): which rows are alive at each pressure point (a birth followed by a death)."""
     tensors = profile.tensors[rows]
     stays = tensors["slot"] < 0
     birth, death = tensors["birth_event"].astype(np.int64), tensors["death_event"].astype(np.int64)
@@ -114,7 +116,7 @@ def _alive_at_points(profile: Profile, rows: Integers) -> Mask:
     deaths = np.sort(death[~stays])
     if not len(moments):
         return np.ones((1, len(rows)), np.bool_)
-    # Skip a birth if no tensor dies before the next one on the circle, where more are alive.
+    # Skip a birth if no tensor dies before the next birth: more tensors are alive at the latter.
     following = np.append(moments[1:], moments[0] + profile.event_count)
     twice = np.concatenate([deaths, deaths + profile.event_count])
     counted = np.searchsorted(twice, following, side="right") - np.searchsorted(

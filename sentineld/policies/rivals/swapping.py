@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of the swapping policies G10 and Capuchin: their sweep, and a book as a plan."""
+"""The common part of the swapping policies G10 and Capuchin: sweep, and plan of a book."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class SwappingPolicy(ABC):
         """Book gaps until everything fits or no gap helps; returns a note on the sweep's value."""
 
     def improve(self, book: Book) -> None:  # noqa: B027
-        """Change a book in which everything fits."""
+        """Improve a book in which everything fits; the default does nothing."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
-        """Plan a step; see Policy. Raises SentinelError if it is infeasible."""
+        """Plan a step; see Policy. Raises SentinelError if the budget is too small."""
         cost_ns = slow_costs_ns(profile, tiers)
         best: Plan | None = None
         for value in self.sweep:
@@ -120,7 +120,10 @@ def _moves(book: Book, space: Integers, offset: Integers) -> Table:
 
 
 def in_order(moves: Table, count: int) -> Table:
-    """Sort by boundary, demotions first, then by deadline and offset. count: of stretches."""
+    """Sort by boundary, demotions first, then by deadline and offset.
+
+    count: number of stretches.
+    """
     window = (moves["deadline"].astype(np.int64) - moves["boundary"] - 1) % max(count, 1)
     order = np.lexsort((moves["offset"], window, moves["tier"] == 0, moves["boundary"]))
     return moves[order]
@@ -129,7 +132,7 @@ def in_order(moves: Table, count: int) -> Table:
 def tier_ranges(tensor: int, slow: Mask, offset: int, page_bytes: int) -> Table:
     """MOVE_DTYPE: runs of a heap tensor's pages that are on the same tier at boundary 0.
 
-    slow: of each page. offset: of the tensor, in bytes.
+    slow: whether each page is slow. offset: offset of the tensor, in bytes.
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[-1], slow.astype(np.int64), [-1]])))
     ranges = np.zeros(len(edges) - 1, MOVE_DTYPE)
@@ -142,8 +145,8 @@ def tier_ranges(tensor: int, slow: Mask, offset: int, page_bytes: int) -> Table:
 
 
 def _initial(book: Book, offset: Integers) -> Table:
-    """Page ranges of persistent tensors and their tiers at boundary 0: slow if they go out before
-    it and come back after it."""
+    """Page ranges of persistent tensors and their tiers at boundary 0: slow if they are swapped out
+    before this boundary and not swapped back in before it."""
     profile, count = book.profile, book.profile.stretch_count
     pages, page = tensor_pages(profile), profile.page_bytes
     tables = []

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The book of swaps between uses that G10 and Capuchin fill.
 
-Every tensor is fast while it is used. Between two uses it may go to the slow tier: out
-right after the first use, back just in time for the second. A book of the room and the
-bandwidth of each stretch shows what fits. Short-lived tensors are pooled in a region that
-stays fast.
+Every tensor is fast while it is used. Between two uses a tensor may be swapped out to the slow
+tier, right after the first use, and swapped back in just in time for the second. The book records
+the room and the bandwidth that each stretch has left, which shows whether another swap fits.
+Short-lived tensors are pooled in a region that stays fast.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from sentineld.plan.layers import short_lived
 from sentineld.plan.layout import area_offsets
 
 GAP_MIN = 3
-"""Least distance of two uses in stretches: one to go out, one to come back, and between them at
-least one in which the room is free."""
+"""Minimum number of stretches between two uses: one to swap out, one to swap in, and between these
+at least one in which the room is free."""
 
 POOL_SHARE = 0.5
-"""Share of the budget for the pool if it has to be reduced: moving tensors need room, too."""
+"""The pool's share of the budget if the pool has to be reduced: moved tensors need room, too."""
 
 PART_PAGES_MIN = 16
-"""A stretch whose remaining bandwidth is less moves no part of a larger tensor."""
+"""A stretch that can move fewer pages than this moves no part of a larger tensor."""
 
 
 class Gap(NamedTuple):
-    """The time between two uses of a tensor, in positions of its life."""
+    """The time between two uses of a tensor, in positions of the tensor's lifetime."""
 
     tensor: int
     since: int  # the first use
-    until: int  # the second use; past the circle's length if the gap wraps around
+    until: int  # the second use; past the step's length if the gap wraps around
 
 
 class Part(NamedTuple):
-    """Pages [first, first + pages) of a tensor begin to move at this position."""
+    """Pages [first, first + pages) of a tensor, which begin to move at `position`."""
 
     position: int
     first: int
@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """A gap that is used."""
+    """A gap in which the tensor is swapped out and back in."""
 
     gap: Gap
     out: tuple[Part, ...]  # parts going out
@@ -70,19 +70,19 @@ class Book:
     """Fast pages of the budget."""
 
     usage: Integers
-    """(S,): fast pages in use, those of the pool included."""
+    """(S,): fast pages in use in each stretch, including the pool."""
 
     lanes: Floats
-    """(S,): pages that can still be moved."""
+    """(S,): pages that can still be moved in each stretch."""
 
     birth: Integers
     """(T,): birth stretch of each tensor."""
 
     length: Integers
-    """(T,): number of stretches that each tensor lives in."""
+    """(T,): number of stretches in each tensor's lifetime."""
 
     slow: Mask
-    """(T,): tensors that are slow all their lives."""
+    """(T,): which tensors are slow for their whole lives."""
 
     pooled: Integers
     """Tensors of the pool: rows of the profile."""
@@ -91,7 +91,7 @@ class Book:
 
     @property
     def over(self) -> Mask:
-        """(S,): stretches in which more is fast than fits."""
+        """(S,): in which stretches more pages are fast than fit."""
         found: Mask = self.usage > self.limit
         return found
 
@@ -100,7 +100,7 @@ class Book:
         return (int(self.birth[gap.tensor]) + position) % self.profile.stretch_count
 
     def between(self, gap: Gap) -> Integers:
-        """The stretches between the two uses."""
+        """The stretches between the two uses of the gap."""
         positions = np.arange(gap.since + 1, gap.until)
         found: Integers = (self.birth[gap.tensor] + positions) % self.profile.stretch_count
         return found
@@ -112,7 +112,7 @@ class Book:
         return found
 
     def try_swap(self, gap: Gap) -> bool:
-        """Book the gap if its way out ends a stretch before its way back begins."""
+        """Book a swap if a stretch is left between its transfers; return whether it was booked."""
         pages = int(tensor_pages(self.profile)[gap.tensor])
         out = self._parts(gap, list(range(gap.since + 1, gap.until)), pages)
         back = self._parts(gap, list(range(gap.until - 1, gap.since, -1)), pages)
@@ -126,8 +126,8 @@ class Book:
         return True
 
     def hasten(self) -> None:
-        """Bring tensors back earlier where room and bandwidth are left: an early move tolerates
-        a late mover."""
+        """Swap tensors back in earlier where room and bandwidth are left: early moves are in time
+        even if the mover is late."""
         for at, swap in enumerate(self.swaps):
             earliest = swap.out[-1].position + 2
             back = list(swap.back)
@@ -158,8 +158,10 @@ class Book:
         self.slow[tensor] = True
 
     def _parts(self, gap: Gap, positions: list[int], pages: int) -> list[tuple[int, int]] | None:
-        """(position, pages): distribute pages over the positions in this order. None: the lanes
-        are too full."""
+        """Distribute pages over the positions in this order; return (position, pages) of each part.
+
+        Returns None if too little bandwidth is left.
+        """
         found: list[tuple[int, int]] = []
         left = pages
         for position in positions:
@@ -173,8 +175,8 @@ class Book:
         return None
 
     def _count(self, swap: Swap, sign: int) -> None:
-        """Subtract the pages of a swap that are away from the usage (sign -1), or add them back
-        (sign 1)."""
+        """Update the usage for a swap: subtract the pages that are swapped out in each stretch
+        (sign -1), or add them again (sign 1)."""
         first, last = swap.out[0].position, swap.back[-1].position
         for position in range(first, last + 1):
             gone = sum(part.pages for part in swap.out if part.position < position)
@@ -188,8 +190,8 @@ def open_book(
     """A book in which everything is fast and nothing moves.
 
     If the pool of short-lived tensors exceeds the budget, the largest of them are born slow, so
-    that the others fit into POOL_SHARE of the budget. Raises SentinelError if slow memory can't be
-    accessed.
+    that the others fit into POOL_SHARE of the budget. Without accesses_slow, this case raises
+    SentinelError.
     """
     page, limit = profile.page_bytes, budget_bytes // profile.page_bytes
     birth, length = lifetimes(profile)
@@ -229,7 +231,7 @@ def infeasible(what: str) -> SentinelError:
 
 
 def gaps(book: Book) -> list[Gap]:
-    """All gaps that are long enough to be used. A birth counts as a use."""
+    """All gaps that are long enough for a swap. A birth counts as a use."""
     profile, length = book.profile, book.length
     count = profile.stretch_count
     rows = profile.accesses
@@ -253,8 +255,11 @@ def gaps(book: Book) -> list[Gap]:
 def leave_slow(book: Book, cost_ns: Floats) -> int:
     """Make tensors slow until the others fit; returns their number.
 
-    The tensor that costs least for the excess that it removes goes first. cost_ns: (T,), cost of
-    each tensor if it is slow. Raises SentinelError if the pool alone is too large.
+    The first one is the tensor that costs least for the excess that it removes.
+
+    cost_ns: (T,), cost of each tensor if it is slow.
+
+    Raises SentinelError if the pool alone is too large.
     """
     candidates = np.flatnonzero(_swappable(book.profile, book.pooled) & ~book.slow)
     pages = tensor_pages(book.profile)[candidates].astype(np.float64)
@@ -281,7 +286,7 @@ def _swappable(profile: Profile, pooled: Integers) -> Mask:
 
 
 def _numbered(parts: list[tuple[int, int]]) -> tuple[Part, ...]:
-    """Assign the tensor's pages in order to the parts, which are in order of time."""
+    """Assign the tensor's pages to its parts, which are in order of time."""
     first, found = 0, []
     for position, pages in parts:
         found.append(Part(position, first, pages))

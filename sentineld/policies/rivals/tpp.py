@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `tpp`: hint faults promote, watermarks demote.
 
-Transparent page placement (Maruf et al., ASPLOS 2023; Linux 5.18): each scan makes the
-pages of the slow node, and only these, fault at their next access. A page that faults
-and is on the active list, which means it was accessed within the last scans, is promoted;
-otherwise it is only marked (two touches). Demotion starts before the node is full: when
-less than DEMOTE_BELOW of the fast tier is free, the least recently accessed pages are
-demoted until this much is free, so that births find room. Published scan period: at
+After transparent page placement (Maruf et al., ASPLOS 2023; Linux 5.18): each scan makes the
+pages of the slow node, and only these, fault at their next access. A page that faults and is
+on the active list, which means it was accessed within the last scans, is promoted; any other
+page that faults is only marked, so that promotion takes two touches. Demotion starts before the
+node is full: when less than DEMOTE_BELOW of the fast tier is free, the least recently accessed
+pages are demoted until this share is free, so that births find room. Published scan period: at
 least 1 s. Left out, in its favour: the cost of faults.
 """
 
@@ -20,7 +20,7 @@ from sentineld.policies.rivals.reactive import ReactivePolicy, move_requests, to
 
 SCAN_S = 1.0
 DEMOTE_BELOW = 0.02
-"""Demotion watermark, above that of allocation: share of the fast tier."""
+"""Demotion watermark, as a share of the fast tier; it is above the allocation watermark."""
 
 HEADROOM = 0.005
 """Share of the fast tier that promotions leave free."""
@@ -39,15 +39,15 @@ class Tpp(ReactivePolicy):
 
 
 class Scanner:
-    """Ages of all cells."""
+    """The state of the scans: the age of each cell."""
 
     def __init__(self, interval_ns: float) -> None:
         self.interval_ns = interval_ns
         self._age = np.zeros(0, np.int64)  # scans since each cell's last access
-        self._marked = np.zeros(0, np.bool_)  # touched at the scan before
+        self._marked = np.zeros(0, np.bool_)  # whether each cell was touched at the last scan
 
     def tick(self, observation: Observation) -> list[MoveRequest]:
-        """Promote pages that faulted twice, demote the oldest ones; see Reactor."""
+        """Promote pages that faulted twice, demote the least recently used ones; see Reactor."""
         if not len(self._age):
             self._age = np.zeros(len(observation.fast), np.int64)
             self._marked = np.zeros(len(observation.fast), np.bool_)

@@ -2,9 +2,8 @@
 """Feasible schedules: lives of chunks that fit into the capacities of every stretch.
 
 Prices (policies/lp/relax.py) state the worth of room and moves. Chunks are served in the order of
-their gain for a page; each gets the best life that still fits. In later rounds each
-chunk may trade its life for a better one at falling prices, which uses up the remaining
-capacity.
+their gain per page; each gets the best life that still fits. In later rounds, at lower prices,
+each chunk may trade its life for a better one, which uses up the remaining capacity.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ from sentineld.policies.lp.relax import (
 )
 
 BATCH = 256
-"""Number of chunks whose lives are chosen at once, at the same capacities; chunks whose choices
-collide choose again."""
+"""Number of chunks whose lives are chosen at once for the same remaining capacities. Choices that
+together exceed the capacities collide; chunks that no longer fit choose again."""
 
 PRICE_FACTORS = (2.0, 1.0, 0.5, 0.2, 0.02)
 """Prices of each round, as multiples of the relaxed prices."""
 
 AGAIN_FACTORS = (1.0, 0.3, 0.02)
-"""The same for chunks that were removed and are inserted again."""
+"""Price factors for chunks that were removed and are inserted again."""
 
 MOVE_COST = 1e-3
-"""Least cost of moving a page, in page accesses, so that no page moves without need."""
+"""Minimum cost of moving a page, in page accesses, so that no page moves without need."""
 
 
 @dataclass
 class Fitting:
-    """A schedule that is being made; it is within the capacities at any time."""
+    """A schedule under construction, which stays within the capacities at any time."""
 
     items: Items
     capacities: Capacities
@@ -81,12 +80,13 @@ class Fitting:
         return float(self.lives().served(self.items).sum()) - MOVE_COST * moved
 
     def fill(self) -> None:
-        """Give every chunk a life."""
+        """Choose a life for every chunk."""
         self._offer(np.arange(len(self.items.pages)), PRICE_FACTORS)
 
     def advance(self, furthest: int) -> None:
         """Start promotions earlier, by at most this many stretches, as far as the remaining room
-        and moves allow. An early move tolerates a late mover; no access gets slower."""
+        and moves allow. An early move is in time even if the mover is late; no access gets
+        slower."""
         order = [
             (int(self.stretch[at, chunk]), int(at), int(chunk))
             for at, chunk in np.argwhere(self.moving & ~self.fast)
@@ -111,9 +111,10 @@ class Fitting:
             self.fast[np.arange(earliest + 1, at + 1), chunk] = True
 
     def unify_births(self) -> None:
-        """Make all chunks of a transient tensor be born on one tier, because it lies in one region.
+        """Let all chunks of a transient tensor be born on one tier: the tensor lies in one region.
 
-        The other chunks get the life of the fast-born ones if it fits; otherwise all are born slow.
+        If at least half of the chunks are born fast, the others get the life of a fast-born chunk
+        if it fits. Otherwise all chunks of the tensor are born slow.
         """
         transient = ~self.items.persistent
         born_fast = self.fast[0]
@@ -152,7 +153,7 @@ class Fitting:
         self.moving[:, chunks] = False
 
     def _give_all(self, chunks: Integers, fast: Mask, moving: Mask) -> bool:
-        """Insert removed chunks of one tensor with the same life; False: it doesn't fit."""
+        """Insert removed chunks of one tensor with one life; return False if it doesn't fit."""
         lives = Lives(
             np.zeros(len(chunks)),
             np.repeat(fast, len(chunks), axis=1),
@@ -167,7 +168,7 @@ class Fitting:
         return True
 
     def _offer(self, chunks: Integers, factors: tuple[float, ...]) -> None:
-        """Let the chunks trade their lives at falling prices, the largest gain for a page first."""
+        """Let the chunks trade their lives at falling prices, the largest gain per page first."""
         some = self.items.take(chunks)
         for factor in factors:
             scaled = Prices(
@@ -185,7 +186,7 @@ class Fitting:
                 order = np.concatenate([again, rest]) if len(again) < len(batch) else rest
 
     def _trade(self, chunks: Integers, room_cost: Floats, move_cost: Floats) -> Integers:
-        """Give chunks better lives; returns the indices of those whose choices collided."""
+        """Give chunks better lives; return the indices (into `chunks`) of those that collided."""
         some, places = self.items.take(chunks), self.stretch[:, chunks]
         fast, moving = self.fast[:, chunks], self.moving[:, chunks]
         held = fast | moving
@@ -200,7 +201,7 @@ class Fitting:
             enter=barred,
         )
         if self.born_slow[chunks].any():
-            # In its first position such a chunk may be in flight, but not be fast.
+            # In its first position, a chunk that must be born slow may be in flight, but not fast.
             some.worth[0, self.born_slow[chunks]] = -IMPOSSIBLE
         lives = best_lives(some, costs)
         now = (
@@ -216,7 +217,7 @@ class Fitting:
         return np.array(collided, dtype=np.int64)
 
     def _exchange(self, chunk: int, fast: Mask, moving: Mask) -> bool:
-        """Give a chunk another life; False: it does not fit and the old life is kept."""
+        """Give a chunk another life; if it does not fit, keep the old life and return False."""
         place, size = self.stretch[:, chunk], int(self.items.pages[chunk])
         self._count(place, self.fast[:, chunk] | self.moving[:, chunk], self.moving[:, chunk], size)
         fits = bool(
@@ -231,6 +232,6 @@ class Fitting:
         return fits
 
     def _count(self, place: Integers, held: Mask, moving: Mask, size: int) -> None:
-        """Add pages to the remaining capacities. A life contains each stretch at most once."""
+        """Add pages to the remaining capacities. A life has no stretch twice, so += is enough."""
         self._room[place[held]] += size
         self._moves[place[moving]] += size

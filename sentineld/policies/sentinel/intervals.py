@@ -18,20 +18,21 @@ from sentineld.plan.items import Items
 
 @dataclass(frozen=True)
 class Interval:
-    """An interval length and the published constraints."""
+    """An interval length, and whether it meets the published constraints."""
 
     stretches: int
-    """The length."""
+    """The length of the interval, in stretches."""
 
     need_pages: int
     """Tensor(MIL): the most pages that one interval uses."""
 
     fits_space: bool
-    """Tensor(MIL) < S - RS(MIL) in all intervals."""
+    """Tensor(MIL) < S - RS(MIL) in all intervals: the pages that an interval uses fit into fast
+    memory (S) beside the pool of short-lived tensors (RS)."""
 
     fits_time: bool
-    """Tensor(MIL) / BW < T(MIL): pages that an interval uses, and the one before does not, can be
-    moved in the time of the one before."""
+    """Tensor(MIL) / BW < T(MIL) in all intervals: the pages that an interval uses, but the interval
+    before does not use, can be moved in the time of the interval before."""
 
 
 def lengths(count: int) -> list[int]:
@@ -43,7 +44,10 @@ def lengths(count: int) -> list[int]:
 
 
 def interval(items: Items, stretches: int, room: Floats, moves: Floats) -> Interval:
-    """Check the constraints for a length. room, moves: capacities of each stretch, in pages."""
+    """Check the constraints for an interval length.
+
+    room, moves: capacities of each stretch, in pages.
+    """
     count = items.stretch_count
     of_interval = np.arange(count) // stretches
     number = int(of_interval[-1]) + 1
@@ -66,13 +70,13 @@ def interval(items: Items, stretches: int, room: Floats, moves: Floats) -> Inter
 
 
 def may_enter(items: Items, stretches: int) -> Mask:
-    """(S, N): positions in which a chunk may be promoted: it is used in this interval or the
-    next."""
+    """(S, N): positions in which a chunk may be promoted, because the same interval or the next one
+    uses it."""
     count = items.stretch_count
     stretch = items.stretch_of()
     ahead = _stretches_ahead(count, stretches)[stretch]
     uses = items.worth > 0
-    # A persistent chunk's next use may be in the next step; a transient chunk has none there.
+    # A persistent chunk's next use may be in the next step; a transient chunk's may not.
     around = items.persistent & uses.any(axis=0)
     coming = np.where(around, np.argmax(uses, axis=0) + count, 3 * count)
     allowed = np.zeros(stretch.shape, np.bool_)
@@ -83,8 +87,9 @@ def may_enter(items: Items, stretches: int) -> Mask:
 
 
 def pooled_moves(moves: Floats, least: int) -> Floats:
-    """Move capacities in which a stretch too short for one chunk gives its capacity to the stretch
-    before: a move that starts there continues in the short stretch.
+    """Move capacities, where a stretch too short for one chunk adds its own to the stretch before.
+
+    A move that starts in the stretch before continues in the short stretch.
 
     moves: capacity of each stretch, in pages. least: pages of the largest chunk.
     """
@@ -98,7 +103,7 @@ def pooled_moves(moves: Floats, least: int) -> Floats:
 
 def _stretches_ahead(count: int, stretches: int) -> Integers:
     """(S,): number of stretches from each stretch to the last one of the next interval, on the
-    circle."""
+    circle of the step."""
     at = np.arange(count)
     begin = at // stretches * stretches
     end = np.minimum(begin + stretches, count)

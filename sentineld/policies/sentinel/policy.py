@@ -40,8 +40,8 @@ from sentineld.policies.sentinel.trial import stalling
 CHUNKS_MAX = 800
 CHUNK_PAGES_MIN = 16
 INTERVALS_TRIED = 1
-"""Number of interval lengths tried beside the whole step: the longest that the constraints
-allow."""
+"""Number of interval lengths that are tried besides the whole step. These are the longest lengths
+that meet the constraints."""
 
 RELAX_ROUNDS = 40
 ADVANCE_SHARE = 0.25
@@ -57,8 +57,8 @@ POOL_SHARES = (1.0, 0.5, 0.25)
 """Candidate limits on the pool, as shares of the budget; the published pool has no limit."""
 
 POOL_GAIN = 0.02
-"""Least gain in the fast-share bound for which a smaller pool, which costs page faults, is
-chosen."""
+"""Minimum gain in the fast-share bound for which a smaller pool is chosen, although it costs page
+faults."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Sentinel:
     name: str
 
     spills: bool
-    """Whether short-lived tensors that exceed the budget may be planned like long-lived ones; not
-    so as published."""
+    """Whether short-lived tensors that exceed the budget may be planned like long-lived ones. The
+    published policy does not do this."""
 
     charges_budget: bool = True
 
@@ -98,8 +98,8 @@ class Sentinel:
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Plan a step; see Policy.
 
-        Raises SentinelError if short-lived tensors alone exceed the budget or require() finds that
-        nothing can be planned.
+        Raises SentinelError if short-lived tensors alone exceed the budget or a precondition of
+        require() does not hold.
         """
         require(profile, tiers, budget_bytes)
         page, count = profile.page_bytes, profile.stretch_count
@@ -131,8 +131,8 @@ class Sentinel:
 
 
 def _split(profile: Profile, limit: int, moves: Floats, spills: bool) -> tuple[_Split, Relaxed]:
-    """Choose the pool: the largest, or a smaller one if the bound on page accesses served fast is
-    clearly higher."""
+    """Choose the largest pool, or a smaller one if the latter clearly raises the bound on the page
+    accesses served fast."""
     short = np.flatnonzero(short_lived(profile))
     rows = profile.tensors[short]
     pages, page = tensor_pages(profile), profile.page_bytes
@@ -167,8 +167,10 @@ def _split(profile: Profile, limit: int, moves: Floats, spills: bool) -> tuple[_
 
 
 def _pool(profile: Profile, short: Integers, limit: int) -> tuple[Integers, int]:
-    """(short-lived tensors up to the largest size whose pool stays within the limit, pages of the
-    pool)."""
+    """(tensors of the pool, pages of the pool).
+
+    The pool holds all short-lived tensors up to the largest size at which it stays within `limit`.
+    """
     pages = tensor_pages(profile)[short]
     for largest in np.unique(pages)[::-1].tolist():
         pooled = short[pages <= largest]
@@ -197,14 +199,16 @@ def _candidates(profile: Profile, pooled: Integers) -> Integers:
 
 
 def _chunk_pages(profile: Profile, candidates: Integers) -> int:
-    """Pages of a chunk: few enough for moves in short stretches, but at most CHUNKS_MAX chunks."""
+    """Pages of a chunk: few, for moves in short stretches, but at most CHUNKS_MAX chunks."""
     total = int(tensor_pages(profile)[candidates].sum())
     return max(CHUNK_PAGES_MIN, -(-total // CHUNKS_MAX))
 
 
 def _schedule(items: Items, capacities: Capacities, relaxed: Relaxed) -> tuple[Interval, Fitting]:
-    """Try interval lengths, those that meet both constraints if any does, and the whole step; keep
-    the one whose schedule serves most."""
+    """Try some interval lengths and the whole step; keep the one whose schedule serves most.
+
+    The lengths are chosen from those that meet both constraints, or from all if none does.
+    """
     count = items.stretch_count
     judged = [interval(items, n, capacities.room, capacities.moves) for n in lengths(count)]
     allowed = [one for one in judged if one.fits_space and one.fits_time] or judged

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The variant of a plan that stalls for late promotions.
 
-Trial runs show whether it is faster than serving late pages slow (Sentinel's case 3: time is
-exhausted, room is not).
+Trial runs show whether stalling is faster than accessing late pages in slow memory (case 3 of the
+Sentinel paper: there is room for the promotions, but not enough time).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sentineld.model.plan import Plan
 
 
 def stalling(plan: Plan) -> Plan:
-    """The plan in which each boundary where promotions are due waits for all earlier moves."""
+    """The variant in which each boundary where promotions are due waits for all earlier moves."""
     waits = plan.layout.waits.astype(np.int32)
     count = len(waits)
     due = np.unique(plan.moves["deadline"][plan.moves["tier"] == 0]).astype(np.int64)
