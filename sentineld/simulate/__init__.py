@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded steps replayed under any policy, in virtual time."""
+"""Replay recorded steps under any policy in virtual time."""

@@ -2,8 +2,8 @@
 """The pages of a plan as cells: ranges of pages with equal events.
 
 A cell is a range of pages of one space; no tensor, move, region or initial range
-begins or ends inside it. All its pages are accessed, born, dropped and moved alike,
-so its state is the number of its fast pages.
+begins or ends inside it. All pages of a cell are accessed, born, dropped and
+moved alike, so a cell's state is the number of its fast pages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sentineld.plan.items import tensor_pages
 from sentineld.plan.residency import places
 
 UNPLACED = 2
-"""Space of tensors without a place in the plan; the heap serves them, one range each."""
+"""Space of tensors without a place in the plan; each of them gets its own range of the heap."""
 
 
 @dataclass(frozen=True)
@@ -35,21 +35,21 @@ class Cells:
     pages: Integers
     """(C,)"""
     born_fast: Integers
-    """(C,), pages that are born on the fast tier if it has room."""
+    """(C,), number of pages that are born on the fast tier if it has room."""
     persistent: Mask
-    """(C,), holds a persistent tensor."""
+    """(C,), whether the cell holds a persistent tensor."""
     dropped: Mask
-    """(C,), a tensor on it drops the pages when it dies."""
+    """(C,), whether a tensor on the cell drops the pages at its death."""
     low: Integers
     """(T,), first cell of each tensor."""
     high: Integers
-    """(T,), end of each tensor's cells."""
+    """(T,), index after each tensor's last cell."""
     dropper: Integers
-    """(D,), tensor whose death drops the cells."""
+    """(D,), tensor whose death causes each drop."""
     drop_low: Integers
     """(D,), first cell of each drop."""
     drop_high: Integers
-    """(D,), end of each drop's cells."""
+    """(D,), index after each drop's last cell."""
 
     def inside(self, ranges: Table, page_bytes: int) -> list[tuple[int, int]]:
         """(low, high) of the cells in each range (rows with space, offset, bytes)."""
@@ -145,7 +145,10 @@ def _edges(plan: Plan, kind: int, page: int) -> Integers:
 def _born_fast(
     plan: Plan, space: Integers, first: Integers, pages: Integers, page: int
 ) -> Integers:
-    """(C,): pages born on the fast tier if it has room; the kernel's default placement, too."""
+    """(C,): number of pages that are born on the fast tier if it has room.
+
+    Pages that the kernel places by default are included.
+    """
     wanted = np.zeros(len(first), np.int64)
     for region in plan.layout.regions:
         low = region.offset // page
@@ -160,7 +163,7 @@ def _born_fast(
 def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> Floats:
     """(S, C): ns that each slow page of a cell costs in each stretch.
 
-    extra_ns: of each access row, if all of its tensor is slow.
+    extra_ns: cost of each access row if all of its tensor is slow.
     rows: access rows to count.
     """
     accesses = profile.accesses[rows]
@@ -170,7 +173,7 @@ def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> 
     np.add.at(steps, (accesses["stretch"], cells.low[tensor]), each)
     np.add.at(steps, (accesses["stretch"], cells.high[tensor]), -each)
     costs: Floats = np.cumsum(steps, axis=1)[:, :-1]
-    # Rounding errors of sums that should be 0.
+    # Clear rounding errors in sums that should be 0.
     costs[costs < 1e-9 * max(float(each.max(initial=0.0)), 1e-9)] = 0.0
     return costs
 

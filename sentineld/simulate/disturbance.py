@@ -11,7 +11,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.arrays import Floats
 
 FACTOR_MIN = 0.1
-"""Least time of a disturbed stretch, as a share of its profiled time."""
+"""Minimum time of a disturbed stretch, as a share of its profiled time."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class Disturbance:
     """How a simulated training differs from the profile and the tiers."""
 
     noise: float = 0.0
-    """Standard deviation of each stretch's all-fast time, as a share of it, drawn for each step."""
+    """Relative standard deviation of each stretch's all-fast time, which is drawn for each step."""
     interference: float = 0.0
     """Share of the migration bandwidth that other processes use."""
     seed: int = 1
     """Seed for noise and skew."""
     skew: float = 0.0
-    """As noise, but drawn once for all steps: the error of the profiled times."""
+    """Like `noise`, but drawn once for all steps: the error of the profiled times."""
 
     def __post_init__(self) -> None:
         if not all(0 <= part <= 2 for part in (self.noise, self.skew)):
@@ -43,7 +43,7 @@ class Disturbance:
         return bool(self.noise or self.skew or self.interference)
 
     def skew_factors(self, stretches: int) -> Floats:
-        """(S,): all-fast time of each stretch, over its profiled time, without noise."""
+        """(S,): all-fast time of each stretch, divided by its profiled time, without noise."""
         random = np.random.default_rng([self.seed, 0x5E57])
         return _factors(random, self.skew, stretches)
 
@@ -53,7 +53,7 @@ class Disturbance:
 
 
 class StepFactors:
-    """All-fast times of stretches over their profiled times, step by step."""
+    """Draws, for each step, the stretches' all-fast times divided by their profiled times."""
 
     def __init__(self, disturbance: Disturbance, stretches: int, seed: int) -> None:
         self._noise, self._stretches = disturbance.noise, stretches

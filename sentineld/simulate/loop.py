@@ -29,16 +29,16 @@ from sentineld.simulate.training import PolicyRun, Training
 from sentineld.simulate.world import World
 
 TRIAL_STEPS = 16
-"""Steps of a variant under noise; without noise it runs until its steps repeat."""
+"""Maximum number of steps in a variant's trial; without noise the trial ends once steps repeat."""
 
 COMPARED_STEPS = 20
-"""Most steps for which a plan and the plan to replace it with are compared."""
+"""Maximum number of steps for which the live plan and a new plan are compared."""
 GAIN_MIN = 0.002
-"""Share of the step's time that a plan has to save to replace the live one."""
+"""Share of the step's time that a new plan has to save to replace the live plan."""
 
 SPARE_TRIED_SHARES = (0.75, 0.65, 0.55)
-"""Shares of the bandwidth, tried in this order: the first one at which the spare plan is faster
-than the live plan is the bandwidth from which on the spare plan is used."""
+"""Shares of the migration bandwidth, tried in this order. The first share at which the spare plan
+is faster than the live plan is the highest bandwidth at which the spare plan is used."""
 
 Steps = tuple[Step, ...]
 
@@ -49,13 +49,13 @@ class _Waiting:
 
     correction: Correction
     ready_ns: float
-    """When the plan is ready, on the clock of Progress.time_ns."""
+    """Time at which the plan is ready, on the clock of Progress.time_ns."""
     spare: Plan | None = None
     """The spare plan, if it answers the correction."""
 
 
 class ClosedLoop:
-    """The steps under a planned policy."""
+    """Simulates the steps under a planned policy, including corrections of its plan."""
 
     def __init__(self, training: Training, before: World, planning_ns: float | None) -> None:
         """planning_ns: time of replanning; None: never replan."""
@@ -69,13 +69,13 @@ class ClosedLoop:
         self._passed = Progress()
         self._times: deque[Floats] = deque(maxlen=WINDOW_STEPS)
         self._waiting: _Waiting | None = None
-        # What the live plan was made for; the world follows the training's profile and tiers.
+        # Profile and tiers that the live plan assumes; the world follows those of the training.
         self._assumed = training.profile, training.tiers
         self._has_spare = True
         self._enter(training.plan, before)
 
     def run(self) -> PolicyRun:
-        """Simulate until steps repeat, at most steps_max; then the trial if the policy has one."""
+        """Simulate up to steps_max steps, until they repeat; then try the policy's variants."""
         steady, repeats = self._settle(self._training.steps_max)
         begun = len(self._steps)
         if isinstance(self._training.policy, HasVariants):
@@ -117,13 +117,13 @@ class ClosedLoop:
         self._corrector.entered(plan, *self._assumed, self._passed)
 
     def _forget(self) -> None:
-        """Compare states only from here on."""
+        """Forget the earlier states, so that steps only count as repeating later ones."""
         self._seen: dict[bytes, int] = {}
 
     def _settle(self, steps_max: int) -> tuple[Steps, bool]:
-        """Simulate until steps repeat; returns the steady ones and whether they repeat.
+        """Simulate until steps repeat; returns the steady steps and whether they repeat.
 
-        steps_max: counted from the training's first step under a plan.
+        steps_max: maximum number of steps, counted from the training's first step under a plan.
         """
         first = len(self._steps)
         while len(self._steps) < steps_max:
@@ -151,7 +151,7 @@ class ClosedLoop:
             self._correct(waiting)
 
     def _progress(self, step_ns: float, steps: int) -> Progress:
-        """Progress after steps whole ones and step_ns of the next one."""
+        """Progress after `steps` whole steps and `step_ns` of the next step."""
         counts, passed = self._replay.world.counts, self._passed
         moved = (counts.promoted_pages + counts.demoted_pages) * self._training.profile.page_bytes
         return Progress(
@@ -164,7 +164,7 @@ class ClosedLoop:
         )
 
     def _look(self) -> None:
-        """At a boundary: begin a correction if the plan's assumptions do not hold."""
+        """Called at each boundary: begin a correction if the plan's assumptions do not hold."""
         if self._waiting is not None or not self._corrects:
             return
         now = self._progress(self._replay.world.now_ns - self._begun_ns, len(self._steps))
@@ -182,7 +182,7 @@ class ClosedLoop:
 
     @cached_property
     def _spare(self) -> Spare | None:
-        """The spare plan, as if made beside the first plan; made at its first use to save time."""
+        """The spare plan; it counts as made with the first plan, but is made on demand."""
         one = self._training
         return spare_plan(one.policy, one.profile, one.tiers, one.budget_bytes, one.plan)
 
@@ -230,8 +230,10 @@ def _planned(policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int) 
 def plan_again(
     policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
 ) -> Plan | None:
-    """Plan again; returns None if the live plan's steps are as fast. Raises SentinelError if the
-    policy has no plan."""
+    """Plan again; returns None if the new plan's steps are not faster than the live plan's.
+
+    Raises SentinelError if the policy cannot make a plan.
+    """
     plan = _planned(policy, profile, tiers, budget_bytes)
     return plan if _is_faster(plan, live, policy, profile, tiers) else None
 
@@ -239,8 +241,11 @@ def plan_again(
 def spare_plan(
     policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
 ) -> Spare | None:
-    """Plan for SPARE_SHARE of the tiers' bandwidth; returns None if the policy has no plan for it
-    or the live plan is as fast at each of SPARE_TRIED_SHARES."""
+    """Plan for SPARE_SHARE of the tiers' bandwidth.
+
+    Returns None if the policy cannot make such a plan, or if the plan is faster than the live plan
+    at none of SPARE_TRIED_SHARES.
+    """
     fewer = with_share(tiers, SPARE_SHARE)
     try:
         plan = _planned(policy, profile, fewer, budget_bytes)
@@ -254,7 +259,7 @@ def spare_plan(
 
 
 def _is_faster(plan: Plan, live: Plan, policy: Policy, profile: Profile, tiers: Tiers) -> bool:
-    """Whether a plan's steps are faster than the live plan's by GAIN_MIN."""
+    """Whether a plan's steps are faster than the live plan's by at least GAIN_MIN."""
 
     def step_ns(one: Plan) -> float:
         training = Training(

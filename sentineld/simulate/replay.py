@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consecutive steps under a plan: each begins in the world that the one before left."""
+"""Consecutive steps under a plan: each step begins in the world that the previous one left."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Step:
     ns: float
     """Time of the whole step, waits included."""
     slow_ns: float
-    """Part of ns that accesses to slow pages add."""
+    """The part of `ns` that accesses to slow pages add."""
     counts: Counts
     times_ns: Floats = field(repr=False, compare=False)
     """(S,), time of each stretch without slow accesses, births and waits."""
 
 
 class Replay:
-    """A plan that is carried out from boundary 0 of step 0 on."""
+    """Carries out a plan from boundary 0 of step 0 on."""
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class Replay:
     def begin(self, before: World | None = None) -> None:
         """Place the pages of persistent tensors.
 
-        before: the world that the training leaves for this one: pages keep their tiers, and are
-        then moved to the plan's initial tiers. None: pages are placed by first touch.
+        before: the world in which the training ran before. Pages start on the tiers that they had
+            there and are then moved to the plan's initial tiers. None: place pages by first touch.
         """
         cells, world = self._scripts.cells, self.world
         carried = None if before is None else _fast_pages(before, cells)
@@ -64,12 +64,12 @@ class Replay:
             self._queue_misplaced(self._scripts.initial)
 
     def follow(self, plan: Plan) -> None:
-        """Continue under a plan that differs only in its waits."""
+        """Continue under a plan that differs from the current one only in its waits."""
         self._waits = tuple(plan.layout.waits.tolist())
         self._stalls = plan.stalls_for_promotions
 
     def step(self, factors: Floats | None = None) -> Step:
-        """Simulate one step. factors: (S,), multiply the all-fast times of its stretches."""
+        """Simulate one step. factors: (S,), factors for the all-fast times of the stretches."""
         scripts, world = self._scripts, self.world
         script = scripts.steady if self._step else scripts.first
         times = scripts.times_ns if factors is None else scripts.times_ns * factors
@@ -77,7 +77,7 @@ class Replay:
         world.counts = Counts(peak_pages=world.fast_pages)
         began_ns, slow_ns = world.now_ns, 0.0
         if not self._step:
-            # Moves that may begin ahead of time, in the step before this first one.
+            # Queue the moves that may begin ahead of time, in the step before the first one.
             for begin, moves in enumerate(scripts.moves):
                 for move in moves:
                     if begin + move.times.ahead >= count:
@@ -120,8 +120,10 @@ class Replay:
         self.world.queue.add(Item(move.low, move.high, move.tier, *span))
 
     def _queue_misplaced(self, targets: tuple[tuple[int, int, int], ...]) -> None:
-        """Queue moves of misplaced pages that no planned move touches. They have no deadline, but
-        plans assume these tiers."""
+        """Queue moves of misplaced pages that no planned move touches.
+
+        These moves have no deadline, but plans assume the target tiers.
+        """
         world = self.world
         for low, high, tier in targets:
             wrong = world.slow[low:high] if tier == 0 else world.fast[low:high]
@@ -131,7 +133,7 @@ class Replay:
 
 
 def _fast_pages(before: World, cells: Cells) -> Integers:
-    """(C,): how many of each heap cell's pages were fast in another world."""
+    """(C,): how many of each heap cell's pages were fast in the world before."""
     old = before.cells
     ends = (old.first + old.pages)[old.space == Space.HEAP]
     span = int(max(ends.max(initial=0), int((cells.first + cells.pages).max(initial=0))))

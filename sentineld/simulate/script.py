@@ -24,7 +24,7 @@ class Birth(NamedTuple):
     at: float  # share of the stretch that has passed
     low: int
     high: int
-    cost_ns: float  # of each of these pages that is slow, in this stretch
+    cost_ns: float  # cost of each of these pages that is slow, in this stretch
 
 
 class Drop(NamedTuple):
@@ -52,30 +52,30 @@ class Script:
     """Costs and events of one step."""
 
     costs_ns: Floats
-    """(S, C), cost in each stretch of each page that is slow when the stretch begins."""
+    """(S, C), cost of each slow page of a cell in each stretch, if slow when the stretch begins."""
     events: tuple[tuple[Event, ...], ...]
-    """By stretch, in order."""
+    """The events of each stretch, in order."""
 
 
 @dataclass(frozen=True)
 class Scripts:
-    """The steps of a plan."""
+    """A plan prepared for replay."""
 
     cells: Cells
     times_ns: Floats
-    """(S,), all-fast time of each stretch."""
+    """(S,), time of each stretch with all memory fast."""
     first: Script
     """The first step, in which all pages are born."""
     steady: Script
     """The later steps, in which only dropped pages are born."""
     moves: tuple[tuple[Move, ...], ...]
-    """By the stretch in which they may begin."""
+    """The moves, by the stretch in which they may begin."""
     waits: tuple[int, ...]
     stalls_for_promotions: bool
     initial: tuple[tuple[int, int, int], ...]
-    """(low, high, tier): where the plan assumes persistent pages at boundary 0."""
+    """(low, high, tier): the tier that the plan assumes for persistent cells at boundary 0."""
     settled: tuple[tuple[int, int, int], ...]
-    """(low, high, tier) of pages that the plan never moves."""
+    """(low, high, tier) of cells that the plan never moves."""
     birth_ns: float
     """Time of one page birth."""
 
@@ -108,7 +108,7 @@ def _any_inside(cells: Cells, mask: Mask) -> Mask:
 
 
 def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Script:
-    """born: (T,), tensors whose pages are born with them in this step."""
+    """born: (T,), which tensors' pages are born with the tensor in this step."""
     rows, tensors = profile.accesses, profile.tensors
     at_birth = born[rows["tensor"]] & (rows["stretch"] == tensors["birth_stretch"][rows["tensor"]])
     cost_ns = np.bincount(

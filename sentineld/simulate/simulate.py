@@ -24,13 +24,13 @@ from sentineld.simulate.training import WARM_UP_STEPS, PolicyRun, Training
 from sentineld.simulate.world import World
 
 STEPS_MAX = 200
-"""Steps under the plan: enough for each of our plans to repeat itself."""
+"""Limit on the steps under a plan: enough for the steps of each of our plans to repeat."""
 
 PLANNING_S = 1.0
-"""Assumed time of replanning, while the steps continue; `auto` mostly needs less."""
+"""Assumed time of replanning, during which steps continue; `auto` mostly needs less."""
 
 STALLED_SHARE = 0.005
-"""Share of a step's time from which on its stalls make it a stalled step."""
+"""A step that waits for moves for more than this share of its time is a stalled step."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Outcome:
 
     policy: str
     kind: str
-    """Whether "software" or "hardware" moves the pages."""
+    """What moves the pages: "software" or "hardware"."""
     budget_bytes: int
     step_seconds: float
     """Time of a step."""
@@ -59,23 +59,23 @@ class Outcome:
     bytes_demoted: float
     """Bytes demoted in a step."""
     late_moves: float
-    """Late moves of a step."""
+    """Number of late moves in a step."""
     peak_fast_bytes: int
-    """The most fast bytes in any step under a plan."""
+    """Maximum number of fast bytes in use in any step under a plan."""
     steps: int
     """Number of steps simulated under plans."""
     repeats: bool
-    """The steady steps would repeat without end."""
+    """Whether the steady steps would repeat endlessly."""
     stalled_steps: int
     """Steps under plans that waited for moves for more than STALLED_SHARE of their time."""
     corrections: int
     """Number of plans that replaced the first one."""
     phases: tuple[tuple[str, int, float], ...]
-    """(name, steps, seconds of all of them), in order."""
+    """(name, number of steps, total seconds) of each phase, in order."""
     predicted_seconds: float
     """Time of a step as the policy predicted it."""
     notes: tuple[str, ...] = field(default=())
-    """Choices and corrections of policy and simulation, in words."""
+    """Choices of the policy and corrections in the simulation, in words."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields as plain values; bytes and moves as whole numbers."""
@@ -102,16 +102,16 @@ def simulate(
     planning_s: float | None = PLANNING_S,
     clock: Callable[[], float] | None = None,
 ) -> Outcome:
-    """Train under the policy.
+    """Simulate a training under the policy.
 
     The training begins with first-touch steps, as many as the daemon needs for profiling.
     Then the plan is made and followed until the steps repeat themselves or steps_max have
-    passed. If moves take longer than the plan assumes, it is corrected as by the daemon. A
+    passed. If moves take longer than the plan assumes, the plan is corrected as in the daemon. A
     reactive policy runs once with each value of its sweep; the fastest run is the result.
 
     plan: a plan that the policy made before; None: make one.
     planning_s: assumed time of replanning; None: never replan.
-    clock: returns seconds, for Outcome.plan_seconds.
+    clock: function that returns seconds, for Outcome.plan_seconds.
 
     Raises SentinelError if the policy cannot keep the budget, and all errors of policy.plan().
     """
@@ -129,7 +129,7 @@ def simulate(
 
 
 def _run_policy(training: Training, before: World, planning_s: float | None) -> PolicyRun:
-    """The steps under the policy, after those that left the world as before."""
+    """Simulate the steps under the policy. before: the world after the earlier steps."""
     policy = training.policy
     if isinstance(policy, Hardware):
         return training.in_hardware(policy)

@@ -12,11 +12,12 @@ from sentineld.simulate.script import scripts
 from sentineld.simulate.world import World
 
 STEPS = 4
-"""Steps simulated; only the last one counts, because the first ones begin with misplaced pages."""
+"""Number of simulated steps; only the last one counts, because the others begin with misplaced
+pages."""
 
 
 def steady_step_ns(plan: Plan, profile: Profile, tiers: Tiers) -> float:
-    """Return a step's time with its waits and late moves, which a prediction lacks."""
+    """Return a steady step's time including waits and late moves, which a prediction ignores."""
     timing = timing_of(tiers)
     made = scripts(plan, profile, timing)
     capacity_pages = plan.budget_bytes // profile.page_bytes

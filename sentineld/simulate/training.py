@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training in virtual time: its steps before the plan, and those under the policy."""
+"""One training in virtual time: its steps before the plan, and its steps under the policy."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class PolicyRun:
     steady: tuple[Step, ...]
     """Steps whose means are the result."""
     repeats: bool
-    """The steady steps would repeat without end."""
+    """Whether the steady steps would repeat endlessly."""
     trial: tuple[Step, ...] = ()
     """Steps under variants of the plan that were not kept."""
     corrections: int = 0
     """Number of plans that replaced the first one."""
     notes: tuple[str, ...] = ()
-    """Choices and corrections on the way, in words."""
+    """Choices and corrections during the run, in words."""
 
     @property
     def step_ns(self) -> float:
@@ -63,7 +63,7 @@ class Training:
     policy: Policy
     plan: Plan
     tiers: Tiers
-    """As assumed by the policy, without the disturbance."""
+    """The tiers that the policy assumes, without the disturbance."""
     budget_bytes: int
     disturbance: Disturbance
     steps_max: int
@@ -77,7 +77,7 @@ class Training:
     def replay(
         self, reactor: Reactor | None = None, at_boundary: Callable[[], None] | None = None
     ) -> Replay:
-        """The plan in a new world. at_boundary: see Replay."""
+        """A replay of the plan in a new world. at_boundary: see Replay."""
         capacity_pages = fast_pages(self.policy, self.plan, self.profile.page_bytes)
         return self._replay(self.plan, capacity_pages, reactor, at_boundary)
 
@@ -91,10 +91,10 @@ class Training:
         return steps, replay.world
 
     def reacting(self, before: World, reactor: Reactor, words: str) -> PolicyRun:
-        """Steps under a reactive policy. words: describe the reactor's value of the sweep."""
+        """Steps under a reactive policy. words: description of the reactor, for the notes."""
         replay = self.replay(reactor)
         replay.begin(before)
-        # All values of a sweep get the same noise. The reactor's memory is no part of the world's
+        # All values of a sweep get the same noise. The reactor's memory is not part of the world's
         # state, so repetition cannot be detected.
         factors = self.disturbance.steps(self.profile.stretch_count, 1)
         steps = tuple(replay.step(factors.next()) for _ in range(self.steps_max))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages, the mover and a clock: the state of a simulated process.
 
-The simulated mover moves page by page at the migration bandwidth, by the rules of
-plan/move_queue.py, which the daemon's mover follows too. A page in flight stays on its
+The simulated mover moves one page after the other at the migration bandwidth, by the rules
+of plan/move_queue.py, which the daemon's mover follows too. A page in flight stays on its
 source tier until all of it has moved, and has a frame on both tiers.
 """
 
@@ -22,12 +22,13 @@ NEVER = 1 << 60
 """A deadline that no boundary reaches, and a number of pages that no tier has."""
 
 AHEAD_PAGES = 256
-"""Pages demoted ahead of time before waiting promotions are tried again: a batch of the mover."""
+"""Number of pages demoted ahead of time before waiting promotions are tried again: the mover's
+batch."""
 
 
 @dataclass(eq=False)
 class Item:
-    """A move of the cells [low, high). due, deadline, expiry: see movequeue.Span."""
+    """A move of the cells [low, high). due, deadline, expiry: see move_queue.Span."""
 
     low: int
     high: int
@@ -36,16 +37,16 @@ class Item:
     deadline: int
     expiry: int
     left: int = NEVER
-    """Pages that may still be moved."""
+    """Number of pages that may still be moved."""
     late: bool = False
-    """The move is counted in Counts.late_moves."""
+    """Whether the move has been counted in Counts.late_moves."""
 
     def covers(self, other: Item) -> bool:
-        """Whether the other's cells are all cells of this one."""
+        """Whether all cells of the other move are cells of this one."""
         return self.low <= other.low and other.high <= self.high
 
     def overlaps(self, other: Item) -> bool:
-        """Whether the two have a cell in common."""
+        """Whether the two moves have a cell in common."""
         return self.low < other.high and other.low < self.high
 
 
@@ -58,15 +59,15 @@ class Counts:
     demoted_pages: int = 0
     late_moves: int = 0
     peak_pages: int = 0
-    """The most fast frames taken at one moment."""
+    """Maximum number of fast frames in use at one moment."""
     busy_ns: float = 0.0
-    """Time in which pages that have arrived were in flight."""
+    """Time for which the pages that have arrived were in flight."""
     born_pages: int = 0
     """Page births in the arena."""
 
 
 class _Work(NamedTuple):
-    """The next pages to move: at most pages of one cell of a move."""
+    """The next pages to move: at most `pages` pages of one cell of a move."""
 
     item: Item
     cell: int
@@ -90,11 +91,11 @@ class World:
     slow: Integers = field(init=False)
     """Pages of each cell on the slow tier."""
     fast_pages: int = 0
-    """The sum of fast."""
+    """The sum of `fast` over all cells."""
     counts: Counts = field(default_factory=Counts)
     queue: MoveQueue[Item] = field(init=False)
     _in_flight: tuple[Item, int] | None = None  # the move and the cell of the page in flight
-    _done_ns: float = 0.0  # for how long that page has been in flight
+    _done_ns: float = 0.0  # time for which the page in flight has been in flight
 
     def __post_init__(self) -> None:
         self.fast = np.zeros(len(self.cells.pages), np.int64)
@@ -116,19 +117,21 @@ class World:
             pages = int(self.cells.pages[cell])
             fast = max(min(int(self.cells.born_fast[cell]), self.room()), 0)
             self._place(cell, fast, pages - fast)
-            # The measured all-fast step pays for births in the heap already.
+            # The measured time of the all-fast step already includes births in the heap.
             self.counts.born_pages += pages if self.cells.space[cell] == Space.ARENA else 0
         return int(self.slow[low:high].sum())
 
     def place(self, low: int, high: int, wanted: Integers) -> None:
-        """Give pages to all cells of [low, high). wanted: of each cell, how many on the fast tier
-        if it has room."""
+        """Give pages to all cells of [low, high).
+
+        wanted: number of pages of each cell to put on the fast tier if it has room.
+        """
         for cell, want in zip(range(low, high), wanted.tolist(), strict=True):
             fast = max(min(want, self.room()), 0)
             self._place(cell, fast, int(self.cells.pages[cell]) - fast)
 
     def dropped(self, low: int, high: int) -> None:
-        """The process gave the pages of [low, high) back: forget them and their moves."""
+        """Forget the pages of [low, high), which the process gave back, and their moves."""
         self.fast_pages -= int(self.fast[low:high].sum())
         self.fast[low:high] = 0
         self.slow[low:high] = 0
@@ -153,9 +156,9 @@ class World:
         self._note_peak()
 
     def wait_for(self, due: int, promotions: bool) -> None:
-        """Stall until all demotions due at boundary due are done.
+        """Stall until all demotions due at boundary `due` are done.
 
-        promotions: stall for promotions that are late now, too, as far as there is room.
+        promotions: also stall for promotions that are late now, as far as there is room.
         """
         began_ns = self.now_ns
         while self.page_ns < float("inf"):
@@ -176,7 +179,7 @@ class World:
         """Pages of promotions that are late at this boundary and have room."""
         left = [item for item in self.queue.promotions if is_late(item, self.boundary)]
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in left)
-        # Without room waiting is in vain: the drops that free it come after the births that wait.
+        # Don't wait without room: the drops that free memory come after the births that wait.
         return min(pages, max(self.room() + self._held(), 0))
 
     def state(self) -> bytes:
@@ -191,7 +194,7 @@ class World:
         return self.fast.tobytes() + self.slow.tobytes() + rest.encode()
 
     def _held(self) -> int:
-        """Fast frames of pages in flight; fast_pages does not count them."""
+        """Number of fast frames of pages in flight, which fast_pages does not count."""
         return int(self._in_flight is not None and self._in_flight[0].tier == 0)
 
     def _place(self, cell: int, fast: int, slow: int) -> None:
@@ -244,7 +247,7 @@ class World:
         return work._replace(pages=min(work.pages, AHEAD_PAGES))
 
     def _demotion(self, due: int) -> _Work | None:
-        """The next pages of demotions that are due at boundary due."""
+        """The next pages of demotions that are due at boundary `due`."""
         queue = self.queue.demotions
         while queue and queue[0].due <= due:
             item = queue[0]
@@ -256,7 +259,7 @@ class World:
         return None
 
     def _cancelled(self, item: Item, why: str) -> None:
-        """Count a promotion that is cancelled late and unfinished, unless its pages are gone."""
+        """Count a cancelled promotion if it is late and unfinished, unless its pages are gone."""
         if why == "absent" or item.tier or item.late:
             return
         if is_late(item, self.boundary):
