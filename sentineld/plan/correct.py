@@ -20,7 +20,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 
 RATE_TOLERANCE = 0.1
-"""A measured bandwidth that is lower than the assumed one by at most this share counts as equal."""
+"""A measured bandwidth that is lower than the assumed one by at most this share is ignored."""
 FALL_TOLERANCE = 0.25
 """A bandwidth that is measured lower than assumed by more than this share is accepted at once. A
 smaller drop must last for WINDOW_STEPS: a mover that has to wait for a CPU also measures a lower
@@ -52,7 +52,7 @@ DRIFT_NOISE = 2.0
 """The sum of these deviations must exceed DRIFT_MIN by this multiple of the sum that random scatter
 explains."""
 RECHECK_STEPS = 256
-"""Number of steps after a correction without a new plan until the next correction is considered."""
+"""After a correction that led to no new plan, the next one is considered after this many steps."""
 
 PATIENCE_STEPS = 8
 """Minimum age of a plan before it may be corrected, if the plan before it was corrected early. The
@@ -101,7 +101,7 @@ class Correction:
 
 
 class Corrector:
-    """Compares the plans of one training with its measurements.
+    """Compares the assumptions of one training's plans with measurements.
 
     Call entered() first. After a correction, call left() and entered() if a new plan goes live, or
     kept() if the old one stays.
@@ -146,7 +146,7 @@ class Corrector:
     def needs_times(self) -> bool:
         """Whether timed() should be called with measured times of stretches.
 
-        They are needed if moves are late or waited for although the bandwidth is as assumed.
+        The times are needed if moves are late or waited for although the bandwidth is as assumed.
         """
         recent = self._since(RECENT_STEPS)
         return (
@@ -167,7 +167,7 @@ class Corrector:
     def timed(self, times_ns: Floats) -> Correction | None:
         """Evaluate measured times of stretches; returns a correction if they justify one.
 
-        times_ns: (N, S), all-fast times of the stretches of N steps.
+        times_ns: (N, S), times of the stretches of N steps with all memory fast.
 
         Times are scaled down first if the steps are slower as a whole. A uniform slowdown only
         gives moves more time, and a plan that relied on it would be wrong once the slowdown ends.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The expected events of a planned step: births, drops, and when each move is of use.
 
-Pure functions of profile and plan. The mover needs these events because the shim does
-not report individual births and drops.
+The functions of this module are pure functions of profile and plan. The mover needs these
+events because the shim does not report individual births and drops.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def expected_step(profile: Profile, layout: Layout) -> ExpectedStep:
 def _in_order(
     births: Table, born: npt.NDArray[np.uint32], drops: Table, dropped: npt.NDArray[np.uint32]
 ) -> Table:
-    """Merge births and drops to EVENT_DTYPE. born, dropped: when, in events."""
+    """Merge births and drops to EVENT_DTYPE. born, dropped: event number of each."""
     events = np.zeros(len(births) + len(drops), EVENT_DTYPE)
     for name in ("stretch", "offset", "bytes"):
         events[name] = np.concatenate([births[name], drops[name]])
@@ -110,7 +110,7 @@ def _in_order(
 
 
 def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
-    """(M,): the number of boundaries after its own at which each move ceases to be of use.
+    """(M,): the number of boundaries from each move's own to the one at which its use ends.
 
     A promotion serves the accesses between its boundary and the next move of the same pages to
     another tier; the promotion is of no use once the last stretch with such an access has begun.
@@ -208,7 +208,7 @@ def _without(row: np.void, ranges: Table) -> Table:
 
 
 def _overlapping(ranges: Table, one: np.void) -> npt.NDArray[np.bool_]:
-    """Which ranges (rows with space, offset, bytes) overlap the given one."""
+    """Which ranges (rows with space, offset, bytes) overlap the given range."""
     found: npt.NDArray[np.bool_] = (
         (ranges["space"] == one["space"])
         & (ranges["offset"] < one["offset"] + one["bytes"])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan without placement: each page stays where the kernel puts it at its first touch.
 
-Used by policy `first-touch`, and for the steps of a simulated training before its plan is made.
+Policy `first-touch` makes this plan; a simulated training also runs under it before its own plan.
 """
 
 from __future__ import annotations

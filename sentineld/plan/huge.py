@@ -11,7 +11,7 @@ page in two cases:
   of it. In the first step the rest of the block may become resident before its tensors are born.
 
 Pages that the plan moves are moved one by one, so their blocks stay small pages, unless whole_moves
-is set and every move of the block takes all of it.
+is set and every move that touches the block covers all of it.
 
 If the kernel also offers smaller huge pages, the same rules hold for blocks of that size. In a
 mapping that allows both sizes the kernel uses the larger one wherever it fits. Therefore, if a
@@ -50,7 +50,7 @@ def with_huge_pages(
     """The plan's layout with the RANGES_MAX largest ranges that may be backed by huge pages.
 
     sizes: sizes of huge pages that the kernel offers, in bytes: HUGE_BYTES, a smaller one, or both.
-    whole_moves: a moved block may be a huge page if each of its moves takes all of it.
+    whole_moves: a moved block may be a huge page if each of its moves covers all of it.
     """
     unit = min(sizes)
     chosen = _blocks(plan, page_bytes, unit, whole_moves)

@@ -61,7 +61,7 @@ def tensor_pages(profile: Profile) -> Integers:
 def lifetimes(profile: Profile) -> tuple[Integers, Integers]:
     """(birth stretch, number of stretches in the lifetime) of each tensor, each of shape (T,).
 
-    A lifetime has at most S stretches; a persistent tensor lives from stretch 0 for all S.
+    A lifetime has at most S stretches; a persistent tensor lives in all of them, from 0 on.
     """
     tensors, count = profile.tensors, profile.stretch_count
     birth = tensors["birth_stretch"].astype(np.int64)
@@ -99,7 +99,7 @@ def by_position(profile: Profile, amounts: Floats) -> Floats:
 
 
 def share_passed(profile: Profile, stretch: Integers, event: Integers) -> Floats:
-    """The fraction of its stretch that has passed at each event, 0..1.
+    """For each event, the fraction (0..1) of the event's stretch that has passed.
 
     Births and deaths are assumed to be spread evenly over the stretch.
     """

@@ -128,7 +128,7 @@ def _inside(tenancies: Turnover, found: Residency, start: Integers, chosen: Mask
     """(P,): which tenancies lie in chosen pieces of the residency.
 
     start: first page of each piece, counted from the base of its space.
-    chosen: which pieces are chosen.
+    chosen: mask of the chosen pieces.
     """
     many = int((start + found.pages).max(initial=0)) + 1
     order = np.lexsort((start, found.tensor))

@@ -30,14 +30,14 @@ class Area:
     """A set of tensors that is laid out as one region."""
 
     name: str  # name of the region
-    tier: int | None  # tier on which its pages are born; None: the kernel chooses
+    tier: int | None  # tier on which the region's pages are born; None: the kernel chooses
     tensors: Integers  # (N,): rows of the profile's tensors; each has a slot
     drops: npt.NDArray[np.bool_]  # (N,): whether the tensor's pages are dropped at its death
     grouped: bool = True  # lay tensors with equal bit strings and lifetimes side by side
     # (N,): which tensors are never moved; see area_offsets(). None: not known.
     still: Mask | None = None
-    # Place each tensor where another one has just died, which takes more space than packing. Only
-    # for areas without moves; `grouped` and `still` are ignored.
+    # Place each tensor where another one has just died, which takes more space than packing. This
+    # is for areas without moves; `grouped` and `still` are then ignored.
     as_born: bool = False
 
 
@@ -135,7 +135,7 @@ def area_offsets(
 
 
 def _lives(profile: Profile, tensors: Integers) -> tuple[Integers, Integers]:
-    """(birth, death) in events, each (N,), unrolled: a wrapping one dies in the next step."""
+    """(birth, death) in events, each (N,); a wrapping lifetime has its death in the next step."""
     rows = profile.tensors[tensors]
     birth, death = rows["birth_event"].astype(np.int64), rows["death_event"].astype(np.int64)
     return birth, np.where(rows["wraps"], death + profile.event_count, death)
@@ -170,7 +170,7 @@ def cut_at_regions(
 
 
 def bit_strings(profile: Profile) -> list[bytes]:
-    """The bit string of each tensor: one bit per stretch, set if the stretch accesses it."""
+    """The bit string of each tensor: one bit per stretch, set if the stretch uses the tensor."""
     bits = np.zeros((len(profile.tensors), profile.stretch_count), np.bool_)
     bits[profile.accesses["tensor"], profile.accesses["stretch"]] = True
     return [row.tobytes() for row in np.packbits(bits, axis=1)]

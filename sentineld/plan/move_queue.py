@@ -43,8 +43,10 @@ class MoveTimes(NamedTuple):
 
     begin: int  # boundary of the step at which the move enters the queue
     ahead: int  # number of boundaries from `begin` to the plan's boundary
-    window: int  # number from the plan's boundary to the deadline: at least 1, at most a step's
-    useful: int  # number from the plan's boundary to the last use of the pages; at least window
+    # Number of boundaries from the plan's boundary to the deadline: at least 1, at most a step's.
+    window: int
+    # Number of boundaries from the plan's boundary to the last use of the pages; at least `window`.
+    useful: int
 
     def span(self, due: int, stalls: bool) -> Span:
         """The span of the move if it is due at `due`. stalls: Plan.stalls_for_promotions."""

@@ -85,8 +85,8 @@ def pack_as_born(sizes: Integers, birth: Integers, death: Integers) -> Packed:
     """Find offsets as an allocator would: serve the births of a step in order, by best fit.
 
     Each block takes the smallest free range that holds it, the lowest one among equals. The order
-    begins at the event with the least live size. Blocks alive at that event get ranges that no
-    other block shares.
+    begins at the event with the smallest total size of live blocks. Blocks alive at that event get
+    ranges that no other block shares.
     """
     events = int(max(birth.max(initial=0), death.max(initial=0))) + 1
     begin = _emptiest(sizes, birth, death, events)
@@ -137,7 +137,7 @@ class _FreeRanges:
 
 
 def _emptiest(sizes: Integers, birth: Integers, death: Integers, events: int) -> int:
-    """The event with the least live size."""
+    """The event with the smallest total size of live blocks."""
     alive = np.zeros(events + 1, np.int64)
     np.add.at(alive, birth, sizes)
     np.add.at(alive, death, -sizes)
@@ -145,7 +145,7 @@ def _emptiest(sizes: Integers, birth: Integers, death: Integers, events: int) ->
 
 
 def circular_peak(sizes: Integers, birth: Integers, death: Integers, event_count: int) -> int:
-    """The largest live size at any event; no packing can be smaller."""
+    """The largest total size of live blocks at any event; no packing can be smaller."""
     change = np.zeros(max(event_count, 1) + 1, np.int64)
     np.add.at(change, birth, sizes)
     np.add.at(change, death, -sizes)

@@ -89,8 +89,8 @@ class Reactor(Protocol):
 class Reactive(Policy, Protocol):
     """A policy that moves pages in response to observed accesses, as kernels do.
 
-    Its plan is a layout without moves. It runs in the simulator only: a managed process is not
-    sampled continuously.
+    The plan is a layout without moves. Reactive policies run in the simulator only: a managed
+    process is not sampled continuously.
     """
 
     def reactors(self, profile: Profile) -> Sequence[tuple[str, Reactor]]:
@@ -107,7 +107,7 @@ class HardwareStep(NamedTuple):
 
 @runtime_checkable
 class Hardware(Policy, Protocol):
-    """Placement by hardware without a software policy. Its plan is a layout without moves."""
+    """Placement by hardware without a software policy. The plan is a layout without moves."""
 
     def steady_step(
         self, plan: Plan, profile: Profile, tiers: Tiers, budget_bytes: int

@@ -134,7 +134,7 @@ def peak_fast_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
 def occupied_pages(profile: Profile, found: Residency) -> Integers:
     """(M,): fast pages of live tensors at each moment of the step.
 
-    Moves take effect in the stretch after the one that they start in.
+    A move takes effect in the stretch after the one in which it starts.
     """
     return _occupied(profile, found, found.tier == 0)
 

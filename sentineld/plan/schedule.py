@@ -115,7 +115,7 @@ def needed_waits(
     for boundary, size in demoted:
         pages[boundary] += size
     open_: list[tuple[int, int]] = []
-    # The second pass begins, as a steady step does, with the pending demotions of the first.
+    # The second pass begins, as a steady step does, with the pending demotions of the first pass.
     for turn in range(2):
         for boundary in range(count):
             # Forget this boundary's demotions of the previous step: `charged` includes them again.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derive the all-fast times of stretches from steps measured under a plan."""
+"""Derive the times of stretches with all memory fast from steps measured under a plan."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def births_ns(plan: Plan, profile: Profile, tiers: Tiers) -> Floats:
 
 
 def spent_ns(profile: Profile, step: Step) -> Floats | None:
-    """(S,): measured time of each stretch of a step. None if its boundaries differ."""
+    """(S,): measured time of each stretch of a step.
+
+    Returns None if the step's boundaries differ from the profile's.
+    """
     boundaries = boundary_records(step)
     if not np.array_equal(boundaries["bytes"], profile.stretches["cursor"]):
         return None

@@ -47,7 +47,7 @@ def pages_there(moments: int, begin: Integers, past: Integers, pages: Integers) 
 class Turnover:
     """P tenancies. A tenancy is the use of a page range by one tensor for its lifetime.
 
-    The ranges are cut such that no tensor, region or drop begins or ends within one.
+    The page ranges are cut such that no tensor, region or drop begins or ends within a range.
     """
 
     tensor: Integers  # (P,): row of the profile's tensors
@@ -63,7 +63,7 @@ class Turnover:
         return self.used(np.flatnonzero(~self.dropped), moments)
 
     def births(self, profile: Profile) -> Integers:
-        """(S,): pages that tensor births fault in in each stretch, not counting reused pages."""
+        """(S,): number of pages that births fault in during each stretch, without reused pages."""
         stretch = profile.tensors["birth_stretch"][self.tensor[self.fresh]].astype(np.int64)
         pages = np.bincount(stretch, self.pages[self.fresh], minlength=profile.stretch_count)
         return pages.astype(np.int64)
@@ -143,7 +143,7 @@ def turnover(
     birth, death = life_moments(profile.tensors[rows[of]])
     order = np.lexsort((birth, cell))
     of, cell, birth, death = of[order], cell[order], birth[order], death[order]
-    # Find the next birth on each cell and the previous tenancy, both around the step's end.
+    # Find the next birth on each cell and the previous tenancy, also across the step's end.
     begins = np.flatnonzero(np.diff(cell, prepend=-1))
     last = np.append(begins, len(cell))[1:] - 1
     following = np.roll(birth, -1)

@@ -2,7 +2,7 @@
 """A training under plans in virtual time: settling, correction, trial, steady steps.
 
 Plans are corrected as by the daemon (plan/correct.py): steps continue under the old
-plan while the next one is made, and the session switches to it between two steps.
+plan while the next one is made, and the training switches plans between two steps.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class ClosedLoop:
         self._corrector.entered(plan, *self._assumed, self._passed)
 
     def _forget(self) -> None:
-        """Forget the earlier states, so that steps only count as repeating later ones."""
+        """Forget the states of earlier steps: repetition is detected only among later steps."""
         self._seen: dict[bytes, int] = {}
 
     def _settle(self, steps_max: int) -> tuple[Steps, bool]:

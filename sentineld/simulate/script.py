@@ -52,7 +52,7 @@ class Script:
     """Costs and events of one step."""
 
     costs_ns: Floats
-    """(S, C), cost of each slow page of a cell in each stretch, if slow when the stretch begins."""
+    """(S, C), cost in each stretch of each page of a cell that is slow when the stretch begins."""
     events: tuple[tuple[Event, ...], ...]
     """The events of each stretch, in order."""
 

@@ -34,7 +34,7 @@ class PolicyRun:
     settling: tuple[Step, ...]
     """Steps before the steady ones."""
     steady: tuple[Step, ...]
-    """Steps whose means are the result."""
+    """Steps over which the results are averaged."""
     repeats: bool
     """Whether the steady steps would repeat endlessly."""
     trial: tuple[Step, ...] = ()

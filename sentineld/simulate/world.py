@@ -95,7 +95,7 @@ class World:
     counts: Counts = field(default_factory=Counts)
     queue: MoveQueue[Item] = field(init=False)
     _in_flight: tuple[Item, int] | None = None  # the move and the cell of the page in flight
-    _done_ns: float = 0.0  # time for which the page in flight has been in flight
+    _done_ns: float = 0.0  # time that this page has been in flight so far
 
     def __post_init__(self) -> None:
         self.fast = np.zeros(len(self.cells.pages), np.int64)

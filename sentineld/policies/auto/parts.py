@@ -36,7 +36,7 @@ def levels(groups: Groups, fast_pages: Floats) -> Integers:
 
 
 def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
-    """Chunks that are moved as a whole, and their lives. fast: levels()."""
+    """Chunks that are moved as a whole, and their lives. fast: the result of levels()."""
     count = len(fast)
     tensor: list[int] = []
     first: list[int] = []

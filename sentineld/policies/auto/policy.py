@@ -35,13 +35,13 @@ Attempts = tuple[tuple[int, int], ...]
 
 ATTEMPTS: Attempts = ((3000, 120_000), (600, 100_000))
 """(limit on groups of tensors, limit on the solver's iterations) of each attempt. If there are more
-groups, those that cost least stay slow. If all attempts fail, the plan is a fixed placement. The
-nine traces of tests/bench need 500 to 19,000 iterations; the 3000 costliest groups of its step of
-4004 groups need 39,000."""
+groups than the limit, those that cost least stay slow. If all attempts fail, the plan is a fixed
+placement. The nine traces of tests/bench need 500 to 19,000 iterations; the 3000 costliest groups
+of its step with 4004 groups need 39,000."""
 
 KEEP_SHARE = 0.97
 """Share of the temporarily free fast memory that dead pages may take until the next birth on them.
-If dead pages took all of it, late moves would find no room."""
+If dead pages took all of that memory, late moves would find no room."""
 
 
 @register()
@@ -94,7 +94,7 @@ class Auto:
 
 
 class _Planner:
-    """Makes the plans of one step for different limits; derives the data that they share once."""
+    """Makes the plans of one step for different limits from data that is derived only once."""
 
     def __init__(self, name: str, profile: Profile, tiers: Tiers, budget_bytes: int) -> None:
         self._name, self._profile, self._budget_bytes = name, profile, budget_bytes

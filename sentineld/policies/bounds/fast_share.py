@@ -2,7 +2,7 @@
 """The fast-share bound: the most page accesses that any plan can serve fast.
 
 The bound limits the share of sampled page accesses served fast, for a given budget and migration
-bandwidth and for stretch times as profiled. It comes from a Lagrangian relaxation
+bandwidth and for stretch times as profiled. The bound comes from a Lagrangian relaxation
 (policies/lp/relax.py, generous) and holds at any prices by weak duality. The relaxation grants a
 plan more than is possible:
 

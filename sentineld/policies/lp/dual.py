@@ -40,7 +40,7 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     of = np.repeat(np.arange(count), np.diff(groups.points.first))
     boundaries, points = np.maximum(prices.boundaries, 0.0), np.maximum(prices.points, 0.0)
     moves, timed = np.maximum(prices.moves, 0.0), np.maximum(prices.timed_points, 0.0)
-    # Moving one more page saves at most the time that its move takes: the stretch could be longer.
+    # Moving one more page saves at most the time of its move, by which the stretch could be longer.
     sums = moves + np.bincount(of, timed, minlength=count)
     kept = np.ones(count)
     if np.isfinite(limits.page_ns):
@@ -60,7 +60,7 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     held += np.where((position > 0) | groups.persistent[None, :], boundaries[stretch], 0.0)
     moved = moves[stretch]
     # A page that is demoted and promoted again within a stretch, or demoted in the stretch of its
-    # death, makes room for a part of the stretch.
+    # death, frees its room for a part of the stretch.
     last = (position == groups.length[None, :] - 1) & ~groups.persistent[None, :]
     relief = np.maximum(0.0, at_points - np.where(last, moved, 2 * moved))
     lives = best_walks(

@@ -54,7 +54,7 @@ class Groups:
     """The pressure points of all groups of the profile; take() keeps all of them."""
 
     def take(self, which: Integers) -> Groups:
-        """Some of the groups, in the given order."""
+        """The groups with these indices, in the given order."""
         return Groups(
             members=tuple(self.members[at] for at in which.tolist()),
             sizes=tuple(self.sizes[at] for at in which.tolist()),

@@ -70,7 +70,7 @@ class PoolColumns:
 
 
 def pool_rows(found: TransientGroups, columns: PoolColumns, points: int) -> tuple[list[Entry], int]:
-    """(entries of the pool's rows, number of rows); the sum of each row is at most 0."""
+    """(entries of the pool's rows, number of rows). Each row's sum has to be at most 0."""
     each, own = np.arange(points), np.arange(len(found.rows))
     left, changes_tier = columns.left + each, columns.changes_tier + own
     behind = points + own

@@ -50,10 +50,10 @@ class Limits:
     """Fast memory."""
 
     birth_ns: float = 0.0
-    """Time to fault a page in; 0: not counted. A generous program ignores it."""
+    """Time to fault a page in; 0: not counted. A generous program ignores this time."""
 
     iterations_max: int | None = None
-    """Limit on the solver's iterations; None: unlimited. It limits work and not time, so that the
+    """Limit on the solver's iterations; None: unlimited. Work is limited, not time, so that the
     plan does not depend on the load of the machine."""
 
     generous: bool = False

@@ -119,9 +119,9 @@ def price_costs(items: Items, prices: Prices, stretch: Integers) -> Costs:
 def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     """The best life of each chunk at these costs.
 
-    A chunk serves a stretch from the tier that it is on when the stretch begins. It may
-    change its tier once in a stretch. A chunk that does is on both tiers during the stretch, pays
-    for a fast page and for the move, and serves the stretch slow.
+    A chunk serves a stretch from the tier that it is on when the stretch begins. A chunk may change
+    its tier once in a stretch. In that stretch it is on both tiers, pays for a fast page and for
+    the move, and serves accesses slow.
 
     generous: for a bound, allows anything that a mover can do: a chunk that is fast at
     any moment of a stretch serves it fast, takes room only at boundaries, and may be
@@ -139,7 +139,7 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
 
 
 def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
-    """The walk of each life through the states fast and slow that gains most.
+    """For each life, the walk through the states fast and slow with the largest gain.
 
     length, persistent: (N,). A persistent life ends in the state that it begins with.
     """

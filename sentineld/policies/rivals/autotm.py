@@ -12,7 +12,7 @@ divides, to within GAP of the optimum or until SEARCH_S have passed. As in the o
 needs more memory than the limit, the program is solved again with a lower limit.
 
 Adapted to memory tiers: stretches replace operators, and the timing model replaces profiled
-kernels. A step is a circle, and persistent tensors are planned, too. Left out: operator
+kernels. A step is planned as a circle, and persistent tensors are planned, too. Left out: operator
 implementations that depend on the tier of the inputs (none exist here); clean copies, which make a
 second demotion free (a page is on one tier at a time); synchronous transfers (promotions are not
 waited for here). The policy has no parameter to sweep. The relaxation's step time is a lower bound

@@ -250,7 +250,7 @@ class _Model:
         self.low, self.high = np.array(rows.least), np.array(rows.most)
 
     def _lay_out_columns(self, room: float) -> None:
-        """Set the tensor, integrality and bounds of each column, and the goal of transfers."""
+        """Set the tensor, integrality and bounds of each column, and transfer costs in the goal."""
         spans, gaps = self._problem.spans, self._problem.gaps
         self._first_out = len(spans) + len(gaps)
         sizes = [len(gap.out) + len(gap.back) for gap in gaps]
@@ -274,12 +274,12 @@ class _Model:
         self.goal[self._first_out : self._fast] = MOVE_WEIGHT * self._move
 
     def _out(self, number: int) -> list[tuple[int, int]]:
-        """(column, position) of each part that is swapped out in a gap."""
+        """(column, position) of each part of a tensor that a gap swaps out."""
         begin, gap = int(self._ends[number]), self._problem.gaps[number]
         return list(zip(range(begin, begin + len(gap.out)), gap.out, strict=True))
 
     def _back(self, number: int) -> list[tuple[int, int]]:
-        """(column, position) of each part that is swapped back in in a gap."""
+        """(column, position) of each part of a tensor that a gap swaps back in."""
         end, gap = int(self._ends[number + 1]), self._problem.gaps[number]
         return list(zip(range(end - len(gap.back), end), gap.back, strict=True))
 
@@ -422,7 +422,7 @@ def _windows(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Positions in which parts are swapped out (the first ones of a gap) and in (the last ones).
 
-    The position of a gap with one position serves both purposes.
+    If a gap has only one position, this position serves both purposes.
 
     times: times of the positions' stretches.
     needed_ns: time that each window should have.

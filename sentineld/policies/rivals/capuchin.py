@@ -48,8 +48,10 @@ class Capuchin(SwappingPolicy):
 
 
 def relieve(book: Book, page_ns: float) -> None:
-    """Book gaps in the order of their free time until everything fits. page_ns: time to transfer a
-    page."""
+    """Book swaps in the order of the gaps' free time until everything fits.
+
+    page_ns: time to transfer a page.
+    """
     times = book.profile.stretches["time_ns"].astype(np.float64)
     pages = tensor_pages(book.profile)
     free_ns = [

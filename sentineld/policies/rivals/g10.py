@@ -54,7 +54,7 @@ class G10(SwappingPolicy):
 
 
 def relieve(book: Book, tiers: Tiers, delta: float) -> None:
-    """Book gaps until everything fits or no gap helps."""
+    """Book swaps until everything fits or no gap helps."""
     profile = book.profile
     times = profile.stretches["time_ns"].astype(np.float64)
     pages = tensor_pages(profile).astype(np.float64)

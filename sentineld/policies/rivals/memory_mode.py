@@ -7,7 +7,7 @@ or a write fills the cache line by a slow read; evicting a dirty line writes it 
 slow write. The hardware does not distinguish tensors: lines of dead tensors are written
 back, too.
 
-Simplifications, all in its favour: a line is a 4 KiB page, not 64 bytes (training streams
+Simplifications, all favouring memory mode: a line is a 4 KiB page, not 64 bytes (training streams
 through its tensors); physical pages are contiguous as in the layout, so that there are no
 chance conflicts; a hit costs no more than if all memory were fast; a tensor misses at most once
 in a stretch.

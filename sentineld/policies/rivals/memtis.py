@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `memtis`: the hottest pages that fit, by a histogram of access counts that cools.
+"""Policy `memtis`: promote the hottest pages that fit, by a histogram of access counts.
 
 After MEMTIS (Lee et al., SOSP 2023), without its huge pages: pages are counted in
 16 bins by the binary logarithm of their accesses. From the hottest bin down, bins are
@@ -7,7 +7,7 @@ hot as long as their pages fit into the fast tier less 3 %. If the hot pages fil
 than three quarters of the fast tier, the next bin is warm: it is not demoted. Hot slow pages are
 promoted, the hottest first; cold fast pages make room, the coldest first. All counts
 are halved (cooled) every COOL_TICKS intervals. Published interval of the migration
-thread: 500 ms. Left out: sampling (every access is counted, which is in its favour) and
+thread: 500 ms. Left out: sampling (every access is counted, which favours the policy) and
 splitting of huge pages.
 """
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of the swapping policies G10 and Capuchin: sweep, and plan of a book."""
+"""The common part of the swapping policies G10 and Capuchin.
+
+A swapping policy fills a book of swaps for each value of its sweep and converts it to a plan.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from sentineld.policies.rivals.swaps import Book, infeasible, leave_slow, open_b
 
 @dataclass
 class SwappingPolicy(ABC):
-    """A policy that books gaps until everything fits, for each value of its sweep, and keeps the
+    """A policy that books swaps until everything fits, for each value of its sweep, and keeps the
     plan with the shortest predicted step."""
 
     name: str
@@ -41,7 +44,7 @@ class SwappingPolicy(ABC):
 
     @abstractmethod
     def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
-        """Book gaps until everything fits or no gap helps; returns a note on the sweep's value."""
+        """Book swaps until everything fits or no gap helps; returns a note on the sweep's value."""
 
     def improve(self, book: Book) -> None:  # noqa: B027
         """Improve a book in which everything fits; the default does nothing."""

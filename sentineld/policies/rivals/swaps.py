@@ -112,7 +112,10 @@ class Book:
         return found
 
     def try_swap(self, gap: Gap) -> bool:
-        """Book a swap if a stretch is left between its transfers; return whether it was booked."""
+        """Book a swap in the gap if at least one stretch lies between the two transfers.
+
+        Returns whether the swap was booked.
+        """
         pages = int(tensor_pages(self.profile)[gap.tensor])
         out = self._parts(gap, list(range(gap.since + 1, gap.until)), pages)
         back = self._parts(gap, list(range(gap.until - 1, gap.since, -1)), pages)
@@ -190,8 +193,8 @@ def open_book(
     """A book in which everything is fast and nothing moves.
 
     If the pool of short-lived tensors exceeds the budget, the largest of them are born slow, so
-    that the others fit into POOL_SHARE of the budget. Without accesses_slow, this case raises
-    SentinelError.
+    that the others fit into POOL_SHARE of the budget. Unless accesses_slow is set, this
+    case raises SentinelError.
     """
     page, limit = profile.page_bytes, budget_bytes // profile.page_bytes
     birth, length = lifetimes(profile)
@@ -255,7 +258,7 @@ def gaps(book: Book) -> list[Gap]:
 def leave_slow(book: Book, cost_ns: Floats) -> int:
     """Make tensors slow until the others fit; returns their number.
 
-    The first one is the tensor that costs least for the excess that it removes.
+    The tensor that costs least for the excess that it removes is made slow first.
 
     cost_ns: (T,), cost of each tensor if it is slow.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `tpp`: hint faults promote, watermarks demote.
+"""Policy `tpp`: promote pages at hint faults, demote pages below a watermark of free memory.
 
 After transparent page placement (Maruf et al., ASPLOS 2023; Linux 5.18): each scan makes the
 pages of the slow node, and only these, fault at their next access. A page that faults and is
@@ -7,7 +7,7 @@ on the active list, which means it was accessed within the last scans, is promot
 page that faults is only marked, so that promotion takes two touches. Demotion starts before the
 node is full: when less than DEMOTE_BELOW of the fast tier is free, the least recently accessed
 pages are demoted until this share is free, so that births find room. Published scan period: at
-least 1 s. Left out, in its favour: the cost of faults.
+least 1 s. Left out, which favours the policy: the cost of faults.
 """
 
 from __future__ import annotations

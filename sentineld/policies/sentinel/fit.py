@@ -232,6 +232,6 @@ class Fitting:
         return fits
 
     def _count(self, place: Integers, held: Mask, moving: Mask, size: int) -> None:
-        """Add pages to the remaining capacities. A life has no stretch twice, so += is enough."""
+        """Add pages to the remaining capacities. No stretch is twice in a life: += suffices."""
         self._room[place[held]] += size
         self._moves[place[moving]] += size

@@ -24,7 +24,7 @@ class Interval:
     """The length of the interval, in stretches."""
 
     need_pages: int
-    """Tensor(MIL): the most pages that one interval uses."""
+    """Tensor(MIL): the largest number of pages that one interval uses."""
 
     fits_space: bool
     """Tensor(MIL) < S - RS(MIL) in all intervals: the pages that an interval uses fit into fast
@@ -76,7 +76,7 @@ def may_enter(items: Items, stretches: int) -> Mask:
     stretch = items.stretch_of()
     ahead = _stretches_ahead(count, stretches)[stretch]
     uses = items.worth > 0
-    # A persistent chunk's next use may be in the next step; a transient chunk's may not.
+    # Only a persistent chunk can have its next use in the next step.
     around = items.persistent & uses.any(axis=0)
     coming = np.where(around, np.argmax(uses, axis=0) + count, 3 * count)
     allowed = np.zeros(stretch.shape, np.bool_)
@@ -87,7 +87,7 @@ def may_enter(items: Items, stretches: int) -> Mask:
 
 
 def pooled_moves(moves: Floats, least: int) -> Floats:
-    """Move capacities, where a stretch too short for one chunk adds its own to the stretch before.
+    """Add the move capacity of each stretch too short for one chunk to the stretch before.
 
     A move that starts in the stretch before continues in the short stretch.
 

@@ -40,8 +40,8 @@ from sentineld.policies.sentinel.trial import stalling
 CHUNKS_MAX = 800
 CHUNK_PAGES_MIN = 16
 INTERVALS_TRIED = 1
-"""Number of interval lengths that are tried besides the whole step. These are the longest lengths
-that meet the constraints."""
+"""Number of interval lengths that are tried besides the whole step. The longest lengths that
+meet the constraints are tried."""
 
 RELAX_ROUNDS = 40
 ADVANCE_SHARE = 0.25
@@ -50,8 +50,8 @@ bandwidth."""
 
 FLAT_PRICES = (0.4, 0.015)
 """Prices of a page that is fast for a whole step and of a moved page, in page accesses. Where
-bandwidth is plentiful, schedules built at equal prices in all stretches serve more than those built
-at relaxed prices."""
+bandwidth is plentiful, schedules built at equal prices in all stretches serve more
+accesses fast than those built at relaxed prices."""
 
 POOL_SHARES = (1.0, 0.5, 0.25)
 """Candidate limits on the pool, as shares of the budget; the published pool has no limit."""
@@ -205,7 +205,7 @@ def _chunk_pages(profile: Profile, candidates: Integers) -> int:
 
 
 def _schedule(items: Items, capacities: Capacities, relaxed: Relaxed) -> tuple[Interval, Fitting]:
-    """Try some interval lengths and the whole step; keep the one whose schedule serves most.
+    """Try some interval lengths and the whole step; keep the one that serves most accesses fast.
 
     The lengths are chosen from those that meet both constraints, or from all if none does.
     """
