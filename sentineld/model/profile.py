@@ -90,7 +90,7 @@ class Profile:
     heap_base: int = 0  # address of the shim's heap, which holds the persistent tensors
     untold_pages: int = 0
     """Pages that a backend without epochs saw accessed, in memory of tensors without an access
-    reported by the framework; see window.py."""
+    reported by the framework; see window_check.py."""
 
     @property
     def stretch_count(self) -> int:
