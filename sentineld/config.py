@@ -15,6 +15,8 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 
 CONFIG_FILE = Path("/etc/sentineld/config.toml")
+PLAN_MEMORY_BYTES_MIN = 256 << 20
+"""numpy and scipy alone take half of it."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Config:
     barrier_timeout_ms: int = 2000
     log_records: int = 1 << 20
     plan_timeout_s: int = 600
+    plan_processes: int = 2
+    plan_memory_bytes: int = 4 << 30
     huge_pages: str = "auto"  # auto: on emulated tiers only; on: also on nodes; off
     tiers: TierOverrides = field(default_factory=TierOverrides)
 
@@ -129,6 +133,16 @@ def _check(config: Config) -> None:
     if not 4096 <= records <= 1 << 24 or records & (records - 1):
         raise SentinelError(
             "bad-config", f"log_records = {records}", "use a power of two, 4096 to 16777216"
+        )
+    if config.plan_processes < 1:
+        raise SentinelError(
+            "bad-config", f"plan_processes = {config.plan_processes}", "use 1 or more"
+        )
+    if config.plan_memory_bytes < PLAN_MEMORY_BYTES_MIN:
+        raise SentinelError(
+            "bad-config",
+            f"plan_memory_bytes = {config.plan_memory_bytes}",
+            f"use {PLAN_MEMORY_BYTES_MIN} or more",
         )
     rates = [value for key, value in vars(config.tiers).items() if "_per_" in key]
     if config.barrier_timeout_ms < 0 or not all(0 <= rate < math.inf for rate in rates):

@@ -40,7 +40,7 @@ $(BUILD)/install/libsentinelshim.so: $(wildcard sentineld/shim/native/*.[ch]) se
 copy = tar -C $(1) -cf - --owner=0 --group=0 --mode=u=rwX,go=rX $(2) | tar -C $(3) -xf - --no-same-permissions
 
 define launcher
-#!$(SYSTEM_PYTHON)
+#!$(SYSTEM_PYTHON) -P
 import sys
 
 sys.path.insert(0, "$(LIBDIR)")

@@ -120,7 +120,8 @@ class EbpfProbes:
         pages = str(self._ring_bytes // os.sysconf("SC_PAGE_SIZE"))
         with theirs:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "sentineld.observe.ebpf_loader", pages],
+                # -P: no import from the working directory, where any user may have put files.
+                [sys.executable, "-P", "-m", "sentineld.observe.ebpf_loader", pages],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,

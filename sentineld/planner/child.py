@@ -1,115 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning in a child process, so that the daemon's memory stays small and it keeps answering.
+"""The planning process: `python -P -m sentineld.planner.child DAEMON_PID MEMORY_BYTES`.
 
-`python -m sentineld.planner.child` reads one pickled request (requests.py) from its standard input
-and writes the pickled answer, or the SentinelError, to its standard output. The parent starts the
-child and is the only source of its input, so that unpickling is safe.
+It reads one pickled request (requests.py) from its standard input and writes the pickled answer, or
+the SentinelError, to its standard output. The daemon starts it and is the only source of its input,
+so that unpickling is safe.
 """
 
 from __future__ import annotations
 
-import logging
+import ctypes
 import os
 import pickle
-import subprocess
+import resource
+import signal
 import sys
-from pathlib import Path
 
-import sentineld
 from sentineld.base.errors import SentinelError
-from sentineld.model.plan import Plan
-from sentineld.model.profile import Profile
-from sentineld.model.tiers import Tiers
-from sentineld.plan.correct import Correction
-from sentineld.plan.spare import Spare
-from sentineld.planner.requests import (
-    Answer,
-    BoundRequest,
-    PlanRequest,
-    ReplanRequest,
-    Request,
-    SpareRequest,
-)
-from sentineld.policies.bounds.fast_share import FastShareBound
+from sentineld.base.units import format_bytes
+from sentineld.planner.requests import Request
 
-log = logging.getLogger(__name__)
-
-
-def plan_in_child(
-    name: str, profile: Profile, tiers: Tiers, budget_bytes: int, timeout_s: float
-) -> Plan:
-    """Make a plan with the named policy and verify it. Raises SentinelError."""
-    return _answer_of(PlanRequest(name, profile, tiers, budget_bytes), timeout_s)
-
-
-def bound_in_child(
-    profile: Profile, tiers: Tiers, budget_bytes: int, timeout_s: float
-) -> FastShareBound:
-    """Compute the fast-share bound at this budget and migration bandwidth. Raises SentinelError."""
-    return _answer_of(BoundRequest(profile, tiers, budget_bytes), timeout_s)
-
-
-def plan_again_in_child(
-    name: str, correction: Correction, budget_bytes: int, live: Plan, timeout_s: float
-) -> Plan | None:
-    """Replan with the correction's profile and tiers.
-
-    Returns None if the new plan's steps would not be faster than the live plan's. Raises
-    SentinelError.
-    """
-    request = ReplanRequest(name, correction.profile, correction.tiers, budget_bytes, live)
-    return _answer_of(request, timeout_s)
-
-
-def spare_in_child(
-    name: str, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan, timeout_s: float
-) -> Spare | None:
-    """Make the spare plan for the live plan. Returns None and logs the reason if it fails."""
-    if not len(live.moves):
-        return None
-    try:
-        return _answer_of(SpareRequest(name, profile, tiers, budget_bytes, live), timeout_s)
-    except SentinelError as error:
-        log.info("no spare plan: %s", error)
-        return None
-
-
-def _answer_of(request: Request[Answer], timeout_s: float) -> Answer:
-    """Run the child for one request. Raises SentinelError if it fails or takes over timeout_s."""
-    package_parent = str(Path(sentineld.__file__).parent.parent)
-    paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "sentineld.planner.child"],
-            input=pickle.dumps(request),
-            stdout=subprocess.PIPE,
-            timeout=timeout_s,
-            check=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        )
-    except subprocess.TimeoutExpired:
-        raise SentinelError(
-            "failed", f"planning took over {timeout_s:g} s", "raise plan_timeout_s"
-        ) from None
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise SentinelError(
-            "failed", f"the planning process failed: {error}", "see journalctl -u sentineld"
-        ) from None
-    answer: Answer | SentinelError = pickle.loads(done.stdout)
-    if isinstance(answer, SentinelError):
-        raise answer
-    return answer
+NICE_LEVEL = 10
+"""A plan may be late, but the trainings on this machine must not slow down."""
+_OOM_SCORE_MAX = 1000
+_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
     """Answer the request on standard input."""
-    request: Request[object] = pickle.load(sys.stdin.buffer)
+    daemon_pid, memory_bytes = map(int, sys.argv[1:])
+    _die_with(daemon_pid)
+    _limit(memory_bytes)
     answer: object
+    try:
+        request: Request[object] = pickle.load(sys.stdin.buffer)
+    except EOFError:
+        return  # the daemon has ended
     try:
         answer = request.answer()
     except SentinelError as error:
         answer = error
+    except MemoryError:
+        answer = SentinelError(
+            "failed",
+            f"planning needs more than {format_bytes(memory_bytes)} of memory",
+            "raise plan_memory_bytes, or use another policy",
+        )
     sys.stdout.buffer.write(pickle.dumps(answer))
+
+
+def _die_with(daemon_pid: int) -> None:
+    """Have the kernel kill this process when the daemon's thread that started it ends.
+
+    That thread reads the answer, so nothing can use the answer after its end.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != daemon_pid:
+        sys.exit("the daemon ended before the planning process began")
+
+
+def _limit(memory_bytes: int) -> None:
+    os.nice(NICE_LEVEL)
+    # RLIMIT_AS would count address space that is only reserved, such as that of BLAS threads.
+    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # If the unit's MemoryMax is reached, the kernel ends this process instead of the daemon.
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(_OOM_SCORE_MAX))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def test_the_installed_programs_run_without_the_source_tree(stage: Path) -> None
     library = str(stage / "usr/local/lib/sentineld")
     for program in ("sentineld", "sentinelctl"):
         launcher = (stage / "usr/local/bin" / program).read_text()
-        assert launcher.startswith(f"#!{sys.executable}\n")
+        assert launcher.startswith(f"#!{sys.executable} -P\n")
         # The launcher has the final path; here the package is in the staging folder.
         script = launcher.replace("/usr/local/lib/sentineld", library)
         command = [sys.executable, "-I", "-c", script, "--version"]

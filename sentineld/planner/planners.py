@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planning in child processes, so that the daemon's memory stays small and it keeps answering.
+
+Their number, memory and CPU priority are limited, and users take turns.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import sentineld
+from sentineld.base.errors import SentinelError
+from sentineld.model.plan import Plan
+from sentineld.model.profile import Profile
+from sentineld.model.tiers import Tiers
+from sentineld.plan.correct import Correction
+from sentineld.plan.spare import Spare
+from sentineld.planner.requests import (
+    Answer,
+    BoundRequest,
+    PlanRequest,
+    ReplanRequest,
+    Request,
+    SpareRequest,
+)
+from sentineld.planner.turns import Turns
+from sentineld.policies.bounds.fast_share import FastShareBound
+
+log = logging.getLogger(__name__)
+
+
+class Planners:
+    """Starts planning processes. Thread-safe; every method blocks until it has the answer.
+
+    uid: the user that the plan is for. Users with waiting requests are served in rotation.
+    All methods but spare() raise SentinelError.
+    """
+
+    def __init__(self, processes: int, memory_bytes: int, timeout_s: float) -> None:
+        """processes: at most this number runs at a time. memory_bytes: private memory of one.
+        timeout_s: run time of one, without the wait for its turn."""
+        self._turns = Turns(processes)
+        self._memory_bytes = memory_bytes
+        self._timeout_s = timeout_s
+
+    def plan(self, uid: int, name: str, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
+        """Make a plan with the named policy and verify it."""
+        return self._answer(uid, PlanRequest(name, profile, tiers, budget_bytes))
+
+    def bound(self, uid: int, profile: Profile, tiers: Tiers, budget_bytes: int) -> FastShareBound:
+        """Compute the fast-share bound at this budget and migration bandwidth."""
+        return self._answer(uid, BoundRequest(profile, tiers, budget_bytes))
+
+    def plan_again(
+        self, uid: int, correction: Correction, budget_bytes: int, live: Plan
+    ) -> Plan | None:
+        """Replan with the live plan's policy and the correction's profile and tiers.
+
+        Returns None if the new plan's steps would not be faster than the live plan's.
+        """
+        profile, tiers = correction.profile, correction.tiers
+        return self._answer(uid, ReplanRequest(live.policy, profile, tiers, budget_bytes, live))
+
+    def spare(
+        self, uid: int, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
+    ) -> Spare | None:
+        """Make the spare plan for the live plan. Returns None and logs the reason if it fails."""
+        if not len(live.moves):
+            return None
+        try:
+            request = SpareRequest(live.policy, profile, tiers, budget_bytes, live)
+            return self._answer(uid, request)
+        except SentinelError as error:
+            log.info("no spare plan: %s", error)
+            return None
+
+    def _answer(self, uid: int, request: Request[Answer]) -> Answer:
+        with self._turns.turn(uid):
+            answer = self._run(request)
+        if isinstance(answer, SentinelError):
+            raise answer
+        return answer
+
+    def _run(self, request: Request[Answer]) -> Answer | SentinelError:
+        package_parent = str(Path(sentineld.__file__).parent.parent)
+        paths = [package_parent, *filter(None, [os.environ.get("PYTHONPATH")])]
+        module = ["-m", "sentineld.planner.child", str(os.getpid()), str(self._memory_bytes)]
+        try:
+            done = subprocess.run(
+                # -P: no import from the working directory, where any user may have put files.
+                [sys.executable, "-P", *module],
+                input=pickle.dumps(request),
+                stdout=subprocess.PIPE,
+                timeout=self._timeout_s,
+                check=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            )
+        except subprocess.TimeoutExpired:
+            raise SentinelError(
+                "failed", f"planning took over {self._timeout_s:g} s", "raise plan_timeout_s"
+            ) from None
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise SentinelError(
+                "failed", f"the planning process failed: {error}", "see journalctl -u sentineld"
+            ) from None
+        answer: Answer | SentinelError = pickle.loads(done.stdout)
+        return answer

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fair turns at a limited resource."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Turns:
+    """Lets a limited number of threads proceed at a time.
+
+    Free places go to the owners in rotation, so that an owner with many waiting threads delays
+    another owner's thread by at most one turn. Threads of one owner proceed in their order.
+    """
+
+    def __init__(self, places: int) -> None:
+        """places: the number of threads that proceed at a time; at least 1."""
+        self._free = places
+        self._lock = threading.Lock()
+        # Owners in the order of their next turns; each has its waiting threads.
+        self._waiting: OrderedDict[int, deque[threading.Event]] = OrderedDict()
+
+    @contextmanager
+    def turn(self, owner: int) -> Iterator[None]:
+        """Wait for a place, and hold it within the with statement."""
+        admitted = threading.Event()
+        with self._lock:
+            self._waiting.setdefault(owner, deque()).append(admitted)
+            self._admit()
+        admitted.wait()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._free += 1
+                self._admit()
+
+    def waiting(self) -> int:
+        """The number of threads that wait for a place."""
+        with self._lock:
+            return sum(map(len, self._waiting.values()))
+
+    def _admit(self) -> None:
+        while self._free and self._waiting:
+            owner, threads = self._waiting.popitem(last=False)
+            threads.popleft().set()
+            self._free -= 1
+            if threads:
+                self._waiting[owner] = threads

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planning in child processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.planner.planners import Planners
+from sentineld.policies.registry import policy
+from tests.unit.plan.toys import LARGE, PAGE, large_profile, two_tiers
+
+BUDGET = 7 * LARGE * PAGE
+MEMORY = 1 << 30
+UID = os.getuid()
+
+
+def test_a_planning_process_answers_and_reports_errors() -> None:
+    profile, tiers = large_profile(), two_tiers()
+    planners = Planners(1, MEMORY, 60)
+    plan = planners.plan(UID, "fast-only", profile, tiers, BUDGET)
+    assert plan.policy == "fast-only"
+    with pytest.raises(SentinelError, match="no policy is named 'nonsense'"):
+        planners.plan(UID, "nonsense", profile, tiers, BUDGET)
+    with pytest.raises(SentinelError, match="planning took over"):
+        Planners(1, MEMORY, 0.001).plan(UID, "auto", profile, tiers, BUDGET)
+
+
+def test_a_plan_without_moves_needs_no_spare() -> None:
+    live = policy("fast-only").plan(large_profile(), two_tiers(), BUDGET)
+    assert not len(live.moves)
+    planners = Planners(1, MEMORY, 60)
+    assert planners.spare(UID, large_profile(), two_tiers(), BUDGET, live) is None
+
+
+def test_nothing_is_imported_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trap = "open({!r}, 'w')\nraise SystemExit('imported from the working directory')\n"
+    for name in ("pickle", "numpy", "ctypes", "sentineld"):
+        (tmp_path / f"{name}.py").write_text(trap.format(str(tmp_path / "imported")))
+    monkeypatch.chdir(tmp_path)
+    plan = Planners(1, MEMORY, 60).plan(UID, "fast-only", large_profile(), two_tiers(), BUDGET)
+    assert plan.policy == "fast-only"
+    assert not (tmp_path / "imported").exists()

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns at a limited resource."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from sentineld.planner.turns import Turns
+from tests.unit.waiting import wait
+
+GREEDY, MODEST = 1000, 1001
+
+
+class Threads:
+    """Threads that each take a turn, note their names in this order and hold it until released."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self.begun: list[str] = []
+        self._release: dict[str, threading.Event] = {}
+        self._threads: list[threading.Thread] = []
+
+    def start(self, name: str, owner: int) -> None:
+        self._release[name] = threading.Event()
+        arrived = threading.Event()
+
+        def run() -> None:
+            arrived.set()
+            with self.turns.turn(owner):
+                self.begun.append(name)
+                self._release[name].wait()
+
+        thread = threading.Thread(target=run, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        arrived.wait()
+
+    def release(self, name: str) -> None:
+        self._release[name].set()
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(10)
+            assert not thread.is_alive()
+
+
+def test_an_owner_with_many_waiting_threads_delays_another_by_one_turn() -> None:
+    turns = Turns(1)
+    threads = Threads(turns)
+    threads.start("greedy 0", GREEDY)
+    wait(lambda: threads.begun == ["greedy 0"])
+    for number in (1, 2, 3):
+        threads.start(f"greedy {number}", GREEDY)
+        wait(lambda number=number: turns.waiting() == number)  # type: ignore[misc]
+    threads.start("modest", MODEST)
+    wait(lambda: turns.waiting() == 4)
+    expected = ["greedy 0", "greedy 1", "modest", "greedy 2", "greedy 3"]
+    for count, name in enumerate(expected, 1):
+        wait(lambda count=count: len(threads.begun) == count)  # type: ignore[misc]
+        threads.release(name)
+    threads.join()
+    assert threads.begun == expected
+
+
+def test_no_more_threads_than_places_proceed() -> None:
+    turns = Turns(2)
+    threads = Threads(turns)
+    for number in range(3):
+        threads.start(str(number), number)
+    wait(lambda: len(threads.begun) == 2)
+    wait(lambda: turns.waiting() == 1)
+    assert len(threads.begun) == 2
+    for number in range(3):
+        threads.release(str(number))
+    threads.join()
+    assert len(threads.begun) == 3
+
+
+def test_an_error_within_a_turn_frees_the_place() -> None:
+    turns = Turns(1)
+    with pytest.raises(ValueError, match="within"), turns.turn(GREEDY):
+        raise ValueError("within")
+    with turns.turn(MODEST):
+        pass
