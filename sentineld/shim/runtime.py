@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from sentineld.base.text import text_of
+from sentineld.shim.binding import bound_nodes
 from sentineld.shim.client import BrokenPeerError, Client, Message
 from sentineld.shim.native import SHIM_VERSION, Native, ShimUnavailableError
 from sentineld.shim.selftest import HEAP_BASE_OFFSET, HEAP_BYTES_OFFSET, require_serving
@@ -137,6 +138,7 @@ class Shim:
                 "torch": self._torch_version,
                 "page_bytes": os.sysconf("SC_PAGE_SIZE"),
                 "threads": self._threads_sent,
+                "bound_nodes": bound_nodes(),
                 "layout_id": self._native.word(LAYOUT_ID_OFFSET),
                 "session": self._session,
                 **residency,
