@@ -10,15 +10,18 @@ from dataclasses import asdict
 from typing import Any
 
 from sentineld.base.errors import SentinelError
-from sentineld.base.units import FastBudget, format_bytes
+from sentineld.base.units import FastBudget
 from sentineld.config import Config
 from sentineld.host.huge_sizes import offered_sizes, planned_sizes
+from sentineld.machine.budgets import Budgets
 from sentineld.machine.substrate import Substrate, substrate_of
 from sentineld.model.tiers import Tiers
 from sentineld.observe.backends import BackendStatus, survey
 from sentineld.observe.module import MODULE
 from sentineld.observe.probing import Probing
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
+from sentineld.observe.shim_link import ShimLink
+from sentineld.planner.planners import Planners
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,11 @@ class Machine:
         self.substrate = substrate
         self.tiers = tiers
         self._problems = problems
+        self.budgets = Budgets(tiers.tiers[0].capacity_bytes if tiers is not None else 0)
+        """Fast memory by session; the holder is the session's ShimLink."""
+        self.planners = Planners(
+            config.plan_processes, config.plan_memory_bytes, config.plan_timeout_s
+        )
         self.probing = Probing()
         self._processes = ProcessWatcher(lambda event: self.on_process(event))
         self.on_process: Callable[[ProcessEvent], None] = lambda _: None
@@ -106,24 +114,16 @@ class Machine:
             return ()
         return planned_sizes(offered_sizes())
 
-    def require(self, fast: FastBudget) -> None:
-        """Check that a session with this budget can be managed. Raises SentinelError."""
+    def require(self, link: ShimLink, fast: FastBudget) -> None:
+        """Check that a process can be managed, and reserve its budget. Raises SentinelError.
+
+        A share of the peak is reserved when the peak is known and the plan is entered.
+        """
         if self.tiers is None:
             raise next(p for p in self._problems if p.code in ("no-second-tier", "bad-config"))
+        self.substrate.require_allowed(link, self.tiers)
         if fast.bytes is not None:
-            self.require_capacity(fast.bytes)
-
-    def require_capacity(self, budget_bytes: int) -> None:
-        """Check that the fast tier can hold the budget. Raises SentinelError."""
-        assert self.tiers is not None
-        capacity = self.tiers.tiers[0].capacity_bytes
-        if budget_bytes > capacity:
-            raise SentinelError(
-                "budget-too-large",
-                f"the budget of {format_bytes(budget_bytes)} exceeds the fast tier's "
-                f"{format_bytes(capacity)}",
-                "set a smaller budget, or a share such as 20%",
-            )
+            self.budgets.reserve(link, fast.bytes)
 
     def describe(self) -> dict[str, Any]:
         """The machine, for `sentinelctl status`."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from sentineld.base.errors import SentinelError
 from sentineld.config import Config, TierOverrides
+from sentineld.host.allowed_nodes import bound_nodes, cpuset_nodes, require_allowed
 from sentineld.host.presets import preset_tiers
 from sentineld.host.tiers import discover, with_figures
 from sentineld.migrate.births import measure_births
@@ -52,6 +53,9 @@ class Substrate(Protocol):
     def tiers(self) -> Tiers:
         """The tiers, with all figures that are known or can be measured. Raises SentinelError."""
 
+    def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
+        """Check that a process may use the tiers' memory. Raises SentinelError "not-permitted"."""
+
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
@@ -78,6 +82,14 @@ class KernelSubstrate:
         """Tiers from sysfs and the config; measures migration bandwidth unless it is configured."""
         tiers = discover(overrides=_overrides(self._figures))
         return tiers if self._figures.migration_bytes_per_s else measure_bytes_per_s(tiers)
+
+    def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
+        """Respects the process's cpuset and its memory binding."""
+        try:
+            cpuset = cpuset_nodes(link.pid)
+        except OSError:
+            return  # the process has exited, which the session notices in its next turn
+        require_allowed(link.pid, tiers, cpuset, bound_nodes(link.hello.get("bound_nodes")))
 
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
@@ -129,6 +141,9 @@ class EmulatedSubstrate:
         """The preset's tiers with the config's overrides. The cost of births is measured, because
         page faults are real on emulated tiers."""
         return self._tiers if self._tiers.birth_ns_per_byte else measure_births(self._tiers)
+
+    def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
+        """Emulated tiers restrict nothing: no page leaves its node."""
 
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import Any
 
 from sentineld.plan.explain import plan_json, plan_text, tensors_json
-from sentineld.planner.child import bound_in_child
 from sentineld.service.disturbances import in_words
 from sentineld.session.session import Session
 
@@ -72,7 +71,7 @@ def explain(session: Session, with_bound: bool) -> dict[str, Any]:
     plan, profile = managed.plan, managed.profile
     explained = {"text": plan_text(plan, profile), **plan_json(plan, profile)}
     if with_bound:
-        timeout_s = session.machine.config.plan_timeout_s
-        bound = bound_in_child(profile, tiers, plan.budget_bytes, timeout_s)
+        planners, uid = session.machine.planners, session.link.uid
+        bound = planners.bound(uid, profile, tiers, plan.budget_bytes)
         explained["bound"] = {"fast_share": bound.fast_share, "fixed_share": bound.fixed_share}
     return explained

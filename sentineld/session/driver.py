@@ -170,10 +170,14 @@ class Driver:
             self.goal = replanning.goal
             self.following.forget_shapes()
             self._send_plan(planned, "the plan", f"switching to {replanning.goal}")
+        else:
+            self._settle_budget()
         self._requests.finish()
 
     def _send_plan(self, planned: Planned, what: str, why: str) -> None:
-        """Begin to enter a plan. The live one is followed until the process takes the layout."""
+        """Begin to enter a plan. The live one is followed until the process takes the layout.
+        Raises SentinelError if its budget has no room now, as a plan made earlier may."""
+        self._machine.budgets.reserve(self._link, planned.budget_bytes)
         layout_id = self.following.prepare(planned, what)
         # Saved before it is sent: the next daemon must know any layout that may be live.
         self._states.entering(self.name, self._saved(), layout_id, planned)
@@ -187,6 +191,7 @@ class Driver:
             return
         self._link.set_flags(off=protocol.Flag.RECORD)
         self._states.live(self.name, self._inbox.layout_id)
+        self._settle_budget()
         self.lifecycle.enter(State.MANAGED, live)
 
     # Verbs.
@@ -207,7 +212,7 @@ class Driver:
 
     def _attach(self, goal: Goal) -> None:
         self._requests.require_none()
-        self._machine.require(goal.fast)
+        self._machine.require(self._link, goal.fast)
         self.goal = goal
         self.following.begin()
         self._begin_profiling(goal)
@@ -225,8 +230,11 @@ class Driver:
                 "once it is managed, give another --fast or --policy; or detach it first:"
                 f" sentinelctl detach {self._link.pid}",
             )
-        self._machine.require(goal.fast)
-        replanning = self._requests.plan_again(goal, self.following.plan_input())
+        self._requests.require_none()
+        plan_input = self.following.plan_input()
+        budget_bytes = goal.fast.resolve(plan_input.profile.peak_bytes)
+        self._machine.budgets.reserve(self._link, budget_bytes)
+        replanning = self._requests.plan_again(goal, plan_input)
         self.following.stop_recording()
         self._link.set_flags(off=protocol.Flag.RECORD)
         return replanning
@@ -280,7 +288,8 @@ class Driver:
             self._attach(goal)
             self.lifecycle.explain("attached again after the daemon's restart")
             return
-        self._machine.require(goal.fast)
+        self._machine.require(self._link, goal.fast)
+        self._machine.budgets.reserve(self._link, planned.budget_bytes)
         self.goal = goal
         self._machine.watch(self._link.pid)
         self.following.resume(planned, restored.entered)
@@ -297,6 +306,7 @@ class Driver:
             self.end("the process does not read its socket")
             return
         self._machine.unwatch(self._link.pid)
+        self._machine.budgets.settle(self._link, 0)
         self.lifecycle.enter(State.REGISTERED, reason)
 
     def end(self, reason: str) -> None:
@@ -305,6 +315,7 @@ class Driver:
             return
         self._stop_managing(reason)
         self._machine.unwatch(self._link.pid)
+        self._machine.budgets.settle(self._link, 0)
         if not self.keeps_files and self._process.exited():
             self._states.forget(self.name)
         self.observing.close()
@@ -340,6 +351,11 @@ class Driver:
         assert self.goal is not None
         self._begin_profiling(self.goal, left)
         self.lifecycle.enter(State.ALLOCATION, reason)
+
+    def _settle_budget(self) -> None:
+        """Hold only the live plan's budget."""
+        managed = self.following.planned
+        self._machine.budgets.settle(self._link, managed.budget_bytes if managed else 0)
 
     def _stop_managing(self, reason: str) -> None:
         self._requests.fail(reason)

@@ -62,7 +62,9 @@ class Requests:
     def plan_again(self, goal: Goal, plan_input: PlanInput) -> Replanning:
         """Begin to plan for another goal. Raises SentinelError."""
         self.require_none()
-        replanning = Replanning(goal, lambda: planned_for(goal, plan_input, self._machine))
+        replanning = Replanning(
+            goal, lambda: planned_for(goal, plan_input, self._machine, self._link)
+        )
         self.current = self._replanning = replanning
         return replanning
 

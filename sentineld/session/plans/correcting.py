@@ -21,7 +21,6 @@ from sentineld.observe.control_segment import ShimWords
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.correct import WINDOW_STEPS, Correction, Corrector
 from sentineld.plan.timed import all_fast_ns, births_ns, planned_extra_ns, spent_ns
-from sentineld.planner.child import plan_again_in_child
 from sentineld.profile.steps import Step
 from sentineld.session.live.managed import Managed
 from sentineld.session.live.shapes import Planned
@@ -189,10 +188,10 @@ class Correcting:
 
 def correcting(link: ShimLink, machine: Machine) -> Correcting:
     """The corrections of an attached process, on a machine with tiers."""
-    tiers, timeout_s = machine.tiers, machine.config.plan_timeout_s
+    tiers, planners = machine.tiers, machine.planners
     assert tiers is not None, "attach requires tiers"
 
     def plan_again(correction: Correction, budget_bytes: int, live: Plan) -> Plan | None:
-        return plan_again_in_child(live.policy, correction, budget_bytes, live, timeout_s)
+        return planners.plan_again(link.uid, correction, budget_bytes, live)
 
     return Correcting(link, tiers, plan_again)

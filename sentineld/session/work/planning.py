@@ -10,7 +10,7 @@ from sentineld.base.units import FastBudget
 from sentineld.machine.machine import Machine
 from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
-from sentineld.planner.child import plan_in_child, spare_in_child
+from sentineld.observe.shim_link import ShimLink
 from sentineld.session.live.shapes import Planned, Shape
 
 
@@ -36,14 +36,14 @@ class PlanInput:
     unmanaged_bytes: int  # tensor bytes outside the plan; they are charged to the budget too
 
 
-def planned_for(goal: Goal, given: PlanInput, machine: Machine) -> Planned:
-    """Plan; blocks while the child processes run. Raises SentinelError."""
+def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) -> Planned:
+    """Plan; blocks while the planning processes run. Raises SentinelError."""
     budget_bytes = goal.fast.resolve(given.profile.peak_bytes)
-    machine.require_capacity(budget_bytes)
-    timeout_s = machine.config.plan_timeout_s
-    asked = goal.policy, given.profile, given.tiers, budget_bytes - given.unmanaged_bytes
+    # Only a check: the session reserves it, in its own thread, when it enters the plan.
+    machine.budgets.require(link, budget_bytes)
+    arguments = given.profile, given.tiers, budget_bytes - given.unmanaged_bytes
     started_s = time.monotonic()
-    plan = plan_in_child(*asked, timeout_s)
+    plan = machine.planners.plan(link.uid, goal.policy, *arguments)
     duration_s = time.monotonic() - started_s
     return Planned(
         given.shape,
@@ -54,5 +54,5 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine) -> Planned:
         duration_s,
         given.tiers.migration_bytes_per_s,
         # Made now, as the first step under the plan shows whether it reaches that bandwidth.
-        spare_in_child(*asked, plan, timeout_s),
+        machine.planners.spare(link.uid, *arguments, plan),
     )

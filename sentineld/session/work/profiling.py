@@ -145,7 +145,7 @@ class Profiling:
             self._tiers,
             self._link.segment.words().unmanaged_bytes,
         )
-        return planned_for(self._goal, given, self._machine)
+        return planned_for(self._goal, given, self._machine, self._link)
 
     def _on_allocation_step(self, step: Step) -> None:
         if self._found is not None:

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fast tier's capacity, divided among the sessions' budgets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes
+
+
+class Budgets:
+    """Budgets by their holder, whose sum never exceeds the capacity. Thread-safe."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._lock = threading.Lock()
+        self._held: dict[Hashable, int] = {}
+
+    def require(self, holder: Hashable, budget_bytes: int) -> None:
+        """Check that the holder's budget fits beside all others. Raises SentinelError."""
+        with self._lock:
+            self._require(holder, budget_bytes)
+
+    def reserve(self, holder: Hashable, budget_bytes: int) -> None:
+        """Raise the holder's budget to this size, or keep it if it is larger already.
+
+        It is lowered only by settle(), because a plan for the former budget may still be live.
+        Raises SentinelError if the tier has no room.
+        """
+        with self._lock:
+            self._require(holder, budget_bytes)
+            self._held[holder] = max(self._held.get(holder, 0), budget_bytes)
+
+    def settle(self, holder: Hashable, budget_bytes: int) -> None:
+        """Lower the holder's budget to that of the plan that is live now; 0 releases it."""
+        with self._lock:
+            if budget_bytes:
+                self._held[holder] = budget_bytes
+            else:
+                self._held.pop(holder, None)
+
+    def _require(self, holder: Hashable, budget_bytes: int) -> None:
+        others_bytes = sum(held for other, held in self._held.items() if other != holder)
+        free_bytes = self._capacity_bytes - others_bytes
+        if budget_bytes <= free_bytes:
+            return
+        capacity = f"the fast tier's {format_bytes(self._capacity_bytes)}"
+        if budget_bytes > self._capacity_bytes:
+            problem = f"exceeds {capacity}"
+        else:
+            problem = (
+                f"exceeds the {format_bytes(max(0, free_bytes))} that other sessions leave of "
+                f"{capacity}"
+            )
+        raise SentinelError(
+            "budget-too-large",
+            f"the budget of {format_bytes(budget_bytes)} {problem}",
+            "set a smaller budget, or a share such as 20%",
+        )
