@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The budgets of several processes on one fast tier."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.integration.test_daemon import Daemon, refused
+
+REPOSITORY = Path(__file__).parents[2]
+IDLE_PROCESS = """
+import os, socket, sys
+from sentineld.control.frames import FrameSocket
+from sentineld.model import protocol
+from tests.unit.segment import Writer
+
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(sys.argv[1])
+shim = FrameSocket(connection)
+hello = {"type": "hello", "version": protocol.SHIM_VERSION, "threads": 1}
+shim.send(hello, [Writer().fd, os.eventfd(0)])
+connection.setblocking(True)
+connection.recv(1)
+print("registered", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def idle_process(daemon: Daemon) -> Iterator[str]:
+    """A registered process that never begins a step; yields its process ID."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", IDLE_PROCESS, str(daemon.folder / "shim.sock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    )
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "registered\n"
+        yield str(process.pid)
+    finally:
+        process.communicate()
+
+
+def test_the_budgets_of_all_processes_fit_the_fast_tier(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, "--tiers", "emulated:cxl")
+    # Each emulated tier has the capacity of the machine's memory.
+    capacity_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most, rest = str(capacity_bytes * 6 // 10), str(capacity_bytes * 3 // 10)
+    with idle_process(daemon) as first, idle_process(daemon) as second:
+        assert daemon.ctl("attach", first, "--fast", most).returncode == 0
+        line = refused(daemon.ctl("attach", second, "--fast", most), "budget-too-large")
+        assert "that other sessions leave of the fast tier's" in line
+        assert daemon.ctl("attach", second, "--fast", rest).returncode == 0
+        assert daemon.ctl("detach", first).returncode == 0
+        assert daemon.ctl("detach", second).returncode == 0
+        assert daemon.ctl("attach", second, "--fast", most).returncode == 0
+    daemon.stop()
