@@ -10,32 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.idle_process import WELCOMED
 from tests.integration.test_daemon import Daemon, refused
 
 REPOSITORY = Path(__file__).parents[2]
-IDLE_PROCESS = """
-import os, socket, sys
-from sentineld.control.frames import FrameSocket
-from sentineld.model import protocol
-from tests.unit.segment import Writer
-
-connection = socket.socket(socket.AF_UNIX)
-connection.connect(sys.argv[1])
-shim = FrameSocket(connection)
-hello = {"type": "hello", "version": protocol.SHIM_VERSION, "threads": 1}
-shim.send(hello, [Writer().fd, os.eventfd(0)])
-connection.setblocking(True)
-connection.recv(1)
-print("registered", flush=True)
-sys.stdin.read()
-"""
 
 
 @contextmanager
 def idle_process(daemon: Daemon) -> Iterator[str]:
     """A registered process that never begins a step; yields its process ID."""
     process = subprocess.Popen(
-        [sys.executable, "-c", IDLE_PROCESS, str(daemon.folder / "shim.sock")],
+        [sys.executable, "-m", "tests.idle_process", str(daemon.folder / "shim.sock")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -43,7 +28,7 @@ def idle_process(daemon: Daemon) -> Iterator[str]:
     )
     assert process.stdout is not None
     try:
-        assert process.stdout.readline() == "registered\n"
+        assert process.stdout.readline() == WELCOMED
         yield str(process.pid)
     finally:
         process.communicate()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.guest
 
 def test_the_daemon_is_active_and_its_unit_is_sandboxed(prometheus: Guest) -> None:
     assert prometheus.run("systemctl is-active sentineld").stdout.strip() == "active"
-    prometheus.run("systemd-analyze security --threshold=35 sentineld", timeout=60)
+    prometheus.run("systemd-analyze security --threshold=29 sentineld", timeout=60)
     prometheus.run("test $(stat -c %G /dev/sentinel) = sentineld")
 
 

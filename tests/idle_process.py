@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that registers with the daemon and never begins a step: `idle_process.py SOCKET`.
+
+It needs neither torch nor the shim's C library. It prints a line when the daemon has welcomed it,
+and exits at the end of its standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from sentineld.control.frames import FrameSocket
+from sentineld.model import protocol
+from sentineld.shim.binding import bound_nodes
+from tests.unit.segment import Writer
+
+WELCOMED = "registered\n"
+
+
+def main() -> None:
+    """Say hello and wait."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(sys.argv[1])
+    shim = FrameSocket(connection)
+    hello = {
+        "type": "hello",
+        "version": protocol.SHIM_VERSION,
+        "threads": 1,
+        "bound_nodes": bound_nodes(),
+    }
+    shim.send(hello, [Writer().fd, os.eventfd(0)])
+    connection.setblocking(True)
+    connection.recv(1)
+    sys.stdout.write(WELCOMED)
+    sys.stdout.flush()
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
