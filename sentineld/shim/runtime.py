@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 from sentineld.base.text import text_of
@@ -56,16 +57,24 @@ class Shim:
         self._allocates = True
         self._refusal_printed = False
         self._alive = True
+        self._ending = threading.RLock()
         os.register_at_fork(after_in_child=self._after_fork)
         self._connect()
 
     def _after_fork(self) -> None:
         """In a forked child: drop the connection, which belongs to the parent."""
         self._alive = False
+        # A thread of the parent may hold the old lock.
+        self._ending = threading.RLock()
         self._client.close()
 
     def step_ended(self) -> None:
         """End the step, exchange messages with the daemon, begin the next step. Never raises."""
+        # Another training thread may end a step of its own meanwhile.
+        with self._ending:
+            self._step_ended()
+
+    def _step_ended(self) -> None:
         if not self._alive:
             return
         native = self._native

@@ -13,6 +13,7 @@
 #define NAP_NS 50000l
 #define TIMEOUT_NS_MAX 60000000000ull
 
+/* Needs the lock, since another thread may close the descriptor. */
 static uint32_t epoch_advance(uint32_t flags)
 {
 	struct epoch_request request = {
@@ -39,18 +40,11 @@ void diverge(void)
 	publish(diverged_in_row, shim.control->diverged_in_row + 1);
 }
 
-static void record_boundary(enum sentinel_boundary kind, uint32_t layer, uint32_t epoch)
-{
-	pthread_mutex_lock(&shim.lock);
-	ring_put(SENTINEL_EVENT_BOUNDARY, (uint8_t)kind, epoch, shim.cursor, shim.index, (uint16_t)layer);
-	pthread_mutex_unlock(&shim.lock);
-}
-
 /* Store the position, then read the flags. The daemon sets SLEEPING, then reads the position, so
    one of the two always sees the other's store. */
-static void publish_position(void)
+static void publish_position(uint64_t position)
 {
-	__atomic_store_n(&shim.control->position, shim.step << 32 | shim.index, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&shim.control->position, position, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&shim.control->flags, __ATOMIC_SEQ_CST) & SENTINEL_FLAG_SLEEPING) {
 		uint64_t one = 1;
 		ssize_t written = write(shim.event_fd, &one, sizeof(one));
@@ -59,7 +53,8 @@ static void publish_position(void)
 	}
 }
 
-/* The position whose moves must be done before the stretch that begins at boundary shim.index; 0: none. */
+/* The position whose moves must be done before the stretch that begins at boundary shim.index; 0:
+   none. Needs the lock. */
 static uint64_t wait_target(void)
 {
 	const struct sentinel_wait *wait;
@@ -78,30 +73,46 @@ static uint64_t wait_target(void)
 	return step << 32 | wait->boundary;
 }
 
+/* Needs the lock and releases it. */
 static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoch)
 {
+	uint64_t position = shim.step << 32 | shim.index, target;
+
 	shim.outside_pending = false;
 	shim.layer = layer;
 	publish(layer, layer);
 	if (shim.recording)
-		record_boundary(kind, layer, epoch);
-	publish_position();
-	return wait_target();
+		ring_put(SENTINEL_EVENT_BOUNDARY, (uint8_t)kind, epoch, shim.cursor, shim.index,
+			 (uint16_t)layer);
+	target = wait_target();
+	pthread_mutex_unlock(&shim.lock);
+	publish_position(position);
+	return target;
 }
 
 uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer)
 {
 	uint32_t epoch = 0;
 
-	shim.index++;
-	if (shim.mode == SENTINEL_MODE_REPLAY && shim.index >= shim.arena->layout.header->boundary_count) {
-		pthread_mutex_lock(&shim.lock);
-		diverge();
+	pthread_mutex_lock(&shim.lock);
+	if (!is_owner()) {
 		pthread_mutex_unlock(&shim.lock);
+		return 0;
 	}
+	shim.index++;
+	if (shim.mode == SENTINEL_MODE_REPLAY && shim.index >= shim.arena->layout.header->boundary_count)
+		diverge();
 	if (shim.epochs)
 		epoch = epoch_advance(observe(flags));
 	return cross(kind, layer, epoch);
+}
+
+void boundary_leaf_ended(void)
+{
+	pthread_mutex_lock(&shim.lock);
+	if (is_owner())
+		shim.outside_pending = true;
+	pthread_mutex_unlock(&shim.lock);
 }
 
 static bool moves_done(uint64_t position)
@@ -138,7 +149,7 @@ void barrier_wait(uint64_t position)
 		if (!shim.connected || !daemon_alive(now))
 			break;
 		if (now - start >= timeout) {
-			publish(barrier_timeouts, shim.control->barrier_timeouts + 1);
+			publish_more(barrier_timeouts, 1);
 			shim.stuck_position = position;
 			break;
 		}
@@ -149,39 +160,66 @@ void barrier_wait(uint64_t position)
 		}
 		now = now_ns();
 	}
-	publish(barrier_wait_ns, shim.control->barrier_wait_ns + (now_ns() - start));
+	publish_more(barrier_wait_ns, now_ns() - start);
 }
 
-void stretch_begin(void)
+/* Needs the lock. */
+static void charge_stretch(struct emulation *emulation)
 {
 	uint64_t fast_bytes = 0, slow_bytes = 0;
 	struct served served;
 
-	if (!shim.emulation || shim.mode != SENTINEL_MODE_REPLAY)
-		return;
-	if (!shim.index) {
-		pthread_mutex_lock(&shim.lock);
-		emulation_recount(shim.emulation, shim.heap.top_page);
-		pthread_mutex_unlock(&shim.lock);
-	}
-	served = emulation_charge(shim.emulation, shim.index);
+	if (!shim.index)
+		emulation_recount(emulation, shim.heap.top_page);
+	served = emulation_charge(emulation, shim.index);
 	if (!shim.recording || !(observe(flags) & SENTINEL_FLAG_RESIDENCY))
 		return;
-	pthread_mutex_lock(&shim.lock);
-	emulation_resident(shim.emulation, shim.heap.top_page, &fast_bytes, &slow_bytes);
+	emulation_resident(emulation, shim.heap.top_page, &fast_bytes, &slow_bytes);
 	ring_put(SENTINEL_EVENT_SERVED, 0, fast_bytes, slow_bytes, served.accesses, (uint16_t)shim.layer);
-	ring_put(SENTINEL_EVENT_SERVED_FAST, 0, served.owed_ns, (uint64_t)shim.emulation->paid_ns,
-		 served.fast, (uint16_t)shim.layer);
+	ring_put(SENTINEL_EVENT_SERVED_FAST, 0, served.owed_ns, (uint64_t)emulation->paid_ns, served.fast,
+		 (uint16_t)shim.layer);
+}
+
+void stretch_begin(void)
+{
+	if (!shim.emulation)
+		return;
+	pthread_mutex_lock(&shim.lock);
+	if (shim.emulation && shim.mode == SENTINEL_MODE_REPLAY && is_owner())
+		charge_stretch(shim.emulation);
+	pthread_mutex_unlock(&shim.lock);
+}
+
+uint64_t debt_due(bool all)
+{
+	uint64_t debt_ns;
+
+	if (!shim.emulation)
+		return 0;
+	pthread_mutex_lock(&shim.lock);
+	debt_ns = emulation_due(shim.emulation, all);
+	pthread_mutex_unlock(&shim.lock);
+	return debt_ns;
+}
+
+void debt_pay(uint64_t debt_ns)
+{
+	uint64_t spent_ns = delay_spend(debt_ns);
+
+	pthread_mutex_lock(&shim.lock);
+	/* A layout that came meanwhile has taken over the debt. */
+	if (shim.emulation)
+		emulation_paid(shim.emulation, spent_ns);
 	pthread_mutex_unlock(&shim.lock);
 }
 
 /* Pass a boundary within an allocation, without releasing the GIL: the thread may not hold it. */
 static void pass_in_allocation(enum sentinel_boundary kind, uint32_t layer)
 {
-	uint64_t target;
+	uint64_t debt_ns = debt_due(false), target;
 
-	if (emulation_due(shim.emulation, false))
-		emulation_pay(shim.emulation);
+	if (debt_ns)
+		debt_pay(debt_ns);
 	target = boundary_pass(kind, layer);
 	if (target)
 		barrier_wait(target);
@@ -192,14 +230,21 @@ void boundary_before_alloc(void)
 {
 	const struct layout *layout;
 
-	if (shim.outside_pending)
+	if (shim.outside_pending) {
+		pthread_mutex_unlock(&shim.lock);
 		pass_in_allocation(SENTINEL_BOUNDARY_OUTSIDE, 0);
-	if (shim.mode != SENTINEL_MODE_REPLAY)
+		pthread_mutex_lock(&shim.lock);
+	}
+	if (shim.mode != SENTINEL_MODE_REPLAY || !is_owner())
 		return;
 	layout = &shim.arena->layout;
 	if (shim.next_cut < layout->header->cut_count && layout->cuts[shim.next_cut] == shim.cursor) {
+		uint32_t layer = shim.layer;
+
 		shim.next_cut++;
-		pass_in_allocation(SENTINEL_BOUNDARY_CUT, shim.layer);
+		pthread_mutex_unlock(&shim.lock);
+		pass_in_allocation(SENTINEL_BOUNDARY_CUT, layer);
+		pthread_mutex_lock(&shim.lock);
 	}
 }
 
@@ -207,19 +252,18 @@ void step_end(void)
 {
 	const struct sentinel_layout *header;
 
-	if (shim.mode != SENTINEL_MODE_REPLAY)
-		return;
-	header = shim.arena->layout.header;
-	if (shim.cursor != header->slot_count || shim.index + 1 != header->boundary_count) {
-		pthread_mutex_lock(&shim.lock);
-		diverge();
-		pthread_mutex_unlock(&shim.lock);
-	} else {
-		publish(diverged_in_row, 0);
+	pthread_mutex_lock(&shim.lock);
+	if (shim.mode == SENTINEL_MODE_REPLAY && is_owner()) {
+		header = shim.arena->layout.header;
+		if (shim.cursor != header->slot_count || shim.index + 1 != header->boundary_count)
+			diverge();
+		else
+			publish(diverged_in_row, 0);
 	}
+	pthread_mutex_unlock(&shim.lock);
 }
 
-/* Delete the former layouts' arenas without live tensors. */
+/* Delete the former layouts' arenas without live tensors. Needs the lock. */
 static void delete_empty_arenas(void)
 {
 	struct arena **link = &shim.older;
@@ -239,12 +283,13 @@ static void delete_empty_arenas(void)
 uint64_t step_begin(void)
 {
 	uint32_t flags = shim.connected ? observe(flags) : 0;
-	bool was_recording = shim.recording, had_epochs = shim.epochs;
+	bool was_recording, had_epochs;
 	uint32_t epoch = 0;
 
 	pthread_mutex_lock(&shim.lock);
+	was_recording = shim.recording;
+	had_epochs = shim.epochs;
 	shim.owner = pthread_self();
-	shim.owned = true;
 	shim.step++;
 	shim.index = 0;
 	shim.cursor = 0;
@@ -269,6 +314,5 @@ uint64_t step_begin(void)
 		ring_put(SENTINEL_EVENT_STEP, 0, epoch, shim.step, 0, 0);
 	if (shim.recording)
 		ring_put_live();
-	pthread_mutex_unlock(&shim.lock);
 	return cross(SENTINEL_BOUNDARY_STEP, 0, epoch);
 }

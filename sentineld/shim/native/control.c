@@ -54,7 +54,7 @@ static void after_fork_child(void)
 	shim.connected = false;
 	shim.recording = false;
 	shim.epochs = false;
-	shim.owned = false;
+	shim.owner = 0;
 	shim.mode = SENTINEL_MODE_DORMANT;
 	if (shim.epoch_fd >= 0)
 		close(shim.epoch_fd);
@@ -105,7 +105,12 @@ API int sentinel_event_fd(void)
 /* The memfd of the residency map; -1: tiers are not emulated. */
 API int sentinel_residency_fd(void)
 {
-	return shim.emulation ? shim.emulation->fd : -1;
+	int fd;
+
+	pthread_mutex_lock(&shim.lock);
+	fd = shim.emulation ? shim.emulation->fd : -1;
+	pthread_mutex_unlock(&shim.lock);
+	return fd;
 }
 
 /* The mapped control segment: words, then the ring. */
@@ -117,9 +122,11 @@ API void *sentinel_control_words(void)
 /* Takes ownership of the fd; -1: no more epochs. */
 API void sentinel_epoch_fd(int fd)
 {
+	pthread_mutex_lock(&shim.lock);
 	if (shim.epoch_fd >= 0)
 		close(shim.epoch_fd);
 	shim.epoch_fd = fd;
+	pthread_mutex_unlock(&shim.lock);
 }
 
 /*
@@ -158,6 +165,7 @@ static void replace_emulation(struct emulation *emulation)
 	shim.emulation = emulation;
 }
 
+/* Needs the lock. */
 static int older_count(void)
 {
 	int count = 0;
@@ -167,6 +175,7 @@ static int older_count(void)
 	return count;
 }
 
+/* Needs the lock. */
 static void publish_arena(uint64_t layout_id)
 {
 	publish(arena_base, shim.arena ? (uintptr_t)shim.arena->base : 0);
@@ -186,11 +195,14 @@ API const char *sentinel_layout(int fd)
 	struct arena *arena = NULL;
 	const char *problem;
 	int32_t heap_node;
-	bool emulated;
+	bool emulated, full;
 
 	if (!shim.on)
 		return "the shim is a passthrough";
-	if (older_count() >= ARENAS_MAX)
+	pthread_mutex_lock(&shim.lock);
+	full = older_count() >= ARENAS_MAX;
+	pthread_mutex_unlock(&shim.lock);
+	if (full)
 		return "too many arenas of former layouts still hold tensors";
 	problem = layout_read(&layout, fd, 1ull << shim.heap.page_shift);
 	if (problem)

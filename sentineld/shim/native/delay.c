@@ -72,13 +72,11 @@ uint64_t emulation_due(const struct emulation *emulation, bool all)
 	return debt > 0 && (all || debt >= PAY_NS_MIN) ? (uint64_t)debt : 0;
 }
 
-void emulation_pay(struct emulation *emulation)
+uint64_t delay_spend(uint64_t delay_ns)
 {
-	uint64_t debt = emulation_due(emulation, true), deadline = monotonic_ns() + debt, over;
+	uint64_t deadline = monotonic_ns() + delay_ns, over;
 
-	if (!debt)
-		return;
-	if (debt > SPIN_NS) {
+	if (delay_ns > SPIN_NS) {
 		uint64_t until = deadline - SPIN_NS;
 		struct timespec end = {
 			.tv_sec = (time_t)(until / 1000000000ull),
@@ -91,6 +89,11 @@ void emulation_pay(struct emulation *emulation)
 	while (monotonic_ns() < deadline)
 		;
 	over = monotonic_ns() - deadline;
-	emulation->paid_ns += (int64_t)(debt + (over < CREDIT_NS_MAX ? over : CREDIT_NS_MAX));
+	return delay_ns + (over < CREDIT_NS_MAX ? over : CREDIT_NS_MAX);
+}
+
+void emulation_paid(struct emulation *emulation, uint64_t spent_ns)
+{
+	emulation->paid_ns += (int64_t)spent_ns;
 	__atomic_store_n(&emulation->segment->paid_ns, (uint64_t)emulation->paid_ns, __ATOMIC_RELEASE);
 }

@@ -83,7 +83,10 @@ void emulation_resident(const struct emulation *emulation, uint64_t heap_pages, 
 /* The debt to pay now, in ns: 0 if it is small, unless `all`. */
 uint64_t emulation_due(const struct emulation *emulation, bool all);
 
-/* Pay the whole debt: sleep, then spin. */
-void emulation_pay(struct emulation *emulation);
+/* Spend a delay: sleep, then spin. Returns the time to pass to emulation_paid(). */
+uint64_t delay_spend(uint64_t delay_ns);
+
+/* Subtract the time that was spent from the debt. */
+void emulation_paid(struct emulation *emulation, uint64_t spent_ns);
 
 #endif

@@ -21,8 +21,11 @@
 API void *_ZN3c109alloc_cpuEm(size_t bytes);
 API void _ZN3c108free_cpuEPv(void *address);
 
-static void *(*_Atomic real_alloc)(size_t);
-static void (*_Atomic real_free)(void *);
+typedef void *(*alloc_function)(size_t);
+typedef void (*free_function)(void *);
+
+static _Atomic alloc_function real_alloc;
+static _Atomic free_function real_free;
 
 static int find_c10(struct dl_phdr_info *info, size_t size, void *found)
 {
@@ -36,7 +39,10 @@ static int find_c10(struct dl_phdr_info *info, size_t size, void *found)
 	return 1;
 }
 
-/* Only libraries that link libc10 call the interposed functions, so libc10 is loaded by then. */
+/*
+ * Stores the address of libc10's function. Only libraries that link libc10 call the interposed
+ * functions, so libc10 is loaded by then.
+ */
 static void resolve(const char *symbol, void *function)
 {
 	void *c10 = NULL, *found;
@@ -105,16 +111,18 @@ static uint64_t heap_pages(uint64_t bytes)
 /* Returns NULL if neither arena nor heap has room. */
 static void *tensor_alloc(uint64_t bytes)
 {
-	bool owner = is_owner();
-	struct heap_birth birth = {.bytes = bytes, .step = (uint32_t)shim.step, .cursor = NOT_IN_SEQUENCE};
+	struct heap_birth birth = {.bytes = bytes, .cursor = NOT_IN_SEQUENCE};
 	const struct arena *planned = NULL;
 	void *address = NULL;
+	bool owner;
 
-	if (owner) {
-		boundary_before_alloc();
-		birth.cursor = shim.cursor;
-	}
 	pthread_mutex_lock(&shim.lock);
+	if (is_owner())
+		boundary_before_alloc();
+	owner = is_owner();
+	birth.step = (uint32_t)shim.step;
+	if (owner)
+		birth.cursor = shim.cursor;
 	if (owner && shim.mode == SENTINEL_MODE_REPLAY)
 		address = replay(bytes);
 	if (address) {
@@ -150,15 +158,16 @@ static void record_free(const void *address, const struct heap_birth *birth)
 static void heap_free(void *address)
 {
 	struct heap_block *block = heap_find(&shim.heap, address);
+	bool drop = shim.drop_frees;
 
 	if (!block)
 		return;
 	/* The block is still live, so no tensor can be born in it meanwhile. */
-	if (shim.drop_frees)
+	if (drop)
 		madvise(address, (uint64_t)block->pages << shim.heap.page_shift, MADV_DONTNEED);
 	pthread_mutex_lock(&shim.lock);
 	record_free(address, &block->birth);
-	if (shim.drop_frees)
+	if (drop)
 		emulation_heap_dropped(shim.emulation, block->page, block->pages);
 	heap_give(&shim.heap, block);
 	publish_heap();
@@ -223,8 +232,12 @@ API void *_ZN3c109alloc_cpuEm(size_t bytes)
 		if (address)
 			return address;
 	}
-	if (unlikely(!real_alloc))
-		resolve(ALLOC_SYMBOL, &real_alloc);
+	if (unlikely(!real_alloc)) {
+		alloc_function found;
+
+		resolve(ALLOC_SYMBOL, &found);
+		real_alloc = found;
+	}
 	address = real_alloc(bytes);
 	account(address, true);
 	return address;
@@ -243,8 +256,12 @@ API void _ZN3c108free_cpuEPv(void *address)
 			return;
 		}
 	}
-	if (unlikely(!real_free))
-		resolve(FREE_SYMBOL, &real_free);
+	if (unlikely(!real_free)) {
+		free_function found;
+
+		resolve(FREE_SYMBOL, &found);
+		real_free = found;
+	}
 	account(address, false);
 	real_free(address);
 }

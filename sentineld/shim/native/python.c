@@ -58,12 +58,13 @@ static void wait_for(uint64_t position)
 /* Emulated tiers: spend the delay owed for the stretches so far. all: even a small debt. */
 static void pay_debt(bool all)
 {
+	uint64_t debt_ns = debt_due(all);
 	PyThreadState *state;
 
-	if (!emulation_due(shim.emulation, all))
+	if (!debt_ns)
 		return;
 	state = PyEval_SaveThread();
-	emulation_pay(shim.emulation);
+	debt_pay(debt_ns);
 	PyEval_RestoreThread(state);
 }
 
@@ -87,8 +88,7 @@ static PyObject *py_forward_end(PyObject *self, PyObject *unused)
 {
 	(void)self;
 	(void)unused;
-	if (is_owner())
-		shim.outside_pending = true;
+	boundary_leaf_ended();
 	return return_none();
 }
 

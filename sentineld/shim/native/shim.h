@@ -2,9 +2,11 @@
 /*
  * The shim's state, one per process, and the functions that its files share.
  *
- * Threads: the step's owner is the thread that runs the optimizer. Only the
- * owner changes cursor, boundary index and mode. All threads share heap, arenas
- * and ring under `lock`.
+ * Threads: the step's owner is the thread that began it, and its allocations
+ * and boundaries are the step's. Any thread may become the owner by beginning a
+ * step, even within another thread's step. So everything that is not atomic is
+ * read and written under `lock`, and a function that releases the lock checks
+ * the ownership again. No thread sleeps with the lock held.
  */
 #ifndef SENTINELD_SHIM_SHIM_H
 #define SENTINELD_SHIM_SHIM_H
@@ -33,7 +35,7 @@ struct shim {
 	struct heap heap;
 	struct arena *arena; /* of the live layout, or NULL */
 	struct arena *older; /* list of arenas of former layouts that may still hold tensors */
-	struct emulation *emulation; /* NULL: real tiers */
+	struct emulation *_Atomic emulation; /* NULL: real tiers; dereferenced under the lock */
 
 	/* the control segment */
 	struct sentinel_control *control;
@@ -44,12 +46,11 @@ struct shim {
 	int event_fd;
 	int epoch_fd; /* -1: none */
 
-	/* the step; only the owner writes, other threads read under the lock */
-	pthread_t owner;
-	bool owned; /* owner is valid */
+	/* the step */
+	_Atomic pthread_t owner; /* 0: none */
 	bool recording; /* write ring records; fixed for the step when it begins */
 	bool epochs; /* advance the module's epoch; fixed for the step when it begins */
-	bool connected; /* to a daemon */
+	_Atomic bool connected; /* to a daemon */
 	bool outside_pending; /* a leaf's forward ended: the next allocation passes an OUTSIDE boundary */
 	enum sentinel_mode mode;
 	uint64_t step; /* steps begun */
@@ -58,18 +59,20 @@ struct shim {
 	uint32_t next_cut; /* index in the layout's cuts */
 	uint32_t layer; /* of the last passed boundary */
 	uint64_t first_replay_step; /* first step with the live layout; 0: not begun yet */
-	uint64_t stuck_position; /* its barrier timed out: none waits until its moves are done */
+	_Atomic uint64_t stuck_position; /* its barrier timed out: none waits until its moves are done */
 };
 
 extern struct shim shim;
 
 static inline bool is_owner(void)
 {
-	return shim.owned && pthread_equal(pthread_self(), shim.owner);
+	return shim.owner == pthread_self();
 }
 
 /* Store a word that the daemon reads. */
 #define publish(word, value) __atomic_store_n(&shim.control->word, (value), __ATOMIC_RELEASE)
+/* Add to a word that the daemon reads. */
+#define publish_more(word, value) ((void)__atomic_fetch_add(&shim.control->word, (value), __ATOMIC_RELEASE))
 /* Load a word that the daemon writes. */
 #define observe(word) __atomic_load_n(&shim.control->word, __ATOMIC_ACQUIRE)
 
@@ -86,8 +89,10 @@ void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint6
 void ring_put_live(void);
 
 /*
- * boundary.c: pass a boundary. Returns the position to call barrier_wait() for (0: none); after
- * that wait call stretch_begin().
+ * boundary.c. All its functions but those marked take the lock themselves.
+ *
+ * Pass a boundary of the owner's step. Returns the position to call barrier_wait() for (0: none);
+ * after that wait call stretch_begin().
  */
 uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
 
@@ -97,8 +102,18 @@ void barrier_wait(uint64_t position);
 /* With emulated tiers: charge the stretch that begins and record it. */
 void stretch_begin(void);
 
-/* Pass the boundaries that are due before the owner's next allocation: OUTSIDE, then a cut. */
+/* A leaf module's forward has ended. */
+void boundary_leaf_ended(void);
+
+/* Pass the boundaries that are due before the owner's next allocation: OUTSIDE, then a cut. Needs
+   the lock, which it releases meanwhile if one is due. */
 void boundary_before_alloc(void);
+
+/* With emulated tiers: the delay that the process owes now, in ns. all: even a small one. */
+uint64_t debt_due(bool all);
+
+/* Spend this delay as real time. */
+void debt_pay(uint64_t debt_ns);
 
 /* End the step: it has diverged if allocations or boundaries are missing. */
 void step_end(void);

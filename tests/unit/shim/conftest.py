@@ -68,5 +68,7 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library.emulation_recount.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
     library.emulation_due.restype = ctypes.c_uint64
     library.emulation_due.argtypes = (ctypes.c_void_p, ctypes.c_bool)
-    library.emulation_pay.argtypes = (ctypes.c_void_p,)
+    library.delay_spend.restype = ctypes.c_uint64
+    library.delay_spend.argtypes = (ctypes.c_uint64,)
+    library.emulation_paid.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
     return library

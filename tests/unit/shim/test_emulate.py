@@ -260,9 +260,11 @@ def test_small_debts_are_carried_over_and_paid_in_full(harness: ctypes.CDLL) -> 
     assert harness.emulation_due(emulation.handle, True) == 60_000
     emulation.charge(1)
     assert harness.emulation_due(emulation.handle, False) == 3_060_000
-    harness.emulation_pay(emulation.handle)
+    spent_ns = harness.delay_spend(3_060_000)
     # At least the debt, and at most 200 us (CREDIT_NS_MAX) more, because a sleep ends late.
-    assert 3_060_000 <= emulation.segment.paid_ns <= 3_260_000
+    assert 3_060_000 <= spent_ns <= 3_260_000
+    harness.emulation_paid(emulation.handle, spent_ns)
+    assert emulation.segment.paid_ns == spent_ns
     assert harness.emulation_due(emulation.handle, True) == 0
     emulation.close()
 
