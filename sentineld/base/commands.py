@@ -4,12 +4,50 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable
 from typing import Any
 
 Command = Callable[[], None]
 
 ALIVE_CHECK_S = 1.0
+
+
+class Backlog:
+    """What waits in a queue for its thread: a number of items, and their bytes.
+
+    It limits what another process may put there: the sender's reader stops at full(), and goes on
+    when on_room() is called. What it has read by then is still accepted.
+    """
+
+    def __init__(self, items_max: int, bytes_max: int, on_room: Callable[[], None]) -> None:
+        """on_room: called, in the queue's thread, when half of a full backlog is handled."""
+        self._items_max, self._bytes_max = items_max, bytes_max
+        self._on_room = on_room
+        self._lock = threading.Lock()
+        self._items = self._bytes = 0
+        self._waiting = False
+
+    def add(self, size_bytes: int) -> bool:
+        """Count an item; returns whether the reader may go on, or else waits for on_room()."""
+        with self._lock:
+            self._items += 1
+            self._bytes += size_bytes
+            if self._items >= self._items_max or self._bytes >= self._bytes_max:
+                self._waiting = True
+            return not self._waiting
+
+    def remove(self, size_bytes: int) -> None:
+        """Take an item out of the count when it is handled."""
+        with self._lock:
+            self._items -= 1
+            self._bytes -= size_bytes
+            room = 2 * self._items <= self._items_max and 2 * self._bytes <= self._bytes_max
+            wake = self._waiting and room
+            if wake:
+                self._waiting = False
+        if wake:
+            self._on_room()
 
 
 class Commands:

@@ -22,6 +22,7 @@ EXIT_STATUS = {
     "wrong-state": 12,
     "unknown-policy": 13,
     "protocol-mismatch": 14,
+    "busy": 15,
     "bad-config": 78,
 }
 """Exit status of `sentinelctl` for each error code."""

@@ -18,8 +18,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from sentineld.base.errors import SentinelError
+
 FRAME_BYTES_MAX = 8 << 20
 FDS_MAX = 8
+SO_PEERPIDFD = 77
+"""Linux 6.5, asm-generic; Python has no name for it."""
+_CREDENTIALS = struct.Struct("3i")
+_ANCILLARY_BYTES = socket.CMSG_SPACE(4 * FDS_MAX) + socket.CMSG_SPACE(_CREDENTIALS.size)
 READS_MAX = 16
 """Reads of 64 KiB per call of receive(), so that one peer cannot occupy the event loop."""
 
@@ -69,6 +75,8 @@ class FrameSocket:
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
+        # The listener has set it, too, or data that comes before this would have no sender.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket = connection
         self._buffer = FrameBuffer()
         self._fds: deque[int] = deque()  # one thread appends, another takes
@@ -80,23 +88,37 @@ class FrameSocket:
     def receive(self) -> list[Message]:
         """The messages that have arrived; after READS_MAX reads the rest comes with the next call.
 
-        Raises FrameError on invalid data, EOFError if the peer closed the connection.
+        Raises FrameError on invalid data, EOFError if the peer closed the connection, and
+        SentinelError "not-permitted" for data of another process than the one that connected.
         """
         messages: list[Message] = []
         for _ in range(READS_MAX):
             try:
-                data, fds, flags, _ = socket.recv_fds(self._socket, 1 << 16, FDS_MAX)
+                data, ancillary, flags, _ = self._socket.recvmsg(
+                    1 << 16, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+                )
             except (BlockingIOError, InterruptedError):
                 return messages
             except ConnectionError:
                 raise EOFError from None
-            self._fds += fds
+            sender = 0
+            for level, kind, content in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    self._fds += array.array("i", content[: len(content) // 4 * 4])
+                elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+                    sender, _, _ = _CREDENTIALS.unpack(content)
             if flags & socket.MSG_CTRUNC or len(self._fds) > FDS_MAX:
                 raise FrameError("too many file descriptors")
             if not data:
                 if messages:
                     return messages
                 raise EOFError
+            if sender != self.peer()[0]:
+                raise SentinelError(
+                    "not-permitted",
+                    f"process {sender} sent data on the connection of process {self.peer()[0]}",
+                    "each process must connect for itself",
+                )
             messages += self._buffer.feed(data)
         return messages
 
@@ -129,11 +151,16 @@ class FrameSocket:
 
     def peer(self) -> tuple[int, int, int]:
         """pid, uid and gid of the peer at connect(), from the kernel (SO_PEERCRED)."""
-        size = struct.calcsize("3i")
-        pid, uid, gid = struct.unpack(
-            "3i", self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-        )
+        found = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, uid, gid = _CREDENTIALS.unpack(found)
         return pid, uid, gid
+
+    def peer_pidfd(self) -> int:
+        """A new pidfd of the process that called connect(). Raises OSError, also if the kernel is
+        older than Linux 6.5."""
+        return int.from_bytes(
+            self._socket.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4), "little", signed=True
+        )
 
     def hang_up(self) -> None:
         """Shut the connection down, from any thread; its reader gets EOF and closes it."""

@@ -56,6 +56,8 @@ def listen(path: Path, mode: int, group: str | None) -> socket.socket:
                 "failed", f"another daemon listens at {path}", "stop it: systemctl stop sentineld"
             )
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    # Accepted sockets inherit it, so that the sender of data is known from the first byte on.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     umask = os.umask(0o177)
     try:
         listener.bind(str(path))

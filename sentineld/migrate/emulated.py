@@ -127,6 +127,10 @@ class EmulatedMemory:
         found = self._tiers.tiers[tier]
         return found.nodes[0], found.capacity_bytes
 
+    def close(self) -> None:
+        """Forget the maps, so that they are unmapped."""
+        self._spaces = []
+
     def _parts(
         self, pages: Addresses
     ) -> list[tuple[npt.NDArray[np.int64], Map, npt.NDArray[np.int64]]]:

@@ -39,6 +39,9 @@ class Memory(Protocol):
     def best_node(self, tier: int) -> tuple[int, int]:
         """Return the tier's node with the most room, and its room in bytes."""
 
+    def close(self) -> None:
+        """Release what this object holds of the process; all its pages are absent then."""
+
 
 class KernelMemory:
     """A process's pages in the kernel's NUMA nodes."""
@@ -61,3 +64,6 @@ class KernelMemory:
     def best_node(self, tier: int) -> tuple[int, int]:
         """Compare the nodes' free memory."""
         return self._capacity.best_node(tier)
+
+    def close(self) -> None:
+        """Do nothing: the kernel's pages are named by pid."""

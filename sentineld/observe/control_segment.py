@@ -18,7 +18,10 @@ from sentineld.observe.segment import map_segment, mismatch, require_header
 
 NAME = "control"
 SEGMENT_BYTES_MIN = 2 * PAGE_BYTES
-SEGMENT_BYTES_MAX = 1 << 30
+SEGMENT_BYTES_MAX = 16 << 20
+"""Three times the shim's, which are nearly all ring. The ring bounds what one drain() copies."""
+ADDRESS_MAX = 1 << 47
+"""End of user addresses on x86-64."""
 HEADER_BYTES = 512
 CACHE_LINE_BYTES = 64
 
@@ -55,8 +58,8 @@ class ControlSegment:
 
     def __init__(self, fd: int) -> None:
         """Map and check the segment; the caller closes the descriptor. Raises SentinelError."""
-        self._map = map_segment(fd, NAME, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
-        self._header = np.frombuffer(self._map, protocol.CONTROL_DTYPE, 1)
+        mapped = map_segment(fd, NAME, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+        self._header = np.frombuffer(mapped, protocol.CONTROL_DTYPE, 1)
         fixed = self._header[0].copy()
         require_header(fixed, NAME, protocol.CONTROL_MAGIC)
         offset, records = int(fixed["ring_offset"]), int(fixed["ring_records"])
@@ -66,13 +69,15 @@ class ControlSegment:
             or records & (records - 1)
             or offset < HEADER_BYTES
             or offset % CACHE_LINE_BYTES
-            or whole > len(self._map)
+            or whole > len(mapped)
         ):
             raise mismatch(NAME, "its ring is out of bounds")
-        self.heap_base = int(fixed["heap_base"])
-        self.heap_bytes = int(fixed["heap_bytes"])
+        heap_base, heap_bytes = int(fixed["heap_base"]), int(fixed["heap_bytes"])
+        if (heap_base | heap_bytes) % PAGE_BYTES or heap_base + heap_bytes > ADDRESS_MAX:
+            raise mismatch(NAME, "its heap is outside the address space")
+        self.heap_base, self.heap_bytes = heap_base, heap_bytes
         self._words = self._header[list(ShimWords.__dataclass_fields__)]
-        self._ring = np.frombuffer(self._map, RECORD_DTYPE, records, offset)
+        self._ring = np.frombuffer(mapped, RECORD_DTYPE, records, offset)
         self._tail = int(self._header["ring_head"][0])
         self._publish_tail()
         self.ring_overrun = 0
@@ -129,6 +134,14 @@ class ControlSegment:
     def barrier_timeout_ns(self) -> int:
         """The longest time that a barrier waits; 0: no barrier waits."""
         return int(self._header["barrier_timeout_ns"][0])
+
+    def close(self) -> None:
+        """Unmap the segment. Words keep their last values; setting them has no effect."""
+        # A mapping stays while arrays view it: all are replaced. Threads that use one just now
+        # hold a reference, and with it the mapping.
+        self._header = self._header.copy()
+        self._words = self._header[list(ShimWords.__dataclass_fields__)]
+        self._ring = np.empty(0, RECORD_DTYPE)
 
     def _publish_tail(self) -> None:
         self._header["ring_tail"] = self._tail

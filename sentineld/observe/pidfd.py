@@ -25,7 +25,7 @@ def start_time_ticks(pid: int) -> int:
     try:
         return _stat_field(pid, _START_TIME_FIELD)
     except (FileNotFoundError, ProcessLookupError) as error:
-        raise _no_such_process(pid) from error
+        raise no_such_process(pid) from error
 
 
 def parent(pid: int) -> int:
@@ -57,24 +57,27 @@ def children(pid: int) -> list[int]:
 class Pidfd:
     """A pidfd and the start time of its process; poll() reports it readable after the exit."""
 
-    def __init__(self, pid: int, start_ticks: int | None = None) -> None:
-        """Open a process. start_ticks: refuse a process with another start time.
+    def __init__(self, pid: int, start_ticks: int | None = None, fd: int | None = None) -> None:
+        """Open a process.
 
-        Raises SentinelError "no-such-process", also if pid is a thread's.
+        start_ticks: refuse a process with another start time.
+        fd: a pidfd of it, owned by this object from now on; None: open one.
+
+        Raises SentinelError "no-such-process", also if pid is a thread's, and OSError.
         """
         self.pid = pid
         try:
-            self._fd = os.pidfd_open(pid)
+            self._fd = os.pidfd_open(pid) if fd is None else fd
         except OSError as error:
             if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENOENT):
-                raise _no_such_process(pid) from error
+                raise no_such_process(pid) from error
             raise
         try:
             self.start_ticks = start_time_ticks(pid)
             # The pidfd was opened before stat was read: if its process has not exited yet,
             # stat was read from the same process.
             if self.exited() or start_ticks not in (None, self.start_ticks):
-                raise _no_such_process(pid)
+                raise no_such_process(pid)
         except BaseException:
             self.close()
             raise
@@ -89,7 +92,9 @@ class Pidfd:
         return self._fd
 
     def exited(self) -> bool:
-        """Whether the process has exited (it may still be a zombie)."""
+        """Whether the process has exited (it may still be a zombie); true after close()."""
+        if self._fd < 0:
+            return True
         poll = select.poll()
         poll.register(self._fd, select.POLLIN)
         return bool(poll.poll(0))
@@ -101,5 +106,6 @@ class Pidfd:
             self._fd = -1
 
 
-def _no_such_process(pid: int) -> SentinelError:
+def no_such_process(pid: int) -> SentinelError:
+    """The error for a pid without a process."""
     return SentinelError("no-such-process", f"no process has pid {pid}", "see ps -e")

@@ -24,6 +24,10 @@ from typing import Any, Literal
 from sentineld.base.errors import SentinelError
 from sentineld.observe.pidfd import Pidfd, children
 
+TREE_MAX = 256
+"""Processes of a tree that are followed: each takes a descriptor of the daemon. A training has one
+per data-loader worker."""
+
 
 @dataclass(frozen=True)
 class ProcessEvent:
@@ -129,10 +133,13 @@ class ProcessWatcher:
         root = self._tracked[parent][1]
         if child in self._tracked:
             return
+        if sum(owner == root for _, owner in self._tracked.values()) >= TREE_MAX:
+            return
         self._deliver(ProcessEvent("fork", child, root, time_ns))
         try:
             pidfd = Pidfd(child)
-        except SentinelError:
+        except (SentinelError, OSError):
+            # It has exited, or the daemon lacks descriptors: the other trees must be followed on.
             pidfd = None
         if pidfd is not None and pidfd.start_ns > _boottime_ns(time_ns):
             # The child has exited and its pid was reused.

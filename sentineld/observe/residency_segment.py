@@ -40,6 +40,12 @@ class ResidencySegment:
                 raise mismatch(NAME, f"its map of the {name} is out of bounds")
             self.maps[space] = np.frombuffer(mapped, np.uint8, pages, offset)
 
+    def close(self) -> None:
+        """Unmap the segment: all pages are absent, counters keep their values, and setting them has
+        no effect."""
+        self._header = self._header.copy()
+        self.maps = {space: np.empty(0, np.uint8) for space in self.maps}
+
     def moved(self, pages: int) -> None:
         """Report to the process how moves changed the number of pages on the fast node."""
         self._header["moved_fast"] += pages

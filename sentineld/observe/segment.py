@@ -2,11 +2,13 @@
 """Safe mapping of shared memory that a traced process created.
 
 A segment that can shrink is refused: an access beyond its end would kill the
-daemon with SIGBUS.
+daemon with SIGBUS. So would an access to a huge page that the process has given
+back, if the kernel has no other one: memory of hugetlbfs is refused, too.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -15,6 +17,7 @@ import numpy as np
 
 from sentineld.base.errors import SentinelError
 from sentineld.model import protocol
+from sentineld.observe.received import HUGETLBFS_MAGIC, file_system, seals
 
 
 def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.mmap:
@@ -23,17 +26,25 @@ def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.m
     name: the segment's name in error messages.
     least_bytes, most_bytes: limits of its size.
 
-    Raises SentinelError "protocol-mismatch".
+    Raises SentinelError "protocol-mismatch", and OSError if the daemon lacks descriptors or memory.
     """
+    # First: calls on anything but shared memory may block.
+    found = seals(fd)
+    if found is None:
+        raise mismatch(name, "it is not a memfd")
+    if not found & fcntl.F_SEAL_SHRINK:
+        raise mismatch(name, "it is not sealed against shrinking")
+    if file_system(fd) == HUGETLBFS_MAGIC:
+        raise mismatch(name, "it consists of huge pages of hugetlbfs")
     try:
         size = os.fstat(fd).st_size
-        if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-            raise mismatch(name, "it is not sealed against shrinking")
         if not least_bytes <= size <= most_bytes:
             raise mismatch(name, f"its size is {size} bytes")
         return mmap.mmap(fd, size)
     except OSError as error:
-        # Not a memfd, or sealed against writing, or open for reading only.
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise
+        # Sealed against writing, or open for reading only.
         raise mismatch(name, f"{error.strerror}") from None
 
 

@@ -3,24 +3,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from sentineld.base.closing import too_many
 from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
 from sentineld.control.frames import FrameError, FrameSocket, Message
 from sentineld.model import protocol
 from sentineld.model.records import OP_ACCESS_DTYPE, OpAccesses, TensorName
 from sentineld.observe.control_segment import ControlSegment
+from sentineld.observe.peer import Peer
+from sentineld.observe.received import EVENTFD, close_received, link, seals
 from sentineld.observe.residency_segment import ResidencySegment
 
 HELLO_FDS = 2  # control memfd, eventfd
-EVENTFD = "anon_inode:[eventfd]"
-OP_ACCESSES_MAX = 1 << 22
+OP_ACCESSES_MAX = 1 << 20
+"""26 MiB. The access step of a model with 10,000 tensors has about 50,000 rows."""
 NAMES_MAX = 1 << 17
 NAME_CHARACTERS_MAX = 256
 
@@ -29,10 +33,12 @@ class ShimLink:
     """A shim that has sent its hello. One thread uses the socket; any thread may set words."""
 
     def __init__(self, connection: FrameSocket, hello: Message) -> None:
-        """Take over the connection and the descriptors of the hello. Raises SentinelError."""
+        """Take over the connection and the descriptors of the hello.
+
+        Raises SentinelError; "busy" if the daemon lacks descriptors or memory.
+        """
         self.connection = connection
-        self.pid = connection.peer()[0]
-        self.uid = connection.peer()[1]
+        self.pid, self.uid, _ = connection.peer()
         self.hello = hello
         if hello.get("version") != protocol.SHIM_VERSION:
             raise SentinelError(
@@ -41,28 +47,33 @@ class ShimLink:
                 f"not {protocol.SHIM_VERSION}",
                 "run the training with the shim that came with this daemon",
             )
-        try:
-            control_fd, self.event_fd = connection.take_fds(HELLO_FDS)
-        except FrameError as error:
-            raise SentinelError(
-                "protocol-mismatch", f"the hello's file descriptors are missing: {error}"
-            ) from None
+        self.on_room: Callable[[], None] = lambda: None
+        """Called from the session's thread when it has room for messages again; set by the server
+        that stopped reading."""
         self.residency: ResidencySegment | None = None
         """The node of each page on emulated tiers, once a layout for them is live."""
-        try:
-            self.segment = ControlSegment(control_fd)
-            if os.readlink(f"/proc/self/fd/{self.event_fd}") != EVENTFD:
-                # Reading any other file may fail or block.
-                raise SentinelError("protocol-mismatch", "the hello has no eventfd")
-            self.take_residency(hello)
-        except BaseException:
-            os.close(self.event_fd)
-            raise
-        finally:
-            os.close(control_fd)
-        os.set_blocking(self.event_fd, False)
         self._flags = 0
         self._flags_lock = threading.Lock()
+        with contextlib.ExitStack() as failed:
+            try:
+                self.peer = Peer.of(connection)
+                failed.callback(self.peer.close)
+                control_fd, self.event_fd = self._take_fds(HELLO_FDS, "hello")
+                failed.callback(lambda: close_received(self.uid, self.event_fd))
+                with self._closing(control_fd):
+                    self.segment = ControlSegment(control_fd)
+                failed.callback(self.segment.close)
+                if link(self.event_fd) != EVENTFD:
+                    # Reading any other file may fail or block.
+                    raise SentinelError("protocol-mismatch", "the hello has no eventfd")
+                self.take_residency(hello)
+            except OSError as error:
+                raise SentinelError(
+                    "busy",
+                    f"process {self.pid} can't be registered: {error.strerror}",
+                    "raise LimitNOFILE and MemoryMax of the daemon's unit, or end other trainings",
+                ) from None
+            failed.pop_all()
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         """Send a message, which the shim reads when its next step begins. Raises EOFError."""
@@ -70,34 +81,25 @@ class ShimLink:
         self.set_flags(on=protocol.Flag.MESSAGE)
 
     def take_residency(self, message: Message) -> None:
-        """Map the residency segment if the message has one. Raises SentinelError."""
+        """Map the residency segment if the message has one. Raises SentinelError and OSError."""
         if message.get("residency") is not True:
             return
-        try:
-            (fd,) = self.connection.take_fds(1)
-        except FrameError as error:
-            raise SentinelError(
-                "protocol-mismatch", f"residency message without a descriptor: {error}"
-            ) from None
-        try:
+        (fd,) = self._take_fds(1, "residency message")
+        with self._closing(fd):
             self.residency = ResidencySegment(fd)
-        finally:
-            os.close(fd)
 
     def take_accesses(self, message: Message) -> OpAccesses:
         """The operators' accesses of a message "accesses", limited in number.
 
-        Raises FrameError if the message has no file.
+        Raises FrameError if the message has no memfd.
         """
         (fd,) = self.connection.take_fds(1)
-        try:
+        with self._closing(fd):
+            if seals(fd) is None:
+                raise FrameError("its file is not a memfd")
             rows = min(os.fstat(fd).st_size // OP_ACCESS_DTYPE.itemsize, OP_ACCESSES_MAX)
             # pread(), because the file position is shared with the shim, which wrote to the end.
             data = os.pread(fd, rows * OP_ACCESS_DTYPE.itemsize, 0) if rows else b""
-        except OSError as error:
-            raise FrameError(f"its file can't be read: {error.strerror}") from None
-        finally:
-            os.close(fd)
         whole = len(data) // OP_ACCESS_DTYPE.itemsize * OP_ACCESS_DTYPE.itemsize
         step = message.get("step")
         return OpAccesses(
@@ -117,20 +119,41 @@ class ShimLink:
         self.segment.set_heartbeat(time.monotonic_ns())
 
     def clear_event(self) -> None:
-        """Empty the eventfd."""
-        try:
-            os.eventfd_read(self.event_fd)
-        except BlockingIOError:
-            pass
+        """Empty the eventfd; does not block, whatever flags the process sets on it."""
+        with contextlib.suppress(BlockingIOError):
+            # Offset -1: not a seekable file.
+            os.preadv(self.event_fd, [bytearray(8)], -1, os.RWF_NOWAIT)
 
     def close(self) -> None:
-        """Withdraw all requests to the shim and hang up; the connection's reader closes it."""
+        """Withdraw all requests to the shim, release its memory and hang up; the connection's
+        reader closes it. The words may still be read and set, without effect."""
         with self._flags_lock:
             self._flags = 0
             self.segment.set_flags(0)
         self.segment.set_heartbeat(0)
+        self.segment.close()
+        if self.residency is not None:
+            self.residency.close()
         os.close(self.event_fd)
+        self.peer.close()
         self.connection.hang_up()
+
+    def _take_fds(self, count: int, what: str) -> list[int]:
+        try:
+            return self.connection.take_fds(count)
+        except FrameError as error:
+            raise SentinelError(
+                "protocol-mismatch", f"the {what}'s file descriptors are missing: {error}"
+            ) from None
+
+    @contextlib.contextmanager
+    def _closing(self, fd: int) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            close_received(self.uid, fd)
+            if too_many(self.uid):
+                self.connection.hang_up()
 
 
 def _names(value: object) -> dict[int, TensorName]:

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
+import threading
 from dataclasses import dataclass
 
+from sentineld.base.closing import close_untrusted, run_untrusted
+from sentineld.observe.peer import Peer
+from sentineld.observe.received import PROC_SUPER_MAGIC, USERFAULTFD, file_system, link
 from sentineld.shim.writes import SCAN, SOFT_DIRTY
 
-_PROC_SUPER_MAGIC = 0x9FA0
-_STATFS_LONGS = 32  # struct statfs is 120 bytes and begins with f_type
-_libc = ctypes.CDLL(None, use_errno=True)
+CHECK_WAIT_S = 1.0
+"""The check takes microseconds, unless the process sent something else."""
 
 
 @dataclass
@@ -22,34 +24,19 @@ class WriteFds:
     pagemap_fd: int = -1
     control_fd: int = -1
     """SCAN: a userfaultfd, which protects memory while it is open. SOFT_DIRTY: clear_refs."""
+    uid: int | None = None
+    """The user whose process sent them; None: they are the daemon's own."""
     refusal: str = "it has sent no descriptors for it"
     """Why there are no descriptors."""
 
-    @classmethod
-    def received(cls, pid: int, way: str, fds: list[int]) -> WriteFds:
-        """Check descriptors that a process sent; closes them and returns a refusal if they are
-        not the process's own.
-
-        Only the kernel's answers are trusted: a root daemon that reads or writes arbitrary
-        descriptors would lend its privileges to the sender.
-        """
-        found = cls(way, fds[0], fds[1])
-        control = {SCAN: "anon_inode:[userfaultfd]", SOFT_DIRTY: f"/proc/{pid}/clear_refs"}
-        true = (
-            _is_proc_file(found.pagemap_fd, f"/proc/{pid}/pagemap")
-            and os.readlink(f"/proc/self/fd/{found.control_fd}") == control.get(way)
-            and (way != SOFT_DIRTY or _is_proc_file(found.control_fd, control[way]))
-        )
-        if true:
-            return found
-        found.close()
-        return cls(refusal="the descriptors that it sent are not its own")
-
     def close(self) -> None:
-        """Close the descriptors, if any."""
+        """Close the descriptors, if any; does not block."""
         for fd in (self.pagemap_fd, self.control_fd):
-            if fd >= 0:
+            if fd >= 0 and self.uid is None:
                 os.close(fd)
+            elif fd >= 0 and self.uid is not None:
+                # Closing a userfaultfd waits for the process's memory map, which it may hold.
+                close_untrusted(self.uid, fd)
         self.pagemap_fd = self.control_fd = -1
 
     def without(self, way: str) -> str:
@@ -57,12 +44,45 @@ class WriteFds:
         return f"it sent those for {self.way}" if self.way and self.way != way else self.refusal
 
 
-def _is_proc_file(fd: int, path: str) -> bool:
-    """Whether the descriptor is this path on a procfs.
+class ReceivedWriteFds:
+    """Descriptors that a process sent, while it is checked that they are its own.
 
-    It may be another procfs than the daemon's, because a hardened unit has its own.
+    Only the kernel's answers are trusted: a root daemon that reads or writes arbitrary descriptors
+    would lend its privileges to the sender.
     """
-    answer = (ctypes.c_long * _STATFS_LONGS)()
-    if _libc.fstatfs(fd, ctypes.byref(answer)) != 0:
-        return False
-    return answer[0] == _PROC_SUPER_MAGIC and os.readlink(f"/proc/self/fd/{fd}") == path
+
+    def __init__(self, peer: Peer, way: str, fds: list[int]) -> None:
+        """Begin to check descriptors, which this object owns from now on; does not block."""
+        self._found = WriteFds(way, fds[0], fds[1], peer.uid)
+        self._own = False
+        self._checked = threading.Event()
+        pagemap, clear_refs = f"/proc/{peer.pid}/pagemap", f"/proc/{peer.pid}/clear_refs"
+        control = {SCAN: USERFAULTFD, SOFT_DIRTY: clear_refs}
+        if link(fds[0]) != pagemap or link(fds[1]) != control.get(way):
+            self._checked.set()
+            return
+        # Such a path may still be that of another file, on FUSE for example, in a mount namespace
+        # of the process. Only its file system tells, and asking for it may block. (The daemon's own
+        # /proc can't be compared: a hardened unit has another procfs.)
+        files = fds if way == SOFT_DIRTY else fds[:1]
+        run_untrusted(peer.uid, lambda: self._check(files))
+
+    def take(self) -> WriteFds:
+        """The descriptors, or why they are refused: also if the check does not end in CHECK_WAIT_S.
+        The caller owns them."""
+        found, self._found = self._found, WriteFds()
+        checked = self._checked.wait(CHECK_WAIT_S)
+        if self._own:
+            return found
+        found.close()
+        if not checked:
+            return WriteFds(refusal="the descriptors that it sent can't be checked")
+        return WriteFds(refusal="the descriptors that it sent are not its own")
+
+    def close(self) -> None:
+        """Close the descriptors unless they were taken."""
+        self._found.close()
+
+    def _check(self, files: list[int]) -> None:
+        self._own = all(file_system(fd) == PROC_SUPER_MAGIC for fd in files)
+        self._checked.set()

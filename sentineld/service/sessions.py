@@ -26,7 +26,12 @@ from sentineld.session.state import StateFiles
 
 log = logging.getLogger(__name__)
 
+Receiver = Callable[[Message | None, int], bool]
+"""(message, bytes of its frame) -> whether to read on. See Session.on_message()."""
+
 RECORDED_STEPS_MAX = 100
+CLOSE_S = 10.0
+"""How long the daemon waits for all sessions together when it stops."""
 
 
 class Sessions:
@@ -44,18 +49,27 @@ class Sessions:
         self.beat_s = time.time()
         """Unix time of the last heartbeat."""
 
-    def hello(self, link: ShimLink) -> Callable[[Message | None], None]:
-        """Register a process whose shim sent a hello; returns the receiver of its messages.
+    def hello(self, link: ShimLink) -> Receiver:
+        """Register a process whose shim sent a hello; returns Session.on_message.
 
-        The new session resumes from the state files of an earlier daemon, if there are any.
+        The new session resumes from the state files of an earlier daemon, if there are any. Raises
+        SentinelError, and closes the link then.
         """
-        session = Session(link, self._machine, self._states)
+        try:
+            session = Session(link, self._machine, self._states)
+            session.start()
+        except (OSError, RuntimeError) as error:
+            link.close()
+            raise SentinelError(
+                "busy",
+                f"process {link.pid} can't be registered: {error}",
+                "raise LimitNOFILE and TasksMax of the daemon's unit, or end other trainings",
+            ) from None
         with self._lock:
             before = self._sessions.get(link.pid)
             self._sessions[link.pid] = session
         if before is not None:
             before.end("the process registered again")
-        session.start()
         log.info("process %d registered: %s", link.pid, session.lifecycle.status.reason)
         return session.on_message
 
@@ -87,8 +101,12 @@ class Sessions:
 
     def close(self) -> None:
         """Release every process; the state files stay for the next daemon."""
-        for session in self.all():
+        sessions = self.all()
+        for session in sessions:
             session.close()
+        deadline_s = time.monotonic() + CLOSE_S
+        for session in sessions:
+            session.join(max(0.0, deadline_s - time.monotonic()))
 
     # Verbs: (caller's uid, arguments) -> JSON-serialisable result.
 

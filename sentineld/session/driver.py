@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import time
 from collections.abc import Callable
 
 from sentineld.base.errors import SentinelError
@@ -11,7 +13,6 @@ from sentineld.base.units import FastBudget
 from sentineld.control.frames import Message
 from sentineld.machine.machine import Machine
 from sentineld.model import protocol
-from sentineld.observe.pidfd import Pidfd
 from sentineld.observe.shim_link import ShimLink
 from sentineld.profile.meter import StepMeter
 from sentineld.profile.steps import Step
@@ -30,6 +31,9 @@ from sentineld.session.work.replanning import Replanning
 from sentineld.session.work.request import Request
 
 log = logging.getLogger(__name__)
+
+OWN_CHECK_S = 1.0
+"""Interval of the checks that a process is still its user's own; one takes 50 microseconds."""
 
 
 class Driver:
@@ -52,7 +56,8 @@ class Driver:
         self._link = link
         self._machine = machine
         self._states = states
-        self._process = Pidfd(link.pid)
+        self._process = link.peer.process
+        self._own_check_s = 0.0
         self.name = f"{link.pid}-{self._process.start_ticks}"
         self._inbox = Inbox(link, self.observing)
         self._feed = StepFeed(link.segment)
@@ -87,6 +92,8 @@ class Driver:
         if self._process.exited():
             self.end("the process exited")
             return
+        if self.lifecycle.state is not State.REGISTERED and time.monotonic() > self._own_check_s:
+            self._require_own()
         self.observing.collect()
         self._requests.collect()
         if self.lifecycle.state is State.MANAGED and self._left_plan():
@@ -114,6 +121,24 @@ class Driver:
             return
         if not self._requests.on_op_accesses(accesses) and self._profiling is not None:
             self._profiling.on_op_accesses(accesses)
+
+    def mover_ended(self, reason: str) -> None:
+        """End the management, or the session of a process that has exited, when the live plan's
+        mover can't go on."""
+        if self._process.exited():
+            self.end("the process exited")
+        elif self.following.managed is not None:
+            self.unmanage(reason)
+
+    def _require_own(self) -> None:
+        """Check that the process is its user's own; else end the session and raise SentinelError.
+        No verb may look into the process after that."""
+        try:
+            self._link.peer.require_own()
+        except SentinelError as error:
+            self.end(error.message)
+            raise
+        self._own_check_s = time.monotonic() + OWN_CHECK_S
 
     def _left_plan(self) -> bool:
         """Leave the live plan if the steps no longer follow it; returns whether it was left."""
@@ -202,6 +227,7 @@ class Driver:
         None: the managed process's current value, or else the configuration's. Raises
         SentinelError.
         """
+        self._require_own()
         if self.lifecycle.state is State.REGISTERED:
             config = self._machine.config
             goal = Goal(fast or FastBudget.parse(config.fast), policy_name or config.policy)
@@ -213,11 +239,15 @@ class Driver:
     def _attach(self, goal: Goal) -> None:
         self._requests.require_none()
         self._machine.require(self._link, goal.fast)
+        try:
+            self._machine.watch(self._link.pid)  # it may fail for lack of descriptors
+        except OSError:
+            self._machine.budgets.settle(self._link, 0)
+            raise
         self.goal = goal
         self.following.begin()
         self._begin_profiling(goal)
         self._states.attached(self.name, self._saved())
-        self._machine.watch(self._link.pid)
         self.lifecycle.enter(State.ATTACHED, f"attached with {goal}")
 
     def _attach_again(self, goal: Goal) -> Replanning:
@@ -253,6 +283,7 @@ class Driver:
         managed = self.following.managed
         if managed is None or self.lifecycle.state is not State.MANAGED:
             raise self.not_yet("can't be metered")
+        self._require_own()
         metering = self._requests.meter(managed, self.following.tiers, steps)
         self._begin_recording()
         return metering
@@ -261,6 +292,7 @@ class Driver:
         """Begin to record. Raises SentinelError."""
         if self.lifecycle.state not in (State.REGISTERED, State.MANAGED):
             raise self.not_yet("can't be recorded")
+        self._require_own()
         self._requests.require_none()
         self._machine.watch(self._link.pid)
         managed = self.following.managed
@@ -288,6 +320,7 @@ class Driver:
             self._attach(goal)
             self.lifecycle.explain("attached again after the daemon's restart")
             return
+        self._require_own()
         self._machine.require(self._link, goal.fast)
         self._machine.budgets.reserve(self._link, planned.budget_bytes)
         self.goal = goal
@@ -297,7 +330,10 @@ class Driver:
         self.lifecycle.enter(State.MANAGED, "resumed after the daemon's restart")
 
     def unmanage(self, reason: str) -> None:
-        """Return to registered: nothing is armed or recorded, and no pages move."""
+        """Return to registered: nothing is armed or recorded, and no pages move. Does nothing after
+        end()."""
+        if self.ended:
+            return
         self._stop_managing(reason)
         self._link.set_flags(off=protocol.Flag.RECORD)
         try:
@@ -313,14 +349,16 @@ class Driver:
         """Release the process and end the session."""
         if self.ended:
             return
-        self._stop_managing(reason)
-        self._machine.unwatch(self._link.pid)
-        self._machine.budgets.settle(self._link, 0)
-        if not self.keeps_files and self._process.exited():
-            self._states.forget(self.name)
-        self.observing.close()
-        self._link.close()
-        self.lifecycle.enter(State.ENDED, reason)
+        # All of it, in reverse order, even if a part fails: nothing else would release the rest.
+        with contextlib.ExitStack() as release:
+            release.callback(self.lifecycle.enter, State.ENDED, reason)
+            release.callback(self._link.close)
+            release.callback(self.observing.close)
+            if not self.keeps_files and self._process.exited():
+                release.callback(self._states.forget, self.name)
+            release.callback(self._machine.budgets.settle, self._link, 0)
+            release.callback(self._machine.unwatch, self._link.pid)
+            self._stop_managing(reason)
         log.info("session %d ends: %s", self._link.pid, reason)
 
     def _begin_profiling(self, goal: Goal, left: Shape | None = None) -> None:
@@ -358,10 +396,11 @@ class Driver:
         self._machine.budgets.settle(self._link, managed.budget_bytes if managed else 0)
 
     def _stop_managing(self, reason: str) -> None:
-        self._requests.fail(reason)
-        self._profiling = None
-        self.following.stop()
-        self.observing.stop()
+        with contextlib.ExitStack() as stop:  # all of it, as in end()
+            stop.callback(self.observing.stop)
+            stop.callback(self.following.stop)
+            self._profiling = None
+            self._requests.fail(reason)
 
     def _saved(self) -> Saved:
         assert self.goal is not None

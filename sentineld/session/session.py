@@ -8,13 +8,14 @@ checks the process.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from sentineld.base.commands import Commands
+from sentineld.base.commands import Backlog, Commands
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.control.frames import Message
@@ -33,6 +34,12 @@ log = logging.getLogger(__name__)
 POLL_S = 0.25
 RECORDING_POLL_S = 0.05
 """A training fills only a small part of the ring in this time."""
+MESSAGES_MAX = 64
+MESSAGE_BYTES_MAX = 16 << 20
+"""Messages of a process that may wait, while a plan is made for example. A shim sends about one a
+step while it is profiled and else hardly any; then its connection is not read any further."""
+FAILURES_MAX = 100
+"""Errors in one session after which it ends: each writes to the log."""
 
 
 class Session:
@@ -41,13 +48,15 @@ class Session:
     def __init__(self, link: ShimLink, machine: Machine, states: StateFiles) -> None:
         self.link = link
         self.machine = machine
-        self._driver = Driver(link, machine, states, self.end)
+        self._driver = Driver(link, machine, states, self._mover_ended)
         self.name = self._driver.name
         self.lifecycle = self._driver.lifecycle
         self.observing = self._driver.observing
         self.following = self._driver.following
         self.last_meter: StepMeter | None = None
         self._commands = Commands()
+        self._backlog = Backlog(MESSAGES_MAX, MESSAGE_BYTES_MAX, lambda: link.on_room())
+        self._failures = 0
         self._thread = threading.Thread(target=self._run, name=f"session-{link.pid}", daemon=True)
 
     @property
@@ -66,12 +75,24 @@ class Session:
         if self.lifecycle.state is not State.ENDED:
             self.link.beat()
 
-    def on_message(self, message: Message | None) -> None:
-        """Take a message of the shim; None: its connection is closed."""
+    def on_message(self, message: Message | None, size_bytes: int = 0) -> bool:
+        """Take a message of the shim; None: its connection is closed. size_bytes: of its frame.
+
+        Returns whether to read on; if not, link.on_room() is called when there is room again.
+        """
         if message is None:
             self.end("the process closed its connection")
-        else:
-            self._commands.put(lambda: self._driver.take(message))
+            return False
+
+        def take() -> None:
+            try:
+                self._driver.take(message)
+            finally:
+                self._backlog.remove(size_bytes)
+
+        go_on = self._backlog.add(size_bytes)
+        self._commands.put(take)
+        return go_on
 
     def attach(self, fast: FastBudget | None, policy_name: str | None) -> None:
         """Begin to manage, or switch a managed process to another budget or policy.
@@ -111,11 +132,17 @@ class Session:
         """Release the process and end the session."""
         self._commands.put(lambda: self._driver.end(reason))
 
+    def _mover_ended(self, reason: str) -> None:
+        self._commands.put(lambda: self._driver.mover_ended(reason))
+
     def close(self) -> None:
-        """Release the process but keep its state files, for the next daemon."""
+        """Begin to release the process but keep its state files, for the next daemon."""
         self._driver.keeps_files = True
         self.end("the daemon stops")
-        self._thread.join(timeout=10)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the process is released."""
+        self._thread.join(timeout_s)
 
     def not_yet(self, what: str) -> SentinelError:
         """The error for a verb that the current state does not allow."""
@@ -126,6 +153,12 @@ class Session:
             return self._commands.call(function, lambda: self._driver.ended)
         except EOFError:
             raise self.not_yet("can't be reached") from None
+        except OSError as error:
+            raise SentinelError(
+                "busy",
+                f"process {self.link.pid} can't be served now: {error}",
+                "try again; LimitNOFILE and TasksMax of the daemon's unit may be too low",
+            ) from None
 
     # The session's thread.
 
@@ -138,17 +171,30 @@ class Session:
                 self._guarded(self._commands.get(wait_s) or driver.turn)
         except Exception:
             log.exception("session %d ends: internal error", self.link.pid)
-            driver.end("internal error of the daemon")
+            with contextlib.suppress(Exception):
+                # It releases everything even if a part of that fails.
+                driver.end("internal error of the daemon")
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """Call act(); errors of the process or the plan end the management or the session."""
         try:
             act()
         except SentinelError as error:
-            log.warning("process %d is not managed: %s", self.link.pid, error)
-            self._driver.unmanage(str(error))
+            self._fail(str(error))
         except EOFError:
             self._driver.end("the process does not read its socket")
         except ProcessLookupError:
             # The module and move_pages may notice the exit before the next check of the pidfd.
             self._driver.end("the process exited")
+        except OSError as error:
+            # Of the daemon, such as EMFILE: the process is not to blame and stays registered.
+            self._fail(f"the daemon can't go on with it: {error}")
+
+    def _fail(self, reason: str) -> None:
+        """End the management, and the session of a process that fails again and again."""
+        log.warning("process %d is not managed: %s", self.link.pid, reason)
+        self._failures += 1
+        if self._failures > FAILURES_MAX:
+            self._driver.end(f"it has failed {self._failures} times; the last time: {reason}")
+        else:
+            self._driver.unmanage(reason)

@@ -20,6 +20,8 @@ LAYERS_MAX = 1 << 16
 """The layer field of a ring record has 16 bits."""
 LAYER_CHARACTERS_MAX = 256
 THREADS_MAX = 1 << 16
+LOGGED_MAX = 50
+"""Lines of the log that one process may cause by its notes and by invalid messages."""
 
 
 class Inbox:
@@ -31,6 +33,7 @@ class Inbox:
         """Number of threads that compute in torch; 0: not reported."""
         self.layout_id = 0
         self.layout_live = False
+        self._lines_left = LOGGED_MAX
         self._link = link
         self._observing = observing
 
@@ -56,7 +59,7 @@ class Inbox:
             # The answer to a layout that only adds cuts also brings a residency segment, but is
             # ignored otherwise.
             self._link.take_residency(message)
-            if message.get("layout_id") != self.layout_id:
+            if not self.layout_id or message.get("layout_id") != self.layout_id:
                 return None
             if message.get("ok") is not True:
                 error = text_of(message.get("error", "no reason given"), NOTE_CHARACTERS_MAX)
@@ -68,17 +71,25 @@ class Inbox:
             self._observing.take(message)
         elif kind == "note":
             text = text_of(message.get("text"), NOTE_CHARACTERS_MAX)
-            log.info("process %d says: %s", self._link.pid, text)
+            self._log(logging.INFO, f"says: {text}")
         return None
 
     def _accesses(self, message: Message) -> OpAccesses | None:
         try:
             accesses = self._link.take_accesses(message)
         except FrameError as error:
-            log.warning("process %d: %s", self._link.pid, error)
+            self._log(logging.WARNING, f"sent operators' accesses that can't be used: {error}")
             return None
         require_plausible(accesses.rows)
         return accesses
+
+    def _log(self, level: int, text: str) -> None:
+        if not self._lines_left:
+            return
+        self._lines_left -= 1
+        log.log(level, "process %d %s", self._link.pid, text)
+        if not self._lines_left:
+            log.warning("further lines about messages of process %d are left out", self._link.pid)
 
 
 def _threads_of(message: Message) -> int:

@@ -25,7 +25,7 @@ from sentineld.observe.module import MODULE, ModuleWatch
 from sentineld.observe.page_sampler import PageSampler
 from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_only import SHIM_ONLY
-from sentineld.observe.writefds import WriteFds
+from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
 
 WAY_CHARACTERS_MAX = 20
 REFUSAL_CHARACTERS_MAX = 200
@@ -44,7 +44,8 @@ class Sampling:
     """Owns a backend's watch of the process. Arms address ranges and collects samples."""
 
     def __init__(self, link: ShimLink, backend: Backend, watch: Watch) -> None:
-        """Own the watch from now on; send the module's epoch fd to the shim. Raises EOFError."""
+        """Own the watch from now on; send the module's epoch fd to the shim. Raises EOFError, and
+        SentinelError "not-permitted" (see Peer.require_own())."""
         self.backend = backend
         self._link = link
         self._watch = watch
@@ -53,12 +54,15 @@ class Sampling:
         self._armed = False
         self.total = 0
         self.lost = 0
-        if self._module is not None:
-            try:
+        try:
+            # Checked again, because the watch was opened by pid: from here on, exec() or a change of
+            # the user does not hand another address space to it.
+            link.peer.require_own()
+            if self._module is not None:
                 _send_epoch_fd(link, self._module.sampler)
-            except BaseException:
-                watch.close()
-                raise
+        except BaseException:
+            watch.close()
+            raise
 
     @property
     def exact(self) -> bool:
@@ -153,7 +157,9 @@ class Observing:
     def __init__(self, link: ShimLink, log_records: int) -> None:
         self._link = link
         self._log_records = log_records
-        self._writes = WriteFds()
+        self._writes: ReceivedWriteFds | None = None
+        self._refusal = WriteFds()
+        self._asked = False
         self._sampling: Sampling | None = None
         self._past = Samples()
         self._past_lock = threading.Lock()
@@ -164,30 +170,37 @@ class Observing:
             # A process that does not read its socket is noticed elsewhere.
             with contextlib.suppress(EOFError):
                 self._link.send({"type": "watch_writes"})
+            self._asked = True
 
     def take(self, message: Message) -> None:
-        """Take the process's answer to prepare()."""
-        self._writes.close()
+        """Take the process's answer to prepare(); without a question it is left alone, so that its
+        descriptors count against the connection's limit."""
+        if not self._asked:
+            return
+        self._asked = False
+        self.close()
         way = text_of(message.get("way", ""), WAY_CHARACTERS_MAX)
         if not way:
             refusal = text_of(message.get("error", ""), REFUSAL_CHARACTERS_MAX)
-            self._writes = WriteFds(refusal=refusal)
+            self._refusal = WriteFds(refusal=refusal)
             return
         try:
             fds = self._link.connection.take_fds(2)
         except FrameError as error:
-            self._writes = WriteFds(refusal=str(error))
+            self._refusal = WriteFds(refusal=str(error))
             return
-        self._writes = WriteFds.received(self._link.pid, way, fds)
+        self._writes = ReceivedWriteFds(self._link.peer, way, fds)
 
     def sampling(self) -> Sampling:
         """The sampling by the best backend that works for this process."""
         if self._sampling is None:
-            writes, self._writes = self._writes, WriteFds()
-            target = Target(self._link.pid, self._log_records, writes)
-            backend, watch = open_best(target)
-            if backend.name != writes.way:
-                writes.close()
+            writes = self._refusal if self._writes is None else self._writes.take()
+            self._writes = None
+            with contextlib.ExitStack() as unused:
+                unused.callback(writes.close)
+                backend, watch = open_best(Target(self._link.pid, self._log_records, writes))
+                if backend.name == writes.way:
+                    unused.pop_all()  # the watch closes them
             self._sampling = Sampling(self._link, backend, watch)
         return self._sampling
 
@@ -224,7 +237,9 @@ class Observing:
 
     def close(self) -> None:
         """Close the process's fds that were not used."""
-        self._writes.close()
+        if self._writes is not None:
+            self._writes.close()
+            self._writes = None
 
 
 def _send_epoch_fd(link: ShimLink, sampler: PageSampler) -> None:

@@ -53,12 +53,13 @@ class Managed:
             Space.ARENA: (words.arena_base, words.arena_bytes),
             Space.HEAP: (link.segment.heap_base, words.heap_used),
         }
+        self._memory = memory(link, self.spaces, tiers)
         self.mover = Mover(
             tiers,
             PlannedStep.of(plan, profile),
             ProcessPorts(
                 pid=link.pid,
-                memory=memory(link, self.spaces, tiers),
+                memory=self._memory,
                 spaces=self.spaces,
                 publish=link.segment.set_moves_done,
                 position=link.segment.position,
@@ -70,7 +71,7 @@ class Managed:
         self._barriers = Barriers(link.segment)
         self._paused = False
         self._stop = threading.Event()
-        self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC)
+        self._stop_fd = os.eventfd(0, os.EFD_CLOEXEC)
         self._pump = threading.Thread(
             target=self._carry, name=f"boundaries-{link.pid}", daemon=True
         )
@@ -127,12 +128,12 @@ class Managed:
         self._link.set_flags(off=protocol.Flag.SLEEPING)
         if not self._stop.is_set():
             self._stop.set()
-            os.write(self._stop_write, b"x")
+            os.eventfd_write(self._stop_fd, 1)
             if self._pump.ident is not None:
                 self._pump.join()
-            os.close(self._stop_read)
-            os.close(self._stop_write)
+            os.close(self._stop_fd)
         self.mover.stop()
+        self._memory.close()
 
     def _barriers_hold(self) -> bool:
         return self._barriers.hold(self.mover.done_position)
@@ -143,7 +144,7 @@ class Managed:
     def _carry(self) -> None:
         poll = select.poll()
         poll.register(self._link.event_fd, select.POLLIN)
-        poll.register(self._stop_read, select.POLLIN)
+        poll.register(self._stop_fd, select.POLLIN)
         while not self._stop.is_set():
             poll.poll()
             self._link.clear_event()
