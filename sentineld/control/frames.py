@@ -50,8 +50,12 @@ class FrameBuffer:
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages that this data completes. Raises FrameError if one is not a JSON object."""
+        return [message for message, _ in self.feed_sized(data)]
+
+    def feed_sized(self, data: bytes) -> list[tuple[Message, int]]:
+        """As feed(), each message with the bytes of its frame."""
         self._bytes += data
-        messages: list[Message] = []
+        messages: list[tuple[Message, int]] = []
         while len(self._bytes) >= 4:
             length = int.from_bytes(self._bytes[:4], "little")
             if length > FRAME_BYTES_MAX:
@@ -66,7 +70,7 @@ class FrameBuffer:
                 raise FrameError(f"not JSON: {error}") from None
             if not isinstance(message, dict):
                 raise FrameError("a frame does not hold a JSON object")
-            messages.append(message)
+            messages.append((message, 4 + length))
         return messages
 
 
@@ -86,12 +90,17 @@ class FrameSocket:
         return self._socket.fileno()
 
     def receive(self) -> list[Message]:
-        """The messages that have arrived; after READS_MAX reads the rest comes with the next call.
+        """The messages that have arrived; see receive_sized()."""
+        return [message for message, _ in self.receive_sized()]
+
+    def receive_sized(self) -> list[tuple[Message, int]]:
+        """The messages that have arrived, each with the bytes of its frame; after READS_MAX reads
+        the rest comes with the next call.
 
         Raises FrameError on invalid data, EOFError if the peer closed the connection, and
         SentinelError "not-permitted" for data of another process than the one that connected.
         """
-        messages: list[Message] = []
+        messages: list[tuple[Message, int]] = []
         for _ in range(READS_MAX):
             try:
                 data, ancillary, flags, _ = self._socket.recvmsg(
@@ -119,7 +128,7 @@ class FrameSocket:
                     f"process {sender} sent data on the connection of process {self.peer()[0]}",
                     "each process must connect for itself",
                 )
-            messages += self._buffer.feed(data)
+            messages += self._buffer.feed_sized(data)
         return messages
 
     def take_fds(self, count: int) -> list[int]:

@@ -22,6 +22,9 @@ from sentineld.model.tiers import Tiers
 
 ABSENT = -1
 
+QUERY_PAGES = 1 << 16
+"""Pages in one query: each takes 50 bytes meanwhile, but only one in the map."""
+
 Nodes = npt.NDArray[np.int8]
 
 
@@ -47,10 +50,11 @@ class ResidencyMap:
 
         Raises ProcessLookupError if the process is gone.
         """
-        return self.apply(
-            np.arange(len(self.nodes), dtype=np.int64),
-            memory.query_pages(self.addresses(np.arange(len(self.nodes), dtype=np.int64))),
-        )
+        changed = 0
+        for first in range(0, len(self.nodes), QUERY_PAGES):
+            pages = np.arange(first, min(first + QUERY_PAGES, len(self.nodes)), dtype=np.int64)
+            changed += self.apply(pages, memory.query_pages(self.addresses(pages)))
+        return changed
 
     def apply(self, pages: npt.NDArray[np.int64], status: Status) -> int:
         """Set pages from move_pages statuses; returns the number of entries that changed.
@@ -107,9 +111,11 @@ class PageMaps:
 
     def bytes_by_tier(self, nodes: Nodes) -> npt.NDArray[np.int64]:
         """Bytes by tier of pages on these nodes. nodes: one entry per page."""
-        tiers = self._tiers_of(nodes)
-        counts = np.bincount(tiers.astype(np.int16) + 1, minlength=len(self.tiers.tiers) + 1)
-        return counts[1:] * self.page_bytes
+        counts = [
+            sum(int(np.count_nonzero(nodes == node)) for node in tier.nodes)
+            for tier in self.tiers.tiers
+        ]
+        return np.array(counts, np.int64) * self.page_bytes
 
     def refresh(self, memory: Memory) -> int:
         """Query all pages of all maps; returns the number of entries that changed."""

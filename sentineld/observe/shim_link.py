@@ -137,6 +137,7 @@ class ShimLink:
         os.close(self.event_fd)
         self.peer.close()
         self.connection.hang_up()
+        self.on_room()  # its reader may have stopped, but must get the EOF
 
     def _take_fds(self, count: int, what: str) -> list[int]:
         try:

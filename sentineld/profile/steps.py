@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,11 +16,15 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
 from sentineld.model.records import Records
 
-STEP_RECORDS_MAX = 1 << 21
-"""Limit per step; 100,000 tensors need a tenth of it for their births and frees."""
+STEP_RECORDS_MAX = 1 << 19
+"""Limit per step, 16 MiB; a step of 100,000 tensors has 300,000: list, births and frees."""
 
-LIVE_MAX = 1 << 20
-"""Limit of live tensors at one time."""
+LIVE_MAX = 1 << 17
+"""Limit of live tensors at one time; the table takes 250 bytes for each."""
+
+WORK_MAX = 1 << 22
+"""Limit of records and live tensors in the steps of one call, which take about two seconds: each
+step costs as many operations as tensors are live, but may be one record long."""
 
 
 class LiveTensor(NamedTuple):
@@ -47,6 +51,8 @@ class LiveTable:
 
         live: its ALLOC records with detail Alloc.LIVE, the complete list of live tensors; empty:
             the shim sent no list, and the table stays as computed from the ring.
+
+        Raises SentinelError if there are more than LIVE_MAX live tensors.
         """
         aged = {
             a: LiveTensor(size, cursor, age + 1) for a, (size, cursor, age) in self._entries.items()
@@ -59,6 +65,7 @@ class LiveTable:
                 listed[address] = known if known is not None and same else LiveTensor(size, None, 1)
             aged = listed
         self._entries = aged
+        self._require_limit()
 
     def fold(self, records: Records) -> None:
         """Apply the allocations and frees of a step; ignores lists of live tensors.
@@ -82,6 +89,9 @@ class LiveTable:
                 self._entries[address] = LiveTensor(
                     size, None if value == NOT_IN_SEQUENCE else value, 0
                 )
+        self._require_limit()
+
+    def _require_limit(self) -> None:
         if len(self._entries) > LIVE_MAX:
             raise SentinelError(
                 "failed",
@@ -112,22 +122,33 @@ class StepCutter:
         self._gathered = 0
 
     def feed(self, records: Records) -> list[Step]:
-        """Add records and return the steps that they complete, oldest first.
+        """Add records and return the steps that they complete, oldest first; see steps()."""
+        return list(self.steps(records))
+
+    def steps(self, records: Records) -> Iterator[Step]:
+        """Add records; yields the steps that they complete, oldest first. The caller must take all
+        of them, or feed nothing more. After WORK_MAX the rest counts as lost; see gap().
 
         Raises SentinelError if a step or the number of live tensors exceeds its limit.
         """
         begins = np.flatnonzero(records["event"] == Event.STEP).tolist()
         if not begins:
             self._gather(records)
-            return []
+            return
         self._gather(records[: begins[0]])
         whole = [np.concatenate(self._parts)] if self._parts else []
         whole += [records[a:b] for a, b in itertools.pairwise(begins)]
         afters = begins if self._parts else begins[1:]
-        steps = [self._cut(step, records[at]) for step, at in zip(whole, afters, strict=True)]
+        work = 0
+        for part, at in zip(whole, afters, strict=True):
+            step = self._cut(part, records[at])
+            work += len(step.records) + len(step.live)
+            if work > WORK_MAX:
+                self.gap()
+                return
+            yield step
         self._forget()
         self._add(records[begins[-1] :])
-        return steps
 
     def gap(self) -> None:
         """Records were lost: discard the current step and the table of live tensors."""

@@ -7,7 +7,6 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from sentineld.base.errors import SentinelError
@@ -17,6 +16,7 @@ from sentineld.control.server import WithFile
 from sentineld.machine.machine import Machine
 from sentineld.observe.procs import ProcessEvent
 from sentineld.observe.shim_link import ShimLink
+from sentineld.observe.shim_server import Receiver
 from sentineld.policies.registry import managing_policy
 from sentineld.profile.trace_file import write_trace
 from sentineld.service.views import describe, explain, tensors
@@ -25,9 +25,6 @@ from sentineld.session.session import Session
 from sentineld.session.state import StateFiles
 
 log = logging.getLogger(__name__)
-
-Receiver = Callable[[Message | None, int], bool]
-"""(message, bytes of its frame) -> whether to read on. See Session.on_message()."""
 
 RECORDED_STEPS_MAX = 100
 CLOSE_S = 10.0

@@ -75,7 +75,7 @@ class Session:
         if self.lifecycle.state is not State.ENDED:
             self.link.beat()
 
-    def on_message(self, message: Message | None, size_bytes: int = 0) -> bool:
+    def on_message(self, message: Message | None, size_bytes: int) -> bool:
         """Take a message of the shim; None: its connection is closed. size_bytes: of its frame.
 
         Returns whether to read on; if not, link.on_room() is called when there is room again.

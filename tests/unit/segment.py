@@ -31,6 +31,7 @@ class Writer:
             "version": protocol.SHIM_VERSION,
             "ring_offset": 4096,
             "ring_records": RECORDS,
+            "heap_bytes": 1 << 32,
             **words,
         }
         for name, value in fixed.items():

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
 from sentineld.control.frames import FrameError, Message
 from sentineld.model import protocol
@@ -29,6 +30,9 @@ from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
 
 WAY_CHARACTERS_MAX = 20
 REFUSAL_CHARACTERS_MAX = 200
+SAMPLES_PER_PAGE_MAX = 8
+"""Samples that are kept, per page of the machine's memory: each page once in each of 8 stretches.
+A process may begin epochs without end, and each of them brings samples."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,8 @@ class Sampling:
         self.total = 0
         self.lost = 0
         try:
-            # Checked again, because the watch was opened by pid: from here on, exec() or a change of
-            # the user does not hand another address space to it.
+            # Once more: the watch was opened by pid, so it may have got another address space if
+            # the process called exec() since the last check.
             link.peer.require_own()
             if self._module is not None:
                 _send_epoch_fd(link, self._module.sampler)
@@ -87,7 +91,8 @@ class Sampling:
             self._link.set_flags(on=on)
 
     def collect(self) -> None:
-        """Drain the module's log. Called often, so that it does not overflow."""
+        """Drain the module's log. Called often, so that it does not overflow. Raises SentinelError
+        if there are too many samples."""
         if not self._armed:
             return
         if self._module is None:
@@ -97,6 +102,13 @@ class Sampling:
         if len(samples):
             self.total += len(samples)
             self._samples.append(samples)
+            if sum(map(len, self._samples)) > SAMPLES_PER_PAGE_MAX * _memory_pages():
+                self._samples.clear()
+                raise SentinelError(
+                    "failed",
+                    "its steps access more pages than the machine can sample",
+                    "see docs/how-to.md, When something is wrong",
+                )
             self.lost = self._module.sampler.stats().lost
 
     def samples(self) -> npt.NDArray[np.void]:
@@ -240,6 +252,10 @@ class Observing:
         if self._writes is not None:
             self._writes.close()
             self._writes = None
+
+
+def _memory_pages() -> int:
+    return os.sysconf("SC_PHYS_PAGES")
 
 
 def _send_epoch_fd(link: ShimLink, sampler: PageSampler) -> None:

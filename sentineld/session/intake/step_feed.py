@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from sentineld.base.errors import SentinelError
 from sentineld.model.records import Records
 from sentineld.observe.control_segment import ControlSegment
 from sentineld.profile.step_check import accesses_problem, step_problem
 from sentineld.profile.steps import Step, StepCutter
+from sentineld.session.intake.claims import require_tensors
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +30,11 @@ class StepFeed:
         self._segment.drain()
         self._cutter = StepCutter()
 
-    def steps(self) -> list[Step]:
-        """The steps that ended since the last call. Raises SentinelError if one is implausible."""
+    def steps(self) -> Iterator[Step]:
+        """Yields the steps that ended since the last call; the caller takes all of them. They are
+        not kept here, because many short steps with many live tensors are large together. Raises
+        SentinelError if one is implausible.
+        """
         lost = self._segment.ring_lost()
         records = self._segment.drain()
         if lost != self._lost:
@@ -37,13 +42,11 @@ class StepFeed:
             log.warning("a full ring lost %d records", lost - self._lost)
             self._lost = lost
             self._cutter.gap()
-            return []
-        if not len(records):
-            return []
-        steps = self._cutter.feed(records)
-        for step in steps:
+            return
+        for step in self._cutter.steps(records):
             _require_none(step_problem(step))
-        return steps
+            require_tensors(step)
+            yield step
 
 
 def require_plausible(accesses: Records) -> None:

@@ -19,6 +19,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.observe.control_segment import ShimWords
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.correct import Progress
+from sentineld.session.intake.claims import arena_range, heap_range
 from sentineld.session.live.barriers import Barriers
 from sentineld.session.live.divergence import Divergence, Patience, Verdict
 from sentineld.session.live.shapes import Planned
@@ -50,8 +51,8 @@ class Managed:
         self._link = link
         words = link.segment.words()
         self.spaces = {
-            Space.ARENA: (words.arena_base, words.arena_bytes),
-            Space.HEAP: (link.segment.heap_base, words.heap_used),
+            Space.ARENA: arena_range(words, plan.layout.arena_bytes),
+            Space.HEAP: heap_range(link.segment, words),
         }
         self._memory = memory(link, self.spaces, tiers)
         self.mover = Mover(

@@ -12,6 +12,7 @@ from sentineld.model.tiers import Tiers
 from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.huge import with_huge_pages
 from sentineld.plan.populate import populated
+from sentineld.session.intake.claims import require_arena
 from sentineld.session.intake.inbox import Inbox
 from sentineld.session.live.sending import new_layout_id, send_layout
 from sentineld.session.live.shapes import Planned
@@ -31,10 +32,11 @@ class Entering:
         planned: Planned,
         what: str,
     ) -> None:
-        """what: names the plan in status reasons."""
+        """what: names the plan in status reasons. Raises SentinelError for an impossible layout."""
         self.what = what
         self.layout_id = new_layout_id()
         layout = planned.plan.layout
+        require_arena(layout.arena_bytes)
         accesses = machine.substrate.accesses(layout, planned.charged, tiers)
         fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
         if sizes := machine.huge_pages():

@@ -33,7 +33,12 @@ from sentineld.profile.trace import Trace
 from sentineld.session.intake.sampling import Sampling
 from sentineld.session.live.managed import Managed
 from sentineld.session.work.request import Request
-from sentineld.session.work.step_sampler import OperatorSteps, SampledStep, StepSampler
+from sentineld.session.work.step_sampler import (
+    OperatorSteps,
+    SampledStep,
+    StepSampler,
+    kept_records,
+)
 from sentineld.session.work.trace_facts import facts_of, mappings_of
 
 STEPS_WITHOUT_REPEAT_MAX = 40
@@ -42,8 +47,10 @@ ACCESS_STEPS_MIN = 6
 ACCESS_WAIT_S = 5.0
 """Least number of steps and time to wait for the sampled step and for its operators' accesses:
 dozens of steps of a few milliseconds may pass before the message is read."""
-KEPT_RECORDS = 1 << 20
+KEPT_RECORDS = 1 << 19
 """Largest number of ring records in the steps that are kept until the framework answers."""
+RECORDED_RECORDS_MAX = 1 << 21
+"""Limit of all recorded steps together, 64 MiB; 100 steps of 10,000 tensors have 2 million."""
 
 _NO_TIERS = Tiers((), 0.0, "none")
 
@@ -117,6 +124,12 @@ class Recording(Request[Trace]):
         """Wait for enough steps in a row that allocate identically."""
         enough = self._sampler.gather(step)
         self._since_ns = _begin_ns(self._sampler.gathered[0])
+        if sum(map(kept_records, self._sampler.gathered)) > RECORDED_RECORDS_MAX:
+            self._reject(
+                f"process {self._link.pid}: {self._wanted} of its steps have more than"
+                f" {RECORDED_RECORDS_MAX} records; record fewer steps"
+            )
+            return True
         if enough:
             self._begin_sampling()
         elif self._passed_steps > self._wanted + STEPS_WITHOUT_REPEAT_MAX:

@@ -24,6 +24,7 @@ from sentineld.observe.shim_link import ShimLink
 from sentineld.plan.cuts import choose_cuts, provisional_layout
 from sentineld.profile.lifetimes import allocation_profile
 from sentineld.profile.steps import Step, births, boundary_records, cut_count, identical
+from sentineld.session.intake.claims import heap_range
 from sentineld.session.intake.sampling import SampledPages, Sampling
 from sentineld.session.live.managed import Managed
 from sentineld.session.live.sending import send_layout
@@ -41,6 +42,12 @@ class SampledStep(NamedTuple):
     pages: SampledPages | None  # None: no backend samples pages
 
 
+def kept_records(step: Step) -> int:
+    """Number of records that a kept step counts for: its own, and a record for each live tensor,
+    which takes more than that."""
+    return len(step.records) + len(step.live)
+
+
 class OperatorSteps:
     """Keeps steps until the framework's answer names the one that torch.profiler observed.
 
@@ -48,7 +55,8 @@ class OperatorSteps:
     """
 
     def __init__(self, link: ShimLink, records_max: int, steps_min: int = 1) -> None:
-        """records_max: ring records to keep; steps_min: steps to keep even beyond that."""
+        """records_max: ring records and live tensors to keep; steps_min: steps to keep even beyond
+        that."""
         self.accesses: OpAccesses | None = None
         """The answer to the last request."""
         self.requests = 0
@@ -70,9 +78,9 @@ class OperatorSteps:
         if not fits:
             return
         self._kept.append(step)
-        self._kept_records += len(step.records)
+        self._kept_records += kept_records(step)
         while self._kept_records > self._records_max and len(self._kept) > self._steps_min:
-            self._kept_records -= len(self._kept.popleft().records)
+            self._kept_records -= kept_records(self._kept.popleft())
 
     @property
     def first(self) -> Step | None:
@@ -129,7 +137,7 @@ class StepSampler:
         self.cuts = choose_cuts(step, fast.resolve(peak_bytes))
         layout = provisional_layout(step, self.cuts)
         if sampling is not None:
-            sampling.arm([(segment.heap_base, segment.words().heap_used)], residency=False)
+            sampling.arm([heap_range(segment, segment.words())], residency=False)
         # Sent last: arming takes long, and the step that reads the messages must be sampled whole.
         send_layout(self._link, layout, tiers, self._substrate.accesses(layout, None, tiers))
         self._begin(sampling)

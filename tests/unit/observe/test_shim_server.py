@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from sentineld.control.frames import FrameSocket, Message
 from sentineld.control.server import listen
 from sentineld.model import protocol
 from sentineld.observe.shim_link import ShimLink
-from sentineld.observe.shim_server import ShimServer
+from sentineld.observe.shim_server import Receiver, ShimServer
 from tests.unit.segment import Writer
 
 HELLO = {"type": "hello", "version": protocol.SHIM_VERSION}
@@ -27,19 +27,22 @@ class Server:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.links: list[ShimLink] = []
-        self.ends = 0
+        self.ends = self.taken = 0
+        self.room = True
         self.loop = asyncio.new_event_loop()
         self._server = self.loop.run_until_complete(self._serve())
 
     async def _serve(self) -> ShimServer:
         return ShimServer(listen(self.path, 0o600, None), self._hello)
 
-    def _hello(self, link: ShimLink) -> Callable[[Message | None], None]:
+    def _hello(self, link: ShimLink) -> Receiver:
         self.links.append(link)
         return self._take
 
-    def _take(self, message: Message | None) -> None:
+    def _take(self, message: Message | None, size_bytes: int) -> bool:
         self.ends += message is None
+        self.taken += message is not None
+        return self.room
 
     def turn(self) -> None:
         """Accept what has come, then read it."""
@@ -94,6 +97,23 @@ def test_the_next_shim_is_heard_after_the_daemon_hung_up(server: Server) -> None
         with pytest.raises(EOFError):
             shim.receive()
         shim.close()
+
+
+def test_a_connection_is_read_on_when_its_session_has_room_again(server: Server) -> None:
+    shim, server.room = server.greet(), False
+    shim.send({"type": "note"})
+    server.turn()
+    shim.send({"type": "note"})
+    server.turn()
+    assert server.taken == 1
+    server.room = True
+    server.links[0].on_room()
+    server.turn()
+    assert server.taken == 2
+    shim.close()
+    server.turn()
+    assert server.ends == 1
+    server.links[0].close()
 
 
 def test_a_shim_of_another_version_is_told_why(server: Server) -> None:

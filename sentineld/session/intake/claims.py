@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes that a process reports about itself, bounded before anything is allocated by them.
+
+The daemon keeps a byte or more for each page of a process's heap and arena, and a process may write
+any number into its control words and records. No real one exceeds these bounds.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes
+from sentineld.model.protocol import Event
+from sentineld.model.records import PAGE_BYTES
+from sentineld.observe.control_segment import ADDRESS_MAX, ControlSegment, ShimWords
+from sentineld.profile.steps import Step
+from sentineld.shim.native import HEAP_PER_MEMORY
+
+Range = tuple[int, int]
+"""(start address, bytes)."""
+
+
+def most_bytes() -> int:
+    """The most tensor bytes that one process can have: the shim's heap is not larger by default,
+    and what exceeds the machine's memory and swap is never resident."""
+    return HEAP_PER_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def heap_range(segment: ControlSegment, words: ShimWords) -> Range:
+    """The used part of the heap. Raises SentinelError for an impossible size."""
+    used = words.heap_used
+    if used > segment.heap_bytes or used > most_bytes() or used % PAGE_BYTES:
+        raise _implausible(f"{used} bytes of its heap of {segment.heap_bytes} bytes are in use")
+    return segment.heap_base, used
+
+
+def arena_range(words: ShimWords, layout_bytes: int) -> Range:
+    """The arena of the live layout; (0, 0): none. layout_bytes: its size in the layout that the
+    daemon sent. Raises SentinelError if the process reports another one."""
+    base, size = words.arena_base, words.arena_bytes
+    if not size:
+        return 0, 0
+    if size != layout_bytes or base % PAGE_BYTES or base + size > ADDRESS_MAX:
+        raise _implausible(f"its arena is {size} bytes at {base:#x}, not {layout_bytes} bytes")
+    return base, size
+
+
+def require_arena(layout_bytes: int) -> None:
+    """Raise SentinelError if a plan's arena can't be real, as its tensors were not."""
+    if layout_bytes > most_bytes():
+        raise _implausible(f"its tensors need an arena of {format_bytes(layout_bytes)}")
+
+
+def require_tensors(step: Step) -> None:
+    """Raise SentinelError if a tensor of the step can't be real."""
+    records = step.records
+    born = records[records["event"] == Event.ALLOC]
+    largest = max(
+        int(born["bytes"].max(initial=np.uint64(0))),
+        max((tensor.bytes for tensor in step.live.values()), default=0),
+    )
+    if largest > most_bytes():
+        raise _implausible(f"one of its tensors has {format_bytes(largest)}")
+
+
+def _implausible(what: str) -> SentinelError:
+    return SentinelError(
+        "failed",
+        f"the process reports impossible sizes: {what}",
+        f"a process can have {format_bytes(most_bytes())} here; see docs/how-to.md, When something"
+        " is wrong",
+    )

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptors of other processes are closed in threads that may block, one for each user."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+
+from sentineld.base.closing import (
+    CLOSING_MAX,
+    THREADS_MAX,
+    close_untrusted,
+    closing,
+    run_untrusted,
+    too_many,
+)
+from tests.unit.waiting import wait
+
+LINGER_S = 3
+
+
+def is_open(fd: int) -> bool:
+    return os.path.exists(f"/proc/self/fd/{fd}")
+
+
+def lingering() -> tuple[int, socket.socket]:
+    """A TCP socket whose close() blocks for LINGER_S, as its data is not acknowledged; and the
+    other end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = socket.create_connection(server.getsockname())
+        receiver, _ = server.accept()
+    sender.setblocking(False)
+    try:
+        while True:
+            sender.send(bytes(1 << 16))
+    except BlockingIOError:
+        pass
+    sender.setblocking(True)
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER_S))
+    return sender.detach(), receiver
+
+
+def test_a_close_that_blocks_delays_neither_the_caller_nor_other_users() -> None:
+    fd, receiver = lingering()
+    other = os.memfd_create("other")
+    began_s = time.monotonic()
+    close_untrusted(1000, fd)
+    close_untrusted(1001, other)
+    wait(lambda: not is_open(other))
+    assert time.monotonic() - began_s < LINGER_S
+    assert closing(1000) == 1
+    wait(lambda: not closing(1000))
+    assert time.monotonic() - began_s >= LINGER_S
+    assert not is_open(fd)
+    receiver.close()
+
+
+def test_a_user_with_too_many_is_refused_until_they_are_closed() -> None:
+    release = threading.Event()
+    run_untrusted(1002, release.wait)
+    fds = [os.memfd_create("waiting") for _ in range(CLOSING_MAX - 1)]
+    for fd in fds[1:]:
+        close_untrusted(1002, fd)
+    assert not too_many(1002)
+    close_untrusted(1002, fds[0])
+    assert too_many(1002)
+    assert not too_many(1003)
+    assert all(map(is_open, fds))
+    release.set()
+    wait(lambda: not closing(1002))
+    assert not any(map(is_open, fds))
+
+
+def test_the_threads_are_limited_and_end() -> None:
+    before, release = threading.active_count(), threading.Event()
+    users = range(2000, 2000 + 2 * THREADS_MAX)
+    for uid in users:
+        run_untrusted(uid, release.wait)
+    assert threading.active_count() - before <= THREADS_MAX + 1
+    release.set()
+    wait(lambda: not any(map(closing, users)))
+    wait(lambda: threading.active_count() == before)
+
+
+def test_a_call_that_fails_does_not_end_the_others() -> None:
+    close_untrusted(1004, 1 << 20)  # no such descriptor
+    run_untrusted(1004, lambda: 1 // 0)
+    fd = os.memfd_create("last")
+    close_untrusted(1004, fd)
+    wait(lambda: not closing(1004))
+    assert not is_open(fd)
