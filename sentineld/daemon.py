@@ -7,6 +7,7 @@ import asyncio
 import faulthandler
 import logging
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -14,14 +15,16 @@ from pathlib import Path
 import click
 
 from sentineld import __version__
+from sentineld.base.log_limit import LogLimit
 from sentineld.config import Config, load
 from sentineld.control.frames import Message
-from sentineld.control.server import ControlServer, listen
+from sentineld.control.server import Caller, ControlServer, listen
 from sentineld.entry import run_command
 from sentineld.machine.machine import Machine
 from sentineld.machine.substrate import substrate_of, with_tiers_option
 from sentineld.observe.shim_server import ShimServer
-from sentineld.service.metrics import serve as serve_metrics
+from sentineld.service.metrics import make_registry
+from sentineld.service.metrics_server import MetricsServer
 from sentineld.service.notify import notify, watchdog_interval_s
 from sentineld.service.sessions import Sessions
 from sentineld.service.snapshot import take_snapshot
@@ -30,6 +33,8 @@ from sentineld.session.state import StateFiles
 log = logging.getLogger("sentineld")
 
 HEARTBEAT_S = 0.25
+DESCRIPTORS_MAX = 16384
+"""As LimitNOFILE of the unit."""
 
 
 async def run(config: Config) -> None:
@@ -42,35 +47,39 @@ async def run(config: Config) -> None:
     machine = await asyncio.to_thread(Machine.probe, config)
     sessions = Sessions(machine, StateFiles(Path(config.state_dir)))
 
-    def status(uid: int, _: Message) -> object:
+    metrics: MetricsServer | None = None
+    if config.metrics_port:
+        metrics = MetricsServer(
+            config.metrics_address,
+            config.metrics_port,
+            lambda: make_registry(lambda: take_snapshot(machine, sessions)),
+        )
+
+    def status(caller: Caller, _: Message) -> object:
+        described = machine.describe()
+        if metrics is not None and metrics.problem is not None:
+            described["problems"].append(str(metrics.problem))
         return {
             "version": __version__,
             "pid": os.getpid(),
-            **machine.describe(),
-            "sessions": sessions.status(uid),
+            **described,
+            "sessions": sessions.status(caller.uid),
         }
 
     control = ControlServer(
         {
-            "status": status,
             "attach": sessions.attach,
             "detach": sessions.detach,
             "meter": sessions.meter,
             "record": sessions.record,
             "tensors": sessions.tensors,
             "plan": sessions.plan,
-        }
+        },
+        quick={"status": status},
     )
-    listener = listen(Path(config.control_socket), 0o660, config.socket_group)
-    server = await asyncio.start_unix_server(control.serve, sock=listener)
+    control.listen(listen(Path(config.control_socket), 0o660, config.socket_group))
     # Any user may train under the shim; SO_PEERCRED tells who sent a hello.
     shims = ShimServer(listen(Path(config.shim_socket), 0o666, None), sessions.hello)
-    if config.metrics_port:
-        serve_metrics(
-            config.metrics_address,
-            config.metrics_port,
-            lambda: take_snapshot(machine, sessions),
-        )
     beat = asyncio.create_task(_beat(sessions))
     notify("READY=1")
     log.info("sentineld %s serves %s", __version__, config.control_socket)
@@ -80,7 +89,9 @@ async def run(config: Config) -> None:
         notify("STOPPING=1")
         beat.cancel()
         shims.close()
-        server.close()
+        await control.close()
+        if metrics is not None:
+            metrics.close()
         sessions.close()
         machine.close()
 
@@ -121,7 +132,18 @@ def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
         level=logging.INFO,
         format="%(message)s" if under_systemd else "%(asctime)s %(levelname)s %(message)s",
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(LogLimit())
+    _raise_descriptor_limit()
     asyncio.run(run(config))
+
+
+def _raise_descriptor_limit() -> None:
+    """Use the descriptors that the hard limit allows: the soft one is often 1024, for programs that
+    call select()."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def main() -> None:

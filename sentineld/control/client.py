@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sentineld.base.errors import EXIT_STATUS, SentinelError
-from sentineld.control.frames import FDS_MAX, FrameBuffer, FrameError, encode
+from sentineld.control.frames import ANSWER, FDS_MAX, FrameBuffer, FrameError, encode
 
 CONTROL_VERSION = 1
 
@@ -81,7 +81,7 @@ def _request(
 def _exchange(
     connection: socket.socket, verb: str, arguments: dict[str, Any]
 ) -> tuple[dict[str, Any], list[int]]:
-    buffer = FrameBuffer()
+    buffer = FrameBuffer(ANSWER)
     fds: list[int] = []
     try:
         connection.sendall(

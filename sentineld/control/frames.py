@@ -16,20 +16,38 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from sentineld.base.closing import close_untrusted
 from sentineld.base.errors import SentinelError
 
-FRAME_BYTES_MAX = 8 << 20
+HELLO_BYTES_MAX = 64 << 10
 FDS_MAX = 8
 SO_PEERPIDFD = 77
 """Linux 6.5, asm-generic; Python has no name for it."""
+_SO_PEEK_OFF = 42  # asm-generic; Python has no name for it
 _CREDENTIALS = struct.Struct("3i")
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * FDS_MAX) + socket.CMSG_SPACE(_CREDENTIALS.size)
 READS_MAX = 16
 """Reads of 64 KiB per call of receive(), so that one peer cannot occupy the event loop."""
 
 Message = dict[str, Any]
+
+
+class FrameLimits(NamedTuple):
+    """Limits of a frame, and with it of the memory that its message takes once decoded."""
+
+    frame_bytes: int
+    values: int  # commas and brackets in its text
+    objects: int  # opening braces: an object takes up to 100 times the memory of its text
+
+
+FROM_SHIM = FrameLimits(4 << 20, 400_000, 64)
+"""The largest message has the names of a model's tensors. 10,000 parameters under Adam take 2 MiB
+and 120,000 values."""
+REQUEST = FrameLimits(64 << 10, 1000, 16)
+ANSWER = FrameLimits(64 << 20, 1 << 30, 1 << 30)
+"""The daemon is trusted by its clients."""
 
 
 class FrameError(Exception):
@@ -45,7 +63,8 @@ def encode(message: Message) -> bytes:
 class FrameBuffer:
     """Decodes a byte stream into messages."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: FrameLimits) -> None:
+        self._limits = limits
         self._bytes = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
@@ -58,12 +77,16 @@ class FrameBuffer:
         messages: list[tuple[Message, int]] = []
         while len(self._bytes) >= 4:
             length = int.from_bytes(self._bytes[:4], "little")
-            if length > FRAME_BYTES_MAX:
+            if length > self._limits.frame_bytes:
                 raise FrameError(f"a frame of {length} bytes exceeds the limit")
             if len(self._bytes) < 4 + length:
                 break
             body = bytes(self._bytes[4 : 4 + length])
             del self._bytes[: 4 + length]
+            objects = body.count(b"{")
+            values = body.count(b",") + body.count(b"[") + objects
+            if values > self._limits.values or objects > self._limits.objects:
+                raise FrameError("a frame holds too many values")
             try:
                 message = json.loads(body)
             except (ValueError, RecursionError) as error:
@@ -82,12 +105,43 @@ class FrameSocket:
         # The listener has set it, too, or data that comes before this would have no sender.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket = connection
-        self._buffer = FrameBuffer()
+        self._buffer = FrameBuffer(FROM_SHIM)
+        self._peeked: bytearray | None = None
         self._fds: deque[int] = deque()  # one thread appends, another takes
 
     def fileno(self) -> int:
         """The socket's descriptor, for event loops."""
         return self._socket.fileno()
+
+    def peek_frame(self) -> bool:
+        """Whether the connection's first frame has arrived as a whole. It stays in the socket, and
+        so do its descriptors.
+
+        Raises FrameError if it exceeds HELLO_BYTES_MAX, EOFError if the peer closed the connection.
+        """
+        if self._peeked is None:
+            self._peeked = bytearray()
+            # Each peek goes on where the last one ended, also beyond data with descriptors.
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, 0)
+        while not self._has_frame(self._peeked):
+            try:
+                data = self._socket.recv(HELLO_BYTES_MAX, socket.MSG_PEEK)
+            except (BlockingIOError, InterruptedError):
+                return False
+            except ConnectionError:
+                raise EOFError from None
+            if not data:
+                raise EOFError
+            self._peeked += data
+        self._socket.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, -1)
+        return True
+
+    @staticmethod
+    def _has_frame(data: bytes | bytearray) -> bool:
+        length = int.from_bytes(data[:4], "little") if len(data) >= 4 else 0
+        if length > HELLO_BYTES_MAX:
+            raise FrameError(f"a first frame of {length} bytes exceeds the limit")
+        return len(data) >= 4 + length and len(data) >= 4
 
     def receive(self) -> list[Message]:
         """The messages that have arrived; see receive_sized()."""
@@ -182,6 +236,7 @@ class FrameSocket:
         Only the connection's reader may call this: an event loop that still watches the
         descriptor would confuse it with the next socket that gets the same number.
         """
+        uid = self.peer()[1]
         while self._fds:
-            os.close(self._fds.popleft())
+            close_untrusted(uid, self._fds.popleft())
         self._socket.close()

@@ -8,7 +8,10 @@ import grp
 import logging
 import os
 import socket
+import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +19,23 @@ from typing import Any
 from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
 from sentineld.control.client import CONTROL_VERSION
-from sentineld.control.frames import FrameBuffer, FrameError, Message, encode
+from sentineld.control.frames import REQUEST, FrameBuffer, FrameError, Message, encode
+from sentineld.control.listener import Limits, Listener
 
 log = logging.getLogger(__name__)
 
-Verb = Callable[[int, Message], Any]
-"""A verb's handler: (caller's uid, arguments) -> JSON-serialisable result or WithFile.
+
+@dataclass(frozen=True)
+class Caller:
+    """The client of a verb."""
+
+    uid: int
+    gone: threading.Event
+    """Set when the client has hung up: then the verb must end soon."""
+
+
+Verb = Callable[[Caller, Message], Any]
+"""A verb's handler: (caller, arguments) -> JSON-serialisable result or WithFile.
 
 It runs in a thread.
 """
@@ -37,6 +51,14 @@ class WithFile:
 
 SOCKET_BACKLOG = 64
 VERB_CHARACTERS_MAX = 40
+CONNECTIONS = Limits(of_user=16, total=128)
+REQUEST_S = 10.0
+ANSWER_S = 10.0
+"""Time for the client to read an answer."""
+VERBS_OF_USER = 4
+"""Pending verbs, such as recordings, of one user."""
+VERBS_MAX = 64
+QUICK_THREADS = 4
 
 
 def listen(path: Path, mode: int, group: str | None) -> socket.socket:
@@ -81,37 +103,83 @@ def listen(path: Path, mode: int, group: str | None) -> socket.socket:
 class ControlServer:
     """Answers one request per connection."""
 
-    def __init__(self, verbs: Mapping[str, Verb]) -> None:
-        self._verbs = verbs
+    def __init__(self, verbs: Mapping[str, Verb], quick: Mapping[str, Verb]) -> None:
+        """quick: verbs that never block. They have threads of their own, so that no number of
+        other verbs delays them."""
+        self._verbs = {**verbs, **quick}
+        self._quick = frozenset(quick)
+        self._pending: Counter[int] = Counter()
+        self._threads = ThreadPoolExecutor(VERBS_MAX, "verb")
+        self._quick_threads = ThreadPoolExecutor(QUICK_THREADS, "quick-verb")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: Listener | None = None
 
-    async def serve(self, connection: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
-        """Serve one connection; the callback of asyncio.start_unix_server."""
+    def listen(self, listening: socket.socket) -> None:
+        """Serve the connections of a socket in the running event loop."""
+        self._listener = Listener(listening, CONNECTIONS, self._accepted)
+
+    async def close(self) -> None:
+        """Accept no more connections, and give up all verbs."""
+        if self._listener is not None:
+            self._listener.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accepted(self, connection: socket.socket, uid: int) -> None:
+        assert self._listener is not None
+        release = self._listener.release
+        task = asyncio.get_running_loop().create_task(self._serve(connection, uid))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: release(uid))
+
+    async def _serve(self, connection: socket.socket, uid: int) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=REQUEST.frame_bytes)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection)
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
-            message = await self._read(connection)
+            async with asyncio.timeout(REQUEST_S):
+                message = await _read(reader)
             if message is not None:
-                peer = answer.get_extra_info("socket")
-                described, fds = await self._answer(_peer_uid(peer), message)
-                try:
-                    frame = encode(described)
-                    answer.write(_send_with_fds(peer, frame, fds) if fds else frame)
-                finally:
-                    for fd in fds:
-                        os.close(fd)
-                await answer.drain()
-        except (ConnectionError, FrameError, TimeoutError) as error:
-            log.info("a control connection broke: %s", error)
+                await self._reply(uid, message, reader, writer)
+        except (OSError, FrameError) as error:  # TimeoutError and ConnectionError included
+            text = str(error) or "it is too slow"
+            log.info("closing a control connection: %s", text, extra={"uid": uid})
         finally:
-            answer.close()
+            writer.close()
 
-    @staticmethod
-    async def _read(connection: asyncio.StreamReader) -> Message | None:
-        buffer = FrameBuffer()
-        while data := await asyncio.wait_for(connection.read(1 << 16), timeout=10):
-            if messages := buffer.feed(data):
-                return messages[0]
-        return None
+    async def _reply(
+        self,
+        uid: int,
+        message: Message,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        peer = writer.get_extra_info("socket")
+        described, fds = await self._answer(uid, message, reader)
+        try:
+            frame = encode(described)
+            writer.write(_send_with_fds(peer, frame, fds) if fds else frame)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await writer.drain()
+                # The client closes the connection when it has read the answer: write() and drain()
+                # only fill buffers.
+                await reader.read(1)
+        except OSError:
+            # close() would keep what the client has not read.
+            writer.transport.abort()
+            raise
 
-    async def _answer(self, uid: int, message: Message) -> tuple[Message, list[int]]:
+    async def _answer(
+        self, uid: int, message: Message, reader: asyncio.StreamReader
+    ) -> tuple[Message, list[int]]:
         name = text_of(message.get("verb"), VERB_CHARACTERS_MAX)
         try:
             if message.get("version") != CONTROL_VERSION:
@@ -120,25 +188,77 @@ class ControlServer:
                     f"the daemon speaks control protocol {CONTROL_VERSION}",
                     "use the sentinelctl that came with the running daemon",
                 )
-            verb = self._verbs.get(name)
             arguments = message.get("arguments")
-            if verb is None or not isinstance(arguments, dict):
+            if name not in self._verbs or not isinstance(arguments, dict):
                 raise SentinelError("usage", f"unknown verb {name!r}")
-            result = await asyncio.to_thread(verb, uid, arguments)
+            result = await self._run(uid, name, arguments, reader)
             fds = []
             if isinstance(result, WithFile):
                 result, fds = result.result, [result.fd]
             return {"version": CONTROL_VERSION, "result": result}, fds
+        except ConnectionError:
+            raise
         except SentinelError as error:
             described = {"code": error.code, "message": error.message, "hint": error.hint}
         except Exception:
-            log.exception("verb %s failed", name)
+            log.exception("verb %s failed", name, extra={"uid": uid})
             described = {
                 "code": "failed",
                 "message": "internal error of the daemon",
                 "hint": "see journalctl -u sentineld",
             }
         return {"version": CONTROL_VERSION, "error": described}, []
+
+    async def _run(
+        self, uid: int, name: str, arguments: Message, reader: asyncio.StreamReader
+    ) -> Any:
+        """Run a verb in a thread; give it up if the client hangs up meanwhile."""
+        loop = asyncio.get_running_loop()
+        caller = Caller(uid, threading.Event())
+        if name in self._quick:
+            return await loop.run_in_executor(
+                self._quick_threads, self._verbs[name], caller, arguments
+            )
+        self._require_room(uid)
+        self._pending[uid] += 1
+        verb = loop.run_in_executor(self._threads, self._verbs[name], caller, arguments)
+        verb.add_done_callback(lambda done: self._ended(uid, caller, done))
+        hang_up = loop.create_task(reader.read(1))
+        try:
+            await asyncio.wait({verb, hang_up}, return_when=asyncio.FIRST_COMPLETED)
+            if not verb.done():
+                raise ConnectionError(f"the client of {name} hung up")
+            return verb.result()
+        finally:
+            caller.gone.set()
+            hang_up.cancel()
+
+    def _require_room(self, uid: int) -> None:
+        if self._pending[uid] >= VERBS_OF_USER:
+            problem = f"user {uid} has {VERBS_OF_USER} pending commands, which is the limit"
+        elif self._pending.total() >= VERBS_MAX:
+            problem = f"there are {VERBS_MAX} pending commands, which is the limit"
+        else:
+            return
+        raise SentinelError("busy", problem, "wait for one of them, or interrupt it")
+
+    def _ended(self, uid: int, caller: Caller, verb: asyncio.Future[Any]) -> None:
+        self._pending[uid] -= 1
+        if not self._pending[uid]:
+            del self._pending[uid]
+        if not caller.gone.is_set() or verb.cancelled():
+            return
+        # The client hung up, so nobody takes the result.
+        if verb.exception() is None and isinstance(result := verb.result(), WithFile):
+            os.close(result.fd)
+
+
+async def _read(reader: asyncio.StreamReader) -> Message | None:
+    buffer = FrameBuffer(REQUEST)
+    while data := await reader.read(1 << 16):
+        if messages := buffer.feed(data):
+            return messages[0]
+    return None
 
 
 def _send_with_fds(peer: Any, frame: bytes, fds: list[int]) -> bytes:
@@ -148,8 +268,3 @@ def _send_with_fds(peer: Any, frame: bytes, fds: list[int]) -> bytes:
     with peer.dup() as connection:
         socket.send_fds(connection, [frame[:1]], fds)
     return frame[1:]
-
-
-def _peer_uid(peer: Any) -> int:
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int.from_bytes(credentials[4:8], "little")

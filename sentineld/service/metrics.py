@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prometheus metrics, served over HTTP on the loopback address.
+"""Prometheus metrics; metrics_server.py serves them.
 
 Each scrape takes one consistent snapshot. METRICS lists every metric;
 docs/metrics.md is generated from it. The series of a session disappear when the
@@ -9,19 +9,15 @@ session ends. Labels have few values: no tensor, layer or address is a label.
 from __future__ import annotations
 
 import platform
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from socketserver import ThreadingMixIn
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sentineld.base.errors import SentinelError
 from sentineld.session.lifecycle import State
 
 
@@ -367,11 +363,13 @@ class SnapshotCollector(Collector):
 
     def __init__(self, take_snapshot: Callable[[], DaemonSnapshot]) -> None:
         self._take_snapshot = take_snapshot
+        self._one_at_a_time = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
         """The metric families of one scrape."""
         begin_s = time.perf_counter()
-        snapshot = self._take_snapshot()
+        with self._one_at_a_time:
+            snapshot = self._take_snapshot()
         duration_s = time.perf_counter() - begin_s
         for spec in METRICS:
             family: CounterMetricFamily | GaugeMetricFamily
@@ -391,42 +389,3 @@ def make_registry(take_snapshot: Callable[[], DaemonSnapshot]) -> CollectorRegis
     registry.register(SnapshotCollector(take_snapshot))
     ProcessCollector(registry=registry)
     return registry
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-    allow_reuse_address = True
-
-
-class _ServerV6(_Server):
-    address_family = socket.AF_INET6
-
-
-class _QuietHandler(WSGIRequestHandler):
-    timeout = 10  # seconds; disconnects silent clients
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-        """Log nothing: scrapes are frequent and uninteresting."""
-
-
-def serve(address: str, port: int, take_snapshot: Callable[[], DaemonSnapshot]) -> WSGIServer:
-    """Serve metrics from a background thread.
-
-    port: 0 picks a free one; the result's server_port holds it.
-    take_snapshot: called once per scrape, from the server's threads.
-
-    Stop it with shutdown() and server_close(). Raises SentinelError("bad-config") if the
-    address cannot be bound.
-    """
-    kind = _ServerV6 if ":" in address else _Server
-    app = make_wsgi_app(make_registry(take_snapshot))
-    try:
-        server = make_server(address, port, app, server_class=kind, handler_class=_QuietHandler)
-    except OSError as error:
-        raise SentinelError(
-            "bad-config",
-            f"cannot serve metrics on {address}:{port}: {error.strerror or error}",
-            "set metrics_address and metrics_port; port 0 disables metrics",
-        ) from None
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
-    return server

@@ -12,7 +12,7 @@ from typing import Any
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.control.frames import Message
-from sentineld.control.server import WithFile
+from sentineld.control.server import Caller, WithFile
 from sentineld.machine.machine import Machine
 from sentineld.observe.procs import ProcessEvent
 from sentineld.observe.shim_link import ShimLink
@@ -67,7 +67,12 @@ class Sessions:
             self._sessions[link.pid] = session
         if before is not None:
             before.end("the process registered again")
-        log.info("process %d registered: %s", link.pid, session.lifecycle.status.reason)
+        log.info(
+            "process %d registered: %s",
+            link.pid,
+            session.lifecycle.status.reason,
+            extra={"uid": link.uid},
+        )
         return session.on_message
 
     def _process_event(self, event: ProcessEvent) -> None:
@@ -105,46 +110,46 @@ class Sessions:
         for session in sessions:
             session.join(max(0.0, deadline_s - time.monotonic()))
 
-    # Verbs: (caller's uid, arguments) -> JSON-serialisable result.
+    # Verbs: (caller, arguments) -> JSON-serialisable result.
 
-    def attach(self, uid: int, arguments: Message) -> Any:
+    def attach(self, caller: Caller, arguments: Message) -> Any:
         """Start managing a process, or switch a managed one to another budget or policy.
 
         An argument that is missing keeps its current value.
         """
-        session = self._of_caller(uid, arguments)
+        session = self._of_caller(caller.uid, arguments)
         fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None
         policy = str(arguments["policy"]) if arguments.get("policy") else None
         managing_policy(policy or self._machine.config.policy)
-        session.attach(fast, policy)
+        session.attach(fast, policy, caller.gone)
         return describe(session)
 
-    def detach(self, uid: int, arguments: Message) -> Any:
+    def detach(self, caller: Caller, arguments: Message) -> Any:
         """Stop managing a process."""
-        session = self._of_caller(uid, arguments)
-        session.detach()
+        session = self._of_caller(caller.uid, arguments)
+        session.detach(caller.gone)
         return describe(session)
 
-    def meter(self, uid: int, arguments: Message) -> Any:
+    def meter(self, caller: Caller, arguments: Message) -> Any:
         """Meter whole managed steps; blocks until they are metered."""
-        session = self._of_caller(uid, arguments)
+        session = self._of_caller(caller.uid, arguments)
         steps = arguments.get("steps")
         if type(steps) is not int or not 1 <= steps <= 1000:
             raise SentinelError("usage", f"steps = {steps!r}", "give 1 to 1000")
-        metered = [step.to_json() for step in session.meter(steps)]
+        metered = [step.to_json() for step in session.meter(steps, caller.gone)]
         return {"emulated": self._machine.substrate.emulated, "steps": metered}
 
-    def record(self, uid: int, arguments: Message) -> WithFile:
+    def record(self, caller: Caller, arguments: Message) -> WithFile:
         """Record a trace; blocks until it is complete.
 
         The result carries the trace as an open file: the caller writes it to disk with its own
         permissions.
         """
-        session = self._of_caller(uid, arguments)
+        session = self._of_caller(caller.uid, arguments)
         steps = arguments.get("steps")
         if type(steps) is not int or not 1 <= steps <= RECORDED_STEPS_MAX:
             raise SentinelError("usage", f"steps = {steps!r}", f"give 1 to {RECORDED_STEPS_MAX}")
-        trace = session.record(steps)
+        trace = session.record(steps, caller.gone)
         fd = os.memfd_create("sentineld-trace", os.MFD_CLOEXEC)
         try:
             with os.fdopen(fd, "wb", closefd=False) as file:
@@ -154,13 +159,13 @@ class Sessions:
             raise
         return WithFile({"notes": trace.facts["notes"]}, fd)
 
-    def tensors(self, uid: int, arguments: Message) -> Any:
+    def tensors(self, caller: Caller, arguments: Message) -> Any:
         """The tensors of the profile."""
-        return {"tensors": tensors(self._of_caller(uid, arguments))}
+        return {"tensors": tensors(self._of_caller(caller.uid, arguments))}
 
-    def plan(self, uid: int, arguments: Message) -> Any:
+    def plan(self, caller: Caller, arguments: Message) -> Any:
         """The plan as text and as values; with the argument "bound" also the fast-share bound."""
-        return explain(self._of_caller(uid, arguments), bool(arguments.get("bound")))
+        return explain(self._of_caller(caller.uid, arguments), bool(arguments.get("bound")))
 
     def status(self, uid: int) -> list[dict[str, Any]]:
         """The sessions that the caller may see: root sees all, a user its own."""

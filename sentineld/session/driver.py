@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
@@ -301,6 +302,16 @@ class Driver:
             self.lifecycle.enter(State.REGISTERED, "it is being recorded")
         self._begin_recording()
         return recording
+
+    def cancel(self, request: Request[Any]) -> None:
+        """Give up a request whose caller has hung up."""
+        if not self._requests.cancel(request):
+            return
+        log.info("process %d is not %s: the caller hung up", self._link.pid, request.doing)
+        if self.following.managed is None:
+            self.unmanage(request.outcome)
+        else:
+            self._settle_budget()
 
     # State transitions.
 

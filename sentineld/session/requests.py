@@ -79,6 +79,15 @@ class Requests:
         self.current.finish()
         self.current = self._replanning = None
 
+    def cancel(self, request: Request[Any]) -> bool:
+        """Give up a request; returns whether it was still being served."""
+        if self.current is not request:
+            return False
+        self._link.set_flags(off=protocol.Flag.RECORD)
+        request.reject("its caller has hung up")
+        self.finish()
+        return True
+
     def collect(self) -> None:
         """Drain the kernel's buffers. Called often, so that they don't overflow."""
         if self.current is not None:

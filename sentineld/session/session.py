@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from sentineld.base.commands import Backlog, Commands
 from sentineld.base.errors import SentinelError
+from sentineld.base.log_limit import LOGGED_USER
 from sentineld.base.units import FastBudget
 from sentineld.control.frames import Message
 from sentineld.machine.machine import Machine
@@ -28,8 +28,11 @@ from sentineld.session.lifecycle import State
 from sentineld.session.state import StateFiles
 from sentineld.session.work.planning import Goal
 from sentineld.session.work.replanning import Replanning
+from sentineld.session.work.request import Request
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 POLL_S = 0.25
 RECORDING_POLL_S = 0.05
@@ -94,39 +97,54 @@ class Session:
         self._commands.put(take)
         return go_on
 
-    def attach(self, fast: FastBudget | None, policy_name: str | None) -> None:
+    # Verbs. They block and raise SentinelError. gone: set when the caller has hung up; then what
+    # it asked for is given up.
+
+    def attach(
+        self, fast: FastBudget | None, policy_name: str | None, gone: threading.Event
+    ) -> None:
         """Begin to manage, or switch a managed process to another budget or policy.
 
         Switching blocks until the new plan is made; if planning fails, the live plan stays.
-        None: the managed process's current value, or else the configuration's. Raises
-        SentinelError.
+        None: the managed process's current value, or else the configuration's.
         """
-        self._wait_entered()
-        replanning: Replanning | None = self._call(lambda: self._driver.attach(fast, policy_name))
+        self._wait_entered(gone)
+        replanning: Replanning | None = self._call(
+            lambda: self._driver.attach(fast, policy_name), gone
+        )
         if replanning is not None:
-            replanning.wait()
+            self._result_of(replanning, gone)
 
-    def detach(self) -> None:
-        """Stop managing; the process runs on. Raises SentinelError."""
-        self._call(self._driver.detach)
+    def detach(self, gone: threading.Event) -> None:
+        """Stop managing; the process runs on."""
+        self._call(self._driver.detach, gone)
 
-    def meter(self, steps: int) -> list[StepMeter]:
-        """Meter managed steps; blocks. Raises SentinelError."""
-        self._wait_entered()
-        metered: list[StepMeter] = self._call(lambda: self._driver.meter(steps)).wait()
+    def meter(self, steps: int, gone: threading.Event) -> list[StepMeter]:
+        """Meter managed steps."""
+        self._wait_entered(gone)
+        request: Request[list[StepMeter]] = self._call(lambda: self._driver.meter(steps), gone)
+        metered = self._result_of(request, gone)
         self.last_meter = metered[-1]
         return metered
 
-    def record(self, steps: int) -> Trace:
-        """Record steps and then one whose accesses are sampled; blocks. Raises SentinelError."""
-        self._wait_entered()
-        trace: Trace = self._call(lambda: self._driver.record(steps)).wait()
-        return trace
+    def record(self, steps: int, gone: threading.Event) -> Trace:
+        """Record steps and then one whose accesses are sampled."""
+        self._wait_entered(gone)
+        request: Request[Trace] = self._call(lambda: self._driver.record(steps), gone)
+        return self._result_of(request, gone)
 
-    def _wait_entered(self) -> None:
+    def _wait_entered(self, gone: threading.Event) -> None:
         """Wait while another plan replaces the live one: callers see one managed state."""
         while self.lifecycle.state is State.ENTERING and self.following.managed is not None:
-            time.sleep(RECORDING_POLL_S)
+            if gone.wait(RECORDING_POLL_S):
+                raise _hung_up()
+
+    def _result_of(self, request: Request[Result], gone: threading.Event) -> Result:
+        while not request.over(POLL_S):
+            if gone.is_set():
+                self._commands.put(lambda: self._driver.cancel(request))
+                raise _hung_up()
+        return request.wait()
 
     def end(self, reason: str) -> None:
         """Release the process and end the session."""
@@ -148,9 +166,9 @@ class Session:
         """The error for a verb that the current state does not allow."""
         return self._driver.not_yet(what)
 
-    def _call(self, function: Callable[[], Any]) -> Any:
+    def _call(self, function: Callable[[], Any], gone: threading.Event) -> Any:
         try:
-            return self._commands.call(function, lambda: self._driver.ended)
+            return self._commands.call(function, lambda: self._driver.ended or gone.is_set())
         except EOFError:
             raise self.not_yet("can't be reached") from None
         except OSError as error:
@@ -164,6 +182,7 @@ class Session:
 
     def _run(self) -> None:
         driver = self._driver
+        LOGGED_USER.set(self.link.uid)
         try:
             self._guarded(driver.resume)
             while not driver.ended:
@@ -198,3 +217,7 @@ class Session:
             self._driver.end(f"it has failed {self._failures} times; the last time: {reason}")
         else:
             self._driver.unmanage(reason)
+
+
+def _hung_up() -> SentinelError:
+    return SentinelError("failed", "the caller has hung up")

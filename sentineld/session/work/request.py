@@ -50,6 +50,14 @@ class Request(Generic[Result]):
         self._release()
         self._finished.set()
 
+    def over(self, timeout_s: float) -> bool:
+        """Block until the request is over or the time has passed; returns whether it is over."""
+        return self._finished.wait(timeout_s)
+
+    def reject(self, reason: str) -> None:
+        """Give the waiting thread an error instead of a result; the caller calls finish() next."""
+        self._reject(reason)
+
     def wait(self) -> Result:
         """Block until the request is over; returns its result. Raises SentinelError."""
         self._finished.wait()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sentineld.base.errors import SentinelError
 from sentineld.control.frames import Message
-from sentineld.control.server import ControlServer, Verb, WithFile
+from sentineld.control.server import Caller, ControlServer, Verb, WithFile, listen
 
 LARGE = "x" * (3 << 20)
 """More than a socket's buffer takes at once."""
@@ -25,14 +25,14 @@ def a_file(text: str) -> int:
     return fd
 
 
-def refuse(uid: int, arguments: Message) -> object:
+def refuse(caller: Caller, arguments: Message) -> object:
     raise SentinelError("wrong-state", "not now", "wait")
 
 
 VERBS: dict[str, Verb] = {
-    "echo": lambda uid, arguments: [uid, arguments],
-    "file": lambda uid, arguments: WithFile(arguments, a_file("hello")),
-    "large": lambda uid, arguments: WithFile(LARGE, a_file("hello")),
+    "echo": lambda caller, arguments: [caller.uid, arguments],
+    "file": lambda caller, arguments: WithFile(arguments, a_file("hello")),
+    "large": lambda caller, arguments: WithFile(LARGE, a_file("hello")),
     "refuse": refuse,
 }
 
@@ -41,14 +41,18 @@ VERBS: dict[str, Verb] = {
 def serving(path: Path, verbs: Mapping[str, Verb]) -> Iterator[Path]:
     """A control server at path, in a thread."""
     loop = asyncio.new_event_loop()
-    control = ControlServer(verbs)
-    listening = loop.run_until_complete(asyncio.start_unix_server(control.serve, str(path)))
+    control = ControlServer(verbs, quick={"status": lambda caller, arguments: "here"})
+
+    async def begin() -> None:
+        control.listen(listen(path, 0o600, None))
+
+    loop.run_until_complete(begin())
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
         yield path
     finally:
-        loop.call_soon_threadsafe(listening.close)
+        asyncio.run_coroutine_threadsafe(control.close(), loop).result(30)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sentineld.control import frames
-from sentineld.control.frames import FRAME_BYTES_MAX, FrameBuffer, FrameError, FrameSocket, encode
+from sentineld.control.frames import FROM_SHIM, FrameBuffer, FrameError, FrameSocket, encode
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
@@ -26,7 +26,7 @@ def test_messages_survive_any_split_of_the_stream(
     messages: list[dict[str, object]], cuts: list[int]
 ) -> None:
     stream = b"".join(encode(message) for message in messages)
-    buffer, received, turn = FrameBuffer(), [], 0
+    buffer, received, turn = FrameBuffer(FROM_SHIM), [], 0
     while stream:
         size = cuts[turn % len(cuts)]
         turn += 1
@@ -38,7 +38,7 @@ def test_messages_survive_any_split_of_the_stream(
 @pytest.mark.parametrize(
     "data",
     [
-        (FRAME_BYTES_MAX + 1).to_bytes(4, "little"),
+        (FROM_SHIM.frame_bytes + 1).to_bytes(4, "little"),
         b"\x02\x00\x00\x00[]",
         b"\x03\x00\x00\x00{]}",
         b"\x02\x00\x00\x00\xff\xfe",
@@ -46,13 +46,13 @@ def test_messages_survive_any_split_of_the_stream(
 )
 def test_malformed_frames_are_rejected(data: bytes) -> None:
     with pytest.raises(FrameError):
-        FrameBuffer().feed(data)
+        FrameBuffer(FROM_SHIM).feed(data)
 
 
 @given(st.binary(max_size=200))
 def test_random_bytes_raise_only_frame_errors(data: bytes) -> None:
     try:
-        for message in FrameBuffer().feed(data):
+        for message in FrameBuffer(FROM_SHIM).feed(data):
             assert isinstance(message, dict)
     except FrameError:
         pass

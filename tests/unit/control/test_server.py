@@ -4,12 +4,18 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
 
-from sentineld.control.client import request, request_file
-from tests.unit.control.controlled import LARGE
+from sentineld.base.errors import SentinelError
+from sentineld.control import server as module
+from sentineld.control.client import CONTROL_VERSION, request, request_file
+from sentineld.control.frames import Message, encode
+from sentineld.control.server import VERBS_OF_USER, Caller
+from tests.unit.control.controlled import LARGE, serving
+from tests.unit.waiting import wait
 
 
 def test_the_value_is_returned(server: Path) -> None:
@@ -22,3 +28,81 @@ def test_a_file_comes_with_its_answer(server: Path, verb: str, result: object) -
     assert answer == result
     with os.fdopen(fd) as file:
         assert file.read() == "hello"
+
+
+class Blocking:
+    """A verb that ends when its caller hangs up."""
+
+    def __init__(self) -> None:
+        self.begun = self.given_up = 0
+
+    def __call__(self, caller: Caller, arguments: Message) -> str:
+        self.begun += 1
+        assert caller.gone.wait(30)
+        self.given_up += 1
+        return "nobody reads this"
+
+
+def ask(path: Path, verb: str) -> socket.socket:
+    """Send a request without waiting for its answer."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(path))
+    connection.sendall(encode({"version": CONTROL_VERSION, "verb": verb, "arguments": {}}))
+    return connection
+
+
+def test_pending_verbs_do_not_delay_status(tmp_path: Path) -> None:
+    blocking = Blocking()
+    with serving(tmp_path / "control.sock", {"block": blocking}) as path:
+        clients = [ask(path, "block") for _ in range(VERBS_OF_USER)]
+        wait(lambda: blocking.begun == VERBS_OF_USER)
+        assert request(path, "status") == "here"
+        with pytest.raises(SentinelError) as refused:
+            request(path, "block")
+        assert refused.value.code == "busy"
+        assert refused.value.message == (
+            f"user {os.getuid()} has {VERBS_OF_USER} pending commands, which is the limit"
+        )
+        for client in clients:
+            client.close()
+        wait(lambda: blocking.given_up == VERBS_OF_USER)
+
+
+def test_a_hung_up_client_frees_its_place(tmp_path: Path) -> None:
+    blocking = Blocking()
+    with serving(tmp_path / "control.sock", {"block": blocking}) as path:
+        for number in range(3 * VERBS_OF_USER):
+            client = ask(path, "block")
+            wait(lambda number=number: blocking.begun == number + 1)  # type: ignore[misc]
+            client.close()
+            wait(lambda number=number: blocking.given_up == number + 1)  # type: ignore[misc]
+
+
+def test_half_a_request_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REQUEST_S", 0.2)
+    with serving(tmp_path / "control.sock", {}) as path, socket.socket(socket.AF_UNIX) as half:
+        half.connect(str(path))
+        half.sendall(b"\x10\x00")
+        half.settimeout(30)
+        assert half.recv(1) == b""
+
+
+def test_an_answer_that_is_not_read_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", 0.2)
+    large = {"large": lambda caller, arguments: LARGE}
+    with serving(tmp_path / "control.sock", large) as path:
+        client = ask(path, "large")
+        wait(lambda: closed(client))
+
+
+def closed(client: socket.socket) -> bool:
+    """Whether the other end is closed, without reading what it has sent."""
+    try:
+        client.send(b"x", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    except BrokenPipeError:
+        return True
+    except BlockingIOError:
+        return False
+    return False

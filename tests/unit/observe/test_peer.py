@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_an_ordinary_program_is_accepted() -> None:
         sleep = program(place, 0o755)
         peer = Peer.of(process.frames)
         process.do(f"os.execv({str(sleep)!r}, ['sleep', '1000'])", answers=False)
-        wait(lambda: open(f"/proc/{peer.pid}/comm").read().startswith("sleep"))
+        wait(lambda: Path(f"/proc/{peer.pid}/comm").read_text().startswith("sleep"))
         assert refusal(peer) == ""
         peer.close()
 

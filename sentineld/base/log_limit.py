@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits the log: other users' processes cause many of its lines."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+PERIOD_S = 60.0
+SITE_LINES = 30
+"""Lines of one statement for one user (see LogLimit) in a period."""
+LINES = 3000
+"""Lines in a period: about 0.5 MB."""
+LOGGED_USER: ContextVar[int | None] = ContextVar("LOGGED_USER", default=None)
+"""The user whose process the current thread serves."""
+_WARNING = "; further lines like this are left out for a minute"
+
+
+@dataclass
+class _Count:
+    began_s: float
+    lines: int = 0
+    left_out: int = 0
+
+
+class LogLimit(logging.Filter):
+    """Passes SITE_LINES lines of each logging statement in PERIOD_S, and LINES in total.
+
+    A statement that logs for many users' processes passes extra={"uid": uid}, or the thread has set
+    LOGGED_USER. Then each user has a limit of its own, so that no user can suppress lines about
+    another one's processes. The last line before the limit says that lines will be left out; the
+    first line of the next period says how many were.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """clock: seconds."""
+        super().__init__()
+        self._clock = clock
+        self._sites: dict[tuple[str, int, object], _Count] = {}
+        self._total = _Count(clock())
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write the line; may append a remark to it."""
+        now_s = self._clock()
+        if now_s - self._total.began_s >= PERIOD_S:
+            self._total = _Count(now_s)
+            self._sites = {
+                site: count
+                for site, count in self._sites.items()
+                if count.left_out or now_s - count.began_s < PERIOD_S
+            }
+        if self._total.lines >= LINES:
+            return False
+        site = (record.pathname, record.lineno, getattr(record, "uid", LOGGED_USER.get()))
+        count = self._sites.setdefault(site, _Count(now_s))
+        left_out = 0
+        if now_s - count.began_s >= PERIOD_S:
+            left_out = count.left_out
+            self._sites[site] = count = _Count(now_s)
+        if count.lines >= SITE_LINES:
+            count.left_out += 1
+            return False
+        count.lines += 1
+        self._total.lines += 1
+        if left_out:
+            record.msg = f"{record.msg} ({left_out} lines like this were left out)"
+        if count.lines == SITE_LINES or self._total.lines == LINES:
+            record.msg = f"{record.msg}{_WARNING}"
+        return True

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accepts connections at a Unix socket, in limited numbers for each user and in total."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sentineld.base.errors import SentinelError
+
+log = logging.getLogger(__name__)
+
+ACCEPTED_MAX = 64
+"""Connections accepted in one turn of the event loop."""
+PAUSE_S = 1.0
+"""Pause after an accept() that failed for lack of descriptors or memory. The listener stays
+readable then, so the event loop would call accept() without end."""
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Limits(NamedTuple):
+    """Numbers of connections."""
+
+    of_user: int
+    total: int
+
+
+class Listener:
+    """Accepts connections in the event loop that runs when it is created."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        limits: Limits,
+        on_connection: Callable[[socket.socket, int], None],
+        on_refused: Callable[[socket.socket, SentinelError], None] = lambda _, __: None,
+    ) -> None:
+        """on_connection: takes over a connection and its user ID; calls release() when the
+        connection no longer counts.
+        on_refused: may send the reason before a connection is closed."""
+        self._listening = listening
+        self._limits = limits
+        self._on_connection = on_connection
+        self._on_refused = on_refused
+        self._counts: Counter[int] = Counter()
+        self._loop = asyncio.get_running_loop()
+        self._watch()
+
+    def release(self, uid: int) -> None:
+        """Count a connection of this user no longer."""
+        self._counts[uid] -= 1
+        if not self._counts[uid]:
+            del self._counts[uid]
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        if self._listening.fileno() >= 0:
+            self._loop.remove_reader(self._listening.fileno())
+            self._listening.close()
+
+    def _watch(self) -> None:
+        if self._listening.fileno() >= 0:
+            self._loop.add_reader(self._listening.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_MAX):
+            try:
+                connection, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_ROOM:
+                    raise
+                log.warning("no connection is accepted for %g s: %s", PAUSE_S, error.strerror)
+                self._loop.remove_reader(self._listening.fileno())
+                self._loop.call_later(PAUSE_S, self._watch)
+                return
+            self._take(connection, peer_uid(connection))
+
+    def _take(self, connection: socket.socket, uid: int) -> None:
+        problem = ""
+        if self._counts[uid] >= self._limits.of_user:
+            problem = f"user {uid} has {self._limits.of_user} connections, which is the limit"
+        elif self._counts.total() >= self._limits.total:
+            problem = f"there are {self._limits.total} connections, which is the limit"
+        if problem:
+            log.warning("a connection is refused: %s", problem, extra={"uid": uid})
+            self._on_refused(connection, SentinelError("busy", problem, "try again later"))
+            connection.close()
+            return
+        self._counts[uid] += 1
+        self._on_connection(connection, uid)
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """The user ID of a connection's peer, from the kernel (SO_PEERCRED)."""
+    size = struct.calcsize("3i")
+    _, uid, _ = struct.unpack(
+        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    )
+    return int(uid)

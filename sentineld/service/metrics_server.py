@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serves the metrics over HTTP, by default on the loopback address.
+
+Anyone who reaches the address may connect, so the number of connections and their time are limited.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from sentineld.base.errors import SentinelError
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX = 16
+"""Connections served at a time; further ones are closed."""
+CONNECTION_S = 20.0
+"""Time for a connection, whatever it sends or reads meanwhile."""
+RETRY_S = 5.0
+"""Pause between two attempts to use a port that another process has."""
+PAUSE_S = 1.0
+"""Pause after an accept() that failed, as for lack of descriptors: the listener stays readable."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        super().__init__(*arguments)
+
+    def get_request(self) -> Any:
+        """Accept a connection. Raises OSError, which the base class ignores."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            log.warning("no metrics are served for %g s: %s", PAUSE_S, error.strerror)
+            time.sleep(PAUSE_S)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve the connection in a thread, or close it if there are too many."""
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started
+            self._places.release()
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection."""
+        # Each read and write has a time-out of its own, which a slow peer can restart for ever.
+        expiry = threading.Timer(CONNECTION_S, _shut_down, (request,))
+        expiry.daemon = True
+        try:
+            expiry.start()
+            super().process_request_thread(request, client_address)
+        finally:
+            expiry.cancel()
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log nothing: a reader that hangs up is no error of the daemon."""
+
+
+class _ServerV6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _QuietHandler(WSGIRequestHandler):
+    timeout = 10  # seconds; disconnects silent clients
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+        """Log nothing: scrapes are frequent and uninteresting."""
+
+
+class MetricsServer:
+    """Serves a registry from threads of its own.
+
+    If another process has the port, the daemon runs without metrics, and takes the port when it
+    becomes free.
+    """
+
+    def __init__(self, address: str, port: int, registry: Callable[[], CollectorRegistry]) -> None:
+        """port: 0 picks a free one; see the attribute port.
+        registry: called once, when the address is bound.
+
+        Raises SentinelError("bad-config") if the address is not one of this machine's.
+        """
+        self.problem: SentinelError | None = None
+        """Why no metrics are served now."""
+        self.port = port
+        self._address = address
+        self._registry = registry
+        self._server: WSGIServer | None = None
+        self._closed = threading.Event()
+        try:
+            self._bind()
+        except OSError as error:
+            self.problem = SentinelError(
+                "bad-config",
+                f"cannot serve metrics on {address}:{port}: {error.strerror or error}",
+                "set metrics_address and metrics_port; port 0 disables metrics",
+            )
+            if error.errno != errno.EADDRINUSE:
+                raise self.problem from None
+            log.warning("%s; trying again every %g s", self.problem, RETRY_S)
+        threading.Thread(target=self._run, name="metrics", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._closed.set()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def _bind(self) -> None:
+        kind = _ServerV6 if ":" in self._address else _Server
+        app = make_wsgi_app(self._registry())
+        self._server = make_server(
+            self._address, self.port, app, server_class=kind, handler_class=_QuietHandler
+        )
+        self.port = self._server.server_port
+
+    def _run(self) -> None:
+        while self._server is None:
+            if self._closed.wait(RETRY_S):
+                return
+            try:
+                self._bind()
+            except OSError:
+                continue
+            self.problem = None
+            log.info("metrics are served on %s:%d now", self._address, self.port)
+        self._server.serve_forever()
+
+
+def _shut_down(request: socket.socket) -> None:
+    try:
+        request.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it is closed already

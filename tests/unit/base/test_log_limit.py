@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of the log."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from sentineld.base import log_limit
+from sentineld.base.log_limit import PERIOD_S, SITE_LINES, LogLimit
+
+
+class Lines(logging.Handler):
+    """A log whose clock the test sets; collects the lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.lines: list[str] = []
+        self.addFilter(LogLimit(lambda: self.now_s))
+        self.log = logging.Logger("test")
+        self.log.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def write(self, count: int, uid: int = 1000) -> None:
+        for number in range(count):
+            self.log.warning("line %d of user %d", number, uid, extra={"uid": uid})
+
+
+def test_a_statement_has_a_limit_and_says_so() -> None:
+    log = Lines()
+    log.write(10 * SITE_LINES)
+    assert len(log.lines) == SITE_LINES
+    assert log.lines[0] == "line 0 of user 1000"
+    assert log.lines[-1] == (
+        f"line {SITE_LINES - 1} of user 1000; further lines like this are left out for a minute"
+    )
+
+
+def test_the_next_period_begins_with_the_number_of_lines_left_out() -> None:
+    log = Lines()
+    log.write(SITE_LINES + 5)
+    log.now_s += PERIOD_S
+    log.write(2)
+    assert log.lines[SITE_LINES:] == [
+        "line 0 of user 1000 (5 lines like this were left out)",
+        "line 1 of user 1000",
+    ]
+
+
+def test_a_user_does_not_suppress_lines_about_another() -> None:
+    log = Lines()
+    log.write(2 * SITE_LINES, uid=1000)
+    log.write(1, uid=1001)
+    assert log.lines[-1] == "line 0 of user 1001"
+
+
+def test_all_lines_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_limit, "LINES", 100)
+    log = Lines()
+    for uid in range(1000):
+        log.write(1, uid)
+    assert len(log.lines) == 100
+    log.now_s += PERIOD_S
+    log.write(1)
+    assert len(log.lines) == 101

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics' HTTP server under bad conditions."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from sentineld.base.errors import SentinelError
+from sentineld.service import metrics_server
+from sentineld.service.metrics_server import CONNECTIONS_MAX, MetricsServer
+from tests.unit.waiting import wait
+
+
+def registry() -> CollectorRegistry:
+    made = CollectorRegistry()
+    Gauge("test_value", "A value.", registry=made).set(7)
+    return made
+
+
+def scrape(server: MetricsServer) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+@pytest.fixture
+def server() -> Iterator[MetricsServer]:
+    made = MetricsServer("127.0.0.1", 0, registry)
+    yield made
+    made.close()
+
+
+def test_a_port_in_use_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "RETRY_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        server = MetricsServer("127.0.0.1", occupied.getsockname()[1], registry)
+        assert server.problem is not None
+        assert "cannot serve metrics on 127.0.0.1:" in str(server.problem)
+        assert "metrics_port" in server.problem.hint
+    wait(lambda: server.problem is None)
+    assert "test_value 7.0" in scrape(server)
+    server.close()
+
+
+def test_an_address_of_another_machine_is_an_error() -> None:
+    with pytest.raises(SentinelError, match=r"cannot serve metrics on 192\.0\.2\.1:0") as refused:
+        MetricsServer("192.0.2.1", 0, registry)
+    assert refused.value.code == "bad-config"
+
+
+def test_silent_connections_are_limited_and_expire(
+    server: MetricsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server, "CONNECTION_S", 1.0)
+    silent = [
+        socket.create_connection(("127.0.0.1", server.port)) for _ in range(2 * CONNECTIONS_MAX)
+    ]
+    for connection in silent:
+        connection.settimeout(30)
+        assert connection.recv(1) == b""  # refused, or expired
+        connection.close()
+    wait(lambda: "test_value 7.0" in scrape(server))
+
+
+def test_a_slow_request_expires(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "CONNECTION_S", 1.0)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
+        slow.sendall(b"GET / HTTP/1.0\r\nX-Header: ")
+        assert slow.recv(1) == b""
