@@ -94,7 +94,9 @@ class Driver:
             self.end("the process exited")
             return
         if self.lifecycle.state is not State.REGISTERED and time.monotonic() > self._own_check_s:
-            self._require_own()
+            # Without a free descriptor, which another user may cause, the next turn checks.
+            with contextlib.suppress(OSError):
+                self._require_own()
         self.observing.collect()
         self._requests.collect()
         if self.lifecycle.state is State.MANAGED and self._left_plan():

@@ -70,9 +70,10 @@ class Registered:
         self.ended = False
         link.beat()
 
-    def on_message(self, message: Message | None) -> None:
+    def on_message(self, message: Message | None, size_bytes: int) -> bool:
         """Same as Session.on_message."""
         self._messages.append(message)
+        return True
 
     def turn(self) -> None:
         """One round of the session's thread; errors are handled as in Session._guarded."""

@@ -25,12 +25,23 @@ class Linked:
         ours, theirs = socket.socketpair()
         self.shim, self._daemon = FrameSocket(ours), FrameSocket(theirs)
         self.writer = Writer(**words)
+        self.offer()
+        self.link = self.again()
+
+    def offer(self) -> None:
+        """Send the descriptors of a hello."""
         event = os.eventfd(0)
         self.shim.send({}, [self.writer.fd, event])
         os.close(event)
+        self.receive()
+
+    def again(self) -> ShimLink:
+        """A link for the offered descriptors. Raises as ShimLink."""
+        return ShimLink(self._daemon, {"version": protocol.SHIM_VERSION, "threads": 1})
+
+    def receive(self) -> None:
+        """Receive what the shim has sent, at the daemon's end of the socket."""
         self._daemon.receive()
-        hello = {"version": protocol.SHIM_VERSION, "threads": 1}
-        self.link = ShimLink(self._daemon, hello)
 
     def set(self, **words: int) -> None:
         """Write these control words as the process would."""
@@ -38,8 +49,12 @@ class Linked:
             self.writer.header[name] = value
 
     def close(self) -> None:
-        """Close both ends."""
+        """Close the link and both ends."""
         self.link.close()
+        self.close_shim()
+
+    def close_shim(self) -> None:
+        """Close both ends, after a session has closed the link."""
         self._daemon.close()
         self.shim.close()
         os.close(self.writer.fd)

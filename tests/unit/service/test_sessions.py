@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions behind the shims' socket: what they open they close, however they end."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.config import Config, TierOverrides
+from sentineld.control.frames import FrameSocket, Message
+from sentineld.control.server import listen
+from sentineld.host.presets import preset_tiers
+from sentineld.machine.machine import Machine
+from sentineld.machine.substrate import substrate_of
+from sentineld.model import protocol
+from sentineld.observe.shim_server import ShimServer
+from sentineld.service.sessions import Sessions
+from sentineld.session.session import Session
+from sentineld.session.state import StateFiles
+from sentineld.shim.writes import SOFT_DIRTY
+from tests.unit.links import Linked
+from tests.unit.segment import Writer
+from tests.unit.waiting import wait
+
+SESSIONS = 20
+HELLO = {"type": "hello", "version": protocol.SHIM_VERSION}
+US = {"pid": os.getpid()}
+
+
+def machine() -> Machine:
+    """Emulated tiers, without probes and process events."""
+    config = Config(fast="20%", tiers=TierOverrides(emulated="cxl"))
+    return Machine(config, substrate_of(config), preset_tiers("cxl", 1), [])
+
+
+def residency() -> int:
+    """An empty residency segment."""
+    fd = os.memfd_create("residency", os.MFD_ALLOW_SEALING)
+    header = np.zeros(1, protocol.RESIDENCY_DTYPE)
+    header["magic"], header["version"] = protocol.RESIDENCY_MAGIC, protocol.SHIM_VERSION
+    header["page_bytes"] = 4096
+    os.write(fd, header.tobytes().ljust(4096, b"\0"))
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return fd
+
+
+class Daemon:
+    """The shims' server and the table of sessions; its loop turns when told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "shim.sock"
+        self.sessions = Sessions(machine(), StateFiles(folder))
+        self._loop = asyncio.new_event_loop()
+        self._server = self._loop.run_until_complete(self._serve())
+
+    async def _serve(self) -> ShimServer:
+        return ShimServer(listen(self.path, 0o666, None), self.sessions.hello)
+
+    def turn(self) -> None:
+        for _ in range(3):
+            self._loop.call_soon(self._loop.stop)
+            self._loop.run_forever()
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Turn until done() is true."""
+
+        def turned() -> bool:
+            self.turn()
+            return done()
+
+        wait(turned)
+
+    def close(self) -> None:
+        self.sessions.close()
+        self.turn()
+        self._server.close()
+        self._loop.close()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    made = Daemon(tmp_path)
+    yield made
+    made.close()
+
+
+def connected(daemon: Daemon) -> FrameSocket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(daemon.path))
+    return FrameSocket(connection)
+
+
+def say(shim: FrameSocket, message: Message, fds: list[int]) -> None:
+    """Send a message with descriptors, and close these."""
+    shim.send(message, fds)
+    for fd in fds:
+        os.close(fd)
+
+
+def greet(daemon: Daemon) -> FrameSocket:
+    """A shim on emulated tiers, registered."""
+    shim, segment = connected(daemon), Writer()
+    say(shim, {**HELLO, "residency": True}, [segment.fd, os.eventfd(0), residency()])
+    daemon.until(lambda: len(daemon.sessions.all()) == 1)
+    return shim
+
+
+def hang_up(daemon: Daemon, shim: FrameSocket) -> None:
+    shim.close()
+    daemon.until(lambda: not daemon.sessions.all())
+
+
+def attached_then_closed(daemon: Daemon) -> None:
+    shim = greet(daemon)
+    daemon.sessions.attach(os.getuid(), US)
+    say(shim, {"type": "layout", "layout_id": 1, "residency": True}, [residency()])
+    pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
+    clear_refs = os.open("/proc/self/clear_refs", os.O_WRONLY)
+    say(shim, {"type": "writes", "way": SOFT_DIRTY}, [pagemap, clear_refs])
+    daemon.turn()
+    hang_up(daemon, shim)
+    for file in daemon.path.parent.glob("sessions/*"):
+        file.unlink()  # or the next session would be attached, too: the process lives on
+
+
+def detached_then_closed(daemon: Daemon) -> None:
+    shim = greet(daemon)
+    daemon.sessions.attach(os.getuid(), US)
+    daemon.sessions.detach(os.getuid(), US)
+    hang_up(daemon, shim)
+
+
+def registered_twice(daemon: Daemon) -> None:
+    shims = [greet(daemon), greet(daemon)]
+    for shim in shims:
+        shim.close()
+    daemon.until(lambda: not daemon.sessions.all())
+
+
+def refused(daemon: Daemon, fds: list[int], more: Message | None = None) -> None:
+    shim = connected(daemon)
+    say(shim, {**HELLO, **(more or {})}, fds)
+    daemon.until(lambda: is_refused(shim))
+    shim.close()
+
+
+def is_refused(shim: FrameSocket) -> bool:
+    try:
+        return any(message["type"] == "refused" for message in shim.receive())
+    except EOFError:
+        return True
+
+
+def of_a_dead_process(daemon: Daemon) -> None:
+    segment, event = Writer(), os.eventfd(0)
+    child = os.fork()
+    if child == 0:
+        shim = connected(daemon)
+        shim.send(HELLO, [segment.fd, event])
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(segment.fd)
+    os.close(event)
+    daemon.turn()
+    daemon.until(lambda: not daemon.sessions.all())
+
+
+def held() -> tuple[int, int, list[str]]:
+    """Descriptors, threads, and mappings of memfds."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    mapped = sorted(line.split()[-2] for line in maps if "memfd:" in line)
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), mapped
+
+
+@pytest.mark.parametrize(
+    "life",
+    [
+        attached_then_closed,
+        detached_then_closed,
+        registered_twice,
+        of_a_dead_process,
+        lambda daemon: refused(daemon, [Writer().fd, *os.pipe()]),
+        lambda daemon: refused(daemon, [os.memfd_create("none"), os.eventfd(0)]),
+        lambda daemon: refused(daemon, [Writer().fd, os.eventfd(0)], {"residency": True}),
+        lambda daemon: refused(
+            daemon, [Writer().fd, os.eventfd(0), os.eventfd(0)], {"residency": True}
+        ),
+        lambda daemon: refused(daemon, [Writer().fd, os.eventfd(0)], {"version": 1}),
+    ],
+    ids=[
+        "attached",
+        "detached",
+        "registered-twice",
+        "dead",
+        "no-eventfd",
+        "no-segment",
+        "no-residency",
+        "bad-residency",
+        "version",
+    ],
+)
+def test_nothing_of_a_session_stays(daemon: Daemon, life: Callable[[Daemon], None]) -> None:
+    life(daemon)  # imports and caches
+    wait(lambda: threading.active_count() == 1)
+    before = held()
+    for _ in range(SESSIONS):
+        life(daemon)
+    daemon.until(lambda: held() == before)
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Every call that needs a new descriptor fails with EMFILE."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # the standard ones
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_verb_without_descriptors_fails_and_the_session_stays(daemon: Daemon) -> None:
+    shim = greet(daemon)
+    with no_descriptors(), pytest.raises(SentinelError) as caught:
+        daemon.sessions.attach(os.getuid(), US)
+    assert caught.value.code == "busy"
+    (session,) = daemon.sessions.status(os.getuid())
+    assert session["state"] == "registered"
+    assert daemon.sessions.attach(os.getuid(), US)["state"] == "attached"
+    hang_up(daemon, shim)
+
+
+def test_a_hello_without_descriptors_is_refused_and_the_next_one_taken(daemon: Daemon) -> None:
+    linked = Linked()
+    linked.offer()
+    with no_descriptors(), pytest.raises(SentinelError) as caught:
+        linked.again()
+    assert caught.value.code == "busy"
+    linked.close()
+    hang_up(daemon, greet(daemon))
+
+
+def test_a_turn_without_descriptors_ends_the_management_only(tmp_path: Path) -> None:
+    linked = Linked()
+    session = Session(linked.link, machine(), StateFiles(tmp_path))
+    linked.shim.send({"residency": True}, [fd := residency()])
+    os.close(fd)
+    linked.receive()
+    session.on_message({"type": "layout", "layout_id": 1, "residency": True}, 100)
+    with no_descriptors():
+        session.start()
+        wait(lambda: "Too many open files" in session.lifecycle.status.reason)
+    assert session.lifecycle.state == "registered"
+    session.attach(None, None)
+    session.close()
+    session.join(10)
+    linked.close_shim()
