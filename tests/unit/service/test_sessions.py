@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import resource
 import socket
@@ -210,9 +211,13 @@ def held() -> tuple[int, int, list[str]]:
         "version",
     ],
 )
-def test_nothing_of_a_session_stays(daemon: Daemon, life: Callable[[Daemon], None]) -> None:
+def test_nothing_of_a_session_stays(
+    daemon: Daemon, life: Callable[[Daemon], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)  # a kept record keeps an error's frames, and their locals
     life(daemon)  # imports and caches
-    wait(lambda: threading.active_count() == 1)
+    daemon.until(lambda: threading.active_count() == 1)
+    daemon.turn()
     before = held()
     for _ in range(SESSIONS):
         life(daemon)
