@@ -6,9 +6,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sentineld.base import commands as module
-from sentineld.base.commands import Commands
+from sentineld.base.commands import Backlog, Commands
 
 
 def serve(commands: Commands, count: int) -> threading.Thread:
@@ -43,3 +45,38 @@ def test_a_call_to_a_finished_thread_fails_instead_of_blocking(
 
 def test_get_returns_none_on_timeout() -> None:
     assert Commands().get(0.0) is None
+
+
+def test_a_full_backlog_stops_its_reader_until_half_is_handled() -> None:
+    woken: list[int] = []
+    backlog = Backlog(4, 1000, lambda: woken.append(1))
+    assert [backlog.add(1) for _ in range(5)] == [True, True, True, False, False]
+    backlog.remove(1)
+    backlog.remove(1)
+    assert not backlog.add(1)  # as long as more than half of it waits
+    backlog.remove(1)
+    assert woken == []
+    backlog.remove(1)
+    assert woken == [1]
+    assert backlog.add(1)
+
+
+def test_a_backlog_is_also_limited_in_bytes() -> None:
+    woken: list[int] = []
+    backlog = Backlog(100, 1000, lambda: woken.append(1))
+    assert backlog.add(600)
+    assert not backlog.add(600)
+    backlog.remove(600)
+    assert woken == []
+    backlog.remove(600)
+    assert woken == [1]
+
+
+@given(st.lists(st.integers(0, 500), max_size=60))
+def test_a_reader_that_stops_is_always_woken(sizes: list[int]) -> None:
+    waiting: list[int] = []
+    backlog = Backlog(5, 1000, waiting.clear)
+    waiting += [size for size in sizes if not backlog.add(size)]
+    for size in sizes:
+        backlog.remove(size)
+    assert waiting == []

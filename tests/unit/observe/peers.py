@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,21 +32,19 @@ while True:
 
 
 class Other:
-    """A process that is connected. process: it; frames: the daemon's end of its connection."""
+    """A process that is connected to a socket at this path. user: None: this process's."""
 
-    def __init__(self, listener: socket.socket, user: int | None) -> None:
+    def __init__(self, path: str, user: int | None = USER, pass_fds: Sequence[int] = ()) -> None:
         ids = {} if user is None else {"user": user, "group": user, "extra_groups": []}
         self.process = subprocess.Popen(
-            ["/usr/bin/python3", "-c", _SCRIPT, listener.getsockname()],
+            ["/usr/bin/python3", "-c", _SCRIPT, path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            close_fds=True,
+            pass_fds=pass_fds,
             **ids,  # type: ignore[call-overload]
         )
         self._answer("connected")
-        listener.setblocking(True)
-        self.frames = FrameSocket(listener.accept()[0])
 
     def do(self, statement: str, answers: bool = True) -> None:
         """Execute a Python statement in the process; `connection` is its socket. answers: it
@@ -79,17 +76,17 @@ def folder() -> Iterator[Path]:
 
 
 @contextmanager
-def other(user: int | None = USER) -> Iterator[Other]:
-    """A connected process. user: None: this process's."""
-    with folder() as place:
-        listener = listen(place / "socket", 0o666, None)
-        started = Other(listener, user)
+def other(user: int | None = USER) -> Iterator[tuple[Other, FrameSocket]]:
+    """A connected process, and the daemon's end of its connection."""
+    with folder() as place, listen(place / "socket", 0o666, None) as listener:
+        started = Other(str(place / "socket"), user)
+        listener.setblocking(True)
+        frames = FrameSocket(listener.accept()[0])
         try:
-            yield started
+            yield started, frames
         finally:
             started.end()
-            started.frames.close()
-            listener.close()
+            frames.close()
 
 
 def program(place: Path, mode: int, group: int = 0) -> Path:

@@ -39,14 +39,14 @@ def test_this_process_is_its_own_user_s() -> None:
 
 @needs_root
 def test_a_user_s_process_is_pinned_until_it_exits() -> None:
-    with other() as process:
-        peer = Peer.of(process.frames)
+    with other() as (process, frames):
+        peer = Peer.of(frames)
         assert (peer.pid, peer.uid, peer.gid) == (process.process.pid, USER, USER)
         assert refusal(peer) == ""
         process.end()
         assert refusal(peer).startswith("no-such-process")
         with pytest.raises(SentinelError) as caught:
-            Peer.of(process.frames)
+            Peer.of(frames)
         assert caught.value.code == "no-such-process"
         peer.close()
 
@@ -57,13 +57,13 @@ def test_a_kernel_without_pidfds_of_peers(monkeypatch: pytest.MonkeyPatch) -> No
         raise OSError(errno.ENOPROTOOPT, "Protocol not available")
 
     monkeypatch.setattr(FrameSocket, "peer_pidfd", missing)
-    with other() as process:
-        peer = Peer.of(process.frames)
+    with other() as (process, frames):
+        peer = Peer.of(frames)
         assert (peer.pid, peer.uid) == (process.process.pid, USER)
         peer.close()
         process.end()
         with pytest.raises(SentinelError) as caught:
-            Peer.of(process.frames)
+            Peer.of(frames)
         assert caught.value.code == "no-such-process"
 
 
@@ -76,25 +76,25 @@ def test_a_kernel_without_pidfds_of_peers(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_protected_program_is_refused_before_and_after_the_hello(
     mode: int, group: int, why: str
 ) -> None:
-    with folder() as place, other() as process:
+    with folder() as place, other() as (process, frames):
         sleep = program(place, mode, group)
-        peer = Peer.of(process.frames)
+        peer = Peer.of(frames)
         process.do(f"os.execv({str(sleep)!r}, ['sleep', '1000'])", answers=False)
         wait(lambda: refusal(peer))
         # At first the process may be between two programs.
         wait(lambda: why in refusal(peer))
         assert refusal(peer).startswith("not-permitted")
         with pytest.raises(SentinelError) as caught:
-            Peer.of(process.frames)
+            Peer.of(frames)
         assert caught.value.code == "not-permitted"
         peer.close()
 
 
 @needs_root
 def test_an_ordinary_program_is_accepted() -> None:
-    with folder() as place, other() as process:
+    with folder() as place, other() as (process, frames):
         sleep = program(place, 0o755)
-        peer = Peer.of(process.frames)
+        peer = Peer.of(frames)
         process.do(f"os.execv({str(sleep)!r}, ['sleep', '1000'])", answers=False)
         wait(lambda: Path(f"/proc/{peer.pid}/comm").read_text().startswith("sleep"))
         assert refusal(peer) == ""
@@ -103,8 +103,8 @@ def test_an_ordinary_program_is_accepted() -> None:
 
 @needs_root
 def test_a_process_that_protects_itself_is_refused() -> None:
-    with other() as process:
-        peer = Peer.of(process.frames)
+    with other() as (process, frames):
+        peer = Peer.of(frames)
         process.do("ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)")
         assert os.stat(f"/proc/{peer.pid}").st_uid == USER  # so the folder's owner would not do
         assert "not dumpable" in refusal(peer)
@@ -115,8 +115,8 @@ def test_a_process_that_protects_itself_is_refused() -> None:
 
 @needs_root
 def test_a_root_process_that_became_another_user_is_refused() -> None:
-    with other(user=None) as process:
-        peer = Peer.of(process.frames)
+    with other(user=None) as (process, frames):
+        peer = Peer.of(frames)
         process.do("os.setresuid(1000, 1000, 0)")
         assert "[1000, 1000, 0, 1000]" in refusal(peer)
         peer.close()

@@ -67,6 +67,12 @@ def test_a_segment_that_cannot_be_written_is_refused() -> None:
     refusal(sealed(PAGE, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE))
 
 
+def test_huge_pages_of_hugetlbfs_are_refused() -> None:
+    fd = os.memfd_create("segment", os.MFD_ALLOW_SEALING | 4)  # MFD_HUGETLB
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    assert "hugetlbfs" in refusal(fd)
+
+
 def test_other_descriptors_are_refused() -> None:
     refusal(os.open("/dev/null", os.O_RDWR))
     read_end, write_end = os.pipe()

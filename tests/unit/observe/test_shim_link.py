@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from sentineld.control.frames import FrameError, FrameSocket, Message
 from sentineld.model import protocol
 from sentineld.model.records import OP_ACCESS_DTYPE, TensorName
+from sentineld.observe import shim_link
 from sentineld.observe.shim_link import ShimLink
 from tests.unit.segment import Writer
 
@@ -29,28 +31,34 @@ class Peer:
         ours, theirs = socket.socketpair()
         self.shim = FrameSocket(ours)
         self._daemon = FrameSocket(theirs)
-        event = os.eventfd(0)
+        self.event_fd = os.eventfd(0)
         self.segment = Writer()
-        self.shim.send({}, [self.segment.fd, event])
-        os.close(event)
+        self.shim.send({}, [self.segment.fd, self.event_fd])
         self._daemon.receive()
         self.link = ShimLink(self._daemon, {"version": protocol.SHIM_VERSION})
 
     def say(self, data: bytes | None, message: Message) -> Message:
-        fds = []
-        if data is not None:
-            fds.append(os.memfd_create("accesses"))
-            os.write(fds[0], data)
-        self.shim.send(message, fds)
-        for fd in fds:
-            os.close(fd)
+        if data is None:
+            return self.pass_on(None, message)
+        fd = os.memfd_create("accesses")
+        os.write(fd, data)
+        received = self.pass_on(fd, message)
+        os.close(fd)
+        return received
+
+    def pass_on(self, fd: int | None, message: Message) -> Message:
+        self.shim.send(message, [] if fd is None else [fd])
         (received,) = self._daemon.receive()
         return received
 
     def close(self) -> None:
         self.link.close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
         self._daemon.close()
         self.shim.close()
+        os.close(self.event_fd)
 
 
 @pytest.fixture
@@ -99,6 +107,55 @@ def test_an_incomplete_row_is_left_out(peer: Peer) -> None:
 def test_a_message_without_a_file(peer: Peer) -> None:
     with pytest.raises(FrameError):
         peer.link.take_accesses(peer.say(None, {"step": 7}))
+
+
+@pytest.mark.parametrize("kind", ["file", "socket"])
+def test_only_a_memfd_is_read(peer: Peer, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "rows").write_bytes(ROWS.tobytes())
+    end, other = socket.socketpair()
+    fd = os.open(tmp_path / "rows", os.O_RDONLY) if kind == "file" else end.fileno()
+    with pytest.raises(FrameError, match="not a memfd"):
+        peer.link.take_accesses(peer.pass_on(fd, {"step": 7}))
+    end.close()
+    other.close()
+
+
+def test_accesses_are_limited(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shim_link, "OP_ACCESSES_MAX", 1)
+    assert len(peer.link.take_accesses(peer.say(ROWS.tobytes(), {"step": 7})).rows) == 1
+
+
+def test_the_event_is_cleared_without_blocking_whatever_the_process_does(peer: Peer) -> None:
+    os.set_blocking(peer.event_fd, True)  # the flags of the shared open file
+    cleared = threading.Thread(target=peer.link.clear_event, daemon=True)
+    cleared.start()
+    cleared.join(10)
+    assert not cleared.is_alive()
+    os.eventfd_write(peer.event_fd, 3)
+    peer.link.clear_event()
+    os.set_blocking(peer.event_fd, False)
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(peer.event_fd)
+
+
+def test_a_closed_link_keeps_the_last_words_and_no_mapping() -> None:
+    peer = Peer()
+    peer.segment.header["step"] = 7
+    mapped = memfd_mappings()
+    peer.link.close()
+    assert memfd_mappings() == mapped - 1
+    assert peer.link.segment.words().step == 7
+    peer.segment.header["step"] = 8
+    peer.link.beat()
+    peer.link.set_flags(on=1)
+    assert peer.link.segment.words().step == 7
+    assert int(peer.segment.header["heartbeat"][0]) == int(peer.segment.header["flags"][0]) == 0
+    assert len(peer.link.segment.drain()) == 0
+    peer.hang_up()
+
+
+def memfd_mappings() -> int:
+    return Path("/proc/self/maps").read_text().count("/memfd:control")
 
 
 def test_threads_that_set_different_flags_lose_none(

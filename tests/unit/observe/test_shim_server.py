@@ -116,6 +116,26 @@ def test_a_connection_is_read_on_when_its_session_has_room_again(server: Server)
     server.links[0].close()
 
 
+def test_a_child_on_its_parent_s_connection_is_refused(server: Server) -> None:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.connect(str(server.path))
+    shim = FrameSocket(connection)
+    segment, event_fd = Writer(), os.eventfd(0)
+    child = os.fork()
+    if child == 0:
+        shim.send(HELLO, [segment.fd, event_fd])
+        os._exit(0)
+    os.waitpid(child, 0)
+    server.turn()
+    (told,) = shim.receive()
+    assert told["type"] == "refused"
+    assert f"process {child} sent data on the connection of process {os.getpid()}" in told["error"]
+    assert server.links == []
+    shim.close()
+    os.close(segment.fd)
+    os.close(event_fd)
+
+
 def test_a_shim_of_another_version_is_told_why(server: Server) -> None:
     shim = server.greet({**HELLO, "version": protocol.SHIM_VERSION - 1})
     (told,) = shim.receive()
