@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import tempfile
+import time
 from collections import deque
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sentineld.base.closing import closing
 from sentineld.base.errors import SentinelError
 from sentineld.control.frames import Message
 from sentineld.control.server import listen
@@ -42,6 +45,7 @@ log = logging.getLogger("sentineld.fuzz")
 
 TURNS_MAX = 200
 LOG_RECORDS = 1024
+CLOSING_S = 10.0
 LINE_CHARACTERS_MAX = 1000
 TIERS = preset_tiers("cxl", 1)
 
@@ -221,5 +225,8 @@ class Target:
         finally:
             process.close()
         daemon.forget(process.connections)
+        deadline_s = time.monotonic() + CLOSING_S
+        while closing(os.getuid()) and time.monotonic() < deadline_s:
+            time.sleep(0.001)
         held = open_descriptors()
         assert held == self._descriptors, f"{held - self._descriptors} descriptors are left open"
