@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 POLL_S = 0.25
+STAYS = threading.Event()
+"""Never set: a caller that does not hang up."""
 RECORDING_POLL_S = 0.05
 """A training fills only a small part of the ring in this time."""
 MESSAGES_MAX = 64
@@ -101,7 +103,7 @@ class Session:
     # it asked for is given up.
 
     def attach(
-        self, fast: FastBudget | None, policy_name: str | None, gone: threading.Event
+        self, fast: FastBudget | None, policy_name: str | None, gone: threading.Event = STAYS
     ) -> None:
         """Begin to manage, or switch a managed process to another budget or policy.
 
@@ -115,11 +117,11 @@ class Session:
         if replanning is not None:
             self._result_of(replanning, gone)
 
-    def detach(self, gone: threading.Event) -> None:
+    def detach(self, gone: threading.Event = STAYS) -> None:
         """Stop managing; the process runs on."""
         self._call(self._driver.detach, gone)
 
-    def meter(self, steps: int, gone: threading.Event) -> list[StepMeter]:
+    def meter(self, steps: int, gone: threading.Event = STAYS) -> list[StepMeter]:
         """Meter managed steps."""
         self._wait_entered(gone)
         request: Request[list[StepMeter]] = self._call(lambda: self._driver.meter(steps), gone)
@@ -127,7 +129,7 @@ class Session:
         self.last_meter = metered[-1]
         return metered
 
-    def record(self, steps: int, gone: threading.Event) -> Trace:
+    def record(self, steps: int, gone: threading.Event = STAYS) -> Trace:
         """Record steps and then one whose accesses are sampled."""
         self._wait_entered(gone)
         request: Request[Trace] = self._call(lambda: self._driver.record(steps), gone)

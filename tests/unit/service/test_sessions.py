@@ -20,7 +20,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.config import Config, TierOverrides
 from sentineld.control.frames import FrameSocket, Message, encode
-from sentineld.control.server import listen
+from sentineld.control.server import Caller, listen
 from sentineld.host.presets import preset_tiers
 from sentineld.machine.machine import Machine
 from sentineld.machine.substrate import substrate_of
@@ -38,6 +38,7 @@ from tests.unit.waiting import wait
 SESSIONS = 20
 HELLO = {"type": "hello", "version": protocol.SHIM_VERSION}
 US = {"pid": os.getpid()}
+ME, OTHER = (Caller(uid, threading.Event()) for uid in (os.getuid(), USER))
 
 
 def machine() -> Machine:
@@ -125,7 +126,7 @@ def hang_up(daemon: Daemon, shim: FrameSocket) -> None:
 
 def attached_then_closed(daemon: Daemon) -> None:
     shim = greet(daemon)
-    daemon.sessions.attach(os.getuid(), US)
+    daemon.sessions.attach(ME, US)
     say(shim, {"type": "layout", "layout_id": 1, "residency": True}, [residency()])
     pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
     clear_refs = os.open("/proc/self/clear_refs", os.O_WRONLY)
@@ -138,8 +139,8 @@ def attached_then_closed(daemon: Daemon) -> None:
 
 def detached_then_closed(daemon: Daemon) -> None:
     shim = greet(daemon)
-    daemon.sessions.attach(os.getuid(), US)
-    daemon.sessions.detach(os.getuid(), US)
+    daemon.sessions.attach(ME, US)
+    daemon.sessions.detach(ME, US)
     hang_up(daemon, shim)
 
 
@@ -259,7 +260,7 @@ def test_no_verb_looks_into_a_setuid_program(reachable: Daemon, verb: str) -> No
         attacker = Attacker(reachable)
         attacker.execute(program(place, 0o4755))
         with pytest.raises(SentinelError) as caught:
-            getattr(reachable.sessions, verb)(USER, {**attacker.pid, "steps": 1})
+            getattr(reachable.sessions, verb)(OTHER, {**attacker.pid, "steps": 1})
         assert caught.value.code == "not-permitted"
         reachable.until(lambda: not reachable.sessions.all())
         attacker.process.end()
@@ -269,7 +270,7 @@ def test_no_verb_looks_into_a_setuid_program(reachable: Daemon, verb: str) -> No
 def test_an_attached_process_that_executes_a_setuid_program_is_left(reachable: Daemon) -> None:
     with folder() as place:
         attacker = Attacker(reachable)
-        assert reachable.sessions.attach(USER, attacker.pid)["state"] == "attached"
+        assert reachable.sessions.attach(OTHER, attacker.pid)["state"] == "attached"
         (session,) = reachable.sessions.all()
         attacker.execute(program(place, 0o4755))
         reachable.until(lambda: not reachable.sessions.all())
@@ -308,11 +309,11 @@ def no_descriptors() -> Iterator[None]:
 def test_a_verb_without_descriptors_fails_and_the_session_stays(daemon: Daemon) -> None:
     shim = greet(daemon)
     with no_descriptors(), pytest.raises(SentinelError) as caught:
-        daemon.sessions.attach(os.getuid(), US)
+        daemon.sessions.attach(ME, US)
     assert caught.value.code == "busy"
     (session,) = daemon.sessions.status(os.getuid())
     assert session["state"] == "registered"
-    assert daemon.sessions.attach(os.getuid(), US)["state"] == "attached"
+    assert daemon.sessions.attach(ME, US)["state"] == "attached"
     hang_up(daemon, shim)
 
 
