@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 
 from sentineld.base.errors import SentinelError
-from sentineld.session.intake.inbox import LAYER_CHARACTERS_MAX, THREADS_MAX, Inbox
+from sentineld.session.intake.inbox import (
+    LAYER_CHARACTERS_MAX,
+    LOGGED_MAX,
+    THREADS_MAX,
+    Inbox,
+)
 from sentineld.session.intake.sampling import Observing
 from tests.unit.links import Linked
 
@@ -45,3 +51,19 @@ def test_only_the_layout_that_was_sent_is_waited_for(inbox: Inbox) -> None:
         inbox.take({"type": "layout", "layout_id": 7, "ok": False, "error": "no room"})
     inbox.take({"type": "layout", "layout_id": 7, "ok": True})
     assert inbox.layout_live
+
+
+def test_a_process_writes_a_limited_number_of_lines_to_the_log(
+    inbox: Inbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for _ in range(10 * LOGGED_MAX):
+        inbox.take({"type": "note", "text": "hello"})
+        inbox.take({"type": "accesses"})
+    assert len(caplog.records) == LOGGED_MAX + 1
+    assert "left out" in caplog.records[-1].getMessage()
+
+
+def test_an_answer_without_a_layout_is_ignored(inbox: Inbox) -> None:
+    inbox.take({"type": "layout", "layout_id": 0, "ok": False})
+    assert not inbox.layout_live
