@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sentineld.base.errors import SentinelError
+from sentineld.observe import procs
 from sentineld.observe.procs import ProcessEvent, ProcessWatcher
 from tests.unit.observe.trees import Tree
 
@@ -159,3 +160,18 @@ def test_exits_are_reported_without_netlink() -> None:
     if "unshare" in result.stderr:
         pytest.skip(result.stderr.strip())
     assert result.stdout.startswith("exit True forks and execs are not seen, exits are:")
+
+
+def test_a_tree_takes_a_limited_number_of_descriptors(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = int(tree.tell())
+    events: list[ProcessEvent] = []
+    watcher = ProcessWatcher(events.append)
+    watcher.track(tree.process.pid)
+    assert watcher.processes(tree.process.pid) == sorted([tree.process.pid, child])
+    watcher.untrack(tree.process.pid)
+    monkeypatch.setattr(procs, "TREE_MAX", 1)
+    watcher.track(tree.process.pid)
+    assert watcher.processes(tree.process.pid) == [tree.process.pid]
+    watcher.close()

@@ -11,7 +11,7 @@ import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -342,3 +342,38 @@ def test_a_turn_without_descriptors_ends_the_management_only(tmp_path: Path) -> 
     session.close()
     session.join(10)
     linked.close_shim()
+
+
+def test_messages_that_wait_for_a_session_are_limited(tmp_path: Path) -> None:
+    linked, woken = Linked(), threading.Event()
+    session = Session(linked.link, machine(), StateFiles(tmp_path))
+    linked.link.on_room = woken.set
+    note: Message = {"type": "threads", "threads": 2}
+    while session.on_message(note, 1000):
+        pass
+    assert not woken.is_set()
+    session.start()
+    assert woken.wait(10)
+    assert session.on_message(note, 1000)
+    assert not session.on_message(note, 1 << 30)
+    session.close()
+    session.join(10)
+    linked.close_shim()
+
+
+def test_a_process_that_fails_again_and_again_is_left(
+    daemon: Daemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    shim = greet(daemon)
+    (session,) = daemon.sessions.all()
+    empty = os.memfd_create("none")
+    with suppress(EOFError):  # when the session has ended
+        for _ in range(1000):
+            shim.send({"type": "layout", "residency": True}, [empty])
+            daemon.turn()
+            shim.receive()
+    os.close(empty)
+    daemon.until(lambda: not daemon.sessions.all())
+    assert "times; the last time" in session.lifecycle.status.reason
+    assert len(caplog.records) < 300
+    shim.close()
