@@ -370,8 +370,7 @@ def test_a_process_that_fails_again_and_again_is_left(
     with suppress(EOFError):  # when the session has ended
         for _ in range(1000):
             shim.send({"type": "layout", "residency": True}, [empty])
-            daemon.turn()
-            shim.receive()
+            daemon.until(lambda: bool(shim.receive()))  # the session tells it to detach
     os.close(empty)
     daemon.until(lambda: not daemon.sessions.all())
     assert "times; the last time" in session.lifecycle.status.reason
