@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of an unprivileged user, which attack the daemon.
+
+They are forked from the test, so that they need no file that only root may read. Each one runs a
+function, which reports to the test by its channel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+USER = 65534
+"""uid and gid of the attackers: nobody."""
+OTHER_USER = 65533
+PATIENCE_S = 60.0
+_PR_SET_DUMPABLE = 4
+_PR_SET_PDEATHSIG = 1
+
+Say = Callable[[Any], None]
+
+
+def drop_privileges(user: int) -> None:
+    """Become the user for good, as a process that it has started itself."""
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    # A change of the uid made the process non-dumpable, which an ordinary process is not.
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+class Attacker:
+    """A process that runs function(say, *arguments) as the user and then exits.
+
+    say: sends any JSON value to the test, which gets it by heard().
+    """
+
+    def __init__(self, function: Callable[..., None], *arguments: Any, user: int = USER) -> None:
+        self._reading, writing = os.pipe2(os.O_CLOEXEC)
+        self._buffer = b""
+        self._ended = False
+        self.pid = os.fork()
+        if self.pid == 0:
+            _be_attacker(function, arguments, user, writing)
+        os.close(writing)
+
+    def heard(self, patience_s: float = PATIENCE_S) -> Any:
+        """The next value that the process says. Raises AssertionError with its error instead."""
+        deadline_s = time.monotonic() + patience_s
+        while b"\n" not in self._buffer:
+            left_s = deadline_s - time.monotonic()
+            assert left_s > 0, f"the attacker said nothing for {patience_s} s"
+            if not select.select([self._reading], [], [], left_s)[0]:
+                continue
+            data = os.read(self._reading, 1 << 16)
+            assert data, "the attacker ended without a word"
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        kind, value = json.loads(line)
+        assert kind == "said", f"the attack failed: {value}"
+        return value
+
+    def finish(self, patience_s: float = PATIENCE_S) -> None:
+        """Wait for the process's end. Raises AssertionError if it did not end well."""
+        deadline_s = time.monotonic() + patience_s
+        while not self._ended:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._ended = True
+                assert status == 0, f"status {status}: {self._rest()}"
+                return
+            assert time.monotonic() < deadline_s, f"the attack lasts over {patience_s} s"
+            time.sleep(0.02)
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def close(self) -> None:
+        """Kill the process if it runs."""
+        if not self._ended:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self._ended = True
+        if self._reading >= 0:
+            os.close(self._reading)
+            self._reading = -1
+
+    def _rest(self) -> str:
+        with contextlib.suppress(OSError):
+            while data := os.read(self._reading, 1 << 16):
+                self._buffer += data
+        return self._buffer.decode(errors="replace")
+
+
+def _be_attacker(
+    function: Callable[..., None], arguments: tuple[Any, ...], user: int, channel: int
+) -> None:
+    def say(value: Any, kind: str = "said") -> None:
+        os.write(channel, json.dumps([kind, value]).encode() + b"\n")
+
+    status = 1
+    try:
+        # Dies with the test, even if that is killed.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+        drop_privileges(user)
+        function(say, *arguments)
+        status = 0
+    except BaseException:
+        with contextlib.suppress(OSError):
+            say(traceback.format_exc(), "failed")
+    finally:
+        os._exit(status)

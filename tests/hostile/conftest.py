@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the attacks. All need root, because attackers are processes of another user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.hostile.daemon import Daemon
+from tests.hostile.siege import FIGURES, Guarded, Siege
+
+HERE = os.path.dirname(__file__)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.geteuid() == 0:
+        return
+    needs_root = pytest.mark.skip(reason="needs root: attackers run as another user than the daemon")
+    for item in items:
+        if str(item.path).startswith(HERE):
+            item.add_marker(needs_root)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if FIGURES:
+        terminalreporter.section("attacks")
+        for line in FIGURES:
+            terminalreporter.line(line)
+
+
+class Fortress:
+    """A daemon with a managed training, which serves attack after attack.
+
+    A new one replaces it when an attack succeeded, so that each attack begins with a sane daemon.
+    """
+
+    def __init__(self) -> None:
+        self._daemon: Daemon | None = None
+        self._guarded: Guarded | None = None
+
+    def besiege(self, name: str) -> Siege:
+        if self._daemon is None:
+            self._daemon = Daemon()
+            self._daemon.wait_ready()
+            self._guarded = Guarded(self._daemon)
+            self._guarded.manage()
+        return Siege(name, self._daemon, self._guarded)
+
+    def fall(self) -> None:
+        if self._guarded is not None:
+            self._guarded.close()
+        if self._daemon is not None:
+            self._daemon.stop()
+        self._daemon = self._guarded = None
+
+
+@pytest.fixture(scope="session")
+def fortress() -> Iterator[Fortress]:
+    pytest.importorskip("torch")
+    made = Fortress()
+    yield made
+    made.fall()
+
+
+@pytest.fixture
+def besieged(fortress: Fortress, request: pytest.FixtureRequest) -> Iterator[Siege]:
+    """A daemon with a managed training, under observation until check()."""
+    siege = None
+    try:
+        siege = fortress.besiege(request.node.name)
+        yield siege
+        assert siege.checked, "the test did not check the attack"
+    finally:
+        if siege is None or not siege.checked or request.node.name in _FAILED:
+            if siege is not None:
+                siege.close()
+            fortress.fall()
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    """A daemon of the test's own, without a training."""
+    started = Daemon()
+    try:
+        started.wait_ready()
+        yield started
+    finally:
+        started.stop()
+
+
+_FAILED: set[str] = set()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.when == "call" and report.failed:
+        _FAILED.add(item.name)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real daemon on emulated tiers, as the attacked service: its sockets, log and resources."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from sentineld.base.errors import SentinelError
+from sentineld.control.client import request
+
+ROOT = Path(__file__).parents[2]
+START_TIMEOUT_S = 60.0
+GROUP = "nogroup"
+"""The group of the control socket. Attackers are in it."""
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that nothing listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+class Daemon:
+    """A daemon with its files in a folder that every user may enter."""
+
+    def __init__(
+        self, *options: str, descriptors: int = 0, working_directory: Path = ROOT, **config: Any
+    ) -> None:
+        """options: of the command line; config: keys of the configuration that differ.
+
+        descriptors: RLIMIT_NOFILE; 0: that of the tests.
+        """
+        self.folder = Path(tempfile.mkdtemp(prefix="besieged-", dir="/tmp"))
+        self.folder.chmod(0o755)
+        self.control = self.folder / "control.sock"
+        self.shims = self.folder / "shim.sock"
+        self.log = self.folder / "log"
+        self.metrics_port = int(config.get("metrics_port", free_port()))
+        keys = {
+            "shim_socket": str(self.shims),
+            "control_socket": str(self.control),
+            "socket_group": GROUP,
+            "state_dir": str(self.folder / "state"),
+            "metrics_port": self.metrics_port,
+            "ebpf": "off",
+            **config,
+        }
+        file = self.folder / "config.toml"
+        file.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in keys.items()))
+
+        def limit() -> None:
+            if descriptors:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sentineld.daemon", "--config", str(file)]
+                + list(options or ("--tiers", "emulated:cxl")),
+                stderr=log,
+                cwd=working_directory,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                preexec_fn=limit,
+            )
+        self._proc = Path(f"/proc/{self.process.pid}")
+
+    def wait_ready(self) -> None:
+        """Wait until the daemon answers."""
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                self.status()
+                return
+            except SentinelError:
+                assert self.process.poll() is None, self.log_tail()
+                assert time.monotonic() < deadline_s, "the daemon did not answer"
+                time.sleep(0.05)
+
+    def ask(self, verb: str, timeout_s: float = 60.0, **arguments: Any) -> Any:
+        """Send a verb as root. Raises SentinelError."""
+        return request(self.control, verb, timeout_s, **arguments)
+
+    def status(self, timeout_s: float = 60.0) -> Any:
+        """The answer to status."""
+        return self.ask("status", timeout_s)
+
+    def session(self, pid: int) -> dict[str, Any] | None:
+        """The session of a process."""
+        found: list[dict[str, Any]] = [s for s in self.status()["sessions"] if s["pid"] == pid]
+        return found[0] if found else None
+
+    def alive(self) -> bool:
+        """Whether the daemon runs and answers."""
+        try:
+            return self.process.poll() is None and bool(self.status(10.0))
+        except SentinelError:
+            return False
+
+    def descriptors(self) -> int:
+        """Number of open descriptors."""
+        return len(os.listdir(self._proc / "fd"))
+
+    def threads(self) -> int:
+        """Number of threads."""
+        return len(os.listdir(self._proc / "task"))
+
+    def resident_bytes(self) -> int:
+        """Resident memory now."""
+        return self._memory("VmRSS")
+
+    def peak_bytes(self) -> int:
+        """Largest resident memory since reset_peak()."""
+        return self._memory("VmHWM")
+
+    def reset_peak(self) -> None:
+        """Begin a new measurement of the peak."""
+        (self._proc / "clear_refs").write_text("5")
+
+    def log_bytes(self) -> int:
+        """Size of the log."""
+        return self.log.stat().st_size
+
+    def log_tail(self, begin: int = 0) -> str:
+        """The end of the log, at most 4,000 characters, from a position on."""
+        with self.log.open("rb") as file:
+            file.seek(max(begin, self.log_bytes() - 4000))
+            return file.read().decode(errors="replace")
+
+    def stop(self) -> None:
+        """Stop the daemon; kills it if it does not stop. Removes its files."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _memory(self, name: str) -> int:
+        text = (self._proc / "status").read_text()
+        found = re.search(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
+        assert found is not None
+        return int(found[1]) << 10
+
+
+def _toml(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()

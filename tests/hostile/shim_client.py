@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client of the shims' socket that may send anything, and needs no torch."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sentineld.model import protocol
+from sentineld.model.records import RECORD_DTYPE, Records
+
+HEADER_BYTES = 4096
+HEAP = 0x10_0000_0000
+HEAP_BYTES = 1 << 30
+Message = dict[str, Any]
+
+
+def frame(message: Message) -> bytes:
+    """A message as the protocol sends it."""
+    return framed(json.dumps(message).encode())
+
+
+def framed(body: bytes) -> bytes:
+    """Any bytes as a frame."""
+    return struct.pack("<I", len(body)) + body
+
+
+def memfd(size: int, seals: int = fcntl.F_SEAL_SHRINK) -> int:
+    """A memfd of a size in bytes, with seals."""
+    fd = os.memfd_create("hostile", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+class Segment:
+    """The control segment of a training: words and ring."""
+
+    def __init__(self, records: int = 64, **words: int) -> None:
+        size = HEADER_BYTES + max(records * RECORD_DTYPE.itemsize, HEADER_BYTES)
+        self.fd = memfd(size)
+        self._map = mmap.mmap(self.fd, size)
+        self.header = np.frombuffer(self._map, protocol.CONTROL_DTYPE, 1)
+        self._ring = np.frombuffer(self._map, RECORD_DTYPE, records, HEADER_BYTES)
+        self.set(
+            magic=protocol.CONTROL_MAGIC,
+            version=protocol.SHIM_VERSION,
+            pid=os.getpid(),
+            ring_offset=HEADER_BYTES,
+            ring_records=records,
+            heap_base=HEAP,
+            heap_bytes=HEAP_BYTES,
+        )
+        self.set(**words)
+
+    def word(self, name: str) -> int:
+        """A control word."""
+        return int(self.header[name][0])
+
+    def set(self, **words: int) -> None:
+        """Write control words."""
+        for name, value in words.items():
+            self.header[name] = value
+
+    def put(self, rows: Records) -> bool:
+        """Append records to the ring; returns whether it had room for them."""
+        head, records = self.word("ring_head"), len(self._ring)
+        if head - self.word("ring_tail") + len(rows) > records:
+            self.set(ring_lost=self.word("ring_lost") + len(rows))
+            return False
+        self._ring[np.arange(head, head + len(rows)) % records] = rows
+        self.set(ring_head=head + len(rows))
+        return True
+
+    def close(self) -> None:
+        """Close the descriptor; the mapping stays until it is collected."""
+        os.close(self.fd)
+
+
+class ShimClient:
+    """A connection to the shims' socket. Nothing is sent before it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(30)
+        self.socket.connect(str(path))
+        self._received = b""
+        self._descriptors: list[int] = []
+
+    def raw(self, data: bytes, fds: Sequence[int] = ()) -> None:
+        """Send bytes, with descriptors on the first."""
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        sent = self.socket.sendmsg([data], rights, socket.MSG_NOSIGNAL)
+        if sent < len(data):
+            self.socket.sendall(data[sent:])
+
+    def send(self, message: Message, fds: Sequence[int] = ()) -> None:
+        """Send a message with descriptors."""
+        self.raw(frame(message), fds)
+
+    def hello(self, fds: Sequence[int], **fields: Any) -> None:
+        """Send a hello with these descriptors."""
+        hello = {"type": "hello", "version": protocol.SHIM_VERSION, "pid": os.getpid()}
+        self.send({**hello, "threads": 1, **fields}, fds)
+
+    def register(self, segment: Segment, **fields: Any) -> int:
+        """Send a valid hello; returns the eventfd, which the caller closes."""
+        event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.hello([segment.fd, event], **fields)
+        return event
+
+    def receive(self, wait_s: float = 0.0) -> list[Message]:
+        """The messages that come within a time; returns at the first ones.
+
+        Raises EOFError if the daemon has closed the connection.
+        """
+        deadline_s = time.monotonic() + wait_s
+        while True:
+            left_s = max(deadline_s - time.monotonic(), 0.0)
+            if not select.select([self.socket], [], [], left_s)[0]:
+                return []
+            try:
+                data, fds, _, _ = socket.recv_fds(self.socket, 1 << 16, 8)
+            except ConnectionError:
+                raise EOFError from None
+            if not data:
+                raise EOFError
+            self._descriptors += fds
+            self._received += data
+            if messages := self._complete():
+                return messages
+
+    def take_descriptor(self) -> int:
+        """The next descriptor that the daemon has sent; the caller closes it."""
+        return self._descriptors.pop(0)
+
+    def answer(self, wait_s: float = 30.0) -> Message | None:
+        """The next message, welcome or refused; None if the connection is closed instead."""
+        try:
+            messages = self.receive(wait_s)
+        except EOFError:
+            return None
+        assert messages, f"the daemon did not answer within {wait_s} s"
+        return messages[0]
+
+    def closed(self, wait_s: float = 30.0) -> bool:
+        """Whether the daemon closes the connection within a time."""
+        deadline_s = time.monotonic() + wait_s
+        with contextlib.suppress(EOFError):
+            while (left_s := deadline_s - time.monotonic()) > 0:
+                self.receive(left_s)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Hang up."""
+        for fd in self._descriptors:
+            os.close(fd)
+        self._descriptors.clear()
+        self.socket.close()
+
+    def _complete(self) -> list[Message]:
+        messages = []
+        while len(self._received) >= 4:
+            length = int.from_bytes(self._received[:4], "little")
+            if len(self._received) < 4 + length:
+                break
+            messages.append(json.loads(self._received[4 : 4 + length]))
+            self._received = self._received[4 + length :]
+        return messages
+
+
+def registered(path: Path) -> tuple[ShimClient, Segment]:
+    """Register this process with a valid segment; raises AssertionError if it is refused."""
+    client, segment = ShimClient(path), Segment()
+    os.close(client.register(segment))
+    answer = client.answer()
+    assert answer is not None, "the daemon closed the connection"
+    assert answer["type"] == "welcome", answer
+    return client, segment

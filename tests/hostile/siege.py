@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An attack on a daemon: the attackers, and what the daemon's other users notice of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sentineld.base.errors import SentinelError
+from tests.hostile.attacker import USER, Attacker
+from tests.hostile.daemon import ROOT, Daemon
+from tests.integration.shim.daemon_side import TRAIN, Training
+
+ANSWER_S = 3.0
+"""Longest time for an answer to status. One second is the aim; the rest is for a loaded machine."""
+RESIDENT_BYTES = 120 << 20
+LOG_BYTES_PER_S = 1e6 / 60
+LOG_S_MIN = 10.0
+"""An attack's log is compared with the limit for at least this time."""
+SETTLE_S = 30.0
+STATUS_TIMEOUT_S = 45.0
+LOOK_S = 0.1
+MODEL = "transformer"
+PAUSE_MS = 1.0
+"""Sleep after each operation of the training, so that it leaves the CPU to the attack."""
+PLAIN_STEPS = 20_000
+
+FIGURES: list[str] = []
+"""A line per attack, printed at the end of the run."""
+
+
+class Guarded:
+    """A managed training beside the attack, and the same training alone."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._plain_file = daemon.folder / "plain"
+        with self._plain_file.open("wb") as file:
+            self._plain = subprocess.Popen(
+                ["nice", "-n", "19", sys.executable, str(TRAIN), MODEL, str(PLAIN_STEPS)],
+                stdout=file,
+                cwd=ROOT,
+            )
+        self.training = Training(
+            MODEL,
+            socket_path=daemon.shims,
+            stop=daemon.folder / "stop",
+            alone=("--pause", str(PAUSE_MS)),
+        )
+        self.pid = self.training.process.pid
+
+    def manage(self) -> None:
+        """Attach and wait until the training is managed."""
+        _wait(lambda: self._daemon.session(self.pid) is not None, "registered")
+        self._daemon.ask("attach", pid=self.pid, fast="20%", policy="sentinel")
+        _wait(self.managed, "managed")
+
+    def managed(self) -> bool:
+        """Whether it is managed now, perhaps while a corrected plan is entered."""
+        session = self._daemon.session(self.pid)
+        return session is not None and (
+            session["state"] == "managed"
+            or (session["state"] == "entering" and session["plans"] > 0)
+        )
+
+    def losses(self) -> list[str]:
+        """All losses so far."""
+        return list(self.training._losses)
+
+    def plain_losses(self, count: int) -> list[str]:
+        """The first losses of the run alone."""
+
+        def lines() -> list[str]:
+            return self._plain_file.read_text().splitlines()[:count]
+
+        _wait(lambda: len(lines()) == count, "far enough alone")
+        return lines()
+
+    def steps_per_s(self, begin_s: float, end_s: float) -> float:
+        """Speed between two times of time.monotonic()."""
+        times = [t for t in self.training.times_s if begin_s <= t < end_s]
+        return len(times) / max(end_s - begin_s, 1e-9)
+
+    def close(self) -> None:
+        """Kill both runs."""
+        for process in (self._plain, self.training.process):
+            process.kill()
+            process.wait()
+
+
+class Observer:
+    """Asks for status all the time, in a thread."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._stop = threading.Event()
+        self.worst_s = 0.0
+        self.asked = 0
+        self.errors: list[str] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_S):
+            begin_s = time.monotonic()
+            try:
+                self._daemon.status(STATUS_TIMEOUT_S)
+            except SentinelError as error:
+                self.errors.append(str(error))
+            self.worst_s = max(self.worst_s, time.monotonic() - begin_s)
+            self.asked += 1
+
+    def stop(self) -> None:
+        """Stop after the current request."""
+        self._stop.set()
+        self._thread.join()
+
+
+class Siege:
+    """One attack. check() ends it and compares what it did with the limits."""
+
+    def __init__(self, name: str, daemon: Daemon, guarded: Guarded | None) -> None:
+        self.name = name
+        self.daemon = daemon
+        self.guarded = guarded
+        self.checked = False
+        self._attackers: list[Attacker] = []
+        self._step_times = len(guarded.losses()) if guarded else 0
+        self._descriptors = self.settled(daemon.descriptors)
+        daemon.reset_peak()
+        self.log_begin = daemon.log_bytes()
+        self._begin_s = time.monotonic()
+        self._observer = Observer(daemon)
+
+    def attack(
+        self, function: Callable[..., None], *arguments: Any, user: int = USER
+    ) -> Attacker:
+        """Start a process that attacks; see Attacker."""
+        attacker = Attacker(function, *arguments, user=user)
+        self._attackers.append(attacker)
+        return attacker
+
+    def hold(self, duration_s: float) -> None:
+        """Let the attack go on for a time."""
+        time.sleep(duration_s)
+
+    def settled(self, figure: Callable[[], int]) -> int:
+        """The least of some readings: requests for status open a descriptor and a thread each."""
+        readings = []
+        for _ in range(10):
+            readings.append(figure())
+            time.sleep(0.01)
+        return min(readings)
+
+    def check(self) -> None:
+        """End the attack and check that it did no harm."""
+        self.checked = True
+        end_s = time.monotonic()
+        daemon = self.daemon
+        log_bytes = daemon.log_bytes() - self.log_begin
+        self.release()
+        problems = []
+        left = self._left_descriptors()
+        self._observer.stop()
+        if daemon.process.poll() is not None:
+            problems.append(f"the daemon ended with status {daemon.process.returncode}")
+            peak = 0
+        else:
+            peak = daemon.peak_bytes()
+        duration_s = end_s - self._begin_s
+        log_rate = log_bytes / max(duration_s, LOG_S_MIN)
+        observer = self._observer
+        if observer.errors:
+            problems.append(f"{len(observer.errors)} requests failed: {observer.errors[0]}")
+        if not observer.asked or observer.worst_s > ANSWER_S:
+            problems.append(f"status took {observer.worst_s:.1f} s")
+        if peak > RESIDENT_BYTES:
+            problems.append(f"the daemon grew to {peak / 2**20:.0f} MiB")
+        if log_rate > LOG_BYTES_PER_S:
+            problems.append(f"it logged {log_bytes} bytes in {duration_s:.1f} s")
+        if left > 0:
+            problems.append(f"{left} descriptors stay open")
+        beside = self._check_training(problems, end_s)
+        FIGURES.append(
+            f"{self.name}: {duration_s:.1f} s, status at worst {observer.worst_s * 1000:.0f} ms"
+            f" of {observer.asked}, peak {peak / 2**20:.0f} MiB,"
+            f" log {log_rate * 60 / 1000:.0f} kB/min, {left} more descriptors{beside}"
+        )
+        print(FIGURES[-1])
+        tail = "" if not problems else f"\nthe log's end:\n{daemon.log_tail(self.log_begin)}"
+        assert not problems, "; ".join(problems) + tail
+
+    def release(self) -> None:
+        """Kill the attackers."""
+        for attacker in self._attackers:
+            attacker.close()
+
+    def close(self) -> None:
+        """End the attack without a check, after a failure."""
+        self.release()
+        self._observer.stop()
+
+    def _left_descriptors(self) -> int:
+        """How many more descriptors are open than at the start, once they have settled."""
+        deadline_s = time.monotonic() + SETTLE_S
+        while self.daemon.process.poll() is None:
+            left = self.settled(self.daemon.descriptors) - self._descriptors
+            if left <= 0 or time.monotonic() > deadline_s:
+                return left
+            time.sleep(0.2)
+        return 0
+
+    def _check_training(self, problems: list[str], end_s: float) -> str:
+        """Compare the training's losses; returns a figure about its speed."""
+        guarded = self.guarded
+        if guarded is None or self.daemon.process.poll() is not None:
+            return ""
+        if not guarded.managed():
+            session = self.daemon.session(guarded.pid)
+            why = f"{session['state']}: {session['reason']}" if session else "gone"
+            problems.append(f"the training beside is not managed any longer: {why}")
+        losses = guarded.losses()
+        if guarded.training.process.poll() is not None:
+            problems.append("the training beside has ended")
+        elif losses != guarded.plain_losses(len(losses)):
+            problems.append("the training beside has other losses than alone")
+        if len(losses) <= self._step_times:
+            problems.append("the training beside made no step")
+        speed = guarded.steps_per_s(self._begin_s, end_s)
+        return f", {len(losses) - self._step_times} steps beside ({speed:.1f}/s)"
+
+
+def _wait(done: Callable[[], bool], what: str, patience_s: float = 180.0) -> None:
+    deadline_s = time.monotonic() + patience_s
+    while not done():
+        assert time.monotonic() < deadline_s, f"the training is not {what}"
+        time.sleep(0.1)

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack 1: sessions that come and go must not cost the daemon descriptors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sentineld.model import protocol
+from tests.hostile.attacker import OTHER_USER, Attacker, Say
+from tests.hostile.daemon import Daemon
+from tests.hostile.shim_client import Segment, ShimClient, registered
+from tests.hostile.siege import Siege
+
+SESSIONS = 60
+LIMIT = 256
+
+
+def come_and_go(say: Say, path: str, count: int) -> None:
+    """Register this process and hang up, again and again."""
+    for _ in range(count):
+        client, segment = registered(Path(path))
+        client.close()
+        segment.close()
+        time.sleep(0.005)
+
+
+def register_and_stay(say: Say, path: str) -> None:
+    client, _ = registered(Path(path))
+    say("registered")
+    client.closed(600)
+
+
+def hello_of_the_dead(say: Say, path: str, count: int) -> None:
+    """Let a child connect and die, then send its hello by the connection that it leaves."""
+    answers: dict[str, int] = {}
+    for _ in range(count):
+        client, pid = _connected_by_a_child(path)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        segment = Segment()
+        os.close(client.register(segment))
+        answer = client.answer()
+        kind = str(answer["type"] if answer else None)
+        answers[kind] = answers.get(kind, 0) + 1
+        client.close()
+        segment.close()
+    say(answers)
+
+
+def _connected_by_a_child(path: str) -> tuple[ShimClient, int]:
+    """A connection whose peer, for the daemon, is a child of this process; its pid."""
+    import socket
+
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        client = ShimClient(Path(path))
+        socket.send_fds(theirs, [b"x"], [client.socket.fileno()])
+        signal.pause()
+    _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+    client = ShimClient.__new__(ShimClient)
+    client.socket = socket.socket(fileno=fds[0])
+    client.socket.settimeout(30)
+    client._received, client._descriptors = b"", []
+    ours.close()
+    theirs.close()
+    return client, pid
+
+
+def test_sessions_that_come_and_go_leave_no_descriptor(besieged: Siege) -> None:
+    besieged.attack(come_and_go, str(besieged.daemon.shims), SESSIONS).finish()
+    besieged.check()
+
+
+def test_a_hello_of_a_dead_process_leaves_no_descriptor(besieged: Siege) -> None:
+    attacker = besieged.attack(hello_of_the_dead, str(besieged.daemon.shims), 20)
+    answers = attacker.heard()
+    assert "welcome" not in answers, answers
+    attacker.finish()
+    besieged.check()
+
+
+@pytest.fixture
+def narrow() -> Iterator[Daemon]:
+    """A daemon with a low limit of descriptors."""
+    started = Daemon(descriptors=LIMIT)
+    try:
+        started.wait_ready()
+        yield started
+    finally:
+        started.stop()
+
+
+def test_more_sessions_than_descriptors_one_after_the_other(narrow: Daemon) -> None:
+    siege = Siege("more sessions than descriptors", narrow, None)
+    try:
+        siege.attack(come_and_go, str(narrow.shims), LIMIT + 20).finish()
+        siege.check()
+    finally:
+        siege.close()
+
+
+def occupy(say: Say, path: str, count: int) -> None:
+    """Connect as often as possible, with descriptors in each hello that is begun."""
+    held = []
+    event = os.eventfd(0)
+    for _ in range(count):
+        client = ShimClient(Path(path))
+        client.raw(b"\xff\x00\x00\x00{", [event] * 8)
+        held.append(client)
+    say("occupied")
+    signal.pause()
+
+
+def test_a_flood_of_descriptors_ends_no_session_of_another_user(narrow: Daemon) -> None:
+    siege = Siege("a flood at a low limit", narrow, None)
+    try:
+        bystander = siege.attack(register_and_stay, str(narrow.shims), user=OTHER_USER)
+        bystander.heard()
+        siege.attack(occupy, str(narrow.shims), 60).heard()
+        siege.hold(5)
+        session = narrow.session(bystander.pid)
+        assert session is not None, "the flood ended a session of another user"
+        siege.check()
+    finally:
+        siege.close()
+
+
+def test_a_user_can_register_after_the_flood_is_over(narrow: Daemon) -> None:
+    attacker = Attacker(occupy, str(narrow.shims), 60)
+    attacker.heard()
+    attacker.close()
+    later = Attacker(register_and_stay, str(narrow.shims), user=OTHER_USER)
+    try:
+        assert later.heard() == "registered"
+    finally:
+        later.close()
+
+
+def test_a_refused_hello_leaves_no_descriptor(besieged: Siege) -> None:
+    besieged.attack(refused, str(besieged.daemon.shims), 50).finish()
+    besieged.check()
+
+
+def refused(say: Say, path: str, count: int) -> None:
+    """Send hellos that are wrong in several ways."""
+    wrong: list[dict[str, Any]] = [{"version": protocol.SHIM_VERSION + 1}, {"residency": True}]
+    for number in range(count):
+        client, segment = ShimClient(Path(path)), Segment()
+        event = os.eventfd(0)
+        client.hello([segment.fd, event], **wrong[number % 2])
+        answer = client.answer()
+        assert answer is None or answer["type"] == "refused", json.dumps(answer)
+        client.close()
+        segment.close()
+        os.close(event)

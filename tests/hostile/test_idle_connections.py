@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack 4: connections that cost the daemon more than the client."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+from tests.hostile.attacker import OTHER_USER, Say
+from tests.hostile.daemon import Daemon
+from tests.hostile.shim_client import ShimClient, registered
+from tests.hostile.siege import Siege
+
+IDLE = 1100
+"""More than RLIMIT_NOFILE of a service by default."""
+CPU_SHARE_MAX = 0.5
+HELLO_DEADLINE_S = 60.0
+"""A generous limit for the daemon's own deadline."""
+
+
+def idle(say: Say, path: str, count: int) -> None:
+    """Connect, and say nothing; reports the number of connections."""
+    held = []
+    for _ in range(count):
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        while True:
+            try:
+                client.connect(path)
+            except BlockingIOError:  # the backlog is full
+                time.sleep(0.01)
+                if len(held) > count // 2:
+                    break
+                continue
+            except OSError:
+                break
+            break
+        held.append(client)
+    say(len(held))
+    signal.pause()
+
+
+def with_descriptors(say: Say, path: str, count: int) -> None:
+    """Begin a hello with 8 descriptors on each of many connections, and do not end it."""
+    held = []
+    event = os.eventfd(0)
+    for _ in range(count):
+        with contextlib.suppress(OSError):
+            client = ShimClient(Path(path))
+            client.raw(b"\x40\x00\x00\x00{", [event] * 8)
+            held.append(client)
+    say(len(held))
+    signal.pause()
+
+
+def flood_with_descriptors(say: Say, path: str, duration_s: float) -> None:
+    """Reconnect at once whenever the daemon closes a connection."""
+    event = os.eventfd(0)
+    held: list[ShimClient] = []
+    end_s = time.monotonic() + duration_s
+    while time.monotonic() < end_s:
+        with contextlib.suppress(OSError):
+            client = ShimClient(Path(path))
+            client.raw(b"\x02\x00\x00\x00[]", [event] * 8)
+            held.append(client)
+        if len(held) >= 200:
+            held.pop(0).close()
+    say("done")
+
+
+def register(say: Say, path: str) -> None:
+    client, _ = registered(Path(path))
+    say("registered")
+    client.closed(600)
+
+
+def cpu_s(pid: int) -> float:
+    """CPU time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_idle_connections_neither_spin_nor_lock_out_others() -> None:
+    daemon = Daemon(descriptors=1024)
+    try:
+        daemon.wait_ready()
+        siege = Siege("1,100 idle connections", daemon, None)
+        siege.attack(idle, str(daemon.shims), IDLE).heard()
+        siege.hold(1)
+        begin_s, cpu_begin_s = time.monotonic(), cpu_s(daemon.process.pid)
+        siege.hold(4)
+        share = (cpu_s(daemon.process.pid) - cpu_begin_s) / (time.monotonic() - begin_s)
+        print(f"the daemon uses {share:.0%} of a CPU")
+        # A user that is not the attacker can register while the attack lasts.
+        later = siege.attack(register, str(daemon.shims), user=OTHER_USER)
+        assert later.heard() == "registered"
+        siege.check()
+        assert share < CPU_SHARE_MAX, f"the daemon uses {share:.0%} of a CPU"
+    finally:
+        daemon.stop()
+
+
+def test_idle_connections_beside_a_managed_training(besieged: Siege) -> None:
+    besieged.attack(idle, str(besieged.daemon.shims), IDLE).heard()
+    besieged.hold(3)
+    besieged.check()
+
+
+def test_connections_with_descriptors_do_not_exhaust_them() -> None:
+    daemon = Daemon(descriptors=1024)
+    try:
+        daemon.wait_ready()
+        siege = Siege("200 connections with 8 descriptors each", daemon, None)
+        siege.attack(with_descriptors, str(daemon.shims), 200).heard()
+        siege.hold(4)
+        later = siege.attack(register, str(daemon.shims), user=OTHER_USER)
+        assert later.heard() == "registered"
+        siege.check()
+    finally:
+        daemon.stop()
+
+
+def test_a_flood_of_connections_with_descriptors(besieged: Siege) -> None:
+    attacker = besieged.attack(flood_with_descriptors, str(besieged.daemon.shims), 5.0)
+    assert attacker.heard() == "done"
+    besieged.check()
+
+
+def test_a_thousand_clients_of_one_user(besieged: Siege) -> None:
+    """Each is a process of its own with a valid hello, as far as the daemon accepts it."""
+    attacker = besieged.attack(many_processes, str(besieged.daemon.shims), 1000)
+    answers = attacker.heard(120)
+    print(answers)
+    assert sum(answers.values()) == 1000
+    besieged.hold(2)
+    besieged.check()
+
+
+def many_processes(say: Say, path: str, count: int) -> None:
+    """Fork `count` clients that register and stay; reports how they were answered."""
+    reading, writing = os.pipe()
+    pids = []
+    for _ in range(count):
+        pid = os.fork()
+        if pid == 0:
+            answer = b"closed"
+            with contextlib.suppress(OSError, AssertionError):
+                registered_client = _try_to_register(path)
+                answer = registered_client
+            os.write(writing, answer + b"\n")
+            signal.pause()
+        pids.append(pid)
+    text = b""
+    while text.count(b"\n") < count:
+        text += os.read(reading, 1 << 16)
+    answers: dict[str, int] = {}
+    for line in text.decode().split():
+        answers[line] = answers.get(line, 0) + 1
+    say(answers)
+    try:
+        signal.pause()
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+
+_KEPT: list[object] = []
+
+
+def _try_to_register(path: str) -> bytes:
+    from tests.hostile.shim_client import Segment
+
+    client, segment = ShimClient(Path(path)), Segment()
+    _KEPT.extend((client, segment))
+    os.close(client.register(segment))
+    answer = client.answer(60)
+    return str(answer["type"] if answer else "closed").encode()
+
+
+def test_idle_connections_of_the_control_socket(besieged: Siege) -> None:
+    """A member of the group may connect there."""
+    besieged.attack(idle, str(besieged.daemon.control), 300).heard()
+    besieged.hold(3)
+    besieged.check()
+
+
+def test_idle_connections_of_the_metrics_server(besieged: Siege) -> None:
+    besieged.attack(idle_tcp, besieged.daemon.metrics_port, 300).heard()
+    besieged.hold(3)
+    threads = besieged.settled(besieged.daemon.threads)
+    print(f"{threads} threads")
+    besieged.check()
+    assert threads < 60, f"the daemon has {threads} threads"
+
+
+def idle_tcp(say: Say, port: int, count: int) -> None:
+    held = []
+    for _ in range(count):
+        client = socket.socket()
+        client.settimeout(1)
+        with contextlib.suppress(OSError):
+            client.connect(("127.0.0.1", port))
+            client.send(b"GET /metrics HTTP/1.1\r\n")
+        held.append(client)
+    say(len(held))
+    signal.pause()
+
+
+def test_a_silent_connection_is_closed(daemon: Daemon) -> None:
+    """The deadline of the hello: neither silence nor half a hello keeps a connection."""
+    silent, half = ShimClient(daemon.shims), ShimClient(daemon.shims)
+    half.raw(b"\x40\x00\x00\x00{")
+    assert silent.closed(HELLO_DEADLINE_S)
+    assert half.closed(HELLO_DEADLINE_S)
