@@ -71,12 +71,13 @@ def besieged(fortress: Fortress, request: pytest.FixtureRequest) -> Iterator[Sie
     try:
         siege = fortress.besiege(request.node.name)
         yield siege
-        assert siege.checked, "the test did not check the attack"
     finally:
-        if siege is None or not siege.checked or request.node.name in _FAILED:
-            if siege is not None:
-                siege.close()
+        checked = siege is not None and siege.checked
+        if siege is not None and not checked:
+            siege.close()
+        if not checked or request.node.name in _FAILED:
             fortress.fall()
+    assert checked or request.node.name in _FAILED, "the test did not check the attack"
 
 
 @pytest.fixture

@@ -93,12 +93,19 @@ class Segment:
 class ShimClient:
     """A connection to the shims' socket. Nothing is sent before it is asked for."""
 
-    def __init__(self, path: Path) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def __init__(self, path: Path | None, connected: socket.socket | None = None) -> None:
+        """Connect to the path, or take over a connection."""
+        self.socket = connected or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(30)
-        self.socket.connect(str(path))
+        if path is not None:
+            self.socket.connect(str(path))
         self._received = b""
         self._descriptors: list[int] = []
+
+    @classmethod
+    def adopt(cls, connection: socket.socket) -> ShimClient:
+        """A client on a connection that another process has made."""
+        return cls(None, connection)
 
     def raw(self, data: bytes, fds: Sequence[int] = ()) -> None:
         """Send bytes, with descriptors on the first."""

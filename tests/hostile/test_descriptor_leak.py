@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,8 +58,6 @@ def hello_of_the_dead(say: Say, path: str, count: int) -> None:
 
 def _connected_by_a_child(path: str) -> tuple[ShimClient, int]:
     """A connection whose peer, for the daemon, is a child of this process; its pid."""
-    import socket
-
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -66,13 +65,9 @@ def _connected_by_a_child(path: str) -> tuple[ShimClient, int]:
         socket.send_fds(theirs, [b"x"], [client.socket.fileno()])
         signal.pause()
     _, fds, _, _ = socket.recv_fds(ours, 1, 1)
-    client = ShimClient.__new__(ShimClient)
-    client.socket = socket.socket(fileno=fds[0])
-    client.socket.settimeout(30)
-    client._received, client._descriptors = b"", []
     ours.close()
     theirs.close()
-    return client, pid
+    return ShimClient.adopt(socket.socket(fileno=fds[0])), pid
 
 
 def test_sessions_that_come_and_go_leave_no_descriptor(besieged: Siege) -> None:

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack 2: a connection that seems to be another process's.
+
+SO_PEERCRED is fixed at connect(). By the time of the hello, that process may run a setuid program,
+or may have exited and left its pid to another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.control.client import request
+from tests.hostile.attacker import USER, Say
+from tests.hostile.daemon import Daemon
+from tests.hostile.shim_client import Segment, ShimClient
+from tests.hostile.siege import Siege
+
+HELPER = "helper"
+SOURCE = "#include <unistd.h>\nint main(void) { alarm(600); for (;;) pause(); }\n"
+VERB_S = 5.0
+REUSE_TRIES = 200
+
+
+@pytest.fixture
+def helper(daemon: Daemon) -> Path:
+    """A setuid-root program that does nothing, where every user may run it."""
+    flags = os.statvfs(daemon.folder).f_flag
+    if flags & os.ST_NOSUID:
+        pytest.skip(f"needs {daemon.folder} on a file system without nosuid")
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
+    path = daemon.folder / HELPER
+    subprocess.run(["cc", "-x", "c", "-o", path, "-"], input=SOURCE.encode(), check=True)
+    os.chown(path, 0, 0)
+    path.chmod(0o4755)
+    return path
+
+
+def child_with_the_socket(
+    say: Say, path: str, program: str, before: bool, act: Callable[..., None], *arguments: Any
+) -> None:
+    """Connect, pass the socket to a child and execute a setuid program; the child acts.
+
+    before: send the hello before the exec, by the process itself.
+    """
+    client, segment = ShimClient(Path(path)), Segment()
+    if before:
+        os.close(client.register(segment))
+        answer = client.answer()
+        assert answer is not None, "the connection was closed"
+        assert answer["type"] == "welcome", answer
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        os.execv(program, [program])
+    deadline_s = time.monotonic() + 30
+    while f"Uid:\t{USER}\t0\t0\t0" not in Path(f"/proc/{parent}/status").read_text():
+        assert time.monotonic() < deadline_s, "the program does not run as root"
+        time.sleep(0.005)
+    try:
+        act(say, client, segment, parent, *arguments)
+    finally:
+        # It runs as root now; only its parent's death ends it.
+        client.close()
+
+
+def say_hello(say: Say, client: ShimClient, segment: Segment, pid: int) -> None:
+    """Send the hello for the process that connected."""
+    with contextlib.suppress(OSError):
+        os.close(client.register(segment))
+    answer = client.answer()
+    say(str(answer["type"]) if answer else "closed")
+
+
+def use_verbs(say: Say, client: ShimClient, segment: Segment, pid: int, control: str) -> None:
+    """Use the session of the process that runs a setuid program now."""
+    answers = {}
+    for verb, arguments in (
+        ("attach", {"fast": "20%", "policy": "static"}),
+        ("record", {"steps": 1}),
+        ("meter", {"steps": 1}),
+    ):
+        try:
+            answers[verb] = str(request(Path(control), verb, VERB_S, pid=pid, **arguments))
+        except SentinelError as error:
+            answers[verb] = error.code
+    say(answers)
+
+
+def test_a_setuid_process_is_not_registered_by_its_child(daemon: Daemon, helper: Path) -> None:
+    siege = Siege("hello for a setuid process", daemon, None)
+    try:
+        arguments = str(daemon.shims), str(helper), False, say_hello
+        attacker = siege.attack(child_with_the_socket, *arguments)
+        assert attacker.heard() in ("refused", "closed")
+        assert daemon.session(attacker.pid) is None
+        siege.check()
+    finally:
+        siege.close()
+
+
+def test_a_session_ends_when_its_process_executes_a_setuid_program(
+    daemon: Daemon, helper: Path
+) -> None:
+    siege = Siege("attach of a setuid process", daemon, None)
+    try:
+        arguments = str(daemon.shims), str(helper), True, use_verbs, str(daemon.control)
+        attacker = siege.attack(child_with_the_socket, *arguments)
+        answers = attacker.heard()
+        refusals = {"not-permitted", "not-a-shim-process", "no-such-process"}
+        assert answers["attach"] in refusals, answers
+        assert answers["record"] in refusals, answers
+        session = daemon.session(attacker.pid)
+        assert session is None or session["state"] == "registered", session
+        siege.check()
+    finally:
+        siege.close()
+
+
+def leave_the_socket(say: Say, path: str) -> None:
+    """Let a child connect and exit; send the hello when the test says that its pid has been
+    reused."""
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        client = ShimClient(Path(path))
+        socket.send_fds(theirs, [b"x"], [client.socket.fileno()])
+        os._exit(0)
+    _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+    os.waitpid(child, 0)
+    say(child)
+    signal.sigwait({signal.SIGUSR1})
+    client = ShimClient.adopt(socket.socket(fileno=fds[0]))
+    say_hello(say, client, Segment(), child)
+
+
+def with_pid(pid: int) -> subprocess.Popen[bytes] | None:
+    """A process with this pid; None if others took it."""
+    last = Path("/proc/sys/kernel/ns_last_pid")
+    for _ in range(REUSE_TRIES):
+        last.write_text(str(pid - 1))
+        process = subprocess.Popen(["sleep", "600"])
+        if process.pid == pid:
+            return process
+        process.kill()
+        process.wait()
+    return None
+
+
+def test_a_reused_pid_is_not_registered(daemon: Daemon) -> None:
+    if not Path("/proc/sys/kernel/ns_last_pid").exists():
+        pytest.skip("needs /proc/sys/kernel/ns_last_pid")
+    siege = Siege("hello for a reused pid", daemon, None)
+    # Blocked before the fork, so that the signal can't come too early.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    victim = None
+    try:
+        attacker = siege.attack(leave_the_socket, str(daemon.shims))
+        pid = attacker.heard()
+        victim = with_pid(pid)
+        if victim is None:
+            pytest.skip(f"pid {pid} was taken by another process of this machine")
+        attacker.signal(signal.SIGUSR1)
+        assert attacker.heard() in ("refused", "closed")
+        assert daemon.session(pid) is None
+        siege.check()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+        siege.close()
+        if victim is not None:
+            victim.kill()
+            victim.wait()
+
+
+def test_another_user_may_not_use_a_session(besieged: Siege) -> None:
+    """The managed training is root's; nobody may neither see nor touch it."""
+    assert besieged.guarded is not None
+    attacker = besieged.attack(use_all, str(besieged.daemon.control), besieged.guarded.pid)
+    answers = attacker.heard()
+    assert answers.pop("status") == []
+    assert set(answers.values()) == {"not-permitted"}, answers
+    besieged.check()
+
+
+def use_all(say: Say, control: str, pid: int) -> None:
+    answers: dict[str, Any] = {}
+    for verb in ("attach", "detach", "meter", "record", "tensors", "plan"):
+        try:
+            answers[verb] = str(request(Path(control), verb, VERB_S, pid=pid, steps=1))
+        except SentinelError as error:
+            answers[verb] = error.code
+    answers["status"] = request(Path(control), "status", VERB_S)["sessions"]
+    say(answers)

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack 3: descriptors whose use or close blocks, or costs memory.
+
+Each kind is sent in all places where the daemon takes descriptors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.attacker import OTHER_USER, Say
+from tests.hostile.fuse import SilentFileSystem, available
+from tests.hostile.shim_client import Segment, ShimClient, frame, memfd, registered
+from tests.hostile.siege import Siege
+
+LINGER_S = 60
+HUGE_BYTES = 1 << 40
+HOLD_S = 4.0
+"""Longer than a descriptor takes through all places."""
+
+Opener = Callable[[], int]
+
+
+def lingering() -> int:
+    """A TCP connection with unsent data: its last close() waits for LINGER_S."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER_S))
+    client.connect(listener.getsockname())
+    _KEPT.append(listener.accept()[0])
+    listener.close()
+    client.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            client.send(b"x" * 65536)
+    return client.detach()
+
+
+def pipe() -> int:
+    """The reading end of a pipe that nobody writes."""
+    reading, writing = os.pipe()
+    _FDS.append(writing)
+    return reading
+
+
+def huge() -> int:
+    """A sparse file of a terabyte."""
+    return memfd(HUGE_BYTES)
+
+
+def large() -> int:
+    """A sparse file that is as large as operators' accesses may be."""
+    return memfd(200 << 20)
+
+
+def nested_epoll() -> int:
+    """An epoll instance that watches another one, four deep, with a wide last level."""
+    outer = inner = select.epoll()
+    _KEPT.append(inner)
+    for _ in range(4):
+        outer = select.epoll()
+        with contextlib.suppress(OSError):
+            outer.register(inner.fileno(), select.EPOLLIN)
+        _KEPT.append(outer)
+        inner = outer
+    return os.dup(outer.fileno())
+
+
+def socket_in_socket() -> int:
+    """A socket in whose queue sockets wait, each with others in its queue."""
+    inner = os.eventfd(0)
+    for _ in range(3):
+        sending, receiving = socket.socketpair()
+        for _ in range(8):
+            socket.send_fds(sending, [b"x"], [inner] * 16)
+        _KEPT.append(sending)
+        inner = receiving.detach()
+    return inner
+
+
+_KEPT: list[object] = []
+_FDS: list[int] = []
+KINDS: dict[str, Opener] = {
+    one.__name__: one for one in (lingering, pipe, huge, large, nested_epoll, socket_in_socket)
+}
+
+
+_SENT: list[int] = []
+
+
+def _sent(open_one: Opener) -> int:
+    _SENT.append(open_one())
+    return _SENT[-1]
+
+
+def _as_control(path: Path, open_one: Opener) -> None:
+    event = os.eventfd(0)
+    client = _kept(ShimClient(path))
+    client.hello([_sent(open_one), event])
+    client.answer(5)
+
+
+def _as_event(path: Path, open_one: Opener) -> None:
+    client = _kept(ShimClient(path))
+    client.hello([Segment().fd, _sent(open_one)])
+    client.answer(5)
+
+
+def _as_residency(path: Path, open_one: Opener) -> None:
+    client = _kept(ShimClient(path))
+    client.hello([Segment().fd, os.eventfd(0), _sent(open_one)], residency=True)
+    client.answer(5)
+
+
+def _too_many(path: Path, open_one: Opener) -> None:
+    client = _kept(ShimClient(path))
+    client.hello([Segment().fd, os.eventfd(0), *(_sent(open_one) for _ in range(3))])
+    client.answer(5)
+    client.close()
+
+
+def _without_hello(path: Path, open_one: Opener) -> None:
+    client = _kept(ShimClient(path))
+    client.raw(b"\x10", [_sent(open_one)] * 4)
+    time.sleep(0.2)
+    client.close()
+
+
+def _before_a_bad_frame(path: Path, open_one: Opener) -> None:
+    client = _kept(ShimClient(path))
+    client.raw(b"\x02\x00\x00\x00[]", [_sent(open_one)] * 2)
+    client.closed(5)
+
+
+def _as_accesses(path: Path, open_one: Opener) -> None:
+    client, _ = registered(path)
+    _kept(client).send({"type": "accesses", "step": 1, "names": []}, [_sent(open_one)])
+    time.sleep(0.5)
+
+
+def _as_writes(path: Path, open_one: Opener) -> None:
+    for way in ("pagemap-scan", "soft-dirty"):
+        client, _ = registered(path)
+        fds = [_sent(open_one), _sent(open_one)]
+        _kept(client).send({"type": "writes", "way": way}, fds)
+    time.sleep(0.5)
+
+
+def _as_map_of_a_layout(path: Path, open_one: Opener) -> None:
+    client, _ = registered(path)
+    answer = {"type": "layout", "layout_id": 1, "ok": True, "residency": True}
+    _kept(client).send(answer, [_sent(open_one)])
+    time.sleep(0.5)
+
+
+def _with_a_note(path: Path, open_one: Opener) -> None:
+    """With a message that needs none, again and again."""
+    client, _ = registered(path)
+    _kept(client)
+    for _ in range(20):
+        client.raw(frame({"type": "note", "text": "x"}), [_sent(open_one)] * 8)
+
+
+def _kept(client: ShimClient) -> ShimClient:
+    _KEPT.append(client)
+    return client
+
+
+PLACES: dict[str, Callable[[Path, Opener], None]] = {
+    one.__name__: one
+    for one in (
+        _as_control,
+        _as_event,
+        _as_residency,
+        _too_many,
+        _without_hello,
+        _before_a_bad_frame,
+        _as_accesses,
+        _as_writes,
+        _as_map_of_a_layout,
+        _with_a_note,
+    )
+}
+
+
+def once(say: Say, path: str, place: Callable[[Path, Opener], None], open_one: Opener) -> None:
+    """Send such a descriptor in one place, then close it here: the daemon's is the last one."""
+    with contextlib.suppress(OSError, AssertionError, EOFError):
+        place(Path(path), open_one)
+    for fd in _SENT:
+        os.close(fd)
+    signal.pause()
+
+
+def send_everywhere(siege: Siege, open_one: Opener) -> None:
+    """Send such descriptors in each place; then another user must be able to register."""
+    # A process for each place, because the attacker may block, too.
+    for place in PLACES.values():
+        siege.attack(once, str(siege.daemon.shims), place, open_one)
+    siege.hold(HOLD_S)
+    later = siege.attack(register, str(siege.daemon.shims), user=OTHER_USER)
+    assert later.heard() == "registered"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_descriptor_neither_blocks_nor_costs_memory(besieged: Siege, kind: str) -> None:
+    send_everywhere(besieged, KINDS[kind])
+    besieged.check()
+
+
+def test_descriptors_of_a_file_system_that_never_answers(besieged: Siege) -> None:
+    if not available():
+        pytest.skip("needs /dev/fuse")
+    files = SilentFileSystem(besieged.daemon.folder / "fuse")
+    besieged.before_release.append(files.close)
+    path = str(files.file)
+    send_everywhere(besieged, lambda: os.open(path, os.O_RDWR))
+    besieged.check()
+
+
+def register(say: Say, path: str) -> None:
+    client, _ = registered(Path(path))
+    say("registered")
+    client.closed(600)

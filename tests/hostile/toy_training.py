@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training without torch that the daemon can profile, plan for and manage.
+
+It runs the steps of the toy network (tests/unit/workloads.py) and speaks the shim's protocol: ring,
+layouts, residency map, operators' accesses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import mmap
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sentineld.model import protocol
+from sentineld.model.protocol import Event, Flag, Mode
+from sentineld.model.records import Records
+from sentineld.plan.layout_wire import WireLayout, unpack_layout
+from tests.hostile.shim_client import HEAP_BYTES, Message, Segment, ShimClient, memfd
+from tests.unit.trainer import MIB, PAGE
+from tests.unit.workloads import Network, train
+
+NETWORK = Network(blocks=2, weights=1, activation_bytes=2 * MIB, bytes_per_s=20e9)
+RING_RECORDS = 1 << 12
+STEP_S = 0.01
+_MAP_OFFSET = 4096
+
+
+class Template(NamedTuple):
+    """One steady step, and the accesses of its operators; times begin at 0."""
+
+    records: Records
+    ops: Records
+    duration_ns: int
+
+
+@functools.cache
+def template_of(network: Network, cuts: tuple[int, ...] = ()) -> Template:
+    """A steady step of a network with these cuts."""
+    trainer = train(network, 4, cuts)
+    records = trainer.take_records()
+    ops = trainer.take_ops()
+    begins = np.flatnonzero(records["event"] == Event.STEP)
+    begin, end = begins[-2:]
+    begin_ns, end_ns = int(records["time_ns"][begin]), int(records["time_ns"][end])
+    step = records[begin:end].copy()
+    step["time_ns"] -= begin_ns
+    # Sampling epochs exist with the module only.
+    step["address"][np.isin(step["event"], (Event.STEP, Event.BOUNDARY))] = 0
+    ops["time_ns"] -= begin_ns
+    return Template(step, ops, end_ns - begin_ns)
+
+
+def layer_names(network: Network) -> list[str]:
+    """The layers in the order of their ids."""
+    return train(network, 1).layers
+
+
+class Residency:
+    """The residency map of a layout, on emulated tiers."""
+
+    def __init__(self, layout: WireLayout) -> None:
+        arena_pages, heap_pages = layout.arena_bytes // PAGE, HEAP_BYTES // PAGE
+        heap_offset = _MAP_OFFSET + -(-arena_pages // 8) * 8
+        size = -(-(heap_offset + heap_pages) // PAGE) * PAGE
+        self.fd = memfd(size, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        self._map = mmap.mmap(self.fd, size)
+        self.header = np.frombuffer(self._map, protocol.RESIDENCY_DTYPE, 1)
+        for name, value in {
+            "magic": protocol.RESIDENCY_MAGIC,
+            "version": protocol.SHIM_VERSION,
+            "page_bytes": PAGE,
+            "layout_id": layout.layout_id,
+            "arena_offset": _MAP_OFFSET,
+            "arena_pages": arena_pages,
+            "heap_offset": heap_offset,
+            "heap_pages": heap_pages,
+        }.items():
+            self.header[name] = value
+        self.arena = np.frombuffer(self._map, np.uint8, arena_pages, _MAP_OFFSET)
+        self.arena[:] = 1 + 1  # all on the slow node
+
+
+class ToyTraining:
+    """The training. step() runs one step; the caller chooses when."""
+
+    def __init__(self, path: Path, network: Network = NETWORK) -> None:
+        self.segment = Segment(RING_RECORDS, heap_used=64 * MIB, heap_live=16 * MIB)
+        self.client = ShimClient(path)
+        self.residency: Residency | None = None
+        self.steps = 0
+        self._network = network
+        self._now_ns = time.monotonic_ns()
+        self._cuts: tuple[int, ...] = ()
+        self._observe = False
+        self._event = self.client.register(self.segment)
+        self.client.send({"type": "layers", "names": layer_names(network)})
+
+    def step(self) -> None:
+        """Take the daemon's messages, then run a step. Raises EOFError."""
+        for message in self.client.receive():
+            self._handle(message)
+        template = template_of(self._network, self._cuts)
+        self.steps += 1
+        observed, self._observe = self._observe, False
+        rows = template.records.copy()
+        rows["time_ns"] += self._now_ns
+        rows["bytes"][rows["event"] == Event.STEP] = self.steps
+        if self.segment.word("flags") & Flag.RECORD:
+            self.segment.put(rows)
+        for boundary in range(int((rows["event"] == Event.BOUNDARY).sum())):
+            self.segment.set(step=self.steps, position=self.steps << 32 | boundary)
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_write(self._event, 1)
+        if observed:
+            self._send_accesses(template)
+        self._now_ns += template.duration_ns
+
+    def run(self, until: Callable[[], bool], patience_s: float = 60.0) -> None:
+        """Train until a condition holds."""
+        deadline_s = time.monotonic() + patience_s
+        while not until():
+            assert time.monotonic() < deadline_s, f"not true after {self.steps} steps"
+            self.step()
+            time.sleep(STEP_S)
+
+    def _handle(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "refused":
+            raise AssertionError(message)
+        if kind == "watch_writes":
+            self.client.send({"type": "writes", "way": "", "error": "a toy"})
+        elif kind == "profile_ops":
+            self._observe = True
+        elif kind == "detach":
+            self._cuts = ()
+            self.segment.set(mode=Mode.DORMANT, arena_base=0, arena_bytes=0, layout_id=0)
+        elif kind == "layout":
+            self._take_layout(message)
+
+    def _take_layout(self, message: Message) -> None:
+        fd = self.client.take_descriptor()
+        layout = unpack_layout(os.pread(fd, os.fstat(fd).st_size, 0))
+        os.close(fd)
+        self._cuts = tuple(layout.cuts.tolist())
+        answer = {"type": "layout", "layout_id": message["layout_id"], "ok": True, "error": ""}
+        self.segment.set(
+            mode=Mode.REPLAY,
+            arena_base=2 * HEAP_BYTES + (1 << 40) if layout.arena_bytes else 0,
+            arena_bytes=layout.arena_bytes,
+            layout_id=layout.layout_id,
+        )
+        if layout.accesses is None:
+            self.client.send(answer)
+            return
+        self.residency = Residency(layout)
+        self.client.send({**answer, "residency": True}, [self.residency.fd])
+        os.close(self.residency.fd)
+
+    def _send_accesses(self, template: Template) -> None:
+        rows = template.ops.copy()
+        rows["time_ns"] += self._now_ns
+        fd = os.memfd_create("accesses")
+        os.write(fd, rows.tobytes())
+        self.client.send({"type": "accesses", "step": self.steps, "names": []}, [fd])
+        os.close(fd)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.client.close()
+        self.segment.close()
+        os.close(self._event)
