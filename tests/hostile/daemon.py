@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,16 @@ class Daemon:
     """A daemon with its files in a folder that every user may enter."""
 
     def __init__(
-        self, *options: str, descriptors: int = 0, working_directory: Path = ROOT, **config: Any
+        self,
+        *options: str,
+        descriptors: int = 0,
+        command: Sequence[str] = ("-m", "sentineld.daemon"),
+        **config: Any,
     ) -> None:
         """options: of the command line; config: keys of the configuration that differ.
 
         descriptors: RLIMIT_NOFILE; 0: that of the tests.
+        command: the interpreter's arguments that start the daemon.
         """
         self.folder = Path(tempfile.mkdtemp(prefix="besieged-", dir="/tmp"))
         self.folder.chmod(0o755)
@@ -64,12 +70,12 @@ class Daemon:
             if descriptors:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
+        options = options or ("--tiers", "emulated:cxl")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "sentineld.daemon", "--config", str(file)]
-                + list(options or ("--tiers", "emulated:cxl")),
+                [sys.executable, *command, "--config", str(file), *options],
                 stderr=log,
-                cwd=working_directory,
+                cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 preexec_fn=limit,
             )

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack 5: control words and residency maps that no real training has."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.control.client import request
+from sentineld.model.protocol import Mode
+from tests.hostile.attacker import Say
+from tests.hostile.shim_client import Segment, ShimClient, registered
+from tests.hostile.siege import Siege
+from tests.hostile.toy_training import ToyTraining
+
+HUGE = 1 << 38
+MOST = (1 << 64) - 1
+WORDS: dict[str, dict[str, int]] = {
+    "arena": {"arena_bytes": HUGE},
+    "arena-at-the-end": {"arena_bytes": MOST, "arena_base": MOST},
+    "heap": {"heap_used": HUGE, "heap_live": HUGE},
+    "heap-most": {"heap_used": MOST, "heap_live": MOST},
+    "unmanaged": {"small_bytes": MOST, "fallback_bytes": MOST},
+    "position": {"position": MOST, "step": MOST},
+    "mode": {"mode": 77, "diverged_steps": MOST, "diverged_in_row": MOST},
+    "ring": {"ring_head": MOST, "ring_lost": MOST},
+    "layout": {"layout_id": MOST},
+}
+TIMES = ("before-attach", "with-the-layout", "while-managed")
+
+
+class Lying(ToyTraining):
+    """A toy training that writes words at a time of its choice, and again in each later step."""
+
+    def __init__(self, path: Path, words: dict[str, int], when: str) -> None:
+        super().__init__(path)
+        self.lies = words
+        self.lying = when == "before-attach"
+        self._with_layout = when == "with-the-layout"
+
+    def step(self) -> None:
+        super().step()
+        if self.segment.word("mode") == Mode.REPLAY and self._with_layout:
+            self.lying = True
+        if self.lying:
+            self.segment.set(**self.lies)
+
+    def _take_layout(self, message: dict[str, Any]) -> None:
+        super()._take_layout(message)
+        if self._with_layout:
+            self.segment.set(**self.lies)
+
+
+def lie(say: Say, shims: str, control: str, words: dict[str, int], when: str) -> None:
+    """Get managed, with impossible words; reports the states that the daemon passes through."""
+    pid = os.getpid()
+    training = Lying(Path(shims), words, when)
+    states: list[str] = []
+
+    def state() -> str:
+        sessions = request(Path(control), "status")["sessions"]
+        found = next((str(one["state"]) for one in sessions if one["pid"] == pid), "ended")
+        if states[-1:] != [found]:
+            states.append(found)
+        return found
+
+    try:
+        training.run(lambda: state() == "registered")
+        request(Path(control), "attach", pid=pid, fast="20%", policy="sentinel")
+        begin_s = time.monotonic()
+        training.run(lambda: state() in ("managed", "registered", "ended") or _over(begin_s, 8))
+        training.lying = True
+        begin_s = time.monotonic()
+        training.run(lambda: state() == "ended" or _over(begin_s, 2))
+    except (EOFError, SentinelError, OSError) as error:
+        states.append(repr(error))
+    say(states)
+
+
+def _over(begin_s: float, duration_s: float) -> bool:
+    return time.monotonic() - begin_s > duration_s
+
+
+@pytest.mark.parametrize("when", TIMES)
+def test_impossible_words_cost_no_memory(besieged: Siege, when: str) -> None:
+    attackers = [
+        besieged.attack(
+            lie, str(besieged.daemon.shims), str(besieged.daemon.control), words, when
+        )
+        for words in WORDS.values()
+    ]
+    for name, attacker in zip(WORDS, attackers, strict=True):
+        print(name, attacker.heard(120))
+    besieged.check()
+
+
+def large_segment(say: Say, path: str, control: str, size: int, records: int) -> None:
+    """Register a segment as large as allowed, whose ring says that all of it is unread."""
+    client, segment = ShimClient(Path(path)), Segment(records)
+    os.close(client.register(segment))
+    answer = client.answer()
+    say(str(answer["type"]) if answer else "closed")
+    pid = os.getpid()
+    for number in range(1, 20):
+        segment.set(ring_head=number * records, position=number << 32, step=number)
+        if number == 2:
+            try:
+                request(Path(control), "attach", pid=pid, fast="20%", policy="static")
+            except SentinelError as error:
+                say(error.code)
+        time.sleep(0.1)
+    client.close()
+
+
+def test_a_large_ring_costs_no_memory(besieged: Siege) -> None:
+    paths = str(besieged.daemon.shims), str(besieged.daemon.control)
+    for _ in range(2):
+        besieged.attack(large_segment, *paths, 0, 1 << 23).heard()
+    besieged.hold(5)
+    besieged.check()
+
+
+def large_residency(say: Say, path: str) -> None:
+    """Send residency maps that are as large as allowed with each answer to a layout."""
+    from tests.hostile.shim_client import memfd
+
+    client, _ = registered(Path(path))
+    for _ in range(20):
+        fd = memfd(1 << 32)
+        answer = {"type": "layout", "layout_id": 0, "ok": True, "residency": True}
+        client.send(answer, [fd])
+        os.close(fd)
+    say("sent")
+    client.closed(3)
+
+
+def test_large_residency_maps_cost_no_memory(besieged: Siege) -> None:
+    assert besieged.attack(large_residency, str(besieged.daemon.shims)).heard() == "sent"
+    besieged.hold(2)
+    besieged.check()

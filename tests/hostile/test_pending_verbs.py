@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack 6: verbs that wait for a process that never answers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+from sentineld.base.errors import SentinelError
+from sentineld.control.client import request
+from sentineld.control.frames import encode
+from tests.hostile.attacker import OTHER_USER, Say
+from tests.hostile.shim_client import registered
+from tests.hostile.siege import Siege
+
+PENDING = 40
+"""More than asyncio's executor has threads."""
+
+
+def pend(say: Say, shims: str, control: str, verb: str, count: int) -> None:
+    """Register, run no step, and send verbs that wait for steps; keep the connections open."""
+    _kept = registered(Path(shims))
+    held = []
+    for _ in range(count):
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client.connect(control)
+        arguments = {"pid": os.getpid(), "steps": 1}
+        client.sendall(encode({"version": 1, "verb": verb, "arguments": arguments}))
+        held.append(client)
+    say("sent")
+    signal.pause()
+
+
+def ask(say: Say, control: str) -> None:
+    """Ask for status as another user."""
+    begin_s = time.monotonic()
+    answer = request(Path(control), "status", 30.0)
+    say([time.monotonic() - begin_s, answer["sessions"]])
+
+
+def test_pending_records_block_no_other_verb(besieged: Siege) -> None:
+    daemon = besieged.daemon
+    besieged.attack(pend, str(daemon.shims), str(daemon.control), "record", PENDING).heard()
+    besieged.hold(1)
+    attacker = besieged.attack(ask_as_root, str(daemon.control), user=0)
+    print(attacker.heard())
+    assert besieged.guarded is not None
+    # A verb that works: the answer comes although others wait.
+    answer = daemon.ask("meter", 30.0, pid=besieged.guarded.pid, steps=1)
+    assert len(answer["steps"]) == 1
+    besieged.check()
+
+
+def ask_as_root(say: Say, control: str) -> None:
+    ask(say, control)
+
+
+def test_verbs_of_a_stopped_process_block_no_other_verb(besieged: Siege) -> None:
+    daemon = besieged.daemon
+    attackers = [
+        besieged.attack(pend, str(daemon.shims), str(daemon.control), "record", 10)
+        for _ in range(4)
+    ]
+    for attacker in attackers:
+        attacker.heard()
+        attacker.signal(signal.SIGSTOP)
+    besieged.hold(3)
+    besieged.check()
+
+
+def test_the_end_of_a_client_cancels_its_verb(besieged: Siege) -> None:
+    """Clients that hang up leave no thread and no request behind."""
+    daemon = besieged.daemon
+    threads = besieged.settled(daemon.threads)
+    attacker = besieged.attack(pend_and_hang_up, str(daemon.shims), str(daemon.control), 30)
+    attacker.heard()
+    deadline_s = time.monotonic() + 20
+    # The session itself has a thread.
+    while (now := besieged.settled(daemon.threads)) > threads + 6 and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    attacker.signal(signal.SIGUSR1)
+    # Once no verb is pending, a new one is not refused because of the old ones.
+    assert attacker.heard(30) != "wrong-state"
+    besieged.check()
+    assert now <= threads + 6, f"{now - threads} threads wait for clients that have gone"
+
+
+def pend_and_hang_up(say: Say, shims: str, control: str, count: int) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    _kept = registered(Path(shims))
+    for _ in range(count):
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        client.connect(control)
+        arguments = {"pid": os.getpid(), "steps": 1}
+        client.sendall(encode({"version": 1, "verb": "record", "arguments": arguments}))
+        time.sleep(0.02)
+        client.close()
+    say("hung up")
+    signal.sigwait({signal.SIGUSR1})
+    try:
+        request(Path(control), "record", 3.0, pid=os.getpid(), steps=1)
+        say("recorded")
+    except SentinelError as error:
+        say(error.code)
+
+
+def flood(say: Say, control: str, duration_s: float) -> None:
+    """Ask as fast as possible, without reading the answers."""
+    end_s = time.monotonic() + duration_s
+    held: list[socket.socket] = []
+    frame = encode({"version": 1, "verb": "status", "arguments": {}})
+    while time.monotonic() < end_s:
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            client.connect(control)
+            client.send(frame)
+        except OSError:
+            client.close()
+            time.sleep(0.001)
+            continue
+        held.append(client)
+        if len(held) > 100:
+            held.pop(0).close()
+    say("done")
+
+
+def test_a_flood_of_requests(besieged: Siege) -> None:
+    attacker = besieged.attack(flood, str(besieged.daemon.control), 5.0, user=OTHER_USER)
+    other = besieged.attack(flood, str(besieged.daemon.control), 5.0)
+    other.heard()
+    attacker.close()
+    besieged.check()

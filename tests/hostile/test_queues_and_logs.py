@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack 7: messages that come faster than the daemon can take them, and lines for its log."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sentineld.control.frames import encode
+from tests.hostile.attacker import Say
+from tests.hostile.shim_client import Segment, ShimClient, frame, framed, memfd, registered
+from tests.hostile.siege import Siege
+
+FLOOD_S = 8.0
+PROCESSES = 3
+
+
+def notes() -> Iterator[bytes]:
+    line = frame({"type": "note", "text": "x" * 400}) * 50
+    while True:
+        yield line
+
+
+def long_notes() -> Iterator[bytes]:
+    text = frame({"type": "note", "text": "y" * 1_000_000})
+    while True:
+        yield text
+
+
+def layers() -> Iterator[bytes]:
+    """Names of layers, as many and as long as the daemon keeps."""
+    names = frame({"type": "layers", "names": ["z" * 60] * 60_000})
+    while True:
+        yield names
+
+
+def impossible_accesses() -> Iterator[bytes]:
+    line = frame({"type": "accesses", "step": 1, "names": [[1, "r", "n"]] * 1000})
+    while True:
+        yield line
+
+
+def answers_to_no_layout() -> Iterator[bytes]:
+    line = frame({"type": "layout", "layout_id": 0, "ok": False, "error": "e" * 400}) * 50
+    while True:
+        yield line
+
+
+def unknown_messages() -> Iterator[bytes]:
+    line = frame({"type": "thing", "text": "x" * 400}) * 50
+    while True:
+        yield line
+
+
+def threads() -> Iterator[bytes]:
+    line = frame({"type": "threads", "threads": 2}) * 500
+    while True:
+        yield line
+
+
+def nested() -> Iterator[bytes]:
+    """Deeply nested values, which are slow to decode."""
+    line = framed(b'{"type":"note","text":' + b"[" * 800 + b"]" * 800 + b"}") * 50
+    while True:
+        yield line
+
+
+FLOODS: dict[str, Callable[[], Iterator[bytes]]] = {
+    one.__name__: one
+    for one in (
+        notes,
+        long_notes,
+        layers,
+        impossible_accesses,
+        answers_to_no_layout,
+        unknown_messages,
+        threads,
+        nested,
+    )
+}
+
+
+def flood(say: Say, path: str, chunks: Callable[[], Iterator[bytes]], duration_s: float) -> None:
+    """Register and send as fast as the daemon reads; register again when it hangs up."""
+    end_s = time.monotonic() + duration_s
+    sent = connections = 0
+    while time.monotonic() < end_s:
+        with contextlib.suppress(OSError, AssertionError):
+            client, segment = registered(Path(path))
+            connections += 1
+            client.socket.settimeout(1.0)
+            for chunk in chunks():
+                client.socket.sendall(chunk)
+                sent += len(chunk)
+                if time.monotonic() >= end_s:
+                    break
+            client.close()
+            segment.close()
+    say([sent, connections])
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_a_flood_of_messages_is_bounded(besieged: Siege, kind: str) -> None:
+    path = str(besieged.daemon.shims)
+    attackers = [
+        besieged.attack(flood, path, FLOODS[kind], FLOOD_S if kind == "notes" else FLOOD_S / 2)
+        for _ in range(PROCESSES)
+    ]
+    for attacker in attackers:
+        sent, connections = attacker.heard()
+        print(f"{sent / 2**20:.0f} MiB by {connections} connections")
+    besieged.check()
+
+
+def reconnect(say: Say, path: str, first: bytes, duration_s: float) -> None:
+    """Connect, send something invalid, hang up; again and again."""
+    end_s = time.monotonic() + duration_s
+    count = 0
+    while time.monotonic() < end_s:
+        with contextlib.suppress(OSError):
+            client = ShimClient(Path(path))
+            client.raw(first)
+            client.close()
+            count += 1
+    say(count)
+
+
+INVALID = {
+    "no-json": framed(b"\xff" * 64),
+    "no-object": framed(b"[]"),
+    "too-long": b"\xff\xff\xff\x7f",
+    "no-hello": frame({"type": "note", "text": "x" * 400}),
+    "version": frame({"type": "hello", "version": "v" * 1000}),
+    "no-descriptors": frame({"type": "hello", "version": 3}),
+    "newlines": frame({"type": "hello", "version": "\n2026 ERROR all is lost\n" * 20}),
+}
+
+
+@pytest.mark.parametrize("kind", INVALID)
+def test_a_flood_of_invalid_hellos_is_logged_in_a_few_lines(besieged: Siege, kind: str) -> None:
+    path = str(besieged.daemon.shims)
+    attackers = [besieged.attack(reconnect, path, INVALID[kind], 3.0) for _ in range(2)]
+    for attacker in attackers:
+        print(attacker.heard(), "connections")
+    besieged.check()
+
+
+def test_a_flood_of_invalid_requests_is_logged_in_a_few_lines(besieged: Siege) -> None:
+    path = str(besieged.daemon.control)
+    for first in (framed(b"\xff" * 64), encode({"version": 7, "verb": "x" * 10_000})):
+        print(besieged.attack(reconnect, path, first, 3.0).heard(), "connections")
+    besieged.check()
+
+
+def come_and_go(say: Say, path: str, duration_s: float) -> None:
+    """Register and hang up as fast as possible."""
+    end_s = time.monotonic() + duration_s
+    count = 0
+    while time.monotonic() < end_s:
+        with contextlib.suppress(OSError, AssertionError):
+            client, segment = registered(Path(path))
+            client.close()
+            segment.close()
+            count += 1
+    say(count)
+
+
+def test_a_flood_of_sessions_is_logged_in_a_few_lines(besieged: Siege) -> None:
+    attacker = besieged.attack(come_and_go, str(besieged.daemon.shims), 6.0)
+    print(attacker.heard(), "sessions")
+    besieged.check()
+
+
+def half_frames(say: Say, path: str, count: int) -> None:
+    """Send all but the last byte of the longest frame on each connection, as fast as it goes."""
+    body = json.dumps({"type": "hello", "pad": "x" * (7 << 20)}).encode()
+    data = framed(body)[:-1]
+    held = []
+    for _ in range(count):
+        with contextlib.suppress(OSError):
+            client = ShimClient(Path(path))
+            client.socket.settimeout(0.5)
+            held.append(client)
+            client.socket.sendall(data)
+    say(len(held))
+    signal.pause()
+
+
+def test_half_frames_of_many_connections_cost_no_memory(besieged: Siege) -> None:
+    besieged.attack(half_frames, str(besieged.daemon.shims), 40).heard()
+    besieged.hold(1)
+    besieged.check()
+
+
+def half_frames_of_sessions(say: Say, path: str, count: int) -> None:
+    """The same after a valid hello."""
+    data = framed(json.dumps({"type": "note", "text": "x" * (7 << 20)}).encode())[:-1]
+    held = []
+    for _ in range(count):
+        with contextlib.suppress(OSError, AssertionError):
+            client, segment = registered(Path(path))
+            client.socket.settimeout(0.5)
+            held.append((client, segment))
+            client.socket.sendall(data)
+    say(len(held))
+    signal.pause()
+
+
+def test_half_frames_of_sessions_cost_no_memory(besieged: Siege) -> None:
+    attackers = [
+        besieged.attack(half_frames_of_sessions, str(besieged.daemon.shims), 1) for _ in range(20)
+    ]
+    for attacker in attackers:
+        attacker.heard()
+    besieged.hold(1)
+    besieged.check()
+
+
+def half_requests(say: Say, path: str, count: int) -> None:
+    """The same on the control socket."""
+    data = framed(b'"' + b"x" * (7 << 20))[:-1]
+    held = []
+    for _ in range(count):
+        with contextlib.suppress(OSError):
+            client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            client.settimeout(0.5)
+            client.connect(path)
+            held.append(client)
+            client.sendall(data)
+    say(len(held))
+    signal.pause()
+
+
+def test_half_requests_cost_no_memory(besieged: Siege) -> None:
+    besieged.attack(half_requests, str(besieged.daemon.control), 40).heard()
+    besieged.hold(1)
+    besieged.check()
+
+
+def byte_by_byte(say: Say, path: str, duration_s: float) -> None:
+    """Send a hello one byte at a time: the daemon must neither wait nor spin."""
+    segment, event = Segment(), os.eventfd(0)
+    data = frame({"type": "hello", "version": 3, "pad": "x" * 200})
+    end_s = time.monotonic() + duration_s
+    client = ShimClient(Path(path))
+    with contextlib.suppress(OSError):
+        client.raw(data[:1], [segment.fd, event])
+        for byte in data[1:]:
+            if time.monotonic() > end_s:
+                break
+            client.raw(bytes([byte]))
+            time.sleep(0.02)
+    say("done")
+    signal.pause()
+
+
+def test_a_hello_byte_by_byte(besieged: Siege) -> None:
+    attackers = [
+        besieged.attack(byte_by_byte, str(besieged.daemon.shims), 4.0) for _ in range(8)
+    ]
+    for attacker in attackers:
+        attacker.heard()
+    besieged.check()
+
+
+def layers_with_descriptors(say: Say, path: str, duration_s: float) -> None:
+    """Messages with descriptors that nobody takes."""
+    client, _ = registered(Path(path))
+    fd, end_s = memfd(4096), time.monotonic() + duration_s
+    with contextlib.suppress(OSError):
+        while time.monotonic() < end_s:
+            client.send({"type": "layers", "names": ["x"]}, [fd] * 4)
+    say("done")
+    signal.pause()
+
+
+def test_descriptors_of_messages_are_bounded(besieged: Siege) -> None:
+    attackers = [
+        besieged.attack(layers_with_descriptors, str(besieged.daemon.shims), 3.0) for _ in range(4)
+    ]
+    for attacker in attackers:
+        attacker.heard()
+    descriptors = besieged.settled(besieged.daemon.descriptors)
+    besieged.check()
+    print(f"{descriptors} descriptors while connected")

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many sessions one after the other leave the daemon as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.control.client import request
+from tests.hostile.attacker import OTHER_USER, USER, Attacker, Say
+from tests.hostile.daemon import Daemon
+from tests.hostile.shim_client import registered
+from tests.hostile.toy_training import ToyTraining
+
+WARM_UP = 50
+SHARE = 0.05
+"""Growth that is allowed since the warm-up, as a share."""
+SETTLE_S = 60.0
+PACE_S = 0.005
+MANAGED_EVERY = 100
+"""One session in so many is attached, planned and managed, which takes seconds."""
+ATTACHED_EVERY = 5
+
+
+class Resources(NamedTuple):
+    """What the daemon holds."""
+
+    descriptors: int
+    threads: int
+    resident_bytes: int
+    log_bytes_per_session: float
+
+
+def session(say: Say, shims: str, control: str, first: int, count: int) -> None:
+    """Run sessions of this process: registered only, or attached and detached, or managed."""
+    for number in range(first, first + count):
+        if number % MANAGED_EVERY == MANAGED_EVERY - 1:
+            _managed(shims, control)
+        elif number % ATTACHED_EVERY == 0:
+            _attached(shims, control)
+        else:
+            client, segment = registered(Path(shims))
+            client.send({"type": "layers", "names": ["one", "two"]})
+            client.close()
+            segment.close()
+        time.sleep(PACE_S)
+    say("done")
+
+
+def _attached(shims: str, control: str) -> None:
+    client, segment = registered(Path(shims))
+    pid = os.getpid()
+    try:
+        request(Path(control), "attach", pid=pid, fast="20%", policy="static")
+        request(Path(control), "detach", pid=pid)
+    finally:
+        client.close()
+        segment.close()
+
+
+def _managed(shims: str, control: str) -> None:
+    training = ToyTraining(Path(shims))
+    pid = os.getpid()
+
+    def state() -> str:
+        sessions = request(Path(control), "status")["sessions"]
+        return next((str(one["state"]) for one in sessions if one["pid"] == pid), "")
+
+    try:
+        training.run(lambda: state() == "registered")
+        request(Path(control), "attach", pid=pid, fast="20%", policy="static")
+        training.run(lambda: state() in ("managed", "registered"))
+        assert state() == "managed", request(Path(control), "status")["sessions"]
+        for _ in range(20):
+            training.step()
+            time.sleep(0.005)
+    finally:
+        training.close()
+
+
+def run_sessions(daemon: Daemon, first: int, count: int) -> None:
+    """Run sessions by processes of two users at a time."""
+    paths = str(daemon.shims), str(daemon.control)
+    half = count // 2
+    parts = [(USER, first, half), (OTHER_USER, first + half, count - half)]
+    attackers = [Attacker(session, *paths, begin, share, user=u) for u, begin, share in parts]
+    try:
+        for attacker in attackers:
+            assert attacker.heard(60 + count) == "done"
+    finally:
+        for attacker in attackers:
+            attacker.close()
+
+
+def resources(daemon: Daemon, log_begin: int, sessions: int) -> Resources:
+    """What the daemon holds once all sessions have ended."""
+    deadline_s = time.monotonic() + SETTLE_S
+    while daemon.status()["sessions"]:
+        assert time.monotonic() < deadline_s, "sessions outlive their processes"
+        time.sleep(0.1)
+    last, since_s = (-1, -1), time.monotonic()
+    while time.monotonic() - since_s < 1.0:
+        assert time.monotonic() < deadline_s, "the daemon does not settle"
+        now = daemon.descriptors(), daemon.threads()
+        if now != last:
+            last, since_s = now, time.monotonic()
+        time.sleep(0.05)
+    log_bytes = (daemon.log_bytes() - log_begin) / sessions
+    return Resources(*last, daemon.resident_bytes(), log_bytes)
+
+
+def soak(daemon: Daemon, sessions: int) -> None:
+    """Compare the daemon after the sessions with the daemon after the warm-up."""
+    begin = daemon.log_bytes()
+    run_sessions(daemon, MANAGED_EVERY - WARM_UP // 2 - 1, WARM_UP)
+    before = resources(daemon, begin, WARM_UP)
+    begin = daemon.log_bytes()
+    run_sessions(daemon, 0, sessions)
+    after = resources(daemon, begin, sessions)
+    print(f"after {WARM_UP} sessions: {before}")
+    print(f"after {sessions} more: {after}")
+    assert after.descriptors <= before.descriptors
+    assert after.threads <= before.threads
+    assert after.resident_bytes <= before.resident_bytes * (1 + SHARE)
+    assert after.log_bytes_per_session <= before.log_bytes_per_session * (1 + SHARE)
+
+
+def test_two_hundred_sessions(daemon: Daemon) -> None:
+    soak(daemon, 200)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_ten_thousand_sessions(daemon: Daemon) -> None:
+    soak(daemon, 10_000)
+
+
+def test_a_session_ends_with_its_process(daemon: Daemon) -> None:
+    """No message announces a kill."""
+    attackers = [Attacker(stay, str(daemon.shims)) for _ in range(5)]
+    for attacker in attackers:
+        attacker.heard()
+    assert len(daemon.status()["sessions"]) == 5
+    for attacker in attackers:
+        attacker.close()
+    deadline_s = time.monotonic() + SETTLE_S
+    while daemon.status()["sessions"]:
+        assert time.monotonic() < deadline_s, "sessions outlive their processes"
+        time.sleep(0.1)
+
+
+def stay(say: Say, shims: str) -> None:
+    client, _ = registered(Path(shims))
+    say("registered")
+    with contextlib.suppress(SentinelError):
+        client.closed(600)

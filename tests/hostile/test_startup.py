@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack 8: what another user can prepare before the daemon starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sentineld.control.client import request
+from tests.hostile.attacker import USER, Attacker, Say
+from tests.hostile.daemon import Daemon, free_port
+from tests.hostile.toy_training import ToyTraining
+
+MODULES = ("pickle", "numpy", "json", "logging", "sentineld", "scipy", "sitecustomize", "random")
+RETRY_S = 60.0
+
+
+def occupy(say: Say, port: int) -> None:
+    """Listen at the metrics port before the daemon does."""
+    held = socket.create_server(("127.0.0.1", port))
+    say("occupied")
+    signal.sigwait({signal.SIGUSR1})
+    held.close()
+    say("released")
+
+
+def test_an_occupied_metrics_port_does_not_stop_the_service() -> None:
+    port = free_port()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    attacker = Attacker(occupy, port)
+    daemon = None
+    try:
+        attacker.heard()
+        daemon = Daemon(metrics_port=port)
+        daemon.wait_ready()
+        assert "metrics" in daemon.log_tail()
+        attacker.signal(signal.SIGUSR1)
+        attacker.heard()
+        # Metrics follow once the port is free.
+        deadline_s = time.monotonic() + RETRY_S
+        while True:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
+                    assert b"sentineld_build_info" in reply.read()
+                break
+            except OSError:
+                assert time.monotonic() < deadline_s, "no metrics although the port is free"
+                time.sleep(0.5)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+        attacker.close()
+        if daemon is not None:
+            daemon.stop()
+
+
+@pytest.fixture
+def trap() -> Iterator[Path]:
+    """A folder of the attacker, with modules that leave a mark when they are imported."""
+    with tempfile.TemporaryDirectory(prefix="trap-", dir="/tmp") as name:
+        folder = Path(name)
+        marks = folder / "marks"
+        marks.mkdir()
+        for module in MODULES:
+            mark = marks / module
+            (folder / f"{module}.py").write_text(
+                f"import os\nopen({str(mark)!r}, 'w').write(str(os.getpid()))\n"
+                f"raise ImportError('imported from the working directory')\n"
+            )
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, USER, USER)
+        folder.chmod(0o755)
+        yield folder
+
+
+def be_managed(say: Say, shims: str, control: str) -> None:
+    """Train until the daemon has made a plan, in a child process."""
+    training = ToyTraining(Path(shims))
+    pid = os.getpid()
+
+    def state() -> str:
+        sessions = request(Path(control), "status")["sessions"]
+        return next((str(one["state"]) for one in sessions if one["pid"] == pid), "")
+
+    training.run(lambda: state() == "registered")
+    request(Path(control), "attach", pid=pid, fast="20%", policy="static")
+    training.run(lambda: state() == "attached")
+    training.run(lambda: state() in ("managed", "registered"))
+    sessions = request(Path(control), "status")["sessions"]
+    say([(one["state"], one["reason"]) for one in sessions])
+
+
+def test_planning_imports_nothing_from_the_working_directory(trap: Path) -> None:
+    """The daemon's children are started by `python -m`, which searches there first.
+
+    The daemon itself is started elsewhere and then changes to the folder, as a service whose
+    WorkingDirectory another user may write.
+    """
+    start = (
+        "import os, sys; sys.argv[0] = 'sentineld'\n"
+        "from sentineld.daemon import main\n"
+        f"os.chdir({str(trap)!r}); main()\n"
+    )
+    daemon = Daemon(command=("-c", start))
+    try:
+        daemon.wait_ready()
+        attacker = Attacker(be_managed, str(daemon.shims), str(daemon.control))
+        try:
+            ((state, reason),) = attacker.heard()
+        finally:
+            attacker.close()
+        marks = sorted(path.name for path in (trap / "marks").iterdir())
+        assert not marks, f"{marks} were imported as root from the working directory"
+        assert state == "managed", reason
+    finally:
+        daemon.stop()

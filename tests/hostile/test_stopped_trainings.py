@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Managed trainings that stop: by SIGSTOP, or frozen by their cgroup.
+
+The same with the module armed is tested in a guest (tests/vm/test_disturbances.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.control.client import request
+from tests.hostile.attacker import Attacker, Say
+from tests.hostile.siege import Siege
+from tests.hostile.toy_training import ToyTraining
+
+STOP_S = 4.0
+FROZEN_S = 30.0
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@pytest.fixture
+def freezer(tmp_path: Path) -> Iterator[Path]:
+    """A group of the cgroup-v1 freezer."""
+    folder = tmp_path / "freezer"
+    folder.mkdir()
+    if _libc.mount(b"none", bytes(folder), b"cgroup", 0, b"freezer") != 0:
+        pytest.skip(f"needs cgroup v1's freezer: {os.strerror(ctypes.get_errno())}")
+    group = folder / f"hostile-{os.getpid()}"
+    try:
+        group.mkdir()
+        yield group
+        (group / "freezer.state").write_text("THAWED")
+        deadline_s = time.monotonic() + 30
+        while True:
+            for pid in (group / "tasks").read_text().split():
+                with contextlib.suppress(OSError):
+                    (folder / "tasks").write_text(pid)
+            try:
+                group.rmdir()
+                break
+            except OSError:
+                assert time.monotonic() < deadline_s, "the group is not empty"
+                time.sleep(0.05)
+    finally:
+        _libc.umount2(bytes(folder), 2)
+
+
+def freeze(group: Path, pids: list[int]) -> None:
+    for pid in pids:
+        (group / "cgroup.procs").write_text(str(pid))
+    (group / "freezer.state").write_text("FROZEN")
+    deadline_s = time.monotonic() + FROZEN_S
+    while (group / "freezer.state").read_text().strip() != "FROZEN":
+        assert time.monotonic() < deadline_s, "the training does not freeze"
+        time.sleep(0.02)
+
+
+def be_managed(say: Say, shims: str, control: str) -> None:
+    """A training of the attacker, which is managed and goes on."""
+    training = ToyTraining(Path(shims))
+    pid = os.getpid()
+
+    def state() -> str:
+        sessions = request(Path(control), "status")["sessions"]
+        return next((str(one["state"]) for one in sessions if one["pid"] == pid), "")
+
+    training.run(lambda: state() == "registered")
+    with contextlib.suppress(SentinelError):
+        request(Path(control), "attach", pid=pid, fast="20%", policy="sentinel")
+    training.run(lambda: state() in ("managed", "registered"))
+    say(state())
+    training.run(lambda: False, 600)
+
+
+def managed_toys(siege: Siege, count: int) -> list[Attacker]:
+    paths = str(siege.daemon.shims), str(siege.daemon.control)
+    toys = [siege.attack(be_managed, *paths) for _ in range(count)]
+    assert "managed" in [toy.heard(120) for toy in toys]
+    return toys
+
+
+def test_trainings_stopped_by_a_signal(besieged: Siege) -> None:
+    toys = managed_toys(besieged, 3)
+    for toy in toys:
+        toy.signal(signal.SIGSTOP)
+    besieged.hold(STOP_S)
+    besieged.check()
+
+
+def test_trainings_frozen_by_their_cgroup(besieged: Siege, freezer: Path) -> None:
+    toys = managed_toys(besieged, 2)
+    freeze(freezer, [toy.pid for toy in toys])
+    besieged.before_release.append(lambda: thaw(freezer))
+    besieged.hold(STOP_S)
+    besieged.check()
+
+
+def thaw(group: Path) -> None:
+    (group / "freezer.state").write_text("THAWED")
+
+
+def test_a_training_that_was_stopped_keeps_its_losses(besieged: Siege) -> None:
+    """The user's own training, stopped and continued."""
+    guarded = besieged.guarded
+    assert guarded is not None
+    os.kill(guarded.pid, signal.SIGSTOP)
+    besieged.hold(STOP_S)
+    os.kill(guarded.pid, signal.SIGCONT)
+    count = len(guarded.losses())
+    deadline_s = time.monotonic() + 60
+    while len(guarded.losses()) < count + 3:
+        assert time.monotonic() < deadline_s, "the training does not continue"
+        time.sleep(0.05)
+    besieged.check()
+
+
+def test_a_training_that_was_frozen_keeps_its_losses(besieged: Siege, freezer: Path) -> None:
+    guarded = besieged.guarded
+    assert guarded is not None
+    freeze(freezer, [guarded.pid])
+    besieged.hold(STOP_S)
+    thaw(freezer)
+    count = len(guarded.losses())
+    deadline_s = time.monotonic() + 60
+    while len(guarded.losses()) < count + 3:
+        assert time.monotonic() < deadline_s, "the training does not continue"
+        time.sleep(0.05)
+    besieged.check()
