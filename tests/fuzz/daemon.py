@@ -2,52 +2,52 @@
 """Fuzzes the daemon's end of the registration protocol.
 
 The input is a client's actions: bytes and frames with descriptors on the socket, words and records
-in its control segment. The server and the socket are real; the work of a session's thread is done
-here in turn with the server. Only a SentinelError may result.
+in its control segment, steps of a training that the daemon can manage. The server, the sessions
+with their plans, the movers and the residency of emulated tiers are the daemon's own; only the
+sessions' threads and the planning processes are replaced by calls in turn with the server. Only a
+SentinelError may result.
 
-Not covered: policies (they see only profiles, in a child process), the kernel module, the mover.
+Not covered: the kernel module, and moves of real pages.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import os
+import shutil
 import tempfile
+import threading
 import time
-from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from sentineld.base.closing import closing
+import sentineld.service.sessions as service
 from sentineld.base.errors import SentinelError
-from sentineld.control.frames import Message
+from sentineld.base.units import FastBudget
+from sentineld.config import Config, TierOverrides
 from sentineld.control.server import listen
-from sentineld.host.presets import preset_tiers
-from sentineld.model import protocol
-from sentineld.model.records import OP_ACCESS_DTYPE, SAMPLE_DTYPE, OpAccesses
+from sentineld.machine.machine import Machine
+from sentineld.machine.substrate import substrate_of
 from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_server import ShimServer
-from sentineld.plan.cuts import choose_cuts, provisional_layout
-from sentineld.plan.layout_wire import pack_layout, unpack_layout
-from sentineld.profile.attribution import build_profile
-from sentineld.profile.lifetimes import allocation_profile
-from sentineld.profile.steps import Step, cut_count, identical
-from sentineld.session.intake.inbox import Inbox
-from sentineld.session.intake.sampling import Observing
-from sentineld.session.intake.step_feed import StepFeed
-from tests.fuzz.process import PAGE, Process
+from sentineld.session.session import Session
+from sentineld.session.state import StateFiles
+from tests.fuzz.planning import plan_in_this_process
+from tests.fuzz.process import Process
 from tests.fuzz.script import Script, open_descriptors
 
-log = logging.getLogger("sentineld.fuzz")
-
 TURNS_MAX = 200
-LOG_RECORDS = 1024
-CLOSING_S = 10.0
 LINE_CHARACTERS_MAX = 1000
-TIERS = preset_tiers("cxl", 1)
+POLICIES = ("static", "sentinel", "fast-only", "slow-only")
+BUDGETS = ("20%", "50%", "4MiB")
+SETTLE_S = 10.0
+CONFIG = Config(
+    # Measured figures differ from run to run. Moves are fast, because an input waits for them.
+    tiers=TierOverrides(emulated="cxl", migration_bytes_per_s=1e12, birth_ns_per_byte=0.1),
+    barrier_timeout_ms=1,
+)
 
 
 class OneLine(logging.Handler):
@@ -60,91 +60,60 @@ class OneLine(logging.Handler):
         assert len(line) <= LINE_CHARACTERS_MAX, "too long to log"
 
 
-class Registered:
-    """The work of a session's thread with a link, without child processes."""
+class NoThread:
+    """In place of a session's thread."""
 
-    def __init__(self, link: ShimLink) -> None:
-        self._link = link
-        self._observing = Observing(link, LOG_RECORDS)
-        self._inbox = Inbox(link, self._observing)
-        self._feed = StepFeed(link.segment)
-        self._messages: deque[Message | None] = deque()
-        self._before: Step | None = None
-        self._accesses: OpAccesses | None = None
-        self.ended = False
-        link.beat()
+    def start(self) -> None:
+        """Do nothing: the session runs in turn()."""
 
-    def on_message(self, message: Message | None, size_bytes: int) -> bool:
-        """Same as Session.on_message."""
-        self._messages.append(message)
-        return True
+    def join(self, timeout: float | None = None) -> None:
+        """Do nothing."""
+
+
+class TurnedSession(Session):
+    """A session whose rounds the target runs, instead of a thread."""
+
+    def __init__(self, link: ShimLink, machine: Machine, states: StateFiles) -> None:
+        super().__init__(link, machine, states)
+        self._thread = NoThread()  # type: ignore[assignment]
+        self._resumed = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session has ended."""
+        return self._driver.ended
 
     def turn(self) -> None:
-        """One round of the session's thread; errors are handled as in Session._guarded."""
-        while self._messages and not self.ended:
-            message = self._messages.popleft()
-            if message is None:
-                self.end()
-                return
-            self._guarded(lambda message=message: self._take(message))
-        if not self.ended:
-            self._guarded(self._steps)
+        """One round of Session._run; other errors than those of Session._guarded are failures."""
+        driver = self._driver
+        if not self._resumed:
+            self._resumed = True
+            self._guarded(driver.resume)
+        while not driver.ended and (command := self._commands.get(0)) is not None:
+            self._guarded(command)
+        if not driver.ended:
+            self._guarded(driver.turn)
 
-    def begin(self) -> None:
-        """Begin to record."""
-        self._feed.begin()
-        self._before = None
-        self._inbox.expect_layout(7)
-        self._link.set_flags(on=protocol.Flag.RECORD)
+    def begin_attach(self, policy: str, budget: str) -> None:
+        """Attach, or attach again, without a wait for the result."""
+        self._driver_call(lambda: self._driver.attach(FastBudget.parse(budget), policy))
 
-    def end(self) -> None:
-        """Same as Driver.end."""
-        self.ended = True
-        self._observing.close()
-        self._link.close()
+    def begin_meter(self) -> None:
+        """Begin to meter a step."""
+        self._driver_call(lambda: self._driver.meter(1))
 
-    def _guarded(self, act: Any) -> None:
-        try:
-            act()
-        except SentinelError as error:
-            log.warning("process %d is not managed: %s", self._link.pid, error)
-            try:
-                self._link.send({"type": "detach"})
-            except EOFError:
-                self.end()
+    def begin_detach(self) -> None:
+        """Detach."""
+        self._driver_call(self._driver.detach)
 
-    def _take(self, message: Message) -> None:
-        accesses = self._inbox.take(message)
-        if accesses is not None:
-            self._accesses = accesses
+    def _driver_call(self, act: Callable[[], object]) -> None:
+        """Have act() called as Commands.call() does: its error is the caller's."""
 
-    def _steps(self) -> None:
-        self._link.segment.words()
-        self._link.segment.position()
-        self._link.clear_event()
-        for step in self._feed.steps():
-            before, self._before = self._before, step
-            if before is not None and identical(before, step):
-                self._profile(before, step)
+        def command() -> None:
+            with contextlib.suppress(SentinelError):
+                act()
 
-    def _profile(self, before: Step, step: Step) -> None:
-        """Make a layout and a profile from an allocation step, as Profiling does."""
-        rough = allocation_profile(step, self._inbox.layers)
-        cuts = choose_cuts(step, max(rough.peak_bytes // 5, PAGE))
-        layout = provisional_layout(step, cuts)
-        unpack_layout(pack_layout(layout, 7, TIERS, len(layout.waits)))
-        cut_count(step)
-        ops = np.empty(0, OP_ACCESS_DTYPE)
-        if self._accesses is not None and self._accesses.step == step.number:
-            ops = self._accesses.rows
-        build_profile(
-            step,
-            np.empty(0, SAMPLE_DTYPE),
-            ops,
-            self._inbox.layers,
-            timed=before,
-            heap_base=self._link.segment.heap_base,
-        )
+        self._commands.put(command)
 
 
 class Daemon:
@@ -152,50 +121,80 @@ class Daemon:
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="fuzz-")
-        self.path = Path(self._directory.name) / "shim.sock"
+        folder = Path(self._directory.name)
+        self.path = folder / "shim.sock"
+        self._state = folder / "state"
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._on_loop_error)
-        self._loop_errors: list[dict[str, Any]] = []
-        self.sessions: list[Registered] = []
+        self._errors: list[BaseException | dict[str, Any]] = []
+        threading.excepthook = self._on_thread_error
+        plan_in_this_process()
+        service.Session = TurnedSession  # type: ignore[misc]
+        substrate = substrate_of(CONFIG)
+        machine = Machine(CONFIG, substrate, substrate.tiers(), [])
+        self._table = service.Sessions(machine, StateFiles(self._state))
+        self.sessions: list[TurnedSession] = []
         self._server = self._loop.run_until_complete(self._serve())
 
     async def _serve(self) -> ShimServer:
         return ShimServer(listen(self.path, 0o600, None), self._hello)
 
     def _hello(self, link: ShimLink) -> Any:
-        session = Registered(link)
-        self.sessions.append(session)
-        return session.on_message
+        receive = self._table.hello(link)
+        # All sessions of an input are this process's; the table keeps the newest.
+        self.sessions.append(receive.__self__)  # type: ignore[attr-defined]
+        return receive
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self._loop_errors.append(context)
+        self._errors.append(context)
+
+    def _on_thread_error(self, error: threading.ExceptHookArgs) -> None:
+        self._errors.append(error.exc_value or AssertionError(str(error.exc_type)))
 
     def turn(self) -> None:
         """Let the server read its sockets, then run a round of each session."""
         for _ in range(2):  # accepted in the first, read in the second
             self._loop.call_soon(self._loop.stop)
             self._loop.run_forever()
-        if self._loop_errors:
-            context = self._loop_errors.pop()
-            raise AssertionError(f"error in the event loop: {context}") from context.get(
-                "exception"
-            )
         for session in self.sessions:
             if not session.ended:
                 session.turn()
+        self._table.beat()
+        self._table.status(0)
+        self._raise()
 
-    def begin(self) -> None:
-        """Begin to record in all sessions."""
+    def _raise(self) -> None:
+        """Raise the error of a callback or of a mover's thread."""
+        if not self._errors:
+            return
+        error = self._errors.pop()
+        self._errors.clear()
+        if isinstance(error, BaseException):
+            raise error
+        raise AssertionError(f"error in the event loop: {error}") from error.get("exception")
+
+    def begin(self, choice: int) -> None:
+        """Send a verb to all sessions; mostly an attach."""
         for session in self.sessions:
-            if not session.ended:
-                session.begin()
+            if session.ended:
+                continue
+            if choice % 8 == 7:
+                session.begin_meter()
+            elif choice % 8 == 6:
+                session.begin_detach()
+            else:
+                policy = POLICIES[choice % len(POLICIES)]
+                session.begin_attach(policy, BUDGETS[choice // 8 % len(BUDGETS)])
 
     def forget(self, connections: int) -> None:
         """Check after an input that each session has ended with its connection."""
         for _ in range(connections + 1):  # one connection is accepted per turn
             self.turn()
         assert all(session.ended for session in self.sessions), "a session outlives its connection"
+        assert not self._table.all(), "the table keeps an ended session"
         self.sessions.clear()
+        # The next input's process has the same name, but is another one.
+        shutil.rmtree(self._state, ignore_errors=True)
 
 
 class Target:
@@ -220,13 +219,21 @@ class Target:
                 process.act()
                 if script.byte() % 4:
                     daemon.turn()
-                if script.byte() % 8 == 0:
-                    daemon.begin()
+                choice = script.byte()
+                if choice % 8 == 0:
+                    daemon.begin(choice // 8)
+                elif choice % 8 == 7:
+                    for _ in range(choice // 8):
+                        process.train()
+                        daemon.turn()
         finally:
             process.close()
         daemon.forget(process.connections)
-        deadline_s = time.monotonic() + CLOSING_S
-        while closing(os.getuid()) and time.monotonic() < deadline_s:
-            time.sleep(0.001)
-        held = open_descriptors()
-        assert held == self._descriptors, f"{held - self._descriptors} descriptors are left open"
+        self._require_descriptors()
+
+    def _require_descriptors(self) -> None:
+        """Check that no descriptor is left. Some are closed by other threads."""
+        deadline_s = time.monotonic() + SETTLE_S
+        while held := open_descriptors() - self._descriptors:
+            assert time.monotonic() < deadline_s, f"{held} descriptors are left open"
+            time.sleep(0.01)

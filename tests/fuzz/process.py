@@ -17,6 +17,7 @@ from sentineld.model import protocol
 from sentineld.model.protocol import Event
 from sentineld.model.records import RECORD_DTYPE
 from tests.fuzz.script import Script, framed, memfd
+from tests.hostile.toy_training import ToyTraining
 from tests.unit.segment import Writer
 
 RECORDS_MAX = 32
@@ -36,6 +37,7 @@ class Process:
         self._writer: Writer | None = None
         self._held: list[int] = []
         self._now_ns = 1_000_000
+        self._toy: ToyTraining | None = None
         self.connections = 0
         self._connect()
 
@@ -57,9 +59,19 @@ class Process:
             )
         )()
 
+    def train(self) -> None:
+        """Run a step of a training that the daemon can manage; the first call begins one."""
+        with contextlib.suppress(OSError, EOFError):
+            if self._toy is None:
+                self._toy = ToyTraining(self._path, wait=False)
+                self.connections += 1
+            self._toy.step()
+
     def close(self) -> None:
         """Act as an exiting process."""
         self._socket.close()
+        if self._toy is not None:
+            self._toy.close()
         self._drop()
 
     def _connect(self) -> None:
@@ -189,14 +201,18 @@ class Process:
     def _word(self) -> None:
         """Write a random value to a random word of the segment."""
         script = self._script
-        if self._writer is None:
+        if self._toy is not None:
+            header = self._toy.segment.header
+        elif self._writer is not None:
+            header = self._writer.header
+        else:
             return
         name = script.pick(WORDS)
-        size = self._writer.header.dtype[name].itemsize
+        size = header.dtype[name].itemsize
         value = script.number(size)
         if script.byte() % 2:  # near the old value, with wraparound
-            value = (int(self._writer.header[name][0]) + value % 256 - 128) % (1 << 8 * size)
-        self._writer.header[name] = value
+            value = (int(header[name][0]) + value % 256 - 128) % (1 << 8 * size)
+        header[name] = value
 
     def _records(self) -> None:
         """Write records that are nearly valid, perhaps more than the ring holds."""

@@ -20,8 +20,10 @@ from collections.abc import Callable
 from typing import Any
 
 USER = 65534
-"""uid and gid of the attackers: nobody."""
+"""uid of the attackers: nobody."""
 OTHER_USER = 65533
+GROUP = 65534
+"""gid of both users. The control socket belongs to it."""
 PATIENCE_S = 60.0
 _PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG = 1
@@ -32,7 +34,7 @@ Say = Callable[[Any], None]
 def drop_privileges(user: int) -> None:
     """Become the user for good, as a process that it has started itself."""
     os.setgroups([])
-    os.setresgid(user, user, user)
+    os.setresgid(GROUP, GROUP, GROUP)
     os.setresuid(user, user, user)
     # A change of the uid made the process non-dumpable, which an ordinary process is not.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
@@ -110,14 +112,14 @@ def _be_attacker(
 
     status = 1
     try:
-        # Dies with the test, even if that is killed.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         os.setpriority(os.PRIO_PROCESS, 0, 19)
         drop_privileges(user)
+        # Dies with the test, even if that is killed. A change of the uid resets this.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         function(say, *arguments)
         status = 0
     except BaseException:

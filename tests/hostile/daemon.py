@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import re
 import resource
@@ -19,11 +20,10 @@ from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
+from tests.hostile.attacker import GROUP
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 60.0
-GROUP = "nogroup"
-"""The group of the control socket. Attackers are in it."""
 
 
 def free_port() -> int:
@@ -57,7 +57,7 @@ class Daemon:
         keys = {
             "shim_socket": str(self.shims),
             "control_socket": str(self.control),
-            "socket_group": GROUP,
+            "socket_group": grp.getgrgid(GROUP).gr_name,
             "state_dir": str(self.folder / "state"),
             "metrics_port": self.metrics_port,
             "ebpf": "off",

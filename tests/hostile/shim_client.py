@@ -93,10 +93,12 @@ class Segment:
 class ShimClient:
     """A connection to the shims' socket. Nothing is sent before it is asked for."""
 
-    def __init__(self, path: Path | None, connected: socket.socket | None = None) -> None:
-        """Connect to the path, or take over a connection."""
+    def __init__(
+        self, path: Path | None, connected: socket.socket | None = None, wait: bool = True
+    ) -> None:
+        """Connect to the path, or take over a connection. wait: whether sending may wait."""
         self.socket = connected or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(30)
+        self.socket.settimeout(30 if wait else 0)
         if path is not None:
             self.socket.connect(str(path))
         self._received = b""

@@ -12,19 +12,20 @@ from pathlib import Path
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
 from sentineld.control.frames import encode
-from tests.hostile.attacker import OTHER_USER, Say
+from tests.hostile.attacker import OTHER_USER, Attacker, Say
 from tests.hostile.shim_client import registered
 from tests.hostile.siege import Siege
 
-PENDING = 40
-"""More than asyncio's executor has threads."""
+PROCESSES = 12
+"""More than asyncio's executor has threads. Each process has one request at a time."""
+REQUESTS = 4
 
 
-def pend(say: Say, shims: str, control: str, verb: str, count: int) -> None:
+def pend(say: Say, shims: str, control: str, verb: str) -> None:
     """Register, run no step, and send verbs that wait for steps; keep the connections open."""
     _kept = registered(Path(shims))
     held = []
-    for _ in range(count):
+    for _ in range(REQUESTS):
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         client.connect(control)
         arguments = {"pid": os.getpid(), "steps": 1}
@@ -34,38 +35,27 @@ def pend(say: Say, shims: str, control: str, verb: str, count: int) -> None:
     signal.pause()
 
 
-def ask(say: Say, control: str) -> None:
-    """Ask for status as another user."""
-    begin_s = time.monotonic()
-    answer = request(Path(control), "status", 30.0)
-    say([time.monotonic() - begin_s, answer["sessions"]])
+def pend_in_processes(siege: Siege) -> list[Attacker]:
+    """Let many processes pend."""
+    paths = str(siege.daemon.shims), str(siege.daemon.control)
+    attackers = [siege.attack(pend, *paths, "record") for _ in range(PROCESSES)]
+    for attacker in attackers:
+        attacker.heard()
+    return attackers
 
 
-def test_pending_records_block_no_other_verb(besieged: Siege) -> None:
-    daemon = besieged.daemon
-    besieged.attack(pend, str(daemon.shims), str(daemon.control), "record", PENDING).heard()
-    besieged.hold(1)
-    attacker = besieged.attack(ask_as_root, str(daemon.control), user=0)
-    print(attacker.heard())
+def test_pending_verbs_block_no_other_verb(besieged: Siege) -> None:
+    pend_in_processes(besieged)
+    besieged.hold(2)
     assert besieged.guarded is not None
-    # A verb that works: the answer comes although others wait.
-    answer = daemon.ask("meter", 30.0, pid=besieged.guarded.pid, steps=1)
+    # A verb that works is answered although others wait.
+    answer = besieged.daemon.ask("meter", 30.0, pid=besieged.guarded.pid, steps=1)
     assert len(answer["steps"]) == 1
     besieged.check()
 
 
-def ask_as_root(say: Say, control: str) -> None:
-    ask(say, control)
-
-
-def test_verbs_of_a_stopped_process_block_no_other_verb(besieged: Siege) -> None:
-    daemon = besieged.daemon
-    attackers = [
-        besieged.attack(pend, str(daemon.shims), str(daemon.control), "record", 10)
-        for _ in range(4)
-    ]
-    for attacker in attackers:
-        attacker.heard()
+def test_pending_verbs_of_stopped_processes_block_no_other_verb(besieged: Siege) -> None:
+    for attacker in pend_in_processes(besieged):
         attacker.signal(signal.SIGSTOP)
     besieged.hold(3)
     besieged.check()

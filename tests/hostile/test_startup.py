@@ -104,7 +104,7 @@ def test_planning_imports_nothing_from_the_working_directory(trap: Path) -> None
     WorkingDirectory another user may write.
     """
     start = (
-        "import os, sys; sys.argv[0] = 'sentineld'\n"
+        "import os, sys; sys.path.remove(''); sys.argv[0] = 'sentineld'\n"
         "from sentineld.daemon import main\n"
         f"os.chdir({str(trap)!r}); main()\n"
     )

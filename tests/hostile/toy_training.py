@@ -91,9 +91,10 @@ class Residency:
 class ToyTraining:
     """The training. step() runs one step; the caller chooses when."""
 
-    def __init__(self, path: Path, network: Network = NETWORK) -> None:
+    def __init__(self, path: Path, network: Network = NETWORK, wait: bool = True) -> None:
+        """Register. wait: whether this may wait for the daemon."""
         self.segment = Segment(RING_RECORDS, heap_used=64 * MIB, heap_live=16 * MIB)
-        self.client = ShimClient(path)
+        self.client = ShimClient(path, wait=wait)
         self.residency: Residency | None = None
         self.steps = 0
         self._network = network
