@@ -40,6 +40,10 @@ unit: $(VENV)/.torch shim ## Run the unit tests
 integration: $(VENV)/.torch shim ## Run the integration tests on this machine
 	$(PYTEST) tests/integration -m "$(SELECT)" $(PYTEST_ARGS)
 
+.PHONY: hostile
+hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machine (needs root)
+	$(PYTEST) tests/hostile -m "$(SELECT)" $(PYTEST_ARGS)
+
 # At most two guests run at a time. Tests that need a pair of guests ("pair") run first, while the
 # remaining images are built. Then the tests that share one guest run in parallel with those that
 # need a different guest ("apart"), which start when all images are ready. tail waits for the
@@ -64,8 +68,8 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 # Images and guest tests take longest and rarely use more than one CPU, so the rest runs niced.
 .PHONY: test
 test: $(VENV)/.torch vm-tools shim ## Run lint and all tests but the long ones (used by continuous integration)
-	@echo "lint, unit and integration tests run in parallel; their output follows at the end"
-	@nice -n 5 $(MAKE) --no-print-directory lint unit integration >$(BUILD)/test-host.log 2>&1 & host=$$!; \
+	@echo "lint and the tests without guests run in parallel; their output follows at the end"
+	@nice -n 5 $(MAKE) --no-print-directory lint unit integration hostile >$(BUILD)/test-host.log 2>&1 & host=$$!; \
 	status=0; $(MAKE) --no-print-directory guest || status=$$?; \
 	wait $$host || status=$$?; \
 	cat $(BUILD)/test-host.log; \

@@ -17,7 +17,9 @@ HERE = os.path.dirname(__file__)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if os.geteuid() == 0:
         return
-    needs_root = pytest.mark.skip(reason="needs root: attackers run as another user than the daemon")
+    needs_root = pytest.mark.skip(
+        reason="needs root: attackers run as another user than the daemon"
+    )
     for item in items:
         if str(item.path).startswith(HERE):
             item.add_marker(needs_root)

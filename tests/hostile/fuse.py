@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import os
 import signal
 import struct
@@ -83,7 +82,6 @@ def available() -> bool:
     """Whether /dev/fuse can be opened."""
     try:
         os.close(os.open("/dev/fuse", os.O_RDWR))
-    except OSError as error:
-        assert error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENODEV, errno.ENXIO)
+    except OSError:
         return False
     return True

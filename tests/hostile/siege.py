@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sentineld.base.errors import SentinelError
@@ -140,9 +141,7 @@ class Siege:
         self._begin_s = time.monotonic()
         self._observer = Observer(daemon)
 
-    def attack(
-        self, function: Callable[..., None], *arguments: Any, user: int = USER
-    ) -> Attacker:
+    def attack(self, function: Callable[..., None], *arguments: Any, user: int = USER) -> Attacker:
         """Start a process that attacks; see Attacker."""
         attacker = Attacker(function, *arguments, user=user)
         self._attackers.append(attacker)
@@ -239,6 +238,21 @@ class Siege:
             problems.append("the training beside made no step")
         speed = guarded.steps_per_s(self._begin_s, end_s)
         return f", {len(losses) - self._step_times} steps beside ({speed:.1f}/s)"
+
+
+@contextlib.contextmanager
+def besieged_alone(name: str, **options: Any) -> Iterator[Siege]:
+    """A siege of a daemon of its own, without a training; options: see Daemon."""
+    daemon = Daemon(**options)
+    siege = None
+    try:
+        daemon.wait_ready()
+        siege = Siege(name, daemon, None)
+        yield siege
+    finally:
+        if siege is not None and not siege.checked:
+            siege.close()
+        daemon.stop()
 
 
 def _wait(done: Callable[[], bool], what: str, patience_s: float = 180.0) -> None:

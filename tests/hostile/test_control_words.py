@@ -14,7 +14,7 @@ from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
 from sentineld.model.protocol import Mode
 from tests.hostile.attacker import Say
-from tests.hostile.shim_client import Segment, ShimClient, registered
+from tests.hostile.shim_client import Segment, ShimClient, memfd, registered
 from tests.hostile.siege import Siege
 from tests.hostile.toy_training import ToyTraining
 
@@ -89,9 +89,7 @@ def _over(begin_s: float, duration_s: float) -> bool:
 @pytest.mark.parametrize("when", TIMES)
 def test_impossible_words_cost_no_memory(besieged: Siege, when: str) -> None:
     attackers = [
-        besieged.attack(
-            lie, str(besieged.daemon.shims), str(besieged.daemon.control), words, when
-        )
+        besieged.attack(lie, str(besieged.daemon.shims), str(besieged.daemon.control), words, when)
         for words in WORDS.values()
     ]
     for name, attacker in zip(WORDS, attackers, strict=True):
@@ -127,8 +125,6 @@ def test_a_large_ring_costs_no_memory(besieged: Siege) -> None:
 
 def large_residency(say: Say, path: str) -> None:
     """Send residency maps that are as large as allowed with each answer to a layout."""
-    from tests.hostile.shim_client import memfd
-
     client, _ = registered(Path(path))
     for _ in range(20):
         fd = memfd(1 << 32)

@@ -3,22 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sentineld.model import protocol
-from tests.hostile.attacker import OTHER_USER, Attacker, Say
-from tests.hostile.daemon import Daemon
+from tests.hostile.attacker import OTHER_USER, Say
 from tests.hostile.shim_client import Segment, ShimClient, registered
-from tests.hostile.siege import Siege
+from tests.hostile.siege import Siege, besieged_alone
 
 SESSIONS = 60
 LIMIT = 256
@@ -83,24 +80,10 @@ def test_a_hello_of_a_dead_process_leaves_no_descriptor(besieged: Siege) -> None
     besieged.check()
 
 
-@pytest.fixture
-def narrow() -> Iterator[Daemon]:
-    """A daemon with a low limit of descriptors."""
-    started = Daemon(descriptors=LIMIT)
-    try:
-        started.wait_ready()
-        yield started
-    finally:
-        started.stop()
-
-
-def test_more_sessions_than_descriptors_one_after_the_other(narrow: Daemon) -> None:
-    siege = Siege("more sessions than descriptors", narrow, None)
-    try:
-        siege.attack(come_and_go, str(narrow.shims), LIMIT + 20).finish()
+def test_more_sessions_than_descriptors_one_after_the_other() -> None:
+    with besieged_alone("more sessions than descriptors", descriptors=LIMIT) as siege:
+        siege.attack(come_and_go, str(siege.daemon.shims), LIMIT + 20).finish()
         siege.check()
-    finally:
-        siege.close()
 
 
 def occupy(say: Say, path: str, count: int) -> None:
@@ -108,36 +91,34 @@ def occupy(say: Say, path: str, count: int) -> None:
     held = []
     event = os.eventfd(0)
     for _ in range(count):
-        client = ShimClient(Path(path))
-        client.raw(b"\xff\x00\x00\x00{", [event] * 8)
-        held.append(client)
+        with contextlib.suppress(OSError):
+            client = ShimClient(Path(path))
+            client.raw(b"\xff\x00\x00\x00{", [event] * 8)
+            held.append(client)
     say("occupied")
     signal.pause()
 
 
-def test_a_flood_of_descriptors_ends_no_session_of_another_user(narrow: Daemon) -> None:
-    siege = Siege("a flood at a low limit", narrow, None)
-    try:
-        bystander = siege.attack(register_and_stay, str(narrow.shims), user=OTHER_USER)
+def test_a_flood_of_descriptors_ends_no_session_of_another_user() -> None:
+    with besieged_alone("a flood at a low limit", descriptors=LIMIT) as siege:
+        daemon = siege.daemon
+        bystander = siege.attack(register_and_stay, str(daemon.shims), user=OTHER_USER)
         bystander.heard()
-        siege.attack(occupy, str(narrow.shims), 60).heard()
+        siege.attack(occupy, str(daemon.shims), 60).heard()
         siege.hold(5)
-        session = narrow.session(bystander.pid)
+        session = daemon.session(bystander.pid)
         assert session is not None, "the flood ended a session of another user"
         siege.check()
-    finally:
-        siege.close()
 
 
-def test_a_user_can_register_after_the_flood_is_over(narrow: Daemon) -> None:
-    attacker = Attacker(occupy, str(narrow.shims), 60)
-    attacker.heard()
-    attacker.close()
-    later = Attacker(register_and_stay, str(narrow.shims), user=OTHER_USER)
-    try:
+def test_a_user_can_register_after_the_flood_is_over() -> None:
+    with besieged_alone("after a flood at a low limit", descriptors=LIMIT) as siege:
+        attacker = siege.attack(occupy, str(siege.daemon.shims), 60)
+        attacker.heard()
+        attacker.close()
+        later = siege.attack(register_and_stay, str(siege.daemon.shims), user=OTHER_USER)
         assert later.heard() == "registered"
-    finally:
-        later.close()
+        siege.check()
 
 
 def test_a_refused_hello_leaves_no_descriptor(besieged: Siege) -> None:

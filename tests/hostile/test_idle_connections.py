@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.hostile.attacker import OTHER_USER, Say
 from tests.hostile.daemon import Daemon
-from tests.hostile.shim_client import ShimClient, registered
-from tests.hostile.siege import Siege
+from tests.hostile.shim_client import Segment, ShimClient, registered
+from tests.hostile.siege import Siege, besieged_alone
 
 IDLE = 1100
 """More than RLIMIT_NOFILE of a service by default."""
@@ -84,10 +84,8 @@ def cpu_s(pid: int) -> float:
 
 
 def test_idle_connections_neither_spin_nor_lock_out_others() -> None:
-    daemon = Daemon(descriptors=1024)
-    try:
-        daemon.wait_ready()
-        siege = Siege("1,100 idle connections", daemon, None)
+    with besieged_alone("1,100 idle connections", descriptors=1024) as siege:
+        daemon = siege.daemon
         siege.attack(idle, str(daemon.shims), IDLE).heard()
         siege.hold(1)
         begin_s, cpu_begin_s = time.monotonic(), cpu_s(daemon.process.pid)
@@ -99,8 +97,6 @@ def test_idle_connections_neither_spin_nor_lock_out_others() -> None:
         assert later.heard() == "registered"
         siege.check()
         assert share < CPU_SHARE_MAX, f"the daemon uses {share:.0%} of a CPU"
-    finally:
-        daemon.stop()
 
 
 def test_idle_connections_beside_a_managed_training(besieged: Siege) -> None:
@@ -110,17 +106,12 @@ def test_idle_connections_beside_a_managed_training(besieged: Siege) -> None:
 
 
 def test_connections_with_descriptors_do_not_exhaust_them() -> None:
-    daemon = Daemon(descriptors=1024)
-    try:
-        daemon.wait_ready()
-        siege = Siege("200 connections with 8 descriptors each", daemon, None)
-        siege.attack(with_descriptors, str(daemon.shims), 200).heard()
+    with besieged_alone("200 connections with 8 descriptors each", descriptors=1024) as siege:
+        siege.attack(with_descriptors, str(siege.daemon.shims), 200).heard()
         siege.hold(4)
-        later = siege.attack(register, str(daemon.shims), user=OTHER_USER)
+        later = siege.attack(register, str(siege.daemon.shims), user=OTHER_USER)
         assert later.heard() == "registered"
         siege.check()
-    finally:
-        daemon.stop()
 
 
 def test_a_flood_of_connections_with_descriptors(besieged: Siege) -> None:
@@ -171,8 +162,6 @@ _KEPT: list[object] = []
 
 
 def _try_to_register(path: str) -> bytes:
-    from tests.hostile.shim_client import Segment
-
     client, segment = ShimClient(Path(path)), Segment()
     _KEPT.extend((client, segment))
     os.close(client.register(segment))

@@ -263,9 +263,7 @@ def byte_by_byte(say: Say, path: str, duration_s: float) -> None:
 
 
 def test_a_hello_byte_by_byte(besieged: Siege) -> None:
-    attackers = [
-        besieged.attack(byte_by_byte, str(besieged.daemon.shims), 4.0) for _ in range(8)
-    ]
+    attackers = [besieged.attack(byte_by_byte, str(besieged.daemon.shims), 4.0) for _ in range(8)]
     for attacker in attackers:
         attacker.heard()
     besieged.check()
