@@ -72,6 +72,7 @@ class Process:
         self._socket.close()
         if self._toy is not None:
             self._toy.close()
+            self._toy = None  # its mappings have descriptors of their own
         self._drop()
 
     def _connect(self) -> None:
