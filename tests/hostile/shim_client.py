@@ -79,10 +79,11 @@ class Segment:
         """Append records to the ring; returns whether it had room for them."""
         head, records = self.word("ring_head"), len(self._ring)
         if head - self.word("ring_tail") + len(rows) > records:
-            self.set(ring_lost=self.word("ring_lost") + len(rows))
+            self.set(ring_lost=(self.word("ring_lost") + len(rows)) % (1 << 64))
             return False
-        self._ring[np.arange(head, head + len(rows)) % records] = rows
-        self.set(ring_head=head + len(rows))
+        # Any head is possible: the attacks write it.
+        self._ring[[(head + number) % records for number in range(len(rows))]] = rows
+        self.set(ring_head=(head + len(rows)) % (1 << 64))
         return True
 
     def close(self) -> None:

@@ -22,14 +22,11 @@ HUGE = 1 << 38
 MOST = (1 << 64) - 1
 WORDS: dict[str, dict[str, int]] = {
     "arena": {"arena_bytes": HUGE},
-    "arena-at-the-end": {"arena_bytes": MOST, "arena_base": MOST},
+    "most": {"arena_bytes": MOST, "arena_base": MOST, "heap_used": MOST, "heap_live": MOST},
     "heap": {"heap_used": HUGE, "heap_live": HUGE},
-    "heap-most": {"heap_used": MOST, "heap_live": MOST},
-    "unmanaged": {"small_bytes": MOST, "fallback_bytes": MOST},
-    "position": {"position": MOST, "step": MOST},
-    "mode": {"mode": 77, "diverged_steps": MOST, "diverged_in_row": MOST},
+    "counters": {"small_bytes": MOST, "fallback_bytes": MOST, "diverged_steps": MOST},
+    "time": {"position": MOST, "step": MOST, "layout_id": MOST, "mode": 77},
     "ring": {"ring_head": MOST, "ring_lost": MOST},
-    "layout": {"layout_id": MOST},
 }
 TIMES = ("before-attach", "with-the-layout", "while-managed")
 
@@ -71,9 +68,9 @@ def lie(say: Say, shims: str, control: str, words: dict[str, int], when: str) ->
 
     try:
         training.run(lambda: state() == "registered")
-        request(Path(control), "attach", pid=pid, fast="20%", policy="sentinel")
+        request(Path(control), "attach", pid=pid, fast="20%", policy="static")
         begin_s = time.monotonic()
-        training.run(lambda: state() in ("managed", "registered", "ended") or _over(begin_s, 8))
+        training.run(lambda: state() in ("managed", "registered", "ended") or _over(begin_s, 30))
         training.lying = True
         begin_s = time.monotonic()
         training.run(lambda: state() == "ended" or _over(begin_s, 2))

@@ -26,6 +26,7 @@ PACE_S = 0.005
 MANAGED_EVERY = 100
 """One session in so many is attached, planned and managed, which takes seconds."""
 ATTACHED_EVERY = 5
+PROFILED = ("allocation", "access", "planning", "entering")
 
 
 class Resources(NamedTuple):
@@ -57,7 +58,9 @@ def _attached(shims: str, control: str) -> None:
     client, segment = registered(Path(shims))
     pid = os.getpid()
     try:
-        request(Path(control), "attach", pid=pid, fast="20%", policy="static")
+        with contextlib.suppress(SentinelError):
+            # Attached already if an earlier session of this process was not detached: it resumes.
+            request(Path(control), "attach", pid=pid, fast="20%", policy="static")
         request(Path(control), "detach", pid=pid)
     finally:
         client.close()
@@ -65,6 +68,7 @@ def _attached(shims: str, control: str) -> None:
 
 
 def _managed(shims: str, control: str) -> None:
+    """Get managed, and hang up without a word."""
     training = ToyTraining(Path(shims))
     pid = os.getpid()
 
@@ -73,9 +77,10 @@ def _managed(shims: str, control: str) -> None:
         return next((str(one["state"]) for one in sessions if one["pid"] == pid), "")
 
     try:
-        training.run(lambda: state() == "registered")
-        request(Path(control), "attach", pid=pid, fast="20%", policy="static")
-        training.run(lambda: state() in ("managed", "registered"))
+        training.run(lambda: state() in ("registered", "attached"))
+        if state() == "registered":
+            request(Path(control), "attach", pid=pid, fast="20%", policy="static")
+        training.run(lambda: state() not in ("attached", "warm-up", *PROFILED))
         assert state() == "managed", request(Path(control), "status")["sessions"]
         for _ in range(20):
             training.step()
