@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ SHARE = 0.05
 """Growth that is allowed since the warm-up, as a share."""
 SETTLE_S = 60.0
 PACE_S = 0.005
+REQUESTS = 20
+"""Requests at a time, more than the daemon has threads for."""
 MANAGED_EVERY = 100
 """One session in so many is attached, planned and managed, which takes seconds."""
 ATTACHED_EVERY = 5
@@ -109,6 +112,9 @@ def resources(daemon: Daemon, log_begin: int, sessions: int) -> Resources:
     while daemon.status()["sessions"]:
         assert time.monotonic() < deadline_s, "sessions outlive their processes"
         time.sleep(0.1)
+    # The daemon starts threads for requests as it needs them: let it have all.
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        list(pool.map(lambda _: daemon.status(), range(2 * REQUESTS)))
     last, since_s = (-1, -1), time.monotonic()
     while time.monotonic() - since_s < 1.0:
         assert time.monotonic() < deadline_s, "the daemon does not settle"
