@@ -232,8 +232,9 @@ class Target:
         self._require_descriptors()
 
     def _require_descriptors(self) -> None:
-        """Check that no descriptor is left. Some are closed by other threads."""
+        """Check that no descriptor is left. Some are closed later, by threads or timers."""
         deadline_s = time.monotonic() + SETTLE_S
         while held := open_descriptors() - self._descriptors:
             assert time.monotonic() < deadline_s, f"{held} descriptors are left open"
             time.sleep(0.01)
+            self._daemon.turn()

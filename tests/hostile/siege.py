@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
+
+import pytest
 
 from sentineld.base.errors import SentinelError
 from tests.hostile.attacker import USER, Attacker
@@ -254,6 +256,11 @@ def besieged_alone(name: str, **options: Any) -> Iterator[Siege]:
         if siege is not None and not siege.checked:
             siege.close()
         daemon.stop()
+
+
+def each_kind(kinds: Iterable[str], quick: Container[str]) -> list[Any]:
+    """The kinds as parameters of a test; those that are not quick run in `make test-long` only."""
+    return [kind if kind in quick else pytest.param(kind, marks=pytest.mark.long) for kind in kinds]
 
 
 def _wait(done: Callable[[], bool], what: str, patience_s: float = 180.0) -> None:

@@ -15,7 +15,7 @@ from sentineld.control.client import request
 from sentineld.model.protocol import Mode
 from tests.hostile.attacker import Say
 from tests.hostile.shim_client import Segment, ShimClient, memfd, registered
-from tests.hostile.siege import Siege
+from tests.hostile.siege import Siege, each_kind
 from tests.hostile.toy_training import ToyTraining
 
 HUGE = 1 << 38
@@ -83,7 +83,7 @@ def _over(begin_s: float, duration_s: float) -> bool:
     return time.monotonic() - begin_s > duration_s
 
 
-@pytest.mark.parametrize("when", TIMES)
+@pytest.mark.parametrize("when", each_kind(TIMES, ("while-managed",)))
 def test_impossible_words_cost_no_memory(besieged: Siege, when: str) -> None:
     attackers = [
         besieged.attack(lie, str(besieged.daemon.shims), str(besieged.daemon.control), words, when)

@@ -17,9 +17,9 @@ import pytest
 from sentineld.control.frames import encode
 from tests.hostile.attacker import Say
 from tests.hostile.shim_client import Segment, ShimClient, frame, framed, memfd, registered
-from tests.hostile.siege import Siege
+from tests.hostile.siege import Siege, each_kind
 
-FLOOD_S = 8.0
+FLOOD_S = 6.0
 PROCESSES = 3
 
 
@@ -107,7 +107,9 @@ def flood(say: Say, path: str, chunks: Callable[[], Iterator[bytes]], duration_s
     say([sent, connections])
 
 
-@pytest.mark.parametrize("kind", FLOODS)
+@pytest.mark.parametrize(
+    "kind", each_kind(FLOODS, ("notes", "layers", "impossible_accesses", "nested"))
+)
 def test_a_flood_of_messages_is_bounded(besieged: Siege, kind: str) -> None:
     path = str(besieged.daemon.shims)
     attackers = [
@@ -144,7 +146,7 @@ INVALID = {
 }
 
 
-@pytest.mark.parametrize("kind", INVALID)
+@pytest.mark.parametrize("kind", each_kind(INVALID, ("no-json", "version")))
 def test_a_flood_of_invalid_hellos_is_logged_in_a_few_lines(besieged: Siege, kind: str) -> None:
     path = str(besieged.daemon.shims)
     attackers = [besieged.attack(reconnect, path, INVALID[kind], 3.0) for _ in range(2)]
@@ -195,7 +197,7 @@ def half_frames(say: Say, path: str, count: int) -> None:
 
 
 def test_half_frames_of_many_connections_cost_no_memory(besieged: Siege) -> None:
-    besieged.attack(half_frames, str(besieged.daemon.shims), 40).heard()
+    besieged.attack(half_frames, str(besieged.daemon.shims), 16).heard()
     besieged.hold(1)
     besieged.check()
 
@@ -240,7 +242,7 @@ def half_requests(say: Say, path: str, count: int) -> None:
 
 
 def test_half_requests_cost_no_memory(besieged: Siege) -> None:
-    besieged.attack(half_requests, str(besieged.daemon.control), 40).heard()
+    besieged.attack(half_requests, str(besieged.daemon.control), 16).heard()
     besieged.hold(1)
     besieged.check()
 

@@ -21,7 +21,7 @@ import pytest
 from tests.hostile.attacker import OTHER_USER, Say
 from tests.hostile.fuse import SilentFileSystem, available
 from tests.hostile.shim_client import Segment, ShimClient, frame, memfd, registered
-from tests.hostile.siege import Siege
+from tests.hostile.siege import Siege, each_kind
 
 LINGER_S = 60
 HUGE_BYTES = 1 << 40
@@ -215,7 +215,7 @@ def send_everywhere(siege: Siege, open_one: Opener) -> None:
     assert later.heard() == "registered"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", each_kind(KINDS, ("lingering", "huge", "large")))
 def test_a_descriptor_neither_blocks_nor_costs_memory(besieged: Siege, kind: str) -> None:
     send_everywhere(besieged, KINDS[kind])
     besieged.check()

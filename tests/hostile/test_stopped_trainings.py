@@ -22,7 +22,7 @@ from tests.hostile.attacker import Attacker, Say
 from tests.hostile.siege import Siege
 from tests.hostile.toy_training import ToyTraining
 
-STOP_S = 4.0
+STOP_S = 3.0
 FROZEN_S = 30.0
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -96,6 +96,7 @@ def test_trainings_stopped_by_a_signal(besieged: Siege) -> None:
     besieged.check()
 
 
+@pytest.mark.long
 def test_trainings_frozen_by_their_cgroup(besieged: Siege, freezer: Path) -> None:
     toys = managed_toys(besieged, 2)
     freeze(freezer, [toy.pid for toy in toys])
@@ -108,6 +109,7 @@ def thaw(group: Path) -> None:
     (group / "freezer.state").write_text("THAWED")
 
 
+@pytest.mark.long
 def test_a_training_that_was_stopped_keeps_its_losses(besieged: Siege) -> None:
     """The user's own training, stopped and continued."""
     guarded = besieged.guarded
