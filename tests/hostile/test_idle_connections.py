@@ -24,7 +24,7 @@ HELLO_DEADLINE_S = 60.0
 
 def idle(say: Say, path: str, count: int) -> None:
     """Connect, and say nothing; reports the number of connections."""
-    held = []
+    held: list[socket.socket] = []
     for _ in range(count):
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         while True:
