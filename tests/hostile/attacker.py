@@ -40,6 +40,12 @@ def drop_privileges(user: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends. A change of the uid, and a fork for
+    the child, reset this."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 class Attacker:
     """A process that runs function(say, *arguments) as the user and then exits.
 
@@ -118,8 +124,7 @@ def _be_attacker(
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         os.setpriority(os.PRIO_PROCESS, 0, 19)
         drop_privileges(user)
-        # Dies with the test, even if that is killed. A change of the uid resets this.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        die_with_parent()
         function(say, *arguments)
         status = 0
     except BaseException:

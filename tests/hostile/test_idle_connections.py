@@ -10,7 +10,7 @@ import socket
 import time
 from pathlib import Path
 
-from tests.hostile.attacker import OTHER_USER, Say
+from tests.hostile.attacker import OTHER_USER, Say, die_with_parent
 from tests.hostile.daemon import Daemon
 from tests.hostile.shim_client import Segment, ShimClient, registered
 from tests.hostile.siege import Siege, besieged_alone
@@ -133,17 +133,15 @@ def test_a_thousand_clients_of_one_user(besieged: Siege) -> None:
 def many_processes(say: Say, path: str, count: int) -> None:
     """Fork `count` clients that register and stay; reports how they were answered."""
     reading, writing = os.pipe()
-    pids = []
     for _ in range(count):
         pid = os.fork()
         if pid == 0:
+            die_with_parent()
             answer = b"closed"
             with contextlib.suppress(OSError, AssertionError):
-                registered_client = _try_to_register(path)
-                answer = registered_client
+                answer = _try_to_register(path)
             os.write(writing, answer + b"\n")
             signal.pause()
-        pids.append(pid)
     text = b""
     while text.count(b"\n") < count:
         text += os.read(reading, 1 << 16)
@@ -151,11 +149,7 @@ def many_processes(say: Say, path: str, count: int) -> None:
     for line in text.decode().split():
         answers[line] = answers.get(line, 0) + 1
     say(answers)
-    try:
-        signal.pause()
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+    signal.pause()
 
 
 _KEPT: list[object] = []
