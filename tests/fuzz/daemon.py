@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import shutil
 import tempfile
@@ -238,3 +239,4 @@ class Target:
             assert time.monotonic() < deadline_s, f"{held} descriptors are left open"
             time.sleep(0.01)
             self._daemon.turn()
+            gc.collect()  # a mapping in a reference cycle keeps its descriptor
