@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from sentineld.base.errors import EXIT_STATUS, SentinelError
 from sentineld.control.frames import ANSWER, FDS_MAX, FrameBuffer, FrameError, encode
 
 CONTROL_VERSION = 1
+RETRY_S = 0.02
 
 
 def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -> Any:
@@ -47,7 +49,7 @@ def _request(
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         try:
-            connection.connect(str(path))
+            _connect(connection, path, timeout_s)
         except PermissionError:
             raise SentinelError(
                 "not-permitted",
@@ -76,6 +78,19 @@ def _request(
         str(refusal.get("message", "the daemon gave no reason")),
         str(refusal.get("hint", "")),
     )
+
+
+def _connect(connection: socket.socket, path: Path, timeout_s: float) -> None:
+    """Connect; retry while the daemon has too many connections to accept. Raises OSError."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            connection.connect(str(path))
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                raise
+            time.sleep(RETRY_S)
 
 
 def _exchange(

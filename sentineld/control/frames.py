@@ -11,7 +11,6 @@ from __future__ import annotations
 import array
 import contextlib
 import json
-import os
 import socket
 import struct
 from collections import deque
@@ -196,7 +195,7 @@ class FrameSocket:
                 taken.append(self._fds.popleft())
         except IndexError:
             for fd in taken:
-                os.close(fd)
+                close_untrusted(self.peer()[1], fd)
             raise FrameError(f"{count} descriptors expected, {len(taken)} came") from None
         return taken
 

@@ -49,7 +49,8 @@ class WithFile:
     fd: int  # sent to the caller, then closed here
 
 
-SOCKET_BACKLOG = 64
+SOCKET_BACKLOG = 1024
+"""Connections that wait for accept(). Each is accepted at once, or refused."""
 VERB_CHARACTERS_MAX = 40
 CONNECTIONS = Limits(of_user=16, total=128)
 REQUEST_S = 10.0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
@@ -19,6 +20,8 @@ NOTE_CHARACTERS_MAX = 500
 LAYERS_MAX = 1 << 16
 """The layer field of a ring record has 16 bits."""
 LAYER_CHARACTERS_MAX = 256
+LAYER_NAMES_CHARACTERS_MAX = 1 << 20
+"""Of all layers of a process: a session keeps them."""
 THREADS_MAX = 1 << 16
 LOGGED_MAX = 50
 """Lines of the log that one process may cause by its notes and by invalid messages."""
@@ -50,9 +53,7 @@ class Inbox:
         if kind == "layers":
             names = message.get("names")
             if isinstance(names, list):
-                self.layers = tuple(
-                    text_of(name, LAYER_CHARACTERS_MAX) for name in names[:LAYERS_MAX]
-                )
+                self.layers = _layers_of(names)
         elif kind == "threads":
             self.threads = _threads_of(message)
         elif kind == "layout":
@@ -90,6 +91,16 @@ class Inbox:
         log.log(level, "process %d %s", self._link.pid, text)
         if not self._lines_left:
             log.warning("further lines about messages of process %d are left out", self._link.pid)
+
+
+def _layers_of(names: list[Any]) -> tuple[str, ...]:
+    """The names of layers by their ids; names beyond LAYER_NAMES_CHARACTERS_MAX become empty."""
+    left, found = LAYER_NAMES_CHARACTERS_MAX, []
+    for name in names[:LAYERS_MAX]:
+        text = text_of(name, min(LAYER_CHARACTERS_MAX, left))
+        left -= len(text)
+        found.append(text)
+    return tuple(found)
 
 
 def _threads_of(message: Message) -> int:
