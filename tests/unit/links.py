@@ -8,8 +8,20 @@ import socket
 
 from sentineld.control.frames import FrameSocket
 from sentineld.model import protocol
+from sentineld.observe.peer import Peer
+from sentineld.observe.pidfd import Pidfd
 from sentineld.observe.shim_link import ShimLink
+from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
 from tests.unit.segment import Writer
+
+
+def received_writes(pid: int, way: str, fds: list[int]) -> WriteFds:
+    """Descriptors that a process of this user sent, as the daemon takes them."""
+    peer = Peer(pid, os.getuid(), os.getgid(), Pidfd(pid))
+    try:
+        return ReceivedWriteFds(peer, way, fds).take()
+    finally:
+        peer.close()
 
 
 class Linked:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sentineld.observe.writefds import WriteFds
 from tests.integration.shim.daemon_side import Daemon
 from tests.integration.shim.test_training import *  # noqa: F403
 from tests.integration.shim.test_training import check_losses, start
+from tests.unit.links import received_writes
 
 from .tree_place import place
 
@@ -25,7 +25,7 @@ def test_writes_are_tracked_by_descriptors_of_the_process(daemon: Daemon, tmp_pa
     daemon.send({"type": "watch_writes"})
     way = daemon.receive("writes")["way"]
     fds = [daemon.take_descriptor(), daemon.take_descriptor()]
-    writes = WriteFds.received(training.process.pid, way, fds)
+    writes = received_writes(training.process.pid, way, fds)
     assert (writes.way, writes.refusal) == ("", "the descriptors that it sent are not its own")
     daemon.wait_steps(6)
     check_losses(training)

@@ -16,10 +16,10 @@ from sentineld.model.protocol import Boundary, Event, Mode
 from sentineld.model.records import OP_ACCESS_DTYPE
 from sentineld.observe.backend import Target
 from sentineld.observe.backends import BACKENDS
-from sentineld.observe.writefds import WriteFds
 from tests.integration.shim import daemon_side as side
 from tests.integration.shim.daemon_side import Daemon, Training
 from tests.integration.shim.place import HERE, Place
+from tests.unit.links import received_writes
 
 
 @pytest.fixture
@@ -336,7 +336,7 @@ def test_writes_are_tracked_by_descriptors_of_the_process(daemon: Daemon, tmp_pa
     way = daemon.receive("writes")["way"]
     fds = [daemon.take_descriptor(), daemon.take_descriptor()]
     pid = training.process.pid
-    writes = WriteFds.received(pid, way, fds)
+    writes = received_writes(pid, way, fds)
     assert writes.way == way, writes.refusal
     backend = next(one for one in BACKENDS if one.name == way)
     watch = backend.open(Target(pid, writes=writes))

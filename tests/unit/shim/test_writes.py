@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from sentineld.observe.writefds import WriteFds
 from sentineld.shim import writes
 from sentineld.shim.writes import SCAN, SOFT_DIRTY, open_write_watch, protect_writes
+from tests.unit.links import received_writes
 
 SIZE = 4 * mmap.PAGESIZE
 
@@ -38,7 +38,7 @@ def test_the_best_way_that_the_kernel_allows_is_offered(start: int) -> None:
     wanted = SCAN if protectable(start) else SOFT_DIRTY
     way, fds = open_write_watch(start, SIZE)
     assert way == wanted
-    received = WriteFds.received(os.getpid(), way, list(fds))
+    received = received_writes(os.getpid(), way, list(fds))
     assert received.way == way  # the daemon takes them for this process's own
     received.close()
 
@@ -52,7 +52,7 @@ def test_without_write_protection_soft_dirty_bits_are_offered(
     monkeypatch.setattr(writes, "protect_writes", refuse)
     way, fds = open_write_watch(start, SIZE)
     assert way == SOFT_DIRTY
-    received = WriteFds.received(os.getpid(), way, list(fds))
+    received = received_writes(os.getpid(), way, list(fds))
     assert received.way == SOFT_DIRTY
     received.close()
 
