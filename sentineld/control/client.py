@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -99,9 +100,10 @@ def _exchange(
     buffer = FrameBuffer(ANSWER)
     fds: list[int] = []
     try:
-        connection.sendall(
-            encode({"version": CONTROL_VERSION, "verb": verb, "arguments": arguments})
-        )
+        with contextlib.suppress(ConnectionError):  # the daemon may refuse before it reads
+            connection.sendall(
+                encode({"version": CONTROL_VERSION, "verb": verb, "arguments": arguments})
+            )
         while True:
             data, came, _, _ = socket.recv_fds(connection, 1 << 16, FDS_MAX)
             fds += came

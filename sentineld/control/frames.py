@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sentineld.base.closing import close_untrusted
+from sentineld.base.closing import close_connection, close_untrusted
 from sentineld.base.errors import SentinelError
 
 HELLO_BYTES_MAX = 64 << 10
@@ -26,8 +26,11 @@ SO_PEERPIDFD = 77
 """Linux 6.5, asm-generic; Python has no name for it."""
 _SO_PEEK_OFF = 42  # asm-generic; Python has no name for it
 _CREDENTIALS = struct.Struct("3i")
-_ANCILLARY_BYTES = socket.CMSG_SPACE(4 * FDS_MAX) + socket.CMSG_SPACE(_CREDENTIALS.size)
-READS_MAX = 16
+SCM_MAX_FD = 253
+"""Descriptors that one message can carry (include/net/scm.h). A receiver has room for all of them:
+the kernel would close the others within recvmsg(), which may block."""
+_ANCILLARY_BYTES = socket.CMSG_SPACE(4 * SCM_MAX_FD) + socket.CMSG_SPACE(_CREDENTIALS.size)
+READS_MAX = 4
 """Reads of 64 KiB per call of receive(), so that one peer cannot occupy the event loop."""
 
 Message = dict[str, Any]
@@ -238,4 +241,4 @@ class FrameSocket:
         uid = self.peer()[1]
         while self._fds:
             close_untrusted(uid, self._fds.popleft())
-        self._socket.close()
+        close_connection(uid, self._socket)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sentineld.base.closing import close_connection
 from sentineld.base.errors import SentinelError
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class Listener:
         if problem:
             log.warning("a connection is refused: %s", problem, extra={"uid": uid})
             self._on_refused(connection, SentinelError("busy", problem, "try again later"))
-            connection.close()
+            close_connection(uid, connection)
             return
         self._counts[uid] += 1
         self._on_connection(connection, uid)

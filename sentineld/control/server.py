@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import grp
 import logging
 import os
@@ -16,10 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sentineld.base.closing import close_connection, close_untrusted
 from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
 from sentineld.control.client import CONTROL_VERSION
-from sentineld.control.frames import REQUEST, FrameBuffer, FrameError, Message, encode
+from sentineld.control.frames import (
+    REQUEST,
+    SCM_MAX_FD,
+    FrameBuffer,
+    FrameError,
+    Message,
+    encode,
+)
 from sentineld.control.listener import Limits, Listener
 
 log = logging.getLogger(__name__)
@@ -52,12 +61,12 @@ class WithFile:
 SOCKET_BACKLOG = 1024
 """Connections that wait for accept(). Each is accepted at once, or refused."""
 VERB_CHARACTERS_MAX = 40
-CONNECTIONS = Limits(of_user=16, total=128)
+CONNECTIONS = Limits(of_user=64, total=256)
 REQUEST_S = 10.0
 ANSWER_S = 10.0
 """Time for the client to read an answer."""
-VERBS_OF_USER = 4
-"""Pending verbs, such as recordings, of one user."""
+VERBS_OF_USER = 16
+"""Pending verbs, such as recordings, of one user. One user may have a process for each rank."""
 VERBS_MAX = 64
 QUICK_THREADS = 4
 
@@ -117,7 +126,7 @@ class ControlServer:
 
     def listen(self, listening: socket.socket) -> None:
         """Serve the connections of a socket in the running event loop."""
-        self._listener = Listener(listening, CONNECTIONS, self._accepted)
+        self._listener = Listener(listening, CONNECTIONS, self._accepted, _refuse)
 
     async def close(self) -> None:
         """Accept no more connections, and give up all verbs."""
@@ -136,50 +145,34 @@ class ControlServer:
         task.add_done_callback(lambda _: release(uid))
 
     async def _serve(self, connection: socket.socket, uid: int) -> None:
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=REQUEST.frame_bytes)
-        protocol = asyncio.StreamReaderProtocol(reader)
-        transport, _ = await loop.connect_accepted_socket(lambda: protocol, connection)
-        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        connection.setblocking(False)
         try:
             async with asyncio.timeout(REQUEST_S):
-                message = await _read(reader)
+                message = await _read(connection, uid)
             if message is not None:
-                await self._reply(uid, message, reader, writer)
+                await self._reply(connection, uid, message)
         except (OSError, FrameError) as error:  # TimeoutError and ConnectionError included
             text = str(error) or "it is too slow"
             log.info("closing a control connection: %s", text, extra={"uid": uid})
         finally:
-            writer.close()
+            close_connection(uid, connection)
 
-    async def _reply(
-        self,
-        uid: int,
-        message: Message,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        peer = writer.get_extra_info("socket")
-        described, fds = await self._answer(uid, message, reader)
+    async def _reply(self, connection: socket.socket, uid: int, message: Message) -> None:
+        described, fds = await self._answer(connection, uid, message)
         try:
             frame = encode(described)
-            writer.write(_send_with_fds(peer, frame, fds) if fds else frame)
+            if fds:
+                # The buffer is empty, so that this does not block.
+                socket.send_fds(connection, [frame[:1]], fds)
+                frame = frame[1:]
         finally:
             for fd in fds:
                 os.close(fd)
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                await writer.drain()
-                # The client closes the connection when it has read the answer: write() and drain()
-                # only fill buffers.
-                await reader.read(1)
-        except OSError:
-            # close() would keep what the client has not read.
-            writer.transport.abort()
-            raise
+        async with asyncio.timeout(ANSWER_S):
+            await asyncio.get_running_loop().sock_sendall(connection, frame)
 
     async def _answer(
-        self, uid: int, message: Message, reader: asyncio.StreamReader
+        self, connection: socket.socket, uid: int, message: Message
     ) -> tuple[Message, list[int]]:
         name = text_of(message.get("verb"), VERB_CHARACTERS_MAX)
         try:
@@ -192,7 +185,7 @@ class ControlServer:
             arguments = message.get("arguments")
             if name not in self._verbs or not isinstance(arguments, dict):
                 raise SentinelError("usage", f"unknown verb {name!r}")
-            result = await self._run(uid, name, arguments, reader)
+            result = await self._run(connection, uid, name, arguments)
             fds = []
             if isinstance(result, WithFile):
                 result, fds = result.result, [result.fd]
@@ -200,7 +193,7 @@ class ControlServer:
         except ConnectionError:
             raise
         except SentinelError as error:
-            described = {"code": error.code, "message": error.message, "hint": error.hint}
+            described = _described(error)
         except Exception:
             log.exception("verb %s failed", name, extra={"uid": uid})
             described = {
@@ -210,9 +203,7 @@ class ControlServer:
             }
         return {"version": CONTROL_VERSION, "error": described}, []
 
-    async def _run(
-        self, uid: int, name: str, arguments: Message, reader: asyncio.StreamReader
-    ) -> Any:
+    async def _run(self, connection: socket.socket, uid: int, name: str, arguments: Message) -> Any:
         """Run a verb in a thread; give it up if the client hangs up meanwhile."""
         loop = asyncio.get_running_loop()
         caller = Caller(uid, threading.Event())
@@ -224,15 +215,17 @@ class ControlServer:
         self._pending[uid] += 1
         verb = loop.run_in_executor(self._threads, self._verbs[name], caller, arguments)
         verb.add_done_callback(lambda done: self._ended(uid, caller, done))
-        hang_up = loop.create_task(reader.read(1))
+        hang_up = loop.create_task(_readable(connection))
         try:
             await asyncio.wait({verb, hang_up}, return_when=asyncio.FIRST_COMPLETED)
             if not verb.done():
+                # The client has sent all that it has to send.
                 raise ConnectionError(f"the client of {name} hung up")
             return verb.result()
         finally:
             caller.gone.set()
             hang_up.cancel()
+            await asyncio.wait({hang_up})  # it must not watch a closed descriptor
 
     def _require_room(self, uid: int) -> None:
         if self._pending[uid] >= VERBS_OF_USER:
@@ -254,18 +247,40 @@ class ControlServer:
             os.close(result.fd)
 
 
-async def _read(reader: asyncio.StreamReader) -> Message | None:
+def _refuse(connection: socket.socket, error: SentinelError) -> None:
+    """Answer before the request is read."""
+    with contextlib.suppress(OSError):
+        connection.setblocking(False)
+        connection.send(encode({"version": CONTROL_VERSION, "error": _described(error)}))
+
+
+def _described(error: SentinelError) -> Message:
+    return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+async def _read(connection: socket.socket, uid: int) -> Message | None:
+    """The first message. Raises FrameError and OSError."""
     buffer = FrameBuffer(REQUEST)
-    while data := await reader.read(1 << 16):
+    while True:
+        await _readable(connection)
+        try:
+            data, fds, _, _ = socket.recv_fds(connection, 1 << 16, SCM_MAX_FD)
+        except BlockingIOError:
+            continue
+        for fd in fds:
+            close_untrusted(uid, fd)
+        if not data:
+            return None
         if messages := buffer.feed(data):
             return messages[0]
-    return None
 
 
-def _send_with_fds(peer: Any, frame: bytes, fds: list[int]) -> bytes:
-    """Send the frame's first byte with the descriptors attached; returns the remaining bytes."""
-    # asyncio's transport cannot send descriptors. The transport's buffer is still empty, so
-    # writing to the socket directly keeps the order.
-    with peer.dup() as connection:
-        socket.send_fds(connection, [frame[:1]], fds)
-    return frame[1:]
+async def _readable(connection: socket.socket) -> None:
+    """Wait for data, or for the client to hang up."""
+    loop = asyncio.get_running_loop()
+    came = asyncio.Event()
+    loop.add_reader(connection.fileno(), came.set)
+    try:
+        await came.wait()
+    finally:
+        loop.remove_reader(connection.fileno())
