@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
@@ -39,16 +38,6 @@ _waiting: Counter[int] = Counter()
 def close_untrusted(uid: int, fd: int) -> None:
     """Close a descriptor that a process of this user sent; returns at once."""
     run_untrusted(uid, lambda: os.close(fd))
-
-
-def close_connection(uid: int, connection: socket.socket) -> None:
-    """Hang up, and close a Unix socket whose peer is of this user; returns at once.
-
-    The kernel closes descriptors that wait in the socket's queue with the socket.
-    """
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-    close_untrusted(uid, connection.detach())
 
 
 def run_untrusted(uid: int, call: Callable[[], object]) -> None:

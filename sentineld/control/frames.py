@@ -14,10 +14,11 @@ import json
 import socket
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from sentineld.base.closing import close_connection, close_untrusted
+from sentineld.base.closing import close_untrusted
+from sentineld.base.dropping import drop
 from sentineld.base.errors import SentinelError
 
 HELLO_BYTES_MAX = 64 << 10
@@ -26,12 +27,16 @@ SO_PEERPIDFD = 77
 """Linux 6.5, asm-generic; Python has no name for it."""
 _SO_PEEK_OFF = 42  # asm-generic; Python has no name for it
 _CREDENTIALS = struct.Struct("3i")
-SCM_MAX_FD = 253
-"""Descriptors that one message can carry (include/net/scm.h). A receiver has room for all of them:
-the kernel would close the others within recvmsg(), which may block."""
-_ANCILLARY_BYTES = socket.CMSG_SPACE(4 * SCM_MAX_FD) + socket.CMSG_SPACE(_CREDENTIALS.size)
+_SCM_MAX_FD = 253
+_ANCILLARY_BYTES = socket.CMSG_SPACE(4 * _SCM_MAX_FD) + socket.CMSG_SPACE(_CREDENTIALS.size)
+"""Enough for all descriptors of a message: the kernel would close the others in this thread, which
+may block (dropping.py)."""
 READS_MAX = 4
 """Reads of 64 KiB per call of receive(), so that one peer cannot occupy the event loop."""
+MESSAGES_MAX = 32
+"""Messages per call of receive(), for the same reason."""
+_VALUE_BYTES = 64
+"""Memory of a decoded value beside its text: a list takes 56 bytes, a string 49, a number 32."""
 
 Message = dict[str, Any]
 
@@ -44,9 +49,9 @@ class FrameLimits(NamedTuple):
     objects: int  # opening braces: an object takes up to 100 times the memory of its text
 
 
-FROM_SHIM = FrameLimits(4 << 20, 400_000, 64)
-"""The largest message has the names of a model's tensors. 10,000 parameters under Adam take 2 MiB
-and 120,000 values."""
+FROM_SHIM = FrameLimits(5 << 20, 400_000, 64)
+"""The largest message has the names of a model's tensors: at most 20,000 rows of 243 characters
+and 4 values each (sentineld/shim/names.py)."""
 REQUEST = FrameLimits(64 << 10, 1000, 16)
 ANSWER = FrameLimits(64 << 20, 1 << 30, 1 << 30)
 """The daemon is trusted by its clients."""
@@ -74,42 +79,70 @@ class FrameBuffer:
         return [message for message, _ in self.feed_sized(data)]
 
     def feed_sized(self, data: bytes) -> list[tuple[Message, int]]:
-        """As feed(), each message with the bytes of its frame."""
-        self._bytes += data
+        """As feed(), each message with the bytes that it takes in memory; see take()."""
+        self.add(data)
         messages: list[tuple[Message, int]] = []
-        while len(self._bytes) >= 4:
-            length = int.from_bytes(self._bytes[:4], "little")
-            if length > self._limits.frame_bytes:
-                raise FrameError(f"a frame of {length} bytes exceeds the limit")
-            if len(self._bytes) < 4 + length:
-                break
-            body = bytes(self._bytes[4 : 4 + length])
-            del self._bytes[: 4 + length]
-            objects = body.count(b"{")
-            values = body.count(b",") + body.count(b"[") + objects
-            if values > self._limits.values or objects > self._limits.objects:
-                raise FrameError("a frame holds too many values")
-            try:
-                message = json.loads(body)
-            except (ValueError, RecursionError) as error:
-                raise FrameError(f"not JSON: {error}") from None
-            if not isinstance(message, dict):
-                raise FrameError("a frame does not hold a JSON object")
-            messages.append((message, 4 + length))
+        while (taken := self.take()) is not None:
+            messages.append(taken)
         return messages
+
+    def add(self, data: bytes) -> None:
+        """Append data, for take()."""
+        self._bytes += data
+
+    @property
+    def frame_bytes(self) -> int:
+        """Length of the first frame that take() has not returned; 0: unknown."""
+        return 4 + int.from_bytes(self._bytes[:4], "little") if len(self._bytes) >= 4 else 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether the next take() returns a message."""
+        return 0 < self.frame_bytes <= len(self._bytes)
+
+    def take(self) -> tuple[Message, int] | None:
+        """The next message, with an estimate of the bytes that it takes in memory; None: it has not
+        arrived as a whole. Raises FrameError if it is not a JSON object."""
+        if self.frame_bytes > 4 + self._limits.frame_bytes:
+            raise FrameError(f"a frame of {self.frame_bytes} bytes exceeds the limit")
+        if not self.whole:
+            return None
+        length = self.frame_bytes
+        body = bytes(self._bytes[4:length])
+        del self._bytes[:length]
+        objects = body.count(b"{")
+        values = body.count(b",") + body.count(b"[") + objects
+        if values > self._limits.values or objects > self._limits.objects:
+            raise FrameError("a frame holds too many values")
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise FrameError(f"not JSON: {error}") from None
+        if not isinstance(message, dict):
+            raise FrameError("a frame does not hold a JSON object")
+        # One character makes all of its string take 4 bytes each, if it is beyond U+FFFF.
+        wide = 4 if b"\\u" in body or not body.isascii() else 1
+        return message, wide * length + _VALUE_BYTES * values
 
 
 class FrameSocket:
     """A non-blocking stream socket that carries frames and file descriptors."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, limits: FrameLimits = FROM_SHIM) -> None:
+        """limits: of received frames."""
         connection.setblocking(False)
         # The listener has set it, too, or data that comes before this would have no sender.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket = connection
-        self._buffer = FrameBuffer(FROM_SHIM)
+        # Without it, the kernel discards out-of-band data, and closes its descriptors in this thread.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
+        self._buffer = FrameBuffer(limits)
         self._peeked: bytearray | None = None
         self._fds: deque[int] = deque()  # one thread appends, another takes
+        self.hung_up = False
+        self.may_read: Callable[[int], bool] = lambda frame_bytes: True
+        """Asked before each read, with the length of the frame that has arrived in part (0:
+        unknown). If it returns False, receive() returns what it has."""
 
     def fileno(self) -> int:
         """The socket's descriptor, for event loops."""
@@ -150,14 +183,19 @@ class FrameSocket:
         return [message for message, _ in self.receive_sized()]
 
     def receive_sized(self) -> list[tuple[Message, int]]:
-        """The messages that have arrived, each with the bytes of its frame; after READS_MAX reads
-        the rest comes with the next call.
+        """The messages that have arrived, each with an estimate of the bytes that it takes in memory.
+        After READS_MAX reads or MESSAGES_MAX messages the rest comes with the next call; see
+        has_message().
 
         Raises FrameError on invalid data, EOFError if the peer closed the connection, and
         SentinelError "not-permitted" for data of another process than the one that connected.
         """
         messages: list[tuple[Message, int]] = []
         for _ in range(READS_MAX):
+            while len(messages) < MESSAGES_MAX and (taken := self._buffer.take()) is not None:
+                messages.append(taken)
+            if self._buffer.whole or not self.may_read(self._buffer.frame_bytes):
+                return messages
             try:
                 data, ancillary, flags, _ = self._socket.recvmsg(
                     1 << 16, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
@@ -184,8 +222,12 @@ class FrameSocket:
                     f"process {sender} sent data on the connection of process {self.peer()[0]}",
                     "each process must connect for itself",
                 )
-            messages += self._buffer.feed_sized(data)
+            self._buffer.add(data)
         return messages
+
+    def has_message(self) -> bool:
+        """Whether receive() would return a message without a read."""
+        return self._buffer.whole
 
     def take_fds(self, count: int) -> list[int]:
         """The next received file descriptors; the caller owns them.
@@ -205,14 +247,26 @@ class FrameSocket:
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         """Send one frame. Raises EOFError if the peer is gone or its receive buffer is full."""
         data = encode(message)
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
-            sent = self._socket.sendmsg([data], rights, socket.MSG_NOSIGNAL)
-        except (BlockingIOError, ConnectionError, OSError):
+            sent = self.send_some(data, fds)
+        except BlockingIOError:
             raise EOFError from None
         if sent != len(data):
             # A partial frame cannot be completed later, so the connection is unusable.
             raise EOFError
+
+    def send_some(self, data: bytes | memoryview, fds: Sequence[int] = ()) -> int:
+        """Send the descriptors and as much of the data as possible; returns its bytes.
+
+        Raises BlockingIOError if the peer's receive buffer is full, EOFError if it is gone.
+        """
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            return self._socket.sendmsg([data], rights, socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            raise
+        except OSError:
+            raise EOFError from None
 
     def peer(self) -> tuple[int, int, int]:
         """pid, uid and gid of the peer at connect(), from the kernel (SO_PEERCRED)."""
@@ -229,6 +283,7 @@ class FrameSocket:
 
     def hang_up(self) -> None:
         """Shut the connection down, from any thread; its reader gets EOF and closes it."""
+        self.hung_up = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -241,4 +296,4 @@ class FrameSocket:
         uid = self.peer()[1]
         while self._fds:
             close_untrusted(uid, self._fds.popleft())
-        close_connection(uid, self._socket)
+        drop(self._socket)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 import struct
@@ -12,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from sentineld.base.closing import close_connection
+from sentineld.base.closing import too_many
+from sentineld.base.dropping import HELD_MAX, drop, held
 from sentineld.base.errors import SentinelError
 
 log = logging.getLogger(__name__)
@@ -20,16 +20,25 @@ log = logging.getLogger(__name__)
 ACCEPTED_MAX = 64
 """Connections accepted in one turn of the event loop."""
 PAUSE_S = 1.0
-"""Pause after an accept() that failed for lack of descriptors or memory. The listener stays
+"""Pause after an accept() that failed, as for lack of descriptors or memory. The listener stays
 readable then, so the event loop would call accept() without end."""
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Limits(NamedTuple):
-    """Numbers of connections."""
+    """Numbers of connections. Root's are limited, too, because its trainings may be faulty."""
 
     of_user: int
-    total: int
+    of_root: int
+    total: int  # without root's, so that no users together can lock root out
+
+    def problem(self, counts: Counter[int], uid: int, what: str) -> str:
+        """Why this user can have no more; "": it can. what: names what is counted, by user ID."""
+        limit = self.of_user if uid else self.of_root
+        if counts[uid] >= limit:
+            return f"user {uid} has {limit} {what}, which is the limit"
+        if uid and counts.total() - counts[0] >= self.total:
+            return f"there are {self.total} {what}, which is the limit"
+        return ""
 
 
 class Listener:
@@ -71,29 +80,31 @@ class Listener:
 
     def _accept(self) -> None:
         for _ in range(ACCEPTED_MAX):
+            if held() >= HELD_MAX:
+                self._pause(f"{HELD_MAX} refused ones are still being closed")
+                return
             try:
                 connection, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
-                if error.errno not in _NO_ROOM:
-                    raise
-                log.warning("no connection is accepted for %g s: %s", PAUSE_S, error.strerror)
-                self._loop.remove_reader(self._listening.fileno())
-                self._loop.call_later(PAUSE_S, self._watch)
+                self._pause(str(error.strerror))
                 return
             self._take(connection, peer_uid(connection))
 
+    def _pause(self, why: str) -> None:
+        log.warning("no connection is accepted for %g s: %s", PAUSE_S, why)
+        self._loop.remove_reader(self._listening.fileno())
+        self._loop.call_later(PAUSE_S, self._watch)
+
     def _take(self, connection: socket.socket, uid: int) -> None:
-        problem = ""
-        if self._counts[uid] >= self._limits.of_user:
-            problem = f"user {uid} has {self._limits.of_user} connections, which is the limit"
-        elif self._counts.total() >= self._limits.total:
-            problem = f"there are {self._limits.total} connections, which is the limit"
+        problem = self._limits.problem(self._counts, uid, "connections")
+        if too_many(uid):
+            problem = f"too many descriptors that user {uid} sent are still being closed"
         if problem:
             log.warning("a connection is refused: %s", problem, extra={"uid": uid})
             self._on_refused(connection, SentinelError("busy", problem, "try again later"))
-            close_connection(uid, connection)
+            drop(connection)
             return
         self._counts[uid] += 1
         self._on_connection(connection, uid)

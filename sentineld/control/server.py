@@ -16,19 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
-from sentineld.base.closing import close_connection, close_untrusted
 from sentineld.base.errors import SentinelError
 from sentineld.base.text import text_of
 from sentineld.control.client import CONTROL_VERSION
-from sentineld.control.frames import (
-    REQUEST,
-    SCM_MAX_FD,
-    FrameBuffer,
-    FrameError,
-    Message,
-    encode,
-)
+from sentineld.control.frames import REQUEST, FrameError, FrameSocket, Message, encode
 from sentineld.control.listener import Limits, Listener
 
 log = logging.getLogger(__name__)
@@ -61,13 +54,15 @@ class WithFile:
 SOCKET_BACKLOG = 1024
 """Connections that wait for accept(). Each is accepted at once, or refused."""
 VERB_CHARACTERS_MAX = 40
-CONNECTIONS = Limits(of_user=64, total=256)
+CONNECTIONS = Limits(of_user=64, of_root=128, total=256)
 REQUEST_S = 10.0
+"""Time for a request to arrive."""
 ANSWER_S = 10.0
-"""Time for the client to read an answer."""
-VERBS_OF_USER = 16
-"""Pending verbs, such as recordings, of one user. One user may have a process for each rank."""
-VERBS_MAX = 64
+"""Time for the client to take an answer."""
+VERBS = Limits(of_user=16, of_root=32, total=32)
+"""Pending verbs, such as recordings, until the client has taken the answer. One user may have a
+process for each rank."""
+VERB_THREADS = VERBS.of_root + VERBS.total
 QUICK_THREADS = 4
 
 
@@ -114,12 +109,13 @@ class ControlServer:
     """Answers one request per connection."""
 
     def __init__(self, verbs: Mapping[str, Verb], quick: Mapping[str, Verb]) -> None:
-        """quick: verbs that never block. They have threads of their own, so that no number of
-        other verbs delays them."""
+        """quick: verbs that never wait for a process. They have threads of their own, and each user
+        one of these at a time, so that no number of other requests delays them."""
         self._verbs = {**verbs, **quick}
         self._quick = frozenset(quick)
         self._pending: Counter[int] = Counter()
-        self._threads = ThreadPoolExecutor(VERBS_MAX, "verb")
+        self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
+        self._threads = ThreadPoolExecutor(VERB_THREADS, "verb")
         self._quick_threads = ThreadPoolExecutor(QUICK_THREADS, "quick-verb")
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: Listener | None = None
@@ -141,146 +137,189 @@ class ControlServer:
         release = self._listener.release
         task = asyncio.get_running_loop().create_task(self._serve(connection, uid))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: release(uid))
+        task.add_done_callback(lambda done: (self._tasks.discard(done), release(uid)))
 
     async def _serve(self, connection: socket.socket, uid: int) -> None:
-        connection.setblocking(False)
+        client = FrameSocket(connection, REQUEST)
         try:
             async with asyncio.timeout(REQUEST_S):
-                message = await _read(connection, uid)
-            if message is not None:
-                await self._reply(connection, uid, message)
-        except (OSError, FrameError) as error:  # TimeoutError and ConnectionError included
-            text = str(error) or "it is too slow"
-            log.info("closing a control connection: %s", text, extra={"uid": uid})
+                request = await _receive(client)
+            await self._reply(uid, client, request)
+        except _HungUp:
+            pass
+        except TimeoutError:
+            log.info("closing a control connection: it is too slow", extra={"uid": uid})
+        except (FrameError, SentinelError) as error:
+            log.info("closing a control connection: %s", error, extra={"uid": uid})
         finally:
-            close_connection(uid, connection)
+            client.close()
 
-    async def _reply(self, connection: socket.socket, uid: int, message: Message) -> None:
-        described, fds = await self._answer(connection, uid, message)
+    async def _reply(self, uid: int, client: FrameSocket, request: Message) -> None:
+        name = text_of(request.get("verb"), VERB_CHARACTERS_MAX)
         try:
-            frame = encode(described)
-            if fds:
-                # The buffer is empty, so that this does not block.
-                socket.send_fds(connection, [frame[:1]], fds)
-                frame = frame[1:]
-        finally:
-            for fd in fds:
-                os.close(fd)
-        async with asyncio.timeout(ANSWER_S):
-            await asyncio.get_running_loop().sock_sendall(connection, frame)
-
-    async def _answer(
-        self, connection: socket.socket, uid: int, message: Message
-    ) -> tuple[Message, list[int]]:
-        name = text_of(message.get("verb"), VERB_CHARACTERS_MAX)
-        try:
-            if message.get("version") != CONTROL_VERSION:
+            if request.get("version") != CONTROL_VERSION:
                 raise SentinelError(
                     "protocol-mismatch",
                     f"the daemon speaks control protocol {CONTROL_VERSION}",
                     "use the sentinelctl that came with the running daemon",
                 )
-            arguments = message.get("arguments")
+            arguments = request.get("arguments")
             if name not in self._verbs or not isinstance(arguments, dict):
                 raise SentinelError("usage", f"unknown verb {name!r}")
-            result = await self._run(connection, uid, name, arguments)
-            fds = []
-            if isinstance(result, WithFile):
-                result, fds = result.result, [result.fd]
-            return {"version": CONTROL_VERSION, "result": result}, fds
-        except ConnectionError:
-            raise
+            if name in self._quick:
+                # Many requests of one user wait here, and not in front of another user's.
+                async with self._turns.setdefault(uid, asyncio.Lock()):
+                    answer = await self._run(self._quick_threads, uid, name, arguments, client)
+            else:
+                await self._run_counted(uid, name, arguments, client)
+                return
         except SentinelError as error:
-            described = _described(error)
-        except Exception:
-            log.exception("verb %s failed", name, extra={"uid": uid})
-            described = {
-                "code": "failed",
-                "message": "internal error of the daemon",
-                "hint": "see journalctl -u sentineld",
-            }
-        return {"version": CONTROL_VERSION, "error": described}, []
+            answer = _refusal(error)
+        await answer.send(client)
 
-    async def _run(self, connection: socket.socket, uid: int, name: str, arguments: Message) -> Any:
-        """Run a verb in a thread; give it up if the client hangs up meanwhile."""
+    async def _run_counted(
+        self, uid: int, name: str, arguments: Message, client: FrameSocket
+    ) -> None:
+        """Run a verb that may take long, and send its answer. Raises SentinelError if the user has
+        too many."""
+        problem = VERBS.problem(self._pending, uid, "pending commands")
+        if problem:
+            raise SentinelError("busy", problem, "wait for one of them, or interrupt it")
+        self._pending[uid] += 1
+        try:
+            answer = await self._run(self._threads, uid, name, arguments, client)
+            await answer.send(client)
+        finally:
+            self._pending[uid] -= 1
+            if not self._pending[uid]:
+                del self._pending[uid]
+
+    async def _run(
+        self,
+        threads: ThreadPoolExecutor,
+        uid: int,
+        name: str,
+        arguments: Message,
+        client: FrameSocket,
+    ) -> _Answer:
+        """Run a verb in a thread; tell it if the client hangs up meanwhile. Returns when the verb
+        has ended, so that it counts until then."""
         loop = asyncio.get_running_loop()
         caller = Caller(uid, threading.Event())
-        if name in self._quick:
-            return await loop.run_in_executor(
-                self._quick_threads, self._verbs[name], caller, arguments
-            )
-        self._require_room(uid)
-        self._pending[uid] += 1
-        verb = loop.run_in_executor(self._threads, self._verbs[name], caller, arguments)
-        verb.add_done_callback(lambda done: self._ended(uid, caller, done))
-        hang_up = loop.create_task(_readable(connection))
+        verb = loop.run_in_executor(threads, self._answer, name, caller, arguments)
+        hang_up = loop.create_task(_until_hung_up(client))
         try:
             await asyncio.wait({verb, hang_up}, return_when=asyncio.FIRST_COMPLETED)
-            if not verb.done():
-                # The client has sent all that it has to send.
-                raise ConnectionError(f"the client of {name} hung up")
-            return verb.result()
-        finally:
+            if verb.done():
+                return verb.result()
             caller.gone.set()
+            (await verb).close()
+            await hang_up
+            raise _HungUp
+        except asyncio.CancelledError:
+            caller.gone.set()
+            verb.add_done_callback(lambda done: done.cancelled() or done.result().close())
+            raise
+        finally:
+            # It watches the connection's descriptor, which must not be closed before.
             hang_up.cancel()
-            await asyncio.wait({hang_up})  # it must not watch a closed descriptor
+            await asyncio.gather(hang_up, return_exceptions=True)
 
-    def _require_room(self, uid: int) -> None:
-        if self._pending[uid] >= VERBS_OF_USER:
-            problem = f"user {uid} has {VERBS_OF_USER} pending commands, which is the limit"
-        elif self._pending.total() >= VERBS_MAX:
-            problem = f"there are {VERBS_MAX} pending commands, which is the limit"
-        else:
-            return
-        raise SentinelError("busy", problem, "wait for one of them, or interrupt it")
+    def _answer(self, name: str, caller: Caller, arguments: Message) -> _Answer:
+        """Run a verb; in a thread of its own, as is the encoding of a large answer."""
+        try:
+            result = self._verbs[name](caller, arguments)
+            fd = None
+            if isinstance(result, WithFile):
+                result, fd = result.result, result.fd
+            return _Answer(encode({"version": CONTROL_VERSION, "result": result}), fd)
+        except SentinelError as error:
+            return _refusal(error)
+        except Exception:
+            log.exception("verb %s failed", name, extra={"uid": caller.uid})
+            return _refusal(
+                SentinelError(
+                    "failed", "internal error of the daemon", "see journalctl -u sentineld"
+                )
+            )
 
-    def _ended(self, uid: int, caller: Caller, verb: asyncio.Future[Any]) -> None:
-        self._pending[uid] -= 1
-        if not self._pending[uid]:
-            del self._pending[uid]
-        if not caller.gone.is_set() or verb.cancelled():
-            return
-        # The client hung up, so nobody takes the result.
-        if verb.exception() is None and isinstance(result := verb.result(), WithFile):
-            os.close(result.fd)
+
+class _HungUp(Exception):
+    """The client has closed its connection."""
+
+
+class _Answer:
+    """An encoded answer, and the file that goes with it."""
+
+    def __init__(self, frame: bytes, fd: int | None = None) -> None:
+        self._frame = frame
+        self._fd = fd
+
+    async def send(self, client: FrameSocket) -> None:
+        """Send it. Raises TimeoutError if the client does not take it in ANSWER_S."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                left = memoryview(self._frame)
+                fds = [] if self._fd is None else [self._fd]
+                while left:
+                    try:
+                        left, fds = left[client.send_some(left, fds) :], []
+                    except BlockingIOError:
+                        await _ready(client, writing=True)
+        except EOFError:
+            raise _HungUp from None
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the file, if there is one."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def _refusal(error: SentinelError) -> _Answer:
+    described = {"code": error.code, "message": error.message, "hint": error.hint}
+    return _Answer(encode({"version": CONTROL_VERSION, "error": described}))
 
 
 def _refuse(connection: socket.socket, error: SentinelError) -> None:
-    """Answer before the request is read."""
-    with contextlib.suppress(OSError):
-        connection.setblocking(False)
-        connection.send(encode({"version": CONTROL_VERSION, "error": _described(error)}))
+    described = {"code": error.code, "message": error.message, "hint": error.hint}
+    with contextlib.suppress(EOFError):
+        FrameSocket(connection).send({"version": CONTROL_VERSION, "error": described})
 
 
-def _described(error: SentinelError) -> Message:
-    return {"code": error.code, "message": error.message, "hint": error.hint}
-
-
-async def _read(connection: socket.socket, uid: int) -> Message | None:
-    """The first message. Raises FrameError and OSError."""
-    buffer = FrameBuffer(REQUEST)
+async def _receive(client: FrameSocket) -> Message:
+    """The next request. Raises _HungUp, FrameError and SentinelError."""
     while True:
-        await _readable(connection)
         try:
-            data, fds, _, _ = socket.recv_fds(connection, 1 << 16, SCM_MAX_FD)
-        except BlockingIOError:
-            continue
-        for fd in fds:
-            close_untrusted(uid, fd)
-        if not data:
-            return None
-        if messages := buffer.feed(data):
-            return messages[0]
+            requests = client.receive()
+        except EOFError:
+            raise _HungUp from None
+        if len(requests) > 1:
+            raise FrameError("more than one request")
+        if requests:
+            return requests[0]
+        await _ready(client)
 
 
-async def _readable(connection: socket.socket) -> None:
-    """Wait for data, or for the client to hang up."""
+async def _until_hung_up(client: FrameSocket) -> None:
+    with contextlib.suppress(_HungUp):
+        await _receive(client)
+        raise FrameError("more than one request")
+
+
+async def _ready(client: FrameSocket, writing: bool = False) -> None:
+    """Wait until the connection can be read or written."""
     loop = asyncio.get_running_loop()
-    came = asyncio.Event()
-    loop.add_reader(connection.fileno(), came.set)
+    ready = loop.create_future()
+
+    def set_ready() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    (loop.add_writer if writing else loop.add_reader)(client.fileno(), set_ready)
     try:
-        await came.wait()
+        await ready
     finally:
-        loop.remove_reader(connection.fileno())
+        (loop.remove_writer if writing else loop.remove_reader)(client.fileno())

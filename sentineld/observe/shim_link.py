@@ -50,6 +50,8 @@ class ShimLink:
         self.on_room: Callable[[], None] = lambda: None
         """Called from the session's thread when it has room for messages again; set by the server
         that stopped reading."""
+        self.on_handled: Callable[[int], None] = lambda size_bytes: None
+        """Called from the session's thread when it has handled a message; set by the server."""
         self.residency: ResidencySegment | None = None
         """The node of each page on emulated tiers, once a layout for them is live."""
         self._flags = 0

@@ -11,14 +11,15 @@ import contextlib
 import logging
 import resource
 import socket
+import time
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
 
 from sentineld.base.closing import too_many
 from sentineld.base.errors import SentinelError
 from sentineld.control.frames import FrameError, FrameSocket, Message
 from sentineld.control.listener import Limits, Listener
+from sentineld.observe.message_memory import Account, MessageMemory
 from sentineld.observe.shim_link import ShimLink
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ HELLO_S = 10.0
 HELLO_CHECK_S = 0.05
 """Pause until the rest of a partial hello is looked for. It stays in the socket's buffer, so the
 socket stays readable."""
-STRANGERS = Limits(of_user=32, total=256)
+STRANGERS = Limits(of_user=32, of_root=128, total=256)
 """Connections without a hello."""
 
 DESCRIPTORS_RESERVED = 96
@@ -36,34 +37,43 @@ DESCRIPTORS_RESERVED = 96
 DESCRIPTORS_PER_SESSION = 16
 """A managed session has about ten; planning processes and received descriptors take the rest."""
 
+FRAME_S = 10.0
+"""Time for the rest of a large frame if other connections of its user wait for memory."""
+STARVED_CHECK_S = 1.0
+READING_SHARE = 0.2
+"""Share of the event loop's time that reading may take for one user's connections."""
+READING_BURST_S = 0.05
+"""Time that reading may take at once; the heartbeats to the shims tolerate much longer delays."""
+
 Receiver = Callable[[Message | None, int], bool]
-"""Takes a link's messages, each with the bytes of its frame, and None at the end. Returns whether
-to read on; if not, the link's on_room() is called, from any thread, when there is room for more."""
+"""Takes a link's messages, each with the bytes that it takes, and None at the end. Returns whether
+to read on; if not, the link's on_room() is called, from any thread, when there is room for more.
+The link's on_handled() is called, from any thread, with the bytes of each message handled."""
 
 
 def session_limits() -> Limits:
     """Numbers of sessions for which the daemon's limit of descriptors (RLIMIT_NOFILE) suffices.
 
-    One user can have half of them, so that others can always register.
+    Root can have a third of them. The others share two thirds, and one of them can have half of
+    that, so that others can always register.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    total = max(2, (soft - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_SESSION)
-    return Limits(total // 2, total)
-
-
-class _Registered(NamedTuple):
-    link: ShimLink
-    receiver: Receiver
+    third = max(2, (soft - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_SESSION // 3)
+    return Limits(of_user=third, of_root=third, total=2 * third)
 
 
 class _Connection:
-    """A connection of a shim; registered: once its hello was accepted."""
+    """A connection of a shim."""
 
     def __init__(self, frames: FrameSocket, uid: int) -> None:
         self.frames = frames
         self.uid = uid
-        self.registered: _Registered | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.account = Account(uid)
+        self.receiver: Receiver | None = None  # once its hello was accepted
+        self.hello_timer: asyncio.TimerHandle | None = None
+        self.full = False  # its session has too many messages
+        self.starved = False  # its user's messages take too much memory
+        self.reads_again = False  # _read() is called in the next turn of the loop
 
 
 class ShimServer:
@@ -79,8 +89,13 @@ class ShimServer:
         sessions: limits of registered connections; None: session_limits()."""
         self._on_hello = on_hello
         self._sessions = sessions or session_limits()
-        self._registered: Counter[int] = Counter()
+        self._counts: Counter[int] = Counter()  # registered connections, by user ID
+        self._registered: set[_Connection] = set()
+        self._evicting: set[int] = set()
+        self._paces: dict[int, float] = {}
+        """The loop's time at which a user's reading so far is within READING_SHARE."""
         self._loop = asyncio.get_running_loop()
+        self._memory = MessageMemory(lambda uid: self._call_soon(lambda: self._feed(uid)))
         self._listener = Listener(listener, STRANGERS, self._accepted, _refuse_socket)
 
     def close(self) -> None:
@@ -91,7 +106,8 @@ class ShimServer:
 
     def _accepted(self, connection: socket.socket, uid: int) -> None:
         one = _Connection(FrameSocket(connection), uid)
-        one.timer = self._loop.call_later(HELLO_S, self._expire, one)
+        one.frames.may_read = lambda frame_bytes: self._may_read(one, frame_bytes)
+        one.hello_timer = self._loop.call_later(HELLO_S, self._expire, one)
         self._loop.add_reader(one.frames.fileno(), self._read_hello, one)
 
     def _expire(self, one: _Connection) -> None:
@@ -99,19 +115,24 @@ class ShimServer:
 
     def _read_hello(self, one: _Connection) -> None:
         """Receive the hello once it is whole: until then no descriptor is accepted."""
+        self._loop.remove_reader(one.frames.fileno())
+        one.starved = False
         try:
-            if not one.frames.peek_frame():
-                self._loop.remove_reader(one.frames.fileno())
+            # What a user sends before is read at its pace, too.
+            ready = self._rest_s(one) <= 0 and one.frames.peek_frame()
+            messages = one.frames.receive_sized() if ready else []
+            if not messages:
                 self._loop.call_later(HELLO_CHECK_S, self._watch_hello, one)
                 return
-            (hello, _), *others = one.frames.receive_sized()
+            (hello, _), *others = messages
             if hello.get("type") != "hello":
                 raise FrameError("the first message is not a hello")
             self._register(one, hello)
-        except (EOFError, FrameError, SentinelError) as error:
+        except Exception as error:
             self._close(one, error)
         else:
             self._pass_on(one, others)
+            self._watch(one)
 
     def _watch_hello(self, one: _Connection) -> None:
         if one.frames.fileno() >= 0:
@@ -119,81 +140,145 @@ class ShimServer:
 
     def _register(self, one: _Connection, hello: Message) -> None:
         """Raises SentinelError."""
-        self._require_room(one.uid)
-        link = ShimLink(one.frames, hello)
-        link.on_room = lambda: self._resume(one)
-        one.registered = _Registered(link, self._on_hello(link))
-        self._registered[one.uid] += 1
-        self._listener.release(one.uid)
-        assert one.timer is not None
-        one.timer.cancel()
-        self._loop.add_reader(one.frames.fileno(), self._read, one)
-
-    def _require_room(self, uid: int) -> None:
-        """Raise SentinelError "busy" if the user, or the daemon, has too much open already."""
-        if self._registered[uid] >= self._sessions.of_user:
-            problem = (
-                f"user {uid} has {self._sessions.of_user} registered processes, which is the limit"
+        problem = self._sessions.problem(self._counts, one.uid, "registered processes")
+        if problem:
+            raise SentinelError(
+                "busy", problem, "end other trainings, or raise LimitNOFILE of the daemon's unit"
             )
-        elif self._registered.total() >= self._sessions.total:
-            problem = f"there are {self._sessions.total} registered processes, which is the limit"
-        elif too_many(uid):
-            problem = f"too many descriptors that user {uid} sent are still being closed"
-        else:
-            return
-        raise SentinelError(
-            "busy", problem, "end other trainings, or raise LimitNOFILE of the daemon's unit"
-        )
+        link = ShimLink(one.frames, hello)
+        link.on_room = lambda: self._call_soon(lambda: self._empty(one))
+        link.on_handled = lambda size_bytes: self._memory.handled(one.account, size_bytes)
+        one.receiver = self._on_hello(link)
+        self._registered.add(one)
+        self._counts[one.uid] += 1
+        self._listener.release(one.uid)
+        assert one.hello_timer is not None
+        one.hello_timer.cancel()
 
     # A registered connection.
 
+    def _watch(self, one: _Connection) -> None:
+        """Read the connection when there is something to read, unless it has to wait."""
+        if one.frames.fileno() < 0 or one.full or one.starved:
+            return
+        self._loop.add_reader(one.frames.fileno(), self._read, one)
+        if one.frames.has_message() or one.frames.hung_up:
+            self._read_soon(one)
+
+    def _read_soon(self, one: _Connection) -> None:
+        def read() -> None:
+            one.reads_again = False
+            self._read(one)
+
+        if not one.reads_again:
+            one.reads_again = True
+            self._loop.call_soon(read)
+
     def _read(self, one: _Connection) -> None:
+        if one.frames.fileno() < 0:
+            return
+        if not one.frames.hung_up and (rest_s := self._rest_s(one)) > 0:
+            self._loop.remove_reader(one.frames.fileno())
+            self._loop.call_later(rest_s, self._watch, one)
+            return
+        began_s = time.thread_time()
         try:
-            messages = one.frames.receive_sized()
-        except (EOFError, FrameError, SentinelError) as error:
+            if one.frames.hung_up:
+                raise EOFError
+            if too_many(one.uid):
+                raise FrameError("too many descriptors of its user are still being closed")
+            self._pass_on(one, one.frames.receive_sized())
+        except Exception as error:
             self._close(one, error)
         else:
-            self._pass_on(one, messages)
+            if one.full or one.starved:
+                self._loop.remove_reader(one.frames.fileno())
+            elif one.frames.has_message():
+                self._read_soon(one)
+        took_s = time.thread_time() - began_s
+        pace = max(self._paces.get(one.uid, 0.0), self._loop.time())
+        self._paces[one.uid] = pace + took_s / READING_SHARE
+
+    def _rest_s(self, one: _Connection) -> float:
+        """How long the connections of this user are not read."""
+        ahead_s = self._paces.get(one.uid, 0.0) - self._loop.time()
+        if ahead_s <= 0:
+            self._paces.pop(one.uid, None)
+        return ahead_s - READING_BURST_S
 
     def _pass_on(self, one: _Connection, messages: list[tuple[Message, int]]) -> None:
-        assert one.registered is not None
-        go_on = [one.registered.receiver(message, size_bytes) for message, size_bytes in messages]
-        if not all(go_on):
-            self._loop.remove_reader(one.frames.fileno())
+        assert one.receiver is not None
+        for message, size_bytes in messages:
+            self._memory.received(one.account, size_bytes)
+            if not one.receiver(message, size_bytes):
+                one.full = True
 
-    def _resume(self, one: _Connection) -> None:
-        """Read a connection again; called from a session's thread."""
+    def _empty(self, one: _Connection) -> None:
+        """Read on: the session has room again, or has hung up."""
+        one.full = False
+        if one.frames.hung_up:
+            one.starved = False
+        self._watch(one)
 
-        def resume() -> None:
-            if one.frames.fileno() >= 0 and one.registered is not None:
-                self._loop.add_reader(one.frames.fileno(), self._read, one)
+    def _may_read(self, one: _Connection, frame_bytes: int) -> bool:
+        if self._memory.may_read(one.account, frame_bytes):
+            return True
+        one.starved = True
+        if one.uid not in self._evicting:
+            self._evicting.add(one.uid)
+            self._loop.call_later(STARVED_CHECK_S, self._evict, one.uid)
+        return False
 
+    def _feed(self, uid: int) -> None:
+        """Read a user's connections on: there is memory again."""
+        for one in [one for one in self._registered if one.uid == uid and one.starved]:
+            one.starved = False
+            self._watch(one)
+
+    def _evict(self, uid: int) -> None:
+        """Close those connections whose unfinished frames keep the others waiting."""
+        user = [one for one in self._registered if one.uid == uid]
+        self._evicting.discard(uid)
+        if not any(one.starved for one in user):
+            return
+        for one in user:
+            if one.account.admitted_bytes and time.monotonic() - one.account.admitted_s > FRAME_S:
+                self._close(one, FrameError(f"a message was not whole after {FRAME_S:g} s"))
+        self._evicting.add(uid)
+        self._loop.call_later(STARVED_CHECK_S, self._evict, uid)
+
+    def _call_soon(self, call: Callable[[], None]) -> None:
+        """Call from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(resume)
+            self._loop.call_soon_threadsafe(call)
 
     def _close(self, one: _Connection, error: Exception) -> None:
         if one.frames.fileno() < 0:
             return
-        if isinstance(error, SentinelError) and one.registered is None:
+        if isinstance(error, SentinelError) and one.receiver is None:
             _refuse(one.frames, error)
         if not isinstance(error, EOFError):
+            known = isinstance(error, FrameError | SentinelError)
             log.warning(
                 "closing the shim connection of process %d: %s",
                 one.frames.peer()[0],
-                error,
+                error if known else "internal error",
+                exc_info=None if known else error,
                 extra={"uid": one.uid},
             )
         self._loop.remove_reader(one.frames.fileno())
         one.frames.close()
-        if one.timer is not None:
-            one.timer.cancel()
-        if one.registered is None:
+        self._memory.close(one.account)
+        if one.hello_timer is not None:
+            one.hello_timer.cancel()
+        if one.receiver is None:
             self._listener.release(one.uid)
             return
-        self._registered[one.uid] -= 1
-        if not self._registered[one.uid]:
-            del self._registered[one.uid]
-        one.registered.receiver(None, 0)
+        self._registered.discard(one)
+        self._counts[one.uid] -= 1
+        if not self._counts[one.uid]:
+            del self._counts[one.uid]
+        one.receiver(None, 0)
 
 
 def _refuse(frames: FrameSocket, error: SentinelError) -> None:

@@ -81,7 +81,7 @@ class Session:
             self.link.beat()
 
     def on_message(self, message: Message | None, size_bytes: int) -> bool:
-        """Take a message of the shim; None: its connection is closed. size_bytes: of its frame.
+        """Take a message of the shim; None: its connection is closed. size_bytes: see Receiver.
 
         Returns whether to read on; if not, link.on_room() is called when there is room again.
         """
@@ -94,6 +94,7 @@ class Session:
                 self._driver.take(message)
             finally:
                 self._backlog.remove(size_bytes)
+                self.link.on_handled(size_bytes)
 
         go_on = self._backlog.add(size_bytes)
         self._commands.put(take)
@@ -168,10 +169,30 @@ class Session:
         """The error for a verb that the current state does not allow."""
         return self._driver.not_yet(what)
 
-    def _call(self, function: Callable[[], Any], gone: threading.Event) -> Any:
+    def _call(self, function: Callable[[], Result], gone: threading.Event) -> Result:
+        made: list[Result] = []
+
+        def unless_gone() -> Result:
+            if gone.is_set():
+                raise _hung_up()
+            made.append(function())
+            return made[0]
+
+        def undo() -> None:
+            for one in made:
+                if isinstance(one, Request):
+                    self._driver.cancel(one)
+
         try:
-            return self._commands.call(function, lambda: self._driver.ended or gone.is_set())
+            result: Result = self._commands.call(
+                unless_gone, lambda: self._driver.ended or gone.is_set()
+            )
+            return result
         except EOFError:
+            if gone.is_set():
+                # The session may be calling it just now; undo() comes after that.
+                self._commands.put(undo)
+                raise _hung_up() from None
             raise self.not_yet("can't be reached") from None
         except OSError as error:
             raise SentinelError(

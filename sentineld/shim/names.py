@@ -16,7 +16,7 @@ import torch
 from sentineld.model.protocol import TENSOR_BYTES_MIN
 
 NAMES_MAX = 20_000
-"""All names go in one frame, and the daemon accepts frames up to 8 MiB."""
+"""All names go in one frame, and the daemon accepts frames up to 5 MiB."""
 NAME_CHARACTERS_MAX = 200
 
 Row = tuple[int, str, str]

@@ -55,7 +55,7 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path / "socket", Limits(of_user=2, total=3))
+    made = Server(tmp_path / "socket", Limits(of_user=2, of_root=2, total=3))
     yield made
     made.close()
 
@@ -88,7 +88,7 @@ def test_accepting_pauses_without_free_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "PAUSE_S", 0.2)
-    server = Server(tmp_path / "socket", Limits(100, 100))
+    server = Server(tmp_path / "socket", Limits(100, 100, 100))
     client = server.connect()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
