@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -33,6 +34,9 @@ from sentineld.session.state import StateFiles
 log = logging.getLogger("sentineld")
 
 HEARTBEAT_S = 0.25
+SWITCH_S = 0.0005
+"""Longest time for which a thread keeps Python's lock when others want it. By default it is 5 ms,
+and a thread that makes system calls while the event loop is busy waits that long after each."""
 DESCRIPTORS_MAX = 16384
 """As LimitNOFILE of the unit."""
 
@@ -134,6 +138,7 @@ def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
     )
     for handler in logging.getLogger().handlers:
         handler.addFilter(LogLimit())
+    sys.setswitchinterval(SWITCH_S)
     _raise_descriptor_limit()
     asyncio.run(run(config))
 

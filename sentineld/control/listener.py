@@ -24,6 +24,10 @@ PAUSE_S = 1.0
 readable then, so the event loop would call accept() without end."""
 
 
+HELD_PAUSE_S = 0.02
+"""Pause while too many refused connections are being closed, which takes milliseconds."""
+
+
 class Limits(NamedTuple):
     """Numbers of connections. Root's are limited, too, because its trainings may be faulty."""
 
@@ -81,21 +85,21 @@ class Listener:
     def _accept(self) -> None:
         for _ in range(ACCEPTED_MAX):
             if held() >= HELD_MAX:
-                self._pause(f"{HELD_MAX} refused ones are still being closed")
+                self._pause(HELD_PAUSE_S, f"{HELD_MAX} refused ones are still being closed")
                 return
             try:
                 connection, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
-                self._pause(str(error.strerror))
+                self._pause(PAUSE_S, str(error.strerror))
                 return
             self._take(connection, peer_uid(connection))
 
-    def _pause(self, why: str) -> None:
-        log.warning("no connection is accepted for %g s: %s", PAUSE_S, why)
+    def _pause(self, pause_s: float, why: str) -> None:
+        log.warning("no connection is accepted for %g s: %s", pause_s, why)
         self._loop.remove_reader(self._listening.fileno())
-        self._loop.call_later(PAUSE_S, self._watch)
+        self._loop.call_later(pause_s, self._watch)
 
     def _take(self, connection: socket.socket, uid: int) -> None:
         problem = self._limits.problem(self._counts, uid, "connections")

@@ -12,7 +12,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,6 @@ ANSWER_S = 10.0
 VERBS = Limits(of_user=16, of_root=32, total=32)
 """Pending verbs, such as recordings, until the client has taken the answer. One user may have a
 process for each rank."""
-VERB_THREADS = VERBS.of_root + VERBS.total
 QUICK_THREADS = 4
 
 
@@ -115,7 +114,6 @@ class ControlServer:
         self._quick = frozenset(quick)
         self._pending: Counter[int] = Counter()
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
-        self._threads = ThreadPoolExecutor(VERB_THREADS, "verb")
         self._quick_threads = ThreadPoolExecutor(QUICK_THREADS, "quick-verb")
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: Listener | None = None
@@ -169,7 +167,7 @@ class ControlServer:
             if name in self._quick:
                 # Many requests of one user wait here, and not in front of another user's.
                 async with self._turns.setdefault(uid, asyncio.Lock()):
-                    answer = await self._run(self._quick_threads, uid, name, arguments, client)
+                    answer = await self._run(self._in_pool, uid, name, arguments, client)
             else:
                 await self._run_counted(uid, name, arguments, client)
                 return
@@ -187,7 +185,7 @@ class ControlServer:
             raise SentinelError("busy", problem, "wait for one of them, or interrupt it")
         self._pending[uid] += 1
         try:
-            answer = await self._run(self._threads, uid, name, arguments, client)
+            answer = await self._run(_in_thread, uid, name, arguments, client)
             await answer.send(client)
         finally:
             self._pending[uid] -= 1
@@ -196,17 +194,17 @@ class ControlServer:
 
     async def _run(
         self,
-        threads: ThreadPoolExecutor,
+        start: Callable[[Callable[[], _Answer]], asyncio.Future[_Answer]],
         uid: int,
         name: str,
         arguments: Message,
         client: FrameSocket,
     ) -> _Answer:
-        """Run a verb in a thread; tell it if the client hangs up meanwhile. Returns when the verb
-        has ended, so that it counts until then."""
+        """Run a verb; tell it if the client hangs up meanwhile. Returns when the verb has ended, so
+        that it counts until then. start: starts it in a thread; may raise SentinelError."""
         loop = asyncio.get_running_loop()
         caller = Caller(uid, threading.Event())
-        verb = loop.run_in_executor(threads, self._answer, name, caller, arguments)
+        verb = start(lambda: self._answer(name, caller, arguments))
         hang_up = loop.create_task(_until_hung_up(client))
         try:
             await asyncio.wait({verb, hang_up}, return_when=asyncio.FIRST_COMPLETED)
@@ -225,6 +223,9 @@ class ControlServer:
             hang_up.cancel()
             await asyncio.gather(hang_up, return_exceptions=True)
 
+    def _in_pool(self, call: Callable[[], _Answer]) -> asyncio.Future[_Answer]:
+        return asyncio.get_running_loop().run_in_executor(self._quick_threads, call)
+
     def _answer(self, name: str, caller: Caller, arguments: Message) -> _Answer:
         """Run a verb; in a thread of its own, as is the encoding of a large answer."""
         try:
@@ -242,6 +243,18 @@ class ControlServer:
                     "failed", "internal error of the daemon", "see journalctl -u sentineld"
                 )
             )
+
+
+def _in_thread(call: Callable[[], _Answer]) -> asyncio.Future[_Answer]:
+    """Run a call in a new thread, which ends with it: a pool would keep the most threads that were
+    ever needed. Raises SentinelError."""
+    answer: Future[_Answer] = Future()
+    answer.set_running_or_notify_cancel()
+    try:
+        threading.Thread(target=lambda: answer.set_result(call()), name="verb", daemon=True).start()
+    except RuntimeError as error:
+        raise SentinelError("busy", f"no thread for the command: {error}", "try again") from None
+    return asyncio.wrap_future(answer)
 
 
 class _HungUp(Exception):

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sentineld.base.commands import Backlog, Commands
 from sentineld.base.errors import SentinelError
