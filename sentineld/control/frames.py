@@ -134,7 +134,7 @@ class FrameSocket:
         # The listener has set it, too, or data that comes before this would have no sender.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket = connection
-        # Without it, the kernel discards out-of-band data, and closes its descriptors in this thread.
+        # Else the kernel discards out-of-band data, and closes its descriptors in this thread.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
         self._buffer = FrameBuffer(limits)
         self._peeked: bytearray | None = None
@@ -183,7 +183,8 @@ class FrameSocket:
         return [message for message, _ in self.receive_sized()]
 
     def receive_sized(self) -> list[tuple[Message, int]]:
-        """The messages that have arrived, each with an estimate of the bytes that it takes in memory.
+        """The messages that have arrived, each with an estimate of its bytes in memory.
+
         After READS_MAX reads or MESSAGES_MAX messages the rest comes with the next call; see
         has_message().
 

@@ -135,7 +135,8 @@ class ControlServer:
         release = self._listener.release
         task = asyncio.get_running_loop().create_task(self._serve(connection, uid))
         self._tasks.add(task)
-        task.add_done_callback(lambda done: (self._tasks.discard(done), release(uid)))
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: release(uid))
 
     async def _serve(self, connection: socket.socket, uid: int) -> None:
         client = FrameSocket(connection, REQUEST)
@@ -143,7 +144,7 @@ class ControlServer:
             async with asyncio.timeout(REQUEST_S):
                 request = await _receive(client)
             await self._reply(uid, client, request)
-        except _HungUp:
+        except _HungUpError:
             pass
         except TimeoutError:
             log.info("closing a control connection: it is too slow", extra={"uid": uid})
@@ -207,16 +208,17 @@ class ControlServer:
         verb = start(lambda: self._answer(name, caller, arguments))
         hang_up = loop.create_task(_until_hung_up(client))
         try:
-            await asyncio.wait({verb, hang_up}, return_when=asyncio.FIRST_COMPLETED)
+            waiting: set[asyncio.Future[Any]] = {verb, hang_up}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if verb.done():
                 return verb.result()
             caller.gone.set()
             (await verb).close()
             await hang_up
-            raise _HungUp
+            raise _HungUpError
         except asyncio.CancelledError:
             caller.gone.set()
-            verb.add_done_callback(lambda done: done.cancelled() or done.result().close())
+            verb.add_done_callback(_discard)
             raise
         finally:
             # It watches the connection's descriptor, which must not be closed before.
@@ -257,7 +259,7 @@ def _in_thread(call: Callable[[], _Answer]) -> asyncio.Future[_Answer]:
     return asyncio.wrap_future(answer)
 
 
-class _HungUp(Exception):
+class _HungUpError(Exception):
     """The client has closed its connection."""
 
 
@@ -280,7 +282,7 @@ class _Answer:
                     except BlockingIOError:
                         await _ready(client, writing=True)
         except EOFError:
-            raise _HungUp from None
+            raise _HungUpError from None
         finally:
             self.close()
 
@@ -289,6 +291,11 @@ class _Answer:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+
+def _discard(verb: asyncio.Future[_Answer]) -> None:
+    if not verb.cancelled():
+        verb.result().close()
 
 
 def _refusal(error: SentinelError) -> _Answer:
@@ -303,12 +310,12 @@ def _refuse(connection: socket.socket, error: SentinelError) -> None:
 
 
 async def _receive(client: FrameSocket) -> Message:
-    """The next request. Raises _HungUp, FrameError and SentinelError."""
+    """The next request. Raises _HungUpError, FrameError and SentinelError."""
     while True:
         try:
             requests = client.receive()
         except EOFError:
-            raise _HungUp from None
+            raise _HungUpError from None
         if len(requests) > 1:
             raise FrameError("more than one request")
         if requests:
@@ -317,7 +324,7 @@ async def _receive(client: FrameSocket) -> Message:
 
 
 async def _until_hung_up(client: FrameSocket) -> None:
-    with contextlib.suppress(_HungUp):
+    with contextlib.suppress(_HungUpError):
         await _receive(client)
         raise FrameError("more than one request")
 
