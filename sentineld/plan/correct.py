@@ -213,7 +213,8 @@ class Corrector:
         )
 
     def left(self) -> None:
-        """Note that a corrected plan replaces the live one; sets the new plan's minimum age."""
+        """Record that a corrected plan replaces the live one, and set the number of steps for which
+        the new plan is not corrected."""
         if self._age_steps() >= EARNED_STEPS:
             self._patience = 0
         else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drives one process through the life of a session, from hello over profile and plan to managed."""
+"""Drives one process through the states of a session: registered, profiled, planned, managed."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 
 The bound limits the share of sampled page accesses served fast, for a given budget and migration
 bandwidth and for stretch times as profiled. The bound comes from a Lagrangian relaxation
-(policies/lp/relax.py, generous) and holds at any prices by weak duality. The relaxation grants a
-plan more than is possible:
+(policies/lp/relax.py, with `generous`) and holds at any prices by weak duality. The relaxation
+grants a plan more than is possible:
 
 - a page that is fast at any moment of a stretch serves the whole stretch fast;
 - pages take room only at boundaries: tensors that are born and die between two

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lower bound on the step time at given prices: the dual of the generous program.
 
-At fixed prices each page of a group chooses its life independently: a shortest path
-through two states. By weak duality the dual's value is a lower bound at any prices, so the
-prices may come from a program with fewer positions or from an inexact solver.
+At fixed prices the best life of a page does not depend on other pages: it is a shortest path over
+the positions, with the two states fast and slow. By weak duality the dual's value is a lower bound
+at any prices, so the prices may come from a program with fewer positions or from an inexact solver.
 """
 
 from __future__ import annotations

@@ -258,7 +258,7 @@ def gaps(book: Book) -> list[Gap]:
 def leave_slow(book: Book, cost_ns: Floats) -> int:
     """Make tensors slow until the others fit; returns their number.
 
-    The tensor that costs least for the excess that it removes is made slow first.
+    The tensor with the lowest cost per excess page that it removes is made slow first.
 
     cost_ns: (T,), cost of each tensor if it is slow.
 

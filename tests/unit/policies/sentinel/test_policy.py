@@ -35,8 +35,8 @@ def training() -> Profile:
 
 
 def test_with_room_for_all_of_the_toy_nothing_moves() -> None:
-    # 12 pages hold everything: activation 2, scratch 1, gradient 2, state 4,
-    # parameter 2 = 11 pages. Nothing moves.
+    # Of 13 pages, 12 remain after the policy's margin. The tensors need 11: activation 2,
+    # scratch 1, gradient 2, state 4, parameter 2.
     plan = policy("sentinel").plan(toy_profile(), two_tiers(), 13 * PAGE)
     verify(plan, toy_profile(), 13 * PAGE)
     assert plan.predicted.fast_share == 1.0
