@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Differences between the kernels this module is built for (6.1 and 6.12), and
+ * Differences between the kernels this module is built for (6.1 to 7.3), and
  * substitutes for symbols that inline page-table functions use but the kernel
  * does not export. Include it before any other header.
  */
@@ -19,6 +19,9 @@
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "sentinel: needs Linux 6.1 or later"
 #endif
+#ifndef CONFIG_NUMA_BALANCING
+#error "sentinel: needs CONFIG_NUMA_BALANCING: without it the kernel has no PROT_NONE entries in accessible memory, so an armed page would fault forever"
+#endif
 #ifndef CONFIG_MMU_NOTIFIER
 #error "sentinel: needs CONFIG_MMU_NOTIFIER"
 #endif
@@ -36,8 +39,16 @@
 #define _PAGE_CC (_AT(pteval_t, sme_me_mask))
 
 #include <linux/ftrace.h>
+#include <linux/hrtimer.h>
 #include <linux/mm.h>
 #include <linux/pgtable.h>
+#include <linux/sched/coredump.h>
+#include <asm/invpcid.h>
+#include <asm/special_insns.h>
+#if __has_include(<linux/sched/exec_state.h>)
+#include <linux/sched/exec_state.h>
+#define SENTINEL_EXEC_STATE
+#endif
 
 /* Makes a PTE writable. Shadow stacks would need the VMA, but are never armed. */
 static inline pte_t sentinel_pte_mkwrite(pte_t pte)
@@ -73,14 +84,85 @@ static inline void sentinel_ftrace_replace(struct ftrace_regs *fregs, unsigned l
 #endif
 }
 
-/*
- * The function that moves pages for mremap(). Before 6.15 it takes its arguments
- * (vma, old_addr, new_vma, new_addr, len, ...) in registers, since then in a struct.
- */
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 15, 0)
-#define SENTINEL_MOVE_PAGE_TABLES "move_page_tables"
+/* Initializes a timer of CLOCK_MONOTONIC with a relative time. */
+static inline void sentinel_hrtimer_setup(struct hrtimer *timer,
+					  enum hrtimer_restart (*function)(struct hrtimer *))
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	hrtimer_setup(timer, function, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
 #else
-#define SENTINEL_MOVE_PAGE_TABLES ""
+	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
+	timer->function = function;
+#endif
+}
+
+/*
+ * Returns true if a process of the same user may trace the task: it has not
+ * changed its user and executes a program that the user may read. mm: the task's.
+ */
+static inline bool sentinel_dumpable(struct task_struct *task, struct mm_struct *mm)
+{
+#ifdef SENTINEL_EXEC_STATE
+	struct task_exec_state *state;
+	bool dumpable;
+
+	rcu_read_lock();
+	state = rcu_dereference(task->exec_state);
+	dumpable = state && READ_ONCE(state->dumpable) == TASK_DUMPABLE_OWNER;
+	rcu_read_unlock();
+	return dumpable;
+#else
+	return get_dumpable(mm) == SUID_DUMP_USER;
+#endif
+}
+
+/*
+ * Returns the CPUs whose TLBs may hold entries of the address space. A CPU that
+ * switches to it later sees a new mm->context.tlb_gen, except where the hardware
+ * broadcasts TLB flushes: an address space with a global ASID has no generation.
+ */
+static inline const struct cpumask *sentinel_tlb_cpus(struct mm_struct *mm)
+{
+#ifdef CONFIG_BROADCAST_TLB_FLUSH
+	if (smp_load_acquire(&mm->context.global_asid)) /* mm_global_asid() is not for modules */
+		return cpu_online_mask;
+#endif
+	return mm_cpumask(mm);
+}
+
+/*
+ * Flushes the user entries of all address spaces from this CPU's TLB; interrupts
+ * are off. __flush_tlb_all() does the same, but since 6.17 only for KVM's modules.
+ */
+static inline void sentinel_flush_this_cpu(void)
+{
+	unsigned long cr4;
+
+	if (boot_cpu_has(X86_FEATURE_INVPCID)) {
+		invpcid_flush_all_nonglobals();
+		return;
+	}
+	/* a change of PGE flushes everything; every x86-64 CPU has it */
+	cr4 = native_read_cr4();
+	asm volatile("mov %0, %%cr4" : : "r"(cr4 ^ X86_CR4_PGE) : "memory");
+	asm volatile("mov %0, %%cr4" : : "r"(cr4) : "memory");
+}
+
+/* Returns true if userfaultfd protects the page from writes, or from any access. */
+static inline bool sentinel_pte_uffd(pte_t pte)
+{
+#ifdef VM_UFFD_RWP
+	return pte_uffd(pte);
+#else
+	return pte_uffd_wp(pte);
+#endif
+}
+
+/* Memory whose PROT_NONE entries belong to userfaultfd. */
+#ifdef VM_UFFD_RWP
+#define SENTINEL_VM_UFFD_RWP VM_UFFD_RWP
+#else
+#define SENTINEL_VM_UFFD_RWP VM_NONE
 #endif
 
 #ifdef VM_SHADOW_STACK

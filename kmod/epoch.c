@@ -299,42 +299,51 @@ void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *are
 	}
 }
 
-/* Handles EPOCH on the daemon's descriptor and on epoch fds; s->control is held. */
-long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg)
+/* Starts the next epoch; target_only: only for the attached process. s->control is held. */
+static long begin(struct sentinel_session *s, struct sentinel_epoch *epoch, bool target_only)
+{
+	long ret;
+
+	if (s->ended)
+		return -ESRCH;
+	if (target_only && current->mm != s->mm)
+		return -EXDEV;
+	ret = sentinel_session_enter(s);
+	if (ret)
+		return ret;
+	advance(s, epoch);
+	sentinel_session_leave(s);
+	return 0;
+}
+
+/*
+ * Handles EPOCH on the daemon's descriptor and on epoch fds. User memory is only
+ * accessed without locks: its owner decides how long a fault in it takes.
+ */
+long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg, bool target_only)
 {
 	struct sentinel_epoch epoch;
-	int ret;
+	long ret;
 
 	if (copy_from_user(&epoch, arg, sizeof(epoch)))
 		return -EFAULT;
 	if ((epoch.flags & ~SENTINEL_EPOCH_RESIDENCY) ||
 	    memchr_inv(epoch.reserved, 0, sizeof(epoch.reserved)))
 		return -EINVAL;
-	ret = sentinel_session_enter(s);
+	if (mutex_lock_killable(&s->control))
+		return -EINTR;
+	ret = begin(s, &epoch, target_only);
+	mutex_unlock(&s->control);
 	if (ret)
 		return ret;
-	advance(s, &epoch);
-	sentinel_session_leave(s);
 	return copy_to_user(arg, &epoch, sizeof(epoch)) ? -EFAULT : 0;
 }
 
 static long epoch_fd_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
-	struct sentinel_session *s = file->private_data;
-	long ret;
-
 	if (cmd != SENTINEL_IOC_EPOCH)
 		return -ENOTTY;
-	if (mutex_lock_killable(&s->control))
-		return -EINTR;
-	if (s->ended)
-		ret = -ESRCH;
-	else if (current->mm != s->mm)
-		ret = -EXDEV;
-	else
-		ret = sentinel_epoch_ioctl(s, (void __user *)arg);
-	mutex_unlock(&s->control);
-	return ret;
+	return sentinel_epoch_ioctl(file->private_data, (void __user *)arg, true);
 }
 
 static int epoch_fd_release(struct inode *inode, struct file *file)
@@ -351,14 +360,14 @@ static const struct file_operations epoch_fd_fops = {
 	.llseek = noop_llseek,
 };
 
-/* Creates an epoch fd in the caller's file table; the fd may outlive the session's target. */
-int sentinel_epoch_fd(struct sentinel_session *s)
+/* Returns the file of a new epoch fd, or ERR_PTR; it may outlive the session's target. */
+struct file *sentinel_epoch_file(struct sentinel_session *s)
 {
-	int fd;
+	struct file *file;
 
 	kref_get(&s->refs);
-	fd = anon_inode_getfd("[sentinel-epoch]", &epoch_fd_fops, s, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
+	file = anon_inode_getfile("[sentinel-epoch]", &epoch_fd_fops, s, O_RDWR);
+	if (IS_ERR(file))
 		sentinel_session_put(s);
-	return fd;
+	return file;
 }

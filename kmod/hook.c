@@ -16,7 +16,9 @@
 #include "sentinel_trace.h"
 
 static DEFINE_MUTEX(hook_mutex);
-static struct ftrace_ops *attached; /* under hook_mutex; NULL before the first use */
+static struct ftrace_ops *attached; /* these three under hook_mutex; NULL: not hooked */
+static unsigned int users;
+static bool skips = true; /* until the first use: expected to */
 
 /* A fault at a page that a session watches. */
 struct watched_fault {
@@ -214,61 +216,94 @@ static struct ftrace_ops plain_ops = {
 
 static int attach_ops(struct ftrace_ops *ops)
 {
-	int ret = ftrace_set_filter_ip(ops, (unsigned long)handle_mm_fault, 0, 1);
+	int ret = register_ftrace_function(ops);
 
-	if (!ret)
-		ret = register_ftrace_function(ops);
 	if (!ret)
 		attached = ops;
 	return ret;
 }
 
+/* If another user (a livepatch) redirects the function, the hook cannot skip it. */
+static int attach(void)
+{
+	int ret = attach_ops(&skip_ops);
+
+	if (ret == -EBUSY) {
+		ret = attach_ops(&plain_ops);
+		if (!ret)
+			pr_warn("handle_mm_fault is redirected by another ftrace user: some accesses will be missed\n");
+	}
+	if (ret)
+		return ret;
+	skips = attached == &skip_ops;
+	sentinel_notify_hook_attach();
+	return 0;
+}
+
 /*
- * Attaches the hook on first use and keeps it, since registration is slow. If
- * another user (a livepatch) redirects the function, the hook cannot skip it.
- * Returns -EBUSY while kernel.ftrace_enabled is 0.
+ * Hooks the page faults of the whole system for one more session. Returns -EBUSY
+ * while kernel.ftrace_enabled is 0, -EINTR if killed.
  */
-int sentinel_hook_attach(void)
+int sentinel_hook_get(void)
 {
 	int ret = 0;
 
-	mutex_lock(&hook_mutex);
-	if (!attached) {
-		sentinel_notify_hook_attach();
-		ret = attach_ops(&skip_ops);
-		if (ret == -EBUSY) {
-			ret = attach_ops(&plain_ops);
-			if (!ret)
-				pr_warn("handle_mm_fault is redirected by another ftrace user: some accesses will be missed\n");
-		}
-	}
+	if (mutex_lock_killable(&hook_mutex))
+		return -EINTR;
+	if (!users)
+		ret = attach();
+	if (!ret)
+		users++;
 	mutex_unlock(&hook_mutex);
 	return ret;
 }
 
-/* Removes the hook and waits until no task is inside it; the module is unloading. */
-void sentinel_hook_detach(void)
+/* Unhooks after the last session, and waits until no task is inside the hook. */
+void sentinel_hook_put(void)
 {
-	if (attached)
+	mutex_lock(&hook_mutex);
+	if (!--users) {
+		sentinel_notify_hook_detach();
 		unregister_ftrace_function(attached);
-	sentinel_notify_hook_detach();
-	/* not freed after a failed attach: ops would keep the stale pointer for a retry */
+		attached = NULL;
+	}
+	mutex_unlock(&hook_mutex);
+}
+
+/* Looks the functions up, without hooking them. */
+int sentinel_hook_init(void)
+{
+	int ret = ftrace_set_filter_ip(&skip_ops, (unsigned long)handle_mm_fault, 0, 1);
+
+	if (!ret)
+		ret = ftrace_set_filter_ip(&plain_ops, (unsigned long)handle_mm_fault, 0, 1);
+	if (ret) {
+		pr_err("handle_mm_fault cannot be traced\n");
+		sentinel_hook_exit();
+		return ret;
+	}
+	sentinel_notify_hook_init();
+	return 0;
+}
+
+/* No session is left. */
+void sentinel_hook_exit(void)
+{
+	sentinel_notify_hook_exit();
 	ftrace_free_filter(&skip_ops);
 	ftrace_free_filter(&plain_ops);
 }
 
-/* Returns the features of the attached hook; 0 if none is attached. */
+/* Returns what the last use of the hook could do; before the first, what it is expected to do. */
 u32 sentinel_hook_features(void)
 {
-	u32 features = 0;
+	u32 features = SENTINEL_FEATURE_BIRTHS | SENTINEL_FEATURE_PRECISE_WRITE |
+		       SENTINEL_FEATURE_REARM | SENTINEL_FEATURE_AGE | SENTINEL_FEATURE_HUGE;
 
 	mutex_lock(&hook_mutex);
-	if (attached)
-		features = SENTINEL_FEATURE_BIRTHS | SENTINEL_FEATURE_PRECISE_WRITE |
-			   SENTINEL_FEATURE_REARM | SENTINEL_FEATURE_AGE | SENTINEL_FEATURE_HUGE;
-	if (attached && sentinel_notify_hooked())
+	if (sentinel_notify_works())
 		features |= SENTINEL_FEATURE_UNKNOWN;
-	if (attached == &skip_ops)
+	if (skips)
 		features |= SENTINEL_FEATURE_SKIP;
 	mutex_unlock(&hook_mutex);
 	return features;

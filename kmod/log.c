@@ -24,6 +24,7 @@ int sentinel_log_create(struct sentinel_session *s, u64 records)
 	s->log = vmalloc_user(log_bytes(records));
 	if (!s->log)
 		return -ENOMEM;
+	atomic_set(&s->log_users, 2);
 	s->records = (void *)s->log + SENTINEL_LOG_OFFSET;
 	s->record_count = records;
 	s->log->records = records;
@@ -32,10 +33,11 @@ int sentinel_log_create(struct sentinel_session *s, u64 records)
 	return 0;
 }
 
-void sentinel_log_free(struct sentinel_session *s)
+/* Gives up one of two uses of the log: by the device's file, and by the session until its end. */
+void sentinel_log_put(struct sentinel_session *s)
 {
-	vfree(s->log);
-	s->log = NULL;
+	if (atomic_dec_and_test(&s->log_users))
+		vfree(s->log);
 }
 
 int sentinel_log_mmap(struct sentinel_session *s, struct vm_area_struct *vma)

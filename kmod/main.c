@@ -3,6 +3,7 @@
 #include "sentinel.h"
 
 #include <linux/fdtable.h>
+#include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
@@ -23,24 +24,30 @@ static long ioctl_info(void __user *arg)
 {
 	struct sentinel_info info = {
 		.version = SENTINEL_UAPI_VERSION,
+		.features = sentinel_hook_features(),
 		.page_bytes = PAGE_SIZE,
 		.sessions = sentinel_session_count(),
 	};
 
-	sentinel_hook_attach(); /* a failure shows in the features */
-	info.features = sentinel_hook_features();
 	return copy_to_user(arg, &info, sizeof(info)) ? -EFAULT : 0;
+}
+
+/* Ends a session that no file refers to. */
+static void release(struct sentinel_session *s)
+{
+	sentinel_session_end(s);
+	sentinel_log_put(s);
+	sentinel_session_put(s);
 }
 
 static long ioctl_attach(struct file *file, void __user *arg)
 {
 	struct sentinel_attach attach;
 	struct sentinel_session *s;
-	int ret;
 
 	if (copy_from_user(&attach, arg, sizeof(attach)))
 		return -EFAULT;
-	if ((attach.flags & ~SENTINEL_ATTACH_PRECISE_WRITE) || attach.reserved32 ||
+	if ((attach.flags & ~SENTINEL_ATTACH_PRECISE_WRITE) ||
 	    !is_zero(attach.reserved, sizeof(attach.reserved)))
 		return -EINVAL;
 	if (attach.rearm_us &&
@@ -50,15 +57,11 @@ static long ioctl_attach(struct file *file, void __user *arg)
 		return -EPERM;
 	if (session_of(file))
 		return -EBUSY;
-	ret = sentinel_hook_attach();
-	if (ret)
-		return ret;
 	s = sentinel_session_attach(&attach);
 	if (IS_ERR(s))
 		return PTR_ERR(s);
 	if (cmpxchg(&file->private_data, NULL, s)) {
-		sentinel_session_end(s);
-		sentinel_session_put(s);
+		release(s);
 		return -EBUSY;
 	}
 	return 0;
@@ -80,12 +83,15 @@ static int walk_range(struct sentinel_session *s, struct sentinel_area *area, un
 	return ret;
 }
 
+/* s->control is held. */
 static int do_range(struct sentinel_session *s, unsigned int cmd, struct sentinel_range *range)
 {
 	unsigned long end = range->start + range->bytes;
 	struct sentinel_area *area;
 	int ret;
 
+	if (s->ended || !atomic_read(&s->mm->mm_users))
+		return -ESRCH;
 	if (cmd == SENTINEL_IOC_ADD_RANGE)
 		return sentinel_area_add(s, range->start, end);
 	area = sentinel_area_find(s, range->start);
@@ -114,11 +120,12 @@ static long ioctl_range(struct sentinel_session *s, unsigned int cmd, void __use
 	    !PAGE_ALIGNED(range.start) || !PAGE_ALIGNED(range.bytes) ||
 	    range.start >= TASK_SIZE_MAX || range.bytes > TASK_SIZE_MAX - range.start)
 		return -EINVAL;
-	if (s->ended || !atomic_read(&s->mm->mm_users))
-		return -ESRCH;
 	range.pages_done = 0;
 	range.pages_skipped = 0;
+	if (mutex_lock_killable(&s->control))
+		return -EINTR;
 	ret = do_range(s, cmd, &range);
+	mutex_unlock(&s->control);
 	if (!ret && copy_to_user(arg, &range, sizeof(range)))
 		ret = -EFAULT;
 	return ret;
@@ -143,24 +150,34 @@ static long ioctl_stats(struct sentinel_session *s, void __user *arg)
 static long ioctl_epoch_fd(struct sentinel_session *s, void __user *arg)
 {
 	struct sentinel_epoch_fd out = {};
-	int fd;
+	struct file *file;
 
-	if (s->ended)
+	if (READ_ONCE(s->ended))
 		return -ESRCH;
-	if (clear_user(arg, sizeof(out)))
+	out.fd = get_unused_fd_flags(O_CLOEXEC);
+	if (out.fd < 0)
+		return out.fd;
+	if (copy_to_user(arg, &out, sizeof(out))) {
+		put_unused_fd(out.fd);
 		return -EFAULT;
-	fd = sentinel_epoch_fd(s);
-	if (fd < 0)
-		return fd;
-	out.fd = fd;
-	return copy_to_user(arg, &out, sizeof(out)) ? -EFAULT : 0;
+	}
+	file = sentinel_epoch_file(s);
+	if (IS_ERR(file)) {
+		put_unused_fd(out.fd);
+		return PTR_ERR(file);
+	}
+	fd_install(out.fd, file);
+	return 0;
 }
 
+/*
+ * No handler accesses user memory under a lock: a fault in it lasts as long as
+ * the owner of that memory wants, and others wait for the lock.
+ */
 static long sentinel_ioctl(struct file *file, unsigned int cmd, unsigned long argument)
 {
 	void __user *arg = (void __user *)argument;
 	struct sentinel_session *s;
-	long ret;
 
 	if (cmd == SENTINEL_IOC_INFO)
 		return ioctl_info(arg);
@@ -169,30 +186,22 @@ static long sentinel_ioctl(struct file *file, unsigned int cmd, unsigned long ar
 	s = session_of(file);
 	if (!s)
 		return -ENOTCONN;
-	if (mutex_lock_killable(&s->control))
-		return -EINTR;
 	switch (cmd) {
 	case SENTINEL_IOC_ADD_RANGE:
 	case SENTINEL_IOC_REMOVE_RANGE:
 	case SENTINEL_IOC_ARM:
 	case SENTINEL_IOC_DISARM:
 	case SENTINEL_IOC_AGE:
-		ret = ioctl_range(s, cmd, arg);
-		break;
+		return ioctl_range(s, cmd, arg);
 	case SENTINEL_IOC_EPOCH:
-		ret = sentinel_epoch_ioctl(s, arg);
-		break;
+		return sentinel_epoch_ioctl(s, arg, false);
 	case SENTINEL_IOC_EPOCH_FD:
-		ret = ioctl_epoch_fd(s, arg);
-		break;
+		return ioctl_epoch_fd(s, arg);
 	case SENTINEL_IOC_STATS:
-		ret = ioctl_stats(s, arg);
-		break;
+		return ioctl_stats(s, arg);
 	default:
-		ret = -ENOTTY;
+		return -ENOTTY;
 	}
-	mutex_unlock(&s->control);
-	return ret;
 }
 
 static int sentinel_mmap(struct file *file, struct vm_area_struct *vma)
@@ -235,11 +244,8 @@ static int sentinel_release(struct inode *inode, struct file *file)
 {
 	struct sentinel_session *s = session_of(file);
 
-	if (s) {
-		sentinel_session_end(s);
-		sentinel_log_free(s);
-		sentinel_session_put(s);
-	}
+	if (s)
+		release(s);
 	return 0;
 }
 
@@ -263,17 +269,34 @@ static struct miscdevice sentinel_device = {
 
 static int __init sentinel_init(void)
 {
+	int ret;
+
 	if (cpu_feature_enabled(X86_FEATURE_XENPV)) {
 		pr_err("Xen PV is not supported: the hypervisor owns the page tables\n");
 		return -ENODEV;
 	}
-	return misc_register(&sentinel_device);
+	ret = sentinel_session_init();
+	if (ret)
+		return ret;
+	ret = sentinel_hook_init();
+	if (ret)
+		goto fail_session;
+	ret = misc_register(&sentinel_device);
+	if (ret)
+		goto fail_hook;
+	return 0;
+fail_hook:
+	sentinel_hook_exit();
+fail_session:
+	sentinel_session_exit();
+	return ret;
 }
 
 static void __exit sentinel_exit(void)
 {
 	misc_deregister(&sentinel_device);
-	sentinel_hook_detach();
+	sentinel_session_exit();
+	sentinel_hook_exit();
 }
 
 module_init(sentinel_init);
@@ -281,4 +304,4 @@ module_exit(sentinel_exit);
 
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("Samples page accesses of selected processes by page protection");
-MODULE_VERSION("1");
+MODULE_VERSION("3");

@@ -9,7 +9,10 @@
 #include <linux/ftrace.h>
 #include <linux/sched/mm.h>
 
-static bool hooked; /* written under the fault hook's mutex */
+/* Written under the fault hook's mutex. */
+static bool traceable; /* without a filter, move_ops would trace every function */
+static bool hooked;
+static bool works; /* until the first attempt: expected to */
 
 static bool unarms(const struct mmu_notifier_range *range)
 {
@@ -48,11 +51,17 @@ static const struct mmu_notifier_ops notifier_ops = {
 	.invalidate_range_end = range_end,
 };
 
-/* Takes mmap_lock for writing, so no lock may be held; s->mm is alive. */
+/* No lock may be held; s->mm is alive. -EINTR if killed: the target may keep its mmap_lock long. */
 int sentinel_notify_register(struct sentinel_session *s)
 {
+	int ret;
+
 	s->notifier.ops = &notifier_ops;
-	return mmu_notifier_register(&s->notifier, s->mm);
+	if (mmap_write_lock_killable(s->mm))
+		return -EINTR;
+	ret = __mmu_notifier_register(&s->notifier, s->mm);
+	mmap_write_unlock(s->mm);
+	return ret;
 }
 
 /* Waits until no callback runs; also works after the process has exited. */
@@ -62,21 +71,23 @@ void sentinel_notify_unregister(struct sentinel_session *s)
 }
 
 /*
- * Pages move to [new_addr, new_addr + len) and keep their protection: arguments
- * 3 and 4 of the function; argument 2 is the VMA.
+ * copy_vma(vmap, addr, len, ...) runs before mremap() moves pages of the current
+ * process to [addr, addr + len), where they keep their protection. No header
+ * declares it, so its arguments are only compared with addresses, never followed.
  */
 static void pages_move(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
 		       struct ftrace_regs *fregs)
 {
-	struct vm_area_struct *vma = (struct vm_area_struct *)sentinel_ftrace_argument(fregs, 2);
-	unsigned long start = sentinel_ftrace_argument(fregs, 3);
+	unsigned long start = sentinel_ftrace_argument(fregs, 1);
+	unsigned long bytes = sentinel_ftrace_argument(fregs, 2);
 	struct sentinel_session *s;
 
+	if (!PAGE_ALIGNED(start | bytes) || start >= TASK_SIZE_MAX || bytes > TASK_SIZE_MAX - start)
+		return;
 	rcu_read_lock();
-	s = sentinel_session_find(vma->vm_mm);
+	s = sentinel_session_find(current->mm);
 	if (s)
-		sentinel_note_change(s, start, start + sentinel_ftrace_argument(fregs, 4),
-				     SENTINEL_CHANGE_MAPS);
+		sentinel_note_change(s, start, start + bytes, SENTINEL_CHANGE_MAPS);
 	rcu_read_unlock();
 }
 
@@ -85,24 +96,36 @@ static struct ftrace_ops move_ops = {
 	.flags = FTRACE_OPS_FL_PERMANENT,
 };
 
-/* If it fails, only pages that mremap() moves into an armed range are missed. */
+/* Looks the function up. Without it, only pages that mremap() moves into an armed range are missed. */
+void sentinel_notify_hook_init(void)
+{
+	char function[] = "copy_vma";
+
+	traceable = works = !ftrace_set_filter(&move_ops, function, strlen(function), 1);
+	if (!works)
+		pr_warn("copy_vma cannot be traced: pages that mremap() moves will be missed\n");
+}
+
+void sentinel_notify_hook_exit(void)
+{
+	ftrace_free_filter(&move_ops);
+}
+
 void sentinel_notify_hook_attach(void)
 {
-	char function[] = SENTINEL_MOVE_PAGE_TABLES;
-
-	if (hooked || !*function || ftrace_set_filter(&move_ops, function, strlen(function), 1))
-		return;
-	hooked = !register_ftrace_function(&move_ops);
+	if (traceable)
+		hooked = works = !register_ftrace_function(&move_ops);
 }
 
 void sentinel_notify_hook_detach(void)
 {
 	if (hooked)
 		unregister_ftrace_function(&move_ops);
-	ftrace_free_filter(&move_ops);
+	hooked = false;
 }
 
-bool sentinel_notify_hooked(void)
+/* Returns true if the function is hooked, or will be. */
+bool sentinel_notify_works(void)
 {
-	return hooked;
+	return works;
 }

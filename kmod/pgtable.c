@@ -4,14 +4,13 @@
 
 #include <linux/pkeys.h>
 #include <linux/smp.h>
-#include <asm/tlbflush.h>
 
 /* Returns true if pages of the VMA may be armed: ordinary, accessible, anonymous memory. */
 bool sentinel_vma_fit(struct vm_area_struct *vma)
 {
 	return vma_is_anonymous(vma) && vma_is_accessible(vma) && !vma_pkey(vma) &&
-	       !(vma->vm_flags &
-		 (VM_IO | VM_PFNMAP | VM_MIXEDMAP | VM_HUGETLB | SENTINEL_VM_SHADOW_STACK));
+	       !(vma->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP | VM_HUGETLB |
+				  SENTINEL_VM_SHADOW_STACK | SENTINEL_VM_UFFD_RWP));
 }
 
 /*
@@ -121,7 +120,7 @@ static bool may_write(struct vm_area_struct *vma, pte_t entry, struct page *page
 	if (IS_ENABLED(CONFIG_MEM_SOFT_DIRTY) && !(vma->vm_flags & VM_SOFTDIRTY) &&
 	    !pte_soft_dirty(entry))
 		return false;
-	if (pte_uffd_wp(entry))
+	if (sentinel_pte_uffd(entry))
 		return false;
 	return PageAnon(page) && PageAnonExclusive(page);
 }
@@ -150,15 +149,16 @@ pte_t sentinel_entry_restore(struct vm_area_struct *vma, pteval_t *entry, bool h
 
 static void flush_this_cpu(void *unused)
 {
-	__flush_tlb_all();
+	sentinel_flush_this_cpu();
 }
 
 /*
  * Flushes the address space from all TLBs. CPUs that run it now are interrupted;
- * the others see the new generation when they next switch to it.
+ * the others see the new generation when they next switch to it: see
+ * sentinel_tlb_cpus().
  */
 void sentinel_flush_tlb(struct mm_struct *mm)
 {
 	atomic64_inc_return(&mm->context.tlb_gen);
-	on_each_cpu_cond_mask(NULL, flush_this_cpu, NULL, true, mm_cpumask(mm));
+	on_each_cpu_cond_mask(NULL, flush_this_cpu, NULL, true, sentinel_tlb_cpus(mm));
 }

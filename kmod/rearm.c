@@ -6,6 +6,7 @@
 #include "sentinel.h"
 
 #include <linux/mm_inline.h>
+#include <linux/sched/mm.h>
 
 /* Returns true if a page that was only read so far may have been written without a fault. */
 static bool maybe_written(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
@@ -86,11 +87,15 @@ static void rearm(struct work_struct *work)
 {
 	struct sentinel_session *s = container_of(work, struct sentinel_session, rearm_work);
 
-	mutex_lock(&s->control);
+	/* a round that would have to wait is left out: the target decides how long */
+	if (!mutex_trylock(&s->control))
+		return;
 	if (!s->ended && mmget_not_zero(s->mm)) {
-		mmap_read_lock(s->mm);
-		rearm_touched(s);
-		sentinel_session_leave(s);
+		if (mmap_read_trylock(s->mm)) {
+			rearm_touched(s);
+			mmap_read_unlock(s->mm);
+		}
+		mmput_async(s->mm);
 	}
 	mutex_unlock(&s->control);
 }
@@ -99,7 +104,7 @@ static enum hrtimer_restart period_over(struct hrtimer *timer)
 {
 	struct sentinel_session *s = container_of(timer, struct sentinel_session, rearm_timer);
 
-	queue_work(system_unbound_wq, &s->rearm_work);
+	sentinel_queue(&s->rearm_work);
 	hrtimer_forward_now(timer, s->rearm_period);
 	return HRTIMER_RESTART;
 }
@@ -107,14 +112,13 @@ static enum hrtimer_restart period_over(struct hrtimer *timer)
 void sentinel_rearm_start(struct sentinel_session *s, u32 period_us)
 {
 	INIT_WORK(&s->rearm_work, rearm);
-	hrtimer_init(&s->rearm_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
-	s->rearm_timer.function = period_over;
+	sentinel_hrtimer_setup(&s->rearm_timer, period_over);
 	s->rearm_period = ns_to_ktime((u64)period_us * NSEC_PER_USEC);
 	if (period_us)
 		hrtimer_start(&s->rearm_timer, s->rearm_period, HRTIMER_MODE_REL);
 }
 
-/* The caller must not hold s->control: a round may be waiting for it. */
+/* Waits for a round in progress, which never waits for anything long. */
 void sentinel_rearm_stop(struct sentinel_session *s)
 {
 	hrtimer_cancel(&s->rearm_timer);

@@ -11,7 +11,8 @@
  *   mmap_lock (read)  keeps the target's VMAs unchanged during a walk
  *   page-table lock   protects the PTEs and their armed bits
  *   session->lock     protects epoch, log, dirty list and all other bitmaps
- * The fault hook takes only the last two. It finds sessions, areas and chunks
+ * User memory is never accessed, and a target's mmap_lock never waited for
+ * unkillably, under any of them. The fault hook takes only the last two. It finds sessions, areas and chunks
  * under RCU; all three are freed after a grace period.
  */
 #ifndef SENTINEL_H
@@ -22,6 +23,7 @@
 #include "compat.h"
 
 #include <linux/bitmap.h>
+#include <linux/completion.h>
 #include <linux/kref.h>
 #include <linux/hrtimer.h>
 #include <linux/list.h>
@@ -86,12 +88,18 @@ enum sentinel_change_kind {
 	SENTINEL_CHANGE_PROTECTS, /* only removes write permission */
 };
 
+#define SENTINEL_ENDING 0 /* bit of sentinel_session.state: end_work is queued, or has run */
+
 struct sentinel_session {
 	struct hlist_node hash;
 	struct kref refs;
 	struct mm_struct *mm; /* pinned by mmgrab until the session ends */
 	pid_t tgid;
 	void *owner; /* files_struct of the attaching process, whose last close ends the session */
+	unsigned long state; /* SENTINEL_ENDING */
+	struct delayed_work end_work;
+	unsigned long retry; /* of end_work, in jiffies */
+	struct completion has_ended;
 	struct mutex control;
 	bool ended; /* under control */
 	struct sentinel_areas __rcu *areas; /* written under control */
@@ -115,13 +123,20 @@ struct sentinel_session {
 	u64 unarmed;
 	u64 rearms;
 	struct sentinel_log *log; /* shared with user space: written, never trusted */
+	atomic_t log_users;
 	struct sentinel_access *records;
 	u64 record_count;
 	u64 head;
 	u64 lost;
 };
 
+/* process.c */
+struct mm_struct *sentinel_process_mm(const struct sentinel_attach *attach, pid_t *tgid);
+
 /* session.c */
+int sentinel_session_init(void);
+void sentinel_session_exit(void);
+void sentinel_queue(struct work_struct *work);
 struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach);
 void sentinel_session_end(struct sentinel_session *s);
 void sentinel_session_put(struct sentinel_session *s);
@@ -197,13 +212,13 @@ int sentinel_age(struct sentinel_session *s, struct sentinel_area *area,
 
 /* epoch.c */
 void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *area);
-int sentinel_epoch_fd(struct sentinel_session *s);
-long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg);
+struct file *sentinel_epoch_file(struct sentinel_session *s);
+long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg, bool target_only);
 
 /* log.c */
 int sentinel_log_create(struct sentinel_session *s, u64 records);
 int sentinel_log_mmap(struct sentinel_session *s, struct vm_area_struct *vma);
-void sentinel_log_free(struct sentinel_session *s);
+void sentinel_log_put(struct sentinel_session *s);
 void sentinel_log_append(struct sentinel_session *s, struct sentinel_access record);
 void sentinel_note_lost(struct sentinel_session *s);
 
@@ -230,17 +245,21 @@ void sentinel_note_change(struct sentinel_session *s, unsigned long start, unsig
 /* notify.c */
 int sentinel_notify_register(struct sentinel_session *s);
 void sentinel_notify_unregister(struct sentinel_session *s);
+void sentinel_notify_hook_init(void);
+void sentinel_notify_hook_exit(void);
 void sentinel_notify_hook_attach(void);
 void sentinel_notify_hook_detach(void);
-bool sentinel_notify_hooked(void);
+bool sentinel_notify_works(void);
 
 /* rearm.c */
 void sentinel_rearm_start(struct sentinel_session *s, u32 period_us);
 void sentinel_rearm_stop(struct sentinel_session *s);
 
 /* hook.c */
-int sentinel_hook_attach(void);
-void sentinel_hook_detach(void);
+int sentinel_hook_init(void);
+void sentinel_hook_exit(void);
+int sentinel_hook_get(void);
+void sentinel_hook_put(void);
 u32 sentinel_hook_features(void);
 
 static inline unsigned long sentinel_chunk_index(const struct sentinel_area *area,

@@ -6,7 +6,8 @@
  * process, adds page ranges, arms and disarms them and maps the access log.
  * When the process that attached closes its last descriptor of the file, or
  * dies, everything is disarmed, even if a forked child or a mapping still holds
- * the file. The traced process holds only an epoch fd, which can only start the
+ * the file. If the traced process keeps its address space locked meanwhile, close()
+ * returns after a second, and the pages are disarmed when the lock is free. The traced process holds only an epoch fd, which can only start the
  * next epoch.
  *
  * All addresses and lengths are in bytes and page-aligned. Structures grow only
@@ -14,11 +15,16 @@
  *
  * Errors:
  *   EINVAL    a value is out of bounds, not aligned, or not zero as required
- *   EPERM     no CAP_SYS_PTRACE
+ *   EPERM     no CAP_SYS_PTRACE; or the process is not the expected user's, is not
+ *             dumpable (it has changed its user, or executes a program that the user
+ *             may not read), or is a kernel thread
+ *   EAGAIN    the process is in exec
  *   ENOTCONN  before ATTACH
  *   EBUSY     the process or this file has a session already, or ATTACH while
  *             kernel.ftrace_enabled is 0
- *   ESRCH     no such process, or it has exited or called exec
+ *   ESRCH     no such process, or it started at another time, or it has exited or
+ *             called exec
+ *   EINTR     a signal that ends the caller came while the call waited for the process
  *   EEXIST    ranges overlap
  *   ENOENT    not an added range, or not a part of one
  *   ENOSPC    more than 64 ranges
@@ -32,9 +38,15 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define SENTINEL_UAPI_VERSION 2
+#define SENTINEL_UAPI_VERSION 3
 
-/* sentinel_info.features */
+/*
+ * sentinel_info.features. INFO changes nothing: page faults are hooked from the
+ * first ATTACH until the last session ends. Before the first ATTACH, SKIP and
+ * UNKNOWN are what the module expects; afterwards, what the last hooking achieved:
+ * another user of ftrace (a livepatch) may refuse it. Whether ATTACH will give EBUSY
+ * because of kernel.ftrace_enabled cannot be told before.
+ */
 #define SENTINEL_FEATURE_SKIP (1u << 0) /* the module resolves faults itself */
 #define SENTINEL_FEATURE_BIRTHS (1u << 1) /* first touches of absent pages are logged */
 #define SENTINEL_FEATURE_UNKNOWN (1u << 2) /* pages that others unarmed are logged */
@@ -58,13 +70,21 @@ struct sentinel_info {
 #define SENTINEL_REARM_US_MIN 1000
 #define SENTINEL_REARM_US_MAX 10000000
 
+/*
+ * A process is named by its pid and the time at which it started: modules cannot
+ * use pidfds, since the kernel exports neither pidfd_get_task() nor pidfd_pid(),
+ * and the type of a pidfd's file differs between kernels. A caller with a pidfd
+ * reads the time and then checks that the pidfd's process is alive: from then on
+ * pid and start_ticks name this process and no other.
+ */
 struct sentinel_attach {
-	__s32 pid; /* in the caller's namespace; hold a pidfd and check it after ATTACH */
+	__s32 pid; /* of the process (not a thread), in the caller's namespace */
 	__u32 flags;
 	__u64 log_records; /* a power of two, 4096 .. 2^24 */
 	__u32 rearm_us; /* period of re-arming touched pages within an epoch; 0: never */
-	__u32 reserved32;
-	__u64 reserved[3];
+	__u32 uid; /* expected real, effective, saved and fs uid, in the caller's namespace */
+	__u64 start_ticks; /* field 22 of /proc/PID/stat */
+	__u64 reserved[2];
 };
 
 /* ADD_RANGE, REMOVE_RANGE, ARM, DISARM, AGE; the last three accept a part of an added range */

@@ -3,30 +3,47 @@
 #include "sentinel.h"
 
 #include <linux/capability.h>
+#include <linux/module.h>
 #include <linux/nodemask.h>
-#include <linux/pid.h>
 #include <linux/sched/mm.h>
-#include <linux/sched/task.h>
 #include <linux/slab.h>
 
-/* Pins the address space of a process and registers with its MMU notifiers. */
-static int watch_mm(struct sentinel_session *s, pid_t pid)
+/*
+ * The target decides how long its mmap_lock is held: a thread of it may wait for
+ * a FUSE server of the same user meanwhile. So a session ends in this workqueue,
+ * and close() waits no longer than CLOSE_WAIT for it.
+ */
+static struct workqueue_struct *queue;
+
+#define CLOSE_WAIT HZ
+#define RETRY_MIN msecs_to_jiffies(10)
+#define RETRY_MAX msecs_to_jiffies(250)
+
+int sentinel_session_init(void)
 {
-	struct mm_struct *mm = NULL;
-	struct task_struct *task;
-	struct pid *ref;
+	queue = alloc_workqueue("sentinel", WQ_UNBOUND, 0);
+	return queue ? 0 : -ENOMEM;
+}
+
+/* Waits for the functions that still run; no session is left. */
+void sentinel_session_exit(void)
+{
+	destroy_workqueue(queue);
+}
+
+void sentinel_queue(struct work_struct *work)
+{
+	queue_work(queue, work);
+}
+
+/* Pins the address space of the process and registers with its MMU notifiers. */
+static int watch_mm(struct sentinel_session *s, const struct sentinel_attach *attach)
+{
+	struct mm_struct *mm = sentinel_process_mm(attach, &s->tgid);
 	int ret;
 
-	ref = find_get_pid(pid);
-	task = get_pid_task(ref, PIDTYPE_PID);
-	put_pid(ref);
-	if (task) {
-		s->tgid = task_tgid_nr(task);
-		mm = get_task_mm(task);
-		put_task_struct(task);
-	}
-	if (!mm)
-		return -ESRCH;
+	if (IS_ERR(mm))
+		return PTR_ERR(mm);
 	mmgrab(mm);
 	s->mm = mm;
 	ret = sentinel_notify_register(s);
@@ -36,14 +53,67 @@ static int watch_mm(struct sentinel_session *s, pid_t pid)
 
 static void destroy(struct sentinel_session *s)
 {
-	sentinel_log_free(s);
 	kfree(s->resident);
 	if (s->mm)
 		mmdrop(s->mm);
 	kfree(s);
 }
 
-/* Creates a session for a process, owned by the caller's file table; or ERR_PTR. */
+/* Returns false if it would have to wait for the target; the caller tries again later. */
+static bool disarm_and_withdraw(struct sentinel_session *s)
+{
+	if (!mutex_trylock(&s->control))
+		return false;
+	if (mmget_not_zero(s->mm)) {
+		if (!mmap_read_trylock(s->mm)) {
+			mmput_async(s->mm);
+			mutex_unlock(&s->control);
+			return false;
+		}
+		sentinel_disarm_all(s);
+		sentinel_session_leave(s);
+	}
+	s->ended = true;
+	sentinel_session_withdraw(s);
+	sentinel_notify_unregister(s);
+
+	INIT_LIST_HEAD(&s->dirty);
+	sentinel_area_drop_all(s);
+	atomic_long_set(&s->armed_pages, 0);
+	mmdrop(s->mm);
+	s->mm = NULL;
+	mutex_unlock(&s->control);
+	return true;
+}
+
+/*
+ * Disarms everything and releases the target. The session is withdrawn only
+ * after all PTEs are restored: until then the hook must resolve faults, since
+ * the kernel would take PROT_NONE for NUMA balancing and migrate the page.
+ */
+static void end(struct work_struct *work)
+{
+	struct sentinel_session *s =
+		container_of(to_delayed_work(work), struct sentinel_session, end_work);
+
+	sentinel_rearm_stop(s);
+	if (!disarm_and_withdraw(s)) {
+		s->retry = clamp(2 * s->retry, RETRY_MIN, RETRY_MAX);
+		queue_delayed_work(queue, &s->end_work, s->retry);
+		return;
+	}
+	sentinel_log_put(s);
+	/* from here on the module may be unloaded, which waits for this function */
+	module_put(THIS_MODULE);
+	complete_all(&s->has_ended);
+	sentinel_session_put(s);
+	sentinel_hook_put();
+}
+
+/*
+ * Creates a session for a process, owned by the caller's file table; or ERR_PTR.
+ * It holds the hook and the module until it has ended.
+ */
 struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach)
 {
 	struct sentinel_session *s;
@@ -56,6 +126,8 @@ struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *a
 	mutex_init(&s->control);
 	spin_lock_init(&s->lock);
 	INIT_LIST_HEAD(&s->dirty);
+	INIT_DELAYED_WORK(&s->end_work, end);
+	init_completion(&s->has_ended);
 	s->owner = current->files;
 	s->epoch = 1;
 	ret = -ENOMEM;
@@ -66,48 +138,41 @@ struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *a
 	if (ret)
 		goto fail;
 	s->precise_writes = attach->flags & SENTINEL_ATTACH_PRECISE_WRITE;
-	ret = watch_mm(s, attach->pid);
+	ret = watch_mm(s, attach);
 	if (ret)
-		goto fail;
+		goto fail_log;
+	ret = sentinel_hook_get();
+	if (ret)
+		goto fail_notify;
 	ret = sentinel_session_publish(s);
-	if (ret) {
-		sentinel_notify_unregister(s);
-		goto fail;
-	}
+	if (ret)
+		goto fail_hook;
+	__module_get(THIS_MODULE);
+	kref_get(&s->refs); /* for end() */
 	sentinel_rearm_start(s, attach->rearm_us);
 	return s;
+fail_hook:
+	sentinel_hook_put();
+fail_notify:
+	sentinel_notify_unregister(s);
+fail_log:
+	sentinel_log_put(s);
+	sentinel_log_put(s);
 fail:
 	destroy(s);
 	return ERR_PTR(ret);
 }
 
 /*
- * Disarms everything and releases the target. The session is withdrawn only
- * after all PTEs are restored: until then the hook must resolve faults, since
- * the kernel would take PROT_NONE for NUMA balancing and migrate the page.
+ * Ends the session. Waits for that, but not for a target that stalls: its pages
+ * stay armed, and the hook resolves their faults, until the target goes on.
  */
 void sentinel_session_end(struct sentinel_session *s)
 {
-	sentinel_rearm_stop(s);
-	mutex_lock(&s->control);
-	if (s->ended)
-		goto out;
-	s->ended = true;
-	if (mmget_not_zero(s->mm)) {
-		mmap_read_lock(s->mm);
-		sentinel_disarm_all(s);
-		sentinel_session_leave(s);
-	}
-	sentinel_session_withdraw(s);
-	sentinel_notify_unregister(s);
-
-	INIT_LIST_HEAD(&s->dirty);
-	sentinel_area_drop_all(s);
-	atomic_long_set(&s->armed_pages, 0);
-	mmdrop(s->mm);
-	s->mm = NULL;
-out:
-	mutex_unlock(&s->control);
+	if (test_and_set_bit(SENTINEL_ENDING, &s->state))
+		return;
+	queue_delayed_work(queue, &s->end_work, 0);
+	wait_for_completion_timeout(&s->has_ended, CLOSE_WAIT);
 }
 
 static void session_free(struct kref *refs)

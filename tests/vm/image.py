@@ -156,7 +156,7 @@ def _build(recipe: Recipe, lock: int) -> Image:
 
 def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
     early = image.directory / "early"
-    recipes.write_files(early, recipes.EARLY_FILES)
+    recipes.write_files(early, {**recipes.EARLY_FILES, **dict(recipe.early_files)})
     command = [
         # mmdebstrap ends with this process even if that is killed, and its mounts
         # end with its namespace.
@@ -168,9 +168,10 @@ def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
         "--format=directory",
         f"--include={','.join(recipe.packages)}",
         *(f"--dpkgopt={option}" for option in recipes.DPKG_OPTIONS),
-        f'--essential-hook=cp -rT "{early}" "$1"',
-        recipe.suite,
+        f'--setup-hook=cp -rT "{early}" "$1"',
+        recipe.release or recipe.suite,
         str(image.root),
+        *recipe.mirrors,
     ]
     log = image.directory / "mmdebstrap.log"
     with log.open("w") as output:

@@ -207,7 +207,7 @@ FILES: dict[str, str] = {
 EARLY_FILES: dict[str, str] = {
     "etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=zstd\n",
 }
-"""Written before the kernel package is configured, so that its initrd, which is not used, is built
+"""Written before any package is installed, so that its initrd, which is not used, is built
 quickly."""
 
 
@@ -216,11 +216,17 @@ class Recipe:
     """The content of one image."""
 
     suite: str
-    """Debian suite, by a name for which mmdebstrap knows the mirror."""
+    """The image's name: a Debian suite."""
     packages: tuple[str, ...]
     sshd_config: str
     free_bytes: int
     """Free space in the root file system; sparse on the host's disk."""
+    release: str = ""
+    """The suite that mmdebstrap installs, by a name for which it knows the mirror; "": the suite."""
+    mirrors: tuple[str, ...] = ()
+    """Lines of sources.list instead of mmdebstrap's own."""
+    early_files: tuple[tuple[str, str], ...] = ()
+    """Path below root and text of files that are written before any package is installed."""
 
     @property
     def files(self) -> dict[str, str]:
@@ -244,7 +250,28 @@ BOOKWORM = Recipe(
 )
 """Debian 12, kernel 6.1: for tests of the module and the other backends."""
 
-RECIPES = {recipe.suite: recipe for recipe in (MAIN, BOOKWORM)}
+DEBIAN = "http://deb.debian.org/debian"
+
+BACKPORTS = Recipe(
+    suite="trixie-backports",
+    # initramfs-tools: the newer kernel would choose dracut, which takes longer
+    packages=(*MACHINE_PACKAGES, *BACKEND_PACKAGES, "initramfs-tools"),
+    sshd_config=SSHD_CONFIG_9_8,
+    free_bytes=1 << 30,
+    release="trixie",
+    mirrors=(f"deb {DEBIAN} trixie main", f"deb {DEBIAN} trixie-backports main"),
+    early_files=(
+        (
+            "etc/apt/preferences.d/kernel",
+            "Package: src:linux:any src:linux-signed-amd64:any linux-base\n"
+            "Pin: release n=trixie-backports\n"
+            "Pin-Priority: 900\n",
+        ),
+    ),
+)
+"""Debian 13 with the newest kernel of its backports: for tests of the module and the backends."""
+
+RECIPES = {recipe.suite: recipe for recipe in (MAIN, BOOKWORM, BACKPORTS)}
 """All recipes, by suite. The cache keeps one image of each."""
 
 
