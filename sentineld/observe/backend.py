@@ -103,6 +103,10 @@ class Target:
     pid: int
     log_records: int = 1 << 20  # capacity of the kernel module's log, a power of two
     writes: WriteFds | None = None  # from the process, for the write-only backends
+    # For the kernel module, which refuses any other process: its user, and field 22 of
+    # /proc/PID/stat. None: as /proc shows them when the backend is opened.
+    uid: int | None = None
+    start_ticks: int | None = None
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,9 @@ class ModuleWatch:
         """Attach. Raises SentinelError."""
         self.sampler = PageSampler()
         try:
-            self.sampler.attach(target.pid, target.log_records)
+            self.sampler.attach(
+                target.pid, target.log_records, uid=target.uid, start_ticks=target.start_ticks
+            )
         except BaseException:
             self.sampler.close()
             raise

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from sentineld.base.errors import SentinelError
 from sentineld.model.records import SAMPLE_DTYPE
 from sentineld.observe import uapi
+from sentineld.observe.pidfd import start_time_ticks
 
 DEVICE = Path("/dev/sentinel")
 
@@ -85,6 +86,8 @@ class PageSampler:
         log_records: int = 1 << 20,
         precise_writes: bool = False,
         rearm_us: int = 0,
+        uid: int | None = None,
+        start_ticks: int | None = None,
     ) -> None:
         """Bind the session to a process and map the access log.
 
@@ -92,12 +95,25 @@ class PageSampler:
         precise_writes: also log a write that follows a read in the same epoch; costs a second
             fault.
         rearm_us: also arm pages again at this interval (>= 1000) within an epoch; 0: don't.
+        uid: refuse the process unless its real, effective, saved and file-system user IDs are
+            this one, in this process's user namespace; None: the effective one that it has now.
+        start_ticks: refuse a process that started at another time (field 22 of /proc/PID/stat);
+            None: the time of the process that has the pid now.
 
-        The caller holds a pidfd and checks it afterwards. Raises SentinelError no-such-process,
-        not-permitted, wrong-state (already attached) or failed.
+        The module also refuses a process that is not dumpable. A caller whose process may exit
+        holds a pidfd and checks it afterwards, or passes the start time that it read while it
+        held one. Raises SentinelError no-such-process, not-permitted, wrong-state (already
+        attached, or about to execute another program) or failed.
         """
+        try:
+            start_ticks = start_time_ticks(pid) if start_ticks is None else start_ticks
+            uid = os.stat(f"/proc/{pid}").st_uid if uid is None else uid
+        except (FileNotFoundError, ProcessLookupError):
+            raise SentinelError("no-such-process", f"there is no process {pid}") from None
         attach = uapi.Attach(
             pid=pid,
+            uid=uid,
+            start_ticks=start_ticks,
             log_records=log_records,
             flags=uapi.ATTACH_PRECISE_WRITE if precise_writes else 0,
             rearm_us=rearm_us,
@@ -259,7 +275,12 @@ def _attach_error(pid: int, error: OSError) -> SentinelError:
         return SentinelError(
             "not-permitted",
             f"the module may not attach to process {pid}",
-            "the daemon needs CAP_SYS_PTRACE",
+            "the process must run as one user and be dumpable: no setuid programs and file "
+            "capabilities; the daemon needs CAP_SYS_PTRACE",
+        )
+    if error.errno == errno.EAGAIN:
+        return SentinelError(
+            "wrong-state", f"process {pid} is executing another program", "try again"
         )
     if error.errno == errno.EBUSY:
         return SentinelError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 
-VERSION = 2
+VERSION = 3
 
 FEATURE_SKIP = 1 << 0
 FEATURE_BIRTHS = 1 << 1
@@ -51,8 +51,9 @@ class Attach(ctypes.Structure):
         ("flags", ctypes.c_uint32),
         ("log_records", ctypes.c_uint64),
         ("rearm_us", ctypes.c_uint32),
-        ("reserved32", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint64 * 3),
+        ("uid", ctypes.c_uint32),
+        ("start_ticks", ctypes.c_uint64),
+        ("reserved", ctypes.c_uint64 * 2),
     )
 
 

@@ -116,8 +116,18 @@ def _shared_guest(config: pytest.Config, kind: GuestKind) -> Guest:
         else:
             fresh.put(module, f"{TREE}/{MODULE}")
         fresh.run(f"insmod {TREE}/{MODULE}")
+        if kind.tcg_thread == "multi":
+            _hold_hook(fresh)
         shared[kind] = fresh
     return shared[kind]
+
+
+def _hold_hook(guest: Guest) -> None:
+    """Keep a session, so that tests do not patch running code: see Guest's TCG_THREAD."""
+    hold = f"cd {TREE} && PYTHONPATH={TREE} exec python3 tests/vm/inside/hold.py"
+    holder = guest.start(hold)
+    assert holder.stdout is not None
+    assert (line := holder.stdout.readline()) == "held\n", line
 
 
 def _close_kernel_guests(config: pytest.Config) -> None:

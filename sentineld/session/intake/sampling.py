@@ -210,7 +210,8 @@ class Observing:
             self._writes = None
             with contextlib.ExitStack() as unused:
                 unused.callback(writes.close)
-                backend, watch = open_best(Target(self._link.pid, self._log_records, writes))
+                target = Target(self._link.pid, self._log_records, writes, uid=self._link.uid)
+                backend, watch = open_best(target)
                 if backend.name == writes.way:
                     unused.pop_all()  # the watch closes them
             self._sampling = Sampling(self._link, backend, watch)
@@ -220,7 +221,7 @@ class Observing:
         """The sampling by the module, which assigns accesses to stretches. Raises SentinelError if
         the module is not loaded."""
         if self._sampling is None:
-            watch = MODULE.open(Target(self._link.pid, self._log_records))
+            watch = MODULE.open(Target(self._link.pid, self._log_records, uid=self._link.uid))
             self._sampling = Sampling(self._link, MODULE, watch)
         return self._sampling
 

@@ -36,9 +36,11 @@ PLAIN = [
     "writes",
     "again",
     "age",
+    "owner",
+    "stalled",
     "stress",
 ]
-SPECIAL = ["swap", "tracepoint", "unhooked"]
+SPECIAL = ["swap", "tracepoint", "unhooked", "hooking", "race"]
 """Checks that need a special state of the machine."""
 
 UNLOADING = f"""
@@ -48,7 +50,6 @@ exec 3<>/dev/sentinel
 ! rmmod sentinel 2>/dev/null
 {CHECK} zero_page
 exec 3>&-
-! sysctl -q -w kernel.ftrace_enabled=0 2>/dev/null
 while :; do /bin/true; done & faults=$!
 for round in 1 2 3; do
     rmmod sentinel
@@ -60,8 +61,6 @@ kill $faults
 
 UNHOOKED = f"""
 set -e
-rmmod sentinel
-insmod {TREE}/{MODULE}
 sysctl -q -w kernel.ftrace_enabled=0
 {CHECK} unhooked
 sysctl -q -w kernel.ftrace_enabled=1
@@ -121,6 +120,7 @@ def test_loading_unloading_and_the_tracepoint(
     guest.run(UNLOADING)
     guest.run(f"{CHECK} tracepoint")
     guest.run(UNHOOKED)
+    guest.run(f"{CHECK} hooking race")
     guest.run("rmmod sentinel")
 
 

@@ -52,6 +52,7 @@ uint64_t read_pages(uint64_t address, uint64_t pages); /* returns the sum of the
 uint64_t write_pages(uint64_t address, uint64_t pages); /* word 0 = page number */
 uint64_t minor_faults(uint64_t address, uint64_t pages); /* number caused by reading the pages */
 uint64_t epoch_by_fd(uint64_t flags, uint64_t unused); /* returns the epoch or -errno */
+uint64_t epoch_at(uint64_t argument, uint64_t unused); /* with the structure at this address */
 
 /* An open device with its session. */
 struct sampler {
@@ -62,8 +63,10 @@ struct sampler {
 };
 
 int device_open(void);
-int attach(int fd, pid_t pid, uint64_t records); /* 0 or -errno, like the next three */
-int attach_as(int fd, struct sentinel_attach how);
+int attach(int fd, pid_t pid, uint64_t records); /* 0 or -errno, like the others that return int */
+int attach_as(int fd, struct sentinel_attach how); /* fills in uid and start_ticks */
+int attach_exactly(int fd, struct sentinel_attach how);
+void identify(struct sentinel_attach *how); /* fills in uid and start_ticks of how->pid */
 int range_call(int fd, unsigned long command, uint64_t start, uint64_t bytes, struct sentinel_range *out);
 int epoch_call(int fd, uint32_t flags, struct sentinel_epoch *out);
 struct sampler sampler_open(pid_t pid, uint64_t records);
@@ -108,6 +111,10 @@ void check_end(void);
 void check_stress(void);
 void check_swap(void); /* with swap on */
 void check_tracepoint(void);
-void check_unhooked(void); /* with the module just loaded and kernel.ftrace_enabled=0 */
+void check_unhooked(void); /* without a session and with kernel.ftrace_enabled=0 */
+void check_hooking(void); /* without a session */
+void check_race(void); /* without a session */
+void check_owner(void);
+void check_stalled(void);
 
 #endif

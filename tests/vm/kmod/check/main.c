@@ -36,10 +36,14 @@ static const struct {
 	{"writes", check_writes},
 	{"again", check_again},
 	{"age", check_age},
+	{"owner", check_owner},
+	{"stalled", check_stalled},
 	{"stress", check_stress},
 	{"swap", check_swap},
 	{"tracepoint", check_tracepoint},
 	{"unhooked", check_unhooked},
+	{"hooking", check_hooking},
+	{"race", check_race},
 };
 
 #define CHECKS (sizeof(checks) / sizeof(*checks))

@@ -183,3 +183,9 @@ uint64_t epoch_by_fd(uint64_t flags, uint64_t unused)
 	(void)unused;
 	return ret ? (uint64_t)ret : epoch.epoch;
 }
+
+uint64_t epoch_at(uint64_t argument, uint64_t unused)
+{
+	(void)unused;
+	return ioctl(epoch_fd, SENTINEL_IOC_EPOCH, argument) ? (uint64_t)-errno : 0;
+}
