@@ -26,6 +26,7 @@ PAGED = [one for one in BACKENDS if one.capabilities.resolution is not Resolutio
 MISSING = {
     "trixie": {},
     "bookworm": {"damon": "no DAMON", "pagemap-scan": "PAGEMAP_SCAN"},
+    "trixie-backports": {},
 }
 """Suite -> backends that its kernel lacks -> a part of the probe's message."""
 

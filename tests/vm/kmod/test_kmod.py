@@ -10,6 +10,7 @@ import pytest
 from tests.vm.fixtures import FreshGuest
 from tests.vm.guest import TREE, Guest
 from tests.vm.image import Image
+from tests.vm.recipe import BACKPORTS
 from tests.vm.rootfs import BUILD_PLACE, MODULE, build_module, in_root
 
 pytestmark = pytest.mark.guest
@@ -96,22 +97,24 @@ def checked(kernel_guest: Guest, program: Path) -> Guest:
     return kernel_guest
 
 
-def test_the_module_builds_without_warnings(image: Image, tmp_path: Path) -> None:
+def test_the_module_builds_without_warnings(image: Image, suite: str, tmp_path: Path) -> None:
     make = f"make -C {BUILD_PLACE}/kmod KDIR=/lib/modules/{image.kernel_release}/build"
-    # sparse cannot describe a function that takes a lock only on success.
+    # sparse cannot describe a function that takes a lock only on success. Debian's is too old for
+    # the newest kernel, which then leaves it out.
     checks = "W=1 C=2 CF=-Wno-context"
     output = in_root(
         f"cp -r /root/sentineld/kmod {BUILD_PLACE} && {make} clean && {make} {checks} 2>&1",
         {tmp_path: BUILD_PLACE},
         image=image,
     ).stdout
-    assert output.count("CHECK") >= len(list((tmp_path / "kmod").glob("*.c"))) - 1
+    if suite != BACKPORTS.suite:
+        assert output.count("CHECK") >= len(list((tmp_path / "kmod").glob("*.c"))) - 1
     assert not [line for line in output.splitlines() if "warning:" in line or "error:" in line]
 
 
 # First, because a fresh guest closes the shared one.
-def test_loading_unloading_and_the_tracepoint(
-    fresh_guest: FreshGuest, image: Image, program: Path
+def test_loading_unloading_hooking_and_the_tracepoint(
+    fresh_guest: FreshGuest, image: Image, suite: str, program: Path
 ) -> None:
     # Loading patches running code, which needs tcg_thread="single": see Guest.
     guest = fresh_guest(tcg_thread="single", fast_mib=1024, slow_mib=512, image=image)
@@ -119,7 +122,11 @@ def test_loading_unloading_and_the_tracepoint(
     guest.put(program, CHECK)
     guest.run(UNLOADING)
     guest.run(f"{CHECK} tracepoint")
-    guest.run(UNHOOKED)
+    if suite == BACKPORTS.suite:
+        # the newest kernel cannot disable ftrace
+        assert guest.run("sysctl -w kernel.ftrace_enabled=0", check=False).returncode != 0
+    else:
+        guest.run(UNHOOKED)
     guest.run(f"{CHECK} hooking race")
     guest.run("rmmod sentinel")
 

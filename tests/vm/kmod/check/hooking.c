@@ -29,6 +29,15 @@ static bool hooked(const char *function)
 	return found;
 }
 
+static bool disable_ftrace(void)
+{
+	int fd = open("/proc/sys/kernel/ftrace_enabled", O_WRONLY);
+	bool done = fd >= 0 && write(fd, "0", 1) == 1;
+
+	close(fd);
+	return done;
+}
+
 static void expect_unhooked(void)
 {
 	/* unhooking waits until all tasks have left the hook, after close() has returned */
@@ -49,6 +58,7 @@ void check_hooking(void)
 	expect_unhooked();
 	first = sampler_open(target.pid, 4096);
 	CHECK(hooked("handle_mm_fault") && hooked("copy_vma"), "not hooked");
+	CHECK(!disable_ftrace(), "ftrace was disabled during a session");
 	second = sampler_open(getpid(), 4096);
 	sampler_close(&first);
 	usleep(500000);

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel headers of a Debian suite without an image of its own, unpacked in the cache.
+
+They are only compiled against, in another image's tree: see place_headers(). The folder is
+build/vm/headers-<suite>-<hash of this file>.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from .host import CACHE, KEYRING, MachineError, phase, require_ready
+from .image import PARTIAL_SUFFIX, remove_tree
+from .recipe import DEBIAN
+
+APT_CONF = """\
+Dir::State "{place}/state";
+Dir::State::status "{place}/status";
+Dir::Cache "{place}/cache";
+Dir::Etc::sourcelist "{place}/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Etc::main "/dev/null";
+Dir::Etc::parts "/dev/null";
+APT::Architecture "amd64";
+APT::Sandbox::User "root";
+Acquire::Languages "none";
+# A mirror that is not updated daily still has a kernel that is newer than the stable release's.
+Acquire::Check-Valid-Until "false";
+"""
+"""apt's configuration for one suite, apart from the machine's own."""
+
+
+def ensure_headers(suite: str) -> Path:
+    """The unpacked headers of the suite's newest kernel, from the cache or downloaded."""
+    digest = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    final = CACHE / f"headers-{suite}-{digest}"
+    if final.is_dir():
+        return final
+    require_ready()
+    partial = CACHE / f"{final.name}-{os.getpid()}{PARTIAL_SUFFIX}"
+    partial.mkdir(parents=True)
+    try:
+        with phase(f"kernel headers of Debian {suite}"):
+            _download(suite, partial)
+        if not final.is_dir():  # another process may have been faster
+            partial.rename(final)
+    finally:
+        if partial.is_dir():
+            remove_tree(partial)
+    return final
+
+
+def _download(suite: str, place: Path) -> None:
+    for folder in ("state/lists/partial", "cache/archives/partial", "debs"):
+        (place / folder).mkdir(parents=True)
+    (place / "status").touch()
+    (place / "sources.list").write_text(f"deb [signed-by={KEYRING}] {DEBIAN} {suite} main\n")
+    (place / "apt.conf").write_text(APT_CONF.format(place=place))
+    _apt(place, "apt-get", "update", "-qq")
+    (headers,) = _depends(place, "linux-headers-amd64", "linux-headers-")
+    packages = [headers]
+    packages += _depends(place, headers, "linux-headers-")
+    packages += _depends(place, headers, "linux-kbuild-")
+    _apt(place, "apt-get", "download", "-qq", *packages)
+    for package in sorted((place / "debs").iterdir()):
+        subprocess.run(["dpkg-deb", "-x", str(package), str(place)], check=True)
+    for name in ("state", "cache", "debs"):
+        shutil.rmtree(place / name)
+
+
+def _depends(place: Path, package: str, prefix: str) -> list[str]:
+    """The packages with this prefix on which a package depends."""
+    lines = _apt(place, "apt-cache", "depends", package).splitlines()
+    names = [line.split()[-1] for line in lines if "Depends:" in line]
+    return [name for name in names if name.startswith(prefix)]
+
+
+def _apt(place: Path, *command: str) -> str:
+    result = subprocess.run(
+        command,
+        cwd=place / "debs",
+        env={**os.environ, "APT_CONFIG": str(place / "apt.conf")},
+        capture_output=True,
+        text=True,
+    )
+    if result.returncode != 0:
+        raise MachineError(f"{' '.join(command)}: {result.stderr.strip()}")
+    return result.stdout
+
+
+def place_headers(headers: Path, target: Path, place: str) -> str:
+    """Copy unpacked headers to TARGET, for use where PLACE is bound to it.
+
+    Returns the build folder, for make -C. The packages expect to lie in /usr.
+    """
+    shutil.copytree(headers / "usr", target, symlinks=True, dirs_exist_ok=True)
+    (build,) = (target / "src").glob("linux-headers-*-amd64")
+    makefile = build / "Makefile"
+    makefile.write_text(makefile.read_text().replace("/usr/src/", f"{place}/src/"))
+    return f"{place}/src/{build.name}"

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the module against the headers of all supported kernels, and of kernels that lack what
+it needs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.vm.headers import ensure_headers, place_headers
+from tests.vm.host import REPOSITORY, MachineError
+from tests.vm.image import Image, ensure_image
+from tests.vm.recipe import BACKPORTS
+from tests.vm.rootfs import BUILD_PLACE, build_module, in_root
+
+pytestmark = [pytest.mark.guest, pytest.mark.apart]
+
+HEADERS = "/mnt/headers"
+
+# The headers of sid are configured for a newer compiler than the tree's, which ignores some of
+# their attributes.
+FLAGS = "CC=gcc KCFLAGS='-Werror -Wno-attributes -fmax-errors=3'"
+
+REQUIRED = ("CONFIG_NUMA_BALANCING", "CONFIG_DYNAMIC_FTRACE_WITH_ARGS", "CONFIG_MMU_NOTIFIER")
+
+
+def build(folder: Path, headers: Path, kernel: str) -> None:
+    """Build a copy of kmod/ in FOLDER. Raises MachineError if that fails."""
+    for path in (REPOSITORY / "kmod").iterdir():
+        if path.suffix in (".c", ".h") and not path.name.endswith(".mod.c"):
+            shutil.copy(path, folder)
+    for name in ("Kbuild", "Makefile"):
+        shutil.copy(REPOSITORY / "kmod" / name, folder)
+    in_root(
+        f"make -C {BUILD_PLACE} KDIR={kernel} {FLAGS} 2>&1",
+        {folder: BUILD_PLACE},
+        {headers: HEADERS},
+        image=ensure_image(BACKPORTS),
+    )
+
+
+def test_the_module_builds_with_warnings_as_errors_for_the_kernel_of_sid(tmp_path: Path) -> None:
+    work, headers = tmp_path / "kmod", tmp_path / "headers"
+    work.mkdir()
+    build(work, headers, place_headers(ensure_headers("sid"), headers, HEADERS))
+    assert (work / "sentinel.ko").exists()
+
+
+def test_the_module_builds_for_each_image(image: Image) -> None:
+    assert build_module(image=image).exists()
+
+
+@pytest.mark.parametrize("option", REQUIRED)
+def test_without_a_required_option_the_build_fails_with_the_reason(
+    option: str, tmp_path: Path
+) -> None:
+    work, headers = tmp_path / "kmod", tmp_path / "headers"
+    work.mkdir()
+    kernel = place_headers(ensure_headers("sid"), headers, HEADERS)
+    generated = headers / kernel.removeprefix(f"{HEADERS}/") / "include"
+    autoconf = generated / "generated/autoconf.h"
+    text, found = re.subn(rf"^#define {option} 1\n", "", autoconf.read_text(), flags=re.MULTILINE)
+    assert found == 1
+    autoconf.write_text(text)
+    auto = generated / "config/auto.conf"
+    auto.write_text(re.sub(rf"^{option}=y\n", "", auto.read_text(), flags=re.MULTILINE))
+    with pytest.raises(MachineError, match=f'error "sentinel: needs {option}|#error.*{option}'):
+        build(work, headers, kernel)
+
+
+@pytest.mark.parametrize("option", REQUIRED)
+def test_dkms_skips_kernels_without_a_required_option(option: str) -> None:
+    (line,) = re.findall(
+        r'^BUILD_EXCLUSIVE_CONFIG="(.*)"$',
+        (REPOSITORY / "kmod/dkms.conf").read_text(),
+        re.MULTILINE,
+    )
+    assert option in line.split()
