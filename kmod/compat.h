@@ -45,9 +45,8 @@
 #include <linux/sched/coredump.h>
 #include <asm/invpcid.h>
 #include <asm/special_insns.h>
-#if __has_include(<linux/sched/exec_state.h>)
+#ifndef SUID_DUMP_USER /* since 7.2 a task, not its mm, is dumpable */
 #include <linux/sched/exec_state.h>
-#define SENTINEL_EXEC_STATE
 #endif
 
 /* Makes a PTE writable. Shadow stacks would need the VMA, but are never armed. */
@@ -102,7 +101,9 @@ static inline void sentinel_hrtimer_setup(struct hrtimer *timer,
  */
 static inline bool sentinel_dumpable(struct task_struct *task, struct mm_struct *mm)
 {
-#ifdef SENTINEL_EXEC_STATE
+#ifdef SUID_DUMP_USER
+	return get_dumpable(mm) == SUID_DUMP_USER;
+#else
 	struct task_exec_state *state;
 	bool dumpable;
 
@@ -111,8 +112,6 @@ static inline bool sentinel_dumpable(struct task_struct *task, struct mm_struct 
 	dumpable = state && READ_ONCE(state->dumpable) == TASK_DUMPABLE_OWNER;
 	rcu_read_unlock();
 	return dumpable;
-#else
-	return get_dumpable(mm) == SUID_DUMP_USER;
 #endif
 }
 

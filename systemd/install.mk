@@ -19,7 +19,6 @@ UNIT = $(PREFIX)/lib/systemd/system/sentineld.service
 SYSUSERS = $(PREFIX)/lib/sysusers.d/sentineld.conf
 TMPFILES = $(PREFIX)/lib/tmpfiles.d/sentineld.conf
 MODULES_LOAD = $(PREFIX)/lib/modules-load.d/sentineld.conf
-UDEV_RULE = $(PREFIX)/lib/udev/rules.d/60-sentinel.rules
 # The module's version is that of its UAPI, not the daemon's.
 DKMS_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' kmod/dkms.conf)
 DKMS_SOURCE = /usr/src/sentinel-$(DKMS_VERSION)
@@ -77,7 +76,6 @@ install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Install below PREFI
 	install -Dm644 systemd/sentineld.sysusers $(DESTDIR)$(SYSUSERS)
 	install -Dm644 systemd/sentineld.tmpfiles $(DESTDIR)$(TMPFILES)
 	install -Dm644 systemd/sentineld.modules-load $(DESTDIR)$(MODULES_LOAD)
-	install -Dm644 systemd/60-sentinel.rules $(DESTDIR)$(UDEV_RULE)
 	@$(call copy,kmod,$(MODULE_FILES),$(DESTDIR)$(DKMS_SOURCE))
 	$(if $(KO),install -Dm644 $(KO) $(DESTDIR)$(MODULE))
 	$(if $(DESTDIR),,$(MAKE) activate KO=$(KO))
@@ -87,8 +85,6 @@ install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Install below PREFI
 activate:
 	systemd-sysusers $(SYSUSERS)
 	systemd-tmpfiles --create $(TMPFILES)
-	udevadm control --reload
-	udevadm trigger --subsystem-match=misc --sysname-match=sentinel
 ifneq ($(KO),)
 	depmod $(KERNEL)
 else
@@ -112,10 +108,9 @@ ifeq ($(DESTDIR),)
 	fi
 endif
 	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR) $(DESTDIR)$(DKMS_SOURCE)
-	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/sentineld $(PREFIX)/bin/sentinelctl $(PTH) $(UNIT) $(SYSUSERS) $(TMPFILES) $(MODULES_LOAD) $(UDEV_RULE))
+	rm -f $(addprefix $(DESTDIR),$(PREFIX)/bin/sentineld $(PREFIX)/bin/sentinelctl $(PTH) $(UNIT) $(SYSUSERS) $(TMPFILES) $(MODULES_LOAD))
 	rm -f $(DESTDIR)/lib/modules/*/updates/sentinel.ko
 ifeq ($(DESTDIR),)
 	depmod
 	systemctl daemon-reload
-	udevadm control --reload
 endif

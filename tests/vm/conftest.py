@@ -8,6 +8,7 @@ import pytest
 from .fixtures import _clean_kernel_log, fresh_guest, guest, image, kernel_guest, suite
 from .installed import daemon, installed
 from .prometheus import prometheus
+from .recipe import BACKPORTS
 
 __all__ = [
     "_clean_kernel_log",
@@ -34,9 +35,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests `apart` that do not use the guest of the whole system."""
+    """Mark tests `apart` that do not use the guest of the whole system, and tests of the newest
+    kernel `long`, except those with the marker `newest`."""
     for item in items:
         if isinstance(item, pytest.Function) and {"suite", "fresh_guest", "place"} & set(
             item.fixturenames
         ):
             item.add_marker("apart")
+        if (
+            isinstance(item, pytest.Function)
+            and hasattr(item, "callspec")
+            and item.callspec.params.get("suite") == BACKPORTS.suite
+            and not item.get_closest_marker("newest")
+        ):
+            item.add_marker("long")

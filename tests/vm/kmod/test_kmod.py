@@ -41,6 +41,8 @@ PLAIN = [
     "stalled",
     "stress",
 ]
+SLOW = ["huge", "sparse", "stress"]
+"""Not run on the newest kernel in `make test`."""
 SPECIAL = ["swap", "tracepoint", "unhooked", "hooking", "race"]
 """Checks that need a special state of the machine."""
 
@@ -97,6 +99,7 @@ def checked(kernel_guest: Guest, program: Path) -> Guest:
     return kernel_guest
 
 
+@pytest.mark.newest
 def test_the_module_builds_without_warnings(image: Image, suite: str, tmp_path: Path) -> None:
     make = f"make -C {BUILD_PLACE}/kmod KDIR=/lib/modules/{image.kernel_release}/build"
     # sparse cannot describe a function that takes a lock only on success. Debian's is too old for
@@ -113,6 +116,7 @@ def test_the_module_builds_without_warnings(image: Image, suite: str, tmp_path: 
 
 
 # First, because a fresh guest closes the shared one.
+@pytest.mark.newest
 def test_loading_unloading_hooking_and_the_tracepoint(
     fresh_guest: FreshGuest, image: Image, suite: str, program: Path
 ) -> None:
@@ -135,7 +139,9 @@ def test_the_list_of_checks_is_complete(checked: Guest) -> None:
     assert checked.run(CHECK).stdout.split() == PLAIN + SPECIAL
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in SLOW else pytest.mark.newest) for name in PLAIN]
+)
 def test_check_passes(checked: Guest, capsys: pytest.CaptureFixture[str], name: str) -> None:
     output = checked.run([CHECK, name]).stdout
     with capsys.disabled():
