@@ -43,7 +43,7 @@ PLAIN = [
 ]
 SLOW = ["huge", "sparse", "stress"]
 """Not run on the newest kernel in `make test`."""
-SPECIAL = ["swap", "tracepoint", "unhooked", "hooking", "race"]
+SPECIAL = ["swap", "tracepoint", "unhooked", "locked", "hooking", "race"]
 """Checks that need a special state of the machine."""
 
 UNLOADING = f"""
@@ -150,3 +150,8 @@ def test_check_passes(checked: Guest, capsys: pytest.CaptureFixture[str], name: 
 
 def test_swapped_in_pages_are_accesses_and_not_births(checked: Guest) -> None:
     checked.run(SWAP)
+
+
+@pytest.mark.newest
+def test_a_target_that_keeps_its_address_space_locked_does_not_block_close(checked: Guest) -> None:
+    checked.run(f"modprobe fuse && {CHECK} locked")

@@ -116,5 +116,6 @@ void check_hooking(void); /* without a session */
 void check_race(void); /* without a session */
 void check_owner(void);
 void check_stalled(void);
+void check_locked(void); /* with the module fuse */
 
 #endif

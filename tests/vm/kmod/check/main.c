@@ -42,6 +42,7 @@ static const struct {
 	{"swap", check_swap},
 	{"tracepoint", check_tracepoint},
 	{"unhooked", check_unhooked},
+	{"locked", check_locked},
 	{"hooking", check_hooking},
 	{"race", check_race},
 };
