@@ -19,8 +19,9 @@
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "sentinel: needs Linux 6.1 or later"
 #endif
+/* Without it pte_protnone() is constantly false: nobody would restore an armed page. */
 #ifndef CONFIG_NUMA_BALANCING
-#error "sentinel: needs CONFIG_NUMA_BALANCING: without it the kernel has no PROT_NONE entries in accessible memory, so an armed page would fault forever"
+#error "sentinel: needs CONFIG_NUMA_BALANCING: an armed page would fault forever"
 #endif
 #ifndef CONFIG_MMU_NOTIFIER
 #error "sentinel: needs CONFIG_MMU_NOTIFIER"

@@ -275,27 +275,27 @@ static int __init sentinel_init(void)
 		pr_err("Xen PV is not supported: the hypervisor owns the page tables\n");
 		return -ENODEV;
 	}
-	ret = sentinel_session_init();
+	ret = sentinel_queue_init();
 	if (ret)
 		return ret;
 	ret = sentinel_hook_init();
 	if (ret)
-		goto fail_session;
+		goto fail_queue;
 	ret = misc_register(&sentinel_device);
 	if (ret)
 		goto fail_hook;
 	return 0;
 fail_hook:
 	sentinel_hook_exit();
-fail_session:
-	sentinel_session_exit();
+fail_queue:
+	sentinel_queue_exit();
 	return ret;
 }
 
 static void __exit sentinel_exit(void)
 {
 	misc_deregister(&sentinel_device);
-	sentinel_session_exit();
+	sentinel_queue_exit();
 	sentinel_hook_exit();
 }
 

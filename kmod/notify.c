@@ -96,13 +96,14 @@ static struct ftrace_ops move_ops = {
 	.flags = FTRACE_OPS_FL_PERMANENT,
 };
 
-/* Looks the function up. Without it, only pages that mremap() moves into an armed range are missed. */
+/* Looks the function up. Without it, pages that mremap() moves into an armed range are missed. */
 void sentinel_notify_hook_init(void)
 {
 	char function[] = "copy_vma";
 
-	traceable = works = !ftrace_set_filter(&move_ops, function, strlen(function), 1);
-	if (!works)
+	traceable = !ftrace_set_filter(&move_ops, function, strlen(function), 1);
+	works = traceable;
+	if (!traceable)
 		pr_warn("copy_vma cannot be traced: pages that mremap() moves will be missed\n");
 }
 
@@ -113,8 +114,10 @@ void sentinel_notify_hook_exit(void)
 
 void sentinel_notify_hook_attach(void)
 {
-	if (traceable)
-		hooked = works = !register_ftrace_function(&move_ops);
+	if (!traceable)
+		return;
+	hooked = !register_ftrace_function(&move_ops);
+	works = hooked;
 }
 
 void sentinel_notify_hook_detach(void)

@@ -11,9 +11,9 @@
  *   mmap_lock (read)  keeps the target's VMAs unchanged during a walk
  *   page-table lock   protects the PTEs and their armed bits
  *   session->lock     protects epoch, log, dirty list and all other bitmaps
- * User memory is never accessed, and a target's mmap_lock never waited for
- * unkillably, under any of them. The fault hook takes only the last two. It finds sessions, areas and chunks
- * under RCU; all three are freed after a grace period.
+ * Under none of them is user memory accessed, or a target's mmap_lock waited for
+ * unkillably. The fault hook takes only the last two. It finds sessions, areas and
+ * chunks under RCU; all three are freed after a grace period.
  */
 #ifndef SENTINEL_H
 #define SENTINEL_H
@@ -130,13 +130,16 @@ struct sentinel_session {
 	u64 lost;
 };
 
+/* queue.c */
+int sentinel_queue_init(void);
+void sentinel_queue_exit(void);
+void sentinel_queue(struct work_struct *work);
+void sentinel_queue_later(struct delayed_work *work, unsigned long delay);
+
 /* process.c */
 struct mm_struct *sentinel_process_mm(const struct sentinel_attach *attach, pid_t *tgid);
 
 /* session.c */
-int sentinel_session_init(void);
-void sentinel_session_exit(void);
-void sentinel_queue(struct work_struct *work);
 struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach);
 void sentinel_session_end(struct sentinel_session *s);
 void sentinel_session_put(struct sentinel_session *s);

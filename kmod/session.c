@@ -10,31 +10,12 @@
 
 /*
  * The target decides how long its mmap_lock is held: a thread of it may wait for
- * a FUSE server of the same user meanwhile. So a session ends in this workqueue,
- * and close() waits no longer than CLOSE_WAIT for it.
+ * a FUSE server of the same user meanwhile. So a session ends in a workqueue, and
+ * close() waits no longer than CLOSE_WAIT for it.
  */
-static struct workqueue_struct *queue;
-
 #define CLOSE_WAIT HZ
 #define RETRY_MIN msecs_to_jiffies(10)
 #define RETRY_MAX msecs_to_jiffies(250)
-
-int sentinel_session_init(void)
-{
-	queue = alloc_workqueue("sentinel", WQ_UNBOUND, 0);
-	return queue ? 0 : -ENOMEM;
-}
-
-/* Waits for the functions that still run; no session is left. */
-void sentinel_session_exit(void)
-{
-	destroy_workqueue(queue);
-}
-
-void sentinel_queue(struct work_struct *work)
-{
-	queue_work(queue, work);
-}
 
 /* Pins the address space of the process and registers with its MMU notifiers. */
 static int watch_mm(struct sentinel_session *s, const struct sentinel_attach *attach)
@@ -99,7 +80,7 @@ static void end(struct work_struct *work)
 	sentinel_rearm_stop(s);
 	if (!disarm_and_withdraw(s)) {
 		s->retry = clamp(2 * s->retry, RETRY_MIN, RETRY_MAX);
-		queue_delayed_work(queue, &s->end_work, s->retry);
+		sentinel_queue_later(&s->end_work, s->retry);
 		return;
 	}
 	sentinel_log_put(s);
@@ -171,7 +152,7 @@ void sentinel_session_end(struct sentinel_session *s)
 {
 	if (test_and_set_bit(SENTINEL_ENDING, &s->state))
 		return;
-	queue_delayed_work(queue, &s->end_work, 0);
+	sentinel_queue_later(&s->end_work, 0);
 	wait_for_completion_timeout(&s->has_ended, CLOSE_WAIT);
 }
 

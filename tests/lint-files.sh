@@ -51,7 +51,7 @@ checkpatch() {
 always=UNCOMMENTED_DEFINITION
 mapfile -t kernel_files < <(grep -E '^kmod/[^/]*\.[ch]$' <<<"$list" | grep -Ev '/(compat|sentinel_(uapi|trace))\.h$')
 checkpatch "$always" "${kernel_files[@]}"
-# One source is built for 6.1 and 6.12 (CONSTANT_COMPARISON misreads these comparisons).
+# One source is built for 6.1 to 7.3 (CONSTANT_COMPARISON misreads these comparisons).
 checkpatch "$always,LINUX_VERSION_CODE,CONSTANT_COMPARISON" kmod/compat.h
 # User space has no BIT().
 checkpatch "$always,BIT_MACRO" kmod/sentinel_uapi.h

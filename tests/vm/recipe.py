@@ -222,7 +222,7 @@ class Recipe:
     free_bytes: int
     """Free space in the root file system; sparse on the host's disk."""
     release: str = ""
-    """The suite that mmdebstrap installs, by a name for which it knows the mirror; "": the suite."""
+    """What mmdebstrap installs, by a name for which it knows the mirror; "": the suite."""
     mirrors: tuple[str, ...] = ()
     """Lines of sources.list instead of mmdebstrap's own."""
     early_files: tuple[tuple[str, str], ...] = ()

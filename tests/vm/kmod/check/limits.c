@@ -26,10 +26,9 @@
 
 static int attach_raw(int fd, pid_t pid, uint64_t records, uint32_t flags, uint64_t reserved)
 {
-	return attach_as(fd, (struct sentinel_attach){.pid = pid,
-						      .flags = flags,
-						      .log_records = records,
-						      .reserved = {0, reserved}});
+	return attach_as(
+		fd, (struct sentinel_attach){
+			    .pid = pid, .flags = flags, .log_records = records, .reserved = {0, reserved}});
 }
 
 static int attach_rearming(int fd, pid_t pid, uint32_t rearm_us)

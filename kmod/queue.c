@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The module's workqueue: for what must not, or cannot, wait in the caller's context. */
+#include "sentinel.h"
+
+static struct workqueue_struct *queue;
+
+int sentinel_queue_init(void)
+{
+	queue = alloc_workqueue("sentinel", WQ_UNBOUND, 0);
+	return queue ? 0 : -ENOMEM;
+}
+
+/* Waits for the functions that still run; none is delayed. */
+void sentinel_queue_exit(void)
+{
+	destroy_workqueue(queue);
+}
+
+void sentinel_queue(struct work_struct *work)
+{
+	queue_work(queue, work);
+}
+
+void sentinel_queue_later(struct delayed_work *work, unsigned long delay)
+{
+	queue_delayed_work(queue, work, delay);
+}
