@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,35 @@ trap 'swapoff /root/swap; rm /root/swap' EXIT
 """
 
 
+SAMPLER = """
+import os, subprocess, time
+from pathlib import Path
+from sentineld.base.errors import SentinelError
+from sentineld.observe.page_sampler import PageSampler
+from sentineld.observe.pidfd import start_time_ticks
+
+user = ["setpriv", "--reuid", "1000", "--regid", "1000", "--clear-groups", "sleep", "1000"]
+process = subprocess.Popen(user)
+while Path(f"/proc/{process.pid}/comm").read_text() != "sleep\\n":
+    time.sleep(0.01)
+started = start_time_ticks(process.pid)
+
+def attach(**expected):
+    with PageSampler() as sampler:
+        try:
+            sampler.attach(process.pid, **expected)
+        except SentinelError as error:
+            return error.code
+    return "attached"
+
+print(attach(uid=0), attach(uid=1001), attach(uid=1000, start_ticks=started - 1),
+      attach(uid=1000, start_ticks=started), attach())
+process.kill()
+process.wait()
+print(attach(uid=1000, start_ticks=started), attach())
+"""
+
+
 @pytest.fixture(scope="session")
 def program(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The check program, built with the guest's compiler."""
@@ -155,3 +185,9 @@ def test_swapped_in_pages_are_accesses_and_not_births(checked: Guest) -> None:
 @pytest.mark.newest
 def test_a_target_that_keeps_its_address_space_locked_does_not_block_close(checked: Guest) -> None:
     checked.run(f"modprobe fuse && {CHECK} locked")
+
+
+def test_the_daemons_interface_attaches_only_the_expected_process(kernel_guest: Guest) -> None:
+    output = kernel_guest.run(f"cd {TREE} && python3 -c {shlex.quote(SAMPLER)}").stdout
+    refused, gone = "not-permitted not-permitted no-such-process", "no-such-process no-such-process"
+    assert output.splitlines() == [f"{refused} attached attached", gone]
