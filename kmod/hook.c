@@ -16,7 +16,7 @@
 #include "sentinel_trace.h"
 
 static DEFINE_MUTEX(hook_mutex);
-static struct ftrace_ops *attached; /* these three under hook_mutex; NULL: not hooked */
+static struct ftrace_ops *attached; /* under hook_mutex, as users; NULL: not hooked */
 static unsigned int users;
 static bool skips = true; /* until the first use: expected to */
 
@@ -235,7 +235,7 @@ static int attach(void)
 	}
 	if (ret)
 		return ret;
-	skips = attached == &skip_ops;
+	WRITE_ONCE(skips, attached == &skip_ops);
 	sentinel_notify_hook_attach();
 	return 0;
 }
@@ -294,17 +294,18 @@ void sentinel_hook_exit(void)
 	ftrace_free_filter(&plain_ops);
 }
 
-/* Returns what the last use of the hook could do; before the first, what it is expected to do. */
+/*
+ * Returns what the last use of the hook could do; before the first, what it is
+ * expected to do. Without hook_mutex, under which ftrace is waited for.
+ */
 u32 sentinel_hook_features(void)
 {
 	u32 features = SENTINEL_FEATURE_BIRTHS | SENTINEL_FEATURE_PRECISE_WRITE |
 		       SENTINEL_FEATURE_REARM | SENTINEL_FEATURE_AGE | SENTINEL_FEATURE_HUGE;
 
-	mutex_lock(&hook_mutex);
 	if (sentinel_notify_works())
 		features |= SENTINEL_FEATURE_UNKNOWN;
-	if (skips)
+	if (READ_ONCE(skips))
 		features |= SENTINEL_FEATURE_SKIP;
-	mutex_unlock(&hook_mutex);
 	return features;
 }

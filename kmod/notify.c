@@ -117,7 +117,7 @@ void sentinel_notify_hook_attach(void)
 	if (!traceable)
 		return;
 	hooked = !register_ftrace_function(&move_ops);
-	works = hooked;
+	WRITE_ONCE(works, hooked);
 }
 
 void sentinel_notify_hook_detach(void)
@@ -130,5 +130,5 @@ void sentinel_notify_hook_detach(void)
 /* Returns true if the function is hooked, or will be. */
 bool sentinel_notify_works(void)
 {
-	return works;
+	return READ_ONCE(works);
 }

@@ -210,7 +210,13 @@ class Observing:
             self._writes = None
             with contextlib.ExitStack() as unused:
                 unused.callback(writes.close)
-                target = Target(self._link.pid, self._log_records, writes, uid=self._link.uid)
+                target = Target(
+                    self._link.pid,
+                    self._log_records,
+                    writes,
+                    uid=self._link.uid,
+                    start_ticks=self._link.peer.process.start_ticks,
+                )
                 backend, watch = open_best(target)
                 if backend.name == writes.way:
                     unused.pop_all()  # the watch closes them

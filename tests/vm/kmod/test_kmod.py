@@ -191,3 +191,11 @@ def test_the_daemons_interface_attaches_only_the_expected_process(kernel_guest: 
     output = kernel_guest.run(f"cd {TREE} && python3 -c {shlex.quote(SAMPLER)}").stdout
     refused, gone = "not-permitted not-permitted no-such-process", "no-such-process no-such-process"
     assert output.splitlines() == [f"{refused} attached attached", gone]
+
+
+def test_the_device_is_for_root_only(kernel_guest: Guest) -> None:
+    assert kernel_guest.run("stat -c '%a %U %G' /dev/sentinel").stdout.split() == [
+        "600",
+        "root",
+        "root",
+    ]
