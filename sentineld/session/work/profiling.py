@@ -52,7 +52,7 @@ left plan's shape brings the plan back."""
 
 
 class Profiling:
-    """One pass through the states ATTACHED to PLANNING. All calls come from the session's thread."""
+    """One pass from state ATTACHED to PLANNING. All calls come from the session's thread."""
 
     def __init__(
         self,
