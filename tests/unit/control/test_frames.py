@@ -5,13 +5,24 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sentineld.base.closing import closing
 from sentineld.control import frames
-from sentineld.control.frames import FROM_SHIM, FrameBuffer, FrameError, FrameSocket, encode
+from sentineld.control.frames import (
+    FROM_SHIM,
+    MESSAGES_MAX,
+    FrameBuffer,
+    FrameError,
+    FrameSocket,
+    encode,
+)
+from tests.unit.control.lingering import LINGER_S, lingering, send_away
+from tests.unit.waiting import wait
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=8),
@@ -105,3 +116,71 @@ def test_sending_to_a_peer_that_does_not_read_fails() -> None:
         fill(sender)
     sender.close()
     theirs.close()
+
+
+def test_many_small_messages_are_received_in_parts() -> None:
+    ours, theirs = socket.socketpair()
+    sender, receiver = FrameSocket(ours), FrameSocket(theirs)
+    for number in range(3 * MESSAGES_MAX):
+        sender.send({"number": number})
+    received = receiver.receive()
+    assert len(received) == MESSAGES_MAX
+    # The rest has been read from the socket, so an event loop would not notice it.
+    while receiver.has_message():
+        received += receiver.receive()
+    assert [message["number"] for message in received] == list(range(3 * MESSAGES_MAX))
+    sender.close()
+    receiver.close()
+
+
+def test_reading_stops_when_the_frame_is_not_admitted() -> None:
+    ours, theirs = socket.socketpair()
+    sender, receiver = FrameSocket(ours), FrameSocket(theirs)
+    asked: list[int] = []
+
+    def may_read(frame_bytes: int) -> bool:
+        asked.append(frame_bytes)
+        return frame_bytes <= 1000
+
+    receiver.may_read = may_read
+    large = encode({"text": "x" * 100_000})
+    theirs_sent = ours.send(encode({"a": 1}) + large)
+    assert theirs_sent > 1000
+    assert receiver.receive() == [{"a": 1}]
+    assert asked == [0, len(large)]
+    assert receiver.receive() == []
+    sender.close()
+    receiver.close()
+
+
+def test_an_estimate_of_a_messages_memory_exceeds_what_it_takes() -> None:
+    def takes(message: dict[str, object]) -> int:
+        ((_, estimate),) = FrameBuffer(FROM_SHIM).feed_sized(encode(message))
+        return estimate
+
+    assert takes({"names": [[]] * 10_000}) > 10_000 * 64
+    assert takes({"names": list(range(1000, 11_000))}) > 10_000 * 40
+    assert takes({"text": "x" * 10_000 + "\U0001f600"}) > 4 * 10_000
+
+
+@pytest.mark.parametrize("flags", [0, socket.MSG_OOB])
+@pytest.mark.parametrize("before", [0, 8, 200])
+def test_received_descriptors_whose_close_blocks_do_not_block(flags: int, before: int) -> None:
+    """In data or out-of-band data, alone or behind more descriptors than a shim sends."""
+    ours, theirs = socket.socketpair()
+    receiver = FrameSocket(theirs)
+    null = os.open(os.devnull, os.O_RDONLY)
+    with lingering() as stuck:
+        send_away(ours, b"\x10", [null] * before + [stuck.fileno()], flags)
+        ours.send(b"\x00")
+        stuck.close()
+        begin_s = time.monotonic()
+        try:
+            receiver.receive()
+        except FrameError:
+            assert before >= frames.FDS_MAX
+        receiver.close()
+        assert time.monotonic() - begin_s < LINGER_S / 2
+    wait(lambda: not closing(os.getuid()))
+    os.close(null)
+    ours.close()

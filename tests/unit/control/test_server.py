@@ -15,6 +15,7 @@ from sentineld.control.client import CONTROL_VERSION, request, request_file
 from sentineld.control.frames import Message, encode
 from sentineld.control.server import VERBS, Caller
 from tests.unit.control.controlled import LARGE, serving
+from tests.unit.control.lingering import LINGER_S, lingering, send_away
 from tests.unit.waiting import wait
 
 PENDING_MAX = VERBS.of_user if os.getuid() else VERBS.of_root
@@ -97,6 +98,59 @@ def test_an_answer_that_is_not_read_is_dropped(
     with serving(tmp_path / "control.sock", large) as path:
         client = ask(path, "large")
         wait(lambda: closed(client))
+
+
+def test_a_descriptor_in_a_request_does_not_block_others(server: Path) -> None:
+    with lingering() as stuck, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(server))
+        send_away(client, b"\x10", [stuck.fileno()])
+        stuck.close()
+        assert request(server, "status", timeout_s=LINGER_S / 2) == "here"
+
+
+def test_an_answer_that_is_not_taken_counts_as_pending(tmp_path: Path) -> None:
+    large = {"large": lambda caller, arguments: LARGE}
+    with serving(tmp_path / "control.sock", large) as path:
+        clients = [ask(path, "large") for _ in range(PENDING_MAX)]
+        for client in clients:
+            client.recv(1)  # its answer is being sent
+        with pytest.raises(SentinelError) as refused:
+            request(path, "large")
+        assert refused.value.code == "busy"
+        for client in clients:
+            client.close()
+        wait(lambda: answered(path, "large"))
+
+
+def answered(path: Path, verb: str) -> bool:
+    try:
+        request(path, verb)
+    except SentinelError as error:
+        return error.code != "busy"
+    return True
+
+
+def test_a_second_request_ends_the_connection(tmp_path: Path) -> None:
+    blocking = Blocking()
+    with serving(tmp_path / "control.sock", {"block": blocking}) as path:
+        client = ask(path, "block")
+        wait(lambda: blocking.begun == 1)
+        client.sendall(encode({}))
+        client.settimeout(30)
+        assert client.recv(1) == b""
+        assert blocking.given_up == 1
+        client.close()
+
+
+def test_a_verb_that_fails_is_answered(tmp_path: Path) -> None:
+    def fail(caller: Caller, arguments: Message) -> object:
+        raise BrokenPipeError("of a planning process")
+
+    with (
+        serving(tmp_path / "control.sock", {"fail": fail}) as path,
+        pytest.raises(SentinelError, match="internal error of the daemon"),
+    ):
+        request(path, "fail")
 
 
 def closed(client: socket.socket) -> bool:
