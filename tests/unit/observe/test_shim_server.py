@@ -4,45 +4,70 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from sentineld.control.frames import FrameSocket, Message
+from sentineld.control.frames import FROM_SHIM, MESSAGES_MAX, FrameSocket, Message, encode
+from sentineld.control.listener import Limits
 from sentineld.control.server import listen
 from sentineld.model import protocol
+from sentineld.observe import message_memory, shim_server
 from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_server import Receiver, ShimServer
+from tests.unit.control.lingering import LINGER_S, lingering, send_away
 from tests.unit.segment import Writer
+from tests.unit.waiting import wait
 
 HELLO = {"type": "hello", "version": protocol.SHIM_VERSION}
 
 
 class Server:
-    """A server whose loop turns when told; links: of all hellos, ends: how many ended."""
+    """A server whose loop turns when told; links: of all hellos, ends: how many ended, taken: the
+    number of messages."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sessions: Limits | None = None) -> None:
         self.path = path
+        self._sessions = sessions
         self.links: list[ShimLink] = []
+        self.unhandled: list[tuple[ShimLink, int]] = []
         self.ends = self.taken = 0
         self.room = True
         self.loop = asyncio.new_event_loop()
         self._server = self.loop.run_until_complete(self._serve())
 
     async def _serve(self) -> ShimServer:
-        return ShimServer(listen(self.path, 0o600, None), self._hello)
+        return ShimServer(listen(self.path, 0o600, None), self._hello, self._sessions)
 
     def _hello(self, link: ShimLink) -> Receiver:
         self.links.append(link)
-        return self._take
 
-    def _take(self, message: Message | None, size_bytes: int) -> bool:
-        self.ends += message is None
-        self.taken += message is not None
-        return self.room
+        def take(message: Message | None, size_bytes: int) -> bool:
+            self.ends += message is None
+            self.taken += message is not None
+            self.unhandled.append((link, size_bytes))
+            return self.room
+
+        return take
+
+    def until(self, done: Callable[[], object]) -> None:
+        """Run the loop until done() is true."""
+
+        def turned() -> object:
+            self.turn()
+            return done()
+
+        wait(turned)
+
+    def connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(str(self.path))
+        return connection
 
     def turn(self) -> None:
         """Accept what has come, then read it."""
@@ -52,9 +77,7 @@ class Server:
 
     def greet(self, hello: Message = HELLO) -> FrameSocket:
         """A new shim says hello."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.connect(str(self.path))
-        shim = FrameSocket(connection)
+        shim = FrameSocket(self.connect())
         segment, event_fd = Writer(), os.eventfd(0)
         shim.send(hello, [segment.fd, event_fd])
         os.close(segment.fd)
@@ -145,3 +168,162 @@ def test_a_shim_of_another_version_is_told_why(server: Server) -> None:
         shim.receive()
     assert server.links == []
     shim.close()
+
+
+def closed(connection: socket.socket) -> bool:
+    """Whether the server has closed the connection; discards what it sent before."""
+    connection.setblocking(False)
+    try:
+        return not connection.recv(1 << 16)
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+def test_silence_and_half_a_hello_end_after_a_time(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shim_server, "HELLO_S", 0.2)
+    silent, half = server.connect(), server.connect()
+    half.send(encode(HELLO)[:-1])
+    server.until(lambda: closed(silent) and closed(half))
+    silent.close()
+    half.close()
+
+
+def test_no_descriptor_is_received_before_the_hello_is_whole(server: Server) -> None:
+    connection, segment, event_fd = server.connect(), Writer(), os.eventfd(0)
+    hello = encode(HELLO)
+    server.turn()
+    before = len(os.listdir("/proc/self/fd"))
+    send_away(connection, hello[:5], [segment.fd, event_fd])
+    for byte in hello[5:-1]:
+        connection.send(bytes([byte]))
+        server.turn()
+    assert len(os.listdir("/proc/self/fd")) == before
+    connection.send(hello[-1:])
+    server.until(lambda: server.links)
+    os.close(segment.fd)
+    os.close(event_fd)
+    connection.close()
+    server.until(lambda: server.ends == 1)
+    server.links[0].close()
+
+
+def test_a_descriptor_before_the_hello_blocks_nothing(server: Server) -> None:
+    connection = server.connect()
+    with lingering() as stuck:
+        send_away(connection, b"\x40\x00\x00\x00{", [stuck.fileno()] * 4)
+        stuck.close()
+        server.turn()
+        connection.close()
+        begin_s = time.monotonic()
+        shim = server.greet()
+        server.until(lambda: server.links)
+        assert time.monotonic() - begin_s < LINGER_S / 2
+    shim.close()
+    server.until(lambda: server.ends == 1)
+    server.links[0].close()
+
+
+@pytest.mark.parametrize("length", [(64 << 10) + 1, 1 << 31])
+def test_a_hello_that_is_too_long_ends_the_connection(server: Server, length: int) -> None:
+    connection = server.connect()
+    connection.send(length.to_bytes(4, "little"))
+    server.until(lambda: closed(connection))
+    connection.close()
+
+
+def test_the_number_of_sessions_is_limited(tmp_path: Path) -> None:
+    server = Server(tmp_path / "shim.sock", Limits(of_user=2, of_root=2, total=2))
+    shims = [server.greet() for _ in range(3)]
+    server.turn()
+    assert len(server.links) == 2
+    (told,) = shims[2].receive()
+    assert "2 registered processes, which is the limit" in told["error"]
+    shims[0].close()
+    server.until(lambda: server.ends == 1)
+    shims.append(server.greet())
+    server.until(lambda: len(server.links) == 3)
+    for shim in shims[1:]:
+        shim.close()
+    for link in server.links:
+        link.close()
+    server.until(lambda: server.ends == 3)
+    server.close()
+
+
+def test_many_small_messages_do_not_occupy_the_loop(server: Server) -> None:
+    shim = server.greet()
+    data = encode({}) * (10 * MESSAGES_MAX)
+    assert shim.send_some(data) == len(data)
+    server.loop.call_soon(server.loop.stop)
+    server.loop.run_forever()
+    assert server.taken <= MESSAGES_MAX
+    server.until(lambda: server.taken == 10 * MESSAGES_MAX)
+    shim.close()
+    server.until(lambda: server.ends == 1)
+    server.links[0].close()
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_memory, "USER_BYTES", 1 << 20)
+    monkeypatch.setattr(message_memory, "ROOT_BYTES", 1 << 20)
+
+
+def push(server: Server, shims: list[FrameSocket], data: bytes) -> list[int]:
+    """Send the same data on all connections as far as the server reads it; returns the bytes."""
+    sent = [0] * len(shims)
+    idle = 0
+    while idle < 100:
+        before = sum(sent)
+        for number, shim in enumerate(shims):
+            with contextlib.suppress(BlockingIOError):
+                sent[number] += shim.send_some(data[sent[number] :])
+        server.turn()
+        idle = 0 if sum(sent) > before else idle + 1
+        time.sleep(0.001)
+    return sent
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_half_messages_of_one_user_are_limited(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shim_server, "STARVED_CHECK_S", 0.05)
+    shims = [server.greet() for _ in range(6)]
+    server.until(lambda: len(server.links) == 6)
+    half = encode({"text": "x" * (FROM_SHIM.frame_bytes - 100)})[:-1]
+    sent = push(server, shims, half)
+    # The first is read to its end; the others fill no more than their socket's buffers.
+    assert sorted(sent)[-1] == len(half)
+    assert sorted(sent)[-2] < 1 << 20
+    # Half messages that keep others waiting are dropped after a time.
+    monkeypatch.setattr(shim_server, "FRAME_S", 0.1)
+    server.until(lambda: server.ends >= 2)
+    for shim in shims:
+        shim.close()
+    for link in server.links:
+        link.close()
+    server.until(lambda: server.ends == 6)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_messages_count_until_they_are_handled(server: Server) -> None:
+    shims = [server.greet() for _ in range(2)]
+    server.until(lambda: len(server.links) == 2)
+    message = {"text": "x" * 100_000}
+    push(server, shims, encode(message) * 20)
+    taken = server.taken
+    assert 10 <= taken <= 12  # 1 MiB, and what was read already
+    while server.unhandled:
+        link, size_bytes = server.unhandled.pop()
+        link.on_handled(size_bytes)
+    server.until(lambda: server.taken > taken)
+    for shim in shims:
+        shim.close()
+    for link in server.links:
+        link.close()
+    server.until(lambda: server.ends == 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import logging
 import os
 import resource
@@ -220,6 +221,7 @@ def test_nothing_of_a_session_stays(
     life(daemon)  # imports and caches
     for _ in range(2):  # the loop closes what the session's thread has released, maybe in a thread
         daemon.until(lambda: threading.active_count() == 1)
+    gc.collect()  # of earlier tests
     before = held()
     for _ in range(SESSIONS):
         life(daemon)
