@@ -45,9 +45,9 @@ STEPS_WITHOUT_REPEAT_MAX = 40
 """Steps that may pass, beyond those requested, until enough in a row allocate identically."""
 ACCESS_STEPS_MIN = 6
 ACCESS_WAIT_S = 5.0
-"""A recording gives up on the sampled step, or on its operators' accesses, only after both this number
-of steps and this time. Dozens of steps of a few milliseconds may pass before the shim's message
-with the accesses is read."""
+"""A recording gives up on the sampled step, or on its operators' accesses, only after both this
+number of steps and this time. Dozens of steps of a few milliseconds may pass before the shim's
+message with the accesses is read."""
 KEPT_RECORDS = 1 << 19
 """Largest number of ring records in the steps that are kept until the framework answers."""
 RECORDED_RECORDS_MAX = 1 << 21

@@ -2,7 +2,8 @@
 """A training on emulated tiers in virtual time.
 
 The real mover changes the shim's real residency map, and the shim's real code adds up
-the delay that each stretch owes. Only the process is simulated, from the profile: time, births, deaths and waits.
+the delay that each stretch owes. Only the process is simulated, from the profile: time, births,
+deaths and waits.
 """
 
 from __future__ import annotations

@@ -41,9 +41,9 @@ def test_static_by_hand() -> None:
 
 def test_static_splits_lasting_tensors() -> None:
     # With 3: the parameter's 2 are worth 3 a page, the state's 1: parameter, and one of ...
-    # gradient and activation are worth 2 a page, but are fast as a whole or not at all. The remaining
-    # unit goes to a part of the state or to the scratch; either is worth 1. So 6 + 1 of the 19
-    # accesses are served fast.
+    # gradient and activation are worth 2 a page, but are fast as a whole or not at all. The
+    # remaining unit goes to a part of the state or to the scratch; either is worth 1. So 6 + 1 of
+    # the 19 accesses are served fast.
     plan = policy("static").plan(large_profile(), tiers(), 3 * LARGE * PAGE)
     verify(plan, large_profile(), 3 * LARGE * PAGE)
     assert plan.predicted.step_ns == pytest.approx(4e9 + 12 * LARGE * PAGE_NS, rel=1e-4)
