@@ -46,7 +46,7 @@
 #include <linux/sched/coredump.h>
 #include <asm/invpcid.h>
 #include <asm/special_insns.h>
-#ifndef SUID_DUMP_USER /* since 7.2 a task, not its mm, is dumpable */
+#ifndef SUID_DUMP_USER /* newer kernels: a task, not its mm, is dumpable */
 #include <linux/sched/exec_state.h>
 #endif
 
@@ -132,7 +132,7 @@ static inline const struct cpumask *sentinel_tlb_cpus(struct mm_struct *mm)
 
 /*
  * Flushes the user entries of all address spaces from this CPU's TLB; interrupts
- * are off. __flush_tlb_all() does the same, but since 6.17 only for KVM's modules.
+ * are off. __flush_tlb_all() does the same, but newer kernels export it to KVM only.
  */
 static inline void sentinel_flush_this_cpu(void)
 {

@@ -7,7 +7,7 @@
  * When the process that attached closes its last descriptor of the file, or
  * dies, everything is disarmed, even if a forked child or a mapping still holds
  * the file. If the traced process keeps its address space locked meanwhile, close()
- * returns after a second, and the pages are disarmed when the lock is free. The
+ * returns after two seconds, and the pages are disarmed when the lock is free. The
  * traced process holds only an epoch fd, which can only start the next epoch.
  *
  * All addresses and lengths are in bytes and page-aligned. Structures grow only

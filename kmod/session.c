@@ -13,7 +13,7 @@
  * a FUSE server of the same user meanwhile. So a session ends in a workqueue, and
  * close() waits no longer than CLOSE_WAIT for it.
  */
-#define CLOSE_WAIT HZ
+#define CLOSE_WAIT (2 * HZ)
 #define RETRY_MIN msecs_to_jiffies(10)
 #define RETRY_MAX msecs_to_jiffies(250)
 
