@@ -32,7 +32,7 @@ class GuestKind:
 
 
 SYSTEM = GuestKind(MAIN.suite, "single")
-"""The guest for tests of the whole system. Each start of the daemon patches the page-fault path of
+"""The guest for tests of the whole system. Each session of the module patches the fault path of
 a running kernel, which only single-threaded TCG emulates correctly: see Guest's TCG_THREAD."""
 
 _SHARED: pytest.StashKey[dict[GuestKind, Guest]] = pytest.StashKey()
