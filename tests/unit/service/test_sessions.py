@@ -363,6 +363,47 @@ def test_messages_that_wait_for_a_session_are_limited(tmp_path: Path) -> None:
     linked.close_shim()
 
 
+def test_a_recording_ends_when_its_caller_hangs_up(daemon: Daemon) -> None:
+    shim = greet(daemon)
+    caller = Caller(os.getuid(), threading.Event())
+    problems: list[str] = []
+
+    def record() -> None:
+        with pytest.raises(SentinelError) as caught:
+            daemon.sessions.record(caller, {**US, "steps": 1})
+        problems.append(caught.value.message)
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    (session,) = daemon.sessions.all()
+    wait(lambda: "recorded" in session.lifecycle.status.reason)
+    caller.gone.set()
+    thread.join(10)
+    assert problems == ["the caller has hung up"]
+    # The session can be asked again.
+    wait(lambda: "not recorded" in session.lifecycle.status.reason)
+    assert daemon.sessions.attach(ME, US)["state"] == "attached"
+    hang_up(daemon, shim)
+    for file in daemon.path.parent.glob("sessions/*"):
+        file.unlink()
+
+
+def test_a_verb_whose_caller_has_hung_up_does_nothing_later(tmp_path: Path) -> None:
+    """Also if the session's thread is busy until the caller has gone."""
+    linked = Linked()
+    session = Session(linked.link, machine(), StateFiles(tmp_path))
+    gone = threading.Event()
+    gone.set()
+    with pytest.raises(SentinelError, match="the caller has hung up"):
+        session.record(1, gone)  # its thread has not started
+    session.start()
+    session.attach(None, None, threading.Event())  # wrong-state if it were being recorded
+    assert session.lifecycle.state == "attached"
+    session.close()
+    session.join(10)
+    linked.close_shim()
+
+
 def test_a_process_that_fails_again_and_again_is_left(
     daemon: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:
