@@ -28,6 +28,8 @@ CONNECTION_S = 20.0
 """Time for a connection, whatever it sends or reads meanwhile."""
 RETRY_S = 5.0
 """Pause between two attempts to use a port that another process has."""
+SCRAPING_SHARE = 0.2
+"""Share of the time that computing answers may take: any user of the machine may ask for them."""
 PAUSE_S = 1.0
 """Pause after an accept() that failed, as for lack of descriptors: the listener stays readable."""
 
@@ -67,7 +69,11 @@ class _Server(ThreadingMixIn, WSGIServer):
         expiry = threading.Timer(CONNECTION_S, _shut_down, (request,))
         expiry.daemon = True
         try:
-            expiry.start()
+            try:
+                expiry.start()
+            except RuntimeError:  # no thread can be started
+                self.shutdown_request(request)
+                return
             super().process_request_thread(request, client_address)
         finally:
             expiry.cancel()
@@ -108,6 +114,8 @@ class MetricsServer:
         self._registry = registry
         self._server: WSGIServer | None = None
         self._closed = threading.Event()
+        self._scraping = threading.Lock()
+        self._idle_until_s = 0.0
         try:
             self._bind()
         except OSError as error:
@@ -130,11 +138,29 @@ class MetricsServer:
 
     def _bind(self) -> None:
         kind = _ServerV6 if ":" in self._address else _Server
-        app = make_wsgi_app(self._registry())
         self._server = make_server(
-            self._address, self.port, app, server_class=kind, handler_class=_QuietHandler
+            self._address,
+            self.port,
+            self._paced(make_wsgi_app(self._registry())),
+            server_class=kind,
+            handler_class=_QuietHandler,
         )
         self.port = self._server.server_port
+
+    def _paced(self, app: Any) -> Callable[[Any, Any], Any]:
+        """The application, called once at a time and for SCRAPING_SHARE of the time."""
+
+        def paced(environ: Any, start_response: Any) -> Any:
+            with self._scraping:
+                self._closed.wait(max(0.0, self._idle_until_s - time.monotonic()))
+                begin_s = time.thread_time()
+                try:
+                    return app(environ, start_response)
+                finally:
+                    took_s = time.thread_time() - begin_s
+                    self._idle_until_s = time.monotonic() + took_s * (1 / SCRAPING_SHARE - 1)
+
+        return paced
 
     def _run(self) -> None:
         while self._server is None:

@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from sentineld.base.errors import SentinelError
 from sentineld.service import metrics_server
@@ -72,3 +77,31 @@ def test_a_slow_request_expires(server: MetricsServer, monkeypatch: pytest.Monke
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as slow:
         slow.sendall(b"GET / HTTP/1.0\r\nX-Header: ")
         assert slow.recv(1) == b""
+
+
+class Slow(Collector):
+    """A metric that takes a while, and counts how many threads compute it at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._computing = self.worst = 0
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            self._computing += 1
+            self.worst = max(self.worst, self._computing)
+        time.sleep(0.05)
+        with self._lock:
+            self._computing -= 1
+        yield GaugeMetricFamily("slow", "A slow metric.", value=self.worst)
+
+
+def test_a_scrape_is_computed_once_at_a_time() -> None:
+    slow, made = Slow(), CollectorRegistry()
+    made.register(slow)
+    server = MetricsServer("127.0.0.1", 0, lambda: made)
+    with ThreadPoolExecutor(CONNECTIONS_MAX) as pool:
+        answers = list(pool.map(scrape, [server] * CONNECTIONS_MAX))
+    assert all("slow 1.0" in answer for answer in answers)
+    assert slow.worst == 1
+    server.close()
