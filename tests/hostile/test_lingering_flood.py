@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attack 3 by number: connections whose unread descriptors block the thread that closes them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.attacker import OTHER_USER, Say
+from tests.hostile.shim_client import ShimClient, registered
+from tests.hostile.siege import besieged_alone
+from tests.hostile.test_received_descriptors import lingering
+
+FLOOD_S = 5.0
+
+
+def flood(say: Say, path: str, duration_s: float) -> None:
+    """Connect, send a byte with such a descriptor, hang up; again and again."""
+    end_s = time.monotonic() + duration_s
+    count = 0
+    while time.monotonic() < end_s:
+        with contextlib.suppress(OSError):
+            client = ShimClient(Path(path))
+            stuck = lingering()
+            client.raw(b"\x10", [stuck])
+            os.close(stuck)
+            client.close()
+            count += 1
+    say(count)
+
+
+def register(say: Say, path: str) -> None:
+    client, _ = registered(Path(path))
+    say("registered")
+    client.closed(600)
+
+
+@pytest.mark.parametrize("place", ["shims", "control"])
+def test_a_flood_of_connections_whose_descriptors_linger(place: str) -> None:
+    with besieged_alone(f"connections to {place} with lingering descriptors") as siege:
+        path = str(getattr(siege.daemon, place))
+        attackers = [siege.attack(flood, path, FLOOD_S) for _ in range(2)]
+        siege.hold(FLOOD_S / 2)
+        later = siege.attack(register, str(siege.daemon.shims), user=OTHER_USER)
+        assert later.heard() == "registered"
+        print([attacker.heard() for attacker in attackers], "connections")
+        siege.check()
