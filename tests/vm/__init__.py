@@ -6,5 +6,5 @@ makes the command line, `accel` selects KVM or TCG, `guest` boots and drives one
 machine, `rootfs` builds the project's C parts natively in the image's root tree.
 `python3 -m tests.vm --help` shows the command line.
 
-These modules need only the standard library, and root.
+These modules need only Python's standard library and root privileges.
 """

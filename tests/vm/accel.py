@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects KVM if it boots the guest's kernel, else TCG; probed once per boot of the host."""
+"""Selects KVM if the guest's kernel boots under it, else TCG; probed once per host boot."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 """pytest fixtures for tests that need a guest; conftest.py files import them.
 
 The system guest is shared by all folders and lives until the pytest session ends.
-At most two guests run at a time: a shared kernel guest is closed before another
-second guest boots.
+At most two guests run at a time: before another guest boots beside the system guest,
+the shared kernel guest is closed.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _SHARED: pytest.StashKey[dict[GuestKind, Guest]] = pytest.StashKey()
 def guest(request: pytest.FixtureRequest) -> Guest:
     """The shared two-tier guest: repository and C parts in TREE, module loaded.
 
-    Each test must leave it as it was. A problem in the kernel log fails the test
-    that caused it.
+    Each test must restore the guest's state. A problem in the kernel log fails the
+    test that caused it.
     """
     return _shared_guest(request.config, SYSTEM)
 
 
 @pytest.fixture(scope="session", params=list(RECIPES))
 def suite(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each suite that has an image: a test with this fixture runs on every kernel."""
+    """A Debian suite that has an image; a test with this fixture runs once per suite."""
     yield request.param
     _close_shared(request.config, GuestKind(request.param, "multi"))
 
@@ -83,7 +83,8 @@ def _clean_kernel_log(request: pytest.FixtureRequest) -> Iterator[None]:
 def fresh_guest(request: pytest.FixtureRequest) -> Iterator[FreshGuest]:
     """A function that boots a guest for this test only; takes Guest's arguments.
 
-    Its guests end with the test, which fails if a kernel logged a problem.
+    The guests are closed at the end of the test, which fails if one of their kernels
+    logged a problem.
     """
     with contextlib.ExitStack() as stack:
         guests: list[Guest] = []
@@ -104,7 +105,7 @@ def _shared_guest(config: pytest.Config, kind: GuestKind) -> Guest:
     shared = config.stash.setdefault(_SHARED, {})
     if kind not in shared:
         image = ensure_image(RECIPES[kind.suite])
-        # Before the boot, so that a build error costs no boot per test.
+        # Build before the boot: if the build fails, no test boots a guest in vain.
         module = build_module(image=image)
         _close_kernel_guests(config)
         fresh = Guest(image=image, tcg_thread=kind.tcg_thread)

@@ -7,7 +7,7 @@
         guest.check_kernel_log()
 
 Guests can run in parallel: each has its own port, overlay and kernel log. A
-guest ends with the process that started it.
+guest is killed when the process that started it ends.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from .rootfs import TREE, build_artifacts
 from .ssh import Command, Connection, GuestProcess
 
 LINES_BEFORE = 3
-"""Lines of the kernel log that an error quotes before the first problem."""
+"""Number of lines of the kernel log that an error quotes before the first problem."""
 
 LINES_SHOWN = 60
 
 START_ATTEMPTS = 5
-"""Another process may take the free port before QEMU binds it."""
+"""Attempts to start QEMU: another process may take the free port before QEMU binds it."""
 
 BOOT_ATTEMPTS = 3
 
@@ -58,7 +58,7 @@ echo offline > /sys/devices/system/memory/auto_online_blocks
 daxctl reconfigure-device --mode=system-ram --human dax0.0
 awk '/MemTotal/ {{exit $4 == 0}}' /sys/devices/system/node/node{SLOWEST_NODE}/meminfo
 """
-"""Makes the guest's NVDIMM system memory of a separate node, as for Optane."""
+"""Turns the guest's NVDIMM into system memory of a separate node, as is done with Optane."""
 
 
 class EmulatorError(MachineError):
@@ -72,8 +72,8 @@ class Guest:
         slowest, persistent memory).
     plugin: argument of QEMU's -plugin (PATH[,NAME=VALUE...]); forces TCG. Its
         output is in `plugin_log`.
-    tcg_thread: "single" runs all CPUs in one thread, which emulates code patched
-        at run time correctly; "multi" does not.
+    tcg_thread: "single" runs all CPUs in one thread, "multi" one thread per CPU. Only
+        "single" correctly emulates code that is patched at run time.
     icount: run in one thread, and let one instruction take one nanosecond of
         guest time.
     extra: further arguments of QEMU.
@@ -134,7 +134,7 @@ class Guest:
     def boot(self) -> None:
         """Boot and wait until root can log in. Raises MachineError if that fails.
 
-        Boots again after a crash by QEMU's known bug, up to BOOT_ATTEMPTS times.
+        If QEMU's known bug crashes the guest, boots again; BOOT_ATTEMPTS boots in all.
         """
         require_ready()
         image = self._image = self._image or ensure_image()
@@ -171,7 +171,7 @@ class Guest:
             self._work = None
 
     def power_off(self, timeout: float = 120.0) -> None:
-        """Shut down cleanly, so that services stop and modules are unloaded, and wait."""
+        """Shut down cleanly (services stop, modules are unloaded) and wait until it is done."""
         self.run("systemctl poweroff", check=False, timeout=timeout)
         assert self._qemu is not None
         try:
@@ -271,7 +271,7 @@ class Guest:
         self._unpack(archive.getvalue(), str(Path(remote).parent))
 
     def put_tree(self) -> None:
-        """Replace TREE by the repository's files: all but those that git ignores."""
+        """Replace TREE by the repository's files, except those that git ignores."""
         listing = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
             cwd=REPOSITORY,
@@ -355,7 +355,8 @@ class Guest:
     def _sync_kernel_log(self) -> None:
         """Wait until all current messages of the kernel are in the log's file.
 
-        The serial line lags behind: otherwise a problem could fail the next test.
+        The serial line lags behind the kernel: without the wait, a problem could fail
+        the next test.
         Returns without waiting if the guest does not respond.
         """
         self._log_marks += 1

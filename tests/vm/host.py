@@ -80,7 +80,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Print NAME and the seconds that the block took, also if it fails."""
+    """Print NAME and the seconds that the block took, even if it fails."""
     start = time.monotonic()
     try:
         yield
@@ -93,8 +93,8 @@ def phase(name: str) -> Iterator[None]:
 def spawn_with_parent(command: list[str], log: Path) -> subprocess.Popen[bytes]:
     """Start COMMAND with its output to LOG; the kernel kills it when this process ends.
 
-    The parent-death signal is sent when the thread that started the child exits,
-    so a thread starts the child and waits for it.
+    The parent-death signal is sent when the thread that started the child exits, so
+    a new thread starts the child and waits until the child ends.
     """
     started = threading.Event()
     children: list[subprocess.Popen[bytes]] = []
@@ -121,7 +121,7 @@ def spawn_with_parent(command: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def make_work_folder() -> Path:
-    """Create a folder for one guest's files; removes those of processes that have exited."""
+    """Create a folder for one guest's files; removes the folders of exited processes."""
     parent = Path(tempfile.gettempdir())
     for old in parent.glob(f"{WORK_PREFIX}*-*"):
         pid = old.name.removeprefix(WORK_PREFIX).partition("-")[0]

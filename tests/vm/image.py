@@ -10,8 +10,8 @@ An image is the folder build/vm/<suite>-<hash of the recipe>/:
     known_hosts   the image's host key
     packages      name and version of each package
 
-It is built in another folder under a lock and renamed at the end, so a folder of
-that name is always complete.
+An image is built in another folder under a lock. The folder is renamed at the end,
+so a folder with an image's name is always complete.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def ensure_image(recipe: Recipe = MAIN) -> Image:
 
 
 def kernel_release(root: Path) -> str:
-    """The kernel release in a root tree. Raises MachineError unless there is exactly one."""
+    """The kernel release in a root tree. Raises MachineError unless the tree has one kernel."""
     releases = sorted(path.name for path in (root / "lib/modules").iterdir())
     if len(releases) != 1:
         raise MachineError(f"expected one kernel in {root}, found {releases}")
@@ -158,8 +158,8 @@ def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
     early = image.directory / "early"
     recipes.write_files(early, {**recipes.EARLY_FILES, **dict(recipe.early_files)})
     command = [
-        # mmdebstrap ends with this process even if that is killed, and its mounts
-        # end with its namespace.
+        # mmdebstrap is terminated when this process dies, and its mounts disappear
+        # with its mount namespace.
         *("setpriv", "--pdeathsig", "TERM"),
         *("unshare", "--mount", "--propagation", "private"),
         "mmdebstrap",
@@ -175,7 +175,7 @@ def _install_packages(recipe: Recipe, image: Image, lock: int) -> None:
     ]
     log = image.directory / "mmdebstrap.log"
     with log.open("w") as output:
-        # mmdebstrap holds the lock too: the next build waits for its end.
+        # mmdebstrap inherits the lock, so the next build waits until mmdebstrap has ended.
         status = subprocess.run(
             command, stdout=output, stderr=subprocess.STDOUT, pass_fds=[lock]
         ).returncode
@@ -196,7 +196,7 @@ def _configure(recipe: Recipe, image: Image) -> None:
     _systemctl(root, "mask", recipes.UNITS_MASKED)
     _systemctl(root, "enable", ["ssh.service"])
     _systemctl(root, "set-default", ["multi-user.target"])
-    # Must be newer than /usr; otherwise systemd treats each boot as the first after an upgrade.
+    # If these stamps are older than /usr, systemd treats each boot as the first after an upgrade.
     for stamp in ("etc/.updated", "var/.updated"):
         (root / stamp).touch()
     release = kernel_release(root)
@@ -247,7 +247,7 @@ def _make_disk(image: Image, free_bytes: int) -> None:
     size_bytes -= size_bytes % 4096
     with image.disk.open("wb") as disk:
         disk.truncate(size_bytes)
-    # No journal: guests write to a temporary overlay of this disk.
+    # ext4 needs no journal here: guests write to a temporary overlay of this disk.
     command = [find_tool("mke2fs") or "mke2fs", "-q", "-F", "-t", "ext4", "-m", "0"]
     command += ["-b", "4096", "-O", "^has_journal", "-d", str(image.root), str(image.disk)]
     subprocess.run(command, check=True, capture_output=True, text=True)

@@ -20,7 +20,7 @@ def installed(guest: Guest) -> Guest:
 
 @pytest.fixture(scope="session")
 def daemon(installed: Guest) -> Iterator[Guest]:
-    """The guest with the daemon under systemd; shared, because its start takes a minute."""
+    """The guest with the daemon under systemd; shared, because starting it takes a minute."""
     installed.run("systemctl start sentineld", timeout=180)
     yield installed
     installed.run("systemctl stop sentineld", timeout=180)

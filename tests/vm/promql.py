@@ -2,7 +2,7 @@
 """Runs in the guest: sends each expression of a dashboard to Prometheus.
 
 `python3 promql.py DASHBOARD.json` prints {expression: response} as JSON, error
-responses included. Grafana's variables are replaced by VARIABLES.
+responses included. VARIABLES replace Grafana's variables.
 """
 
 from __future__ import annotations

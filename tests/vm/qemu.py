@@ -25,7 +25,7 @@ KERNEL_ARGUMENTS = (
     "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120",
     # Saves time: no mitigations, no self-tests of crypto, no audit messages.
     "mitigations=off cryptomgr.notests audit=0",
-    # Under emulation each module takes most of a second to load.
+    # Under emulation each kernel module takes most of a second to load.
     "systemd.ssh_auto=0 systemd.getty_auto=0 systemd.gpt_auto=0",
     "module_blacklist=vsock,vmw_vmci,ip_tables,qemu_fw_cfg,autofs4",
 )
@@ -42,8 +42,8 @@ class NodeSpeed:
 FAST = NodeSpeed(latency_ns=80, bandwidth_gigabytes=100)
 SLOW = NodeSpeed(latency_ns=250, bandwidth_gigabytes=30)
 SLOWEST = NodeSpeed(latency_ns=350, bandwidth_gigabytes=10)
-"""DRAM on the socket, memory behind a CXL link, persistent memory. The values are only
-reported: the emulator serves all nodes at the same speed."""
+"""FAST is DRAM on the socket, SLOW is memory behind a CXL link, SLOWEST is persistent memory.
+The guest only reads these values: the emulator serves all nodes at the same speed."""
 
 SLOWEST_NODE = 2
 """The node of the persistent memory in the three-tier variant."""
@@ -115,10 +115,10 @@ def command_line(
 
 
 def _node_options(hardware: Hardware) -> list[str]:
-    """The options of the nodes: 0 has CPUs and fast memory, 1 only slow memory.
+    """QEMU's options for the nodes: node 0 has CPUs and fast memory, node 1 only slow memory.
 
-    Node 2 of the three-tier variant has no memory at boot: the driver onlines
-    persistent memory there.
+    Node 2 of the three-tier variant has no memory at boot: the guest's driver onlines
+    persistent memory there later.
     """
     last_cpu = hardware.cpus - 1
     options = [

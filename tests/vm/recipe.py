@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The content of the guest images, one recipe each. The cache key of an image is a hash of this."""
+"""The content of the guest images, one recipe each. A hash of this file is in the cache keys."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BACKEND_PACKAGES = (
     "python3",
     "python3-numpy",
 )
-"""Packages that the backends need in addition."""
+"""Additional packages that the backends need."""
 
 PRODUCT_PACKAGES = (
     "dbus",
@@ -58,7 +58,7 @@ PRODUCT_PACKAGES = (
     # scrapes the daemon
     "prometheus",
 )
-"""Packages that the daemon, trainings and monitoring need in addition."""
+"""Additional packages that the daemon, trainings and monitoring need."""
 
 MODULES_LEFT_OUT = (
     "sound",
@@ -91,7 +91,7 @@ DPKG_OPTIONS = (
         for folder in MODULES_LEFT_OUT
     ),
 )
-"""Leaves out documentation and translations, a third of the small files, and unused drivers."""
+"""Leaves out unused drivers, documentation and translations."""
 
 INITRD_MODULES = ("virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "virtio_net")
 """Modules that the initrd loads with their dependencies: for the root disk and the network."""
@@ -114,18 +114,18 @@ UNITS_OFF = (
 """Installed but not started at boot; a test may start them."""
 
 UNITS_MASKED = (
-    # The initrd has mounted the root read-write and set up the network.
+    # Not needed: the initrd has mounted the root read-write and set up the network.
     "systemd-remount-fs.service",
     "systemd-networkd.service",
     "systemd-network-generator.service",
-    # Loads drivers for all hardware, which takes half of an emulated boot. udevd
-    # itself runs, so rules apply to modules loaded later.
+    # It loads drivers for all hardware, which takes half of an emulated boot. udevd
+    # itself runs, so udev rules apply to modules that are loaded later.
     "systemd-udev-trigger.service",
     # /tmp as tmpfs would fill the fast node with files.
     "tmp.mount",
     # The serial line is for the kernel log only.
     "serial-getty@ttyS0.service",
-    # Not needed, and each of these costs boot time.
+    # The units below are not needed, and each of them costs boot time.
     "systemd-logind.service",
     "systemd-user-sessions.service",
     "ldconfig.service",
@@ -153,7 +153,7 @@ UNITS_MASKED = (
     "systemd-ask-password-console.path",
     "systemd-ask-password-wall.path",
 )
-"""Units that cannot be started."""
+"""Masked units: nothing can start them."""
 
 SSHD_CONFIG = """\
 HostKey /etc/ssh/ssh_host_ed25519_key
@@ -190,7 +190,7 @@ mount -t ext4 -o rw,noatime /dev/vda /root
 mount -o move /dev /root/dev
 exec switch_root /root /sbin/init
 """
-"""/init of the initrd. Debian's initrd starts udev and takes ten seconds more."""
+"""/init of the initrd. Debian's own initrd starts udev and takes ten seconds longer."""
 
 FILES: dict[str, str] = {
     "etc/hostname": f"{HOSTNAME}\n",

@@ -19,7 +19,7 @@ from .host import REPOSITORY, MachineError, require_ready
 from .image import Image, ensure_image
 
 WRITABLE_PLACES = ("/root", "/tmp", "/mnt", "/run")
-"""Each is covered by an empty tmpfs; binds must be below one of them."""
+"""An empty tmpfs covers each of these folders; mount points must be below one of them."""
 
 BUILD_PLACE = "/root/build"
 TREE = "/root/sentineld"
@@ -42,10 +42,10 @@ def root_command(
     """The command that runs a bash line chrooted in the image's tree.
 
     binds, read_only: folder on the host -> its mount point in the tree, below
-        WRITABLE_PLACES. Writes to binds persist.
+        WRITABLE_PLACES. Writes to folders in BINDS persist on the host.
 
-    The repository is at TREE, read-only. A line that begins with `exec` keeps the
-    process id. Unix sockets in a bound folder work across the chroot.
+    The repository is at TREE, read-only. If the line begins with `exec`, its command
+    keeps the process id. Unix sockets in a bound folder work across the chroot.
     """
     require_ready()
     root = (image or ensure_image()).root
@@ -132,7 +132,7 @@ def _make(folder: str, options: str, product: str, out_dir: Path | None, image: 
 
 
 def _copy_changed(source: Path, target: Path) -> None:
-    """Copy the source files that differ, so that make rebuilds only after changes."""
+    """Copy only the source files that differ, so that make rebuilds only after changes."""
     for path in source.rglob("*"):
         copy = target / path.relative_to(source)
         if path.is_dir():

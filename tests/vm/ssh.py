@@ -91,7 +91,7 @@ class Connection:
     ) -> subprocess.CompletedProcess[str]:
         """Run COMMAND (a bash line or an argv) in the guest and wait for it.
 
-        timeout: in seconds; then the command is also stopped in the guest and
+        timeout: seconds after which the command is stopped, also in the guest, and
             subprocess.TimeoutExpired is raised.
         check: raise MachineError with the output if the status is not 0.
         """

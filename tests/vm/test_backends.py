@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the capabilities of each backend against a program whose accesses are known.
 
-On each kernel; a backend that the kernel does not support must say so in its probe.
+The tests run on each kernel. If the kernel does not support a backend, the backend's
+probe must say so.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from .inside.chunks import CHUNK_PAGES, Chunk
 pytestmark = [pytest.mark.guest, pytest.mark.apart]
 
 PAGED = [one for one in BACKENDS if one.capabilities.resolution is not Resolution.TENSOR]
-"""Backends by page or region. tests/integration/shim/test_training.py covers the shim."""
+"""Backends that observe pages or regions; the tests in tests/integration/shim cover the shim."""
 
 MISSING = {
     "trixie": {},
     "bookworm": {"damon": "no DAMON", "pagemap-scan": "PAGEMAP_SCAN"},
     "trixie-backports": {},
 }
-"""Suite -> backends that its kernel lacks -> a part of the probe's message."""
+"""Suite -> backend that the suite's kernel does not support -> a part of the probe's message."""
 
 SURVEY = """
 import json
@@ -53,7 +54,7 @@ def backend(request: pytest.FixtureRequest, suite: str) -> Backend:
 
 @pytest.fixture
 def seen(backend: Backend, suite: str, kernel_guest: Guest) -> dict[str, Any]:
-    """The results of observe.py with this backend; it runs once per kernel."""
+    """The results of observe.py with this backend; observe.py runs once per kernel."""
     key = suite, backend.name
     if key not in _results:
         place = f"cd {TREE}/tests/vm/inside && PYTHONPATH={TREE}"
@@ -63,7 +64,7 @@ def seen(backend: Backend, suite: str, kernel_guest: Guest) -> dict[str, Any]:
 
 
 def chunks(seen: dict[str, Any], *which: Chunk) -> list[dict[str, Any]]:
-    """The results for these chunks, window by window."""
+    """The results of observe.py for these chunks, window by window."""
     return [window[chunk.name] for window in seen["windows"] for chunk in which]
 
 

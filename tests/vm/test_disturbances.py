@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves and reclaim of a watched process's pages are observed and attributed, on a real kernel.
 
-inside/disturbances.py causes and records them in the guest.
+inside/disturbances.py causes and records these disturbances in the guest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from .guest import TREE, Guest
 
-# Long, because the kernel acts with delays; test_sessions.py has one disturbance end to end.
+# Marked long because the kernel acts with delays; test_sessions.py tests one disturbance.
 pytestmark = [pytest.mark.guest, pytest.mark.long]
 
 Rows = list[dict[str, Any]]
@@ -27,7 +27,7 @@ def report(guest: Guest) -> dict[str, Any]:
 
 
 def pages(rows: Rows, result: str = "pages", **wanted: object) -> int:
-    """Sum of RESULT over the rows whose fields equal WANTED."""
+    """Sum of the field RESULT over the rows whose other fields equal WANTED."""
     chosen = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
     return sum(row[result] for row in chosen)
 
@@ -59,7 +59,7 @@ def test_moves_are_attributed_to_the_process_that_made_them(report: dict[str, An
 
 def test_moves_are_counted_by_direction(report: dict[str, Any]) -> None:
     rows = report["foreign_moves"]["after_tool"]
-    # the pages that the daemon and the other process had moved, less the pinned ones
+    # the pages that the daemon and the other process had moved, without the pinned pages
     assert pages(rows, by="migratepages", from_node=1, to_node=0) >= 592
     assert pages(rows, by="migratepages", from_node=0) == 0
 

@@ -25,7 +25,7 @@ Checks = dict[str, dict[str, Any]]
 
 
 def doctor(guest: Guest, wrapper: str = "") -> tuple[int, Checks]:
-    """Run doctor: (exit status, checks by name). wrapper: a command to run it with."""
+    """Run doctor: (exit status, checks by name). wrapper: command line to put before doctor's."""
     result = guest.run(f"cd {TREE} && {wrapper} {SENTINELCTL} --json", check=False)
     checks = json.loads(result.stdout)["checks"]
     return result.returncode, {check["check"]: check for check in checks}
@@ -33,7 +33,7 @@ def doctor(guest: Guest, wrapper: str = "") -> tuple[int, Checks]:
 
 @contextlib.contextmanager
 def changed(guest: Guest, do: str, undo: str) -> Iterator[Checks]:
-    """The checks after DO; runs UNDO at the end of the block."""
+    """Run DO, yield doctor's checks, and run UNDO at the end of the block."""
     guest.run(do)
     try:
         yield doctor(guest)[1]
@@ -158,7 +158,7 @@ def test_missing_capabilities_are_reported(guest: Guest) -> None:
 
 
 def test_the_best_remaining_backend_is_used(guest: Guest) -> None:
-    """Without the module and DAMON (read-only /sys), then also without userfaultfd."""
+    """First without the module and DAMON (/sys is read-only), then also without userfaultfd."""
     with changed(guest, "rmmod sentinel", f"insmod {TREE}/{MODULE}"):
         no_damon = "unshare --mount bash -c 'mount -o remount,bind,ro /sys && exec \"$@\"' doctor"
         cause = doctor(guest, no_damon)[1]["backend"]["cause"]

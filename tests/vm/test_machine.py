@@ -92,7 +92,7 @@ def test_two_guests_are_independent(guest: Guest, tmp_path: Path) -> None:
         with pytest.raises(MachineError, match="on purpose"):
             other.check_kernel_log()
         assert any("WARNING:" in line for line in other.kernel_problems())
-        # reported only once, so that it does not fail the next test too
+        # a problem is reported only once, so that it does not fail the next test too
         other.check_kernel_log()
     guest.check_kernel_log()
 

@@ -131,7 +131,7 @@ def test_the_budget_holds_in_every_stretch(outcome: Facts) -> None:
     budget = 13 * MIB
     over = [record for record in outcome["records"] if record["fast"] > budget]
     assert not over
-    # the budget is used: P, S and one of Q and A are fast
+    # the mover uses the budget: P, S and one of Q and A are fast at some time
     assert max(record["fast"] for record in outcome["records"]) >= 12 * MIB
 
 
@@ -146,7 +146,7 @@ def test_every_byte_of_the_schedule_is_accounted_for(outcome: Facts) -> None:
 
 
 def test_sampling_misses_no_access_during_moves(armed: Facts) -> None:
-    # In pages: P and S in 8 stretches, Q in one, A at its birth and in one more.
+    # Pages accessed in a step: P and S in 8 stretches, Q in one, A at its birth and in one more.
     per_step = (8 * (4 + 2) + 6 + 6 + 6) * MIB // 4096
     births = (2 + 6 * STEPS) * MIB // 4096
     assert armed["stats"]["hits"] + armed["stats"]["births"] == STEPS * per_step

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training without the module: profiled by its operators, checked with another backend."""
+"""A training without the module: the shim profiles its operators, another backend checks it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .guest import Guest
 from .training import TRAINING, Training, refused, wait
 
 pytestmark = [pytest.mark.guest, pytest.mark.apart]
-"""Marked apart only because it takes long; it uses the shared guest."""
+"""Marked apart only because the tests take long: they use the shared system guest."""
 
 KDAMONDS = "/sys/kernel/mm/damon/admin/kdamonds"
 
@@ -36,11 +36,11 @@ program = [(0x20, 0, 0, 0), (0x15, 0, 1, 323), (0x06, 0, 0, 0x50001), (0x06, 0, 
 with open({FILTER!r}, "wb") as file:
     file.writelines(struct.pack("<HBBI", *line) for line in program)
 """
-"""A seccomp filter as in containers."""
+"""Writes a seccomp filter that refuses userfaultfd, as container runtimes do."""
 
 SCRIPT = "/var/tmp/train.py"
 USERS_TRAINING = " ".join([SCRIPT, *TRAINING.split()[1:]])
-"""The training with its script in a folder that users may read."""
+"""The training's command, with the script in a folder that all users may read."""
 
 NO_EBPF = "/etc/sentineld/config.d/no-ebpf.toml"
 
@@ -52,9 +52,9 @@ def training(installed: Guest) -> Iterator[Training]:
     """A user's training under a daemon that runs without the module."""
     guest = installed
     guest.run("systemctl stop sentineld; rmmod sentinel; id trainer 2>/dev/null || useradd trainer")
-    # otherwise the unit loads the module
+    # otherwise the daemon's systemd unit would load the module
     guest.run("echo 'install sentinel /bin/false' > /etc/modprobe.d/no-sentinel.conf")
-    # eBPF is tested with the module; compiling it takes long
+    # other tests cover eBPF, and compiling its programs takes long
     guest.run(f"mkdir -p $(dirname {NO_EBPF}); echo 'ebpf = \"off\"' > {NO_EBPF}")
     guest.run("systemctl start sentineld", timeout=180)
     guest.run(f"cp {TRAINING.split()[0]} {SCRIPT}")
@@ -123,10 +123,10 @@ def test_damon_of_another_program_is_not_touched(training: Training) -> None:
         assert problem == "another program is using DAMON on process 1"
         session = managed(training)
         assert guest.run(f"cat {KDAMONDS}/0/state").stdout.strip() == "on"
-        # Written pages are observed by PAGEMAP_SCAN; the operators explain nearly all of them.
+        # PAGEMAP_SCAN observes written pages; the operators account for nearly all of them.
         assert session["source"] == "shim+pagemap-scan"
         assert session["untold_pages"] * 4096 < 0.02 * session["peak_bytes"]
-        # The write protection was removed.
+        # The session removed its write protection.
         assert "uw" not in vm_flags(training)
     finally:
         guest.run(FREE_DAMON)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real training under the shim, in a guest where sentineld is installed.
 
-Tests wait for states in the daemon's metrics: polling with sentinelctl would take too much time of
-the emulated CPUs.
+Tests wait for states in the daemon's metrics: polling with sentinelctl would cost too much CPU time
+in the emulated guest.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from sentineld.base.errors import EXIT_STATUS
 from .guest import TREE, Guest
 
 TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 128 --width 512"
-"""Steps of under a second in an emulated guest."""
+"""A training whose steps take less than a second in an emulated guest."""
 PAUSE = "--pause 1"
-"""Leaves CPU time to the code under test, and fewer steps to repeat in the unmanaged run."""
+"""The pause leaves CPU time to the code under test, and fewer steps for the unmanaged run."""
 STEPS = 400
 METRICS = "http://127.0.0.1:9464/metrics"
 LOG = "/tmp/training.log"
@@ -36,7 +36,7 @@ def wait(what: str, done: Callable[[], Any], seconds: float) -> Any:
 
 
 class Training:
-    """A training process under the shim in the guest. wrapper: a command to run it with."""
+    """A training process under the shim in the guest. wrapper: command line to put in front."""
 
     def __init__(self, guest: Guest, wrapper: str = "", training: str = TRAINING) -> None:
         self.guest = guest
@@ -56,7 +56,7 @@ class Training:
         return states(self.guest).get(self.pid) == state
 
     def meter(self, steps: int) -> list[dict[str, Any]]:
-        """Meter steps. If the session is just entering another plan, wait for it and try again."""
+        """Meter steps. If the session is entering another plan, wait until it is managed again."""
         command = f"sentinelctl meter {self.pid} --steps {steps} --json"
         answer = self.guest.run(command, timeout=600, check=False)
         if "it is entering" in answer.stderr:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs trainings with Debian 13's Python and torch in the image's root tree; boots no guest.
 
-The test plays the daemon outside the tree; the training connects to its socket in a
-folder that is bound into the tree.
+The test plays the daemon outside the tree; the training connects to the test's socket
+in a folder that is bound into the tree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RANKS = REPOSITORY / "tests/integration/shim/ranks.py"
 
 
 class TreePlace(Place):
-    """The Python of the root tree. folder: shared by the test and its trainings."""
+    """Runs the root tree's Python. folder: shared by the test and its trainings."""
 
     name = "Debian 13"
     python = "/usr/bin/python3"

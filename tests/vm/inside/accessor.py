@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program whose page accesses are all known. Usage: accessor.py SOCKET_FD [WAY].
 
-It maps CHUNKS chunks and one more behind them, prints their address, and sends the
-descriptors for watching its writes (WAY) over the socket. It reads commands from
-stdin, one a line, and prints a line when a command is done.
+The program maps CHUNKS chunks and one more behind them, and prints their address. If
+WAY is given, it sends the descriptors for tracking its writes in this way over the
+socket. It reads commands from stdin, one per line, and prints a line after each.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sentineld.shim import writes
 
 WARM_EVERY_S = 0.2
 
-# Anonymous and private, as tensor memory is. Python's heap is elsewhere, so only the functions
-# below access these pages.
+# The mapping is anonymous and private, like tensor memory. Python's heap is elsewhere, so only the
+# functions below access these pages.
 memory = mmap.mmap(
     -1, (CHUNKS + 1) * CHUNK_BYTES + (2 << 20), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 )
@@ -66,7 +66,7 @@ def once() -> None:
 
 
 def loop() -> None:
-    """Access two chunks continuously and one every WARM_EVERY_S, until the next command."""
+    """Access two chunks continuously, a third every WARM_EVERY_S, until the next command."""
     warm_s = 0.0
     while not select.select([sys.stdin], [], [], 0)[0]:
         read(Chunk.READ)

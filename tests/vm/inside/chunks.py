@@ -11,7 +11,7 @@ CHUNK_BYTES = CHUNK_PAGES * PAGE
 
 
 class Chunk(IntEnum):
-    """Chunks in the order of their addresses; an unwatched one that is written follows."""
+    """Chunks in the order of their addresses; behind them is a written but unwatched chunk."""
 
     READ = 0
     UNTOUCHED = 1  # resident, not accessed in the window

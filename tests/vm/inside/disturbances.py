@@ -63,7 +63,7 @@ class Observer:
         return self.probes.counters()["disturbances"][target.pid]
 
     def drain_faults(self, target: Target) -> dict[str, int]:
-        """Drain the records: the number of faults in the region, by kind."""
+        """Drain the records; returns the number of faults in the region by kind."""
         records = self.probes.drain()
         inside = (records["address"] >= target.address) & (
             records["address"] < target.address + PAGES * PAGE
@@ -84,7 +84,7 @@ class Observer:
 
 
 def helper(*arguments: object) -> None:
-    """Run this file as another process."""
+    """Run this file with these arguments in another process."""
     subprocess.run([sys.executable, __file__, *map(str, arguments)], check=True)
 
 
@@ -118,7 +118,7 @@ def setting(*values: tuple[Path | str, object]) -> Iterator[None]:
 
 @contextmanager
 def swap(mebibytes: int) -> Iterator[None]:
-    """Swap to zram: pages are freed at once, without waiting for a disk."""
+    """Add swap on zram, which frees pages at once instead of waiting for a disk."""
     with udev_stopped():
         subprocess.run(["modprobe", "zram"], check=True)
         (ZRAM / "disksize").write_text(f"{mebibytes}M")
@@ -134,7 +134,7 @@ def swap(mebibytes: int) -> Iterator[None]:
 
 @contextmanager
 def udev_stopped() -> Iterator[None]:
-    """Stop udev, which opens each disk after it was closed: an open disk can't be removed."""
+    """Pause udev: it reopens each disk that was closed, and an open disk can't be removed."""
     subprocess.run(["udevadm", "control", "--stop-exec-queue"], check=True)
     try:
         yield
@@ -146,7 +146,7 @@ class Filler:
     """Another process that allocates memory on the fast node and frees it when it ends."""
 
     def __init__(self) -> None:
-        # Bound to the node: other allocations fall back to the next node before kswapd runs.
+        # Unbound allocations would fall back to the next node before kswapd runs.
         command = ["numactl", f"--membind={FAST}", sys.executable, __file__, "fill"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
@@ -173,7 +173,7 @@ def free_bytes(node: int) -> int:
 
 
 def foreign_moves(observer: Observer) -> dict[str, Any]:
-    """Moves by this process; by another, with some pages pinned; by the tool migratepages."""
+    """Moves by this process, by another (some pages are pinned), and by the tool migratepages."""
     with observer.target() as target:
         target.do("write", 0, 600)
         target.move(0, 300, SLOW)
@@ -186,7 +186,7 @@ def foreign_moves(observer: Observer) -> dict[str, Any]:
 
 
 def reclaim(observer: Observer) -> dict[str, Any]:
-    """Another process has pages swapped out; the owner then reads them again."""
+    """Another process swaps pages out; the owner then reads them again."""
     with swap(64), setting(("/proc/sys/vm/page-cluster", 0)), observer.target() as target:
         target.do("write", 0, 500)
         observer.drain_faults(target)
@@ -204,7 +204,7 @@ def demotion(observer: Observer) -> dict[str, Any]:
         with setting(demote), observer.target() as target:
             (CGROUP / "cgroup.procs").write_text(str(target.pid))
             target.do("write", 0, 4000)
-            # fails if less than that can be reclaimed
+            # the write fails if less than 8 MiB can be reclaimed
             script = f"echo 8M > {CGROUP}/memory.reclaim"
             subprocess.run(["sh", "-c", script], stderr=subprocess.DEVNULL)
             return observer.report(target)

@@ -33,7 +33,7 @@ def rss_kib() -> int:
 
 
 def faults_of(probes: EbpfProbes, observed: Target) -> list[tuple[int, str, bool]]:
-    """Drain the records: (page of the region, kind, write bit) of each."""
+    """Drain the records; returns (page of the region, kind, write bit) of each."""
     records = probes.drain()
     assert set(records["pid"]) <= {observed.pid}
     pages = (records["address"].astype(np.int64) - observed.address) // PAGE
@@ -45,7 +45,7 @@ def faults_of(probes: EbpfProbes, observed: Target) -> list[tuple[int, str, bool
 
 
 def total(counters: EbpfCounters, pid: int) -> int:
-    """The number of faults counted of one process."""
+    """The number of faults counted for one process."""
     return sum(counters["faults"][pid].values())
 
 
@@ -77,7 +77,7 @@ def record_faults(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
 
 
 def move(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
-    """Pages moved by this process, some of them pinned."""
+    """Moves of pages by this process; some of the pages are pinned."""
     observed.do("pin", 0, 8)
     before = probes.counters()
     held = observed.move(0, 8, 1)
@@ -95,7 +95,7 @@ def move(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
 
 
 def overflow(probes: EbpfProbes, observed: Target) -> dict[str, Any]:
-    """More faults between two drains than the ring holds."""
+    """Cause more faults between two drains than the ring holds."""
     probes.record(observed.pid)
     before = probes.counters()
     observed.do("write", PAGES, PAGES + BURST_PAGES)
@@ -118,7 +118,7 @@ def module_references() -> int:
 
 
 def cross_check(probes: EbpfProbes) -> dict[str, Any]:
-    """The module's log and sentinel:page_access for the same accesses."""
+    """The module's log and the tracepoint sentinel:page_access for the same accesses."""
     references = [module_references()]
     observed = Target()
     observed.do("write", 0, 600)

@@ -34,13 +34,13 @@ USES = {
     7: ("P",),
 }
 ARRIVALS = {3: "Q", 5: "A"}
-"""Stretch -> tensor whose promotion must be done at its end."""
+"""Stretch -> tensor whose promotion must be finished when the stretch ends."""
 
 WAITS = (1, 2, 5)
 """Boundaries that wait for demotions, because births and promotions need the room."""
 
 BUDGET_BYTES = 13 * MIB * PAGE
-"""P has 4 MiB, S 2, A and Q 6 each: the budget is P, S, one of A and Q, and 1 MiB of slack."""
+"""Enough for P (4 MiB), S (2 MiB), one of A and Q (6 MiB each), and 1 MiB of slack."""
 
 
 def move(boundary: int, deadline: int, name: str, tier: int) -> tuple[int, ...]:

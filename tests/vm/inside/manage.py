@@ -125,7 +125,7 @@ def main(steps: int, armed: bool) -> None:
 
 
 def describe(samples: np.ndarray, spaces: dict[Space, tuple[int, int]]) -> dict[str, object]:
-    """The number of access records, of distinct pages by space, and of records by node."""
+    """Counts of the access records: in all, distinct pages by space, and records by node."""
     accesses = samples[(samples["flags"] & 128) == 0]
     nodes, counts = np.unique(accesses["node"], return_counts=True)
     return {

@@ -75,7 +75,7 @@ def there_and_back() -> dict[str, object]:
 
 
 def statuses() -> dict[str, object]:
-    """One page of each kind: resident, absent, zero page, shared with a child, unmapped."""
+    """Move one page of each kind: resident, absent, zero page, shared with a child, unmapped."""
     memory = Memory(5, FAST, touched=False)
     memory.words[0] = 1
     zero = int(memory.words[512 * 2])  # reading an absent page maps the zero page
@@ -86,7 +86,7 @@ def statuses() -> dict[str, object]:
         os.close(writer)
         os.read(reader, 1)
         os._exit(0)
-    memory.words[0] = 2  # copies this page; page 3 stays shared
+    memory.words[0] = 2  # copies page 0; page 3 stays shared
     pages = np.append(memory.pages[:4], np.uint64(4096))
     status = move_pages(0, pages, SLOW).status.tolist()
     os.kill(child, signal.SIGKILL)
@@ -100,7 +100,7 @@ def statuses() -> dict[str, object]:
 
 
 def huge() -> dict[str, object]:
-    """Huge pages, moved by their head pages; then all small addresses, mostly refused."""
+    """Move huge pages by their head pages; then every 4 KiB page, of which most are refused."""
     memory = Memory(8 * 512, FAST, huge=True)
     before = huge_bytes(memory.start)
     result = move_huge(os.getpid(), memory.pages, SLOW)
@@ -130,7 +130,7 @@ def huge_bytes(address: int) -> int:
 
 
 def full() -> dict[str, object]:
-    """Moves to a slow node that is full: reported statuses and true nodes."""
+    """Move pages to a full slow node, and compare the reported statuses with the true nodes."""
     room_before = Capacity(discover()).best_node(1)[1]
     with filled(SLOW, leave_bytes=8 << 20):
         # Allocated after the fork, so that the child does not share the pages.
@@ -169,7 +169,7 @@ def filled(node: int, leave_bytes: int) -> Iterator[None]:
 def hold(node: int, leave_bytes: int, writer: int) -> None:
     """The child: fill the node, signal through the pipe, and sleep."""
     held = []
-    # Otherwise the kernel could make room for the moved pages by reclaiming page cache.
+    # If page cache were left, the kernel could reclaim it to make room for the moved pages.
     Path("/proc/sys/vm/drop_caches").write_text("3")
     reserve = sysfs.high_watermark_bytes(Path("/proc"), node)
     while True:

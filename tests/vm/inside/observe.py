@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Observes accessor.py with one backend; prints one JSON object. Usage: observe.py BACKEND.
 
-For a backend with frequency the accesses are repeated, for the others made once.
+If the backend measures frequency, the accesses are repeated; otherwise they are made once.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def gone(backend: Any, program: Program) -> str:
 
 
 def describe(areas: Areas, start: int) -> dict[str, Any]:
-    """For each chunk: its pages in the areas, how many of them written and born, their nodes, and
-    the mean heat of the chunk."""
+    """For each chunk: the number of its pages in the areas, of written and of born pages, their
+    nodes, and the mean heat of the chunk."""
     first = (areas["start"].astype(np.int64) - start) // PAGE
     count = areas["bytes"].astype(np.int64) // PAGE
     page = np.concatenate(

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small managed process: steps, boundaries, births, drops, barriers.
 
-Runs in the guest. It plays the shim for the mover, without torch: it publishes its
-position, waits for moves_done at the boundaries in WAITS, and allocates and frees the
-tensors below. Each stretch checks the data of the tensors that it uses, and reports
-the fast bytes of the process and the slow pages of these tensors.
+Runs in the guest. The program acts like the shim towards the mover, but without torch:
+it publishes its position, waits for moves_done at the boundaries in WAITS, and allocates
+and frees the tensors below. Each stretch checks the data of the tensors that it uses,
+and reports the fast bytes of the process and the slow pages of these tensors.
 
     stretch      0    1     2      3      4      5      6      7
     P (heap)    use  use   use    use    use    use    use    use    always fast
@@ -12,11 +12,11 @@ the fast bytes of the process and the slow pages of these tensors.
     A (arena)    -   birth  -      -      -      -   use+death -     demoted at 2, promoted at 5
     S (arena)   use  use   use    use    use    use    use    use    scratch, never dropped
 
-Stretches 3 and 5 last as long as their promotions.
+Stretches 3 and 5 last until their promotions are finished.
 
 Usage: stepper.py CONTROL STEPS. CONTROL is a file of 4096 bytes: position (u64 at 0),
-moves_done (u64 at 8), number of records read by manage.py (u64 at 16). The next stretch
-begins when its predecessor's record was read, so that an epoch is exactly one stretch.
+moves_done (u64 at 8), number of records read by manage.py (u64 at 16). A stretch begins
+only after manage.py has read the previous one's record, so an epoch is exactly one stretch.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Stepper:
         return int(np.count_nonzero(self.nodes_of(name) != 0))
 
     def wait_fast(self, name: str) -> None:
-        """Wait for a promotion; after a timeout, the next use reports its slow pages."""
+        """Wait for a promotion; after a timeout, the tensor's next use reports slow pages."""
         deadline = time.monotonic() + TIMEOUT_S
         while self.slow_pages(name) and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process with known accesses for the eBPF probes, and the observer's end of it.
+"""A process with known accesses for the eBPF probes, and the class that controls it.
 
 Run as a script, this file is the process: it executes one command at a time on its
 region, a private mapping of PAGES + BURST_PAGES pages.
@@ -24,10 +24,10 @@ from sentineld.observe import uapi
 PAGE = mmap.PAGESIZE
 PAGES = 4096
 BURST_PAGES = 40_000
-"""Further pages, for more faults at once than a ring holds."""
+"""Additional pages; touching all of them causes more faults than a ring holds."""
 
 MOVE_PAGES, VMSPLICE = 279, 278
-"""System calls of x86-64."""
+"""System call numbers of x86-64."""
 
 UNSET_STATUS = -9999
 
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 class Target:
-    """The observer's end of the observed process."""
+    """Starts the observed process and sends commands to it."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -102,7 +102,7 @@ class Target:
         self._process.wait()
 
     def move(self, first: int, last: int, node: int) -> dict[str, int]:
-        """move_pages() of a part of the region: its return value, and the number of pages moved."""
+        """Call move_pages() on a part of the region: its return value, and the pages moved."""
         count = last - first
         addresses = self.address + np.arange(first, last, dtype=np.uint64) * PAGE
         nodes = np.full(count, node, dtype=np.int32)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The truth test: the true accesses of random programs, against the module's log, on each kernel.
+"""The truth test: compares the module's log with the true accesses of random programs.
 
-hypothesis shrinks a failing program and prints it. Save it as a file in kept/ to run it
-as a regression test.
+It runs on each kernel. hypothesis shrinks a failing program and prints it. Save the printed
+program as a file in truth/kept/ to run it as a regression test.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ pytestmark = [pytest.mark.guest, pytest.mark.timeout(3600)]
 TRUTH = "/root/kmod-truth"
 KEPT = sorted((Path(__file__).parent / "truth" / "kept").glob("*.txt"))
 RATE = 0.9999
-"""Minimum of recall and precision over all programs of a kind."""
+"""Minimum of the recall and of the precision over all programs of a kind."""
 WRITE_RATE = 0.999
-"""Minimum of recall of writes."""
+"""Minimum of the recall of writes."""
 UNKNOWN_SHARE_MAX = 0.05
 """Maximum share of unknown pairs under NUMA balancing."""
 
@@ -90,7 +90,7 @@ def check(runner: Runner, program: Program) -> Score:
 
 
 def explore(runner: Runner, kind: Kind, printed: list[str]) -> Score:
-    """Run COUNTS[kind] programs; returns, and prints, the sum of their scores."""
+    """Run COUNTS[kind] programs; returns the sum of their scores and adds it to PRINTED."""
     total = Score()
 
     @settings(
@@ -112,7 +112,7 @@ def explore(runner: Runner, kind: Kind, printed: list[str]) -> Score:
 
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str], suite: str) -> Iterator[list[str]]:
-    """Lines to print at the end of the test, also if it fails."""
+    """Lines that are printed at the end of the test, even if it fails."""
     lines: list[str] = []
     yield lines
     with capsys.disabled():

@@ -9,7 +9,7 @@
 #define PAGES 1100u
 #define EPOCHS 16u
 
-/* The operations on a page in an epoch. A READ of an absent page is done as a write. */
+/* The operations on a page in an epoch. If the page is absent, a READ writes it instead. */
 enum life { REST, READ, WRITE, WRITE_DROP, DROP, DROP_WRITE, WRITE_DROP_WRITE, LIVES };
 
 static enum life planned(uint32_t page, uint32_t epoch)
@@ -27,7 +27,7 @@ static bool present_at_start(uint32_t page)
 	return page % 3 == 0;
 }
 
-/* The visible effects of an epoch: its first access, and whether the page is present at the end. */
+/* The visible effects of an epoch on a page: its first access, and its presence at the end. */
 struct seen {
 	bool access, birth, write, present;
 };
@@ -150,7 +150,7 @@ void check_births(void)
 	target_stop(&target);
 }
 
-/* A read of an absent page maps the zero page: a birth without a node. A write is another birth. */
+/* A read of an absent page maps the zero page: a birth without a node. A later write is another birth. */
 void check_zero_page(void)
 {
 	struct target target = target_start();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the checks of the kernel module. A check is the controller: it forks
- * a target, which executes one call at a time, attaches to it, and compares the
- * log with the target's known accesses.
+ * Shared by the checks of the kernel module. A check plays the controller: it
+ * forks a target process that executes one call at a time, attaches to the target,
+ * and compares the log with the target's known accesses.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -49,8 +49,8 @@ void target_stop(struct target *target);
 uint64_t map_pages(uint64_t pages, uint64_t populate); /* returns the address */
 uint64_t bind_pages(uint64_t address, uint64_t pages_and_node); /* pages << 8 | node */
 uint64_t read_pages(uint64_t address, uint64_t pages); /* returns the sum of the first words */
-uint64_t write_pages(uint64_t address, uint64_t pages); /* word 0 = page number */
-uint64_t minor_faults(uint64_t address, uint64_t pages); /* number caused by reading the pages */
+uint64_t write_pages(uint64_t address, uint64_t pages); /* sets word 0 of each page to the page's number */
+uint64_t minor_faults(uint64_t address, uint64_t pages); /* number of faults that reading the pages causes */
 uint64_t epoch_by_fd(uint64_t flags, uint64_t unused); /* returns the epoch or -errno */
 uint64_t epoch_at(uint64_t argument, uint64_t unused); /* with the structure at this address */
 
@@ -109,7 +109,7 @@ void check_close(void);
 void check_kill(void);
 void check_end(void);
 void check_stress(void);
-void check_swap(void); /* with swap on */
+void check_swap(void); /* requires swap */
 void check_tracepoint(void);
 void check_unhooked(void); /* without a session and with kernel.ftrace_enabled=0 */
 void check_hooking(void); /* without a session */

@@ -73,7 +73,7 @@ void check_huge(void)
 	sampler_epoch(&sampler);
 	expect_records(&sampler, address, "small pages", HUGE - 1, 0, 1, 0);
 
-	/* a part of a huge page cannot be armed; neither can the dropped page, now the zero page */
+	/* a part of a huge page cannot be armed; nor can the dropped page, which is the zero page now */
 	sampler_disarm(&sampler, address, 10);
 	target_call(&target, read_pages, address, HUGE);
 	sampler_epoch(&sampler);

@@ -27,7 +27,7 @@ static uint64_t start_armed(struct target *target, struct sampler *sampler)
 	return address;
 }
 
-/* An armed page would take a fault. */
+/* Checks that the session has ended and no page is armed: reading an armed page would take a fault. */
 static void check_disarmed(struct target *target, uint64_t address)
 {
 	const uint64_t sum = PAGES * (PAGES - 1) / 2;
@@ -39,7 +39,7 @@ static void check_disarmed(struct target *target, uint64_t address)
 	CHECK(target_call(target, read_pages, address, PAGES) == sum, "data");
 }
 
-/* Runs FUNCTION in a worker forked from the target and returns what it returned. */
+/* Runs FUNCTION in a worker forked from the target and returns the function's result. */
 static uint64_t in_worker(target_call_t function, uint64_t first, uint64_t second)
 {
 	pid_t worker = fork();
@@ -92,7 +92,10 @@ void check_epoch_fd(void)
 	target_stop(&target);
 }
 
-/* Writes to all pages in a worker, which copies them. Returns 0, -1 or -2. */
+/*
+ * Called in a worker: writes to all pages, which copies them. Returns 0, -1 if the
+ * data was wrong before the write, or -2 if it was wrong after all writes.
+ */
 static uint64_t write_own_copies(uint64_t address, uint64_t unused)
 {
 	volatile uint64_t *word;
@@ -159,7 +162,7 @@ void check_fork(void)
 	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "the target is not armed any more");
 	sampler_epoch(&sampler);
 
-	/* while a worker shares the pages, writes must copy, so that neither process sees the other's */
+	/* while a worker shares the pages, a write must copy the page, hidden from the other process */
 	target_call(&target, start_worker, address, 0);
 	target_call(&target, write_pages, address, PAGES);
 	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "writes that copy");
@@ -217,7 +220,7 @@ void check_close(void)
 	target_stop(&target);
 }
 
-/* The controller is killed while workers of it and of the target run. */
+/* The controller is killed while a child of the controller and a worker of the target run. */
 void check_kill(void)
 {
 	struct target target = target_start();

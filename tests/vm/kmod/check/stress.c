@@ -15,7 +15,7 @@
 #define WRITERS 2u
 #define ROUNDS 150
 #define WORDS 4
-#define SCRATCH 1600ul /* pages behind the others that are unmapped with their page tables */
+#define SCRATCH 1600ul /* further pages behind PAGES; they are unmapped together with their page tables */
 
 static volatile bool stop;
 static uint64_t base;
@@ -117,7 +117,7 @@ static uint64_t stop_threads(uint64_t first, uint64_t second)
 	return wrong;
 }
 
-/* move_pages() without a check: absent pages, and those shared with a worker, may stay. */
+/* Calls move_pages(); absent pages and pages shared with a worker need not move. */
 static long try_move(pid_t pid, uint64_t address, uint64_t pages, int node)
 {
 	void *page[256];

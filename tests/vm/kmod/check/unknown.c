@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pages that were not un-armed by the module are unknown: neither accessed nor untouched. */
+/* Pages un-armed by anything but the module are unknown: reported neither as accessed nor as untouched. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -38,7 +38,7 @@ static uint64_t drop_twice(uint64_t address, uint64_t pages)
 	return drop(address, pages) + drop(address, pages);
 }
 
-/* With an access in between, which the module cannot observe. */
+/* Reads the pages between the mprotect() and the drop: an access that the module cannot observe. */
 static uint64_t protect_read_and_drop(uint64_t address, uint64_t pages)
 {
 	protect_and_back(address, pages);
@@ -56,7 +56,7 @@ static uint64_t fork_and_wait(uint64_t address, uint64_t pages)
 	return 0;
 }
 
-/* Replaces armed pages by pages from outside all ranges. */
+/* Replaces armed pages by pages from outside all watched ranges. */
 static uint64_t mremap_in(uint64_t address, uint64_t pages)
 {
 	char *from = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -117,7 +117,7 @@ void check_unknown(void)
 		       PART);
 	expect_unknown(&sampler, &target, "fork", fork_and_wait, address + 2 * PART * PAGE, 0, PART);
 	expect_unknown(&sampler, &target, "MADV_DONTNEED", drop, address + 3 * PART * PAGE, 0, PART);
-	/* those pages are the zero page now, which cannot be armed */
+	/* a read of dropped pages maps the zero page, which cannot be armed */
 	target_call(&target, read_pages, address + 3 * PART * PAGE, PART);
 	sampler_epoch(&sampler);
 	sampler_count_flags(&sampler, address + 3 * PART * PAGE, PART, found);

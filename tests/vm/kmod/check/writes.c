@@ -92,7 +92,7 @@ void check_again(void)
 	rounds = sampler_stats(&sampler).rearms;
 	sampler_count_flags(&sampler, address, THIRD, found);
 	CHECK(found[0] == THIRD, "%lu first accesses", found[0]);
-	/* at most one record per round and page; too few would not measure a frequency */
+	/* at most one record per round and page; too few records would not measure a frequency */
 	CHECK(found[AGAIN] >= 4 * THIRD && found[AGAIN] <= rounds * THIRD,
 	      "%lu further accesses in %lu rounds", found[AGAIN], rounds);
 	sampler_epoch(&sampler);
@@ -128,7 +128,7 @@ void check_age(void)
 		CHECK(found[SENTINEL_ACCESS_AGED] == THIRD, "round %d: %lu logged", round,
 		      found[SENTINEL_ACCESS_AGED]);
 	}
-	/* armed pages take faults and age too */
+	/* armed pages still take faults, and they age too */
 	sampler_arm(&sampler, address, PAGES);
 	target_call(&target, read_pages, address, THIRD);
 	CHECK(!range_call(sampler.fd, SENTINEL_IOC_AGE, address, PAGES * PAGE, &range), "AGE");

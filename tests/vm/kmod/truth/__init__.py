@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The truth test: random programs whose accesses are known, against the module's log.
+"""The truth test: compares the module's log with random programs whose accesses are known.
 
 `programs` draws programs, `runner` runs them in the guest (with the C files of this
 folder; truth.h describes the language), `outcome` parses the results, and `judge`

@@ -178,7 +178,7 @@ void run_straddle(struct worker *worker, const long *arg)
 	each(worker, arg, straddle_one);
 }
 
-/* Checks every byte of the page: the last writes of all threads, and zeros elsewhere. */
+/* Checks every byte of the page: it must hold the last writes of all threads, and zeros elsewhere. */
 static void verify_page(uint32_t page)
 {
 	static uint64_t expected[PAGE / sizeof(uint64_t)];
@@ -206,7 +206,7 @@ uint64_t target_verify(uint64_t unused, uint64_t unused2)
 	return 0;
 }
 
-/* In a forked child: checks that the thread's zones are as at the fork, and writes them. */
+/* In a forked child: checks that the thread's zones are unchanged since the fork, and writes to them. */
 bool check_copies(uint32_t start, uint32_t count, uint32_t thread)
 {
 	bool right = true;

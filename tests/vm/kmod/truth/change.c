@@ -184,7 +184,7 @@ void run_spin(struct worker *worker, const long *arg)
 	while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < arg[0]);
 }
 
-/* Limit for the children that share pages with the target. */
+/* Maximum number of children that share pages with the target. */
 #define CHILDREN 64
 
 static struct child {
@@ -199,7 +199,7 @@ static void run_child(const long *arg, uint32_t thread, int released)
 {
 	char byte;
 
-	/* no PR_SET_PDEATHSIG: the thread that forked it ends with the epoch; main() kills the group */
+	/* no PR_SET_PDEATHSIG: the thread that forked this child ends with the epoch; main() kills the group */
 	if (read(released, &byte, 1) != 1)
 		_exit(2);
 	_exit(check_copies(arg[0], arg[1], thread) ? 0 : 1);
@@ -209,7 +209,7 @@ static void end_child(struct child *child)
 {
 	int status;
 
-	/* NUMA balancing may move pages without a policy, in the target too, when the child accesses them */
+	/* if the child accesses pages without a memory policy, NUMA balancing may move the target's pages too */
 	if (region_of(child->start)->node < 0)
 		mark_changed(child->start, child->count, MARK_CHANGED);
 	CHECK(write(child->release, "x", 1) == 1, "pipe");

@@ -21,7 +21,7 @@ static bool watched[ARENA_PAGES];
 static struct sentinel_access *records;
 static size_t record_count;
 
-/* Calls visit for each run of (watched) pages in [start, start + count) within one range. */
+/* For each range, calls visit for each run of its pages in [start, start + count), or of watched ones only. */
 static void each_run(uint32_t start, uint32_t count, bool only_watched,
 		     void (*visit)(uint64_t address, uint32_t start, uint32_t count))
 {
@@ -115,7 +115,7 @@ void control_remove(const long *arg)
 	memset(&watched[range->start], false, range->count);
 }
 
-/* Pages that are absent, busy, or shared with a forked child do not move. */
+/* Calls move_pages(). Pages that are absent, busy, or shared with a forked child do not move. */
 static void try_move(const long *arg)
 {
 	void *pages[ARENA_PAGES];

@@ -5,13 +5,13 @@ The rules, for pairs of a page and an epoch in which the page is watched:
 
 - an accessed pair has a record or is marked unknown; paused pairs, whose page the
   controller disarmed for some time, may have neither;
-- only accessed pairs have a record, and only written pairs one with WRITE;
+- only accessed pairs have a record, and only written pairs have a record with WRITE;
 - a pair has at most one first record, and not both a record and an unknown mark;
 - a pair is unknown only if something un-armed the page in this epoch, or if the page
   cannot be armed (the zero page, huge pages);
 - with precise writes, a written pair has a WRITE record or is marked unknown.
 
-For huge pages the rules apply to the 2 MiB as a whole.
+For huge pages the rules apply to each 2 MiB page as a whole.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Pairs = npt.NDArray[np.bool_]
 """A flag for each pair: [epoch, page]."""
 
 SHOWN = 12
-"""Limit for the mistakes of a kind that a verdict quotes."""
+"""Maximum number of mistakes of one kind that a verdict quotes."""
 
 
 @dataclasses.dataclass
@@ -51,7 +51,7 @@ class Score:
     false: int = 0
     """Recorded pairs that were not accessed."""
     unknown: int = 0
-    """Pairs marked unknown, without paused ones and those of the zero page."""
+    """Pairs marked unknown, except paused pairs and pairs of the zero page."""
     zero: int = 0
     """Pairs of the zero page marked unknown."""
     written: int = 0
@@ -85,7 +85,7 @@ class Score:
 
     @property
     def unknown_share(self) -> float:
-        """Unknown pairs, relative to the armed ones."""
+        """Ratio of unknown pairs to armed pairs."""
         return self.unknown / max(self.armed, 1)
 
     def __str__(self) -> str:
@@ -202,13 +202,13 @@ class Log:
 
     count: npt.NDArray[np.int64]
     first: npt.NDArray[np.int64]
-    """The number of records of a first access."""
+    """Number of the pair's records of a first access."""
     again: Pairs
     again_write: Pairs
     unknown: Pairs
     unknown_write: Pairs
     write: Pairs
-    """Any record has WRITE."""
+    """Whether any record of the pair has WRITE."""
     first_write: Pairs
     birth: Pairs
     foreign: int
@@ -248,7 +248,7 @@ class Log:
 
 
 def _whole_huge_pages(pairs: Pairs) -> Pairs:
-    """Set all pairs of each 2 MiB that has any pair set."""
+    """Set all pairs of each 2 MiB area in which any pair is set."""
     blocks = pairs.reshape(len(pairs), -1, HUGE_PAGES).any(axis=2)
     return np.repeat(blocks, HUGE_PAGES, axis=1)
 

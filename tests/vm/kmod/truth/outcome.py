@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tests.vm.host import REPOSITORY
 
 RECORD = np.dtype([("epoch", "u4"), ("page", "i8"), ("node", "u1"), ("flags", "u1")])
-"""One access record of the log. page: number of the page in the arena."""
+"""One access record of the log. `page` is the page's number in the arena."""
 
 
 def _defines(header: Path) -> dict[str, int]:
@@ -41,17 +41,17 @@ class Outcome:
     """The results of one program. Row 0 of the arrays is empty, because epochs begin at 1."""
 
     truth: npt.NDArray[np.uint8]
-    """[epoch, page]: TRUTH_* of truth.h."""
+    """[epoch, page]: TRUTH_* flags of truth.h."""
     marks: npt.NDArray[np.uint16]
-    """[epoch, page]: MARK_* of truth.h."""
+    """[epoch, page]: MARK_* flags of truth.h."""
     records: npt.NDArray[np.void]
     """Of dtype RECORD."""
     features: int
-    """SENTINEL_FEATURE_* of the module."""
+    """The module's SENTINEL_FEATURE_* flags."""
     lost: int
-    """Records that did not fit in the log."""
+    """Number of records that did not fit in the log."""
     wrong: int
-    """Words of memory with a wrong value."""
+    """Number of words in memory with a wrong value."""
     complaints: list[str]
     """Other lines that the program printed: failed checks, and words with a wrong value."""
 

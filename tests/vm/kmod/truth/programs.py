@@ -38,11 +38,11 @@ class Program:
     """One program."""
 
     lines: tuple[str, ...]
-    """The text, without the lines "program", "mode" and "end"."""
+    """The lines of the program's text, without the lines "program", "mode" and "end"."""
     precise: bool = False
     """Attach with SENTINEL_ATTACH_PRECISE_WRITE."""
     rearm_us: int = 0
-    """Interval at which pages are armed again within an epoch; 0: they are not."""
+    """Interval at which pages are armed again within an epoch; 0: never."""
     balancing: bool = False
     """NUMA balancing is on and may un-arm any page at any time."""
 
@@ -53,7 +53,7 @@ class Program:
         return "\n".join(("program random", mode, *self.lines, "end", ""))
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Print it for hypothesis, as a text that can be saved and run."""
+        """Print the program for hypothesis, as a text that can be saved and run."""
         printer.text(f"\n{self.text}")
 
 
@@ -69,7 +69,7 @@ def from_text(text: str) -> Program:
 
 @dataclasses.dataclass(frozen=True)
 class Region:
-    """A mapping of the arena, in pages."""
+    """A mapping in the arena; numbers are in pages."""
 
     start: int
     count: int
@@ -158,7 +158,7 @@ def _ranges(draw: DrawFn, regions: list[Region]) -> list[tuple[int, int]]:
 
 @st.composite
 def _part(draw: DrawFn, region: Region) -> tuple[int, int]:
-    """First page and number of pages of a part of a region, often all of it."""
+    """First page and number of pages of a part of a region, often of the whole region."""
     if draw(st.sampled_from((True, True, False))):
         return region.start, region.count
     first = draw(st.integers(0, region.count - 1))
@@ -177,7 +177,7 @@ def _watch_change(draw: DrawFn, regions: list[Region], ranges: int) -> str:
 
 @st.composite
 def _controller_verb(draw: DrawFn, kind: Kind, regions: list[Region]) -> str:
-    """A line of the controller that is allowed at any time: move pages, arm again, wait."""
+    """A controller's line that is allowed at any time: move pages, arm them again, or wait."""
     verbs = ("move", "rearm", "wait") + (("move-bare",) if kind.unarming else ())
     verb = draw(st.sampled_from(verbs))
     if verb == "wait":
@@ -236,7 +236,7 @@ def _verb(draw: DrawFn, kind: Kind, shared: list[Region], own: list[Region]) -> 
 @st.composite
 def _access(draw: DrawFn, name: str, region: Region, start: int, count: int) -> str:
     if name == "straddle":
-        # a word that straddles the last page would reach into the next region
+        # a word that crosses the end of the last page would reach into the next region
         last = region.start + region.count - 1
         start, count = min(start, last - 1), min(count, last - min(start, last - 1))
     stride = draw(st.sampled_from((1, 1, 1, 2, 3, 7)))
@@ -245,7 +245,7 @@ def _access(draw: DrawFn, name: str, region: Region, start: int, count: int) -> 
 
 @st.composite
 def _mremap(draw: DrawFn, region: Region, own: list[Region], start: int, count: int) -> str:
-    """Move pages to another place that the thread owns; a drop if there is none."""
+    """Move pages to another place that the thread owns; drop them if there is no such place."""
     places = [
         (other.start, other.count)
         for other in own

@@ -41,13 +41,13 @@
 #define TRUTH_WRITE_FIRST 8u
 
 /* The state of a page in an epoch. */
-#define MARK_WATCHED 1u /* from the epoch's start */
-#define MARK_PRESENT 2u /* at its start, as a page of 4 KiB */
-#define MARK_ZERO 4u /* at its start: the zero page */
-#define MARK_HUGE 8u /* at its start: part of a huge page */
+#define MARK_WATCHED 1u /* watched since the epoch's start */
+#define MARK_PRESENT 2u /* at the epoch's start: present as a page of 4 KiB */
+#define MARK_ZERO 4u /* at the epoch's start: the zero page */
+#define MARK_HUGE 8u /* at the epoch's start: part of a huge page */
 #define MARK_MAYBE_HUGE 16u /* in a region with huge pages */
-#define MARK_PAUSED 32u /* the controller disarmed and re-armed it during the epoch */
-#define MARK_CHANGED 64u /* an operation that un-arms pages covered it */
+#define MARK_PAUSED 32u /* the controller disarmed and re-armed the page during the epoch */
+#define MARK_CHANGED 64u /* an operation that un-arms pages covered the page */
 #define MARK_DROPPED 128u /* the page was dropped or replaced */
 #define MARK_MOVED_IN 256u /* mremap moved a page here */
 
@@ -67,7 +67,7 @@ enum when { STRUCTURE, THREAD, BEFORE, DURING };
 
 struct worker {
 	uint32_t thread;
-	uint32_t seq; /* of its last write, for distinct values */
+	uint32_t seq; /* number of the last write; makes the written values distinct */
 	int pipe[2];
 };
 
@@ -78,10 +78,10 @@ struct item {
 	long arg[ARGUMENTS];
 };
 
-/* Verbs of threads set run, those of the controller control. */
+/* A verb for threads has the function `run`, a verb for the controller has `control`. */
 struct verb {
 	const char *name;
-	/* THREAD, or for the controller BEFORE (not while threads run) or DURING (at any time) */
+	/* THREAD; for the controller BEFORE (only while no thread runs) or DURING (at any time) */
 	enum when when;
 	unsigned int args;
 	void (*run)(struct worker *worker, const long *arg);
@@ -96,13 +96,13 @@ struct program {
 	struct region region[REGIONS];
 	struct range range[REGIONS];
 	struct item item[ITEMS];
-	uint32_t epoch_item[EPOCHS + 2]; /* an epoch's first item; then the end of the last */
+	uint32_t epoch_item[EPOCHS + 2]; /* each epoch's first item; then the end of the last epoch */
 };
 
 /* Memory shared by controller and target. */
 struct shared {
 	uint64_t arena;
-	uint64_t wrong; /* words with a wrong value */
+	uint64_t wrong; /* number of words with a wrong value */
 	uint32_t epoch;
 	uint8_t truth[THREADS][EPOCHS + 1][ARENA_PAGES];
 	uint16_t marks[EPOCHS + 1][ARENA_PAGES];
@@ -120,7 +120,7 @@ void control_run(void);
 void mark(uint32_t start, uint32_t count, uint32_t bits);
 struct region *region_of(uint32_t page);
 void wrong_word(const char *what, uint32_t page);
-/* mark() for un-armed pages; in a region with huge pages, marks the whole 2 MiB as changed. */
+/* Marks un-armed pages like mark(); in a region with huge pages, marks the whole 2 MiB as changed. */
 void mark_changed(uint32_t start, uint32_t count, uint32_t bits);
 
 /* The controller's verbs. */
@@ -139,7 +139,7 @@ uint64_t target_snapshot(uint64_t epoch, uint64_t unused);
 uint64_t target_run(uint64_t epoch, uint64_t unused);
 uint64_t target_verify(uint64_t unused, uint64_t unused2);
 
-/* The target's verbs: accesses ... */
+/* The target's verbs that access pages. */
 void run_read(struct worker *worker, const long *arg);
 void run_write(struct worker *worker, const long *arg);
 void run_read_write(struct worker *worker, const long *arg);
@@ -148,7 +148,7 @@ void run_exchange(struct worker *worker, const long *arg);
 void run_kernel_read(struct worker *worker, const long *arg);
 void run_kernel_write(struct worker *worker, const long *arg);
 void run_straddle(struct worker *worker, const long *arg);
-/* ... and changes. */
+/* The target's verbs that change pages. */
 void map_part(uint32_t start, uint32_t count); /* maps new pages with the region's policy */
 bool check_copies(uint32_t start, uint32_t count, uint32_t thread);
 void run_drop(struct worker *worker, const long *arg);
