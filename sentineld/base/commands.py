@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread's queue of commands. Other threads add them, and may wait for the result."""
+"""A thread's queue of commands. Other threads add commands, and may wait for their results."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def format_bytes(count: float) -> str:
 class FastBudget:
     """A session's fast memory: a fraction of its peak, or a number of bytes."""
 
-    fraction: float | None  # of the peak, 0..1; None: bytes holds the budget
+    fraction: float | None  # share of the peak, 0..1; None: bytes holds the budget
     bytes: int | None
 
     @classmethod

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verb calibrate: measures the memory nodes and writes the figures into the config.
 
-It needs no daemon.
+The verb needs no daemon.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ HEAD = "# Measured by sentinelctl calibrate"
 
 SIZE_MIN_BYTES = 1 << 20
 BATCHES = (64, 512, BATCH_PAGES, 8192)
-"""Pages per move_pages call. The config gets the figure for BATCH_PAGES, which the daemon uses."""
+"""Pages per move_pages call. The bandwidth for BATCH_PAGES, the daemon's value, is written to the
+config."""
 
 SYS = Path("/sys")
 
@@ -43,8 +44,8 @@ class Found:
     threads: int
     nodes: tuple[NodeRates, ...]
     tiers: Tiers | None  # None: the machine has one tier only
-    migration: dict[int, Rates]  # by pages per call
-    birth_ns_per_byte: float  # of a new page; 0: unknown
+    migration: dict[int, Rates]  # pages per move_pages call -> bandwidth
+    birth_ns_per_byte: float  # time to fault in a new page; 0: unknown
     missing: tuple[str, ...]  # what could not be measured
 
     def figures(self) -> dict[str, list[int] | float]:

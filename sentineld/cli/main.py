@@ -27,7 +27,7 @@ VERBS = {
     "doctor": "doctor",
     "calibrate": "calibrate",
 }
-"""The module of each verb. Several verbs may share one."""
+"""The module of each verb. Several verbs may share a module."""
 
 
 class Verbs(click.Group):

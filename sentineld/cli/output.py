@@ -17,8 +17,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 JSON_SCHEMA = 1
 LONG_TIMEOUT_S = 6 * 3600.0
-"""For verbs that wait for training steps, which may take minutes each, or for planning, which may
-take twice plan_timeout_s."""
+"""Timeout for verbs that wait for training steps, which may take minutes each, or for planning,
+which may take twice plan_timeout_s."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Daemon:
         return request(self.socket, verb, **arguments)
 
     def ask_long(self, verb: str, **arguments: Any) -> Any:
-        """The same for a verb that takes up to LONG_TIMEOUT_S. Raises SentinelError."""
+        """Like ask(), for a verb that may take up to LONG_TIMEOUT_S. Raises SentinelError."""
         return request(self.socket, verb, LONG_TIMEOUT_S, **arguments)
 
     def ask_file(self, verb: str, **arguments: Any) -> tuple[Any, int]:
-        """The same for a verb whose answer carries a file: (answer, descriptor).
+        """Like ask_long(), for a verb whose answer carries a file: (answer, descriptor).
 
         The caller owns the descriptor. Raises SentinelError.
         """

@@ -28,7 +28,7 @@ from sentineld.report.summary import summary_json, summary_lines
     type=click.IntRange(1, 100),
     default=2,
     show_default=True,
-    help="Number of whole steps to record at full speed, before the profiled one.",
+    help="Number of whole steps to record at full speed, before the profiled step.",
 )
 @json_option
 @click.pass_obj
@@ -36,9 +36,9 @@ def record(daemon: Daemon, pid: int, output: Path, steps: int, as_json: bool) ->
     """Record training steps of PID into a trace file.
 
     Waits for --steps consecutive steps with identical allocations. Then page
-    sampling and torch.profiler profile one more step, which slows it down. PID may
-    be registered or managed. A registered process is released afterwards; a managed
-    one keeps its plan, and its pages keep moving.
+    sampling and torch.profiler profile one more step and slow that step down. The
+    process may be registered or managed. A registered process is released
+    afterwards; a managed process keeps its plan, and its pages keep moving.
 
     `sentinelctl report FILE` shows the file's contents.
     """

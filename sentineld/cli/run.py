@@ -23,7 +23,7 @@ from sentineld.observe.pidfd import parent
 POLL_S = 0.5
 SHIM_FOLDER = Path(shim.__file__).parent
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Forwarded to the command. A terminal sends SIGINT and SIGQUIT to the command itself."""
+"""Signals to forward to the command. A terminal sends SIGINT and SIGQUIT to the command itself."""
 
 
 @click.command(
@@ -35,12 +35,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def run(daemon: Daemon, fast: str | None, policy: str | None, command: tuple[str, ...]) -> None:
-    """Run COMMAND under the shim and attach every process in it that trains.
+    """Run COMMAND under the shim and attach every process that it starts and that trains.
 
-    COMMAND may be a Python script, torchrun or a shell script that starts them. Every
-    Python process in it runs under the shim. Each process is attached separately after
-    its first training step. If attaching fails, a warning is printed once and COMMAND
-    continues unmanaged. The exit status is COMMAND's.
+    COMMAND may start Python directly, through torchrun, or from a shell script. Every
+    Python process that it starts runs under the shim. Each process is attached
+    separately after its first training step. If attaching fails, a warning is printed
+    once and COMMAND continues unmanaged. The exit status is COMMAND's.
     """
     if fast is not None:
         FastBudget.parse(fast)
@@ -117,7 +117,7 @@ def forward_signals(process: subprocess.Popen[bytes]) -> None:
         process.send_signal(number)
 
     def stay(number: int, frame: FrameType | None) -> None:
-        """Ignore: the terminal has sent the signal to the process too."""
+        """Ignore the signal: the terminal has sent it to the process too."""
 
     for number in SIGNALS:
         signal.signal(number, send)

@@ -44,7 +44,7 @@ from sentineld.simulate.simulate import simulate as run_simulation
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
-    help="Threads of the training, which scale a preset.  [default: as recorded]",
+    help="Number of the training's threads; scales a preset's bandwidths.  [default: as recorded]",
 )
 @click.option(
     "--noise", default=0.0, help="Standard deviation of layer times, relative to their mean."
@@ -69,7 +69,7 @@ from sentineld.simulate.simulate import simulate as run_simulation
     type=click.IntRange(min=1),
     default=STEPS_MAX,
     show_default=True,
-    help="Largest number of steps under the plan; fewer if they repeat exactly.",
+    help="Largest number of steps to simulate under the plan; fewer if the steps repeat exactly.",
 )
 @click.option(
     "--bound/--no-bound", default=True, help="Also compute the step-time bound (needs scipy)."
@@ -94,8 +94,8 @@ def simulate(
 
     `sentinelctl record` writes TRACE. The simulated training starts without a plan,
     is profiled, gets its plan, and continues until its steps repeat exactly. All
-    figures are of such a steady step. docs/reference/timing.md describes the timing
-    model.
+    figures describe one of these identical steps. docs/reference/timing.md describes
+    the timing model.
     """
     chosen, budget = policy_by_name(policy), FastBudget.parse(fast)
     disturbance = Disturbance(noise, interference, seed, skew)

@@ -3,7 +3,7 @@
 
 A frame is a 4-byte little-endian length and that many bytes of UTF-8 JSON (an
 object). File descriptors travel as SCM_RIGHTS on the frame's first byte. The
-control socket and the shim's socket both speak it.
+control socket and the shim's socket both use this protocol.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class FrameSocket:
     def take_fds(self, count: int) -> list[int]:
         """The next received file descriptors; the caller owns them.
 
-        Raises FrameError if there are fewer.
+        Raises FrameError if fewer than COUNT were received.
         """
         taken: list[int] = []
         try:
@@ -292,7 +292,7 @@ class FrameSocket:
         """Close the socket and the received descriptors that were not taken.
 
         Only the connection's reader may call this: an event loop that still watches the
-        descriptor would confuse it with the next socket that gets the same number.
+        descriptor's number would mistake the next socket with that number for this one.
         """
         uid = self.peer()[1]
         while self._fds:

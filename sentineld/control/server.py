@@ -39,7 +39,7 @@ class Caller:
 Verb = Callable[[Caller, Message], Any]
 """A verb's handler: (caller, arguments) -> JSON-serialisable result or WithFile.
 
-It runs in a thread.
+The handler runs in a thread.
 """
 
 

@@ -14,7 +14,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 def backend(system: System) -> Finding:
-    """The best usable backend: with the daemon's permissions if it answers, else with ours."""
+    """The best usable backend: as the daemon reports it, or else as this process can use it."""
     try:
         found = request(system.socket, "status", ANSWER_TIMEOUT_S)["backends"]
     except SentinelError:

@@ -13,7 +13,7 @@ from sentineld.host.sysfs import read_text
 
 
 class Status(StrEnum):
-    """How a check ended."""
+    """The outcome of a check."""
 
     OK = "ok"
     WARN = "warn"  # works, with limitations
@@ -29,12 +29,12 @@ class Finding:
     status: Status
     cause: str  # what was found
     fix: str = ""  # how to fix it, for warn and fail
-    code: str = "failed"  # gives the exit status (base.errors) if this check fails first
+    code: str = "failed"  # error code for the exit status, if this check is the first to fail
 
 
 @dataclass(frozen=True)
 class System:
-    """The machine to examine. Tests pass a folder with copies of its files as root."""
+    """The machine to examine. Tests pass a folder with copies of a machine's files as `root`."""
 
     root: Path = Path("/")
     socket: Path = Path(Config.control_socket)

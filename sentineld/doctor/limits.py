@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of per-process limits: nodes, memory, mappings.
 
-They examine this process (a training started from the same shell inherits its
+The checks examine this process (a training started from the same shell inherits its
 limits), the daemon, and the sessions that the caller may see.
 """
 
@@ -25,7 +25,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 def cpuset(system: System) -> Finding:
-    """Whether each process may use all nodes; moves to a forbidden node fail as if it were full."""
+    """Whether each process may use all nodes; moves to a forbidden node fail as to a full node."""
     nodes = _tier_nodes(system)
     for name, process in _processes(system).items():
         found = re.search(
@@ -65,7 +65,7 @@ def memory_limit(system: System) -> Finding:
 
 
 def mappings(system: System) -> Finding:
-    """Whether managed processes may create more mappings; each range with a policy is one."""
+    """Whether managed processes may create more mappings: each range with a policy needs one."""
     most = int(system.text("proc/sys/vm/max_map_count") or DEFAULT_MAX_MAP_COUNT)
     counts = {
         name: len((system.text(f"proc/{process}/maps") or "").splitlines())
@@ -121,7 +121,7 @@ def _tier_bytes(system: System) -> int:
 
 
 def _cgroup(system: System, process: str) -> str | None:
-    """The path of a process's cgroup (v2); "" is the root, None unknown."""
+    """The path of a process's cgroup (v2); "" for the root cgroup, None if unknown."""
     found = re.search(r"^0::/?(.*)$", system.text(f"proc/{process}/cgroup") or "", re.M)
     return found[1] if found else None
 

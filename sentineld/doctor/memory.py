@@ -14,11 +14,11 @@ from sentineld.host.tiers import discover
 
 DEFAULT_MAX_MAP_COUNT = 65530
 SYSCTL_FOLDERS = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d")
-"""In order of precedence for files of the same name; see sysctl.d(5)."""
+"""If several folders have a file of the same name, the first folder wins; see sysctl.d(5)."""
 TUNED_FOLDERS = ("etc/tuned", "etc/tuned/profiles", "usr/lib/tuned", "usr/lib/tuned/profiles")
 
 VIRTIO_BALLOON_F_REPORTING = 5
-"""Bit number of the feature, include/uapi/linux/virtio_balloon.h."""
+"""Bit number of the feature in include/uapi/linux/virtio_balloon.h."""
 LIST_FRACTION = "proc/sys/vm/percpu_pagelist_high_fraction"
 LIST_FRACTION_MIN = 8
 """mm/page_alloc.c: the per-CPU lists of a zone hold at most an eighth of it."""
@@ -62,14 +62,14 @@ def numa_balancing(system: System) -> Finding:
 def _writer(system: System) -> str | None:
     """What sets kernel.numa_balancing: tuned's active profile or a sysctl file.
 
-    None: neither; the value is the kernel's default or was set by hand.
+    None if neither sets it: the value is the kernel's default or was set by hand.
     """
     profile = system.text("etc/tuned/active_profile")
     for name in (profile or "").split():
         for folder in TUNED_FOLDERS:
             if _NUMA_BALANCING.search(system.text(f"{folder}/{name}/tuned.conf") or ""):
                 return f"the tuned profile {name}"
-    # The last file by name wins; a file in /etc replaces those of the same name elsewhere.
+    # The last file by name wins; a file in /etc replaces files of the same name elsewhere.
     files = {
         path.name: path
         for folder in reversed(SYSCTL_FOLDERS)
@@ -94,7 +94,7 @@ def demotion(system: System) -> Finding:
 
 
 def huge_pages(system: System) -> Finding:
-    """The mode of transparent huge pages; any works, as heap and arena use madvise()."""
+    """The mode of transparent huge pages; any mode works, as heap and arena use madvise()."""
     modes = system.text("sys/kernel/mm/transparent_hugepage/enabled") or ""
     mode = chosen(modes) or "not built in"
     exception = "" if mode in ("never", "not built in") else ", except where a plan uses huge pages"
@@ -102,7 +102,7 @@ def huge_pages(system: System) -> Finding:
 
 
 def max_map_count(system: System) -> Finding:
-    """Whether vm.max_map_count is sufficient; each range with a memory policy is a mapping."""
+    """Whether vm.max_map_count is sufficient; each range with a memory policy needs a mapping."""
     value = int(system.text("proc/sys/vm/max_map_count") or DEFAULT_MAX_MAP_COUNT)
     if value < DEFAULT_MAX_MAP_COUNT:
         return Finding(
@@ -115,7 +115,7 @@ def max_map_count(system: System) -> Finding:
 
 
 def swap(system: System) -> Finding:
-    """Whether swap is off; it reclaims pages of both tiers."""
+    """Whether swap is off: with swap on, the kernel may reclaim pages of both tiers."""
     if len((system.text("proc/swaps") or "").splitlines()) > 1:
         return Finding(
             "swap",

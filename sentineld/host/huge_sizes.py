@@ -31,9 +31,9 @@ def offered_sizes(sys_root: Path = Path("/sys")) -> tuple[int, ...]:
 
 
 def planned_sizes(offered: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes that plan/huge.py uses: HUGE_BYTES and the largest smaller one.
+    """The sizes that plan/huge.py uses: HUGE_BYTES and the largest offered smaller size.
 
-    The kernel allocates the largest enabled size that fits.
+    The kernel allocates a huge page of the largest enabled size that fits.
     """
     smaller = [size for size in offered if size < HUGE_BYTES]
     return (*smaller[-1:], *(size for size in offered if size == HUGE_BYTES))

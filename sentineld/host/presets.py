@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Presets: named tiers of machines that are not at hand, per processor socket.
+"""Presets: tiers of well-known kinds of machines, by name; figures are per processor socket.
 
 docs/reference/timing.md gives the source of each figure. The figures are for all cores
-of a socket; a training of few threads gets a share of them (SOCKET_THREADS).
+of a socket; a training with few threads gets a share of the bandwidths (SOCKET_THREADS).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sentineld.config import TierOverrides
 from sentineld.model.tiers import Tier, Tiers
 
 SOCKET_THREADS = 12
-"""Number of threads that saturate a socket's DRAM; one thread draws about a twelfth of it."""
+"""Number of threads that saturate a socket's DRAM: a thread reaches a twelfth of the bandwidth."""
 
 DRAM_BYTES_PER_S = 105e9
 """Six channels of DDR4-2666, loaded sequential reads: 105.9 GB/s (Izraelevitz et al. 2019)."""
@@ -40,7 +40,7 @@ class Preset:
 
 
 PRESETS = {
-    # A second DRAM node; to check that slow accesses cost nothing there.
+    # The slow tier is DRAM too; to check that slow accesses then cost nothing.
     "dram": Preset(DRAM_BYTES_PER_S, DRAM_BYTES_PER_S, 10e9),
     # One memory expander with eight lanes.
     "cxl": Preset(24e9, 20e9, 10e9),
@@ -52,8 +52,8 @@ PRESETS = {
 def preset_tiers(name: str, threads: int) -> Tiers:
     """The preset's two tiers for a training of `threads` threads.
 
-    All bandwidths are the socket's times threads / SOCKET_THREADS, at most times 1. Capacities are
-    unknown (0). Raises SentinelError("usage") for an unknown name or a number of threads below 1.
+    Each bandwidth is the socket's, times threads / SOCKET_THREADS if that is below 1. Capacities
+    are unknown (0). Raises SentinelError("usage") for an unknown name or fewer than 1 thread.
     """
     if name not in PRESETS:
         near = get_close_matches(name, PRESETS, n=1, cutoff=0.4)

@@ -17,10 +17,10 @@ from sentineld.host import sysfs
 from sentineld.model.tiers import Tier, Tiers
 
 MIGRATION_BYTES_PER_S = 100e6
-"""Default for Tiers.migration_bytes_per_s. It is deliberately low: a plan that assumes too little
-bandwidth moves too little, but one that assumes too much stalls. An emulated guest moves 126 MiB/s
-in batches of 512 pages, real machines 5 to 20 times that. sentineld.migrate.calibrate measures the
-actual value."""
+"""Default for Tiers.migration_bytes_per_s. The default is deliberately low: a plan that assumes too
+little bandwidth moves too little, but a plan that assumes too much stalls. An emulated guest moves
+126 MiB/s in batches of 512 pages, real machines 5 to 20 times that. sentineld.migrate.calibrate
+measures the actual value."""
 
 _NO_SECOND_TIER_HINT = (
     "name the nodes in the config ([tiers] fast = [0], slow = [1]), "
@@ -33,8 +33,8 @@ def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | No
 
     overrides: the config's [tiers] table. `fast` and `slow` are lists of node ids; if only one is
         given, the remaining nodes form the other tier, and an empty list is ignored.
-        `migration_bytes_per_s` is a number; 0 selects the default. The other keys are those of
-        with_figures().
+        `migration_bytes_per_s` is a number; 0 selects the default. with_figures() lists the other
+        keys.
 
     Raises SentinelError "no-second-tier" if only one tier is found, and "bad-config" for invalid
     values and for nodes without memory.

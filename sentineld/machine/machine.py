@@ -26,13 +26,13 @@ from sentineld.planner.planners import Planners
 log = logging.getLogger(__name__)
 
 EBPF_START_TIMEOUT_S = 180.0
-"""bcc compiles for 10 s in an emulated guest, and longer on a loaded machine."""
+"""bcc compiles the probes for 10 s in an emulated guest, and longer on a loaded machine."""
 PROC_EVENTS_TIMEOUT_S = 20.0
 """Importing pyroute2 takes seconds in an emulated guest."""
 
 
 class Machine:
-    """Tiers are fixed at start. The module is probed at each use: it may be loaded later."""
+    """The machine. Tiers are fixed at start; the module may be loaded later, so each use probes."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Machine:
         self.probing.watch(pid)
 
     def unwatch(self, pid: int) -> None:
-        """Forget a process."""
+        """Stop following a process."""
         self._processes.untrack(pid)
         self.probing.unwatch(pid)
 
@@ -138,7 +138,7 @@ class Machine:
         }
 
     def backend(self) -> BackendStatus:
-        """The best page backend that works now. A session may have to use another one."""
+        """The best page backend that works now. A session may have to use another backend."""
         return next(verdict for verdict in survey() if verdict.problem is None)
 
     def features(self) -> dict[str, bool]:

@@ -40,8 +40,10 @@ EMULATED_PREFIX = "emulated:"
 class MeteredBy(Enum):
     """Source of the tier that served each access of a metered step."""
 
-    MODULE_EPOCHS = auto()  # the kernel module: the node of each page's first access in a stretch
-    RESIDENCY_MAP = auto()  # the shim: the tier of each page at each boundary
+    # The kernel module reports the node of each page's first access in a stretch.
+    MODULE_EPOCHS = auto()
+    # The shim reports the tier of each page at each boundary.
+    RESIDENCY_MAP = auto()
 
 
 class Substrate(Protocol):
@@ -59,7 +61,7 @@ class Substrate(Protocol):
     def memory(
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
-        """Access to a managed process's pages. Raises SentinelError."""
+        """The interface to a managed process's pages. Raises SentinelError."""
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
         """The cost of each access (ACCESS_DTYPE), which the shim charges under this layout; None
@@ -98,7 +100,7 @@ class KernelSubstrate:
         return KernelMemory(link.pid, tiers)
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """None: accesses to slow nodes take their real time."""
+        """None: accesses to slow nodes take their real time, so the shim charges nothing."""
         return None
 
     def fast_pages(self, plan: Plan, page_bytes: int) -> int | None:
@@ -134,7 +136,7 @@ class EmulatedSubstrate:
             ),
             _overrides(figures),
         )
-        # One for all sessions: they share the migration bandwidth.
+        # All sessions use one bucket, because they share the migration bandwidth.
         self._bucket = TokenBucket(self._tiers.migration_bytes_per_s)
 
     def tiers(self) -> Tiers:
@@ -173,7 +175,7 @@ class EmulatedSubstrate:
         return access_table(profile, layout, tiers)
 
     def fast_pages(self, plan: Plan, page_bytes: int) -> int | None:
-        """The limit that the simulator uses, too."""
+        """The limit on fast pages that the simulator uses, too."""
         return fast_pages(policy(plan.policy), plan, page_bytes)
 
 

@@ -20,25 +20,25 @@ LINE_BYTES = 64
 """Bytes of a random access: a cache line."""
 
 ROUNDS = 5
-"""Rounds; their median is the result."""
+"""Number of rounds; the result is the rounds' median."""
 
 RANDOM_SHARE = 8
-"""A round reads one in this many lines at random."""
+"""A round reads 1 of RANDOM_SHARE cache lines, in random order."""
 
 
 @dataclass(frozen=True)
 class NodeRates:
-    """Bandwidth of a node, of all threads together."""
+    """Bandwidth of a node, summed over all threads."""
 
     node: int
     read_bytes_per_s: float
     write_bytes_per_s: float
     random_bytes_per_s: float
-    """Of random reads, LINE_BYTES each."""
+    """Bandwidth of random reads of LINE_BYTES each."""
 
 
 def threads_allowed() -> int:
-    """CPUs that this process may run on."""
+    """Number of CPUs that this process may run on."""
     return len(os.sched_getaffinity(0))
 
 
@@ -89,7 +89,7 @@ def _reading(part: npt.NDArray[np.uint64], places: npt.NDArray[np.int64]) -> Cal
 
 
 def _random_lines(words: int) -> npt.NDArray[np.int64]:
-    """Indices of words of distinct lines, in random order."""
+    """Indices of words in distinct cache lines, in random order."""
     each = LINE_BYTES // 8
     count = max(words // each // RANDOM_SHARE, 1)
     order = np.random.default_rng(1).permutation(max(words // each, 1))[:count]

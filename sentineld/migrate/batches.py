@@ -24,7 +24,7 @@ TRIES = 3
 
 @dataclass
 class Schedule:
-    """A plan's moves and the queue of those under way."""
+    """A plan's moves and the queue of the moves under way."""
 
     moves: Table
     """MOVE_DTYPE, sorted by boundary."""
@@ -57,7 +57,7 @@ class Schedule:
     def pass_boundary(self, drops: Table) -> None:
         """Begin the next stretch: queue the moves that begin at its boundary.
 
-        drops: DROP_DTYPE, what the process gave back in the stretch before.
+        drops: DROP_DTYPE, the ranges that the process dropped in the previous stretch.
         """
         self.now += 1
         self._pass_boundary(self.queue, self.now, drops)
@@ -66,12 +66,12 @@ class Schedule:
         """Follow the plan again, from any boundary of the step.
 
         While the plan was not followed, pages may have been moved anywhere, and the moves
-        after this boundary would take a whole step to bring them back. So the moves of the
-        step before target are queued, unless later moves or drops of that step made them
-        obsolete.
+        after this boundary would take a whole step to bring them back. So this queues the
+        moves of the step that ends at target, unless later moves or drops in that step
+        made them obsolete.
 
         target: boundaries since the first step.
-        drops_of: returns what the process gives back in a stretch (DROP_DTYPE).
+        drops_of: returns the ranges that the process drops in a stretch (DROP_DTYPE).
         """
         past: MoveQueue[Pending] = MoveQueue()
         for passed in range(target - self.boundary_count, target):
@@ -92,9 +92,9 @@ class Schedule:
         free_bytes: Callable[[int], int],
         batch_pages: int,
     ) -> Batch | None:
-        """Return the pages to move now; None: nothing is due, or there is no room for it.
+        """Return the pages to move now; None: no move is due, or there is no room.
 
-        room_bytes: returns what the budget still allows on the fast tier.
+        room_bytes: returns the number of bytes that the budget still allows on the fast tier.
         free_bytes: returns the free memory of a tier's nodes.
         batch_pages: largest number of pages in a batch.
         """

@@ -14,7 +14,7 @@ from sentineld.migrate.scratch import Scratch, scratch_on
 from sentineld.model.tiers import Tiers
 
 MADV_POPULATE_WRITE = 23
-"""Linux 5.14, include/uapi/asm-generic/mman-common.h; Python's mmap does not name it."""
+"""Since Linux 5.14, include/uapi/asm-generic/mman-common.h; Python's mmap module lacks it."""
 
 PIECE_BYTES = 8 << 20
 """Bytes that are dropped and born again in one call, like the bytes of a large tensor."""
@@ -23,7 +23,7 @@ SCRATCH_BYTES = 16 << 20
 """Bytes that a round touches; this takes a few milliseconds."""
 
 ROUNDS = 5
-"""Rounds; their median is the result."""
+"""Number of rounds; the result is the rounds' median."""
 
 
 def measure_births(tiers: Tiers) -> Tiers:
@@ -37,8 +37,9 @@ def measure_births(tiers: Tiers) -> Tiers:
 def birth_ns_per_byte(size_bytes: int) -> float:
     """Measure how much longer filling memory takes if its pages are dropped first; at least 0.
 
-    Includes the time of the drop. The pages are small and populated as the shim does it:
-    with one call per tensor if the kernel supports it. Raises OSError if there is no memory.
+    The result includes the time of the drop. The pages are small, and populated in the same
+    way as the shim does: with one call per tensor if the kernel supports that. Raises OSError
+    if there is no memory.
     """
     with scratch_on(None, size_bytes) as scratch:
         size = scratch.bytes

@@ -17,11 +17,12 @@ from sentineld.migrate.syscalls import BATCH_PAGES, move_pages, page_addresses
 from sentineld.model.tiers import Tiers
 
 SCRATCH_BYTES = 16 << 20
-"""Moved both ways ROUNDS times: takes a second at 100 MiB/s, the rate of an emulated guest."""
+"""Moving these bytes there and back ROUNDS times takes a second at 100 MiB/s, an emulated guest's
+bandwidth."""
 
 ROUNDS = 3
-"""Rounds; their median is the result. One round would be disturbed by other services that start
-with the daemon."""
+"""Number of rounds; the result is the rounds' median, because other services that start with the
+daemon may disturb a round."""
 
 
 @dataclass(frozen=True)

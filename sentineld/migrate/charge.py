@@ -23,13 +23,13 @@ FAST = 0
 
 @dataclass(frozen=True)
 class _Snapshot:
-    """The maps at one moment."""
+    """The residency maps at one moment."""
 
     stretch: int
     born: bool
-    """The stretch's births may have happened."""
+    """Whether the stretch's births may have happened."""
     arena: Nodes
-    """Includes all births of the stretch."""
+    """Nodes of the arena's pages after all births of the stretch."""
     born_pages: npt.NDArray[np.int64]
     """Pages of the arena that the stretch's births made resident."""
     heap: Nodes
@@ -45,7 +45,7 @@ class Charge:
     """The session's residency maps, updated as its steps pass.
 
     A stretch is charged its peak: a tensor that dies makes room for a later birth of the
-    stretch, as in the plan. While the process waits at a barrier, the births behind it
+    stretch, as in the plan. While the process waits at a barrier, births after the barrier
     have room reserved, but are not charged.
 
     charged_bytes() and resident_bytes() may be called from any thread, the other methods
@@ -121,8 +121,8 @@ class Charge:
     def charged_bytes(self, barriers_hold: bool = True) -> int:
         """Fast bytes charged now.
 
-        barriers_hold: the process waits at barriers until the moves they wait for are done;
-        else births behind barriers are charged, too.
+        barriers_hold: the process waits at each barrier until the barrier's moves are done;
+        otherwise births after barriers are charged, too.
         """
         snapshot = self._snapshot(barriers_hold)
         if snapshot.born:
@@ -150,8 +150,8 @@ class Charge:
     def room_bytes(self) -> int:
         """Bytes that can be promoted now without exceeding the budget in this stretch or the next.
 
-        The next stretch begins after this one's drops. Demotions due at its boundary free
-        nothing until they are done.
+        The drops of this stretch make room in the next one. Demotions that are due at the
+        next boundary make no room until they are done.
         """
         snapshot = self._snapshot(barriers_hold=False)
         follower = (snapshot.stretch + 1) % self._step.boundary_count
@@ -185,7 +185,7 @@ class Charge:
         with self._lock:
             arena, heap = (self._nodes(space) for space in (Space.ARENA, Space.HEAP))
             if not self._begun:
-                # Between two stretches it is not known yet whether the next one's births wait.
+                # Between two stretches: the next stretch's births may wait or not.
                 follower = (self._now + 1) % self._step.boundary_count
                 return _Snapshot(follower, False, arena, self._born_pages, heap)
             born = not (barriers_hold and self._is_waited_for())
@@ -212,7 +212,7 @@ class Charge:
         return self._now - (self._stretch - wait) % self._step.boundary_count > self.done
 
     def _others_bytes(self, snapshot: _Snapshot) -> int:
-        """Charged bytes outside the arena, without births to come."""
+        """Charged bytes outside the arena, without future births."""
         return self._fast_bytes(snapshot.heap) + self._unmanaged_bytes()
 
     def _fast_bytes(self, nodes: Nodes) -> int:

@@ -22,9 +22,9 @@ from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 
 BATCH_PAGES = 64
-"""Such a batch takes 0.3 ms at a twelfth of 10 GB/s. A process that waits for a demotion waits for
-the batch before it, too: a step of lstm waits 8 ms with batches of 1 MiB and 3 ms with these, which
-double the daemon's CPU time."""
+"""A batch of 64 pages takes 0.3 ms at a twelfth of 10 GB/s. A process that waits for a demotion
+also waits for the batch in flight: a step of lstm waits 8 ms with batches of 1 MiB, and 3 ms with
+batches of 64 pages, which double the daemon's CPU time."""
 
 Map = npt.NDArray[np.uint8]
 
@@ -37,7 +37,7 @@ class Clock:
         return time.monotonic_ns()
 
     def sleep(self, duration_ns: int) -> None:
-        """Sleep; may end early by a tick."""
+        """Sleep; may return a clock tick early."""
         time.sleep(duration_ns / 1e9)
 
 
@@ -64,8 +64,8 @@ class EmulatedMemory:
         moved_fast: called after each batch with the change of the number of fast pages.
         in_flight_fast: called with the number of pages in flight to the fast tier; their room is
         reserved, so that no birth takes it.
-        fast_room: returns the free pages of the fast tier, less those in flight; negative if more
-        are in flight than free; None: unlimited."""
+        fast_room: returns the number of the fast tier's free pages minus the pages in flight to
+        it, which may be negative; None: unlimited."""
         self.batch_pages = batch_pages
         self._tiers = tiers
         self._bucket = bucket
@@ -88,7 +88,7 @@ class EmulatedMemory:
         status = np.full(len(pages), -errno.ENOENT, np.int32)
         for inside, entries, index in self._parts(pages):
             found = entries[index]
-            # The process can write any value into the map: entries that are no node are absent.
+            # The process can write any value into the map: invalid nodes count as absent.
             there = self._nodes[found]
             status[inside[there]] = found[there].astype(np.int32) - 1
         return status
@@ -96,8 +96,8 @@ class EmulatedMemory:
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
         """Wait as long as the move takes, then set the pages' entries.
 
-        A page that the process drops meanwhile stays absent. Pages without room on the fast
-        tier stay where they are, and the result's error is ENOMEM.
+        A page that the process drops during the move stays absent. If the fast tier is full,
+        the remaining pages stay where they are, and the result's error is ENOMEM.
         """
         before = self.query_pages(pages)
         there = np.flatnonzero((before >= 0) & (before != node))
@@ -134,7 +134,7 @@ class EmulatedMemory:
     def _parts(
         self, pages: Addresses
     ) -> list[tuple[npt.NDArray[np.int64], Map, npt.NDArray[np.int64]]]:
-        """(indices into pages, map, indices into the map) for each space with any of the pages."""
+        """(indices into PAGES, map, indices into the map) for each space that has some of PAGES."""
         addresses = pages.astype(np.int64)
         parts = []
         for start, end, entries in self._spaces:

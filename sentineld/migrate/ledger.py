@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 KEPT_STEPS = 256
-"""Steps whose totals are kept."""
+"""Number of steps whose totals are kept."""
 
 
 class Entry(NamedTuple):
@@ -18,9 +18,9 @@ class Entry(NamedTuple):
     direction: str
     """Either "promote" (to the fastest tier) or "demote"."""
     reason: str
-    """Of moved bytes: the origin of the move ("plan", "heal", "initial"); of skipped bytes:
-    "already-there", "absent", "superseded", "late", "paused", "no-room"; of failed bytes:
-    "busy", "shared", "no-memory"."""
+    """For moved bytes, the origin of the move ("plan", "heal", "initial"); for skipped bytes,
+    "already-there", "absent", "superseded", "late", "paused" or "no-room"; for failed bytes,
+    "busy", "shared" or "no-memory"."""
     result: str
     """One of "moved", "skipped" and "failed"."""
 
@@ -38,7 +38,7 @@ class StepTotals:
     """Bytes skipped because their move was late or superseded."""
     failed_bytes: int = 0
     late_moves: int = 0
-    """Moves that moved pages, or were cancelled, after their deadline."""
+    """Number of moves that moved pages, or were cancelled, after their deadline."""
     call_ns: int = 0
     """Time spent in move_pages calls."""
 

@@ -30,26 +30,26 @@ from sentineld.plan.move_queue import move_times
 log = logging.getLogger(__name__)
 
 REFRESH_STEPS_MAX = 16
-"""Residency is read from the kernel after 1, 2, 4 ... steps, at most this many apart, so that pages
-which a plan's first steps misplaced are found early. Between two reads the map is updated with the
-moves made and the births and drops expected."""
+"""Residency is read from the kernel after 1, 2, 4 ... steps, at most this many steps apart, so that
+pages misplaced in a plan's first steps are found early. Between two reads the map is updated with
+the moves made and the births and drops expected."""
 
 IDLE_S = 0.25
 """Longest wait for the next boundary."""
 
 PACED_SHARE = 0.5
-"""A batch counts as a bandwidth measurement if it has at least this share of a full batch: the time
-of a smaller one is mostly the call's overhead. Emulated tiers have no overhead, so there half of
-the plan's largest move is enough if that is smaller."""
+"""A batch counts as a bandwidth measurement if it has at least this share of a full batch: a small
+batch spends most of its time in the call's overhead. Emulated tiers have no overhead, so there this
+share of the plan's largest move is also enough."""
 _LAST_BOUNDARY = 0xFFFFFFFF
 
 
 class Mover:
     """Moves one session's pages, from start() to stop().
 
-    The published position (moves_done) says that all demotions up to it are complete:
-    births wait for these. plan/move_queue.py decides which move runs next, and Charge computes
-    how much may be promoted within the budget.
+    The mover publishes the position (moves_done) up to which all demotions are complete:
+    births wait for demotions. plan/move_queue.py decides which move runs next, and Charge
+    computes how much may be promoted within the budget.
     """
 
     def __init__(
@@ -104,8 +104,8 @@ class Mover:
     def enter(self) -> None:
         """Move persistent tensors to their initial tiers, in the caller's thread.
 
-        Pages without room are left to the thread of start(). Raises ProcessLookupError if the
-        process is gone.
+        If a tier has no room, the thread of start() moves the remaining pages later. Raises
+        ProcessLookupError if the process is gone.
         """
         self._spaces.maps[Space.HEAP].refresh(self._memory)
         for move in sorted(self._moves_of(self._initial, "initial"), key=_is_promotion):
@@ -164,7 +164,7 @@ class Mover:
             self._backend = backend
 
     def unwatch(self) -> None:
-        """Stop disarming and arming around moves; waits for a call under way."""
+        """Stop disarming and arming around moves; waits for the end of a move under way."""
         with self._moving:
             self._backend = None
 
@@ -183,7 +183,7 @@ class Mover:
         return self._charge.resident_bytes(barriers_hold)
 
     def stop(self) -> None:
-        """End the thread after the call under way."""
+        """End the thread after the move_pages call under way."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -222,7 +222,7 @@ class Mover:
             moved_bytes = self._execute(batch)
             self._schedule.moved(batch)
             self._announce(self._schedule.done())
-            # The time between two batches counts, too: plans need the rate that moves really reach.
+            # The time between two batches counts, too: plans need the bandwidth that moves reach.
             now_ns = time.monotonic_ns()
             if moved_bytes >= self._paced_bytes:
                 self.ledger.paced(moved_bytes, now_ns - began_ns)

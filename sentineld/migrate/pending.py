@@ -53,19 +53,19 @@ class Pending(PageRange):
     reason: str
     """Reason of moved bytes in ledger.Entry: "plan", "heal" or "initial"."""
     late: bool = False
-    """Pages of it were moved after the deadline, or are about to be."""
+    """Whether some of the move's pages were, or are about to be, moved after the deadline."""
     moved_bytes: int = 0
     tries: int = 0
-    """How often all stuck pages were tried again."""
+    """Number of times that all stuck pages were tried again."""
     stuck: Pages = field(default_factory=no_pages)
-    """Pages that a call left where they were."""
+    """Pages that a move_pages call did not move."""
     why: str = "busy"
-    """Why the kernel left stuck pages behind the last time."""
+    """Why the kernel did not move the stuck pages the last time."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Pages to move to one tier in one call; parts in the order of their moves."""
+    """Pages to move to one tier in one call. `parts` has one entry per move, in order."""
 
     tier: int
     parts: tuple[tuple[Pending, Pages], ...]

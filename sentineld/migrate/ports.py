@@ -23,13 +23,13 @@ class PlannedStep:
     plan: Plan
     step: ExpectedStep
     useful_until: npt.NDArray[np.int64] | None = None
-    """(M,), see expected.useful_until(); None: until each move's deadline."""
+    """Shape (M,), see expected.useful_until(); None: each move is useful until its deadline."""
     ahead: npt.NDArray[np.int64] | None = None
-    """(M,), see expected.ahead_of_time(); None: no move runs ahead of time."""
+    """Shape (M,), see expected.ahead_of_time(); None: no move runs ahead of time."""
 
     @classmethod
     def of(cls, plan: Plan, profile: Profile) -> PlannedStep:
-        """The step of the profile under the plan."""
+        """The profile's step as it runs under the plan."""
         return cls(
             plan,
             expected_step(profile, plan.layout),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mover's interface to a process's pages: query, move, and the room of a tier.
 
-Two implementations: the kernel's pages (KernelMemory) and those of emulated tiers
-(emulated.py). All other modules of the mover use only this interface.
+The interface has two implementations: for the kernel's pages (KernelMemory) and for
+emulated tiers (emulated.py). All other modules of the mover use only this interface.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Memory(Protocol):
     """One process's pages. A page in flight stays where it is until its batch is done."""
 
     batch_pages: int
-    """Pages to move in one call."""
+    """Number of pages to move in one call."""
     exact: bool
-    """Whether a batch takes exactly its bytes divided by the bandwidth, without overhead."""
+    """Whether moving a batch takes exactly its bytes / bandwidth, without overhead."""
 
     def query_pages(self, pages: Addresses) -> Status:
         """Return the node of each page, or -ENOENT.

@@ -2,9 +2,9 @@
 """The node of each page of a session's address ranges, as one int8 per page.
 
 Between refreshes from the kernel the map is updated by moves and by expected births
-and drops, so that the mover needs no query at each boundary. It overestimates rather
-than underestimates: a birth counts for its whole range, although the process may touch
-only a part of it.
+and drops, so that the mover needs no query at each boundary. The map overestimates
+rather than underestimates residency: a birth counts for its whole range, although the
+process may touch only a part of it.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class ResidencyMap:
         return int(np.count_nonzero(before != after))
 
     def births(self, offset: int, length_bytes: int, node: int) -> None:
-        """First touches: absent pages appear on the node, present pages stay."""
+        """Record first touches: absent pages appear on the node, present pages stay."""
         part = self.nodes[self.span(offset, length_bytes)]
         part[part == ABSENT] = node
 
     def drops(self, offset: int, length_bytes: int) -> None:
-        """The process gave the pages back."""
+        """Record that the process dropped the pages."""
         self.nodes[self.span(offset, length_bytes)] = ABSENT
 
 

@@ -20,15 +20,15 @@ ON_NODE_SHARE = 0.95
 """Share of the queried pages that must be on the node."""
 
 ASKED_PAGES = 512
-"""Pages queried, spread over all of the memory."""
+"""Number of pages to query, spread over all of the memory."""
 
 
 class Scratch(NamedTuple):
     """A mapping to measure with."""
 
-    words: npt.NDArray[np.uint64]  # all of the memory
-    start: int  # its address
-    bytes: int  # its size
+    words: npt.NDArray[np.uint64]  # all of the mapped memory
+    start: int  # the memory's address
+    bytes: int  # the memory's size
     mapping: mmap.mmap
 
 
@@ -45,8 +45,8 @@ def scratch_on(node: int | None, size_bytes: int) -> Iterator[Scratch]:
         _refuse_huge_pages(memory)
         held = (ctypes.c_char * size).from_buffer(memory)
         start = ctypes.addressof(held)
-        # Made from the address, not from the buffer: a view of the buffer that outlives the
-        # context would keep the mapping open.
+        # The array is made from the address, not from the buffer: a view of the buffer that
+        # outlives the context would keep the mapping open.
         words = np.ctypeslib.as_array(
             ctypes.cast(start, ctypes.POINTER(ctypes.c_uint64)), (size // 8,)
         )

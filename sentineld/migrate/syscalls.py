@@ -23,7 +23,8 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.records import PAGE_BYTES
 
 BATCH_PAGES = 2048
-"""Pages per call. 512 to 4096 reach the full bandwidth; a call costs as much as ~200 pages."""
+"""Pages per call. 512 to 4096 pages reach the full bandwidth; a call's overhead equals the time of
+about 200 pages."""
 
 NOT_WRITTEN = -(1 << 30)
 """Status of a page for which the kernel wrote no status, not even in a second query."""
@@ -51,7 +52,7 @@ class MoveResult:
     """The node of each page now (>= 0), or -errno: ENOENT absent, EFAULT not mapped, EACCES shared
     with another process, EBUSY not isolated."""
     error: int
-    """errno of the failed call (ENOMEM: the target is full), or 0. status is valid even then."""
+    """errno of the failed call (ENOMEM: the target is full), or 0; `status` is always valid."""
 
 
 def _number(name: str) -> int:
@@ -136,7 +137,7 @@ def move_pages(
             error = -code
             break
     # A positive return leaves statuses unwritten, and a page reported as EBUSY may have moved
-    # with another address of the same huge page. A query returns the true status of both.
+    # with another address of the same huge page. A query returns the true status in both cases.
     unsure = np.flatnonzero((status == NOT_WRITTEN) | (status == -errno.EBUSY))
     if len(unsure):
         status[unsure] = query_pages(pid, pages[unsure])
@@ -146,8 +147,8 @@ def move_pages(
 def move_huge(pid: int, pages: Addresses, node: int, batch_pages: int = BATCH_PAGES) -> MoveResult:
     """Move pages of a mapping that may hold transparent huge pages.
 
-    One address of a huge page moves all of it; further addresses of it fail. So the 2 MiB
-    heads move first, then the pages that are still on other nodes.
+    One address of a huge page moves the whole huge page; its other addresses fail. So the
+    2 MiB heads move first, then the pages that are still on other nodes.
     """
     pages = np.ascontiguousarray(pages, dtype=np.uint64)
     heads = pages[pages % np.uint64(HUGE_BYTES) == 0]

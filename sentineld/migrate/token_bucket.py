@@ -6,14 +6,14 @@ from __future__ import annotations
 import threading
 
 SLACK_NS = 2_000_000
-"""A pause of at most this length is scheduling delay, which the user may make up for."""
+"""A pause of at most this length counts as scheduling delay, for which the user may catch up."""
 
 
 class TokenBucket:
     """Bandwidth shared by all movers and both directions. Thread-safe.
 
     Unused bandwidth is not saved: after a pause longer than SLACK_NS a user begins at the
-    present time. So at most the bytes of a period plus SLACK_NS are granted in it.
+    present time. So in any period at most the bytes of the period plus SLACK_NS are granted.
     """
 
     def __init__(self, bytes_per_s: float, slack_ns: int = SLACK_NS) -> None:
