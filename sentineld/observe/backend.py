@@ -26,8 +26,8 @@ AREA_DTYPE = np.dtype(
         ("start", "<u8"),  # address
         ("bytes", "<u8"),
         ("flags", "u1"),  # ACCESS_WRITE, ACCESS_BIRTH of sentineld.model.records
-        ("node", "u1"),  # of the page when it was accessed; NO_NODE: unknown
-        ("heat", "<f4"),  # 0..1: share of the samples of this area that found it accessed
+        ("node", "u1"),  # the page's node at the access; NO_NODE: unknown
+        ("heat", "<f4"),  # share of the area's samples that found it accessed, 0..1
     ]
 )
 """Memory that was accessed in a window: ascending, disjoint areas. The heat is 1 if the backend
@@ -44,7 +44,7 @@ class Resolution(StrEnum):
     """The smallest unit of memory that a backend can observe separately."""
 
     PAGE = "page"
-    REGION = "region"  # DAMON splits and merges regions; a cold page in a hot one is not seen
+    REGION = "region"  # as in DAMON: a cold page in a hot region is not recognised
     TENSOR = "tensor"
 
 
@@ -56,9 +56,9 @@ class Capabilities:
     writes: bool  # memory that is written is seen
     distinguishes_writes: bool  # written memory is distinguished from memory that is only read
     births: bool  # first touches are marked
-    nodes: bool  # each access carries the node that served it
+    nodes: bool  # each access has the node that served it
     frequency: bool  # heat grows with the number of accesses
-    exact: bool  # reports all accessed memory and no other
+    exact: bool  # reports all accessed memory, and nothing else
     epochs: bool  # accesses are reported for each stretch, not only for each step
     resolution: Resolution
     needs: str  # requirements, for the reference documentation
@@ -81,13 +81,13 @@ class Capabilities:
 
 
 class Watch(Protocol):
-    """An open backend on one process. After its exit every call raises ProcessLookupError."""
+    """An open backend on one process; after the process's exit calls raise ProcessLookupError."""
 
     def begin(self, ranges: Ranges) -> None:
         """Begin a window over these ranges."""
 
     def poll(self) -> None:
-        """Take a sample, in backends that sample; to be called regularly during a window."""
+        """Take a sample if the backend samples; call this regularly during a window."""
 
     def end(self) -> Areas:
         """End the window and return the memory accessed in it; AREA_DTYPE."""
@@ -116,8 +116,8 @@ class Backend:
     name: str
     capabilities: Capabilities
     probe: Callable[[], SentinelError | None]
-    """Tries the feature on this machine, without looking at version numbers. Returns an error with
-    a hint if it does not work, else None."""
+    """Tries the backend on this machine, whatever the kernel's version number. Returns an error
+    with a hint if the backend does not work, else None."""
     open: Callable[[Target], Watch]
     """Starts to watch a process. Raises SentinelError."""
 

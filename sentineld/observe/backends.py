@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 BACKENDS: tuple[Backend, ...] = (MODULE, DAMON, PAGEMAP_SCAN, SOFT_DIRTY, SHIM_ONLY)
 
 _KERNEL_FEATURES = (PAGEMAP_SCAN, SOFT_DIRTY)
-"""Their probes test a kernel feature on this process, so one probe of each is enough."""
+"""Backends whose probes test a kernel feature on this process, so that one probe is enough."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class BackendStatus:
     problem: SentinelError | None  # why it does not work, with a hint; None: it works
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for the control protocol."""
+        """Values for the control protocol, as JSON can represent them."""
         return {
             "name": self.backend.name,
             "tells": self.backend.capabilities.summary(),

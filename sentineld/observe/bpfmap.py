@@ -139,7 +139,7 @@ def load_traced(instructions: bytes, function_id: int, returns: bool) -> int:
     function_id: the function's type id in the kernel's BTF.
     returns: run at the function's return (fexit) and not at its entry (fentry).
 
-    Raises OSError; EINVAL also if the kernel can't trace the function.
+    Raises OSError; EINVAL can also mean that the kernel can't trace the function.
     """
     code = ctypes.create_string_buffer(instructions, len(instructions))
     licence = ctypes.create_string_buffer(b"GPL")
@@ -155,12 +155,12 @@ def load_traced(instructions: bytes, function_id: int, returns: bool) -> int:
 
 
 def attach_traced(program_fd: int) -> int:
-    """Attach a program of load_traced(). It runs until the returned link fd is closed."""
+    """Attach a program of load_traced(), which runs until the returned link fd is closed."""
     return _bpf(_RAW_TRACEPOINT_OPEN, _RawTracepointAttr(name=0, prog_fd=program_fd))
 
 
 def attach_raw_tracepoint(name: str, program_fd: int) -> int:
-    """Attach a program to a raw tracepoint. It runs until the returned link fd is closed.
+    """Attach a program to a raw tracepoint; it runs until the returned link fd is closed.
 
     Raises OSError: ENOENT if the kernel has no tracepoint of that name.
     A link to a module's tracepoint keeps the module from being unloaded.

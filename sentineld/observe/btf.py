@@ -20,7 +20,7 @@ _HEADER = struct.Struct("<HBBIIIII")
 _STRUCT, _UNION, _ENUM, _CONST, _VOLATILE, _TYPEDEF, _FUNC = 4, 5, 6, 10, 9, 8, 12
 _TRANSPARENT = (_CONST, _VOLATILE, _TYPEDEF)
 
-# By kind: number of words after the three common ones, fixed and for each member.
+# By kind of type: number of words after the three common words, once and for each member.
 _FIXED = {1: 1, 3: 3, 14: 1, 17: 1}
 _EACH = {4: 3, 5: 3, 6: 2, 13: 2, 15: 3, 19: 3}
 
@@ -89,8 +89,8 @@ class Btf:
     def _positions(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """Index of each type's first word.
 
-        Types have different lengths and no index, so this loop has to visit all of them: about
-        100,000 in a kernel.
+        BTF has no index and its types differ in length, so this loop has to visit all types:
+        about 100,000 in a kernel.
         """
         words = memoryview(self._words.tobytes()).cast("I")
         end, at, positions = len(words), 0, []

@@ -37,19 +37,19 @@ class ShimWords:
     mode: int  # protocol.Mode
     heap_used: int  # high-water mark in bytes
     heap_live: int  # live bytes, page-rounded
-    arena_base: int  # address; 0: no arena
+    arena_base: int  # the arena's address; 0: no arena
     arena_bytes: int
-    layout_id: int  # of the live layout; 0: none
+    layout_id: int  # id of the live layout; 0: none
     small_bytes: int  # live bytes of tensors below 4 KiB
     fallback_bytes: int  # live bytes of larger tensors outside heap and arena
     diverged_steps: int  # total
-    diverged_in_row: int  # since the last step that followed the layout
+    diverged_in_row: int  # number of diverged steps since the last step that followed the layout
     barrier_timeouts: int
     barrier_wait_ns: int  # total
 
     @property
     def unmanaged_bytes(self) -> int:
-        """Live tensor bytes outside heap and arena: small ones, and those without room there."""
+        """Live bytes of the tensors outside heap and arena: too small, or no room there."""
         return self.small_bytes + self.fallback_bytes
 
 
@@ -83,11 +83,11 @@ class ControlSegment:
         self.ring_overrun = 0
 
     def words(self) -> ShimWords:
-        """Read all words. Each one is consistent, but they may be from different times."""
+        """Read all words. Each word is consistent, but the words may be from different times."""
         return ShimWords(*self._words.item())
 
     def position(self) -> int:
-        """step << 32 | boundary."""
+        """The shim's position: step << 32 | boundary."""
         return int(self._header["position"][0])
 
     def ring_lost(self) -> int:
@@ -102,7 +102,7 @@ class ControlSegment:
         if count <= 0:
             return np.empty(0, RECORD_DTYPE)
         if count > records:
-            # Only a corrupt head leads here: the shim never overwrites unread records.
+            # Only a corrupt `ring_head` gets here: the shim never overwrites unread records.
             self.ring_overrun += count - records
             self._tail, count = head - records, records
         first = self._tail & (records - 1)

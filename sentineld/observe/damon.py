@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The DAMON backend: access frequency of regions, without page faults in the process.
 
-A kernel thread samples the accessed bit of one page per region, and splits and
-merges regions according to the result. This backend configures it through its
-sysfs files to watch fixed ranges of one process, and takes snapshots of the
-regions during a window. The files have one user at a time: another program's
+DAMON's kernel thread samples the accessed bit of one page per region, and splits
+and merges regions according to the result. This backend configures DAMON through
+sysfs to watch fixed ranges of one process, and takes snapshots of the regions
+during a window. DAMON's sysfs files have one user at a time: another program's
 configuration is left unchanged.
 """
 
@@ -36,7 +36,7 @@ KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
 SAMPLE_US = 5_000
 AGGREGATION_US = 100_000
 LOOKS = AGGREGATION_US // SAMPLE_US
-"""Samples of a region per aggregation, and so the largest possible nr_accesses."""
+"""Number of samples of a region in an aggregation: the largest possible nr_accesses."""
 REGIONS_MIN, REGIONS_MAX = 100, 1000
 SNAPSHOTS_MIN = 20
 """Regions need about this number of aggregations to converge on the hot memory."""
@@ -67,8 +67,8 @@ def parse_snapshot(tried_regions: Path) -> Snapshot:
 def merge_snapshots(snapshots: list[Snapshot], ranges: Ranges) -> Areas:
     """Mean heat over all snapshots, clipped to the ranges.
 
-    An area with any heat above 0 is kept: memory that a step of 1 s touches once is seen accessed
-    in only 1 of 200 samples.
+    Areas with any heat above 0 are kept: if a step of 1 s touches memory once, only 1 of 200
+    samples finds it accessed.
     """
     bounds = [(start, start + size) for start, size in ranges]
     bounds += [(start, end) for one in snapshots for start, end, _ in one.regions]
@@ -188,7 +188,7 @@ class DamonWatch:
         for index, (start, size) in enumerate(self._ranges):
             self._context(f"targets/0/regions/{index}/start", start)
             self._context(f"targets/0/regions/{index}/end", start + size)
-        # A scheme with no effect: its tried_regions folder is the only way to read a snapshot.
+        # The scheme has no effect, but its tried_regions folder is the only way to read a snapshot.
         self._context("schemes/nr_schemes", 1)
         self._context("schemes/0/action", "stat")
         for name, least, most in (("sz", 0, _EVERYTHING), ("nr_accesses", 1, LOOKS)):
@@ -215,7 +215,7 @@ class DamonWatch:
             self._stop()
             self._write("nr_kdamonds", 0)
         except OSError:
-            # The kdamond has ended, or another program has taken it over: it is no longer ours.
+            # The kdamond has ended, or another program has taken it over.
             return
 
     def _context(self, name: str, value: object) -> None:
@@ -233,7 +233,7 @@ class DamonWatch:
 def usable(kdamonds: Path = KDAMONDS, pid: int | None = None) -> SentinelError | None:
     """Why DAMON can't be used now, or None.
 
-    pid: a kdamond that watches this process may be taken over, because a dead daemon left it.
+    pid: if a kdamond watches this process, a dead daemon left it, so it may be taken over.
     """
     count = read_text(kdamonds / "nr_kdamonds")
     if count is None:

@@ -71,8 +71,8 @@ class EbpfProbes:
     """Counters of all page migrations and, for watched processes, of page faults, of accesses
     reported by the kernel module, and of pages moved or reclaimed by others.
 
-    Call `start` in a thread that may block; or `spawn`, and `poll` when
-    `fileno` is readable. watch() may be called before the programs are loaded.
+    To load the programs, either call start() in a thread that may block, or call spawn(),
+    and then poll() when fileno() is readable. watch() may be called before they are loaded.
     """
 
     def __init__(self, ring_bytes: int = RING_BYTES) -> None:
@@ -89,7 +89,7 @@ class EbpfProbes:
         self._recorded: set[int] = set()
         self._names: dict[str, dict[str, str]] = {}
         self.notes: list[str] = []
-        """Programs that do not run, with the reason, one per line; filled when loaded."""
+        """Programs that do not run, and why; filled when the programs are loaded."""
 
     @property
     def loaded(self) -> bool:
@@ -135,7 +135,7 @@ class EbpfProbes:
         return self._socket.fileno()
 
     def poll(self) -> bool:
-        """Receive the fds if the child has sent them, without blocking. True once the probes run.
+        """Receive the fds if the child has sent them; does not block. True once the probes run.
 
         Raises the SentinelError that the child reports.
         """
@@ -247,7 +247,7 @@ class EbpfProbes:
         self._maps["recorded_number"].update(0, np.array([len(self._recorded)], dtype="<u4"))
 
     def stop_recording(self, pid: int) -> None:
-        """Go back to counting a process's faults; free the ring after the last recording."""
+        """Stop recording a process's faults, but count them; free the ring if none is recorded."""
         self._recorded.discard(pid)
         if not self.loaded:
             return

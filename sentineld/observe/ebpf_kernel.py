@@ -35,11 +35,11 @@ class Layout:
 
     defines: dict[str, int]  # preprocessor macros for the programs, by name
     functions: dict[str, int] = field(default_factory=dict)  # BTF type ids of traceable functions
-    notes: tuple[str, ...] = ()  # what can't be observed and why, one per line
+    notes: tuple[str, ...] = ()  # events that can't be observed, and why
 
 
 def layout_of(btf: Btf | None) -> Layout:
-    """The layout of the kernel with this BTF; None: it has no BTF."""
+    """The layout of the kernel with this BTF. btf: None if the kernel has no readable BTF."""
     nothing = dict.fromkeys((*_FIELDS, *_CONSTANTS, "OLD_FOLIO_IN_STRUCT"), 0)
     if btf is None:
         return Layout(nothing, notes=(_not_observed(TRACED, "the kernel has no readable BTF"),))
@@ -77,8 +77,8 @@ class MigrateFormat:
 
     mode_argument: int = 6  # index of the argument `mode`
     reason_argument: int = 7  # index of the argument `reason`
-    modes: dict[str, str] = field(default_factory=dict)  # names by number, in decimal
-    reasons: dict[str, str] = field(default_factory=dict)  # names by number, in decimal
+    modes: dict[str, str] = field(default_factory=dict)  # decimal number of a mode -> its name
+    reasons: dict[str, str] = field(default_factory=dict)  # decimal number of a reason -> its name
 
     @property
     def syscall_reason(self) -> int:
@@ -100,8 +100,8 @@ def migrate_format() -> str | None:
 def parse_migrate_format(text: str) -> MigrateFormat:
     """Parse the tracepoint's format file.
 
-    Its fields are in the order of the arguments. Their number varies: kernels
-    before 6.6 lack large_folio_split.
+    The file lists the fields in the order of the arguments. The number of fields
+    varies: kernels before 6.6 lack large_folio_split.
     """
     fields = [name for name in re.findall(r"field:[^;]*?(\w+);", text) if "common_" not in name]
     symbols = re.findall(r"__print_symbolic\(REC->(\w+), (.*?)\)", text)

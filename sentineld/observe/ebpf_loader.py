@@ -4,9 +4,9 @@
     python -m sentineld.observe.ebpf_loader RING_PAGES < SOCKET
 
 bcc keeps over 100 MiB after compiling, so it runs in this short-lived process.
-Standard input is a SOCK_SEQPACKET socket, on which it sends one JSON message:
-either the names of maps and programs, with their fds as SCM_RIGHTS in the same
-order, or an error's code, message and hint.
+Standard input is a SOCK_SEQPACKET socket, on which the process sends one JSON
+message: either the names of maps and programs, with their fds as SCM_RIGHTS in
+the same order, or an error's code, message and hint.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from sentineld.observe.ebpf_kernel import (
 SOURCES = ("sentinel.h", "faults.c", "disturbances.c", "migrations.c", "accesses.c")
 
 BPF_DIRECTORY = Path(__file__).resolve().parents[2] / "bpf"
-"""The programs' source: next to the package, both in the source tree and when installed."""
+"""The folder of the programs' source: next to the package, in the source tree and installed."""
 
 
 def program_text() -> str:
@@ -50,7 +50,7 @@ def program_text() -> str:
 
 
 def check_kernel_headers() -> None:
-    """Raise SentinelError "no-kernel-headers" if bcc would find none; its own error is unclear."""
+    """Raise SentinelError "no-kernel-headers" if there are none; bcc's own error is unclear."""
     release = os.uname().release
     override = os.environ.get("BCC_KERNEL_SOURCE")
     if override:
@@ -85,7 +85,7 @@ def check_permitted() -> None:
 
 
 def import_bcc() -> Any:
-    """Import the distribution's bcc. Raises "bcc-missing" also for another package of that name."""
+    """Import the distribution's bcc. Raises "bcc-missing", also if another package is named bcc."""
     hint = "install the distribution's package python3-bpfcc; bcc on PyPI is another project"
     try:
         bcc = importlib.import_module("bcc")

@@ -51,13 +51,13 @@ class ModuleWatch:
             self.sampler.arm(start, size)
 
     def poll(self) -> None:
-        """Do nothing: the log has room for all records of a window."""
+        """Do nothing: the module's log has room for all records of a window."""
 
     def end(self) -> Areas:
         """Disarm the pages and return the accessed ones.
 
-        Begins another epoch first, because the records of first touches come when an epoch ends.
-        Pages un-armed by others are unknown and left out.
+        Begins another epoch first, because first touches are logged when an epoch ends. Omits
+        pages un-armed by others, as their accesses are unknown.
         """
         self.sampler.begin_epoch()
         samples = self.sampler.drain()

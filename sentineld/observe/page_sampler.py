@@ -44,7 +44,7 @@ class SamplerStats:
     births: int  # first touches logged
     lost: int  # records lost: no room in the log, or no memory in the fault handler
     armed_pages: int
-    passed_on: int  # faults in the ranges that were left to the kernel
+    passed_on: int  # faults in the ranges that the kernel had to handle
     unarmed: int  # armed pages un-armed by others before an access
     rearms: int  # rounds of re-arming within epochs
 
@@ -53,7 +53,8 @@ class PageSampler:
     """An open /dev/sentinel. Every call raises ProcessLookupError after the process's exit."""
 
     def __init__(self, device: Path = DEVICE) -> None:
-        """Open the device. SentinelError: module-not-loaded, not-permitted, protocol-mismatch."""
+        """Open the device. Raises SentinelError module-not-loaded, not-permitted or
+        protocol-mismatch."""
         self._map: mmap.mmap | None = None
         self._mask = 0  # number of log records - 1; 0: not attached
         try:
@@ -70,7 +71,7 @@ class PageSampler:
                 "and start it after the module was loaded: systemctl restart sentineld",
             ) from None
         except OSError as error:
-            # ENXIO and ENODEV: the module was unloaded and its device node is left.
+            # ENXIO and ENODEV: the module was unloaded, but its device node still exists.
             raise SentinelError(
                 "module-not-loaded", f"{device}: {error.strerror}", _LOAD_HINT
             ) from None
@@ -134,7 +135,7 @@ class PageSampler:
         return self._range(uapi.IOC_REMOVE_RANGE, start, length_bytes)
 
     def arm(self, start: int, length_bytes: int) -> RangeResult:
-        """Log the next access to each present page of a range, which is a part of an added one."""
+        """Log the next access to each present page of a range, which must lie in an added range."""
         return self._range(uapi.IOC_ARM, start, length_bytes)
 
     def disarm(self, start: int, length_bytes: int) -> RangeResult:
@@ -144,8 +145,8 @@ class PageSampler:
     def age(self, start: int, length_bytes: int) -> RangeResult:
         """Log the pages whose accessed bit was set since the last call, with flag ACCESS_AGED.
 
-        Causes no faults, but the epoch of an access stays unknown, and clearing accessed bits
-        makes pages look colder to the kernel's reclaim.
+        This causes no faults, but leaves the epoch of an access unknown; and the cleared
+        accessed bits make pages look colder to the kernel's reclaim.
         """
         return self._range(uapi.IOC_AGE, start, length_bytes)
 
@@ -187,8 +188,8 @@ class PageSampler:
     def drain(self) -> npt.NDArray[np.void]:
         """A copy of all records since the last call, SAMPLE_DTYPE, in log order.
 
-        No memory barriers: x86-64, the module's only architecture, keeps the order of reading
-        head, reading the records and storing tail.
+        No memory barriers are needed: x86-64, the module's only architecture, keeps the order
+        of reading head, reading the records and storing tail.
         """
         log = self._log()
         head, tail = int(log.head), int(log.tail)
@@ -214,7 +215,7 @@ class PageSampler:
 
     def close(self) -> None:
         """Disarm all pages and end the session; a second call does nothing."""
-        self.unmap()  # first: it holds a duplicate of the descriptor
+        self.unmap()  # before the close: the mapping holds a duplicate of the descriptor
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

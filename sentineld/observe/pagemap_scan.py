@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PAGEMAP_SCAN backend: written pages of given ranges, by asynchronous write protection.
 
-The process registers its memory with a userfaultfd and sends it together with
-its pagemap (sentineld.shim.writes). Here, one ioctl write-protects a range and
-another one returns the pages written since. Closing the userfaultfd, or the
-exit of this process, removes the protection.
+The process registers its memory with a userfaultfd, and sends the userfaultfd
+and its pagemap (sentineld.shim.writes). This backend write-protects a range with
+one ioctl, and gets the pages written since with another. Closing the userfaultfd,
+or the daemon's exit, removes the protection.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class ScanWatch(WriteWatch):
         found = [np.zeros(0, AREA_DTYPE)]
         regions = np.zeros(_REGIONS, REGION_DTYPE)
         for start, size in self._ranges:
-            # Raises if the process has exited; the scan itself would only find nothing.
+            # This raises if the process has exited; the scan would not fail, but find no pages.
             read_pagemap(self._writes.pagemap_fd, start, PAGE_BYTES)
             at = start
             while at < start + size:
                 argument = self._argument(at, start + size)
                 argument.vec, argument.vec_len = regions.ctypes.data, len(regions)
-                # The zero page counts as written, but a page that was only read may be one.
+                # Exclude the zero page: it counts as written even after a read.
                 argument.category_inverted = _IS_ZERO_PAGE
                 argument.category_mask = _IS_WRITTEN | _IS_ZERO_PAGE
                 argument.category_anyof_mask = _IS_PRESENT | _IS_SWAPPED

@@ -17,7 +17,7 @@ from sentineld.observe.ebpf import EbpfProbes
 log = logging.getLogger(__name__)
 
 FAULTS_MAX = 1 << 20
-"""Largest number of recorded faults per process; they take 24 MiB."""
+"""Largest number of recorded faults per process; this number of faults takes 24 MiB."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class RecordedFaults:
 
 
 class Probing:
-    """The probes and their users. watch() works before the probes are loaded, or if they never are.
+    """The probes and their users. watch() may be called even if the probes are not loaded.
 
     Thread-safe.
     """
@@ -84,7 +84,7 @@ class Probing:
             return list(self._probes.notes) if self._probes is not None else []
 
     def watch(self, pid: int) -> None:
-        """Count a process's faults and disturbances; from zero if it was not watched before."""
+        """Count a process's faults and disturbances, from zero unless it is already watched."""
         with self._lock:
             if pid not in self._watched and self._probes is not None:
                 self._probes.watch(pid)
@@ -110,7 +110,7 @@ class Probing:
             self._probes.record(pid)
 
     def collect(self, pid: int, since_ns: int) -> None:
-        """Drain the ring; to be called often during a recording.
+        """Drain the ring; call this often during a recording.
 
         since_ns: discard this process's faults from before this time (CLOCK_MONOTONIC).
         """
@@ -132,7 +132,7 @@ class Probing:
             return faults
 
     def _dropped(self) -> int:
-        """Fault records of any process that were lost because the ring was full."""
+        """Number of fault records, of any process, that were lost because the ring was full."""
         return self._probes.counters()["dropped"]["fault_records"] if self._probes else 0
 
     def _collect(self) -> None:

@@ -44,12 +44,12 @@ class ProcessWatcher:
 
     def __init__(self, deliver: Callable[[ProcessEvent], object]) -> None:
         """deliver: called from the threads with the watcher's lock held, so it must not block (a
-        queue's put is suitable). It gets no events of a tree after untrack().
+        queue's put is suitable). After untrack() it gets no more events of the tree.
         """
         self._deliver = deliver
         self._lock = threading.RLock()
         self._tracked: dict[int, tuple[Pidfd, int]] = {}
-        """By pid: the pidfd, and the pid of the tree's root."""
+        """Process id -> its pidfd, and the pid of its tree's root."""
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._stopping = threading.Event()
         self._connected = threading.Event()
@@ -57,12 +57,12 @@ class ProcessWatcher:
         self._reaper = threading.Thread(target=self._reap, name="proc-exits", daemon=True)
         self._refusal = "the kernel sends no events"
         self.note = ""
-        """Why forks and execs are not seen; empty if they are."""
+        """Why forks and execs are not observed; empty if they are observed."""
 
     def start(self, timeout: float = 2.0) -> None:
         """Start both threads and wait until the connector delivers an event of this process.
 
-        If none comes within timeout seconds, `note` is set; this is not an error.
+        If no event comes within timeout seconds, `note` is set, and no error is raised.
         """
         self._reaper.start()
         self._listener.start()
@@ -119,7 +119,7 @@ class ProcessWatcher:
         self._wake()
 
     def _scan(self) -> None:
-        """Find descendants without a fork event: from before track(), or after lost events."""
+        """Find descendants that had no fork event: forked before track(), or the event was lost."""
         pending = list(self._tracked)
         while pending:
             parent = pending.pop()
@@ -174,8 +174,8 @@ class ProcessWatcher:
     def _listen(self) -> None:
         """Thread that reads the proc connector, and reopens it after lost events.
 
-        pyroute2 0.9 delivers events only to the thread that created the socket, and
-        raises an error again at every later read; so the socket is created here.
+        The thread creates the socket, because pyroute2 0.9 delivers events only to the
+        creating thread. After an error every read of the socket raises the error again.
         """
         try:
             from pyroute2.netlink.connector.cn_proc import ProcEventSocket
@@ -196,7 +196,7 @@ class ProcessWatcher:
             with self._lock:
                 self._scan()
             followed = self._follow(source)
-            # pyroute2 0.9 can't close a socket after an error; it is closed with the object.
+            # pyroute2 0.9 can't close a socket after an error; freeing the object closes it.
             with contextlib.suppress(OSError):
                 source.close()
             if not followed:
@@ -214,7 +214,7 @@ class ProcessWatcher:
                 self.note = f"forks and execs are no longer seen: {error}"
                 return False
             except struct.error:
-                # pyroute2 0.9 sometimes parses its own notice of the loss as an event.
+                # pyroute2 0.9 sometimes parses its own notice of lost events as an event.
                 return True
         return True
 
@@ -244,7 +244,7 @@ def _make_fork_event() -> None:
 
 
 def _boottime_ns(monotonic_ns: int) -> int:
-    """Convert CLOCK_MONOTONIC to CLOCK_BOOTTIME, which includes the time in suspend."""
+    """Convert CLOCK_MONOTONIC to CLOCK_BOOTTIME, which also counts the time in suspend."""
     offset = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(
         time.CLOCK_MONOTONIC
     )

@@ -47,7 +47,7 @@ class ResidencySegment:
         self.maps = {space: np.empty(0, np.uint8) for space in self.maps}
 
     def moved(self, pages: int) -> None:
-        """Report to the process how moves changed the number of pages on the fast node."""
+        """Add the change that moves made to the number of fast pages; the process reads the sum."""
         self._header["moved_fast"] += pages
 
     def flying(self, pages: int) -> None:
@@ -55,7 +55,7 @@ class ResidencySegment:
         self._header["in_flight_fast"] = pages
 
     def fast_room(self) -> int | None:
-        """Free pages of the fast node, without those reserved for pages in flight to it.
+        """Free pages of the fast node, minus the pages in flight to it.
 
         Negative if the node is overcommitted; None: unlimited.
         """

@@ -41,7 +41,7 @@ def take(data: npt.NDArray[np.uint8], consumer: int, producer: int, dtype: np.dt
     data: the ring's data mapped twice in a row (2 x a power of two bytes).
     consumer, producer: positions in bytes since the ring was created.
 
-    Stops at the first busy record, because its writer has not finished.
+    Stops at the first record that is busy, because its writer has not finished.
     """
     mask = data.size // 2 - 1
     slot = np.dtype([("header", "<u4"), ("page", "<u4"), ("record", dtype)])
@@ -89,7 +89,7 @@ class RingBuffer:
     def drain(self) -> npt.NDArray[np.void]:
         """Take all complete records, as a copy."""
         batch = take(self._data, int(self._consumer[0]), int(self._producer[0]), self._dtype)
-        # The kernel may overwrite the records from here on.
+        # After this store the kernel may overwrite the records.
         self._consumer[0] = batch.position
         self.foreign += batch.foreign
         return batch.records
@@ -98,7 +98,7 @@ class RingBuffer:
         """Unmap the ring and close its fd."""
         if self._fd < 0:
             return
-        # The arrays reference the mappings, which could not be closed.
+        # A mapping that an array references cannot be closed.
         del self._consumer, self._producer, self._data
         self._control.close()
         self._mapping.close()

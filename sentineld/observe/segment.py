@@ -24,7 +24,7 @@ def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.m
     """Map a sealed memfd for reading and writing; the caller closes the descriptor.
 
     name: the segment's name in error messages.
-    least_bytes, most_bytes: limits of its size.
+    least_bytes, most_bytes: limits of the segment's size.
 
     Raises SentinelError "protocol-mismatch", and OSError if the daemon lacks descriptors or memory.
     """
@@ -49,7 +49,7 @@ def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.m
 
 
 def require_header(header: np.void, name: str, magic: int) -> None:
-    """Raise SentinelError "protocol-mismatch" unless a copied header is of this protocol."""
+    """Raise SentinelError "protocol-mismatch" unless a copied header has this protocol version."""
     if header["magic"] != magic:
         raise mismatch(name, "it has another magic number")
     version = int(header["version"])

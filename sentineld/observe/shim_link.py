@@ -91,7 +91,7 @@ class ShimLink:
             self.residency = ResidencySegment(fd)
 
     def take_accesses(self, message: Message) -> OpAccesses:
-        """The operators' accesses of a message "accesses", limited in number.
+        """The operators' accesses in a message of type "accesses", at most OP_ACCESSES_MAX.
 
         Raises FrameError if the message has no memfd.
         """
@@ -100,7 +100,7 @@ class ShimLink:
             if seals(fd) is None:
                 raise FrameError("its file is not a memfd")
             rows = min(os.fstat(fd).st_size // OP_ACCESS_DTYPE.itemsize, OP_ACCESSES_MAX)
-            # pread(), because the file position is shared with the shim, which wrote to the end.
+            # pread(), because the file position is shared with the shim and is at the file's end.
             data = os.pread(fd, rows * OP_ACCESS_DTYPE.itemsize, 0) if rows else b""
         whole = len(data) // OP_ACCESS_DTYPE.itemsize * OP_ACCESS_DTYPE.itemsize
         step = message.get("step")
@@ -160,7 +160,7 @@ class ShimLink:
 
 
 def _names(value: object) -> dict[int, TensorName]:
-    """Names by address from [address, role, name] triples; skips malformed entries."""
+    """Address -> name, from [address, role, name] triples; skips malformed triples."""
     if not isinstance(value, list):
         return {}
     return {

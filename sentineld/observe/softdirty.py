@@ -2,8 +2,8 @@
 """The soft-dirty backend: written pages, on any kernel with soft-dirty bits.
 
 Clearing the bits write-protects the whole process, so the next write to each
-page costs a minor fault. The process opens both files itself and sends them,
-because the daemon may not open another user's files.
+page costs a minor fault. The process opens its clear_refs and pagemap itself and
+sends the descriptors, because the daemon may not open another user's files.
 """
 
 from __future__ import annotations

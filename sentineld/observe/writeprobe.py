@@ -18,7 +18,7 @@ from sentineld.observe.writefds import WriteFds
 def reports_written_page(
     way: str, open_watch: Callable[[Target], Watch], open_control: Callable[[int, int], int]
 ) -> bool:
-    """Write to one page of two; True if the watch reports exactly that page. Raises OSError.
+    """Write to one of two pages; True if the watch reports exactly that page. Raises OSError.
 
     way: as in WriteFds.
     open_control: opens the control descriptor of this way for memory (start, bytes).
@@ -39,5 +39,5 @@ def reports_written_page(
 
 
 def _address(memory: mmap.mmap) -> int:
-    """Address of the mapping. A view that outlives the call would keep it from closing."""
+    """Address of the mapping. Keeps no view of the mapping, which could not be closed then."""
     return int(np.frombuffer(memory, np.uint8).ctypes.data)

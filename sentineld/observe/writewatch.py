@@ -22,8 +22,8 @@ class WriteWatch:
         """Take over the target's descriptors.
 
         way: the kind of descriptors that this backend needs, as in WriteFds.way.
-        tool: its name in the error message.
-        hint: what to do if the process sent no such descriptors; SentinelError is raised then.
+        tool: the backend's name in the error message.
+        hint: what to do if the process sent no such descriptors: SentinelError's hint.
         """
         writes = target.writes or WriteFds()
         if writes.way != way:
@@ -40,7 +40,7 @@ class WriteWatch:
         self._ranges = sorted(ranges)
 
     def poll(self) -> None:
-        """Do nothing: the kernel keeps its marks until the window ends."""
+        """Do nothing: the kernel keeps track of written pages until the window ends."""
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -64,7 +64,7 @@ def write_capabilities(needs: str) -> Capabilities:
 
 
 def read_pagemap(pagemap_fd: int, start: int, length_bytes: int) -> npt.NDArray[np.uint64]:
-    """Read the 64-bit pagemap entries of a range. Raises ProcessLookupError if it has exited."""
+    """Read a range's 64-bit pagemap entries. Raises ProcessLookupError if the process is gone."""
     size = length_bytes // PAGE_BYTES * 8
     data = os.pread(pagemap_fd, size, start // PAGE_BYTES * 8)
     if len(data) != size:

@@ -11,9 +11,9 @@ from sentineld.model.kernel_events import Disturbance
 
 
 class _Words(NamedTuple):
-    """Words for one kind of disturbance."""
+    """Texts for one kind of disturbance."""
 
-    says: str  # the predicate: follows the name of the cause, precedes the nodes
+    says: str  # the predicate; stands between the name of the cause and the nodes
     fix: str  # the command or action that stops it
 
 
@@ -50,19 +50,19 @@ _WORDS = {
 _UNNAMED = _Words("moved {pages} of its pages", "see sentinelctl status --json")
 
 _OWN_REQUESTS = ("syscall_or_cpuset", "mempolicy_mbind", "longterm_pin", "collapse")
-"""Not disturbances if the process itself requested them."""
+"""Kinds of moves that are not disturbances if the process itself requested them."""
 
 _BY_ITS_THREAD = {
     "compaction": "echo never > /sys/kernel/mm/transparent_hugepage/defrag",
     "collapse": "stop that program, or exclude the process from its targets",
 }
-"""Fixes for work done in the context of another program; _WORDS has those for kernel threads."""
+"""Fixes for work in the context of another program; _WORDS has the fixes for kernel threads."""
 
 _KERNEL_THREADS = ("kswapd", "kcompactd", "khugepaged", "kdamond", "kworker")
 
 
 def is_disturbance(row: Disturbance) -> bool:
-    """Whether anything but the process itself and the daemon did this."""
+    """Whether something other than the process itself or the daemon caused this."""
     return not (row["own"] and row["deed"] in _OWN_REQUESTS)
 
 
@@ -78,7 +78,7 @@ def by_reason(rows: Iterable[Disturbance]) -> dict[tuple[str, str], int]:
 def in_words(rows: Sequence[Disturbance]) -> str:
     """One line that names the largest disturbance, its fix, and the size of the rest.
 
-    Empty if there is none.
+    Empty if there is no disturbance.
     """
     causes: dict[tuple[str, str], list[Disturbance]] = defaultdict(list)
     for row in rows:
@@ -106,7 +106,7 @@ def _who(row: Disturbance) -> str:
         return row["by"]
     who = "itself" if row["own"] else f"{row['by']} (process {row['pid']})"
     if row["deed"] in ("demotion", "reclaim"):
-        # Runs in the context of the task whose allocation found no free memory.
+        # Direct reclaim runs in the context of the task whose allocation found no free memory.
         return f"direct reclaim for {who}"
     return who
 

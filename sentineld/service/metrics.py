@@ -25,7 +25,7 @@ from sentineld.session.lifecycle import State
 class SessionSnapshot:
     """One session at one moment. Counters start with the session and never decrease.
 
-    None: unknown; the series is omitted.
+    If a value is None, it is unknown, and its series is omitted.
     """
 
     session: str  # unique for the daemon's life, e.g. PID-STARTTIME
@@ -38,25 +38,25 @@ class SessionSnapshot:
     unmanaged_bytes: int = 0  # live tensor bytes outside heap and arena
     resident_bytes: Mapping[int, int] = field(default_factory=dict)  # by tier
     steps: int = 0
-    boundaries: int = 0  # passed in the current step
+    boundaries: int = 0  # boundaries passed in the current step
     moved_bytes: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    """By (direction, reason, result). direction: promote or demote. result: moved, skipped or
+    """(direction, reason, result) -> bytes. direction: promote or demote. result: moved, skipped or
     failed. reason: the move's origin (plan, initial, heal) or the cause of the skip or failure."""
     late_moves: int = 0
     barrier_timeouts: int = 0
     barrier_wait_ns: int = 0
     diverged_steps: int = 0
     corrections: Mapping[str, int] = field(default_factory=dict)  # corrected plans, by cause
-    migration_bytes_per_s: float | None = None  # that its plans assume
-    lost: Mapping[str, int] = field(default_factory=dict)  # records, by queue: ring, log
+    migration_bytes_per_s: float | None = None  # as assumed by the session's plans
+    lost: Mapping[str, int] = field(default_factory=dict)  # lost records, by queue: ring, log
     samples: Mapping[str, int] = field(default_factory=dict)  # page samples, by backend
-    fast_share: float | None = None  # of the last metered step; 0..1
-    plan_duration_s: float | None = None  # of the live plan
+    fast_share: float | None = None  # fast share of the last metered step, 0..1
+    plan_duration_s: float | None = None  # time to make the live plan
     page_faults: Mapping[str, int] = field(default_factory=dict)  # by kind; eBPF
     page_accesses: Mapping[str, int] = field(default_factory=dict)
-    """Accesses to armed pages by source of the count: module, tracepoint."""
+    """Accesses to armed pages, as counted by two sources: module, tracepoint."""
     emulated_delay_ns: Mapping[str, int] = field(default_factory=dict)
-    """Emulated tiers only. owed: delay by the timing model; paid: delay injected so far."""
+    """For emulated tiers only. owed: delay by the timing model; paid: delay injected so far."""
     disturbed_pages: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Pages moved or reclaimed by anything but the daemon, by (reason, result); eBPF."""
 

@@ -8,7 +8,7 @@ import socket
 
 
 def notify(message: str) -> None:
-    """Send e.g. "READY=1" to the service manager; nothing happens without one."""
+    """Send a message such as "READY=1" to the service manager, if there is one."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -18,7 +18,7 @@ def notify(message: str) -> None:
         try:
             peer.sendto(message.encode(), address)
         except OSError:
-            return  # the daemon does not depend on the manager
+            return  # the daemon works without the service manager, too
 
 
 def watchdog_interval_s() -> float | None:

@@ -34,7 +34,7 @@ CLOSE_S = 10.0
 class Sessions:
     """Sessions by process ID.
 
-    Verbs run in threads of the control server, hello() runs in the event loop.
+    The verbs' methods run in threads of the control server, hello() runs in the event loop.
     """
 
     def __init__(self, machine: Machine, states: StateFiles) -> None:
@@ -115,7 +115,7 @@ class Sessions:
     def attach(self, caller: Caller, arguments: Message) -> Any:
         """Start managing a process, or switch a managed one to another budget or policy.
 
-        An argument that is missing keeps its current value.
+        If "fast" or "policy" is missing, its current value is kept.
         """
         session = self._of_caller(caller.uid, arguments)
         fast = FastBudget.parse(str(arguments["fast"])) if arguments.get("fast") else None

@@ -11,7 +11,7 @@ from sentineld.session.session import Session
 
 
 def describe(session: Session) -> dict[str, Any]:
-    """One session in the answer of `sentinelctl status`."""
+    """A session's entry in the answer of `sentinelctl status`."""
     words, status = session.link.segment.words(), session.lifecycle.status
     goal, following, meter = session.goal, session.following, session.last_meter
     planned, managed, correcting = following.planned, following.managed, following.correcting
@@ -51,7 +51,7 @@ def describe(session: Session) -> dict[str, Any]:
 
 
 def tensors(session: Session) -> list[dict[str, Any]]:
-    """The tensors of the profile. Raises SentinelError if there is none yet."""
+    """The tensors of the profile. Raises SentinelError if there is no profile yet."""
     managed, planned = session.following.managed, session.following.planned
     if managed is not None:
         return tensors_json(managed.plan, managed.profile)
