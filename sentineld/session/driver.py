@@ -88,8 +88,8 @@ class Driver:
     # Turns: each handles what the process has done since the previous turn.
 
     def turn(self) -> None:
-        """Read the ring and act on it. Raises SentinelError if the process can't be managed any
-        longer, EOFError if it does not read its socket, and ProcessLookupError."""
+        """Read the ring and act on its records. Raises SentinelError if the process can't be
+        managed any longer, EOFError if it does not read its socket, and ProcessLookupError."""
         if self._process.exited():
             self.end("the process exited")
             return
@@ -115,10 +115,10 @@ class Driver:
                 self._correct()
 
     def take(self, message: Message) -> None:
-        """Take a message of the shim. Raises the same errors as turn()."""
+        """Handle a message of the shim. Raises the same errors as turn()."""
         accesses = self._inbox.take(message)
         if self.lifecycle.state is State.ENTERING and self._inbox.layout_live:
-            # Do not wait for the next turn: the new plan's moves begin when the mover follows it.
+            # Do not wait for the next turn: moves begin only when the mover follows the new plan.
             self._enter_plan()
         if accesses is None:
             return
@@ -183,7 +183,7 @@ class Driver:
         """Compare the live plan's assumptions with what is measured; enter a corrected plan once
         there is one."""
         if self._requests.current is not None:
-            self.following.stop_recording()  # the request needs the ring
+            self.following.stop_recording()  # the current request needs the ring
             return
         corrected = self.following.corrected()
         if corrected is not None:
@@ -207,7 +207,7 @@ class Driver:
         Raises SentinelError if its budget has no room now, as a plan made earlier may."""
         self._machine.budgets.reserve(self._link, planned.budget_bytes)
         layout_id = self.following.prepare(planned, what)
-        # Saved before it is sent: the next daemon must know any layout that may be live.
+        # Save the plan before sending it: the next daemon must know any layout that may be live.
         self._states.entering(self.name, self._saved(), layout_id, planned)
         self.following.send()
         self.lifecycle.enter(State.ENTERING, why)
@@ -225,10 +225,10 @@ class Driver:
     # Verbs.
 
     def attach(self, fast: FastBudget | None, policy_name: str | None) -> Replanning | None:
-        """Begin to manage, or to switch to another goal; then returns the replanning to wait for.
+        """Begin to manage, or to switch a managed process to another goal.
 
-        None: the managed process's current value, or else the configuration's. Raises
-        SentinelError.
+        fast, policy_name: None selects the managed process's current value, or else the
+        configuration's. Returns the replanning to wait for if it switches. Raises SentinelError.
         """
         self._require_own()
         if self.lifecycle.state is State.REGISTERED:
@@ -254,7 +254,7 @@ class Driver:
         self.lifecycle.enter(State.ATTACHED, f"attached with {goal}")
 
     def _attach_again(self, goal: Goal) -> Replanning:
-        """Plan for another goal. The live plan is followed meanwhile, and its profile is used."""
+        """Plan for another goal from the live plan's profile; meanwhile follow the live plan."""
         if goal == self.goal or self.lifecycle.state is not State.MANAGED:
             raise SentinelError(
                 "wrong-state",
@@ -318,8 +318,8 @@ class Driver:
     # State transitions.
 
     def resume(self) -> None:
-        """Resume the session that an earlier daemon left: with its plan if that is live, else by a
-        new attach. Raises the same errors as turn()."""
+        """Resume the session that an earlier daemon left: follow its plan if the plan is live, else
+        attach anew. Raises the same errors as turn()."""
         self._link.send({"type": "welcome", "session": self.name})
         layout_id = self._link.segment.words().layout_id
         restored = self._states.load(self.name, layout_id)

@@ -13,8 +13,8 @@ class State(StrEnum):
     REGISTERED = "registered"  # the shim said hello; nothing is recorded
     ATTACHED = "attached"  # recording begins with the next step
     WARM_UP = "warm-up"
-    ALLOCATION = "allocation"  # until two steps in a row allocate identically
-    ACCESS = "access"  # one step under page sampling and torch.profiler
+    ALLOCATION = "allocation"  # steps are recorded until two in a row allocate identically
+    ACCESS = "access"  # one step runs under page sampling and torch.profiler
     PLANNING = "planning"
     ENTERING = "entering"  # the layout was sent; the process has not taken it yet
     MANAGED = "managed"
@@ -25,12 +25,12 @@ _NEXT: dict[State, frozenset[State]] = {
     State.REGISTERED: frozenset({State.ATTACHED, State.MANAGED}),
     State.ATTACHED: frozenset({State.WARM_UP}),
     State.WARM_UP: frozenset({State.ALLOCATION}),
-    # ENTERING: the session has a plan for this shape.
+    # To ENTERING if the session already has a plan for this shape.
     State.ALLOCATION: frozenset({State.ACCESS, State.ENTERING}),
     State.ACCESS: frozenset({State.PLANNING, State.ALLOCATION}),
     State.PLANNING: frozenset({State.ENTERING, State.ALLOCATION}),
     State.ENTERING: frozenset({State.MANAGED, State.ALLOCATION}),
-    # ENTERING: another plan for the same steps: corrected, or for another budget or policy.
+    # To ENTERING for another plan of the same steps: corrected, or for another budget or policy.
     State.MANAGED: frozenset({State.ALLOCATION, State.ENTERING}),
     State.ENDED: frozenset(),
 }
@@ -46,7 +46,7 @@ class Status(NamedTuple):
 class Lifecycle:
     """The only owner of a session's state. The session's thread changes it; any thread reads it.
 
-    status is replaced as a whole: one read gives state and reason of the same moment.
+    `status` is replaced as a whole: one read gives the state and the reason of the same moment.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Lifecycle:
         return self.status.state
 
     def can_enter(self, state: State) -> bool:
-        """Whether the transition is allowed. Any state may change to REGISTERED or ENDED."""
+        """Whether the transition is allowed. Any live state may change to REGISTERED or ENDED."""
         if self.state is State.ENDED:
             return False
         return state in (State.ENDED, State.REGISTERED) or state in _NEXT[self.state]

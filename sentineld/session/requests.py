@@ -43,7 +43,7 @@ class Requests:
             raise SentinelError("wrong-state", what, "wait until that is done")
 
     def meter(self, managed: Managed, tiers: Tiers, steps: int) -> Request[list[StepMeter]]:
-        """Begin to meter. Raises SentinelError."""
+        """Begin to meter STEPS steps. Raises SentinelError."""
         self.require_none()
         metered_by = self._machine.substrate.metered_by
         metering = begin_metering(metered_by, self._link, managed, self._sample, tiers, steps)
@@ -69,7 +69,7 @@ class Requests:
         return replanning
 
     def replanned(self) -> Replanning | None:
-        """The replanning, if its planning has ended. It stays current until finish()."""
+        """The replanning, if its planning has ended; finish() must still be called for it."""
         replanning = self._replanning
         return replanning if replanning is not None and replanning.ready() else None
 
@@ -89,12 +89,12 @@ class Requests:
         return True
 
     def collect(self) -> None:
-        """Drain the kernel's buffers. Called often, so that they don't overflow."""
+        """Drain the kernel's buffers. Call this often, so that the buffers don't overflow."""
         if self.current is not None:
             self.current.collect()
 
     def on_step(self, step: Step) -> Request[Any] | None:
-        """Take a whole recorded step; returns the request that it completes, if any."""
+        """Handle a complete recorded step; returns the request that the step finishes, if any."""
         request = self.current
         if request is None or not request.on_step(step):
             return None
@@ -103,7 +103,7 @@ class Requests:
         return request
 
     def on_op_accesses(self, accesses: OpAccesses) -> bool:
-        """Take the operators' accesses of a step; returns whether a request wanted them."""
+        """Handle the operators' accesses of a step; returns whether a request waits for them."""
         return self.current is not None and self.current.on_op_accesses(accesses)
 
     def fail(self, reason: str) -> None:

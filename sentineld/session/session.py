@@ -2,8 +2,8 @@
 """A session: one registered process and the thread that serves it.
 
 All work on the process is done by the driver (driver.py) in the session's own
-thread. Other threads put commands into that thread's queue; between commands it
-checks the process.
+thread. Other threads put commands into that thread's queue; between commands the
+session's thread checks the process.
 """
 
 from __future__ import annotations

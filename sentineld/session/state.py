@@ -3,8 +3,8 @@
 
 NAME is a process's pid and start time, so that a reused pid never inherits a
 plan. NAME.json has the attach's parameters and a row for each plan;
-NAME.LAYOUT.npz has a plan and its profile. There are two plans while one replaces
-the other: the process's control words tell which of them is live.
+NAME.LAYOUT.npz has a plan and its profile. While a plan replaces another, both are
+saved: the process's control words tell which plan is live.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 class SavedPlan:
     """A plan's row in NAME.json."""
 
-    layout_id: int  # identifies a live plan
+    layout_id: int  # identifies the plan if its layout is live
     budget_bytes: int
-    threads: int  # this and sequence: the plan's shape
+    threads: int  # threads and sequence are the plan's shape
     sequence: str
     migration_bytes_per_s: float = 0.0  # see Planned
-    entered: bool = False  # it was live, and persistent tensors were moved to its initial tiers
-    fast: str = ""  # this and policy: the plan's goal; "": the session's goal
+    entered: bool = False  # persistent tensors were moved to the plan's initial tiers
+    fast: str = ""  # fast and policy are the plan's goal; "": the session's goal
     policy: str = ""
 
 
@@ -45,8 +45,8 @@ class Saved:
 
     fast: str
     policy: str
-    emulated: str = ""  # preset of emulated tiers; "": the machine's own
-    plans: tuple[SavedPlan, ...] = ()  # live, or being entered; empty while profiling
+    emulated: str = ""  # preset of emulated tiers; "": the machine's own tiers
+    plans: tuple[SavedPlan, ...] = ()  # plans live or being entered; empty while profiling
 
 
 class Restored(NamedTuple):
@@ -92,7 +92,7 @@ class StateFiles:
         plans = [] if before is None else [_with_goal(one, before) for one in before.plans]
         with self._writing(name):
             save_plan(self._plan_file(name, layout_id), planned.plan, planned.profile)
-            # Written last, so that every plan with a row has a complete file.
+            # Write the row last, so that every plan with a row has a complete file.
             self._write(name, replace(saved, plans=(*plans, row)))
 
     def live(self, name: str, layout_id: int) -> None:
@@ -107,7 +107,7 @@ class StateFiles:
             self._write(name, replace(saved, plans=kept))
 
     def load(self, name: str, layout_id: int) -> Restored | None:
-        """Restore a session. layout_id: of the layout that is live in its process; 0: none.
+        """Restore a session. layout_id: the layout that is live in the process; 0: none.
 
         Returns None if no parameters were saved. Damaged files are logged and not used.
         """
@@ -117,7 +117,7 @@ class StateFiles:
         row = next((row for row in saved.plans if row.layout_id == layout_id), None)
         if row is None:
             return Restored(saved, None, False)
-        # The saved goal may be that of the other plan, which never became live.
+        # The saved goal may belong to another plan, which never became live.
         row = _with_goal(row, saved)
         saved = replace(saved, fast=row.fast, policy=row.policy)
         try:
@@ -146,7 +146,7 @@ class StateFiles:
     def _read(self, name: str) -> Saved | None:
         try:
             found = json.loads((self._folder / f"{name}.json").read_text())
-            # Files of earlier versions have no rows: their plan is made again.
+            # Files of earlier versions have no rows: the session's plan is made again.
             plans = tuple(SavedPlan(**row) for row in found.get("plans", []))
             return Saved(found["fast"], found["policy"], found.get("emulated", ""), plans)
         except FileNotFoundError:

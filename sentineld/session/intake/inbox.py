@@ -28,7 +28,7 @@ LOGGED_MAX = 50
 
 
 class Inbox:
-    """Takes messages in the session's thread. Their content is untrusted."""
+    """Handles messages in the session's thread. The messages' content is untrusted."""
 
     def __init__(self, link: ShimLink, observing: Observing) -> None:
         self.layers: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Inbox:
         self.layout_id, self.layout_live = layout_id, False
 
     def take(self, message: Message) -> OpAccesses | None:
-        """Take a message; returns the operators' accesses if it brings any.
+        """Handle a message; returns the operators' accesses if the message has any.
 
         Raises SentinelError if the process refuses its layout, or reports impossible accesses.
         """
@@ -57,8 +57,8 @@ class Inbox:
         elif kind == "threads":
             self.threads = _threads_of(message)
         elif kind == "layout":
-            # The answer to a layout that only adds cuts also brings a residency segment, but is
-            # ignored otherwise.
+            # The answer to a layout that only adds cuts may carry a residency segment; the rest
+            # of that answer is ignored.
             self._link.take_residency(message)
             if not self.layout_id or message.get("layout_id") != self.layout_id:
                 return None

@@ -37,11 +37,11 @@ A process may begin epochs without end, and each of them brings samples."""
 
 @dataclass(frozen=True)
 class SampledPages:
-    """Page accesses that a backend sampled: samples with epochs from the module, else areas."""
+    """Page accesses that a backend sampled: the module gives samples with epochs, others areas."""
 
     backend: Backend
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
-    areas: Areas | None  # None: the module sampled, or no page backend did
+    areas: Areas | None  # None: the module sampled, or no pages were sampled
 
 
 class Sampling:
@@ -75,12 +75,12 @@ class Sampling:
 
     @property
     def sampler(self) -> PageSampler:
-        """The module's sampler. Exact samplings only."""
+        """The module's sampler; only if the sampling is exact."""
         assert self._module is not None, "only the module samples pages"
         return self._module.sampler
 
     def arm(self, ranges: list[tuple[int, int]], residency: bool) -> None:
-        """Watch (start, bytes) ranges; with the module by epochs, from the next step on."""
+        """Watch (start, bytes) ranges; the module watches by epochs, from the next step on."""
         self._armed = True
         self._samples.clear()
         if self._module is None:
@@ -129,7 +129,7 @@ class Sampling:
         return SampledPages(self.backend, samples, self._watch.end())
 
     def disarm(self) -> None:
-        """Stop sampling; the module's attachment stays."""
+        """Stop sampling; the module stays attached."""
         self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
         if self._module is not None:
             self._module.disarm()
@@ -141,7 +141,7 @@ class Sampling:
         self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
         self._watch.close()
         if self._module is not None:
-            # The epoch fd in the process is inert now, but would keep the module from unloading.
+            # The process's epoch fd has no effect now, but would keep the module from unloading.
             with contextlib.suppress(EOFError):
                 self._link.send({"type": "epoch_fd_close"})
 
@@ -151,7 +151,7 @@ class Samples:
     """Counters of the module's samples."""
 
     taken: int = 0
-    lost: int = 0  # the log was full
+    lost: int = 0  # samples lost because the log was full
 
     def plus(self, sampling: Sampling | None) -> Samples:
         """These counters plus those of one more sampling."""
@@ -161,7 +161,7 @@ class Samples:
 
 
 class Observing:
-    """Opens one process's sampling by the best backend at its first use; stop() ends it.
+    """Opens one process's sampling by the best backend at the first use; stop() ends the sampling.
 
     All calls but samples() come from the session's thread.
     """
@@ -177,9 +177,9 @@ class Observing:
         self._past_lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Without the module, request the fds by which the process's writes are watched."""
+        """Without the module, request the fds by which the process's writes can be watched."""
         if MODULE.probe() is not None:
-            # A process that does not read its socket is noticed elsewhere.
+            # Other code handles a process that does not read its socket.
             with contextlib.suppress(EOFError):
                 self._link.send({"type": "watch_writes"})
             self._asked = True

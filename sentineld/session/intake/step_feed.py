@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole, plausible steps from a process's ring."""
+"""Reads complete, plausible steps from a process's ring."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StepFeed:
         lost = self._segment.ring_lost()
         records = self._segment.drain()
         if lost != self._lost:
-            # The gap is before or among these records: a step that contains it is not whole.
+            # Records were lost before or among these records: the step with the gap is not whole.
             log.warning("a full ring lost %d records", lost - self._lost)
             self._lost = lost
             self._cutter.gap()

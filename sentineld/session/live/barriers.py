@@ -13,9 +13,10 @@ class Barriers:
     from any thread.
 
     After a time-out the shim passes all barriers until the moves have caught up
-    (barrier_wait() in shim/native/boundary.c). It reports neither the position of the
-    time-out nor when it waits again; the process's position when we notice is used for
-    both. Barriers before the plan was followed count as passed without waiting.
+    (barrier_wait() in shim/native/boundary.c). The shim reports neither the position of
+    the time-out nor the position at which it waits again: for both, this class uses the
+    position at which it notices the change. Barriers before the plan was followed count
+    as passed without waiting.
     """
 
     def __init__(self, segment: ControlSegment) -> None:

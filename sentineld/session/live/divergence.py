@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from sentineld.observe.control_segment import ShimWords
 
 IN_ROW_MAX = 3
-"""Diverged steps in a row after which a plan is left."""
+"""Number of diverged steps in a row after which a plan is left."""
 WINDOW_STEPS = 32
-"""Latest steps whose share of diverged ones is computed."""
+"""Number of latest steps over which the share of diverged steps is computed."""
 LEAVE_SHARE = 0.6
-"""Share of diverged steps above which a plan is left: then two in a row of the other shape are
-likely, which a new profile needs."""
+"""Share of diverged steps above which a plan is left: then two steps in a row of another shape,
+which a new profile needs, are likely."""
 KEEP_SHARE = 0.25
-"""Share of diverged steps from which a plan that stays is reported as a poor fit."""
+"""Share of diverged steps above which a plan that is kept is reported as a poor fit."""
 EARNED_STEPS = 32
 """Number of steps under a plan after which entering it has paid off."""
 POOR_FIT = "steps change shape too often to replace the plan: it is kept for the steps that fit it"
@@ -31,8 +31,8 @@ PATIENCE_STEPS_MAX = 4096
 
 
 class Patience:
-    """Minimum number of steps for which a session keeps a plan. It doubles each time that a plan is
-    left before it has paid for itself."""
+    """Minimum number of steps for which a session keeps a plan. The number doubles each time that a
+    plan is left before it has paid for itself."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -50,14 +50,14 @@ class Verdict:
     """Result of a check of the steps."""
 
     leave: bool = False  # leave the plan for another one
-    text: str = ""  # the reason to leave, else news about the steps; "": no news
+    text: str = ""  # the reason to leave, or a new remark on the steps; "": neither
 
 
 class Divergence:
     """Checks the shim's counters of diverged steps while a plan is live."""
 
     def __init__(self, words: ShimWords, patience: Patience) -> None:
-        """words: the control words when the plan became live."""
+        """words: the control words at the time when the plan became live."""
         self._patience = patience
         self._began = words
         self._looks = deque([(words.step, words.diverged_steps)])

@@ -39,7 +39,7 @@ class Managed:
         on_exit: Callable[[str], None],
         patience: Patience,
     ) -> None:
-        """The layout must be live: the arena's address is read from the control words.
+        """The plan's layout must be live: the arena's address is read from the control words.
 
         memory: opens the process's pages (see Substrate).
         on_exit: called from the mover's thread, with the reason, if it can't go on.
@@ -82,13 +82,13 @@ class Managed:
         self.mover.enter()
 
     def start(self) -> None:
-        """Begin to follow the schedule, at the next boundary."""
+        """Begin to follow the plan's schedule, from the next boundary on."""
         self._link.set_flags(on=protocol.Flag.SLEEPING)
         self.mover.start(self._link.segment.position())
         self._pump.start()
 
     def follow(self, words: ShimWords) -> Verdict:
-        """Pause moves while a step diverges; returns whether the plan still fits."""
+        """Pause moves while a step diverges; returns the verdict on whether the plan still fits."""
         diverged = words.mode != protocol.Mode.REPLAY
         if diverged and not self._paused:
             self.mover.pause()

@@ -14,7 +14,7 @@ from sentineld.plan.layout_wire import pack_layout
 
 
 def new_layout_id() -> int:
-    """An id that stays unique across daemon restarts: it identifies a live layout."""
+    """A layout id that is unique even across daemon restarts, as layouts outlive the daemon."""
     return time.time_ns()
 
 
@@ -29,7 +29,7 @@ def send_layout(
     """Send a layout to the shim. Raises EOFError.
 
     accesses, fast_pages: see Substrate.
-    layout_id: None for a layout that only adds cuts, whose answer is ignored.
+    layout_id: None for a layout that only adds cuts: the shim's answer is then ignored.
     """
     layout_id = layout_id or new_layout_id()
     fd = os.memfd_create("sentineld-layout", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

@@ -2,7 +2,7 @@
 """The plans of one attach, by the shape of the steps that they fit.
 
 A training that returns to an earlier shape (a batch size, a sequence length)
-gets the plan that was made for it, without a new profile.
+gets the plan that was made for that shape, without a new profile.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from sentineld.plan.spare import Spare
 from sentineld.profile.steps import Step, sequence_digest
 
 SHAPES_MAX = 16
-"""Number of plans kept for a session: those used last. Each takes at most a MiB."""
+"""Number of recently used plans that are kept for a session; a plan takes at most a MiB."""
 FOLLOWED_STEPS_MIN = 3
 STRIKES_MAX = 3
-"""Times in a row that a plan may be left after fewer than FOLLOWED_STEPS_MIN steps: another shape
-may have come while the plan was made."""
+"""A plan is dropped if it was left this often in a row after fewer than FOLLOWED_STEPS_MIN steps. A
+single time means little: the shape may have changed while the plan was made."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Steps of one shape can follow one plan."""
+    """The shape of steps; all steps of one shape can follow the same plan."""
 
     threads: int  # number of compute threads; stretch times depend on it
     sequence: str  # digest of the sequence of allocations, frees and boundaries
@@ -41,9 +41,9 @@ class Planned:
 
     shape: Shape
     profile: Profile
-    charged: Profile  # emulated delays come from it: another step, or `profile`
+    charged: Profile  # profile from which emulated delays are computed: another step, or `profile`
     plan: Plan
-    budget_bytes: int  # the session's: the plan's own budget plus unmanaged bytes
+    budget_bytes: int  # the session's budget: the plan's own budget plus unmanaged bytes
     plan_duration_s: float | None  # time to make the plan; None: an earlier daemon made it
     migration_bytes_per_s: float = 0.0  # bandwidth that the plan assumes; 0: the machine's figure
     spare: Spare | None = None  # a plan for less bandwidth
@@ -60,7 +60,7 @@ class Shapes:
         return len(self._planned)
 
     def find(self, shape: Shape) -> Planned | None:
-        """The plan for a shape, or None. It becomes the most recently used one."""
+        """The plan for a shape, or None. The plan becomes the most recently used one."""
         planned = self._planned.pop(shape, None)
         if planned is not None:
             self._planned[shape] = planned
@@ -82,8 +82,8 @@ class Shapes:
     def left(self, shape: Shape, followed_steps: int) -> None:
         """Record that a shape's plan was left after this number of steps followed it.
 
-        A plan that hardly any step follows several times in a row is dropped: it does not fit the
-        steps, although their shape is the same.
+        A plan that several times in a row hardly any step followed is dropped: the plan does not
+        fit the steps, although they have its shape.
         """
         strikes = self._strikes.get(shape, 0) + 1 if followed_steps < FOLLOWED_STEPS_MIN else 0
         if strikes >= STRIKES_MAX:

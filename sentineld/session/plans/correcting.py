@@ -28,8 +28,8 @@ from sentineld.session.live.shapes import Planned
 log = logging.getLogger(__name__)
 
 PlanAgain = Callable[[Correction, int, Plan], Plan | None]
-"""Plans again from a correction, the budget for tensor pages in bytes, and the live plan; returns
-None if no plan is faster. May raise SentinelError."""
+"""A function that plans again, given a correction, the budget for tensor pages in bytes, and the
+live plan. Returns None if no plan is faster; may raise SentinelError."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Correcting:
     tiers, which is replaced as a whole."""
 
     def __init__(self, link: ShimLink, machine_tiers: Tiers, plan_again: PlanAgain) -> None:
-        """machine_tiers: with the bandwidth of an otherwise idle machine."""
+        """machine_tiers: the tiers, with the bandwidth of an otherwise idle machine."""
         self.tiers = machine_tiers
         """Tiers with the estimated bandwidth."""
         self._link = link
@@ -64,7 +64,7 @@ class Correcting:
         self._planned: Planned | None = None
         self._job: _Job | None = None
         self._spent: list[Floats] = []
-        self._began: tuple[int, int] = 0, 0  # step, and the emulated delay owed, in ns
+        self._began: tuple[int, int] = 0, 0  # (step, emulated delay owed in ns) at the begin
         self.recording = False
         """Whether steps are recorded for a correction."""
 
@@ -78,7 +78,7 @@ class Correcting:
         self._corrector.entered(planned.plan, planned.profile, self.tiers, progress)
 
     def left(self) -> None:
-        """Stop checking: the plan is no longer live. Drops a correction being planned."""
+        """Stop checking: the plan is no longer live. Drops a correction that is being planned."""
         self._planned = self._managed = self._job = None
         self.recording = False
 
@@ -95,7 +95,7 @@ class Correcting:
         self.recording = False
 
     def on_step(self, step: Step) -> None:
-        """Take a whole recorded step."""
+        """Handle a complete recorded step."""
         planned = self._planned
         if planned is None or not self.recording:
             return
@@ -118,8 +118,8 @@ class Correcting:
         return self._link.segment.words().step, residency.owed_ns if residency else 0
 
     def _extra_ns(self, planned: Planned) -> Floats:
-        """Time of slow accesses and births in each recorded stretch. It is as planned, except that
-        on emulated tiers the time of slow accesses is the delay that the process owed."""
+        """Time of slow accesses and births in each recorded stretch, as planned; on emulated tiers
+        scaled to the delay that the process owed."""
         extra_ns = planned_extra_ns(planned.plan, planned.profile, self._machine_tiers)
         step, owed_ns = (
             now - before for now, before in zip(self._owed(), self._began, strict=True)

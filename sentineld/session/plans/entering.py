@@ -40,7 +40,7 @@ class Entering:
         accesses = machine.substrate.accesses(layout, planned.charged, tiers)
         fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
         if sizes := machine.huge_pages():
-            # Emulated moves copy nothing, so they can't split a huge page.
+            # Emulated moves do not touch the pages, so they can't split a huge page.
             whole_moves = bool(machine.substrate.emulated)
             layout = with_huge_pages(planned.plan, planned.profile.page_bytes, sizes, whole_moves)
         layout = populated(layout, planned.profile, planned.shape.threads)
@@ -60,6 +60,6 @@ class Entering:
 
     def require_in_time(self) -> None:
         """Raise SentinelError if the answer is late. Do not call this while another plan is live:
-        then the process may answer much later, for example after an evaluation."""
+        in that case the process may answer much later, for example after an evaluation."""
         if time.monotonic() > self._deadline_s:
             raise SentinelError("failed", "the process did not take the layout in time")

@@ -71,7 +71,7 @@ class Following:
             return self._past.plus(self.managed)
 
     def begin(self) -> None:
-        """Start anew for an attach: no shapes, no patience, no estimates."""
+        """Reset the shapes, the patience and the estimates for a new attach."""
         self.shapes, self._patience = Shapes(), Patience()
         self.correcting = correcting(self._link, self._machine)
 
@@ -88,8 +88,8 @@ class Following:
         return self._entering.layout_id
 
     def send(self) -> None:
-        """Send the prepared layout. A live plan is followed until the process takes the layout.
-        Raises EOFError."""
+        """Send the prepared layout. If a plan is live, it is followed until the process takes the
+        new layout. Raises EOFError."""
         assert self._entering is not None
         self._entering.send()
 
@@ -110,7 +110,7 @@ class Following:
         self._stop_managed()
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
-            # Otherwise the plan replaces a live one: its own moves restore the budget over time.
+            # Otherwise the plan replaces a live plan, and its own moves soon restore the budget.
             managed.enter()
         self._start(planned, managed)
         what, self._entering = self._entering.what, None  # frees its layout, which is large
@@ -151,7 +151,7 @@ class Following:
         return Verdict(True, f"the process now computes with {threads} threads")
 
     def on_step(self, step: Step) -> None:
-        """Take a whole recorded step, which a correction may need."""
+        """Handle a complete recorded step, which a correction may need."""
         if self.correcting is not None:
             self.correcting.on_step(step)
 
@@ -173,10 +173,11 @@ class Following:
             self.correcting.stop_recording()
 
     def plan_input(self) -> PlanInput:
-        """The input for a plan for another goal, while one is live."""
+        """The input for planning for another goal, while a plan is live."""
         planned = self.planned
         assert planned is not None
-        # Unmanaged bytes vary within a step: the live plan may have reserved more than there are.
+        # Unmanaged bytes vary within a step: the live plan may have reserved more than the current
+        # number.
         reserved_bytes = planned.budget_bytes - planned.plan.budget_bytes
         unmanaged_bytes = max(reserved_bytes, self._link.segment.words().unmanaged_bytes)
         return PlanInput(
@@ -184,8 +185,8 @@ class Following:
         )
 
     def leave(self, reason: str) -> Shape:
-        """Record that the live plan does not fit the steps; returns its shape. The caller must
-        call stop() then."""
+        """Record that the live plan does not fit the steps; returns the plan's shape. The caller
+        must then call stop()."""
         assert self.planned is not None
         assert self.managed is not None
         left, steps = self.planned.shape, self.managed.followed_steps()
@@ -195,7 +196,7 @@ class Following:
         return left
 
     def stop(self) -> None:
-        """Stop following; pages stay where they are."""
+        """Stop following the plan; pages stay where they are."""
         if self.correcting is not None:
             self.correcting.left()
         self._stop_managed()

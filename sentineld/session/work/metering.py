@@ -36,7 +36,7 @@ class Metering(Request[list[StepMeter]], ABC):
         self._unmetered = 0
 
     def on_step(self, step: Step) -> bool:
-        """Meter a step; returns whether to stop: enough are metered, or too many failed."""
+        """Meter a step; returns whether to stop: enough steps are metered, or too many failed."""
         metered = self._meter(step)
         if metered is not None:
             self._metered.append(metered)
@@ -50,7 +50,7 @@ class Metering(Request[list[StepMeter]], ABC):
 
     @abstractmethod
     def _meter(self, step: Step) -> StepMeter | None:
-        """The step's figures; None if a part of the step was not observed."""
+        """The step's metered figures; None if a part of the step was not observed."""
 
 
 class ModuleMetering(Metering):
@@ -59,7 +59,7 @@ class ModuleMetering(Metering):
     def __init__(
         self, link: ShimLink, managed: Managed, sampling: Sampling, tiers: Tiers, steps: int
     ) -> None:
-        """Arm the session's pages. Metering begins with the first step wholly under epochs."""
+        """Arm the session's pages. The first metered step is the first with epochs throughout."""
         super().__init__(link, managed, steps)
         self._sampling = sampling
         self._tiers = tiers

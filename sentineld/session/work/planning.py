@@ -32,7 +32,7 @@ class PlanInput:
     shape: Shape
     profile: Profile
     charged: Profile  # see Planned
-    tiers: Tiers  # with the bandwidth to assume
+    tiers: Tiers  # the tiers, with the bandwidth that the plan should assume
     unmanaged_bytes: int  # tensor bytes outside the plan; they are charged to the budget too
 
 

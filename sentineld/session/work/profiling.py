@@ -3,8 +3,8 @@
 
 After the warm-up, steps are recorded until two allocate identically; then one
 step is sampled (step_sampler.py), with the cuts that a plan will have. On
-emulated tiers the framework observes one more step, which the delays are
-computed from. A child process makes the plan.
+emulated tiers the framework observes one more step, from which the delays are
+computed. A child process makes the plan.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ log = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 2
 ACCESS_STEPS_MAX = 6
-"""Least number of steps to wait for one that is sampled whole; then the allocation steps begin
-again."""
+"""Minimum number of steps to wait for a completely sampled step; after a failed wait, ALLOCATION
+begins again."""
 SECOND_STEP_REQUESTS = 4
-"""Requests for a second step's accesses, if the framework observes steps of another shape."""
+"""Maximum number of requests for a second step's accesses: the framework may observe a step of
+another shape."""
 KEPT_RECORDS = 500_000
 """Largest number of ring records in the steps that are kept until the framework answers."""
 OTHER_SHAPE_STEPS = 8
-"""Steps to wait for a shape other than that of the plan just left. After that, a single step of the
+"""Number of steps to wait for a shape other than the left plan's. After that, a single step of the
 left plan's shape brings the plan back."""
 
 
@@ -69,9 +70,9 @@ class Profiling:
         """sampling: opens the session's sampling, by the best backend.
 
         shapes: the session's plans.
-        tiers: with the bandwidth to assume.
-        left: the shape whose plan the steps no longer follow. Then the state is ALLOCATION, as the
-        process needs no warm-up; else it is ATTACHED.
+        tiers: the tiers, with the bandwidth that the plan should assume.
+        left: the shape whose plan the steps no longer follow, or None. With a left shape the first
+        state is ALLOCATION, as the process needs no warm-up; otherwise it is ATTACHED.
         """
         self._link = link
         self._machine = machine
@@ -98,7 +99,7 @@ class Profiling:
         return StepSampler(self._link, self._machine.substrate, 2, operators)
 
     def on_step(self, step: Step) -> None:
-        """Take a whole recorded step. Raises SentinelError and EOFError."""
+        """Handle a complete recorded step. Raises SentinelError and EOFError."""
         if self._lifecycle.state is State.ATTACHED:
             self._lifecycle.enter(State.WARM_UP, "the first whole step was recorded")
         state = self._lifecycle.state
@@ -115,7 +116,7 @@ class Profiling:
             self._second.add(step, identical(step, self._sampled.step))
 
     def on_op_accesses(self, accesses: OpAccesses) -> None:
-        """Take the accesses of a step's operators."""
+        """Handle the accesses of a step's operators."""
         (self._second or self._sampler.operators).accesses = accesses
 
     def planned(self) -> Planned | None:
@@ -154,7 +155,7 @@ class Profiling:
         self._allocation_steps += 1
         self._shape = Shape.of(step, self._inbox.threads)
         found = self._shapes.find(self._shape)
-        # If shapes alternate, steps of the one whose plan was just left are to be expected.
+        # If shapes alternate, steps of the shape whose plan was just left are to be expected.
         patient = self._shape == self._left and self._allocation_steps <= OTHER_SHAPE_STEPS
         if found is not None and (repeated or not patient):
             self._found = found
@@ -182,8 +183,8 @@ class Profiling:
             self._lifecycle.enter(State.ALLOCATION, "no step could be sampled whole")
 
     def _first_profile(self) -> Profile | None:
-        """The profile of the sampled step, once its operators' accesses have come or are overdue.
-        Raises SentinelError."""
+        """The profile of the sampled step, once its operators' accesses have been received or are
+        overdue. Raises SentinelError."""
         if self._sampled is None:
             return None
         step, pages = self._sampled
@@ -207,8 +208,8 @@ class Profiling:
         return profile
 
     def _second_profile(self) -> Profile | None:
-        """The profile of a second step, once the framework has observed one: emulated delays
-        are not computed from the same recording as the plan."""
+        """The profile of a second step, once the framework has observed such a step: emulated
+        delays should not be computed from the same recording as the plan."""
         if self._second is None:
             self._second = OperatorSteps(self._link, KEPT_RECORDS)
             self._second.request()

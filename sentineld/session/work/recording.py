@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording a trace: some steps without sampling, then one whose accesses are sampled.
+"""Recording a trace: some steps without sampling, then one step whose accesses are sampled.
 
 A process without a plan gets the cuts that a plan would have, in a layout that
-plans no tensor; afterwards it is detached. A managed process is recorded under
-its live plan: it keeps its cuts and its layout, and its pages go on moving.
+plans no tensor; afterwards the process is detached. A managed process is recorded
+under its live plan: it keeps its cuts and its layout, and its pages go on moving.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from sentineld.session.work.step_sampler import (
 from sentineld.session.work.trace_facts import facts_of, mappings_of
 
 STEPS_WITHOUT_REPEAT_MAX = 40
-"""Steps that may pass, beyond those requested, until enough in a row allocate identically."""
+"""Maximum number of steps, beyond those requested, until enough in a row allocate identically."""
 ACCESS_STEPS_MIN = 6
 ACCESS_WAIT_S = 5.0
 """A recording gives up on the sampled step, or on its operators' accesses, only after both this
@@ -85,10 +85,10 @@ class Recording(Request[Trace]):
         operators = OperatorSteps(link, KEPT_RECORDS, steps_min=ACCESS_STEPS_MIN)
         self._sampler = StepSampler(link, machine.substrate, max(steps, 2), operators)
         self._ring_lost = link.segment.words().ring_lost
-        self._passed_steps = 0  # since the recording, or the sampling, began
+        self._passed_steps = 0  # steps since the recording, or the sampling, began
         self._sampling: Sampling | None = None
         self._sampling_since_s: float | None = None
-        self._log_lost = 0  # records that the sampling had lost before this recording
+        self._log_lost = 0  # number of records that the sampling had lost before this recording
         self._sampled: SampledStep | None = None
         self._notes: list[str] = []
         self._faults: Records | None = None
@@ -104,14 +104,14 @@ class Recording(Request[Trace]):
         self._machine.probing.collect(self._link.pid, self._since_ns)
 
     def on_step(self, step: Step) -> bool:
-        """Take a whole recorded step; returns whether the recording is over."""
+        """Handle a complete recorded step; returns whether the recording is over."""
         self._passed_steps += 1
         if self._sampling_since_s is None:
             return self._gather(step)
         return self._observe(step, self._sampling_since_s)
 
     def on_op_accesses(self, accesses: OpAccesses) -> bool:
-        """Take the operators' accesses of a step."""
+        """Handle the operators' accesses of a step."""
         self._sampler.operators.accesses = accesses
         return True
 
@@ -141,7 +141,7 @@ class Recording(Request[Trace]):
     def _begin_sampling(self) -> None:
         """Sample one of the next steps: its pages, if the module is loaded, and its operators."""
         self._passed_steps, self._sampling_since_s = 0, time.monotonic()
-        # Armed pages fault on access: faults from here on are not the training's.
+        # Armed pages fault on access: from here on, faults are no longer only the training's own.
         faults = self._machine.probing.stop_recording(self._link.pid)
         if self._faults is not None:
             self._faults = faults.rows
@@ -235,7 +235,7 @@ class Recording(Request[Trace]):
             return np.empty(0, FAULT_DTYPE)
         time_ns = self._faults["time_ns"]
         inside = (time_ns >= _begin_ns(steps[0])) & (time_ns < steps[-1].end_ns)
-        # With five-level page tables addresses may be higher, but the shim's never are.
+        # With five-level page tables addresses may be higher, but the shim's addresses never are.
         faults: Records = self._faults[inside & (self._faults["address"] < ADDRESS_MAX)]
         return faults
 

@@ -12,7 +12,7 @@ from sentineld.session.work.request import Request
 
 
 class Replanning(Request[Planned]):
-    """A request to switch to another goal. The live plan is followed meanwhile."""
+    """A request to switch to another goal. During planning the live plan is followed."""
 
     doing = "planned again"
 
@@ -23,14 +23,14 @@ class Replanning(Request[Planned]):
         self._making = Background("planning again", make)
 
     def ready(self) -> bool:
-        """Whether planning has ended, with a plan or without."""
+        """Whether planning has ended, successfully or not."""
         return self._making.done()
 
     def planned(self) -> Planned | None:
-        """The plan, once ready; None: planning failed, and wait() raises the error."""
+        """The plan, once ready() is true; None: planning failed, and wait() raises the error."""
         return self._making.result
 
     def finish(self) -> None:
-        """Wake the waiting thread: the plan is being sent to the process, or there is none."""
+        """Wake the waiting thread: the plan is being sent to the process, or planning failed."""
         self._result, self._problem = self._making.result, self._making.problem
         super().finish()

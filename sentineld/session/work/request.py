@@ -14,13 +14,13 @@ Result = TypeVar("Result")
 
 
 class Request(Generic[Result]):
-    """Base of all requests. Another thread calls wait(), the session's thread everything else.
+    """Base of all requests. Another thread calls wait(), the session's thread all other methods.
 
     A subclass sets _result, or calls _reject(), before the session calls finish().
     """
 
     doing = ""
-    """Past participle, for "process 7 is being ..."."""
+    """A past participle that completes the message "process 7 is being ..."."""
 
     def __init__(self) -> None:
         self._result: Result | None = None
@@ -28,15 +28,15 @@ class Request(Generic[Result]):
         self._finished = threading.Event()
 
     def on_step(self, step: Step) -> bool:
-        """Take a whole recorded step; returns whether the request is over."""
+        """Handle a complete recorded step; returns whether the request is over."""
         return False
 
     def on_op_accesses(self, accesses: OpAccesses) -> bool:
-        """Take the operators' accesses of a step; returns whether this request wanted them."""
+        """Handle the operators' accesses of a step; returns whether this request waits for them."""
         return False
 
     def collect(self) -> None:
-        """Drain the kernel's buffers. Called often, so that they don't overflow."""
+        """Drain the kernel's buffers. Call this often, so that the buffers don't overflow."""
 
     def finish(self) -> None:
         """Stop observing and wake the waiting thread; the session goes on."""
@@ -45,7 +45,7 @@ class Request(Generic[Result]):
         self._finished.set()
 
     def fail(self, reason: str) -> None:
-        """Wake the waiting thread with an error. The session stops moves and sampling itself."""
+        """Wake the waiting thread with an error. The session must stop moves and sampling itself."""
         self._reject(reason)
         self._release()
         self._finished.set()
@@ -75,7 +75,7 @@ class Request(Generic[Result]):
         self._problem = SentinelError("failed", reason, "see sentinelctl status")
 
     def _disarm(self) -> None:
-        """Disarm pages. fail() does not call this: then the session disarms them itself."""
+        """Disarm pages. fail() does not call this, because the session disarms the pages itself."""
 
     def _release(self) -> None:
-        """Undo what the session does not undo when it stops managing."""
+        """Undo the request's effects that the session does not undo when it stops managing."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sampling one step of a process: its page accesses, and its operators' accesses.
 
-The steps before are recorded without sampling until enough of them in a row
-allocate identically. Then the process gets the cuts that a plan would have, its
-pages are armed, and torch.profiler is requested. The sampled step is a later one
-that ran with all of these.
+First, steps are recorded without sampling until enough of them in a row allocate
+identically. Then the process gets the cuts that a plan would have, its pages are
+armed, and torch.profiler is requested. The sampled step is a later step that ran
+with the cuts, the armed pages and torch.profiler.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from sentineld.session.live.managed import Managed
 from sentineld.session.live.sending import send_layout
 
 WHOLE_STEP_WAIT_S = 5.0
-"""How long to wait for a step that was observed from its begin to its end."""
+"""Time to wait for a step that was observed from its begin to its end."""
 OP_ACCESSES_WAIT_S = 60.0
-"""How long to wait for the framework's answer."""
+"""Time to wait for the framework's answer."""
 
 
 class SampledStep(NamedTuple):
@@ -49,9 +49,9 @@ def kept_records(step: Step) -> int:
 
 
 class OperatorSteps:
-    """Keeps steps until the framework's answer names the one that torch.profiler observed.
+    """Keeps steps until the framework's answer names the step that torch.profiler observed.
 
-    The answer comes long after that step: hundreds of short steps may pass meanwhile.
+    The answer comes long after that step: hundreds of short steps may pass in between.
     """
 
     def __init__(self, link: ShimLink, records_max: int, steps_min: int = 1) -> None:
@@ -73,7 +73,7 @@ class OperatorSteps:
         self._link.send({"type": "profile_ops"})
 
     def add(self, step: Step, fits: bool) -> None:
-        """Record that a step has passed. fits: keep it for find()."""
+        """Record that a step has passed. fits: whether to keep the step for find()."""
         self._newest = step.number
         if not fits:
             return
@@ -88,7 +88,7 @@ class OperatorSteps:
         return self._kept[0] if self._kept else None
 
     def find(self) -> Step | None:
-        """The kept step that torch.profiler observed; None if there is none, or no answer yet."""
+        """The kept step that torch.profiler observed; None if not known yet, or not kept."""
         if self.accesses is None:
             return None
         number = self.accesses.step
@@ -106,7 +106,7 @@ class StepSampler:
     def __init__(
         self, link: ShimLink, substrate: Substrate, steps: int, operators: OperatorSteps
     ) -> None:
-        """steps: number of identical steps in a row to gather before one is sampled."""
+        """steps: number of identical steps in a row to gather before a step is sampled."""
         self.gathered: deque[Step] = deque(maxlen=steps)
         self.operators = operators
         self.cuts: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
@@ -118,8 +118,8 @@ class StepSampler:
         self._waiting_since_s = 0.0
 
     def gather(self, step: Step) -> bool:
-        """Take a step that was recorded without sampling; returns whether enough of them in a row
-        allocate identically."""
+        """Handle a step that was recorded without sampling; returns whether enough such steps in a
+        row allocate identically."""
         if self.gathered and not identical(self.gathered[-1], step):
             self.gathered.clear()
         self.gathered.append(step)
@@ -156,9 +156,9 @@ class StepSampler:
         self.operators.request()
 
     def on_step(self, step: Step) -> SampledStep | None:
-        """Take a step that passed since begin(); returns the sampled step once it is known.
+        """Handle a step that passed since begin(); returns the sampled step once it is known.
 
-        Sampling then ends, which takes some seconds with some backends.
+        Sampling ends when the step is known; ending it takes some seconds with some backends.
         """
         whole = self._is_whole(step)
         if whole and self.operators.first is None:
@@ -172,17 +172,17 @@ class StepSampler:
         return self._sampling is not None and self._sampling.exact
 
     def _is_whole(self, step: Step) -> bool:
-        """Whether the step is identical to those gathered, has the cuts, and was sampled from its
-        begin to its end."""
+        """Whether the step is identical to the gathered steps, has the cuts, and was sampled from
+        its begin to its end."""
         sampled = not self._exact or bool(np.all(boundary_records(step)["address"] != 0))
         same = np.array_equal(births(step), births(self.gathered[-1]))
         return sampled and same and cut_count(step) == len(self.cuts)
 
     def _find(self) -> Step | None:
-        """The sampled step. It is the one that the framework observed, which need not be the first
-        with the cuts. If that was a step of another shape, another one is requested.
+        """The sampled step: the step that the framework observed, which need not be the first step
+        with the cuts. If the framework observed a step of another shape, it is asked again.
 
-        If the framework has not answered, the first whole step is taken: at once with an exact
+        If the framework has not answered, the first whole step is used: at once with an exact
         backend, with other backends only after a long wait.
         """
         operators = self.operators
@@ -212,7 +212,7 @@ class StepSampler:
         return None if sampling is None else sampling.finish()
 
     def cancel(self) -> None:
-        """Stop sampling, if it has not ended."""
+        """Stop sampling, unless sampling has already ended."""
         if self._managed is not None:
             self._managed.mover.unwatch()
         if self._sampling is not None:

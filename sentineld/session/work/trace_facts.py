@@ -18,7 +18,7 @@ from sentineld.observe.shim_link import ShimLink
 
 
 def mappings_of(link: ShimLink, samples: Records) -> tuple[MemoryMapping, ...]:
-    """The mappings that contain sampled pages. The shim's own are named after their spaces.
+    """The mappings that contain sampled pages. The shim's mappings are named after their spaces.
     Raises OSError."""
     mappings = read_mappings(link.pid)
     words = link.segment.words()
@@ -41,7 +41,7 @@ def mappings_of(link: ShimLink, samples: Records) -> tuple[MemoryMapping, ...]:
 def facts_of(
     link: ShimLink, policy: str | None, faults_recorded: bool, notes: list[str]
 ) -> dict[str, Any]:
-    """The facts of a trace (see Trace). policy: the live plan's; None: there is no live plan."""
+    """The facts of a trace (see Trace). policy: the live plan's policy; None: no plan is live."""
     hello, system = link.hello, os.uname()
     return {
         "sentineld": __version__,
@@ -55,7 +55,7 @@ def facts_of(
         "machine": system.machine,
         "cpus": os.cpu_count() or 0,
         "recorded_unix_ns": time.time_ns(),
-        # A record's time plus this is the time of day, which other tracers use.
+        # A record's time plus this offset is the time of day, which other tracers use.
         "unix_minus_monotonic_ns": time.time_ns() - time.monotonic_ns(),
         "faults_recorded": faults_recorded,
         "notes": list(notes),
