@@ -61,12 +61,14 @@ async def run(config: Config) -> None:
 
     def status(caller: Caller, _: Message) -> object:
         described = machine.describe()
-        if metrics is not None and metrics.problem is not None:
-            described["problems"].append(str(metrics.problem))
+        problem = metrics.problem if metrics is not None else None
+        if problem is not None:
+            described["problems"].append(str(problem))
         return {
             "version": __version__,
             "pid": os.getpid(),
             **described,
+            "metrics_problem": "" if problem is None else problem.message,
             "sessions": sessions.status(caller.uid),
         }
 

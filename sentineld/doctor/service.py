@@ -14,6 +14,7 @@ from sentineld.doctor.findings import Finding, Status, System
 from sentineld.shim.native import LIBRARY_NAME, LIBRARY_VARIABLE
 
 ANSWER_TIMEOUT_S = 10.0
+METRICS_FIX = "end the program that has the port, or set metrics_port"
 
 
 def daemon(system: System) -> Finding:
@@ -22,9 +23,11 @@ def daemon(system: System) -> Finding:
         answer = request(system.socket, "status", ANSWER_TIMEOUT_S)
     except SentinelError as error:
         return Finding("daemon", Status.FAIL, error.message, error.hint, error.code)
-    return Finding(
-        "daemon", Status.OK, f"sentineld {answer['version']}, pid {answer['pid']}, answers"
-    )
+    cause = f"sentineld {answer['version']}, pid {answer['pid']}, answers"
+    problem = answer.get("metrics_problem")
+    if problem:
+        return Finding("daemon", Status.WARN, f"{cause}, but {problem}", METRICS_FIX)
+    return Finding("daemon", Status.OK, cause)
 
 
 def shim_library(_: System) -> Finding:

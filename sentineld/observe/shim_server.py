@@ -85,7 +85,7 @@ class ShimServer:
         on_hello: Callable[[ShimLink], Receiver],
         sessions: Limits | None = None,
     ) -> None:
-        """on_hello: returns the receiver of the link's messages.
+        """on_hello: returns the receiver of the link's messages, or raises SentinelError.
         sessions: limits of registered connections; None: session_limits()."""
         self._on_hello = on_hello
         self._sessions = sessions or session_limits()
@@ -148,7 +148,12 @@ class ShimServer:
         link = ShimLink(one.frames, hello)
         link.on_room = lambda: self._call_soon(lambda: self._empty(one))
         link.on_handled = lambda size_bytes: self._memory.handled(one.account, size_bytes)
-        one.receiver = self._on_hello(link)
+        try:
+            one.receiver = self._on_hello(link)
+        except SentinelError as error:
+            _refuse(one.frames, error)
+            link.close()
+            raise
         self._registered.add(one)
         self._counts[one.uid] += 1
         self._listener.release(one.uid)

@@ -50,13 +50,12 @@ class Sessions:
         """Register a process whose shim sent a hello; returns Session.on_message.
 
         The new session resumes from the state files of an earlier daemon, if there are any. Raises
-        SentinelError, and closes the link then.
+        SentinelError; the caller closes the link then.
         """
         try:
             session = Session(link, self._machine, self._states)
             session.start()
         except (OSError, RuntimeError) as error:
-            link.close()
             raise SentinelError(
                 "busy",
                 f"process {link.pid} can't be registered: {error}",

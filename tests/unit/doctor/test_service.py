@@ -24,6 +24,20 @@ def test_a_daemon_that_hangs_up_is_not_ok(system: System) -> None:
         assert service.daemon(system).status is Status.FAIL
 
 
+@pytest.mark.parametrize(
+    ("problem", "status"),
+    [("", Status.OK), ("cannot serve metrics on 127.0.0.1:9464", Status.WARN)],
+)
+def test_an_occupied_metrics_port_is_a_limitation(
+    system: System, monkeypatch: pytest.MonkeyPatch, problem: str, status: Status
+) -> None:
+    answer = {"version": "1.0", "pid": 7, "metrics_problem": problem}
+    monkeypatch.setattr(service, "request", lambda *_: answer)
+    found = service.daemon(system)
+    assert found.status is status
+    assert problem in found.cause
+
+
 def test_shim_library(system: System, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SENTINELD_SHIM_LIBRARY", str(tmp_path / "libx.so"))
     assert service.shim_library(system).status is Status.FAIL

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sentineld.base.errors import SentinelError
 from sentineld.control.frames import FROM_SHIM, MESSAGES_MAX, FrameSocket, Message, encode
 from sentineld.control.listener import Limits
 from sentineld.control.server import listen
@@ -38,6 +39,7 @@ class Server:
         self.unhandled: list[tuple[ShimLink, int]] = []
         self.ends = self.taken = 0
         self.room = True
+        self.problem: SentinelError | None = None
         self.loop = asyncio.new_event_loop()
         self._server = self.loop.run_until_complete(self._serve())
 
@@ -45,6 +47,8 @@ class Server:
         return ShimServer(listen(self.path, 0o600, None), self._hello, self._sessions)
 
     def _hello(self, link: ShimLink) -> Receiver:
+        if self.problem is not None:
+            raise self.problem
         self.links.append(link)
 
         def take(message: Message | None, size_bytes: int) -> bool:
@@ -252,6 +256,15 @@ def test_the_number_of_sessions_is_limited(tmp_path: Path) -> None:
         link.close()
     server.until(lambda: server.ends == 3)
     server.close()
+
+
+def test_a_shim_that_the_daemon_can_t_serve_is_told_why(server: Server) -> None:
+    server.problem = SentinelError("busy", "no thread can be started")
+    shim = server.greet()
+    server.turn()
+    (told,) = shim.receive()
+    assert told == {"type": "refused", "error": "no thread can be started"}
+    shim.close()
 
 
 def test_many_small_messages_do_not_occupy_the_loop(server: Server) -> None:
