@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training side: interposes torch's CPU allocator. Any of these loads it:
+"""The shim, in the training process: interposes torch's CPU allocator. Any of these loads it:
 
     python -m sentineld.shim train.py ARGS...
     sentinelctl run --fast 20% -- python train.py ARGS...

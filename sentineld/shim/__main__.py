@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m sentineld.shim [--socket PATH] [-m MODULE | -c CODE | SCRIPT] ARGS...`
 
-Run a training script under the shim, otherwise as Python itself would.
+Run a training script under the shim; apart from that, run it as Python itself would.
 """
 
 from __future__ import annotations

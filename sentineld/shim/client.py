@@ -22,13 +22,13 @@ SOCKET_VARIABLE = "SENTINELD_SHIM_SOCKET"
 SOCKET_PATH = "/run/sentineld/shim.sock"
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
-"""Delay before reconnecting after a refusal: a daemon of another version may run by then."""
+"""Delay before reconnecting after a refusal: by then a daemon of another version may run."""
 FRAME_BYTES_MAX = 16 << 20
 BACKLOG_BYTES_MAX = 64 << 20
 """Unsent bytes above which the connection is closed."""
 DESCRIPTORS_MAX = 16
 READS_MAX = 16
-"""Reads of 64 KiB per call of receive(): a daemon that never stops writing delays no step."""
+"""Limit of 64 KiB reads per call of receive(): a daemon that never stops writing delays no step."""
 
 Message = dict[str, Any]
 
@@ -38,10 +38,10 @@ class BrokenPeerError(Exception):
 
 
 class Client:
-    """At most one connection; connects at most once per RETRY_SECONDS."""
+    """The connection to the daemon, if there is one; connects at most once per RETRY_SECONDS."""
 
     def __init__(self, path: str | None = None) -> None:
-        """Do not connect yet.
+        """Does not connect yet; connect() does.
 
         path: the daemon's socket; default SENTINELD_SHIM_SOCKET or SOCKET_PATH.
         """

@@ -2,8 +2,9 @@
 """Hooks into torch that report layer boundaries and the end of each step.
 
 Global forward hooks and grad_fn prehooks do not change the allocation sequence; full backward
-hooks and dispatch modes do. Only leaf modules make boundaries. Every hook returns None, because
-torch would use any other value as the output. No hook runs while torch.compile traces.
+hooks and dispatch modes would. Only leaf modules make boundaries. Every hook returns None,
+because torch would use any other value as the module's output. While torch.compile traces, the
+hooks do nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Layers:
     """Layer ids of modules: leaf modules are numbered from 1, all others are OUTSIDE_LAYER."""
 
     def __init__(self, tensors: Names) -> None:
-        """tensors: told about each outermost module."""
+        """tensors: gets each outermost module."""
         self._tensors = tensors
         self.enabled = False
         """Whether boundaries are reported; changes only between steps."""
@@ -71,7 +72,7 @@ class Layers:
         key = id(module)
 
         def forget(_: object) -> None:
-            # CPython may give the same id() to a new module.
+            # CPython may give the id() of a freed module to a new one.
             self.by_module.pop(key, None)
             self._references.pop(key, None)
 
@@ -80,16 +81,17 @@ class Layers:
 
 
 def _is_leaf(module: torch.nn.Module) -> bool:
-    # The hooks do not see calls inside a compiled module, so it counts as one layer.
+    # The hooks do not see calls inside a compiled module, so the module counts as one layer.
     return not module._modules or type(module).__name__ == "OptimizedModule"
 
 
 class Hooks:
     """The four global hooks.
 
-    They are methods, not closures: torch.compile guards the contents of a closure's cells and
-    recompiles when, for example, an empty dictionary there gets its first entry. For an object it
-    guards only the attributes that traced code reads; the hooks return early if is_compiling().
+    The hooks are methods, not closures: torch.compile guards the contents of a closure's cells,
+    and recompiles when, for example, an empty dictionary in a cell gets its first entry. For an
+    object, torch.compile guards only the attributes that traced code reads, and the hooks return
+    early if is_compiling().
     """
 
     def __init__(
@@ -100,12 +102,12 @@ class Hooks:
         missing_steps: MissingSteps,
         step_ended: Callable[[], None],
     ) -> None:
-        """Keep the callees; install() registers the hooks.
+        """Does not register the hooks; install() does.
 
         native: receives the boundaries.
-        layers: gives the layer ids.
-        tensors: told about each optimizer.
-        missing_steps: sees forward calls while layers is not enabled.
+        layers: assigns the layer ids.
+        tensors: gets each optimizer.
+        missing_steps: gets the forward calls while `layers` is not enabled.
         step_ended: called after each training step.
         """
         self._native = native

@@ -31,7 +31,7 @@ class Names:
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def add_module(self, root: torch.nn.Module) -> None:
-        """Add an outermost module, at its first call."""
+        """Add an outermost module; called at the module's first forward."""
         self._roots.append(weakref.ref(root))
 
     def add_optimizer(self, optimizer: Any) -> None:
@@ -51,7 +51,7 @@ class Names:
         return list(found.values())
 
     def _tensors(self) -> Iterator[tuple[torch.Tensor, str, str]]:
-        """Yield (tensor, role, name), parameters first: rows() keeps an address's first name."""
+        """Yield (tensor, role, name), parameters first, as rows() keeps an address's first name."""
         names: dict[int, str] = {}
         taken: set[str] = set()
         gradients: list[tuple[torch.Tensor, str, str]] = []

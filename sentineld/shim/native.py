@@ -20,14 +20,14 @@ LIBRARY_VARIABLE = "SENTINELD_SHIM_LIBRARY"
 HEAP_VARIABLE = "SENTINELD_SHIM_HEAP_BYTES"
 RING_RECORDS = 131072
 HEAP_PER_MEMORY = 2
-"""Heap address space per byte of RAM: slack for fragmentation; untouched pages cost nothing."""
+"""Bytes of heap address space per byte of RAM: room for fragmentation; untouched pages are free."""
 
 _SOURCES = Path(__file__).parent / "native"
 _COMPILE_FLAGS = (
     *("-O2", "-g", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-fexceptions", "-pthread"),
     *("-shared", "-Wl,-z,lazy", f"-Wl,-soname,{LIBRARY_NAME}"),
 )
-"""The same as in native/Makefile, which explains them."""
+"""The same flags as in native/Makefile, which explains them."""
 
 
 class ShimUnavailableError(Exception):
@@ -38,7 +38,7 @@ def library_path() -> Path:
     """Path of the C library: SENTINELD_SHIM_LIBRARY, the packaged file, or one built now.
 
     Raises:
-        ShimUnavailableError: the library is not there and cannot be built.
+        ShimUnavailableError: the library does not exist and cannot be built.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
     if named:
@@ -53,7 +53,7 @@ def library_path() -> Path:
         return _build(sources)
     except ShimUnavailableError:
         if packaged.exists():
-            # A copied file may have any mtime. Native checks the protocol version.
+            # The library may be current: a copied file can have any mtime. Native checks it.
             return packaged
         raise
 
@@ -94,7 +94,7 @@ def _build(sources: list[Path]) -> Path:
         if done.returncode:
             first = (done.stderr.strip().splitlines() or ["no message"])[0]
             raise ShimUnavailableError(f"{compiler} failed: {first}")
-        output.replace(path)  # atomic: other processes may build it at the same time
+        output.replace(path)  # atomic: other processes may build the library at the same time
     return path
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The access step: which tensors each operator of one step reads and writes.
 
-torch.profiler with shapes and memory does not change the allocation sequence. It reports each
-operator's input storages and the allocations inside it, but not its outputs: those are the
-allocations and the inputs that the operator's schema marks as written. The event tree is a private
-interface of torch, so callers of finish() treat any exception as "not supported by this torch".
+torch.profiler with shapes and memory does not change the allocation sequence. The profiler
+reports each operator's input storages and the allocations inside it, but not its outputs: these
+are derived as the allocations and the inputs that the operator's schema marks as written. The
+event tree is a private interface of torch, so callers of finish() treat any exception as "not
+supported by this torch".
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _OVERWRITE_NAMES = """
 _METADATA_ONLY = frozenset(f"aten::{name}" for name in _METADATA_NAMES.split())
 # Operators that write their mutated argument without reading it.
 _OVERWRITES = frozenset(f"aten::{name}" for name in _OVERWRITE_NAMES.split())
-# Operators that read at most as many bytes of their first tensor as they output.
+# Operators that read from their first tensor at most the number of bytes that they output.
 _GATHERS = frozenset(("aten::embedding", "aten::gather", "aten::index", "aten::index_select"))
 
 
@@ -63,7 +64,7 @@ class _Allocation:
 class _Touched:
     """Memory that a subtree of events has touched."""
 
-    # Addresses that have a read row already, and those that have a write row.
+    # Addresses that already have a read row, and addresses that already have a write row.
     read: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
     # Allocations that no operator of the subtree has accounted for.
@@ -84,7 +85,7 @@ def _tensor_bytes(metadata: Any) -> int:
 
 
 def _is_operator(name: str) -> bool:
-    """Whether the event is an operator that touches data, not a user range or autograd node."""
+    """Whether the event is an operator that touches data, and not a user range or autograd node."""
     structure = name.startswith(("autograd::", "torch::")) or "::" not in name
     return not structure and name not in _METADATA_ONLY
 
@@ -118,7 +119,7 @@ class _Schemas:
             }
             if positions or not name.endswith("_"):
                 return positions
-        # Overload not listed: by convention an in-place operator writes its first argument.
+        # No schema fits: by convention an operator named *_ writes its first argument.
         return {0: False} if name.endswith("_") and not name.endswith("__") else {}
 
 
@@ -186,7 +187,7 @@ class _Walk:
                 )
 
     def _operator(self, event: Any, fields: Any, seen: _Touched) -> None:
-        """Add the operator's accesses that the operators inside it do not account for."""
+        """Add the operator's accesses that are not accounted for by the operators inside it."""
         own = [made for made in seen.allocated if made.address not in seen.written]
         # The accesses follow the first allocation, because a boundary may lie at it.
         time = min((made.time + 1 for made in own), default=int(event.start_time_ns))
@@ -256,7 +257,7 @@ class AccessStep:
         for name, column in zip(_COLUMNS, columns[1:], strict=True):
             reported[name] = column
         for index, write in ((0, True), (1, False)):
-            # Allocations that bypass the profiler are scratch of libraries: written, then read.
+            # Allocations that bypass the profiler are libraries' scratch: written, then read.
             part = table[len(rows) + index * len(unreported) :][: len(unreported)]
             part["time_ns"] = unreported["time_ns"] + 1 + index
             part["address"] = unreported["address"]

@@ -2,9 +2,9 @@
 """Maps the profiler's clock to the ring's, by allocations and frees that both have recorded.
 
 torch.profiler stamps events with wall time derived from the cycle counter, the ring with
-CLOCK_MONOTONIC. Each allocation and free >= 4 KiB in both gives one pair of times (a pin). Times
-between two pins are interpolated and stay between them, so an access never moves across its
-tensor's birth or death.
+CLOCK_MONOTONIC. Each allocation and free >= 4 KiB that both have recorded gives one pair of times
+(a pin). Times between two pins are interpolated and stay between these pins, so an access never
+moves across its tensor's birth or death.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def ring_head(native: Native) -> int:
 
 
 def ring_records(native: Native, first: int) -> npt.NDArray[np.void]:
-    """Copy the ring's records from number `first` on; empty if some are overwritten."""
+    """Copy the ring's records from number `first` on; empty if some of them were overwritten."""
     control = _control(native)
     capacity, offset = int(control["ring_records"]), int(control["ring_offset"])
     size = protocol.RECORD_DTYPE.itemsize
@@ -87,7 +87,7 @@ class TimeMap:
                 pins += zip(times, kept["time_ns"][indices].tolist(), strict=True)
                 seen[indices] = True
             elif times:
-                seen[indices] = True  # reported, but not every time: no pins
+                seen[indices] = True  # only some were reported: they give no pins
         unreported = ~seen & (kept["event"] == protocol.Event.ALLOC)
         self._unreported: npt.NDArray[np.void] = kept[unreported]
         self._set_pins(pins)

@@ -32,7 +32,7 @@ def say(text: str) -> None:
 
 
 def _threads() -> int:
-    """Number of torch's compute threads; a script may change it at any time."""
+    """Number of torch's compute threads; a script may change the number at any time."""
     import torch
 
     return int(torch.get_num_threads())
@@ -126,9 +126,9 @@ class Shim:
         if client.connected and (threads := _threads()) != self._threads_sent:
             self._threads_sent = threads
             client.send({"type": "threads", "threads": threads})
-        # Not right after another access step: torch's range around optimizer.step() began under
-        # the profiler that has just stopped, and its end would write to that profiler's freed
-        # events if a new profiler were active.
+        # Do not begin an access step right after another one: torch's range around
+        # optimizer.step() began under the profiler that has just stopped. If a new profiler were
+        # active at the range's end, torch would write to the old profiler's freed events.
         if self._access_requested and not finished:
             self._begin_access_step()
 
@@ -201,7 +201,7 @@ class Shim:
         residency, fds = self._residency()
         answer = {
             "type": "layout",
-            # Any other value may be nested too deeply for json.dumps().
+            # A value that is not an int may be nested too deeply for json.dumps().
             "layout_id": layout_id if type(layout_id) is int else None,
             "ok": not problem,
             "error": problem,
@@ -219,7 +219,7 @@ class Shim:
             self._client.send({"type": "writes", "way": "", "error": str(error)})
             return
         self._client.send({"type": "writes", "way": way}, fds)
-        # Only the daemon's copies remain, so the write protection ends with the daemon.
+        # Close them here, so that only the daemon has copies: the write protection ends with it.
         for fd in fds:
             os.close(fd)
 

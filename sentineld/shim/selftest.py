@@ -7,7 +7,7 @@ from typing import Any
 
 from sentineld.shim.native import Native, ShimUnavailableError
 
-SMALL_BYTES_OFFSET = 0xD8  # struct sentinel_control, as the next two
+SMALL_BYTES_OFFSET = 0xD8  # in struct sentinel_control, like the next two offsets
 HEAP_BASE_OFFSET = 0x20
 HEAP_BYTES_OFFSET = 0x28
 # SENTINEL_TENSOR_BYTES_MIN, the smallest tensor that the heap serves. Importing protocol.py here
@@ -18,7 +18,7 @@ TENSOR_BYTES = 4096
 def require_interposed(native: Native, torch: Any) -> None:
     """Check that the C library sees the birth and the death of one small tensor.
 
-    Call it before Native.enable(True).
+    Call this before Native.enable(True).
 
     Raises:
         ShimUnavailableError: torch's allocations bypass the shim.
@@ -36,7 +36,7 @@ def require_serving(native: Native) -> None:
     """Check that the heap serves a tensor allocated between two steps.
 
     Raises:
-        ShimUnavailableError: torch uses another allocator by now.
+        ShimUnavailableError: torch now uses another allocator.
     """
     import torch
 

@@ -19,7 +19,7 @@ class Start:
 
     def __init__(self) -> None:
         self.socket_path: str | None = None
-        """The daemon's socket; None: the default."""
+        """Path of the daemon's socket; None: the default."""
         self.managed: bool | None = None
         """Whether the process can be managed; None before torch's import."""
         self._import_hook = TorchImportHook(self._before_torch, self._after_torch)
@@ -27,7 +27,7 @@ class Start:
         self._native: Native | None = None
 
     def arm(self) -> None:
-        """Wait for torch's import, which must be yet to come; repeated calls have no effect."""
+        """Load the shim when torch is imported later; repeated calls have no effect."""
         if self._armed:
             return
         self._armed = True
@@ -72,7 +72,7 @@ class Start:
         except ShimUnavailableError as reason:
             self._unmanaged(str(reason))
         except Exception as error:
-            # torch's internals differ from what the hooks expect: fall back to passthrough.
+            # The hooks do not fit torch's internals: fall back to passthrough.
             native.enable(False)
             client.close()
             self._unmanaged(f"the hooks do not fit this torch: {type(error).__name__}: {error}")
@@ -86,7 +86,7 @@ class Start:
 
 def hook(native: Native, client: Client, torch_version: str) -> Shim:
     """Install the hooks in an imported torch whose tensors the C library serves."""
-    # These modules import torch.
+    # Imported here, because these modules import torch.
     from sentineld.shim.hooks import Hooks, Layers
     from sentineld.shim.names import Names
     from sentineld.shim.stepless import MissingSteps

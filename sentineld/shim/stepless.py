@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detects a training that updates its parameters without torch.optim.
 
-The shim finds the end of a step by the optimizer's step(). Without it the training cannot be
-managed, and the user gets one message that says so.
+The shim finds the end of a step by the optimizer's step(). A training that never calls step()
+cannot be managed, and the user gets one message that says so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 PASSES_MAX = 100
-"""Backward passes before the first step; few scripts accumulate gradients over more."""
+"""Number of backward passes without a step after which the user is told; few scripts accumulate
+gradients over more passes."""
 
 
 def grad_fn(output: Any) -> Any:
@@ -36,7 +37,7 @@ class MissingSteps:
     def __init__(self, report: Callable[[str], None]) -> None:
         """report: called at most once, with the message."""
         self.active = True
-        """The hooks clear it at the first optimizer step."""
+        """Whether no optimizer has stepped yet; the hooks clear it at the first optimizer step."""
         self._report = report
         self._layer: int | None = None
         self._pass = -1

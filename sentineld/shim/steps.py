@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the end of a training step: the end of step() of the optimizer that steps least often.
 
-Training repeats, so the step may begin at any point of the cycle, but always at the same one.
-With several optimizers (a GAN's), the others step at least once between two steps of the slowest.
+Training repeats, so a step may begin at any point of the cycle, but always at the same point.
+With several optimizers (as in a GAN), every other optimizer steps at least once between two
+steps of the slowest one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import weakref
 
 FORGOTTEN_AFTER = 64
-"""Other optimizers' steps in a row after which the chosen one counts as unused."""
+"""Number of other optimizers' steps in a row after which the chosen optimizer counts as unused."""
 
 
 class StepEnds:
@@ -18,11 +19,11 @@ class StepEnds:
 
     def __init__(self) -> None:
         self._chosen: weakref.ref[object] | None = None
-        # Steps of the chosen optimizer.
+        # Number of the chosen optimizer's steps.
         self._steps = 0
-        # By id(optimizer): self._steps at the other optimizer's last step.
+        # id of another optimizer -> self._steps at that optimizer's last step.
         self._steps_at: dict[int, int] = {}
-        # Other optimizers' steps since the chosen one's last step.
+        # Number of other optimizers' steps since the chosen optimizer's last step.
         self._others = 0
 
     def ended(self, optimizer: object) -> bool:
@@ -40,7 +41,7 @@ class StepEnds:
         self._steps_at[id(optimizer)] = self._steps
         if before is None or self._steps - before < 2:
             return False
-        # The chosen optimizer stepped at least twice in between: this one is slower.
+        # The chosen optimizer has stepped at least twice since: this optimizer is slower.
         self._choose(optimizer)
         self._steps = 1
         return True

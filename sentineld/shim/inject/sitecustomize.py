@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arm the shim at Python's start; `sentinelctl run` puts this folder first on PYTHONPATH.
 
-Afterwards runs the sitecustomize that this one shadows, if there is one.
+Afterwards this module runs the sitecustomize that it shadows, if there is one.
 """
 
 import importlib.util

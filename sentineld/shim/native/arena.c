@@ -28,7 +28,7 @@ static uint64_t slot_page(const struct arena *arena, uint32_t slot)
 
 enum span { SPAN_TEST, SPAN_SET, SPAN_CLEAR };
 
-/* Test, set or clear the bits of [page, page + pages); returns whether any was set before. */
+/* Test, set or clear the bits of [page, page + pages); returns whether any of them was set before. */
 static bool live_span(struct arena *arena, uint64_t page, uint64_t pages, enum span action)
 {
 	bool any = false;
@@ -68,7 +68,7 @@ int memory_prefer(void *address, uint64_t bytes, int32_t node)
 	return 0;
 }
 
-/* Map anonymous memory aligned to SENTINEL_HUGE_BYTES, whatever its size. MAP_FAILED as mmap. */
+/* Map anonymous memory aligned to SENTINEL_HUGE_BYTES, even if it is smaller; or return MAP_FAILED. */
 static void *map_aligned(uint64_t bytes)
 {
 	uint64_t mapped = bytes + SENTINEL_HUGE_BYTES, before;
@@ -84,7 +84,7 @@ static void *map_aligned(uint64_t bytes)
 	return base + before;
 }
 
-/* The plan allows huge pages only where they keep no memory resident for longer. */
+/* The plan has huge pages only in ranges where they do not keep memory resident for longer. */
 static void choose_page_sizes(const struct arena *arena, const struct layout *layout)
 {
 	/* The madvise calls fail only on a kernel without huge pages. */
@@ -183,7 +183,7 @@ void arena_drop(struct arena *arena, uint32_t slot)
 	const struct sentinel_part *parts;
 	uint32_t count;
 
-	/* The pages are marked live until arena_give, so no tensor can be born here meanwhile. */
+	/* The pages are marked live until arena_give, so no tensor can be born in them before that. */
 	if (arena->layout.slots[slot].flags & SENTINEL_SLOT_DROP)
 		madvise(arena->base + (slot_page(arena, slot) << arena->page_shift),
 			slot_pages(arena, slot) << arena->page_shift, MADV_DONTNEED);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The planned arena: slot n of the layout lies at a fixed offset. A bitmap of
+ * The planned arena: each slot of the layout lies at a fixed offset. A bitmap of
  * live pages is checked at each birth, so that two live tensors never share a
- * page, whatever the plan says. The caller holds the lock, except for
- * arena_find and arena_drop, which the thread that frees a tensor may call
- * without it.
+ * page, even if the plan is wrong. The caller of these functions holds the lock,
+ * except for arena_find and arena_drop, which the thread that frees a tensor may
+ * call without the lock.
  */
 #ifndef SENTINELD_SHIM_ARENA_H
 #define SENTINELD_SHIM_ARENA_H
@@ -14,20 +14,20 @@
 #include "layout.h"
 
 struct arena {
-	struct arena *older; /* next in the list of former layouts' arenas */
+	struct arena *older; /* next arena in the list of former layouts' arenas */
 	struct layout layout;
 	char *base;
 	uint64_t bytes;
 	unsigned page_shift;
 	uint64_t *live_map; /* bit by page */
-	uint32_t *slot_at; /* by page: 1 + slot of the live tensor that begins there; 0: none */
-	uint32_t *birth_step; /* by slot: low 32 bits of the step */
+	uint32_t *slot_at; /* by page: 1 + slot of the live tensor that begins at the page; 0: none */
+	uint32_t *birth_step; /* by slot: low 32 bits of the step of the tensor's birth */
 	uint64_t live_tensors;
 	uint64_t live_pages;
 };
 
-/* Map the arena, set its huge ranges and memory policies. On success takes ownership of the layout
-   and returns NULL, otherwise returns the problem. */
+/* Map the arena, and set its huge ranges and memory policies. Returns NULL on success, which takes
+   ownership of the layout; otherwise returns a description of the problem. */
 const char *arena_new(struct arena **arena, struct layout *layout);
 
 /* Unmap and free an arena without live tensors. */
@@ -42,19 +42,19 @@ static inline bool arena_owns(const struct arena *arena, const void *address)
 void *arena_take(struct arena *arena, uint32_t slot, uint32_t step);
 
 /* Fault in the pages of a newborn tensor if its slot has SENTINEL_SLOT_POPULATE. If the kernel does
-   not support that, they are faulted in one by one as they are touched. */
+   not support this, each page is faulted in when it is first touched. */
 void arena_populate(const struct arena *arena, uint32_t slot);
 
 /* The slot of the live tensor that begins at address, or -1. */
 int64_t arena_find(const struct arena *arena, const void *address);
 
-/* Drop the pages that the slot's flags name. Call it while the slot is still marked live. */
+/* Drop the pages that the slot's flags select. Call this while the slot is still marked live. */
 void arena_drop(struct arena *arena, uint32_t slot);
 
 /* Mark the slot free. */
 void arena_give(struct arena *arena, uint32_t slot);
 
-/* mbind [address, address + bytes) with MPOL_PREFERRED; node -1: default policy. 0 or -errno. */
+/* mbind [address, address + bytes) with MPOL_PREFERRED; node -1: default policy. Returns 0 or -errno. */
 int memory_prefer(void *address, uint64_t bytes, int32_t node);
 
 #endif

@@ -23,7 +23,7 @@ static uint32_t epoch_advance(uint32_t flags)
 	while (ioctl(shim.epoch_fd, EPOCH_IOCTL, &request)) {
 		if (errno == EINTR)
 			continue;
-		/* The session has ended, and its epoch fd never works again. */
+		/* The module's session has ended, so this epoch fd will never work again. */
 		close(shim.epoch_fd);
 		shim.epoch_fd = -1;
 		shim.epochs = false;
@@ -67,7 +67,7 @@ static uint64_t wait_target(void)
 		return 0;
 	if (wait->flags & SENTINEL_WAIT_STEP_BEFORE) {
 		if (step == shim.first_replay_step)
-			return 0; /* the step before had another layout */
+			return 0; /* the previous step had another layout */
 		step--;
 	}
 	return step << 32 | wait->boundary;
@@ -120,7 +120,7 @@ static bool moves_done(uint64_t position)
 	return observe(moves_done) >= position;
 }
 
-/* The heartbeat may be a little later than `now`, which was read before. A heartbeat further in the
+/* The heartbeat may be a little later than `now`, which was read earlier. A heartbeat further in the
    future is invalid. */
 static bool daemon_alive(uint64_t now)
 {
@@ -213,7 +213,7 @@ void debt_pay(uint64_t debt_ns)
 	pthread_mutex_unlock(&shim.lock);
 }
 
-/* Pass a boundary within an allocation, without releasing the GIL: the thread may not hold it. */
+/* Pass a boundary within an allocation. Does not release the GIL, which the thread may not hold. */
 static void pass_in_allocation(enum sentinel_boundary kind, uint32_t layer)
 {
 	uint64_t debt_ns = debt_due(false), target;
@@ -309,7 +309,7 @@ uint64_t step_begin(void)
 	/* The epoch of the last stretch ends here, even if this step has no epochs. */
 	if (shim.epochs || (had_epochs && shim.epoch_fd >= 0))
 		epoch = epoch_advance(flags);
-	/* A recorded step ends with the STEP record of the next one. */
+	/* A recorded step ends with the STEP record of the next step. */
 	if (was_recording || shim.recording)
 		ring_put(SENTINEL_EVENT_STEP, 0, epoch, shim.step, 0, 0);
 	if (shim.recording)

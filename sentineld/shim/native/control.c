@@ -43,7 +43,7 @@ static void after_fork_parent(void)
 }
 
 /*
- * The child has copies of all tensors, but the control segment is shared with
+ * A forked child has copies of all tensors, but shares the control segment with
  * the parent. So the child is a passthrough: it records nothing, waits for
  * nothing and closes the shim's descriptors.
  */
@@ -67,7 +67,7 @@ static void after_fork_child(void)
 	pthread_mutex_unlock(&shim.lock);
 }
 
-/* Reserve the heap, create the control segment; still a passthrough. Returns 0 or -errno. */
+/* Reserve the heap and create the control segment; serves no tensors yet. Returns 0 or -errno. */
 API int sentinel_start(uint64_t heap_bytes, uint64_t request_bytes_max, uint64_t ring_records)
 {
 	int error;
@@ -142,9 +142,9 @@ API void sentinel_connected(int connected)
 
 /*
  * Needs the lock. The former arena stays mapped until its last tensor dies. The
- * mode changes, because an allocation before the next step begins (by a
- * finalizer, or by a thread that owned the step earlier) must not replay the
- * retired layout.
+ * mode changes, because the retired layout must not serve an allocation before
+ * the next step begins (by a finalizer, or by a thread that owned the step
+ * earlier).
  */
 static void retire_arena(void)
 {
@@ -157,7 +157,7 @@ static void retire_arena(void)
 	shim.arena = NULL;
 }
 
-/* Needs the lock. NULL: tiers are not emulated. */
+/* Needs the lock. emulation: NULL if tiers are not emulated. */
 static void replace_emulation(struct emulation *emulation)
 {
 	if (shim.emulation)
@@ -184,9 +184,9 @@ static void publish_arena(uint64_t layout_id)
 }
 
 /*
- * Check the layout in the memfd and make it live from the next step on. Call it
- * between two steps. Returns NULL, or the problem, after which the former
- * layout stays live.
+ * Check the layout in the memfd and make it live from the next step on. Call this
+ * between two steps. Returns NULL, or a description of the problem; then the
+ * former layout stays live.
  */
 API const char *sentinel_layout(int fd)
 {
@@ -239,7 +239,7 @@ API const char *sentinel_layout(int fd)
 	return NULL;
 }
 
-/* Retire the layout: all tensors are born in the heap again. Call it between two steps. */
+/* Retire the layout: all tensors are born in the heap again. Call this between two steps. */
 API void sentinel_detach(void)
 {
 	pthread_mutex_lock(&shim.lock);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Emulated tiers: compute the delay that each stretch owes for slow pages, and spend it. */
+/* Emulated tiers: compute the delay that each stretch owes for slow pages, and wait that long. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <time.h>
@@ -7,9 +7,9 @@
 #include "residency.h"
 
 #define PAY_NS_MIN 100000 /* smaller debts are carried over */
-#define SPIN_NS 80000 /* a sleep may end this much late, so the end of a delay is spent spinning */
-/* Time beyond the deadline counts as paid up to this limit. More means that the process was stopped
-   or preempted. */
+#define SPIN_NS 80000 /* a sleep may end late by this time, so the end of a delay is spent spinning */
+/* Time waited beyond the deadline counts as paid, up to this limit. If it is longer, the process was
+   stopped or preempted. */
 #define CREDIT_NS_MAX 200000
 
 static uint64_t monotonic_ns(void)
@@ -20,7 +20,7 @@ static uint64_t monotonic_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 }
 
-/* Pages of the access that are slow now, or will be born slow. */
+/* Number of the access's pages that are slow now, or will be born slow. */
 static uint64_t slow_pages(const struct emulation *emulation, const struct sentinel_access *access)
 {
 	bool heap = access->flags & SENTINEL_ACCESS_HEAP, slow_birth = access->node != 0;

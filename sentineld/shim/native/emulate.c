@@ -13,7 +13,7 @@
 #include "residency.h"
 
 #define SEGMENT_ALIGN 4096ull
-#define ARENA_MAP_OFFSET SEGMENT_ALIGN /* the header has a page to itself */
+#define ARENA_MAP_OFFSET SEGMENT_ALIGN /* no map entry shares the page of the header */
 
 /* The map's value for a page on the node. */
 static uint8_t value_of(int32_t node)
@@ -21,7 +21,7 @@ static uint8_t value_of(int32_t node)
 	return node < 0 || node > 254 ? RESIDENCY_FAST : (uint8_t)(node + 1);
 }
 
-/* The map's value for a page born at the offset. *end: end of the range with the same value. */
+/* The map's value for a page born at the offset. *end: set to the end of the range with this value. */
 static uint8_t birth_at(const struct layout *layout, uint64_t offset, uint64_t *end)
 {
 	*end = UINT64_MAX;
@@ -59,7 +59,7 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 	struct rlimit limit;
 	void *base;
 
-	/* Beyond the limit ftruncate raises SIGXFSZ. */
+	/* Beyond RLIMIT_FSIZE ftruncate raises SIGXFSZ. */
 	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur < bytes)
 		return false;
 	emulation->fd = memfd_create("sentinel-residency", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -89,10 +89,10 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 }
 
 /*
- * Copy the residency of the heap's live blocks; without a former map they are all fast. If the fast
- * node is limited, two kinds of pages become slow: those that do not fit, highest addresses first,
- * and those of tensors born in the step that ended. The same tensors will soon be born again in the
- * arena and need that room there.
+ * Copy the residency of the heap's live blocks; without a former map all of them are fast. If the fast
+ * node is limited, two kinds of pages become slow: pages that do not fit, highest addresses first,
+ * and pages of tensors born in the step that ended. The same tensors will soon be born again in the
+ * arena, and need room on the fast node there.
  */
 static void copy_heap_residency(struct emulation *emulation, const struct heap *heap,
 				const struct emulation *before, uint32_t step)

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Limit on the blocks of one bin that are searched for the best fit. */
+/* Maximum number of blocks of one bin that are searched for the best fit. */
 #define SCAN_MAX 32
 
 static unsigned bin_of(uint32_t pages)
@@ -48,7 +48,7 @@ static void bin_remove(struct heap *heap, uint32_t index)
 		heap->bin_map[bin / 64] &= ~(1ull << (bin % 64));
 }
 
-/* The first non-empty bin from `bin` on; HEAP_BINS: none. */
+/* The first non-empty bin from `bin` on; HEAP_BINS if there is none. */
 static unsigned bin_next(const struct heap *heap, unsigned bin)
 {
 	unsigned word = bin / 64;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The page heap: holds every tensor of at least SENTINEL_TENSOR_BYTES_MIN that
- * is not planned. It is one reservation of address space that is never unmapped,
- * divided into blocks of whole pages. Allocation is best fit; free neighbours are
- * merged. The caller holds the lock; a thread that frees a tensor may read the
- * tensor's block without it.
+ * is not planned. The heap is one reservation of address space that is never
+ * unmapped, divided into blocks of whole pages. Allocation is best fit; free
+ * neighbours are merged. The caller holds the lock; a thread that frees a tensor
+ * may read the tensor's block without the lock.
  */
 #ifndef SENTINELD_SHIM_HEAP_H
 #define SENTINELD_SHIM_HEAP_H
@@ -22,7 +22,7 @@
 struct heap_birth {
 	uint64_t bytes; /* requested size */
 	uint32_t step; /* low 32 bits of the step's number */
-	uint32_t cursor; /* ~0: not in the step's sequence */
+	uint32_t cursor; /* ~0: the allocation was not in the step's sequence */
 };
 
 struct heap_block {
@@ -33,7 +33,7 @@ struct heap_block {
 	bool live;
 	uint32_t next; /* free block: the next in its bin; spare entry: the next spare entry */
 	uint32_t prev; /* free block: the previous in its bin */
-	struct heap_birth birth; /* of a live block */
+	struct heap_birth birth; /* valid if the block is live */
 };
 
 struct heap {
@@ -42,18 +42,18 @@ struct heap {
 	unsigned page_shift;
 	uint32_t pages;
 	uint32_t request_pages_max;
-	uint32_t *block_at; /* by page: the live block that begins there */
+	uint32_t *block_at; /* by page: the live block that begins at the page */
 	struct heap_block *blocks;
-	uint32_t blocks_used; /* entries of blocks that have been used */
-	uint32_t spare; /* list of merged entries, for reuse */
-	uint32_t first; /* block at page 0 */
+	uint32_t blocks_used; /* number of entries of `blocks` that have ever been used */
+	uint32_t spare; /* list of unused entries: a merge freed them for reuse */
+	uint32_t first; /* the block that begins at page 0 */
 	uint32_t bins[HEAP_BINS]; /* first free block of each bin */
-	uint64_t bin_map[(HEAP_BINS + 63) / 64]; /* bit by bin: not empty */
+	uint64_t bin_map[(HEAP_BINS + 63) / 64]; /* a bit per bin, set if the bin is not empty */
 	uint64_t live_pages;
-	uint32_t top_page; /* no page at or above it was ever allocated */
+	uint32_t top_page; /* no page from this one on was ever allocated */
 };
 
-/* Reserve `bytes` of address space; requests above request_bytes_max are refused. 0 or -errno. */
+/* Reserve `bytes` of address space; larger requests than request_bytes_max fail. Returns 0 or -errno. */
 int heap_init(struct heap *heap, uint64_t bytes, uint64_t request_bytes_max);
 
 static inline bool heap_owns(const struct heap *heap, const void *address)

@@ -14,7 +14,7 @@
 	(SENTINEL_SLOT_PLANNED | SENTINEL_SLOT_DROP | SENTINEL_SLOT_POPULATE | SENTINEL_SLOT_DROP_PARTS)
 #define SLOW_PS_MAX 1000000000000ull /* one second per page */
 
-/* Uses pread, because in a mapping a file that is truncated would raise SIGBUS. */
+/* Uses pread: if the file were mapped and then truncated, an access would raise SIGBUS. */
 static void *copy_of(int fd, uint64_t *bytes)
 {
 	struct stat status;

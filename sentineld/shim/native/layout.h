@@ -10,7 +10,7 @@
 #define LAYOUT_BYTES_MAX (1ull << 30)
 
 struct layout {
-	void *copy; /* the pointers below point into it; NULL for an empty table */
+	void *copy; /* the pointers below point into this copy; NULL for an empty table */
 	const struct sentinel_layout *header;
 	const struct sentinel_slot *slots;
 	const uint32_t *cuts;
@@ -21,16 +21,16 @@ struct layout {
 	const struct sentinel_huge *huge;
 };
 
-/* Whether the nodes are those of emulated tiers, so that no memory is bound to them. */
+/* Whether the layout's nodes are emulated, so that no memory is bound to them. */
 static inline bool layout_emulated(const struct sentinel_layout *header)
 {
 	return header->flags & SENTINEL_LAYOUT_EMULATED;
 }
 
-/* Copy and check the layout in fd. Returns NULL, or the problem (a static string) and no layout. */
+/* Copy and check the layout in fd. Returns NULL, or a description of the problem (a static string). */
 const char *layout_read(struct layout *layout, int fd, uint64_t page_bytes);
 
-/* The parts of a slot with SENTINEL_SLOT_DROP_PARTS and their count; NULL and 0: none. */
+/* The parts of a slot with SENTINEL_SLOT_DROP_PARTS, and their count; NULL and 0 for other slots. */
 const struct sentinel_part *layout_parts(const struct layout *layout, uint32_t slot, uint32_t *count);
 
 void layout_free(struct layout *layout);

@@ -10,11 +10,11 @@
  *              The shim copies and checks it between two steps and never reads
  *              the memfd again.
  *   residency: emulated tiers only. Created by the shim for a layout with
- *              SENTINEL_LAYOUT_EMULATED, sent with its answer to that layout
+ *              SENTINEL_LAYOUT_EMULATED, sent with the shim's answer to that layout
  *              and with every later hello. It takes the place of the page table.
  *
- * Each word has one writer; it is stored with release and loaded with acquire
- * order. The daemon must validate everything that it reads here.
+ * Each word has one writer; words are stored with release and loaded with acquire
+ * order. The daemon must validate everything that it reads from these segments.
  */
 #ifndef SENTINELD_SHIM_PROTOCOL_H
 #define SENTINELD_SHIM_PROTOCOL_H
@@ -26,26 +26,30 @@
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
 
-/* Smaller allocations stay in malloc; others are page-aligned and recorded. */
+/* Smaller allocations stay in malloc; all other allocations are page-aligned and recorded. */
 #define SENTINEL_TENSOR_BYTES_MIN 4096
 
 /* control.mode, written by the shim */
 enum sentinel_mode {
 	SENTINEL_MODE_DORMANT = 0, /* allocations go to the heap; nothing is recorded */
 	SENTINEL_MODE_RECORD = 1, /* allocations go to the heap; the ring is written */
-	SENTINEL_MODE_REPLAY = 2, /* a layout is live: planned offsets, its cuts are boundaries too */
-	/* the step differs from the layout: the heap serves the rest of it; the layout stays live */
+	/* a layout is live: allocations get their planned offsets; the layout's cuts are boundaries too */
+	SENTINEL_MODE_REPLAY = 2,
+	/* the step differs from the layout: the heap serves the rest of the step; the layout stays live */
 	SENTINEL_MODE_DIVERGED = 3,
 };
 
 /* control.flags, written by the daemon; RECORD and EPOCHS take effect when a step begins */
 #define SENTINEL_FLAG_RECORD (1u << 0) /* write ring records */
 #define SENTINEL_FLAG_EPOCHS (1u << 1) /* advance the module's epoch at each boundary */
-#define SENTINEL_FLAG_RESIDENCY (1u << 2) /* log residency: by the module, or as SERVED records */
+#define SENTINEL_FLAG_RESIDENCY (1u << 2) /* log residency: in the module's log, or as SERVED records */
 #define SENTINEL_FLAG_SLEEPING (1u << 3) /* the daemon sleeps: write the eventfd at boundaries */
 #define SENTINEL_FLAG_MESSAGE (1u << 4) /* a message waits on the socket: read it at step begin */
 
-/* 512 bytes, alone in its page (ring_offset >= 4096); the offsets are part of the protocol */
+/*
+ * 512 bytes; the ring begins in a later page (ring_offset >= 4096). The offsets of the fields are part
+ * of the protocol.
+ */
 struct sentinel_control {
 	/* 0x000: written once by the shim, before hello */
 	uint64_t magic;
@@ -56,7 +60,7 @@ struct sentinel_control {
 	uint64_t heap_base; /* address of the shim's heap, which holds unplanned tensors >= 4 KiB */
 	uint64_t heap_bytes; /* reserved address space */
 	uint64_t reserved0[9];
-	/* written by the shim at any time: steps diverged since the last one that followed the layout */
+	/* written by the shim at any time: steps diverged since the last step that followed the layout */
 	uint64_t diverged_in_row;
 
 	/* 0x080: written by the shim */
@@ -71,7 +75,7 @@ struct sentinel_control {
 	uint64_t heap_live; /* live bytes, page-rounded */
 	uint64_t arena_base; /* address of the planned arena; 0: none */
 	uint64_t arena_bytes;
-	uint64_t layout_id; /* of the live layout; 0: none */
+	uint64_t layout_id; /* id of the live layout; 0: none */
 	uint64_t small_bytes; /* live tensor bytes below 4 KiB each */
 	uint64_t fallback_bytes; /* live tensor bytes >= 4 KiB that neither heap nor arena could take */
 	uint64_t diverged_steps; /* since start */
@@ -83,7 +87,7 @@ struct sentinel_control {
 	uint32_t reserved1;
 	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
 	uint64_t ring_tail; /* records read since start */
-	uint64_t moves_done; /* every move issued at positions <= this one is complete */
+	uint64_t moves_done; /* position: every move issued up to it is complete */
 	uint64_t barrier_timeout_ns; /* 0: do not wait at barriers */
 	uint64_t reserved2[27];
 };
@@ -103,17 +107,18 @@ enum sentinel_event {
 	/* a step begins; address = epoch, bytes = step number */
 	SENTINEL_EVENT_STEP = 4,
 	/* emulated tiers with SENTINEL_FLAG_RESIDENCY, after a boundary: address = bytes resident in
-	   fast memory, bytes = those in slow memory, value = page accesses of the stretch that begins */
+	   fast memory, bytes = bytes resident in slow memory, value = page accesses of the stretch
+	   that begins */
 	SENTINEL_EVENT_SERVED = 5,
-	/* follows SERVED: value = page accesses served by fast memory, address = delay in ns for the
-	   other ones, bytes = paid_ns */
+	/* follows SERVED: value = page accesses served by fast memory, address = delay in ns for all
+	   other page accesses, bytes = paid_ns */
 	SENTINEL_EVENT_SERVED_FAST = 6,
 };
 
 enum sentinel_alloc {
-	SENTINEL_ALLOC_STEP = 0, /* in the step's sequence */
-	SENTINEL_ALLOC_LIVE = 1, /* not a birth: live when the step began; value ~0 */
-	SENTINEL_ALLOC_OTHER = 2, /* by a thread other than the step's owner; value ~0 */
+	SENTINEL_ALLOC_STEP = 0, /* an allocation in the step's sequence */
+	SENTINEL_ALLOC_LIVE = 1, /* not a birth: a tensor that was live when the step began; value ~0 */
+	SENTINEL_ALLOC_OTHER = 2, /* an allocation by a thread that is not the step's owner; value ~0 */
 };
 
 enum sentinel_boundary {
@@ -122,7 +127,7 @@ enum sentinel_boundary {
 	SENTINEL_BOUNDARY_BACKWARD = 2, /* a leaf module's backward begins */
 	SENTINEL_BOUNDARY_OPTIMIZER = 3, /* optimizer.step() begins */
 	SENTINEL_BOUNDARY_CUT = 4, /* the cursor reached a cut of the layout */
-	/* the first allocation after a leaf's forward ended and before the next one began; layer 0 */
+	/* the first allocation between the end of a leaf's forward and the begin of the next; layer 0 */
 	SENTINEL_BOUNDARY_OUTSIDE = 5,
 };
 
@@ -137,20 +142,20 @@ struct sentinel_record { /* 32 bytes */
 };
 
 /* slot.flags */
-#define SENTINEL_SLOT_PLANNED (1u << 0) /* offset is valid; if not set, the heap serves it */
+#define SENTINEL_SLOT_PLANNED (1u << 0) /* offset is valid; if not set, the heap serves the allocation */
 #define SENTINEL_SLOT_DROP (1u << 1) /* drop the pages (MADV_DONTNEED) when the tensor dies */
-#define SENTINEL_SLOT_POPULATE (1u << 2) /* at birth fault in all pages in one call */
+#define SENTINEL_SLOT_POPULATE (1u << 2) /* at the tensor's birth, fault in all its pages in one call */
 #define SENTINEL_SLOT_DROP_PARTS (1u << 3) /* when the tensor dies, drop only the slot's parts */
 
 struct sentinel_slot { /* 24 bytes; index = cursor of the allocation within the step */
 	uint64_t bytes; /* exact size of the allocation; another size is a divergence */
-	uint64_t offset; /* in the arena, page-aligned */
+	uint64_t offset; /* the slot's offset in the arena, page-aligned */
 	uint32_t flags;
 	uint32_t reserved;
 };
 
 struct sentinel_part { /* 24 bytes: pages that a slot with SENTINEL_SLOT_DROP_PARTS drops */
-	uint64_t offset; /* in the arena, page-aligned, within the slot's pages */
+	uint64_t offset; /* the part's offset in the arena, page-aligned, within the slot's pages */
 	uint64_t bytes; /* whole pages */
 	uint32_t slot;
 	uint32_t reserved;
@@ -159,7 +164,7 @@ struct sentinel_part { /* 24 bytes: pages that a slot with SENTINEL_SLOT_DROP_PA
 struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer this node */
 	uint64_t offset;
 	uint64_t bytes;
-	int32_t node; /* -1: no policy, the kernel's first touch */
+	int32_t node; /* -1: no policy, the kernel's default */
 	uint32_t reserved;
 };
 
@@ -171,20 +176,20 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 #define SENTINEL_ACCESS_AT_BIRTH (1u << 1) /* pages are born in this stretch; the map is not read */
 
 struct sentinel_access { /* 32 bytes: emulated tiers only; sorted by stretch */
-	uint64_t offset; /* of the tensor, page-aligned */
+	uint64_t offset; /* the tensor's offset, page-aligned */
 	uint64_t slow_ps; /* delay for each slow page in this stretch, in picoseconds */
 	uint32_t pages; /* of the tensor */
-	uint32_t touched; /* pages that the stretch touches, for the meter */
+	uint32_t touched; /* number of pages that the stretch touches, for metering */
 	uint32_t stretch;
 	uint16_t flags;
-	int16_t node; /* where absent pages are born */
+	int16_t node; /* node on which absent pages are born */
 };
 
 /*
  * Header of the residency segment. After it come the arena's map and the heap's map, both 8-byte
- * aligned, with one byte for each page: 0 absent, otherwise 1 + node. The process writes births
+ * aligned, with one byte for each page: 0 if absent, otherwise 1 + node. The process writes births
  * and drops, the daemon writes moves; a page in flight stays on its source node. If node 0 is full,
- * a page is born on node 1, as in the kernel.
+ * pages are born on node 1, as with the kernel's fallback.
  */
 struct sentinel_residency { /* 128 bytes */
 	uint64_t magic;
@@ -196,27 +201,27 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t heap_offset;
 	uint64_t heap_pages;
 	uint64_t owed_ns; /* delay for slow pages since the process first had emulated tiers */
-	uint64_t paid_ns; /* time spent in that delay; owed_ns - paid_ns is the debt */
-	int64_t moved_fast; /* written by the daemon: pages moved to node 0 less pages moved from it */
+	uint64_t paid_ns; /* part of owed_ns that was spent waiting; owed_ns - paid_ns is the debt */
+	int64_t moved_fast; /* written by the daemon: pages moved to node 0 minus pages moved from it */
 	uint64_t in_flight_fast; /* written by the daemon: pages in flight to node 0, which reserve room */
-	int64_t fast_own; /* pages used on node 0, less moved_fast */
+	int64_t fast_own; /* number of pages used on node 0, minus moved_fast */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
 	uint64_t reserved[3];
 };
 
-#define SENTINEL_HUGE_BYTES (2ull << 20) /* largest huge page; the arena is aligned to it */
+#define SENTINEL_HUGE_BYTES (2ull << 20) /* largest huge page; the arena is aligned to this size */
 
-struct sentinel_huge { /* 16 bytes: a range with MADV_HUGEPAGE; the rest has MADV_NOHUGEPAGE */
-	uint64_t offset; /* in the arena, page-aligned */
+struct sentinel_huge { /* 16 bytes: a range with MADV_HUGEPAGE; other ranges have MADV_NOHUGEPAGE */
+	uint64_t offset; /* the range's offset in the arena, page-aligned */
 	uint64_t bytes; /* whole pages */
 };
 
 /* wait.flags */
-#define SENTINEL_WAIT_ENABLED (1u << 0) /* wait; otherwise boundary is ignored */
-#define SENTINEL_WAIT_STEP_BEFORE (1u << 1) /* boundary belongs to the step before */
+#define SENTINEL_WAIT_ENABLED (1u << 0) /* wait; if not set, `boundary` is ignored */
+#define SENTINEL_WAIT_STEP_BEFORE (1u << 1) /* `boundary` belongs to the previous step */
 
 struct sentinel_wait { /* 8 bytes; index = boundary within the step */
-	uint32_t boundary; /* wait until the moves of this boundary and of all before it are complete */
+	uint32_t boundary; /* wait until the moves up to and including this boundary are complete */
 	uint32_t flags;
 };
 
@@ -242,12 +247,12 @@ struct sentinel_layout {
 	uint64_t total_bytes;
 	uint32_t flags;
 	uint32_t access_count;
-	uint64_t accesses_offset; /* ignored if access_count is 0 */
+	uint64_t accesses_offset; /* offset of the accesses; ignored if access_count is 0 */
 	uint64_t fast_pages; /* emulated tiers: capacity of node 0 for arena and heap; 0: unlimited */
 	uint64_t parts_offset;
 	uint32_t part_count;
 	uint32_t huge_count;
-	uint64_t huge_offset; /* ignored if huge_count is 0 */
+	uint64_t huge_offset; /* offset of the huge ranges; ignored if huge_count is 0 */
 };
 
 #endif

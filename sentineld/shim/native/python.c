@@ -32,7 +32,7 @@ static PyObject *none;
 API struct py_method_def *sentinel_methods(void);
 API void sentinel_none(PyObject *object);
 
-/* Set None. Its symbol differs between Python versions, so native.py passes the object. */
+/* Set the None object, which native.py passes because its symbol differs between Python versions. */
 API void sentinel_none(PyObject *object)
 {
 	none = object;
@@ -55,7 +55,7 @@ static void wait_for(uint64_t position)
 	PyEval_RestoreThread(state);
 }
 
-/* Emulated tiers: spend the delay owed for the stretches so far. all: even a small debt. */
+/* Emulated tiers: wait for the delay owed for the stretches so far. all: wait even for a small debt. */
 static void pay_debt(bool all)
 {
 	uint64_t debt_ns = debt_due(all);

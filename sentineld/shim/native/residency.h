@@ -5,7 +5,7 @@
 
 #include "emulate.h"
 
-/* 0: absent; otherwise 1 + node. Every node above 0 is slow. */
+/* An entry is 0 if the page is absent, otherwise 1 + node. Every node above 0 is slow. */
 #define RESIDENCY_FAST 1
 #define RESIDENCY_SLOW 2
 

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RING_OFFSET 4096 /* the control words have a page to themselves */
+#define RING_OFFSET 4096 /* no record shares the page of the control words */
 
 _Static_assert(sizeof(struct sentinel_control) == 512, "the control words are 512 bytes");
 _Static_assert(sizeof(struct sentinel_record) == 32, "a record is 32 bytes");
@@ -29,7 +29,7 @@ static int reserve(int fd, uint64_t bytes)
 	struct rlimit limit;
 	int error;
 
-	/* Beyond the limit fallocate raises SIGXFSZ. */
+	/* Beyond RLIMIT_FSIZE fallocate raises SIGXFSZ. */
 	if (getrlimit(RLIMIT_FSIZE, &limit))
 		return -1;
 	if (limit.rlim_cur < bytes) {

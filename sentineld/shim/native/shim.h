@@ -29,11 +29,11 @@
 struct shim {
 	/* read by every thread on every allocation */
 	_Atomic bool on; /* false: passthrough (not started, self-test failed, forked child) */
-	_Atomic bool child; /* forked: inherited tensors are copies; the control segment is the parent's */
+	_Atomic bool child; /* a forked child: has copies of tensors; the control segment is the parent's */
 	_Atomic bool drop_frees; /* a layout is live: the heap drops dead pages */
 	pthread_mutex_t lock;
 	struct heap heap;
-	struct arena *arena; /* of the live layout, or NULL */
+	struct arena *arena; /* arena of the live layout, or NULL */
 	struct arena *older; /* list of arenas of former layouts that may still hold tensors */
 	struct emulation *_Atomic emulation; /* NULL: real tiers; dereferenced under the lock */
 
@@ -54,7 +54,7 @@ struct shim {
 	bool outside_pending; /* a leaf's forward ended: the next allocation passes an OUTSIDE boundary */
 	enum sentinel_mode mode;
 	uint64_t step; /* steps begun */
-	uint32_t index; /* of the last passed boundary */
+	uint32_t index; /* index of the last passed boundary in the step */
 	uint32_t cursor; /* allocations >= SENTINEL_TENSOR_BYTES_MIN since the step began */
 	uint32_t next_cut; /* index in the layout's cuts */
 	uint32_t layer; /* of the last passed boundary */
@@ -78,7 +78,7 @@ static inline bool is_owner(void)
 
 uint64_t now_ns(void);
 
-/* ring.c: creates the control segment. 0 or -errno. */
+/* ring.c: creates the control segment. Returns 0 or -errno. */
 int control_new(uint64_t ring_records);
 
 /* Append a record, or count it as lost if the ring is full. Needs the lock. */
@@ -121,7 +121,7 @@ void step_end(void);
 /* Begin a step with its boundary 0; the caller becomes the owner. Returns the same as boundary_pass(). */
 uint64_t step_begin(void);
 
-/* The step differs from the layout: the heap serves the rest of it. Needs the lock. */
+/* Mark the step as different from the layout: the heap serves the rest of the step. Needs the lock. */
 void diverge(void);
 
 #endif
