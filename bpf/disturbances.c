@@ -4,39 +4,39 @@
  * pages that the daemon did not request.
  *
  * The kernel's tracepoints of migration and reclaim do not name the process. But
- * for each mapped page the kernel calls a function with the mapping:
+ * for each mapped page the kernel calls a function with the page's mapping:
  * remove_migration_pte() at the end of a move, successful or not, and
  * try_to_unmap_one() when reclaim unmaps a page. The mapping leads to the owner,
  * the current task is the mover, and the surrounding tracepoints give the reason.
  */
 
-#define DEED_RECLAIM 64 /* extends the kernel's enum migrate_reason */
+#define DEED_RECLAIM 64 /* DEED_* extend the kernel's enum migrate_reason */
 #define DEED_COLLAPSE 65
 #define DEED_UNKNOWN 66
 
 #define NO_NODE 255
-#define HUGE_PAGES 512 /* of 4 KiB in one of 2 MiB */
+#define HUGE_PAGES 512 /* number of 4 KiB pages in a huge page of 2 MiB */
 
 struct disturbance_key {
 	u32 owner; /* process that maps the pages */
 	u8 deed;
-	u8 from; /* nodes */
+	u8 from; /* from, to: nodes */
 	u8 to;
-	u8 own; /* the mover is the owner: by its own call, or the kernel on its behalf */
-	char comm[16]; /* of the mover; not its pid, to bound the number of rows */
+	u8 own; /* the owner itself is the mover: by a call, or the kernel in the owner's context */
+	char comm[16]; /* the mover's name; the key has not its pid, to bound the number of rows */
 };
 
 struct disturbance {
-	u64 pages; /* moved, reclaimed or collapsed */
-	u64 kept; /* not moved, counted once per attempt */
+	u64 pages; /* number of pages moved, reclaimed or collapsed */
+	u64 kept; /* number of pages that failed to move, counted at each attempt */
 	u64 last_ns; /* CLOCK_MONOTONIC */
-	u32 mover; /* the latest process of that name */
+	u32 mover; /* pid of the latest mover with the name `comm` */
 	u32 reserved;
 };
 
 BPF_HASH(disturbances, struct disturbance_key, struct disturbance, 1024);
 
-/* reasons of a thread's moves, which nest: a move may allocate memory and so cause reclaim */
+/* the reasons of a thread's moves. Moves nest: a move may allocate memory and so cause reclaim */
 struct moving {
 	u32 depth;
 	u32 reasons[4];
@@ -158,13 +158,13 @@ int on_page_back(struct bpf_raw_tracepoint_args *ctx)
 	struct moving *moves;
 	u64 pages;
 
-	/* outside migrate_pages() this is the split of a huge page: nothing moves */
+	/* outside migrate_pages() this call is part of a huge page's split: no page moves */
 	moves = moving.lookup(&thread);
 	if (!moves)
 		return 0;
 	last = moves->depth - 1;
 	reason = last < 4 ? moves->reasons[last & 3] : DEED_UNKNOWN;
-	/* the daemon counts its own move_pages() calls itself */
+	/* the daemon itself counts its move_pages() calls */
 	if (id >> 32 == DAEMON_PID && reason == MIGRATE_SYSCALL)
 		return 0;
 	owner = owner_of(read_word(vma + VMA_MM));

@@ -4,8 +4,8 @@
  *
  * exceptions:page_fault_user and page_fault_kernel mark the start of a fault:
  * TP_PROTO(unsigned long address, struct pt_regs *, unsigned long error_code).
- * Functions that the kernel calls while it handles the fault reveal its cause;
- * each cause has its own count and record, with the page's address.
+ * Functions that the kernel calls while it handles the fault reveal the fault's
+ * cause; each cause has its own count and record, with the page's address.
  */
 
 /* bits of the x86 page-fault error code, arch/x86/include/asm/trap_pf.h */
@@ -16,7 +16,7 @@
 struct fault {
 	u64 time_ns; /* CLOCK_MONOTONIC */
 	u64 address;
-	u32 pid; /* the process, not the thread */
+	u32 pid; /* id of the process, not of the thread */
 	u8 kind;
 	u8 write;
 	u16 reserved;
@@ -25,8 +25,8 @@ struct fault {
 BPF_RINGBUF_OUTPUT(faults, FAULT_RING_PAGES);
 
 /*
- * Processes whose faults are recorded, and the number of these processes. Reading
- * the number is cheap, so a fault that is only counted costs little.
+ * Processes whose faults are recorded, and the number of these processes. Checking
+ * whether the number is 0 is cheap, so a fault that is only counted costs little.
  */
 BPF_HASH(recorded, u32, u32, 1024);
 BPF_ARRAY(recorded_number, u32, 1);
@@ -84,7 +84,7 @@ int on_hint_fault(struct bpf_raw_tracepoint_args *ctx)
 
 #define VM_FAULT_MAJOR 0x4 /* linux/mm_types.h */
 
-/* vm_fault_t do_swap_page(struct vm_fault *): the page is in swap or under migration */
+/* vm_fault_t do_swap_page(struct vm_fault *): called if the page is in swap or under migration */
 int on_swap_page(struct bpf_raw_tracepoint_args *ctx)
 {
 	u64 fault = ctx->args[0], address = 0;
@@ -96,7 +96,7 @@ int on_swap_page(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-/* migration_entry_wait(mm, pmd, address): the fault waits for a page under migration */
+/* migration_entry_wait(mm, pmd, address): called if the fault waits for a page under migration */
 int on_page_in_motion(struct bpf_raw_tracepoint_args *ctx)
 {
 	note_fault(bpf_get_current_pid_tgid() >> 32, ctx->args[2], FAULT_IN_MOTION, 0);

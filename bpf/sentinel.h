@@ -3,10 +3,11 @@
  * Shared by all programs: the set of watched processes and their counters.
  *
  * The loader joins this file and the programs' files into one text for bcc,
- * because bcc rewrites map accesses only in the file that it is given. The
- * layouts are those of sentineld/model/kernel_events.py. Kernel headers would be
- * most of the compile time, so the few field offsets that the programs need are
- * constants, taken from the kernel's BTF (sentineld/observe/ebpf_kernel.py).
+ * because bcc rewrites map accesses only in the file that it is given.
+ * sentineld/model/kernel_events.py has the same structures as numpy dtypes.
+ * Including kernel headers would take most of the compile time, so the few field
+ * offsets that the programs need are constants, taken from the kernel's BTF
+ * (sentineld/observe/ebpf_kernel.py).
  */
 
 enum fault_kind {
@@ -15,7 +16,7 @@ enum fault_kind {
 	FAULT_PROTECTION_READ,
 	FAULT_PROTECTION_WRITE,
 	FAULT_INSTRUCTION,
-	/* causes found while the kernel handles a fault; the fault is also counted above */
+	/* causes found while the kernel handles a fault, which also counts as one of the kinds above */
 	FAULT_MAJOR,
 	FAULT_HINT,
 	FAULT_IN_MOTION,
@@ -23,7 +24,7 @@ enum fault_kind {
 };
 
 struct watch {
-	u32 epoch; /* of the latest access of sentinel:page_access */
+	u32 epoch; /* epoch of the latest sentinel:page_access event */
 	u32 reserved;
 	u64 faults[FAULT_KINDS];
 	u64 accesses;
@@ -34,9 +35,9 @@ struct watch {
 BPF_HASH(watched, u32, struct watch, 1024);
 
 enum drop {
-	DROP_FAULT, /* records lost because the ring was full */
-	DROP_MIGRATION, /* calls with a mode or reason out of bounds */
-	DROP_DISTURBANCE, /* pages whose row did not fit in the map */
+	DROP_FAULT, /* fault records lost because the ring was full */
+	DROP_MIGRATION, /* migrations with a mode or reason out of bounds */
+	DROP_DISTURBANCE, /* disturbed pages whose row did not fit in the map */
 	DROPS,
 };
 

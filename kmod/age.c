@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Page temperature: pages that the CPU has marked as accessed since the last AGE. */
+/* Page temperature: finds pages that the CPU has marked as accessed since the last AGE. */
 #include "sentinel.h"
 
 #include <linux/mm_inline.h>
@@ -82,7 +82,7 @@ int sentinel_age(struct sentinel_session *s, struct sentinel_area *area,
 	inc_tlb_flush_pending(s->mm);
 	ret = sentinel_visit_tables(s, area, range->start, range->start + range->bytes, age_table,
 				    &range->pages_done);
-	/* the CPU sets the bit only on a TLB miss: without a flush hot pages look cold */
+	/* the CPU sets the bit only on a TLB miss: without a TLB flush hot pages would look cold */
 	if (range->pages_done)
 		sentinel_flush_tlb(s->mm);
 	dec_tlb_flush_pending(s->mm);

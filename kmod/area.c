@@ -4,7 +4,7 @@
 
 #include <linux/slab.h>
 
-/* Returns the table; s->control is held, or the caller is the session's last user. */
+/* Returns the table of areas; s->control is held, or the caller is the session's last user. */
 struct sentinel_areas *sentinel_area_table(struct sentinel_session *s)
 {
 	return rcu_dereference_protected(s->areas, true);
@@ -63,7 +63,7 @@ static struct sentinel_area *area_new(unsigned long start, unsigned long end)
 	return area;
 }
 
-/* Installs a new table; s->control is held. */
+/* Installs a new table of areas; s->control is held. */
 static void replace_table(struct sentinel_session *s, struct sentinel_areas *table)
 {
 	struct sentinel_areas *old = sentinel_area_table(s);
@@ -129,7 +129,7 @@ void sentinel_area_drop(struct sentinel_session *s, struct sentinel_area *area)
 	area_free(area);
 }
 
-/* Frees all areas of a session that was withdrawn. */
+/* Frees all areas of a session that was withdrawn (see target.c). */
 void sentinel_area_drop_all(struct sentinel_session *s)
 {
 	struct sentinel_areas *table = sentinel_area_table(s);
@@ -160,7 +160,7 @@ static void chunk_activate(struct sentinel_chunk *chunk, unsigned long start, un
 	}
 }
 
-/* Returns the chunk, allocated if needed; NULL if that fails. */
+/* Returns the chunk, and allocates it if needed; NULL if the allocation fails. */
 struct sentinel_chunk *sentinel_chunk_get(struct sentinel_session *s, struct sentinel_area *area,
 					  unsigned long index, gfp_t gfp)
 {
@@ -190,7 +190,7 @@ struct sentinel_chunk *sentinel_chunk_get(struct sentinel_session *s, struct sen
 	return chunk;
 }
 
-/* Allocates a chunk that [start, end) covers only in part: it needs a bit per page. */
+/* Allocates a chunk that [start, end) covers only in part: it needs an active bit per page. */
 static int split_chunk(struct sentinel_session *s, struct sentinel_area *area, unsigned long start,
 		       unsigned long end, unsigned long index)
 {
@@ -223,7 +223,7 @@ int sentinel_area_activate(struct sentinel_session *s, struct sentinel_area *are
 		else
 			__clear_bit(i, area->active);
 		if (i % 512 == 511) {
-			/* faults spin on this lock: release it at intervals */
+			/* page faults spin on this lock, so release it at intervals */
 			spin_unlock(&s->lock);
 			cond_resched();
 			spin_lock(&s->lock);

@@ -2,7 +2,7 @@
 /*
  * Differences between the kernels this module is built for (6.1 to 7.3), and
  * substitutes for symbols that inline page-table functions use but the kernel
- * does not export. Include it before any other header.
+ * does not export. Include this file before any other header.
  */
 #ifndef SENTINEL_COMPAT_H
 #define SENTINEL_COMPAT_H
@@ -33,7 +33,7 @@
 /*
  * pte_modify() keeps the bits of _PAGE_CHG_MASK, which reads cc_mask, a symbol
  * that is not exported. For user pages cc_mask equals sme_me_mask if the kernel
- * encrypts memory; otherwise no bit has to be kept.
+ * encrypts memory; otherwise there is no such bit to keep.
  */
 #include <asm/pgtable_types.h>
 #undef _PAGE_CC
@@ -50,7 +50,7 @@
 #include <linux/sched/exec_state.h>
 #endif
 
-/* Makes a PTE writable. Shadow stacks would need the VMA, but are never armed. */
+/* Makes a PTE writable. A shadow stack's PTE would need the VMA, but such PTEs are never armed. */
 static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 7, 0)
@@ -62,8 +62,8 @@ static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 
 /*
  * Returns argument n (from 0) of a traced function. Every ftrace callback gets
- * the arguments; FTRACE_OPS_FL_SAVE_REGS would save and restore all registers at
- * each page fault of the system.
+ * the arguments without FTRACE_OPS_FL_SAVE_REGS, which would save and restore all
+ * registers at each page fault of the system.
  */
 static inline unsigned long sentinel_ftrace_argument(struct ftrace_regs *fregs, unsigned int n)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Epochs: re-arm touched pages and record accesses that the kernel resolved; the epoch fd. */
+/* Epochs: re-arms touched pages, and records accesses that the kernel resolved; the epoch fd. */
 #include "sentinel.h"
 
 #include <linux/anon_inodes.h>
@@ -11,7 +11,7 @@
 /* State of a chunk in the epoch that has ended. */
 struct ended {
 	u32 epoch;
-	bool resolved; /* as in struct sentinel_chunk */
+	bool resolved; /* see struct sentinel_chunk */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES);
@@ -70,9 +70,9 @@ static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *ch
 }
 
 /*
- * Returns true if an access to a page may have been missed: its PTE permits one
- * without a fault, or did so before it was changed. With precise writes, only a
- * missed write counts for a page that was read.
+ * Returns true if an access to a page may have been missed: the page's PTE permits
+ * an access without a fault, or did so before it was changed. With precise writes,
+ * only a missed write counts for a page that was read.
  */
 static bool missed(struct sentinel_session *s, struct sentinel_chunk *chunk,
 		   const struct ended *ended, unsigned int nr, pte_t pte)
@@ -88,7 +88,8 @@ static bool missed(struct sentinel_session *s, struct sentinel_chunk *chunk,
 
 /*
  * Examines one page of an ended epoch and arms it; the page-table lock is held.
- * ptep is NULL if there is no PTE that may be armed. Returns true if it was armed.
+ * ptep is NULL if there is no PTE that may be armed. Returns true if the page is armed
+ * now and was not before.
  */
 static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			struct ended *ended, unsigned int nr, pte_t *ptep)
@@ -126,7 +127,7 @@ static void settle_foreign(struct sentinel_session *s, struct sentinel_chunk *ch
 	sentinel_note_unwatched(s, chunk, nr, nr + 1);
 }
 
-/* Settles a chunk mapped by a huge page, whose lock is held; returns the pages armed. */
+/* Settles a chunk mapped by a huge page, whose lock is held; returns the number of pages armed. */
 static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
 		       struct ended *ended, pmd_t *pmd)
 {
@@ -134,7 +135,7 @@ static u64 settle_huge(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	unsigned int nr;
 	bool armed;
 
-	/* accesses that the kernel resolved by mapping the huge page */
+	/* record the accesses that the kernel resolved by mapping the huge page */
 	for_each_set_bit(nr, ended->late, SENTINEL_CHUNK_PAGES)
 		sentinel_record_late(s, chunk->base + ((unsigned long)nr << PAGE_SHIFT),
 				     ended->epoch, pmd_page(READ_ONCE(*pmd)),
@@ -165,7 +166,7 @@ static u64 settle_table(struct sentinel_session *s, struct sentinel_chunk *chunk
 	unsigned int nr;
 	u64 armed = 0;
 
-	/* one fault may have mapped more than the accessed page */
+	/* one fault may have mapped more pages than the accessed one */
 	if (ended->resolved) {
 		bitmap_complement(unarmed, chunk->armed, SENTINEL_CHUNK_PAGES);
 		bitmap_or(ended->examine, ended->examine, unarmed, SENTINEL_CHUNK_PAGES);
@@ -266,7 +267,7 @@ static void advance(struct sentinel_session *s, struct sentinel_epoch *epoch)
 
 	for (i = 0; table && i < table->count; i++)
 		sentinel_find_unarmed(s, table->area[i]);
-	/* from here on accesses belong to the new epoch, except for chunks on todo */
+	/* from here on accesses belong to the new epoch, except in chunks on the list `todo` */
 	spin_lock(&s->lock);
 	epoch->epoch = ++s->epoch;
 	WRITE_ONCE(s->log->epoch, s->epoch);
@@ -286,7 +287,7 @@ static void advance(struct sentinel_session *s, struct sentinel_epoch *epoch)
 		record_resident(s);
 }
 
-/* Writes the pending records of an area to be removed; s->control and mmap_lock are held. */
+/* Writes the pending records of an area that will be removed; s->control and mmap_lock are held. */
 void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *area)
 {
 	unsigned long i;

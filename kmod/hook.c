@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The fault hook: an ftrace callback at the entry of handle_mm_fault(). It
+ * The fault hook: an ftrace callback at the entry of handle_mm_fault(). The hook
  * notes the access, restores the page and, if that resolves the fault, makes
- * the function return 0 without running. If the function ran, it could see
+ * handle_mm_fault() return 0 without running. If the function ran, it could see
  * PROT_NONE from a concurrent re-arm and take it for NUMA balancing: it would
  * unarm the page and might migrate it.
  *
- * It runs with preemption off. handle_mm_fault() is never called in interrupt
- * context, so plain spinlocks suffice.
+ * The hook runs with preemption off. handle_mm_fault() is never called in
+ * interrupt context, so plain spinlocks suffice.
  */
 #include "sentinel.h"
 
@@ -25,7 +25,7 @@ struct watched_fault {
 	struct sentinel_session *s;
 	struct vm_area_struct *vma;
 	struct sentinel_chunk *chunk;
-	unsigned long address; /* of the page */
+	unsigned long address; /* the page's address */
 	unsigned int nr; /* the page's number in the chunk */
 	unsigned int flags; /* FAULT_FLAG_* */
 };
@@ -45,8 +45,8 @@ static void note_absent(const struct watched_fault *fault, bool born)
 }
 
 /*
- * Restores a present PTE, whose lock is held and whose armed bit is cleared.
- * Returns true if that resolves the fault.
+ * Restores a present PTE, whose lock is held and whose armed bit is already clear.
+ * Returns true if the restored PTE resolves the fault.
  */
 static bool restore_page(const struct watched_fault *fault, pte_t *ptep, bool was_armed)
 {
@@ -56,11 +56,11 @@ static bool restore_page(const struct watched_fault *fault, pte_t *ptep, bool wa
 
 	if (pte_protnone(entry)) {
 		if (!was_armed)
-			return false; /* armed by NUMA balancing */
+			return false; /* NUMA balancing made the entry PROT_NONE */
 		entry = sentinel_entry_restore(fault->vma, &ptep->pte, false, true,
 					       write || !precise_writes);
 	} else if (write && precise_writes) {
-		/* may be read-only because a read was first */
+		/* the entry may be read-only because a read came first */
 		entry = sentinel_entry_restore(fault->vma, &ptep->pte, false, true, true);
 	}
 	if (fault->flags & FAULT_FLAG_UNSHARE)
@@ -79,7 +79,7 @@ static bool small_fault(const struct watched_fault *fault, pte_t *ptep, spinlock
 	u8 node;
 
 	if (!page) {
-		/* the zero page counts as absent: a write to it is a birth */
+		/* the zero page counts as absent: a write to a page that maps it is a birth */
 		if (!pte_present(entry) || is_write(fault))
 			note_absent(fault, pte_none(entry) || pte_present(entry));
 		spin_unlock(ptl);

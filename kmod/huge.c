@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Huge pages: one PMD entry maps a whole chunk, so the chunk is armed and hit
- * as a whole. It is armed only if all of its pages are watched: otherwise unwatched
- * pages would fault.
+ * as a whole. A chunk is armed only if all of its pages are watched: otherwise
+ * accesses to unwatched pages would fault.
  */
 #include "sentinel.h"
 
 /*
  * Locks the chunk's PMD entry if it maps an anonymous huge page; returns NULL
- * otherwise. The VMA is fit; mmap_lock or a fault in the VMA keeps it alive.
+ * otherwise. The VMA is fit (see sentinel_vma_fit()); mmap_lock, or a fault in the
+ * VMA, keeps the VMA alive.
  */
 pmd_t *sentinel_huge_lock(struct mm_struct *mm, unsigned long address, spinlock_t **ptl)
 {
@@ -82,23 +83,23 @@ u64 sentinel_huge_disarm(struct sentinel_session *s, struct sentinel_chunk *chun
 		done = SENTINEL_CHUNK_PAGES;
 	}
 	spin_unlock(ptl);
-	if (done) /* pages that are still watched can no longer be armed */
+	if (done) /* the chunk's remaining watched pages can no longer be armed */
 		sentinel_note_unwatched(s, chunk, 0, SENTINEL_CHUNK_PAGES);
 	return done;
 }
 
-/* Handles a fault at the chunk's huge page, whose lock is held; true if it is resolved. */
+/* Handles a fault at the chunk's huge page, whose lock is held; true if the fault is resolved. */
 bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			 struct vm_area_struct *vma, pmd_t *pmd, unsigned int flags)
 {
 	bool write = flags & FAULT_FLAG_WRITE;
 	bool was_armed = sentinel_huge_clear_armed(s, chunk);
-	pte_t entry = __pte(pmd_val(READ_ONCE(*pmd))); /* same bits as in a PTE */
+	pte_t entry = __pte(pmd_val(READ_ONCE(*pmd))); /* a PMD entry has the same bits as a PTE */
 
 	sentinel_note_huge(s, chunk, was_armed, sentinel_node(pmd_page(READ_ONCE(*pmd))), write);
 	if (pte_protnone(entry)) {
 		if (!was_armed)
-			return false; /* armed by NUMA balancing */
+			return false; /* NUMA balancing made the entry PROT_NONE */
 		entry = sentinel_entry_restore(vma, &pmd->pmd, true, true,
 					       write || !s->precise_writes);
 	} else if (write && s->precise_writes) {
@@ -111,8 +112,8 @@ bool sentinel_huge_fault(struct sentinel_session *s, struct sentinel_chunk *chun
 
 /*
  * Examines a huge page at the end of the epoch and arms it again; its lock is
- * held. Returns true if a first access may have been missed. *armed: set if it
- * was armed.
+ * held. Returns true if a first access may have been missed. *armed: set to whether
+ * the page was armed here.
  */
 bool sentinel_huge_settle(struct sentinel_session *s, struct sentinel_chunk *chunk, pmd_t *pmd,
 			  bool *armed)

@@ -50,7 +50,7 @@ int sentinel_log_mmap(struct sentinel_session *s, struct vm_area_struct *vma)
 
 /*
  * Appends a record; s->lock is held. The reader's tail comes from user space
- * and is not trusted: a value out of bounds only makes the log look full.
+ * and is not trusted: an out-of-bounds tail only makes the log look full.
  */
 void sentinel_log_append(struct sentinel_session *s, struct sentinel_access record)
 {

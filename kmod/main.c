@@ -67,7 +67,7 @@ static long ioctl_attach(struct file *file, void __user *arg)
 	return 0;
 }
 
-/* The page-table part of a range ioctl; s->control and mmap_lock are held. */
+/* The part of a range ioctl that walks page tables; s->control and mmap_lock are held. */
 static int walk_range(struct sentinel_session *s, struct sentinel_area *area, unsigned int cmd,
 		      struct sentinel_range *range)
 {
@@ -225,9 +225,9 @@ static int is_file(const void *file, struct file *other, unsigned int fd)
 /*
  * Called at every close(), after the descriptor is removed. The attaching
  * process's last close ends the session, even if a mapping of the log or a forked
- * child keeps the file open. The exit of that process ends it, too. By then the
- * file table is no longer current->files, and it may still list closed files, so
- * it is not searched.
+ * child keeps the file open. The exit of that process also ends the session. At
+ * exit the file table is no longer current->files and may still list closed
+ * files, so it is not searched.
  */
 static int sentinel_flush(struct file *file, fl_owner_t owner)
 {

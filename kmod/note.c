@@ -4,7 +4,7 @@
 
 #include "sentinel_trace.h"
 
-/* Makes the next epoch examine the chunk; s->lock is held. */
+/* Queues the chunk for examination when the next epoch begins; s->lock is held. */
 void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
 	if (chunk->queued)
@@ -15,8 +15,8 @@ void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chu
 }
 
 /*
- * Notes an access to a present page and completes its flags. The epoch is the
- * chunk's, not the session's: an access after the start of an epoch but before
+ * Notes an access to a present page and completes its flags. The record's epoch is
+ * the chunk's, not the session's: an access after the start of an epoch but before
  * the chunk is re-armed belongs to the ended epoch, so that no page is recorded
  * twice in one epoch. Returns the record's epoch, or 0 if nothing was recorded.
  */
@@ -31,7 +31,7 @@ u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 		goto out;
 	first = !__test_and_set_bit(nr, chunk->touched);
 	first_write = (*flags & SENTINEL_ACCESS_WRITE) && !__test_and_set_bit(nr, chunk->written);
-	/* a touched page is armed by periodic re-arming, or was hit while its epoch began */
+	/* a touched page may be armed because of periodic re-arming, or was hit as its epoch began */
 	if (!first && !(was_armed && s->rearm_period) && !(first_write && s->precise_writes))
 		goto out;
 	sentinel_chunk_queue(s, chunk);
@@ -53,7 +53,8 @@ out:
 
 /*
  * Notes an access that the kernel is about to resolve (a first touch, a page
- * in swap or under migration). Its node is unknown yet, so it is recorded later.
+ * in swap or under migration). The page's node is not known yet, so the access is
+ * recorded later.
  */
 void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 			bool born, bool write)
@@ -74,7 +75,7 @@ void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk
 	}
 	if (!write || __test_and_set_bit(nr, chunk->written))
 		goto out;
-	/* the read is logged and the page was unmapped since: no later record has the write */
+	/* the read was logged, then the page was unmapped: no later record would have the write */
 	if (s->precise_writes && !test_bit(nr, chunk->late))
 		sentinel_log_append(s,
 				    (struct sentinel_access){
@@ -104,7 +105,7 @@ void sentinel_record_late(struct sentinel_session *s, unsigned long address, u32
 	trace_page_access(s->tgid, address, epoch, node, flags);
 }
 
-/* Notes an access to a huge page: it counts for all watched pages of the chunk. */
+/* Notes an access to a huge page: the access counts for all watched pages of the chunk. */
 void sentinel_note_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, bool was_armed,
 			u8 node, bool write)
 {
@@ -171,7 +172,7 @@ void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	spin_unlock(&s->lock);
 }
 
-/* A change of [start, end) by others begins; sentinel_change_end() pairs with it. */
+/* Notes that a change of [start, end) by others begins; sentinel_change_end() notes the end. */
 void sentinel_change_begin(struct sentinel_session *s, unsigned long start, unsigned long end)
 {
 	const struct sentinel_change change = {
@@ -201,7 +202,7 @@ void sentinel_change_end(struct sentinel_session *s, unsigned long start, unsign
 	spin_unlock(&s->lock);
 }
 
-/* Returns how many changes of [start, end) may be in progress; s->lock is held. */
+/* Returns the number of changes of [start, end) that may be in progress; s->lock is held. */
 unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, unsigned long end)
 {
 	unsigned int i, count = s->more_changes;
@@ -227,11 +228,11 @@ static bool may_pass_unseen(const struct sentinel_chunk *chunk, unsigned int nr,
 }
 
 /*
- * Before a change of pages, notes which of them may have been accessed without a
- * fault: the change may hide that. A page's entry shows whether an earlier change
- * unarmed it, unless two changes overlap in time. table is NULL if there is no
- * page table: the chunk is unmapped, or mapped by a huge page. s->lock and the
- * page-table lock are held.
+ * Before a change of pages, notes which of the pages may have been accessed
+ * without a fault, because the change may hide such accesses. A page's entry shows
+ * whether an earlier change unarmed the page, unless two changes overlap in time.
+ * table is NULL if there is no page table: the chunk is unmapped, or mapped by a
+ * huge page. s->lock and the page-table lock are held.
  */
 static void look_before_change(struct sentinel_chunk *chunk, const unsigned long *pages,
 			       const pte_t *table, bool huge, bool overlap)
@@ -241,7 +242,7 @@ static void look_before_change(struct sentinel_chunk *chunk, const unsigned long
 	for_each_set_bit(nr, pages, SENTINEL_CHUNK_PAGES) {
 		bool suspect = test_bit(nr, chunk->suspect);
 
-		/* one fault may have mapped more than the accessed page, all unarmed */
+		/* one fault may have mapped several pages, all of them unarmed */
 		if (!suspect && !chunk->resolved)
 			continue;
 		if ((suspect && overlap) || huge ||
@@ -278,7 +279,7 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 		u32 epoch;
 		u8 flags;
 
-		/* read without s->lock: a bit set now is recorded at the end of the epoch */
+		/* reads the bit without s->lock: if it is set only now, the end of the epoch records it */
 		if (!test_bit(nr, chunk->late))
 			continue;
 		page = sentinel_pte_page(READ_ONCE(table[nr]));
@@ -289,8 +290,8 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 }
 
 /*
- * Notes that others are about to change the mapping of pages first .. last - 1;
- * they keep the page table from being freed.
+ * Notes that others are about to change the mapping of pages first .. last - 1. The
+ * maker of the change keeps the page table from being freed.
  */
 static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			unsigned int first, unsigned int last, enum sentinel_change_kind kind)
@@ -320,7 +321,7 @@ static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk
 	bitmap_clear(pages, 0, first);
 	bitmap_clear(pages, last, SENTINEL_CHUNK_PAGES - last);
 	if (kind == SENTINEL_CHANGE_PROTECTS) {
-		/* a page that was read and is writable: a write may have been missed */
+		/* only a page that was read and is writable may have had a write that was missed */
 		bitmap_and(pages, pages, chunk->touched, SENTINEL_CHUNK_PAGES);
 		look_before_change(chunk, pages, table, huge, false);
 	} else if (!bitmap_empty(pages, SENTINEL_CHUNK_PAGES)) {
@@ -347,7 +348,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		struct sentinel_chunk *chunk = sentinel_chunk_at(area, i);
 		unsigned long base;
 
-		/* without a chunk no page is mapped; pages mapped without a fault need one now */
+		/* without a chunk no page was mapped; pages that are mapped without a fault need a chunk */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);
 			if (!chunk)

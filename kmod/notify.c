@@ -2,7 +2,7 @@
 /*
  * Changes of the target's mappings by others. Everything that unarms a page
  * without a fault calls the MMU notifiers first, except mremap(): it does not
- * notify for the range that pages move to, so its worker function is hooked.
+ * notify for the range to which pages move, so its worker function is hooked.
  */
 #include "sentinel.h"
 
@@ -17,8 +17,8 @@ static bool works; /* until the first attempt: expected to */
 static bool unarms(const struct mmu_notifier_range *range)
 {
 	switch (range->event) {
-	case MMU_NOTIFY_PROTECTION_PAGE: /* fork() write-protects pages: armed ones stay armed */
-	case MMU_NOTIFY_SOFT_DIRTY: /* clear_refs does the same */
+	case MMU_NOTIFY_PROTECTION_PAGE: /* fork() write-protects pages: armed pages stay armed */
+	case MMU_NOTIFY_SOFT_DIRTY: /* clear_refs does the same as fork() */
 		return false;
 	default:
 		return true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Page tables and TLBs, by exported symbols only. */
+/* Access to page tables and TLBs that uses only exported symbols. */
 #include "sentinel.h"
 
 #include <linux/pkeys.h>
@@ -67,8 +67,8 @@ pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address
 
 /*
  * Locks a chunk's page table and returns its first PTE, or NULL if there is no
- * page table; mmap_lock is held. munmap() frees page tables under the read lock,
- * but only those that no VMA overlaps any more.
+ * page table; mmap_lock is held. munmap() may free page tables while only the read
+ * lock is held, but only page tables that no VMA overlaps any more.
  */
 pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   spinlock_t **ptl)
@@ -83,7 +83,7 @@ pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *ch
 	return pmd ? sentinel_pte_lock(s->mm, pmd, chunk->base, ptl) : NULL;
 }
 
-/* Returns the page of a PTE in a fit VMA; NULL if absent or special, as the zero page is. */
+/* Returns the page of a PTE in a fit VMA; NULL if it is not present or special (the zero page). */
 struct page *sentinel_pte_page(pte_t pte)
 {
 	if (!pte_present(pte) || pte_special(pte))
@@ -94,12 +94,12 @@ struct page *sentinel_pte_page(pte_t pte)
 /* Returns the entry of a small or huge page with another protection. */
 static pte_t modified(pteval_t entry, bool huge, pgprot_t protection)
 {
-	if (huge) /* the bits used here are the same as in a PTE */
+	if (huge) /* the bits used here are the same in a PMD entry as in a PTE */
 		return __pte(pmd_val(pmd_modify(__pmd(entry), protection)));
 	return pte_modify(__pte(entry), protection);
 }
 
-/* Arms a present entry; the page-table lock is held. Returns false if it is PROT_NONE. */
+/* Arms a present entry; the page-table lock is held. Returns false if it is already PROT_NONE. */
 bool sentinel_entry_arm(pteval_t *entry, bool huge)
 {
 	pteval_t old = READ_ONCE(*entry);
@@ -127,8 +127,8 @@ static bool may_write(struct vm_area_struct *vma, pte_t entry, struct page *page
 
 /*
  * Restores an entry's protection from the VMA, read-only unless writable is set;
- * the page-table lock is held. Needs no TLB flush: a TLB holds no non-present
- * entry, and one with too few permissions only faults again.
+ * the page-table lock is held. No TLB flush is needed: a TLB caches no non-present
+ * entry, and a cached entry with too few permissions only causes another fault.
  */
 pte_t sentinel_entry_restore(struct vm_area_struct *vma, pteval_t *entry, bool huge, bool accessed,
 			     bool writable)

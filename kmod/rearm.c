@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Access frequency within an epoch: each period arms touched pages again, and
- * the first access to a page in the period is one more record.
+ * the first access to a page in the period adds a record.
  */
 #include "sentinel.h"
 

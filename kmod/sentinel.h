@@ -4,7 +4,7 @@
  *
  * A session watches one address space (mm). Its areas are the ranges that user
  * space added. An area is divided into chunks of 2 MiB, one page table each; a
- * chunk is allocated when something in it is populated or touched.
+ * chunk's structure is allocated when a page in the chunk is populated or touched.
  *
  * Locks, outermost first:
  *   session->control  serializes control operations (arm, disarm, epoch, ...)
@@ -42,27 +42,27 @@
 #define SENTINEL_NODE_UNKNOWN 255
 
 struct sentinel_chunk {
-	unsigned long base; /* address of bit 0 */
+	unsigned long base; /* address of the page of bit 0 */
 	struct list_head dirty; /* entry of session->dirty while queued */
-	u32 epoch; /* of the accesses noted since the chunk was queued */
+	u32 epoch; /* epoch of the accesses noted since the chunk was queued */
 	bool queued;
-	bool resolved; /* the kernel resolved faults in this epoch, maybe mapping unarmed pages */
-	bool huge_armed; /* the chunk's PMD entry is PROT_NONE by us; under its lock */
+	bool resolved; /* the kernel resolved faults in this epoch, and may have mapped unarmed pages */
+	bool huge_armed; /* the module made the chunk's PMD entry PROT_NONE; under the entry's lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched, until disarmed */
-	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the PTE is PROT_NONE by us */
+	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the module made the PTE PROT_NONE */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
-	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched; recorded when the page is known */
+	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched; the record is written later */
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late because the page was absent */
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched by at least one write */
 	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* may have been unarmed by others */
-	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* suspect; an access may have been missed */
+	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* suspect, and may have been accessed */
 };
 
 struct sentinel_area {
 	unsigned long start;
 	unsigned long end;
 	unsigned long chunk_count;
-	unsigned long *active; /* bit per chunk: initial active bits of a new chunk */
+	unsigned long *active; /* a bit per chunk: the initial active bits of the chunk's pages */
 	struct sentinel_chunk **chunk;
 	bool fresh; /* armed in this epoch: see sentinel_find_unarmed(); under s->control */
 };
@@ -93,7 +93,7 @@ enum sentinel_change_kind {
 struct sentinel_session {
 	struct hlist_node hash;
 	struct kref refs;
-	struct mm_struct *mm; /* pinned by mmgrab until the session ends */
+	struct mm_struct *mm; /* pinned by mmgrab() until the session ends */
 	pid_t tgid;
 	void *owner; /* files_struct of the attaching process, whose last close ends the session */
 	unsigned long state; /* SENTINEL_ENDING */

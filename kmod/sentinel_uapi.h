@@ -2,16 +2,16 @@
 /*
  * sentinel: the interface between the kernel module and user space.
  *
- * One open file of /dev/sentinel is one session: the daemon attaches it to one
- * process, adds page ranges, arms and disarms them and maps the access log.
- * When the process that attached closes its last descriptor of the file, or
+ * One open file of /dev/sentinel is one session: the daemon attaches the file to
+ * one process, adds page ranges, arms and disarms them, and maps the access log.
+ * When the process that called ATTACH closes its last descriptor of the file, or
  * dies, everything is disarmed, even if a forked child or a mapping still holds
  * the file. If the traced process keeps its address space locked meanwhile, close()
  * returns after two seconds, and the pages are disarmed when the lock is free. The
  * traced process holds only an epoch fd, which can only start the next epoch.
  *
- * All addresses and lengths are in bytes and page-aligned. Structures grow only
- * in their reserved words, which must be zero.
+ * All addresses and lengths are in bytes and page-aligned. New fields of the
+ * structures will use only the reserved words, which must be zero.
  *
  * Errors:
  *   EINVAL    a value is out of bounds, not aligned, or not zero as required
@@ -26,7 +26,7 @@
  *             called exec
  *   EINTR     a signal that ends the caller came while the call waited for the process
  *   EEXIST    ranges overlap
- *   ENOENT    not an added range, or not a part of one
+ *   ENOENT    the range was not added, or is not a part of an added range
  *   ENOSPC    more than 64 ranges
  *   E2BIG     more than 4 TiB in all ranges
  *   ENOMEM    out of memory
@@ -53,7 +53,7 @@
 #define SENTINEL_FEATURE_PRECISE_WRITE (1u << 3) /* SENTINEL_ATTACH_PRECISE_WRITE is supported */
 #define SENTINEL_FEATURE_REARM (1u << 4) /* sentinel_attach.rearm_us is supported */
 #define SENTINEL_FEATURE_AGE (1u << 5) /* SENTINEL_IOC_AGE is supported */
-#define SENTINEL_FEATURE_HUGE (1u << 6) /* huge pages are armed, as a whole */
+#define SENTINEL_FEATURE_HUGE (1u << 6) /* huge pages can be armed, each as a whole */
 
 struct sentinel_info {
 	__u32 version;
@@ -93,7 +93,7 @@ struct sentinel_range {
 	__u64 bytes;
 	/*
 	 * Out. ARM skips absent pages, but watches them for their first touch.
-	 * A page that was armed before, or was accessed in this epoch (the next one
+	 * A page that was already armed, or was accessed in this epoch (the next epoch
 	 * arms it), counts as neither done nor skipped.
 	 */
 	__u64 pages_done; /* pages armed, disarmed or found accessed */
@@ -116,7 +116,7 @@ struct sentinel_stats {
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or the fault handler got no memory */
 	__u64 armed_pages; /* now */
-	__u64 passed_on; /* faults in the ranges that the kernel had to resolve */
+	__u64 passed_on; /* faults in the ranges that were left to the kernel */
 	__u64 unarmed; /* pages that others unarmed before they were accessed */
 	__u64 rearms; /* rounds of re-arming within epochs */
 	__u64 reserved[9];
@@ -134,52 +134,53 @@ struct sentinel_epoch_fd {
 #define SENTINEL_IOC_REMOVE_RANGE _IOWR(SENTINEL_IOC_MAGIC, 0x03, struct sentinel_range)
 #define SENTINEL_IOC_ARM _IOWR(SENTINEL_IOC_MAGIC, 0x04, struct sentinel_range)
 #define SENTINEL_IOC_DISARM _IOWR(SENTINEL_IOC_MAGIC, 0x05, struct sentinel_range)
-/* the only ioctl of an epoch fd; EXDEV: other address space, ESRCH: session ended */
+/* the only ioctl of an epoch fd; EXDEV: wrong address space, ESRCH: the session has ended */
 #define SENTINEL_IOC_EPOCH _IOWR(SENTINEL_IOC_MAGIC, 0x06, struct sentinel_epoch)
 #define SENTINEL_IOC_EPOCH_FD _IOR(SENTINEL_IOC_MAGIC, 0x07, struct sentinel_epoch_fd)
 #define SENTINEL_IOC_STATS _IOR(SENTINEL_IOC_MAGIC, 0x08, struct sentinel_stats)
 /*
- * Page temperature without faults: logs as AGED the pages of a part of a range
- * whose accessed bit is set, and clears the bit. pages_done counts these pages,
- * pages_skipped those that are absent or were not accessed since the last AGE.
- * Reclaim reads the same bits, so these pages look colder to it than they are.
+ * Page temperature without faults: logs the pages whose accessed bit is set, in a
+ * part of a range, as AGED, and clears the bit. pages_done counts these pages,
+ * pages_skipped counts pages that are absent or were not accessed since the last
+ * AGE. Reclaim reads the same bits, so AGE makes pages look colder than they are.
  */
 #define SENTINEL_IOC_AGE _IOWR(SENTINEL_IOC_MAGIC, 0x09, struct sentinel_range)
 
 /*
  * The access log: mmap(NULL, SENTINEL_LOG_OFFSET + log_records * 16, READ|WRITE,
- * SHARED, fd, 0) after ATTACH. The module appends and advances head, the daemon
- * advances tail; both only grow, position = counter & (records - 1). If the log
- * is full, a record is dropped and counted in lost.
+ * SHARED, fd, 0) after ATTACH. The module appends records and advances head, the
+ * daemon advances tail. Both counters only grow: a record's position in the ring is
+ * counter & (records - 1). If the log is full, new records are dropped and counted
+ * in lost.
  *
  * A page has one record per epoch, for its first access. Further records:
  *   precise writes   WRITE and AGAIN: a write after a read
- *   rearm_us         AGAIN: once for each period in which it was accessed again
+ *   rearm_us         AGAIN: one for each period in which the page was accessed again
  *
  * The record of an access to a present page is appended at the access, with the
  * node that served it. The record of an access that the kernel had to resolve (a
  * birth; a page in swap or under migration) is appended before others change the
- * page, at the latest at the end of the epoch, with the page's node at that time:
- * 255 if the page is gone or is the zero page. So the log is not sorted by epoch.
+ * page, at the latest at the end of the epoch, with the page's node at that time
+ * (255 if the page is gone or is the zero page). So the log is not sorted by epoch.
  *
  * A page of an armed range without a record was not accessed in the epoch. If
  * others unarmed a page (mprotect, migration, a collapse, mremap), or it cannot
  * be armed (the zero page, pages that are not anonymous), it is logged at the end
  * of the epoch as UNKNOWN if no access was seen; with precise writes, as UNKNOWN
  * and AGAIN if an access was seen but a later write may have been missed. For the
- * next epoch it is armed again, or else logged as UNKNOWN once more.
+ * next epoch such a page is armed again, or else logged as UNKNOWN again.
  *
  * Only accesses by the CPU in user mode and by copies from and to user space are
  * seen: direct I/O and process_vm_readv() reach a page without a fault.
  *
- * Residency records have the number of the epoch that begins; there is one for
- * each node with memory.
+ * Residency records have the number of the epoch that begins; there is one record
+ * for each node with memory.
  */
 #define SENTINEL_LOG_OFFSET 4096
 
 struct sentinel_log {
 	__u64 head; /* complete records appended so far */
-	__u64 tail; /* records that the daemon has read */
+	__u64 tail; /* records that the daemon has read so far */
 	__u64 lost;
 	__u64 records;
 	__u32 epoch; /* the current epoch */
@@ -192,12 +193,12 @@ struct sentinel_log {
 #define SENTINEL_ACCESS_UNKNOWN (1u << 2) /* no access seen, but one may have been missed */
 #define SENTINEL_ACCESS_AGAIN (1u << 3) /* not the page's first record in this epoch */
 #define SENTINEL_ACCESS_AGED (1u << 4) /* accessed since the last AGE, in any epoch */
-#define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* not an access: page = resident pages on node */
+#define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* no access: page = count of resident pages on node */
 
 struct sentinel_access {
 	__u64 page; /* virtual address / page_bytes */
 	__u32 epoch;
-	__u8 node; /* of the page; 255: unknown */
+	__u8 node; /* the page's node; 255: unknown */
 	__u8 flags;
 	__u16 more_pages; /* the record also covers this number of pages after page */
 };

@@ -28,7 +28,7 @@ unsigned int sentinel_session_count(void)
 	return READ_ONCE(session_count);
 }
 
-/* Lets faults find the session; -EBUSY if the address space has a session already. */
+/* Lets faults find the session; returns -EBUSY if the address space already has a session. */
 int sentinel_session_publish(struct sentinel_session *s)
 {
 	int ret = 0;
@@ -46,7 +46,7 @@ int sentinel_session_publish(struct sentinel_session *s)
 	return ret;
 }
 
-/* Undoes publish and waits until no fault uses the session any more. */
+/* Undoes sentinel_session_publish() and waits until no fault uses the session any more. */
 void sentinel_session_withdraw(struct sentinel_session *s)
 {
 	mutex_lock(&sessions_mutex);
@@ -58,7 +58,7 @@ void sentinel_session_withdraw(struct sentinel_session *s)
 
 /*
  * Makes the target's address space safe to walk; s->control is held. Returns
- * -ESRCH if it is gone by exit, exec or the end of the session.
+ * -ESRCH if the address space is gone by exit or exec, or the session has ended.
  */
 int sentinel_session_enter(struct sentinel_session *s)
 {

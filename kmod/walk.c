@@ -7,8 +7,8 @@
 
 /*
  * Arms one page, whose page-table lock is held; returns true if it was not armed
- * before. A PROT_NONE entry of others (NUMA balancing, or inherited by fork from
- * an armed parent) is taken over: its next access faults just the same.
+ * before. If the entry is PROT_NONE already (by NUMA balancing, or by a fork of an
+ * armed parent), it counts as armed: the next access to it faults, too.
  */
 bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 		       pte_t *ptep)
@@ -25,7 +25,7 @@ bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	return true;
 }
 
-/* Skips empty upper levels as a whole. */
+/* Skips empty upper levels of the page table as a whole. */
 int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area,
 			  unsigned long start, unsigned long end, sentinel_visit_t visit,
 			  u64 *count)
@@ -60,7 +60,7 @@ int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area
 
 struct arm_count {
 	u64 armed;
-	u64 settled; /* armed before, or accessed in this epoch: the next one arms them */
+	u64 settled; /* pages that were already armed, or that the next epoch will arm */
 };
 
 static void arm_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned long start,
@@ -177,9 +177,9 @@ static int find_unarmed_in_table(struct sentinel_session *s, struct sentinel_are
 }
 
 /*
- * Finds pages that are present but not armed as the epoch ends: a fault that had
- * passed the hook before its page was watched may have mapped the page after the
- * arming walk. s->control and mmap_lock are held.
+ * Finds pages that are present but not armed when the epoch ends: if a fault passed
+ * the hook before its page was watched, the kernel may have mapped the page after
+ * the arming walk. s->control and mmap_lock are held.
  */
 void sentinel_find_unarmed(struct sentinel_session *s, struct sentinel_area *area)
 {
@@ -217,7 +217,7 @@ static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 		if (!vma || address >= vma->vm_end)
 			vma = find_vma(s->mm, address);
 		if (!vma || address < vma->vm_start || !sentinel_vma_fit(vma))
-			continue; /* its mapping is PROT_NONE by now */
+			continue; /* the page's mapping is PROT_NONE now */
 		sentinel_entry_restore(vma, &table[nr].pte, false, false, true);
 		done++;
 	}
