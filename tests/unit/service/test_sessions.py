@@ -404,6 +404,37 @@ def test_a_verb_whose_caller_has_hung_up_does_nothing_later(tmp_path: Path) -> N
     linked.close_shim()
 
 
+def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked, begun, release = Linked(), threading.Event(), threading.Event()
+    session = Session(linked.link, machine(), StateFiles(tmp_path))
+
+    def watch(pid: int) -> None:
+        begun.set()
+        assert release.wait(30)
+
+    monkeypatch.setattr(session.machine, "watch", watch)
+    session.start()
+    gone = threading.Event()
+
+    def record() -> None:
+        with pytest.raises(SentinelError, match="the caller has hung up"):
+            session.record(1, gone)
+
+    caller = threading.Thread(target=record)
+    caller.start()
+    assert begun.wait(30)
+    gone.set()
+    caller.join(30)
+    release.set()
+    session.attach(None, None)  # wrong-state if it were being recorded
+    assert session.lifecycle.state == "attached"
+    session.close()
+    session.join(10)
+    linked.close_shim()
+
+
 def test_a_process_that_fails_again_and_again_is_left(
     daemon: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:
