@@ -31,7 +31,7 @@ u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 		goto out;
 	first = !__test_and_set_bit(nr, chunk->touched);
 	first_write = (*flags & SENTINEL_ACCESS_WRITE) && !__test_and_set_bit(nr, chunk->written);
-	/* a touched page may be armed because of periodic re-arming, or was hit as its epoch began */
+	/* a touched page may be armed again periodically, or was hit as its epoch began */
 	if (!first && !(was_armed && s->rearm_period) && !(first_write && s->precise_writes))
 		goto out;
 	sentinel_chunk_queue(s, chunk);
@@ -279,7 +279,7 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 		u32 epoch;
 		u8 flags;
 
-		/* reads the bit without s->lock: if it is set only now, the end of the epoch records it */
+		/* read without s->lock: if it is set just now, the epoch's end records it */
 		if (!test_bit(nr, chunk->late))
 			continue;
 		page = sentinel_pte_page(READ_ONCE(table[nr]));
@@ -348,7 +348,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		struct sentinel_chunk *chunk = sentinel_chunk_at(area, i);
 		unsigned long base;
 
-		/* without a chunk no page was mapped; pages that are mapped without a fault need a chunk */
+		/* no chunk: no page was mapped. Pages mapped without a fault need one */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);
 			if (!chunk)

@@ -46,8 +46,8 @@ struct sentinel_chunk {
 	struct list_head dirty; /* entry of session->dirty while queued */
 	u32 epoch; /* epoch of the accesses noted since the chunk was queued */
 	bool queued;
-	bool resolved; /* the kernel resolved faults in this epoch, and may have mapped unarmed pages */
-	bool huge_armed; /* the module made the chunk's PMD entry PROT_NONE; under the entry's lock */
+	bool resolved; /* the kernel resolved faults in this epoch: it may have mapped pages */
+	bool huge_armed; /* the chunk's PMD entry is PROT_NONE by us; under the entry's lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched, until disarmed */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the module made the PTE PROT_NONE */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
