@@ -112,7 +112,7 @@ int sentinel_area_add(struct sentinel_session *s, unsigned long start, unsigned 
 	return 0;
 }
 
-/* Removes the area from the table and frees it; it is settled, and s->control is held. */
+/* Removes an area, which must be settled, from the table and frees it; s->control is held. */
 void sentinel_area_drop(struct sentinel_session *s, struct sentinel_area *area)
 {
 	struct sentinel_areas *old = sentinel_area_table(s);

@@ -18,7 +18,7 @@ struct ended {
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(examine, SENTINEL_CHUNK_PAGES); /* pages whose PTEs are examined */
-	DECLARE_BITMAP(unknown, SENTINEL_CHUNK_PAGES); /* result: an access may have been missed */
+	DECLARE_BITMAP(unknown, SENTINEL_CHUNK_PAGES); /* result: a page may have a missed access */
 };
 
 static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struct ended *ended)

@@ -100,7 +100,7 @@ class Found:
     "--size",
     default="256MiB",
     show_default=True,
-    help="Amount of memory to measure each node with.",
+    help="Amount of memory to use for measuring each node.",
 )
 @click.option(
     "--threads",

@@ -62,7 +62,7 @@ from sentineld.simulate.simulate import simulate as run_simulation
     "--correct/--no-correct",
     default=True,
     show_default=True,
-    help="Correct the plan if times or bandwidth differ from what it assumes.",
+    help="Correct the plan if times or bandwidth differ from the plan's assumptions.",
 )
 @click.option(
     "--steps",

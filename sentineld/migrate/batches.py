@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which pages to move now: a plan's circular schedule over a process's pages.
 
-plan/move_queue.py has the rules of the queue. This module adds batches of pages, full
-nodes, and pages that the kernel leaves behind, which are tried TRIES times in all.
-Pure decisions: no kernel, no clock, no thread.
+plan/move_queue.py has the rules of the queue. This module also handles batches of pages,
+full nodes, and pages that the kernel does not move, which are tried TRIES times in all.
+It only makes decisions: it uses no kernel interface, no clock and no thread.
 """
 
 from __future__ import annotations

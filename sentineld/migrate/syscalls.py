@@ -2,8 +2,8 @@
 """move_pages(2), mbind(2) and numa_maps: move and locate the pages of another process.
 
 move_pages(2) may leave statuses unwritten (if its return value is positive), and fails
-with ENOMEM for a full target after it has moved some pages. In both cases the functions
-here query the pages again, so that the caller gets the true status of each page.
+with ENOMEM for a full target after it has moved some pages. The functions of this module
+then query the pages again, so that the caller gets the true status of each page.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class ScanWatch(WriteWatch):
         found = [np.zeros(0, AREA_DTYPE)]
         regions = np.zeros(_REGIONS, REGION_DTYPE)
         for start, size in self._ranges:
-            # This raises if the process has exited; the scan would not fail, but find no pages.
+            # read_pagemap() raises if the process has exited; the scan would only find no pages.
             read_pagemap(self._writes.pagemap_fd, start, PAGE_BYTES)
             at = start
             while at < start + size:

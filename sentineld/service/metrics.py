@@ -47,7 +47,7 @@ class SessionSnapshot:
     barrier_wait_ns: int = 0
     diverged_steps: int = 0
     corrections: Mapping[str, int] = field(default_factory=dict)  # corrected plans, by cause
-    migration_bytes_per_s: float | None = None  # as assumed by the session's plans
+    migration_bytes_per_s: float | None = None  # bandwidth that the plans assume
     lost: Mapping[str, int] = field(default_factory=dict)  # lost records, by queue: ring, log
     samples: Mapping[str, int] = field(default_factory=dict)  # page samples, by backend
     fast_share: float | None = None  # fast share of the last metered step, 0..1

@@ -113,7 +113,8 @@ class Native:
     """The loaded C library.
 
     The five attributes below are CPython built-in functions (python.c explains why). In
-    passthrough they do nothing; on threads other than the step's owner only step_begin works.
+    passthrough the functions do nothing; on a thread that does not own the step, all but
+    step_begin do nothing.
     """
 
     # A leaf module's forward begins.

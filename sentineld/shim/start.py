@@ -15,7 +15,7 @@ from sentineld.shim.torch_import import NAME, TorchImportHook
 
 
 class Start:
-    """Starts the shim in this process. Its methods never raise."""
+    """Starts the shim in this process. The methods of this class never raise."""
 
     def __init__(self) -> None:
         self.socket_path: str | None = None

@@ -70,8 +70,8 @@ class Guest:
 
     variant: "two-tier" (node 0 fast, node 1 slow) or "three-tier" (also node 2,
         slowest, persistent memory).
-    plugin: argument of QEMU's -plugin (PATH[,NAME=VALUE...]); forces TCG. Its
-        output is in `plugin_log`.
+    plugin: argument of QEMU's -plugin (PATH[,NAME=VALUE...]); forces TCG. The
+        plugin's output is in `plugin_log`.
     tcg_thread: "single" runs all CPUs in one thread, "multi" one thread per CPU. Only
         "single" correctly emulates code that is patched at run time.
     icount: run in one thread, and let one instruction take one nanosecond of

@@ -118,8 +118,8 @@ UNITS_MASKED = (
     "systemd-remount-fs.service",
     "systemd-networkd.service",
     "systemd-network-generator.service",
-    # It loads drivers for all hardware, which takes half of an emulated boot. udevd
-    # itself runs, so udev rules apply to modules that are loaded later.
+    # This unit loads drivers for all hardware, which takes half of an emulated boot.
+    # udevd itself runs, so udev rules apply to modules that are loaded later.
     "systemd-udev-trigger.service",
     # /tmp as tmpfs would fill the fast node with files.
     "tmp.mount",

@@ -154,7 +154,7 @@ class Samples:
     lost: int = 0  # samples lost because the log was full
 
     def plus(self, sampling: Sampling | None) -> Samples:
-        """These counters plus those of one more sampling."""
+        """The sum of these counters and the counters of one more sampling."""
         if sampling is None:
             return self
         return Samples(self.taken + sampling.total, self.lost + sampling.lost)

@@ -18,7 +18,7 @@ class Moves:
     late_moves: int = 0
 
     def plus(self, managed: Managed | None) -> Moves:
-        """These sums plus the counters of one more plan."""
+        """The sum of these counters and the counters of one more plan."""
         if managed is None:
             return self
         ledger = managed.mover.ledger

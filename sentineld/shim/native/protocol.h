@@ -11,7 +11,8 @@
  *              the memfd again.
  *   residency: emulated tiers only. Created by the shim for a layout with
  *              SENTINEL_LAYOUT_EMULATED, sent with the shim's answer to that layout
- *              and with every later hello. It takes the place of the page table.
+ *              and with every later hello. The segment takes the place of the page
+ *              table.
  *
  * Each word has one writer; words are stored with release and loaded with acquire
  * order. The daemon must validate everything that it reads from these segments.

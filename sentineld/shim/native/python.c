@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The functions that hooks call at every boundary, as CPython built-in
- * functions: a call takes a few tens of ns, through ctypes several hundred. They
- * use only the stable ABI (PyMethodDef and a few functions), declared here so
- * that no Python headers are needed. native.py makes Python objects of them with
- * PyCFunction_NewEx. The symbols are bound lazily, inside the Python process.
+ * functions: a call takes a few tens of ns, and through ctypes several hundred.
+ * The functions use only the stable ABI (PyMethodDef and a few functions),
+ * declared here so that no Python headers are needed. native.py makes Python
+ * objects of these functions with PyCFunction_NewEx. CPython's symbols are bound
+ * lazily, inside the Python process.
  */
 #include "shim.h"
 

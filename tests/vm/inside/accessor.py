@@ -2,8 +2,8 @@
 """A program whose page accesses are all known. Usage: accessor.py SOCKET_FD [WAY].
 
 The program maps CHUNKS chunks and one more behind them, and prints their address. If
-WAY is given, it sends the descriptors for tracking its writes in this way over the
-socket. It reads commands from stdin, one per line, and prints a line after each.
+WAY is given, the program sends the descriptors for tracking its writes in this way over
+the socket. It then reads commands from stdin, one per line, and answers each with a line.
 """
 
 from __future__ import annotations

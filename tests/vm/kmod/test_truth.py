@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The truth test: compares the module's log with the true accesses of random programs.
 
-It runs on each kernel. hypothesis shrinks a failing program and prints it. Save the printed
+The test runs on each kernel. hypothesis shrinks a failing program and prints it. Save the printed
 program as a file in truth/kept/ to run it as a regression test.
 """
 

@@ -37,7 +37,7 @@ static const struct verb verbs[] = {
 	{"add", BEFORE, 1, NULL, control_add}, /* ARG1: number of the range */
 	{"remove", BEFORE, 1, NULL, control_remove},
 	{"rearm", DURING, 2, NULL, control_rearm}, /* only watched pages */
-	{"move", DURING, 3, NULL, control_move}, /* DISARM, move to node ARG3, ARM */
+	{"move", DURING, 3, NULL, control_move}, /* disarms pages, moves them to node ARG3, arms them */
 	{"move-bare", DURING, 3, NULL, control_move_bare}, /* without DISARM */
 	{"wait", DURING, 1, NULL, control_wait}, /* microseconds */
 };

@@ -45,7 +45,7 @@
 #define MARK_PRESENT 2u /* at the epoch's start: present as a page of 4 KiB */
 #define MARK_ZERO 4u /* at the epoch's start: the zero page */
 #define MARK_HUGE 8u /* at the epoch's start: part of a huge page */
-#define MARK_MAYBE_HUGE 16u /* in a region with huge pages */
+#define MARK_MAYBE_HUGE 16u /* the page is in a region that may have huge pages */
 #define MARK_PAUSED 32u /* the controller disarmed and re-armed the page during the epoch */
 #define MARK_CHANGED 64u /* an operation that un-arms pages covered the page */
 #define MARK_DROPPED 128u /* the page was dropped or replaced */
