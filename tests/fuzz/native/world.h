@@ -6,7 +6,7 @@
  * call, and reads the shim's state but does not change it.
  *
  * Not covered: torch's own libc10 (c10.c replaces it), the Python API (four
- * functions in world.c replace it), concurrent threads, mappings that the
+ * functions in world.c replace it), concurrent threads (tests/sanitize has them), mappings that the
  * kernel refuses, the module's epoch ioctl (every fd here rejects it).
  */
 #ifndef SENTINELD_FUZZ_WORLD_H
