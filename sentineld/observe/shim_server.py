@@ -117,6 +117,7 @@ class ShimServer:
         """Receive the hello once it is whole: until then no descriptor is accepted."""
         self._loop.remove_reader(one.frames.fileno())
         one.starved = False
+        began_s = time.thread_time()
         try:
             # What a user sends before is read at its pace, too.
             ready = self._rest_s(one) <= 0 and one.frames.peek_frame()
@@ -133,6 +134,8 @@ class ShimServer:
         else:
             self._pass_on(one, others)
             self._watch(one)
+        finally:
+            self._charge(one.uid, time.thread_time() - began_s)
 
     def _watch_hello(self, one: _Connection) -> None:
         if one.frames.fileno() >= 0:
@@ -200,9 +203,12 @@ class ShimServer:
                 self._loop.remove_reader(one.frames.fileno())
             elif one.frames.has_message():
                 self._read_soon(one)
-        took_s = time.thread_time() - began_s
-        pace = max(self._paces.get(one.uid, 0.0), self._loop.time())
-        self._paces[one.uid] = pace + took_s / READING_SHARE
+        self._charge(one.uid, time.thread_time() - began_s)
+
+    def _charge(self, uid: int, took_s: float) -> None:
+        """Count time that this user's messages took of the event loop's."""
+        pace = max(self._paces.get(uid, 0.0), self._loop.time())
+        self._paces[uid] = pace + took_s / READING_SHARE
 
     def _rest_s(self, one: _Connection) -> float:
         """How long the connections of this user are not read."""
