@@ -180,10 +180,10 @@ def of_a_dead_process(daemon: Daemon) -> None:
     daemon.until(lambda: not daemon.sessions.all())
 
 
-def held() -> tuple[int, int, list[str]]:
-    """Descriptors, threads, and mappings of memfds."""
+def held() -> tuple[int, int, int]:
+    """Numbers of descriptors, threads, and mappings of memfds."""
     maps = Path("/proc/self/maps").read_text().splitlines()
-    mapped = sorted(line.split()[-2] for line in maps if "memfd:" in line)
+    mapped = sum("memfd:" in line for line in maps)
     return len(os.listdir("/proc/self/fd")), threading.active_count(), mapped
 
 
@@ -225,7 +225,8 @@ def test_nothing_of_a_session_stays(
     before = held()
     for _ in range(SESSIONS):
         life(daemon)
-    daemon.until(lambda: held() == before)
+    # It may be less: what earlier tests left behind can disappear meanwhile.
+    daemon.until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
 
 
 class Attacker:
