@@ -2,12 +2,13 @@
 """A process that registers with the daemon and never begins a step: `idle_process.py SOCKET`.
 
 It needs neither torch nor the shim's C library. It prints a line when the daemon has welcomed it,
-and exits at the end of its standard input.
+and waits for a signal that ends it.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 
@@ -35,7 +36,7 @@ def main() -> None:
     connection.recv(1)
     sys.stdout.write(WELCOMED)
     sys.stdout.flush()
-    sys.stdin.read()
+    signal.pause()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ def idle_process(daemon: Daemon) -> Iterator[str]:
     """A registered process that never begins a step; yields its process ID."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.idle_process", str(daemon.folder / "shim.sock")],
-        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=REPOSITORY,
@@ -31,6 +30,7 @@ def idle_process(daemon: Daemon) -> Iterator[str]:
         assert process.stdout.readline() == WELCOMED
         yield str(process.pid)
     finally:
+        process.kill()
         process.communicate()
 
 

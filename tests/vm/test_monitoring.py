@@ -17,7 +17,7 @@ pytestmark = pytest.mark.guest
 def test_the_daemon_is_active_and_its_unit_is_sandboxed(prometheus: Guest) -> None:
     assert prometheus.run("systemctl is-active sentineld").stdout.strip() == "active"
     prometheus.run("systemd-analyze security --threshold=29 sentineld", timeout=60)
-    prometheus.run("test $(stat -c %G /dev/sentinel) = sentineld")
+    prometheus.run("test $(stat -c %a:%U /dev/sentinel) = 600:root")
 
 
 def test_promtool_accepts_the_metrics_and_the_config(prometheus: Guest) -> None:

@@ -7,6 +7,7 @@ If the backend measures frequency, the accesses are repeated; otherwise they are
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -21,7 +22,9 @@ from sentineld.migrate.syscalls import move_pages
 from sentineld.model.records import ACCESS_BIRTH, ACCESS_WRITE
 from sentineld.observe.backend import Areas, Target
 from sentineld.observe.backends import BACKENDS
-from sentineld.observe.writefds import WriteFds
+from sentineld.observe.peer import Peer
+from sentineld.observe.pidfd import Pidfd
+from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
 from sentineld.shim import writes
 
 LOOP_S = 10.0
@@ -42,10 +45,12 @@ class Program:
         )
         theirs.close()
         self.start = int(self.receive()["start"])
-        self.writes = None
+        self.writes: WriteFds | None = None
         if way:
             _, fds, _, _ = socket.recv_fds(ours, 16, 2)
-            self.writes = WriteFds.received(self.process.pid, way, fds)
+            peer = Peer(self.process.pid, os.getuid(), os.getgid(), Pidfd(self.process.pid))
+            self.writes = ReceivedWriteFds(peer, way, fds).take()
+            peer.close()
 
     def receive(self) -> Any:
         assert self.process.stdout is not None

@@ -27,7 +27,7 @@ IDLE = "python3 -m tests.idle_process /run/sentineld/shim.sock"
 def test_a_process_that_may_not_use_a_tier_is_refused(
     daemon: Guest, wrapper: str, reason: str
 ) -> None:
-    process = daemon.start(f"cd {TREE}; sleep 600 | exec {wrapper} {IDLE}")
+    process = daemon.start(f"cd {TREE}; exec {wrapper} {IDLE}")
     known = set(states(daemon))
     (pid,) = wait("hello", lambda: set(states(daemon)) - known, 240)
     try:
@@ -39,7 +39,7 @@ def test_a_process_that_may_not_use_a_tier_is_refused(
 
 
 def test_a_binding_to_both_tiers_is_accepted(daemon: Guest) -> None:
-    process = daemon.start(f"cd {TREE}; sleep 600 | exec numactl --membind=0,1 {IDLE}")
+    process = daemon.start(f"cd {TREE}; exec numactl --membind=0,1 {IDLE}")
     known = set(states(daemon))
     (pid,) = wait("hello", lambda: set(states(daemon)) - known, 240)
     try:
