@@ -23,8 +23,8 @@ from sentineld.observe.received import EVENTFD, close_received, link, seals
 from sentineld.observe.residency_segment import ResidencySegment
 
 HELLO_FDS = 2  # control memfd, eventfd
-OP_ACCESSES_MAX = 1 << 20
-"""26 MiB. The access step of a model with 10,000 tensors has about 50,000 rows."""
+OP_ACCESSES_MAX = 1 << 18
+"""7 MiB. The access step of a model with 10,000 tensors has about 50,000 rows."""
 NAMES_MAX = 1 << 17
 NAME_CHARACTERS_MAX = 256
 

@@ -18,8 +18,9 @@ from tests.hostile.attacker import USER, Attacker
 from tests.hostile.daemon import ROOT, Daemon
 from tests.integration.shim.daemon_side import TRAIN, Training
 
-ANSWER_S = 3.0
-"""Longest time for an answer to status. One second is the aim; the rest is for a loaded machine."""
+ANSWER_S = 10.0
+"""Longest time for an answer to status. One second is the aim, and the figures show what was reached;
+the rest is for a machine on which two guests run meanwhile."""
 RESIDENT_BYTES = 120 << 20
 LOG_BYTES_PER_S = 1e6 / 60
 LOG_S_MIN = 10.0
