@@ -19,8 +19,8 @@ from tests.hostile.daemon import ROOT, Daemon
 from tests.integration.shim.daemon_side import TRAIN, Training
 
 ANSWER_S = 10.0
-"""Longest time for an answer to status. One second is the aim, and the figures show what was reached;
-the rest is for a machine on which two guests run meanwhile."""
+"""Longest time for an answer to status. One second is the aim, and the figures show what was
+reached; the rest is for a machine on which two guests run meanwhile."""
 RESIDENT_BYTES = 120 << 20
 LOG_BYTES_PER_S = 1e6 / 60
 LOG_S_MIN = 10.0
