@@ -20,7 +20,7 @@ NOTE_CHARACTERS_MAX = 500
 LAYERS_MAX = 1 << 16
 """The layer field of a ring record has 16 bits."""
 LAYER_CHARACTERS_MAX = 256
-LAYER_NAMES_CHARACTERS_MAX = 1 << 20
+LAYER_NAMES_CHARACTERS_MAX = 1 << 18
 """Of all layers of a process: a session keeps them."""
 THREADS_MAX = 1 << 16
 LOGGED_MAX = 50
