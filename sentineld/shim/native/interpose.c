@@ -225,6 +225,7 @@ static bool inherited(const void *address)
 
 API void *_ZN3c109alloc_cpuEm(size_t bytes)
 {
+	alloc_function function;
 	void *address;
 
 	if (bytes >= SENTINEL_TENSOR_BYTES_MIN && shim.on) {
@@ -232,19 +233,21 @@ API void *_ZN3c109alloc_cpuEm(size_t bytes)
 		if (address)
 			return address;
 	}
-	if (unlikely(!real_alloc)) {
-		alloc_function found;
-
-		resolve(ALLOC_SYMBOL, &found);
-		real_alloc = found;
+	/* Not a call of real_alloc itself: gcc loads the address for it non-atomically. */
+	function = atomic_load(&real_alloc);
+	if (unlikely(!function)) {
+		resolve(ALLOC_SYMBOL, &function);
+		atomic_store(&real_alloc, function);
 	}
-	address = real_alloc(bytes);
+	address = function(bytes);
 	account(address, true);
 	return address;
 }
 
 API void _ZN3c108free_cpuEPv(void *address)
 {
+	free_function function;
+
 	if (!((uintptr_t)address & (SENTINEL_TENSOR_BYTES_MIN - 1)) && address && shim.control) {
 		if (unlikely(shim.child)) {
 			if (inherited(address))
@@ -256,12 +259,11 @@ API void _ZN3c108free_cpuEPv(void *address)
 			return;
 		}
 	}
-	if (unlikely(!real_free)) {
-		free_function found;
-
-		resolve(FREE_SYMBOL, &found);
-		real_free = found;
+	function = atomic_load(&real_free);
+	if (unlikely(!function)) {
+		resolve(FREE_SYMBOL, &function);
+		atomic_store(&real_free, function);
 	}
 	account(address, false);
-	real_free(address);
+	function(address);
 }
