@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from sentineld.base.stdout import silent_stdout
+from tests.unit.descriptors import open_descriptors
 
 
 def test_the_solver_s_output_is_discarded(capfd: pytest.CaptureFixture[str]) -> None:
@@ -38,7 +39,7 @@ def test_what_python_has_buffered_is_not_lost(capfd: pytest.CaptureFixture[str])
 
 
 def test_no_descriptor_stays_open() -> None:
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     with silent_stdout():
         pass
-    assert os.listdir("/proc/self/fd") == before
+    assert open_descriptors() == before

@@ -13,6 +13,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.control.frames import FrameSocket
 from sentineld.observe.peer import Peer
+from tests.unit.descriptors import open_descriptors
 from tests.unit.observe.peers import USER, folder, needs_root, other, program
 from tests.unit.waiting import wait
 
@@ -125,9 +126,9 @@ def test_a_root_process_that_became_another_user_is_refused() -> None:
 def test_no_descriptor_stays_open() -> None:
     ours, theirs = socket.socketpair()
     connection = FrameSocket(theirs)
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     for _ in range(10):
         Peer.of(connection).close()
-    assert os.listdir("/proc/self/fd") == before
+    assert open_descriptors() == before
     connection.close()
     ours.close()

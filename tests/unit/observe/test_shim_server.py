@@ -22,6 +22,7 @@ from sentineld.observe import message_memory, shim_server
 from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_server import Receiver, ShimServer
 from tests.unit.control.lingering import LINGER_S, lingering, send_away
+from tests.unit.descriptors import open_descriptors
 from tests.unit.segment import Writer
 from tests.unit.waiting import wait
 
@@ -196,18 +197,25 @@ def test_silence_and_half_a_hello_end_after_a_time(
     half.close()
 
 
+def descriptors_of(fd: int) -> int:
+    """Number of this process's descriptors of the same file."""
+    links = [f"/proc/self/fd/{number}" for number in open_descriptors()]
+    return sum(os.path.exists(link) and os.path.samefile(link, fd) for link in links)
+
+
 def test_no_descriptor_is_received_before_the_hello_is_whole(server: Server) -> None:
     connection, segment, event_fd = server.connect(), Writer(), os.eventfd(0)
     hello = encode(HELLO)
     server.turn()
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors_of(segment.fd)
     send_away(connection, hello[:5], [segment.fd, event_fd])
     for byte in hello[5:-1]:
         connection.send(bytes([byte]))
         server.turn()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors_of(segment.fd) == before
     connection.send(hello[-1:])
     server.until(lambda: server.links)
+    assert descriptors_of(segment.fd) > before
     os.close(segment.fd)
     os.close(event_fd)
     connection.close()

@@ -12,6 +12,7 @@ import pytest
 from sentineld.observe.backend import AREA_DTYPE, Areas, Ranges, Target
 from sentineld.observe.shim_only import NoWatch
 from sentineld.observe.writeprobe import reports_written_page
+from tests.unit.descriptors import open_descriptors
 
 PAGE = 4096
 
@@ -63,7 +64,7 @@ def test_only_the_written_page_will_do(claim: Callable[[int], Areas], works: boo
         opened.append((start, size))
         return os.open("/dev/null", os.O_RDWR)
 
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
 
     def open_watch(target: Target) -> Claiming:
         assert target.pid == os.getpid()
@@ -74,7 +75,7 @@ def test_only_the_written_page_will_do(claim: Callable[[int], Areas], works: boo
     assert reports_written_page("a way", open_watch, open_control) is works
     assert log == ["begin", "end", "close"]
     # Descriptors of earlier tests may be closed meanwhile; none is added.
-    assert set(os.listdir("/proc/self/fd")) <= before
+    assert open_descriptors() <= before
     ((start, size),) = opened
     assert (start % PAGE, size) == (0, 2 * PAGE)
 

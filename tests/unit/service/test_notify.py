@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sentineld.service.notify import notify, watchdog_interval_s
+from tests.unit.descriptors import open_descriptors
 
 
 @pytest.fixture
@@ -42,9 +43,9 @@ def test_a_socket_in_the_abstract_namespace_is_reached(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("address", ["", "/no/such/socket"])
 def test_without_a_manager_nothing_happens(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     notify("READY=1")
-    assert os.listdir("/proc/self/fd") == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from sentineld.service.sessions import Sessions
 from sentineld.session.session import Session
 from sentineld.session.state import StateFiles
 from sentineld.shim.writes import SOFT_DIRTY
+from tests.unit.descriptors import open_descriptors
 from tests.unit.links import Linked
 from tests.unit.observe.peers import USER, Other, folder, needs_root, program
 from tests.unit.segment import Writer
@@ -184,7 +185,7 @@ def held() -> tuple[int, int, int]:
     """Numbers of descriptors, threads, and mappings of memfds."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     mapped = sum("memfd:" in line for line in maps)
-    return len(os.listdir("/proc/self/fd")), threading.active_count(), mapped
+    return len(open_descriptors()), threading.active_count(), mapped
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from sentineld.shim import writes
 from sentineld.shim.writes import SCAN, SOFT_DIRTY, open_write_watch, protect_writes
+from tests.unit.descriptors import open_descriptors
 from tests.unit.links import received_writes
 
 SIZE = 4 * mmap.PAGESIZE
@@ -60,7 +61,7 @@ def test_without_write_protection_soft_dirty_bits_are_offered(
 def test_no_descriptor_stays_open_if_there_is_no_way(
     start: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     real_open = os.open
 
     def refuse(path: str, flags: int) -> int:
@@ -76,14 +77,14 @@ def test_no_descriptor_stays_open_if_there_is_no_way(
     with pytest.raises(PermissionError):
         open_write_watch(start, SIZE)
     monkeypatch.undo()
-    assert os.listdir("/proc/self/fd") == before
+    assert open_descriptors() == before
 
 
 def test_memory_that_cannot_be_protected_leaves_no_descriptor_open() -> None:
-    before = os.listdir("/proc/self/fd")
+    before = open_descriptors()
     with pytest.raises(OSError, match=r"userfaultfd|write protection"):
         protect_writes(1, SIZE)  # not the begin of a page
-    assert os.listdir("/proc/self/fd") == before
+    assert open_descriptors() == before
 
 
 def test_a_machine_of_unknown_system_calls_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
