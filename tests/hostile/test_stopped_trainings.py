@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Managed trainings that stop: by SIGSTOP, or frozen by their cgroup.
 
-The same with the module armed is tested in a guest (tests/vm/test_disturbances.py).
+tests/vm/test_sessions.py stops a training whose pages are armed by the module.
 """
 
 from __future__ import annotations

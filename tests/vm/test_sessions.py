@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from .guest import Guest
 from .prometheus import PROMETHEUS, WHILE_MANAGED, unanswered
+from .ssh import GuestProcess
 from .training import (
     LOG,
     METRICS,
@@ -225,9 +227,68 @@ def test_a_new_budget_is_enforced_without_a_new_profile(training: Training) -> N
     training.expect_another_step()
 
 
-def test_a_killed_daemon_resumes_the_session(training: Training) -> None:
+class Stop(NamedTuple):
+    """How a process is stopped and continued; commands with a place for its pid."""
+
+    stop: str
+    resume: str
+
+
+GROUP = "/sys/fs/cgroup/stopped"
+SIGNAL = Stop("kill -STOP {pid}", "kill -CONT {pid}")
+FREEZER = Stop(
+    f"mkdir -p {GROUP}; echo {{pid}} > {GROUP}/cgroup.procs; echo 1 > {GROUP}/cgroup.freeze",
+    f"echo 0 > {GROUP}/cgroup.freeze",
+)
+STOPPED_S = 3.0
+
+
+def stop_while_armed(training: Training, how: Stop) -> GuestProcess:
+    """Stop the training while its steps are metered; returns the command that meters."""
+
+    def accesses() -> float:
+        page = training.guest.run(["curl", "-fsS", METRICS]).stdout
+        counter = r'^sentineld_page_accesses_total{.*source="module".*} (\S+)$'
+        return sum(map(float, re.findall(counter, page, re.MULTILINE)))
+
+    before = accesses()
+    meter = training.guest.start(f"exec sentinelctl meter {training.pid} --steps 6 --json")
+    wait("accesses to armed pages", lambda: accesses() > before, 120)
+    training.guest.run(how.stop.format(pid=training.pid))
+    steps = len(training.losses())
+    time.sleep(STOPPED_S)
+    assert len(training.losses()) == steps
+    return meter
+
+
+@pytest.mark.parametrize("how", [SIGNAL, FREEZER], ids=["signal", "freezer"])
+def test_a_training_that_is_stopped_while_armed_continues(training: Training, how: Stop) -> None:
+    guest, pid = training.guest, training.pid
+    meter = stop_while_armed(training, how)
+    session = training.session()
+    assert session is not None
+    assert session["state"] == "managed"
+    refused(guest, f"sentinelctl meter {pid}", "wrong-state")
+    guest.run(how.resume.format(pid=pid))
+    output, _ = meter.communicate(timeout=600)
+    assert meter.returncode == 0, output
+    steps = json.loads(output)["steps"]
+    assert len(steps) == 6
+    assert all(step["charged_bytes_max"] <= session["budget_bytes"] for step in steps)
+    training.expect_another_step()
+
+
+def test_a_daemon_killed_while_a_frozen_training_is_armed_resumes_the_session(
+    training: Training,
+) -> None:
     guest = training.guest
+    meter = stop_while_armed(training, FREEZER)
     guest.run("systemctl kill -s KILL sentineld")
+    assert meter.wait(timeout=120) != 0
+    wait(
+        "the new daemon", lambda: guest.run("sentinelctl status", check=False).returncode == 0, 240
+    )
+    guest.run(FREEZER.resume)
     training.expect_another_step()
     wait("resumed", lambda: training.in_state("managed"), 480)
     session = training.session()
