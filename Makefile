@@ -122,6 +122,10 @@ bench-policies: $(VENV)/.trainer shim ## Simulate every policy on these traces; 
 bench-noise: $(VENV)/.trainer shim ## Simulate auto with noise on layer times; writes build/bench/noise.json
 	$(PY) -m tests.bench.noise
 
+.PHONY: bench-attacks
+bench-attacks: $(VENV)/.torch shim ## Measure what attacks cost other users; writes build/bench/attacks.json (needs root)
+	$(PY) -m tests.bench.attacks
+
 .PHONY: bench-boundaries
 bench-boundaries: $(VENV)/.torch ## Check how much of a step these traces leave between two boundaries
 	$(PY) -m tests.bench.boundaries

@@ -3,15 +3,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 from tests.hostile.daemon import Daemon
+from tests.hostile.figures import Measurement
 from tests.hostile.siege import FIGURES, Guarded, Siege
 
 HERE = os.path.dirname(__file__)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--attack-figures",
+        type=Path,
+        help="measure the training's speed before and during each attack, and write all figures to"
+        " this JSON file",
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,8 +41,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if FIGURES:
         terminalreporter.section("attacks")
-        for line in FIGURES:
-            terminalreporter.line(line)
+        for figures in FIGURES:
+            terminalreporter.line(str(figures))
+    file = terminalreporter.config.getoption("--attack-figures")
+    if file is not None:
+        file.write_text(json.dumps([asdict(figures) for figures in FIGURES]))
 
 
 class Fortress:
@@ -38,7 +54,8 @@ class Fortress:
     A new one replaces it when an attack succeeded, so that each attack begins with a sane daemon.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, measurement: Measurement | None) -> None:
+        self._measurement = measurement
         self._daemon: Daemon | None = None
         self._guarded: Guarded | None = None
 
@@ -48,7 +65,9 @@ class Fortress:
             self._daemon.wait_ready()
             self._guarded = Guarded(self._daemon)
             self._guarded.manage()
-        return Siege(name, self._daemon, self._guarded)
+            if self._measurement is not None:
+                self._guarded.pin(self._measurement)
+        return Siege(name, self._daemon, self._guarded, self._measurement)
 
     def fall(self) -> None:
         if self._guarded is not None:
@@ -59,9 +78,10 @@ class Fortress:
 
 
 @pytest.fixture(scope="session")
-def fortress() -> Iterator[Fortress]:
+def fortress(request: pytest.FixtureRequest) -> Iterator[Fortress]:
     pytest.importorskip("torch")
-    made = Fortress()
+    measured = request.config.getoption("--attack-figures") is not None
+    made = Fortress(Measurement() if measured else None)
     yield made
     made.fall()
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 from sentineld.base.errors import SentinelError
 from tests.hostile.attacker import USER, Attacker
 from tests.hostile.daemon import ROOT, Daemon
+from tests.hostile.figures import Figures, Measurement
 from tests.integration.shim.daemon_side import TRAIN, Training
 
 ANSWER_S = 10.0
@@ -36,8 +38,8 @@ PAUSE_MS = 1.0
 """Sleep after each operation of the training, so that it leaves the CPU to the attack."""
 PLAIN_STEPS = 20_000
 
-FIGURES: list[str] = []
-"""A line per attack, printed at the end of the run."""
+FIGURES: list[Figures] = []
+"""The attacks of this run."""
 
 
 class Guarded:
@@ -92,6 +94,17 @@ class Guarded:
         times = [t for t in self.training.times_s if begin_s <= t < end_s]
         return len(times) / max(end_s - begin_s, 1e-9)
 
+    def pin(self, measurement: Measurement) -> None:
+        """Give the managed run a CPU to itself, and all others the other CPU."""
+        for pid, cpu in (
+            (self.pid, measurement.training_cpu),
+            (self._plain.pid, measurement.other_cpu),
+            (self._daemon.process.pid, measurement.other_cpu),
+            (os.getpid(), measurement.other_cpu),  # attackers are forked from this process
+        ):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                os.sched_setaffinity(int(thread), {cpu})
+
     def close(self) -> None:
         """Kill both runs."""
         for process in (self._plain, self.training.process):
@@ -130,7 +143,13 @@ class Observer:
 class Siege:
     """One attack. check() ends it and compares what it did with the limits."""
 
-    def __init__(self, name: str, daemon: Daemon, guarded: Guarded | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        daemon: Daemon,
+        guarded: Guarded | None,
+        measurement: Measurement | None = None,
+    ) -> None:
         self.name = name
         self.daemon = daemon
         self.guarded = guarded
@@ -138,6 +157,12 @@ class Siege:
         self.before_release: list[Callable[[], None]] = []
         """Called before the attackers are killed: what they wait for in the kernel is released."""
         self._attackers: list[Attacker] = []
+        self._hold_factor = measurement.hold_factor if measurement else 1.0
+        self._quiet_steps_per_s: float | None = None
+        if guarded and measurement:
+            begin_s = time.monotonic()
+            time.sleep(measurement.quiet_s)
+            self._quiet_steps_per_s = guarded.steps_per_s(begin_s, time.monotonic())
         self._step_times = len(guarded.losses()) if guarded else 0
         self._descriptors = self.settled(daemon.descriptors)
         daemon.reset_peak()
@@ -153,7 +178,7 @@ class Siege:
 
     def hold(self, duration_s: float) -> None:
         """Let the attack go on for a time."""
-        time.sleep(duration_s)
+        time.sleep(duration_s * self._hold_factor)
 
     def settled(self, figure: Callable[[], int]) -> int:
         """The least of some readings: requests for status open a descriptor and a thread each."""
@@ -191,11 +216,21 @@ class Siege:
             problems.append(f"it logged {log_bytes} bytes in {duration_s:.1f} s")
         if left > SLACK:
             problems.append(f"{left} descriptors stay open")
-        beside = self._check_training(problems, end_s)
+        self._check_training(problems)
+        steps = len(self.guarded.losses()) - self._step_times if self.guarded else None
         FIGURES.append(
-            f"{self.name}: {duration_s:.1f} s, status at worst {observer.worst_s * 1000:.0f} ms"
-            f" of {observer.asked}, peak {peak / 2**20:.0f} MiB,"
-            f" log {log_rate * 60 / 1000:.0f} kB/min, {left} more descriptors{beside}"
+            Figures(
+                attack=self.name,
+                duration_s=duration_s,
+                status_worst_s=observer.worst_s,
+                status_requests=observer.asked,
+                peak_bytes=peak,
+                log_bytes_per_min=log_rate * 60,
+                more_descriptors=left,
+                steps=steps,
+                steps_per_s=self.guarded and self.guarded.steps_per_s(self._begin_s, end_s),
+                quiet_steps_per_s=self._quiet_steps_per_s,
+            )
         )
         print(FIGURES[-1])
         tail = "" if not problems else f"\nthe log's end:\n{daemon.log_tail(self.log_begin)}"
@@ -224,11 +259,11 @@ class Siege:
             time.sleep(0.2)
         return 0
 
-    def _check_training(self, problems: list[str], end_s: float) -> str:
-        """Compare the training's losses; returns a figure about its speed."""
+    def _check_training(self, problems: list[str]) -> None:
+        """Check that the training made steps, and compare its losses."""
         guarded = self.guarded
         if guarded is None or self.daemon.process.poll() is not None:
-            return ""
+            return
         if not guarded.managed():
             session = self.daemon.session(guarded.pid)
             why = f"{session['state']}: {session['reason']}" if session else "gone"
@@ -240,8 +275,6 @@ class Siege:
             problems.append("the training beside has other losses than alone")
         if len(losses) <= self._step_times:
             problems.append("the training beside made no step")
-        speed = guarded.steps_per_s(self._begin_s, end_s)
-        return f", {len(losses) - self._step_times} steps beside ({speed:.1f}/s)"
 
 
 @contextlib.contextmanager

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attacks cost the daemon's other users: `python -m tests.bench.attacks`.
+
+Runs the attacks of tests/hostile several times, longer than the tests do, and measures the speed
+of a managed training before and during each of them. Writes build/bench/attacks.json and prints a
+table of medians. Run it on an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+
+from tests.bench.figures import table
+from tests.bench.policy_figures import claim
+from tests.bench.results import Json, write
+from tests.hostile.figures import Figures
+
+ROOT = Path(__file__).parents[2]
+BENCH = ROOT / "build/bench"
+ROUNDS = 3
+STATUS_MAX_S = 1.0
+SPEED_SHARE_MIN = 0.95
+RESIDENT_BYTES_MAX = 120 << 20
+LOG_BYTES_PER_MIN_MAX = 1e6
+
+
+def one_round(select: str, file: Path) -> list[Figures]:
+    """Run all attacks once. Raises RuntimeError if a test fails."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "tests/hostile",
+        "-q",
+        "-m",
+        "not long and not alone",
+    ]
+    command += ["--attack-figures", str(file), *(["-k", select] if select else [])]
+    if subprocess.run(command, cwd=ROOT).returncode != 0:
+        raise RuntimeError("a test failed; see its output above")
+    return [Figures(**one) for one in json.loads(file.read_text())]
+
+
+def summary(rounds: list[list[Figures]]) -> list[Json]:
+    """One row per attack. Answers, memory and log: the worst round; speed: the median round."""
+    rows = []
+    for name in dict.fromkeys(figures.attack for one in rounds for figures in one):
+        found = [figures for one in rounds for figures in one if figures.attack == name]
+        shares = [share for figures in found if (share := figures.speed_share) is not None]
+        rows.append(
+            {
+                "attack": name,
+                "rounds": len(found),
+                "status_worst_s": max(figures.status_worst_s for figures in found),
+                "peak_bytes": max(figures.peak_bytes for figures in found),
+                "log_bytes_per_min": max(figures.log_bytes_per_min for figures in found),
+                "speed_share": median(shares) if shares else None,
+                "speed_shares": shares,
+            }
+        )
+    return rows
+
+
+def text(rows: list[Json]) -> str:
+    """Format the rows, then whether each goal holds for all of them."""
+    lines = [
+        [
+            row["attack"],
+            f"{row['status_worst_s'] * 1000:.0f}",
+            f"{row['peak_bytes'] / 2**20:.0f}",
+            f"{row['log_bytes_per_min'] / 1000:.0f}",
+            "-"
+            if row["speed_share"] is None
+            else f"{row['speed_share']:.3f} ({min(row['speed_shares']):.3f})",
+        ]
+        for row in rows
+    ]
+    head = ["attack", "status, ms", "peak, MiB", "log, kB/min", "speed, median (least)"]
+    answer_s = max(row["status_worst_s"] for row in rows)
+    peak = max(row["peak_bytes"] for row in rows)
+    log = max(row["log_bytes_per_min"] for row in rows)
+    speed = min((row["speed_share"] for row in rows if row["speed_share"] is not None), default=1.0)
+    goals = (
+        (f"status answers within 1 s ({answer_s:.2f} s)", answer_s <= STATUS_MAX_S),
+        (f"the training keeps 95 % of its speed ({speed:.1%})", speed >= SPEED_SHARE_MIN),
+        (f"the daemon stays below 120 MiB ({peak / 2**20:.0f})", peak <= RESIDENT_BYTES_MAX),
+        (f"it logs at most 1 MB a minute ({log / 1e6:.2f})", log <= LOG_BYTES_PER_MIN_MAX),
+    )
+    return "\n".join([table(head, lines), "", *(claim(what, holds) for what, holds in goals)])
+
+
+def main() -> None:
+    """Run the rounds; print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-o", "--output", type=Path, default=BENCH / "attacks.json")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument(
+        "-k", dest="select", default="", help="only attacks that match, as pytest's"
+    )
+    arguments = parser.parse_args()
+    part = arguments.output.with_suffix(".round.json")
+    rounds = [one_round(arguments.select, part) for _ in range(arguments.rounds)]
+    part.unlink()
+    rows = summary(rounds)
+    write(arguments.output, {"attacks": rows})
+    print("\n" + text(rows))
+    print(f"\nwrote {arguments.output}")
+
+
+if __name__ == "__main__":
+    main()
