@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events of attached process trees: fork, exec and exit.
 
-The kernel's proc connector (netlink, through pyroute2) reports forks and execs.
+The kernel's proc connector (proc_connector.py) reports forks and execs.
 Exits are seen by a pidfd per process, because netlink reports them per thread
 and may drop them. The exec of a process that exits before its event is read is
 not reported. Without the connector, a tree consists of the processes found at
@@ -10,20 +10,20 @@ track(), and exits are still reported reliably.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import select
-import struct
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from sentineld.base.errors import SentinelError
 from sentineld.observe.pidfd import Pidfd, children
+from sentineld.observe.proc_connector import EventsLostError, Exec, Fork, ProcConnector
 
+GATHER_S = 0.01
+"""Delay of fork and exec events. Where many processes start, most of the cost is to wake up."""
 TREE_MAX = 256
 """Processes of a tree that are followed: each takes a descriptor of the daemon. A training has one
 per data-loader worker."""
@@ -51,6 +51,7 @@ class ProcessWatcher:
         self._tracked: dict[int, tuple[Pidfd, int]] = {}
         """Process id -> its pidfd, and the pid of its tree's root."""
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._closing_fd = os.eventfd(0, os.EFD_CLOEXEC)
         self._stopping = threading.Event()
         self._connected = threading.Event()
         self._listener = threading.Thread(target=self._listen, name="proc-events", daemon=True)
@@ -98,18 +99,19 @@ class ProcessWatcher:
     def close(self) -> None:
         """Stop both threads and all watching."""
         self._stopping.set()
+        os.eventfd_write(self._closing_fd, 1)
         self._wake()
         if self._reaper.is_alive():
             self._reaper.join()
         if self._listener.is_alive():
-            # The listener blocks in netlink until any process forks.
-            _make_fork_event()
             self._listener.join(1.0)
         with self._lock:
             for pidfd, _ in self._tracked.values():
                 pidfd.close()
             self._tracked.clear()
         os.close(self._wake_fd)
+        if not self._listener.is_alive():
+            os.close(self._closing_fd)
 
     def _wake(self) -> None:
         os.eventfd_write(self._wake_fd, 1)
@@ -172,68 +174,48 @@ class ProcessWatcher:
                 continue
 
     def _listen(self) -> None:
-        """Thread that reads the proc connector, and reopens it after lost events.
-
-        The thread creates the socket, because pyroute2 0.9 delivers events only to the
-        creating thread. After an error every read of the socket raises the error again.
-        """
+        """Thread that reads the proc connector."""
         try:
-            from pyroute2.netlink.connector.cn_proc import ProcEventSocket
+            connector = ProcConnector()
         except ImportError:
             self._refusal = "this pyroute2 has no proc connector"
             return
-        while not self._stopping.is_set():
-            try:
-                source = ProcEventSocket()
-                source.bind()
-                source.control(listen=True)
-            except OSError as error:
-                reason = f"netlink: {os.strerror(error.errno or 0)}"
-                self._refusal = f"{reason} (CAP_NET_ADMIN is needed)"
-                if self._connected.is_set():
-                    self.note = f"forks and execs are no longer seen: {reason}"
-                return
+        except OSError as error:
+            self._refusal = f"netlink: {os.strerror(error.errno or 0)} (CAP_NET_ADMIN is needed)"
+            return
+        try:
+            # Opening it may have taken events of trees that are tracked already.
             with self._lock:
                 self._scan()
-            followed = self._follow(source)
-            # pyroute2 0.9 can't close a socket after an error; freeing the object closes it.
-            with contextlib.suppress(OSError):
-                source.close()
-            if not followed:
-                return
+            while not self._stopping.is_set():
+                connector.wait(self._closing_fd)
+                self._stopping.wait(GATHER_S)
+                self._follow(connector)
+        except OSError as error:
+            self.note = f"forks and execs are no longer seen: {error}"
+        finally:
+            connector.close()
 
-    def _follow(self, source: Any) -> bool:
-        """Handle events. True: events were lost or the watcher is closing; False: an error."""
-        while not self._stopping.is_set():
-            try:
-                for message in source.get():
-                    self._handle(message)
-            except OSError as error:
-                if error.errno == errno.ENOBUFS:
-                    return True
-                self.note = f"forks and execs are no longer seen: {error}"
-                return False
-            except struct.error:
-                # pyroute2 0.9 sometimes parses its own notice of lost events as an event.
-                return True
-        return True
+    def _follow(self, connector: ProcConnector) -> None:
+        """Handle the events that have come. Raises OSError."""
+        try:
+            for event in connector.events():
+                with self._lock:
+                    self._handle(event)
+        except EventsLostError:
+            with self._lock:
+                self._scan()
 
-    def _handle(self, message: Any) -> None:
-        """Handle one event of the connector."""
-        event = message.get("event")
-        with self._lock:
-            if event == "PROC_EVENT_FORK":
-                if message["child_tgid"] == os.getpid():
-                    self._connected.set()
-                is_process = message["child_pid"] == message["child_tgid"]
-                if is_process and message["parent_tgid"] in self._tracked:
-                    self._forked(
-                        message["parent_tgid"], message["child_pid"], message["timestamp_ns"]
-                    )
-            elif event == "PROC_EVENT_EXEC" and message["process_tgid"] in self._tracked:
-                pid = message["process_tgid"]
-                root = self._tracked[pid][1]
-                self._deliver(ProcessEvent("exec", pid, root, message["timestamp_ns"]))
+    def _handle(self, event: Fork | Exec) -> None:
+        """Handle one event of the connector; called with the lock held."""
+        if isinstance(event, Fork):
+            if event.child == os.getpid():
+                self._connected.set()
+            elif event.parent in self._tracked:
+                self._forked(event.parent, event.child, event.time_ns)
+        elif event.pid in self._tracked:
+            root = self._tracked[event.pid][1]
+            self._deliver(ProcessEvent("exec", event.pid, root, event.time_ns))
 
 
 def _make_fork_event() -> None:

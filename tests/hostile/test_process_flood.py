@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A user starts processes as fast as it can: the daemon follows forks of managed trainings."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from tests.hostile.attacker import Say
+from tests.hostile.siege import Siege
+from tests.hostile.test_idle_connections import cpu_s
+
+FLOOD_S = 5.0
+
+
+def start_processes(say: Say, duration_s: float) -> None:
+    """Start and reap a process after another; reports their number."""
+    end_s = time.monotonic() + duration_s
+    count = 0
+    while time.monotonic() < end_s:
+        pid = os.posix_spawn("/bin/true", ["true"], {})
+        os.waitpid(pid, 0)
+        count += 1
+    say(count)
+
+
+def test_a_flood_of_processes(besieged: Siege) -> None:
+    pid = besieged.daemon.process.pid
+    besieged.hold(2)
+    idle_s = cpu_s(pid)
+    besieged.hold(FLOOD_S)
+    begin_s = cpu_s(pid)
+    idle_s = begin_s - idle_s
+    count = besieged.attack(start_processes, FLOOD_S).heard()
+    flood_s = cpu_s(pid) - begin_s
+    besieged.check()
+    per_process_s = (flood_s - idle_s) / count
+    print(f"{count} processes, {per_process_s * 1e6:.0f} us of the daemon's CPU time for each")
