@@ -26,6 +26,11 @@ readable then, so the event loop would call accept() without end."""
 
 HELD_PAUSE_S = 0.02
 """Pause while too many refused connections are being closed, which takes milliseconds."""
+REFUSED_MAX = 32
+"""Connections refused in one turn; then accept() pauses. Refusing without a pause would take a core
+while a user connects again and again. All connections of a backlog of 128 have been accepted or
+refused after a tenth of a second."""
+REFUSED_PAUSE_S = 0.02
 
 
 class Limits(NamedTuple):
@@ -83,25 +88,33 @@ class Listener:
             self._loop.add_reader(self._listening.fileno(), self._accept)
 
     def _accept(self) -> None:
+        refused = 0
         for _ in range(ACCEPTED_MAX):
             if held() >= HELD_MAX:
-                self._pause(HELD_PAUSE_S, f"{HELD_MAX} refused ones are still being closed")
+                self._report_pause(HELD_PAUSE_S, f"{HELD_MAX} refused ones are still being closed")
+                return
+            if refused >= REFUSED_MAX:
+                self._pause(REFUSED_PAUSE_S)
                 return
             try:
                 connection, _ = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError as error:
-                self._pause(PAUSE_S, str(error.strerror))
+                self._report_pause(PAUSE_S, str(error.strerror))
                 return
-            self._take(connection, peer_uid(connection))
+            refused += not self._take(connection, peer_uid(connection))
 
-    def _pause(self, pause_s: float, why: str) -> None:
+    def _report_pause(self, pause_s: float, why: str) -> None:
         log.warning("no connection is accepted for %g s: %s", pause_s, why)
+        self._pause(pause_s)
+
+    def _pause(self, pause_s: float) -> None:
         self._loop.remove_reader(self._listening.fileno())
         self._loop.call_later(pause_s, self._watch)
 
-    def _take(self, connection: socket.socket, uid: int) -> None:
+    def _take(self, connection: socket.socket, uid: int) -> bool:
+        """Pass a connection on, or refuse it; returns whether it was passed on."""
         problem = self._limits.problem(self._counts, uid, "connections")
         if too_many(uid):
             problem = f"too many descriptors that user {uid} sent are still being closed"
@@ -109,9 +122,10 @@ class Listener:
             log.warning("a connection is refused: %s", problem, extra={"uid": uid})
             self._on_refused(connection, SentinelError("busy", problem, "try again later"))
             drop(connection)
-            return
+            return False
         self._counts[uid] += 1
         self._on_connection(connection, uid)
+        return True
 
 
 def peer_uid(connection: socket.socket) -> int:

@@ -23,6 +23,7 @@ from sentineld.base.text import text_of
 from sentineld.control.client import CONTROL_VERSION
 from sentineld.control.frames import REQUEST, FrameError, FrameSocket, Message, encode
 from sentineld.control.listener import Limits, Listener
+from sentineld.control.pace import Pace
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +52,13 @@ class WithFile:
     fd: int  # sent to the caller, then closed here
 
 
-SOCKET_BACKLOG = 1024
-"""Connections that wait for accept(). Each is accepted at once, or refused."""
+SOCKET_BACKLOG = 128
+"""Connections that wait for accept()."""
 VERB_CHARACTERS_MAX = 40
 CONNECTIONS = Limits(of_user=64, of_root=128, total=256)
+REQUEST_COST_S = 0.001
+"""CPU time that a request takes, in the event loop and in a verb's thread. Verbs that take longer
+are limited in number."""
 REQUEST_S = 10.0
 """Time for a request to arrive."""
 ANSWER_S = 10.0
@@ -116,6 +120,7 @@ class ControlServer:
         self._turns: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._quick_threads = ThreadPoolExecutor(QUICK_THREADS, "quick-verb")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pace = Pace()
         self._listener: Listener | None = None
 
     def listen(self, listening: socket.socket) -> None:
@@ -141,6 +146,9 @@ class ControlServer:
     async def _serve(self, connection: socket.socket, uid: int) -> None:
         client = FrameSocket(connection, REQUEST)
         try:
+            while (rest_s := self._pace.rest_s(uid)) > 0:
+                await asyncio.sleep(rest_s)
+            self._pace.charge(uid, REQUEST_COST_S)
             async with asyncio.timeout(REQUEST_S):
                 request = await _receive(client)
             await self._reply(uid, client, request)

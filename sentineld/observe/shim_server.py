@@ -19,6 +19,7 @@ from sentineld.base.closing import too_many
 from sentineld.base.errors import SentinelError
 from sentineld.control.frames import FrameError, FrameSocket, Message
 from sentineld.control.listener import Limits, Listener
+from sentineld.control.pace import Pace
 from sentineld.observe.message_memory import Account, MessageMemory
 from sentineld.observe.shim_link import ShimLink
 
@@ -40,11 +41,6 @@ DESCRIPTORS_PER_SESSION = 16
 FRAME_S = 10.0
 """Time for the rest of a large frame if other connections of its user wait for memory."""
 STARVED_CHECK_S = 1.0
-READING_SHARE = 0.2
-"""Share of the event loop's time that reading may take for one user's connections."""
-READING_BURST_S = 0.05
-"""Time that reading may take at once; the heartbeats to the shims tolerate much longer delays."""
-
 Receiver = Callable[[Message | None, int], bool]
 """Takes a link's messages, each with the bytes that it takes, and None at the end. Returns whether
 to read on; if not, the link's on_room() is called, from any thread, when there is room for more.
@@ -92,8 +88,7 @@ class ShimServer:
         self._counts: Counter[int] = Counter()  # registered connections, by user ID
         self._registered: set[_Connection] = set()
         self._evicting: set[int] = set()
-        self._paces: dict[int, float] = {}
-        """The loop's time at which a user's reading so far is within READING_SHARE."""
+        self._pace = Pace()
         self._loop = asyncio.get_running_loop()
         self._memory = MessageMemory(lambda uid: self._call_soon(lambda: self._feed(uid)))
         self._listener = Listener(listener, STRANGERS, self._accepted, _refuse_socket)
@@ -120,7 +115,7 @@ class ShimServer:
         began_s = time.thread_time()
         try:
             # What a user sends before is read at its pace, too.
-            ready = self._rest_s(one) <= 0 and one.frames.peek_frame()
+            ready = self._pace.rest_s(one.uid) <= 0 and one.frames.peek_frame()
             messages = one.frames.receive_sized() if ready else []
             if not messages:
                 self._loop.call_later(HELLO_CHECK_S, self._watch_hello, one)
@@ -135,7 +130,7 @@ class ShimServer:
             self._pass_on(one, others)
             self._watch(one)
         finally:
-            self._charge(one.uid, time.thread_time() - began_s)
+            self._pace.charge(one.uid, time.thread_time() - began_s)
 
     def _watch_hello(self, one: _Connection) -> None:
         if one.frames.fileno() >= 0:
@@ -185,7 +180,7 @@ class ShimServer:
     def _read(self, one: _Connection) -> None:
         if one.frames.fileno() < 0:
             return
-        if not one.frames.hung_up and (rest_s := self._rest_s(one)) > 0:
+        if not one.frames.hung_up and (rest_s := self._pace.rest_s(one.uid)) > 0:
             self._loop.remove_reader(one.frames.fileno())
             self._loop.call_later(rest_s, self._watch, one)
             return
@@ -203,19 +198,7 @@ class ShimServer:
                 self._loop.remove_reader(one.frames.fileno())
             elif one.frames.has_message():
                 self._read_soon(one)
-        self._charge(one.uid, time.thread_time() - began_s)
-
-    def _charge(self, uid: int, took_s: float) -> None:
-        """Count time that this user's messages took of the event loop's."""
-        pace = max(self._paces.get(uid, 0.0), self._loop.time())
-        self._paces[uid] = pace + took_s / READING_SHARE
-
-    def _rest_s(self, one: _Connection) -> float:
-        """How long the connections of this user are not read."""
-        ahead_s = self._paces.get(one.uid, 0.0) - self._loop.time()
-        if ahead_s <= 0:
-            self._paces.pop(one.uid, None)
-        return ahead_s - READING_BURST_S
+        self._pace.charge(one.uid, time.thread_time() - began_s)
 
     def _pass_on(self, one: _Connection, messages: list[tuple[Message, int]]) -> None:
         assert one.receiver is not None
