@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import faulthandler
 import logging
 import os
@@ -39,6 +40,11 @@ SWITCH_S = 0.0005
 and a thread that makes system calls while the event loop is busy waits that long after each."""
 DESCRIPTORS_MAX = 16384
 """As LimitNOFILE of the unit."""
+MMAP_THRESHOLD_BYTES = 512 << 10
+"""Blocks from this size on are mapped one by one, so that free() returns them to the kernel. By
+default glibc raises the threshold to the largest block freed so far: after a few large messages the
+heaps of all threads would keep such blocks."""
+M_MMAP_THRESHOLD = -3  # malloc.h
 
 
 async def run(config: Config) -> None:
@@ -142,6 +148,7 @@ def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
         handler.addFilter(LogLimit())
     sys.setswitchinterval(SWITCH_S)
     _raise_descriptor_limit()
+    _fix_mmap_threshold()
     asyncio.run(run(config))
 
 
@@ -151,6 +158,13 @@ def _raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+def _fix_mmap_threshold() -> None:
+    """Set malloc's threshold, where the C library has one."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
 
 
 def main() -> None:
