@@ -17,6 +17,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 USER = 65534
@@ -25,6 +26,9 @@ OTHER_USER = 65533
 GROUP = 65534
 """gid of both users. The control socket belongs to it."""
 PATIENCE_S = 60.0
+SCHEDULING = {"group_nice": 0}
+"""group_nice: if not 0, each attacker and its descendants are scheduled as one group of this nice
+level. Otherwise a thousand processes take the CPU from all others, whatever the daemon does."""
 _PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG = 1
 
@@ -38,6 +42,13 @@ def drop_privileges(user: int) -> None:
     os.setresuid(user, user, user)
     # A change of the uid made the process non-dumpable, which an ordinary process is not.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def _form_scheduling_group(nice: int) -> None:
+    """Put this process and its descendants into a scheduling group of their own; see sched(7)."""
+    os.setsid()
+    with contextlib.suppress(FileNotFoundError):  # a kernel without CONFIG_SCHED_AUTOGROUP
+        Path("/proc/self/autogroup").write_text(str(nice))
 
 
 def die_with_parent() -> None:
@@ -123,6 +134,8 @@ def _be_attacker(
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         os.setpriority(os.PRIO_PROCESS, 0, 19)
+        if SCHEDULING["group_nice"]:
+            _form_scheduling_group(SCHEDULING["group_nice"])
         drop_privileges(user)
         die_with_parent()
         function(say, *arguments)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from collections.abc import Iterator
@@ -11,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile.attacker import SCHEDULING
 from tests.hostile.daemon import Daemon
-from tests.hostile.figures import Measurement
 from tests.hostile.siege import FIGURES, Guarded, Siege
 
 HERE = os.path.dirname(__file__)
@@ -54,8 +55,8 @@ class Fortress:
     A new one replaces it when an attack succeeded, so that each attack begins with a sane daemon.
     """
 
-    def __init__(self, measurement: Measurement | None) -> None:
-        self._measurement = measurement
+    def __init__(self, measure_speed: bool) -> None:
+        self._measure_speed = measure_speed
         self._daemon: Daemon | None = None
         self._guarded: Guarded | None = None
 
@@ -65,9 +66,10 @@ class Fortress:
             self._daemon.wait_ready()
             self._guarded = Guarded(self._daemon)
             self._guarded.manage()
-            if self._measurement is not None:
-                self._guarded.pin(self._measurement)
-        return Siege(name, self._daemon, self._guarded, self._measurement)
+            if self._measure_speed:
+                self._guarded.pin()
+                SCHEDULING["group_nice"] = 19
+        return Siege(name, self._daemon, self._guarded, self._measure_speed)
 
     def fall(self) -> None:
         if self._guarded is not None:
@@ -79,9 +81,10 @@ class Fortress:
 
 @pytest.fixture(scope="session")
 def fortress(request: pytest.FixtureRequest) -> Iterator[Fortress]:
-    pytest.importorskip("torch")
-    measured = request.config.getoption("--attack-figures") is not None
-    made = Fortress(Measurement() if measured else None)
+    # Attackers are forked from this process: without torch it stays small.
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("needs torch")
+    made = Fortress(measure_speed=request.config.getoption("--attack-figures") is not None)
     yield made
     made.fall()
 

@@ -78,6 +78,7 @@ class Daemon:
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 preexec_fn=limit,
+                start_new_session=True,  # its own scheduling group, as a service has
             )
         self._proc = Path(f"/proc/{self.process.pid}")
 

@@ -23,15 +23,16 @@ class Figures:
     steps: int | None
     """Steps of the training during the attack; None: no training."""
     steps_per_s: float | None
-    quiet_steps_per_s: float | None
-    """Speed of the training just before the attack; None: not measured."""
+    expected_steps_per_s: float | None
+    """Speed that the training would have beside a program that uses the other CPU as much as it was
+    used during the attack; None: not measured."""
 
     @property
     def speed_share(self) -> float | None:
-        """The training's speed during the attack as a share of that before it."""
-        if self.steps_per_s is None or not self.quiet_steps_per_s:
+        """The training's speed during the attack as a share of the expected one."""
+        if self.steps_per_s is None or not self.expected_steps_per_s:
             return None
-        return self.steps_per_s / self.quiet_steps_per_s
+        return self.steps_per_s / self.expected_steps_per_s
 
     def __str__(self) -> str:
         parts = [
@@ -44,20 +45,5 @@ class Figures:
         if self.steps is not None:
             parts.append(f"{self.steps} steps of the training ({self.steps_per_s:.1f}/s)")
         if self.speed_share is not None:
-            parts.append(f"{self.speed_share:.1%} of its speed before")
+            parts.append(f"{self.speed_share:.1%} of the expected speed")
         return ", ".join(parts)
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """How `make bench-attacks` measures the training's speed; tests do not."""
-
-    quiet_s: float = 8.0
-    """Time before each attack in which the undisturbed speed is measured."""
-    hold_factor: float = 3.0
-    """By how much longer than in the tests an attack lasts."""
-    training_cpu: int = 0
-    """The training has this CPU to itself. The CPU time that attackers take from a training that
-    shares CPUs with them is not the daemon's doing."""
-    other_cpu: int = 1
-    """The CPU of the daemon, the attackers and the unmanaged run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,12 +13,20 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sentineld.base.errors import SentinelError
 from tests.hostile.attacker import USER, Attacker
 from tests.hostile.daemon import ROOT, Daemon
-from tests.hostile.figures import Figures, Measurement
+from tests.hostile.figures import Figures
+from tests.hostile.training_speed import (
+    HOLD_FACTOR,
+    OTHER_CPU,
+    TRAINING_CPU,
+    TrainingSpeed,
+    pin,
+)
 from tests.integration.shim.daemon_side import TRAIN, Training
 
 ANSWER_S = 10.0
@@ -91,19 +100,19 @@ class Guarded:
 
     def steps_per_s(self, begin_s: float, end_s: float) -> float:
         """Speed between two times of time.monotonic()."""
-        times = [t for t in self.training.times_s if begin_s <= t < end_s]
-        return len(times) / max(end_s - begin_s, 1e-9)
+        times = self.training.times_s
+        begun = np.interp([begin_s, end_s], times, np.arange(len(times)))
+        return float(begun[1] - begun[0]) / max(end_s - begin_s, 1e-9)
 
-    def pin(self, measurement: Measurement) -> None:
-        """Give the managed run a CPU to itself, and all others the other CPU."""
-        for pid, cpu in (
-            (self.pid, measurement.training_cpu),
-            (self._plain.pid, measurement.other_cpu),
-            (self._daemon.process.pid, measurement.other_cpu),
-            (os.getpid(), measurement.other_cpu),  # attackers are forked from this process
-        ):
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                os.sched_setaffinity(int(thread), {cpu})
+    def pin(self) -> None:
+        """Give the managed run a CPU to itself, and the others another one."""
+        pin([self.pid], TRAINING_CPU)
+        # Attackers are forked from this process.
+        pin([self._plain.pid, self._daemon.process.pid, os.getpid()], OTHER_CPU)
+
+    def pause_plain(self, pause: bool) -> None:
+        """Stop or continue the unmanaged run, which would take CPU time from an attack."""
+        self._plain.send_signal(signal.SIGSTOP if pause else signal.SIGCONT)
 
     def close(self) -> None:
         """Kill both runs."""
@@ -148,21 +157,20 @@ class Siege:
         name: str,
         daemon: Daemon,
         guarded: Guarded | None,
-        measurement: Measurement | None = None,
+        measure_speed: bool = False,
     ) -> None:
         self.name = name
         self.daemon = daemon
         self.guarded = guarded
         self.checked = False
+        self.stops_the_training = False
+        """Set by a test that stops the training itself: its speed says nothing about the daemon."""
         self.before_release: list[Callable[[], None]] = []
         """Called before the attackers are killed: what they wait for in the kernel is released."""
         self._attackers: list[Attacker] = []
-        self._hold_factor = measurement.hold_factor if measurement else 1.0
-        self._quiet_steps_per_s: float | None = None
-        if guarded and measurement:
-            begin_s = time.monotonic()
-            time.sleep(measurement.quiet_s)
-            self._quiet_steps_per_s = guarded.steps_per_s(begin_s, time.monotonic())
+        if guarded:
+            guarded.pause_plain(True)
+        self._speed = TrainingSpeed(guarded.steps_per_s) if guarded and measure_speed else None
         self._step_times = len(guarded.losses()) if guarded else 0
         self._descriptors = self.settled(daemon.descriptors)
         daemon.reset_peak()
@@ -178,7 +186,7 @@ class Siege:
 
     def hold(self, duration_s: float) -> None:
         """Let the attack go on for a time."""
-        time.sleep(duration_s * self._hold_factor)
+        time.sleep(duration_s * (HOLD_FACTOR if self._speed else 1.0))
 
     def settled(self, figure: Callable[[], int]) -> int:
         """The least of some readings: requests for status open a descriptor and a thread each."""
@@ -192,9 +200,13 @@ class Siege:
         """End the attack and check that it did no harm."""
         self.checked = True
         end_s = time.monotonic()
+        duration_s = end_s - self._begin_s
+        expected = self._speed.expected_steps_per_s(duration_s) if self._speed else None
         daemon = self.daemon
         log_bytes = daemon.log_bytes() - self.log_begin
         self.release()
+        if self.guarded:
+            self.guarded.pause_plain(False)
         problems = []
         left = self._left_descriptors()
         self._observer.stop()
@@ -203,7 +215,6 @@ class Siege:
             peak = 0
         else:
             peak = daemon.peak_bytes()
-        duration_s = end_s - self._begin_s
         log_rate = log_bytes / max(duration_s, LOG_S_MIN)
         observer = self._observer
         if observer.errors:
@@ -229,7 +240,7 @@ class Siege:
                 more_descriptors=left,
                 steps=steps,
                 steps_per_s=self.guarded and self.guarded.steps_per_s(self._begin_s, end_s),
-                quiet_steps_per_s=self._quiet_steps_per_s,
+                expected_steps_per_s=None if self.stops_the_training else expected,
             )
         )
         print(FIGURES[-1])
@@ -248,6 +259,8 @@ class Siege:
         self.checked = True
         self.release()
         self._observer.stop()
+        if self.guarded:
+            self.guarded.pause_plain(False)
 
     def _left_descriptors(self) -> int:
         """How many more descriptors are open than at the start, once they have settled."""

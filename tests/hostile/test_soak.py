@@ -14,6 +14,7 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
+from sentineld.control.server import QUICK_THREADS
 from tests.hostile.attacker import OTHER_USER, USER, Attacker, Say
 from tests.hostile.daemon import Daemon
 from tests.hostile.shim_client import registered
@@ -112,7 +113,7 @@ def resources(daemon: Daemon, log_begin: int, sessions: int) -> Resources:
     while daemon.status()["sessions"]:
         assert time.monotonic() < deadline_s, "sessions outlive their processes"
         time.sleep(0.1)
-    # The daemon starts threads for requests as it needs them: let it have all.
+    # The daemon starts the threads of its pool as they are needed.
     with ThreadPoolExecutor(REQUESTS) as pool:
         list(pool.map(lambda _: daemon.status(), range(2 * REQUESTS)))
     last, since_s = (-1, -1), time.monotonic()
@@ -137,7 +138,8 @@ def soak(daemon: Daemon, sessions: int) -> None:
     print(f"after {WARM_UP} sessions: {before}")
     print(f"after {sessions} more: {after}")
     assert after.descriptors <= before.descriptors
-    assert after.threads <= before.threads
+    # The pool may have started all its threads only now.
+    assert after.threads < before.threads + QUICK_THREADS
     assert after.resident_bytes <= before.resident_bytes * (1 + SHARE)
     assert after.log_bytes_per_session <= before.log_bytes_per_session * (1 + SHARE)
 

@@ -114,6 +114,7 @@ def test_a_training_that_was_stopped_keeps_its_losses(besieged: Siege) -> None:
     """The user's own training, stopped and continued."""
     guarded = besieged.guarded
     assert guarded is not None
+    besieged.stops_the_training = True
     os.kill(guarded.pid, signal.SIGSTOP)
     besieged.hold(STOP_S)
     os.kill(guarded.pid, signal.SIGCONT)
@@ -128,6 +129,7 @@ def test_a_training_that_was_stopped_keeps_its_losses(besieged: Siege) -> None:
 def test_a_training_that_was_frozen_keeps_its_losses(besieged: Siege, freezer: Path) -> None:
     guarded = besieged.guarded
     assert guarded is not None
+    besieged.stops_the_training = True
     freeze(freezer, [guarded.pid])
     besieged.hold(STOP_S)
     thaw(freezer)
