@@ -28,7 +28,7 @@ pytest.importorskip("torch")
 
 POLICIES_WITHOUT_MOVES = ("first-touch", "static", "slow-only")
 FAST_FOR_SENTINEL = "40%"
-"""Holds the short-lived tensors of all three models."""
+"""A fast fraction that holds the short-lived tensors of each of the three models."""
 
 STEPS_UNTIL_STEADY = 3
 PAUSE_MS = 20
@@ -67,7 +67,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def run(kind: str, tmp_path: Path) -> Iterator[ManagedRun]:
-    # --fixed: a batch loaded in each step has a new address in each, which is not simulated.
+    # --fixed, because a newly loaded batch has another address in each step, which the simulator
+    # does not model.
     started = ManagedRun(tmp_path, kind, "--fixed")
     yield started
     started.close()
@@ -86,7 +87,8 @@ def test_delays_and_fast_memory_agree_without_moves(run: ManagedRun) -> None:
         budget_bytes = run.manage(name)["budget_bytes"]
         metered = run.meter(STEPS_UNTIL_STEADY + 2)[STEPS_UNTIL_STEADY:]
         expected = simulated(run)
-        # The simulator's peak includes the first steps, in which fast pages are still demoted.
+        # The simulator's peak includes the first steps, in which even slow-only still has fast
+        # pages.
         peak_bytes = 0 if name == "slow-only" else expected.peak_fast_bytes
         slow_ns = slow_ns_of(expected)
         assert slow_ns > 0
@@ -103,7 +105,7 @@ def test_delays_and_fast_memory_agree_without_moves(run: ManagedRun) -> None:
 
 
 def steps_moved_as_simulated(run: ManagedRun, expected: Outcome) -> list[dict[str, Any]]:
-    """Meter steps; return those with the simulated number of moved bytes and of late moves."""
+    """Meter steps; return those whose numbers of moved bytes and of late moves are as simulated."""
     moves = (expected.bytes_promoted + expected.bytes_demoted, expected.late_moves)
     found: list[dict[str, Any]] = []
     for _ in range(METERED_MAX // METERED_AT_ONCE):
@@ -129,7 +131,8 @@ def test_delays_agree_with_moves(slowed_run: ManagedRun) -> None:
             f"moved {step['moved_bytes'] >> 10} KiB"
         )
         assert step["charged_bytes_max"] <= budget_bytes
-    # A move that is later than simulated, though in time, may change a single step's delay.
+    # A move that ends later than simulated, but before its deadline, may change one step's delay;
+    # the median is not affected.
     median_ns = median(step["delay_owed_ns"] for step in steps)
     assert median_ns == pytest.approx(slow_ns, rel=0.05, abs=1000)
     slowed_run.check_losses()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real daemon and CLI on this machine, without a second tier or the module.
 
-Tests that need those run in the guest (tests/vm). Here every refusal must be one
-line with its own exit status and leave the daemon's state unchanged.
+Tests that need a second tier or the module run in the guest (tests/vm). Here every refusal must
+be one line with its own exit status and leave the daemon's state unchanged.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def test_garbage_on_either_socket_does_not_harm_the_daemon(daemon: Daemon, garba
             peer.sendall(garbage)
             peer.shutdown(socket.SHUT_WR)
             peer.settimeout(30)
-            with contextlib.suppress(ConnectionResetError):  # closed before it read everything
+            with contextlib.suppress(ConnectionResetError):  # the daemon may hang up early
                 while peer.recv(4096):
                     pass
     assert daemon.ctl("status").returncode == 0

@@ -33,7 +33,7 @@ UNPLANNED_BYTES = 32 << 10
 
 
 class ManagedRun:
-    """A training under the shim and its daemon, which a test may replace.
+    """A training under the shim, and a daemon that a test can replace by another one.
 
     alone: see Training.
     """
@@ -70,8 +70,8 @@ class ManagedRun:
     def meter(self, steps: int) -> list[dict[str, Any]]:
         """Meter some steps; return them.
 
-        With other tests running, the mover may fall behind and the daemon may enter a
-        corrected plan, which has to be waited for.
+        While other tests run, the mover may fall behind and the daemon may enter a corrected plan.
+        This method then waits until the plan is live.
         """
         verb = ("meter", str(self.pid), "--steps", str(steps), "--json")
         done = self.daemon.ctl(*verb)
@@ -145,7 +145,7 @@ def test_a_managed_training_keeps_its_budget_across_a_daemon_restart(run: Manage
     resumed = run.status()
     assert resumed["reason"] == "resumed after the daemon's restart"
     assert resumed["layout_id"] == layout
-    # Without a daemon, births continued while no pages were demoted.
+    # While no daemon ran, births continued and no pages were demoted, so the budget was exceeded.
     wait(lambda: within_budget(run.meter(1)[0], resumed))
     for step in run.meter(4):
         assert step["moved_bytes"] > 0
@@ -171,7 +171,7 @@ def test_a_new_budget_or_policy_needs_no_new_profile(run: ManagedRun) -> None:
     ):
         done = attach(*arguments, "--json")
         assert done.returncode == 0, done.stderr
-        # Any other state would mean that it is profiled again.
+        # Any other state would mean that the process is profiled again.
         assert json.loads(done.stdout)["session"]["state"] in ("entering", "managed")
         wait(lambda: run.status()["state"] == "managed")
         now = run.status()
@@ -246,13 +246,13 @@ def test_an_unknown_preset_is_refused(tiers: str, tmp_path: Path) -> None:
     assert "cxl" in refused(done, code)
 
 
-# With other tests on two CPUs, movers would also fall behind for lack of CPU time.
+# If other tests ran on the same two CPUs, movers would also fall behind for lack of CPU time.
 @pytest.mark.alone
 def test_two_trainings_sharing_bandwidth_get_plans_for_their_share(tmp_path: Path) -> None:
     pytest.importorskip("scipy")
     folder = tmp_path / "config.d"
     folder.mkdir()
-    # Low enough that the mover's CPU time does not matter.
+    # This bandwidth is so low that the mover's CPU time does not matter.
     configured_bytes_per_s = 60e6
     (folder / "rate.toml").write_text(
         f"[tiers]\nmigration_bytes_per_s = {configured_bytes_per_s}\n"

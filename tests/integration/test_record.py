@@ -110,7 +110,7 @@ def test_a_recorded_step_matches_the_model(
         places[stretch] for stretch in rows["stretch"][rows["bytes_written"] > 0].tolist()
     }
     assert {"head forward", "head backward"} <= read_in
-    # Adam updates all parameters together, so any stretch of the optimizer step may do it.
+    # Adam updates all parameters together, so any stretch of the optimizer may write the weight.
     assert written_in
     assert all(place.startswith("optimizer") for place in written_in)
     states = [name for name in labels.names if name.startswith("head.weight exp_avg")]

@@ -60,7 +60,7 @@ def test_each_rank_has_a_session_and_unchanged_losses(daemon: Daemon, place: Pla
         stop.touch()
         losses, messages = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, messages
-    # This machine has one node: a single warning says why both ranks are not managed.
+    # This machine has one node, so neither rank is managed; a single warning gives the reason.
     (warning,) = [line for line in messages.splitlines() if line.startswith("warning: ")]
     assert "tier" in warning
     steps = len(losses.split()) // RANKS

@@ -16,7 +16,7 @@ from tests.unit.segment import Writer
 
 
 def received_writes(pid: int, way: str, fds: list[int]) -> WriteFds:
-    """Descriptors that a process of this user sent, as the daemon takes them."""
+    """The daemon's WriteFds from descriptors that a process of this user sent."""
     peer = Peer(pid, os.getuid(), os.getgid(), Pidfd(pid))
     try:
         return ReceivedWriteFds(peer, way, fds).take()
@@ -48,7 +48,7 @@ class Linked:
         self.receive()
 
     def again(self) -> ShimLink:
-        """A link for the offered descriptors. Raises as ShimLink."""
+        """A link for the offered descriptors. Raises the same errors as ShimLink()."""
         return ShimLink(self._daemon, {"version": protocol.SHIM_VERSION, "threads": 1})
 
     def receive(self) -> None:
@@ -61,12 +61,12 @@ class Linked:
             self.writer.header[name] = value
 
     def close(self) -> None:
-        """Close the link and both ends."""
+        """Close the link and both ends of the socket."""
         self.link.close()
         self.close_shim()
 
     def close_shim(self) -> None:
-        """Close both ends, after a session has closed the link."""
+        """Close both ends of the socket, after a session has closed the link."""
         self._daemon.close()
         self.shim.close()
         os.close(self.writer.fd)

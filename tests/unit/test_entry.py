@@ -17,7 +17,7 @@ from sentineld.entry import run_command
 def run(
     failure: BaseException | None, monkeypatch: pytest.MonkeyPatch, *arguments: str
 ) -> int | str | None:
-    """The exit status of a command that raises this, or that returns."""
+    """The exit status of a command that raises `failure`, or that returns if this is None."""
 
     @click.command()
     def act() -> None:

@@ -26,7 +26,7 @@ LOSSES = Iterator[Tensor]
 
 
 class Residual(nn.Module):
-    """Residual bottleneck blocks; around: wrapper through which each block is called."""
+    """Residual bottleneck blocks. around: wrapper through which each block is called, if given."""
 
     def __init__(self, around: Callable[[nn.Module, Tensor], Tensor] | None = None) -> None:
         super().__init__()
@@ -203,7 +203,9 @@ def fused() -> LOSSES:
 def fork_tree(model: nn.Module, generations: int) -> None:
     """Fork a binary tree of processes; each computes a loss with the inherited model.
 
-    No backward: torch 2.6 refuses it after a fork. Raises ChildProcessError.
+    There is no backward pass, because torch 2.6 refuses to run one after a fork.
+
+    Raises ChildProcessError.
     """
     children = []
     for _ in range(2):
@@ -285,7 +287,7 @@ KINDS: dict[str, Callable[[], LOSSES]] = {
 
 
 def reached(until: str, step: int) -> bool:
-    """Whether to stop before this step; the same on all ranks."""
+    """Whether to stop before this step; the answer is the same on all ranks."""
     stop = torch.tensor(step >= int(until) if until.isdigit() else os.path.exists(until)).int()
     if torch.distributed.is_initialized():
         torch.distributed.all_reduce(stop, torch.distributed.ReduceOp.MAX)
@@ -303,13 +305,15 @@ def main() -> None:
     for step in itertools.count():
         if reached(arguments.until, step):
             break
-        # One write per line: ranks share the pipe, and torchrun makes Python's output unbuffered.
+        # Write a line and its newline in one call: print() would write them in two, because
+        # torchrun makes Python's output unbuffered, and the ranks share the pipe.
         sys.stdout.write(f"{next(losses).item().hex()}\n")
         sys.stdout.flush()
     if torch.distributed.is_initialized():
-        # Otherwise a gloo thread may ask for the GIL after Python's finalization and be unwound,
-        # which aborts the process: 5 of 20 trainings did without the shim (pytorch's pull request
-        # 179291). The threads end with the last reference to their group; the model holds one.
+        # Without these lines, a gloo thread may request the GIL after Python's finalization. Python
+        # then unwinds the thread, which aborts the process. 5 of 20 trainings without the shim
+        # aborted in this way (PyTorch's pull request 179291). The threads end when the last
+        # reference to their process group is gone; the model holds such a reference.
         del losses
         gc.collect()
         torch.distributed.destroy_process_group()

@@ -105,7 +105,7 @@ class Daemon:
         self._connection.sendall(data)
 
     def receive(self, kind: str) -> dict[str, Any]:
-        """The next message of this kind; others before it are dropped."""
+        """The next message of this kind; messages of other kinds before it are dropped."""
         while True:
             while len(self._received) >= 4:
                 (length,) = struct.unpack_from("<I", self._received)
@@ -145,7 +145,7 @@ class Daemon:
         return records
 
     def record(self, steps: int, extra_flags: int = 0) -> list[Records]:
-        """Record whole steps; returns one array of records per step, which begins with STEP."""
+        """Record whole steps; returns one array of records per step, with STEP first."""
         self.drain()
         self.flags(Flag.RECORD | extra_flags)
         self.wait_steps(steps + 1)
@@ -201,7 +201,8 @@ def _memory_events(step: Records) -> Records:
 
 
 def _lifetimes(first: Records, second: Records) -> list[tuple[int, int, int]]:
-    """(size, birth, death) by slot; birth and death count memory events from the first step on."""
+    """(size, birth, death) by slot; birth and death are indices of memory events, counted from the
+    start of the first step."""
     events = np.concatenate([_memory_events(first), _memory_events(second)])
     step_events = len(_memory_events(first))
     made: list[list[int]] = []
@@ -227,9 +228,9 @@ def _alive(birth: int, death: int, step_events: int) -> npt.NDArray[np.bool_]:
 def overlay(first: Records, second: Records) -> tuple[Records, int]:
     """Plan slots for all tensors, largest first, each at the lowest free offset.
 
-    Returns the slots and the arena's bytes. A tensor that lives longer than a whole step (a loop
-    variable dies after its successor's birth) overlaps its own next birth, so it has no fixed
-    offset and stays in the heap.
+    Returns the slots and the arena's bytes. A tensor that lives longer than a whole
+    step is still alive when the next step allocates its successor. Such a tensor can have no fixed
+    offset and stays in the heap. An example is a loop variable.
     """
     tensors = _lifetimes(first, second)
     step_events = len(_memory_events(first))
@@ -342,7 +343,7 @@ class Training:
         """Start the training.
 
         stop: file whose existence ends the training.
-        alone: options that the plain training does not get, because they change no loss.
+        alone: options of this training only; they change no loss, so plain_losses() omits them.
         """
         self._stop = stop
         self._place = place
@@ -386,7 +387,8 @@ class Training:
     def finish(self, managed: bool = True) -> list[str]:
         """End the training after its current step; returns its losses.
 
-        managed: whether the shim must not have reported the process as unmanaged.
+        managed: False if the shim must have printed that the process is unmanaged; True if it must
+        not have.
         """
         self._stop.touch()
         self._reader.join(PATIENCE_SECONDS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with the Trainer of transformers, without a network: hf_trainer.py trainer UNTIL.
+"""Trains with the Trainer of transformers, without internet access: hf_trainer.py trainer UNTIL.
 
 UNTIL is a number of steps, or a file that ends the training once it exists. The model is small
 with random weights and tokens. Prints each step's losses, bit for bit.
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def _printer(trainer: Trainer) -> Any:
-    """The callback that would print a summary after our losses."""
+    """The callback that would print a summary after this script's losses."""
     callbacks = trainer.callback_handler.callbacks
     return next(one for one in callbacks if type(one).__name__ == "PrinterCallback")
 

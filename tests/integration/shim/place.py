@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the shim's tests run their trainings: with this Python and torch or with other ones."""
+"""Where the shim's tests run trainings: in this Python with its torch, or in another Python."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 
 
 class Place:
-    """This Python. Other places have other names."""
+    """The Python that runs the tests. A place with another Python has another name."""
 
     name = "here"
     python = sys.executable
     lacking: Mapping[str, str] = (
         {} if find_spec("transformers") else {"trainer": "transformers is not installed"}
     )
-    """By kind of training: the reason why it cannot run here."""
+    """For each kind of training that cannot run in this place: the reason."""
 
     def command(self, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
         """Command that runs `python ARGUMENTS` with the given variables added.
 
-        It execs Python, so that signals to the started process reach it.
+        The command execs Python, so that signals to the started process reach Python.
         """
         added = [f"{name}={value}" for name, value in environment.items()]
         return ["env", *added, self.python, *arguments]
@@ -41,7 +41,7 @@ HERE = Place()
 
 
 class Within(Place):
-    """This Python, started through a command that changes its environment and execs it."""
+    """Like Place, but a command changes the environment first and then execs Python."""
 
     def __init__(self, *wrapper: str) -> None:
         self.name = " ".join(wrapper) or Place.name

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that hangs, lags or has another version: same losses, bit for bit.
+"""A daemon that hangs, lags or has another version changes no loss, bit for bit.
 
-A daemon that dies or sends garbage: test_training.py. A daemon that restarts:
-../test_daemon_comes_and_goes.py.
+test_training.py tests a daemon that dies or sends garbage; ../test_daemon_comes_and_goes.py tests
+a daemon that restarts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_a_daemon_that_reads_nothing_only_loses_records(daemon: Daemon, tmp_path
     assert daemon.word("ring_lost") > lost
     assert daemon.word("mode") == Mode.REPLAY
     assert daemon.word("diverged_steps") == 0
-    # Once it reads again, steps are complete again.
+    # Once the daemon reads again, it gets complete steps again.
     first, second = daemon.record(2)
     assert side.sequence(first) == side.sequence(second) != []
     check_losses(training)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines that refuse the shim memory or permissions: same losses, bit for bit."""
+"""A machine that refuses the shim memory or permissions changes no loss, bit for bit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_connects_once_the_socket_permits_it(tmp_path: Path) -> None:
     training = Training("cnn", socket_path=daemon.path, stop=tmp_path / "stop", place=place)
     training.wait_losses(5)
     assert not daemon.called()
-    # The shim tries again and is managed once it may connect.
+    # The shim retries, and the training is managed once the socket's mode permits a connection.
     daemon.path.chmod(0o600)
     daemon.accept()
     side.manage(daemon)

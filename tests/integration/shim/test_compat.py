@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many kinds of training under the shim: same losses, bit for bit, and how far each is planned."""
+"""Many kinds of training keep their losses under the shim, bit for bit; steady ones get a plan."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ STEADY = (
         )
     ),
 )
-"""Every step has the same allocations: planned, no step diverges."""
+"""Trainings whose steps all have the same allocations: they get a plan, and no step diverges."""
 
 MOSTLY_STEADY = ("interrupt", pytest.param("evaluate", marks=pytest.mark.long))
-"""Some steps have other allocations: planned, those steps diverge."""
+"""Trainings some of whose steps have other allocations: they get a plan; these steps diverge."""
 
 PASSES = 100
 """sentineld.shim.stepless.PASSES_MAX."""
 
 UNSTEADY = ("lbfgs",)
-"""Steps have varying numbers of evaluations."""
+"""Trainings whose steps have varying numbers of evaluations."""
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_steady_training_is_planned_in_every_step(train: Start, kind: str) -> No
     assert daemon.word("mode") == Mode.REPLAY
     assert daemon.word("diverged_steps") == 0
     planned = slots["flags"] != 0
-    # Tensors that outlive a step stay in the heap: loop variables, what the script keeps.
+    # Tensors that outlive a step stay in the heap: loop variables and what the script keeps.
     assert planned.mean() > 0.8, f"{planned.sum()} of {len(slots)}"
     check_losses(training)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that cannot be managed: one message, passthrough, same losses, bit for bit."""
+"""A process that cannot be managed prints one message and keeps its losses, bit for bit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def daemon(tmp_path: Path) -> Daemon:
 def test_a_torch_with_other_symbol_names(tmp_path: Path, moved: tuple[str, ...]) -> None:
     sources = tmp_path / "native"
     shutil.copytree(ROOT / "sentineld/shim/native", sources)
-    # Renaming the shim's symbols has the same effect as other names in torch.
+    # Renaming the shim's functions has the same effect as a torch whose functions have other names.
     for source in sources.glob("*.c"):
         text = source.read_text()
         for name in moved:

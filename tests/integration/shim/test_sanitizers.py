@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shim's C library with two training threads and two workers, under sanitizers.
 
-ThreadSanitizer finds data races, AddressSanitizer the use of an arena or of emulated tiers that
-another thread has replaced. tests/sanitize/threads.c describes the threads.
+ThreadSanitizer finds data races. AddressSanitizer finds the use of an arena or of emulated tiers
+that another thread has replaced. tests/sanitize/threads.c describes the threads.
 """
 
 from __future__ import annotations
@@ -34,6 +34,6 @@ def test_threads_share_the_library(sanitizer: str, tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stderr[:4000]
         counts = dict(part.split() for part in done.stdout.strip().split(", "))
-        # Layouts came, and were followed by some steps and not by others.
+        # Layouts arrived; some steps followed them, and other steps diverged.
         assert int(counts["layouts"]) > STEPS / 4
         assert 0 < int(counts["diverged"]) < int(counts["steps"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting programs under the shim, also where the shim cannot work."""
+"""Programs start under the shim, even where the shim cannot work."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_passthrough_if_torch_is_imported_first() -> None:
 
 
 PAGE_OFFSET = f"import torch; print(torch.empty(5000).data_ptr() % {PAGE})"
-"""Prints 0 if the shim serves tensors: they begin at pages, unlike malloc's."""
+"""Prints 0 if the shim serves tensors: its tensors begin at page boundaries, unlike malloc's."""
 
 
 def test_importing_the_shim_before_torch_is_enough() -> None:
@@ -125,7 +125,7 @@ def test_the_shim_does_not_import_torch() -> None:
     code = "import sentineld.shim, sys; print('torch' in sys.modules, 'ctypes.util' in sys.modules)"
     done = python("-c", code)
     assert done.stdout.startswith("False"), done.stderr
-    # A missing torch raises the same error as without the shim.
+    # If torch is missing, its import raises the same error as without the shim.
     missing = "import sys; sys.path[:] = []; sys.path_importer_cache.clear(); import torch"
     done = python("-S", "-c", f"import sentineld.shim; {missing}")
     assert "ModuleNotFoundError: No module named 'torch'" in done.stderr

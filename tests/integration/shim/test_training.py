@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real trainings under the shim, managed by the daemon of daemon_side.py: same losses."""
+"""Real trainings keep their losses under the shim, managed by the daemon of daemon_side.py."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_records_name_layers_and_list_live_tensors(daemon: Daemon, tmp_path: Pat
     assert passed[-1][0] == "OPTIMIZER"
     live = step[(step["event"] == Event.ALLOC) & (step["detail"] == side.Alloc.LIVE)]
     head = 16 * 16 * 16 * 10 * 4
-    # weight, gradient (freed later by zero_grad) and Adam's two moments
+    # the head's weight, its gradient (freed later by zero_grad) and Adam's two moments
     assert (live["bytes"] == head).sum() == 4
     assert len(set(live["address"].tolist())) == len(live)
     daemon.wait_steps(6)
@@ -95,7 +95,7 @@ def test_records_name_layers_and_list_live_tensors(daemon: Daemon, tmp_path: Pat
 
 def test_a_change_of_the_thread_count_is_sent(daemon: Daemon, tmp_path: Path) -> None:
     training = start(daemon, tmp_path, "cnn", "--threads-at", "12")
-    # The hello is sent at torch's import; the script sets one thread afterwards.
+    # The shim sends the hello at torch's import; the script sets the thread count to 1 afterwards.
     if daemon.hello["threads"] != 1:
         assert daemon.receive("threads")["threads"] == 1
     assert daemon.receive("threads")["threads"] == 2
@@ -108,7 +108,7 @@ def test_steps_with_another_batch_size_diverge(daemon: Daemon, tmp_path: Path) -
     side.manage(daemon)
     daemon.wait_steps(20)
     assert daemon.word("diverged_steps") >= 3
-    # The steps after each diverged one follow the layout again.
+    # The steps after each diverged step follow the layout again.
     assert daemon.word("diverged_in_row") <= 1
     assert daemon.word("layout_id") == 1
     check_losses(training)
@@ -150,7 +150,8 @@ def test_cuts_waits_and_dropped_pages(daemon: Daemon, tmp_path: Path) -> None:
     assert tuple(cut["bytes"].tolist()) == cuts
     daemon.wait_steps(10)
     assert daemon.word("diverged_steps") == 0
-    # No move is done: boundary 1 waits for boundary 0 of the same step until the timeout.
+    # No move is reported as done, so boundary 1 waits for the moves of boundary 0 until the
+    # time-out.
     daemon.set("barrier_timeout_ns", 20_000_000)
     daemon.set("moves_done", 0)
     side.wait_for(lambda: daemon.word("barrier_timeouts") == 1)
@@ -161,7 +162,7 @@ def test_cuts_waits_and_dropped_pages(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def stopped_position(training: Training, daemon: Daemon, any_boundary: bool = False) -> int:
-    """Stop the training and return its position: not boundary 1, unless any_boundary."""
+    """Stop the training and return its position, which is boundary 1 only if any_boundary."""
     while True:
         training.process.send_signal(signal.SIGSTOP)
         os.waitpid(training.process.pid, os.WUNTRACED)

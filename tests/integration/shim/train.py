@@ -52,7 +52,7 @@ class Transformer(nn.Module):
 
 
 class Perceptron(nn.Module):
-    """Nearly all of its memory is parameters and Adam's state."""
+    """A model whose memory consists nearly entirely of parameters and Adam's state."""
 
     def __init__(self) -> None:
         super().__init__()

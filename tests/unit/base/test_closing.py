@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors of other processes are closed in threads that may block, one for each user."""
+"""Descriptors of other processes are closed in threads that may block, one thread for each user."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ def is_open(fd: int) -> bool:
 
 
 def lingering() -> tuple[int, socket.socket]:
-    """A TCP socket whose close() blocks for LINGER_S, as its data is not acknowledged; and the
-    other end."""
+    """A socket and its other end, which reads nothing, so that close() blocks for LINGER_S."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = socket.create_connection(server.getsockname())
         receiver, _ = server.accept()

@@ -53,7 +53,7 @@ def test_a_full_backlog_stops_its_reader_until_half_is_handled() -> None:
     assert [backlog.add(1) for _ in range(5)] == [True, True, True, False, False]
     backlog.remove(1)
     backlog.remove(1)
-    assert not backlog.add(1)  # as long as more than half of it waits
+    assert not backlog.add(1)  # more than half of the backlog is unhandled
     backlog.remove(1)
     assert woken == []
     backlog.remove(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections in whose queue descriptors wait that block when they are closed."""
+"""Connections whose receive queue holds descriptors that block when they are closed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_an_unread_descriptor_whose_close_blocks_does_not_block() -> None:
         stuck.close()
         begin_s = time.monotonic()
         drop(ours)
-        assert theirs.recv(1) == b""  # the peer is told at once
+        assert theirs.recv(1) == b""  # the peer sees the end at once
         wait(lambda: not held())
         assert time.monotonic() - begin_s < LINGER_S / 2
     theirs.close()

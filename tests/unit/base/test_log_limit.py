@@ -12,7 +12,7 @@ from sentineld.base.log_limit import PERIOD_S, SITE_LINES, LogLimit
 
 
 class Lines(logging.Handler):
-    """A log whose clock the test sets; collects the lines."""
+    """A log whose clock the test sets. It collects the logged lines."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values from processes that are not trusted, as one printable line."""
+"""Values from untrusted processes become one printable line."""
 
 from __future__ import annotations
 

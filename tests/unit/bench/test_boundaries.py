@@ -14,7 +14,7 @@ from sentineld.profile.trace import Trace, profile_of
 from tests.bench.boundaries import Boundaries, boundaries_of, recut, table
 from tests.unit.traces import SMALL, recorded
 
-TOUCHED_LIMIT_OVER_PEAK = 0.1  # half of a budget of 20 % of the peak
+TOUCHED_LIMIT_OVER_PEAK = 0.1  # half of the budget, which is 20 % of the peak
 
 
 def framework_only(trace: Trace) -> Trace:
@@ -48,7 +48,7 @@ def test_cutting_before_every_allocation_gives_the_finest_figures(trace: Trace) 
 
 def test_touched_is_the_maximum_over_stretches(trace: Trace) -> None:
     profile = profile_of(trace)
-    # Toy operators touch whole tensors, and tensors are whole pages.
+    # The toy's operators touch whole tensors, and each tensor fills whole pages.
     sizes = profile.tensors["bytes"][profile.accesses["tensor"]].astype(np.float64)
     touched = np.bincount(profile.accesses["stretch"], sizes)
     limit = profile.peak_bytes * TOUCHED_LIMIT_OVER_PEAK

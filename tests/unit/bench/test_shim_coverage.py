@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The share of a step that a layout places, computed by hand."""
+"""The shares of a step's tensors and bytes that a layout places, computed by hand."""
 
 from __future__ import annotations
 

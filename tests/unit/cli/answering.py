@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon on a real control socket that gives prepared answers, and the command line."""
+"""A real control socket that gives prepared answers, and sentinelctl connected to this socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = Callable[[Message], Any]
 
 
 class Ctl:
-    """sentinelctl on the socket of a daemon. asked: the verbs and arguments that came."""
+    """sentinelctl on a daemon's socket. asked: the verbs and arguments that the daemon received."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket

@@ -38,7 +38,7 @@ def refused(*arguments: str | Path) -> SentinelError:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """An empty configuration, so that the machine's own one is not read."""
+    """An empty configuration file, so that the machine's configuration is not read."""
     file = tmp_path / "config.toml"
     file.write_text("")
     return file
@@ -122,7 +122,7 @@ def test_bandwidths_of_two_tiers_are_averaged_and_rounded(tmp_path: Path) -> Non
     file.write_text(found.toml())
     tiers = load(file).tiers
     assert (tiers.fast, tiers.slow) == ((0, 1), (2,))
-    assert tiers.fast_read_bytes_per_s == 52.2e9  # the mean, to three digits
+    assert tiers.fast_read_bytes_per_s == 52.2e9  # the mean of nodes 0 and 1, to three digits
     assert tiers.slow_write_bytes_per_s == 5e9
     assert tiers.migration_bytes_per_s == 3e9  # the slower direction, at the daemon's batch size
     assert configured_tiers(tiers).tiers[1].read_bytes_per_s == 10e9

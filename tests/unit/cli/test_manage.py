@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs attach, detach and meter: what they ask the daemon, and what they print."""
+"""What the verbs `attach`, `detach` and `meter` ask the daemon, and what they print."""
 
 from __future__ import annotations
 

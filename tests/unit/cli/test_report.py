@@ -25,7 +25,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*arguments: str | Path) -> Result:
-    # No such socket: none of these commands may contact a daemon.
+    # The socket does not exist, because none of these commands may contact a daemon.
     command = ["--socket", "/nonexistent", "report", *map(str, arguments)]
     return CliRunner().invoke(sentinelctl, command, env={"COLUMNS": "100"})
 

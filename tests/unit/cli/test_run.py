@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verb run: the command's end is its own, and its training processes are attached.
+"""The verb run ends as its command does and attaches the command's training processes.
 
 tests/integration/test_run.py runs real trainings.
 """
@@ -26,7 +26,7 @@ from tests.unit.cli.answering import answering
 
 @pytest.fixture(autouse=True)
 def _signals() -> Iterator[None]:
-    """run() takes the process's signals over."""
+    """Restore the signal handlers that run() replaces."""
     numbers = (*run_module.SIGNALS, signal.SIGINT, signal.SIGQUIT)
     before = {number: signal.getsignal(number) for number in numbers}
     yield
@@ -80,7 +80,8 @@ def test_signals_are_forwarded_to_the_command(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
-        "os.kill(os.getppid(), signal.SIGINT)\n"  # the terminal sends it to both: ignored there
+        # run() ignores SIGINT, which a terminal sends to run() and to the command.
+        "os.kill(os.getppid(), signal.SIGINT)\n"
         "os.kill(os.getppid(), signal.SIGTERM)\n"
         "time.sleep(60)\n"
     )
@@ -116,7 +117,8 @@ def test_only_new_trainings_of_the_command_are_attached_once_each(
         seen.append(pid)
         if pid and len(seen) > 4:
             go.touch()
-        # This process is not of the command's tree; the command's own session trains at last.
+        # This process is not in the command's process tree. The command's process trains from the
+        # third request on.
         trained = session(pid, step=3 if len(seen) > 2 else 0)
         return {"sessions": [session(os.getpid()), *([trained] if pid else [])]}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs status, tensors and plan show: what they print of the daemon's answers."""
+"""What the verbs `status`, `tensors` and `plan show` print of the daemon's answers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A control server for the tests of both sides."""
+"""A control server for the tests of server and client."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from sentineld.control.frames import Message
 from sentineld.control.server import Caller, ControlServer, Verb, WithFile, listen
 
 LARGE = "x" * (3 << 20)
-"""More than a socket's buffer takes at once."""
+"""An answer that is larger than a socket's buffer."""
 
 
 def a_file(text: str) -> int:

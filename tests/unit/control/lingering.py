@@ -16,7 +16,7 @@ LINGER_S = 60
 
 @contextmanager
 def lingering() -> Iterator[socket.socket]:
-    """A TCP connection with unsent data, which is sent at the end of the context at the latest."""
+    """A TCP socket with unsent data. Its last close() blocks, but not beyond the context's end."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         listener.bind(("127.0.0.1", 0))
@@ -30,7 +30,7 @@ def lingering() -> Iterator[socket.socket]:
             sender.send(b"x" * 65536)
     with receiver:
         yield sender
-        # A close by the test itself must not block.
+        # The close below must not block.
         with contextlib.suppress(OSError):  # closed already
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
         sender.close()

@@ -47,7 +47,7 @@ def files_open() -> int:
 
 def test_files_that_nobody_asked_for_are_closed(server: Path) -> None:
     assert request(server, "file", a=1) == {"a": 1}
-    # The server, a thread of this process, closes its own just after it has answered.
+    # The server, a thread of this process, closes its own descriptor just after it has answered.
     deadline_s = time.monotonic() + 30
     while files_open():
         assert time.monotonic() < deadline_s
@@ -82,7 +82,8 @@ def test_a_socket_that_the_user_may_not_open_is_not_permitted() -> None:
         "try: request(pathlib.Path(sys.argv[1]), 'status')\n"
         "except SentinelError as error: print(error.code)\n"
     )
-    # Not in tmp_path: another user could not reach a socket there, whatever its mode.
+    # The socket is not in tmp_path, because another user could not reach it there, whatever its
+    # mode.
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,

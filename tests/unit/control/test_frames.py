@@ -125,7 +125,7 @@ def test_many_small_messages_are_received_in_parts() -> None:
         sender.send({"number": number})
     received = receiver.receive()
     assert len(received) == MESSAGES_MAX
-    # The rest has been read from the socket, so an event loop would not notice it.
+    # The other messages are already read from the socket, so an event loop would not notice them.
     while receiver.has_message():
         received += receiver.receive()
     assert [message["number"] for message in received] == list(range(3 * MESSAGES_MAX))
@@ -166,7 +166,7 @@ def test_an_estimate_of_a_messages_memory_exceeds_what_it_takes() -> None:
 @pytest.mark.parametrize("flags", [0, socket.MSG_OOB])
 @pytest.mark.parametrize("before", [0, 8, 200])
 def test_received_descriptors_whose_close_blocks_do_not_block(flags: int, before: int) -> None:
-    """In data or out-of-band data, alone or behind more descriptors than a shim sends."""
+    """They come in data or out-of-band data, alone or behind more than a shim sends."""
     ours, theirs = socket.socketpair()
     receiver = FrameSocket(theirs)
     null = os.open(os.devnull, os.O_RDONLY)

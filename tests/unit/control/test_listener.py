@@ -19,7 +19,7 @@ from sentineld.control.server import listen
 
 
 class Server:
-    """A listener whose event loop runs when the test says so."""
+    """A listener whose event loop runs only when the test runs it."""
 
     def __init__(self, path: Path, limits: Limits) -> None:
         self.path = path
@@ -77,7 +77,7 @@ def test_a_user_has_a_limited_number_of_connections(server: Server) -> None:
 
 
 def duplicate() -> int | None:
-    """A new descriptor; None: there are no more."""
+    """A new descriptor, or None if there are no more."""
     try:
         return os.dup(0)
     except OSError:
@@ -98,7 +98,7 @@ def test_accepting_pauses_without_free_descriptors(
         while (fd := duplicate()) is not None:
             spare.append(fd)
         server.run(0.1)
-        # One attempt, not one at each turn of the loop.
+        # The listener has tried once, not at each turn of the loop.
         assert len([r for r in caplog.records if "no connection is accepted" in r.message]) == 1
         assert not server.accepted
     finally:

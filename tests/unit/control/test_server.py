@@ -154,7 +154,7 @@ def test_a_verb_that_fails_is_answered(tmp_path: Path) -> None:
 
 
 def closed(client: socket.socket) -> bool:
-    """Whether the other end is closed, without reading what it has sent."""
+    """Whether the server has closed the connection; reads nothing of what the server has sent."""
     try:
         client.send(b"x", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
     except BrokenPipeError:

@@ -20,7 +20,7 @@ def step(share: float = 0.95, charged: int = 40 * MIB, moved: int = 300 * MIB) -
         "fast_share": share,
         "charged_bytes_max": charged,
         "moved_bytes": moved,
-        # 40960 pages touched once and 12288 pages four times: 208 MiB
+        # 40960 pages touched once + 12288 pages touched four times = 53248 pages = 208 MiB
         "page_touches": [0, 40960, 0, 0, 12288],
         "stretches": [],
     }
@@ -76,7 +76,7 @@ def test_a_good_report_passes_and_lists_every_policy(good: dict[str, Any]) -> No
 
 
 def test_the_best_fixed_placement_holds_the_most_touched_pages() -> None:
-    # 10 pages touched once, 4 pages 3 times, 1 page 5 times: 27 touches
+    # 10 pages x 1 touch + 4 pages x 3 touches + 1 page x 5 touches = 27 touches
     touches = [7, 10, 0, 4, 0, 1]
     assert rules.best_fixed_share(touches, 0) == 0.0
     assert rules.best_fixed_share(touches, 1) == pytest.approx(5 / 27)

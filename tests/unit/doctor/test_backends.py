@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which backend runs, and why not a better one."""
+"""The check names the backend that runs and says why no better one does."""
 
 from __future__ import annotations
 

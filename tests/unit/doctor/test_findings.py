@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The system that checks examine is a root folder."""
+"""Checks examine a system through its root folder."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Presets of machines that are not at hand."""
+"""Presets: the tiers of other machines than this one."""
 
 from __future__ import annotations
 

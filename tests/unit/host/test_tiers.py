@@ -17,7 +17,7 @@ class Node:
     mib: int
     cpus: bool
     distance: str
-    hmat: tuple[int, int, int, int] | None = None  # read/write MiB/s, read/write ns
+    hmat: tuple[int, int, int, int] | None = None  # read MiB/s, write MiB/s, read ns, write ns
 
 
 def make_sysfs(root: Path, nodes: dict[int, Node], tiers: dict[int, str] | None = None) -> Path:

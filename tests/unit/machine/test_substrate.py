@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Substrates: which one a configuration selects, and the emulated one's figures."""
+"""Which substrate a configuration selects, and the figures of the emulated substrate."""
 
 from __future__ import annotations
 

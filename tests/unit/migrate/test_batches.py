@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions of the schedule over small circles of boundaries.
+"""Decisions of the schedule in steps of a few boundaries.
 
-World has one space with 64 pages.
+A World has one space with 64 pages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_DROPS = np.zeros(0, DROP_DTYPE)
 
 
 class World:
-    """move() moves pages at once, except those in `pinned`, which never move."""
+    """A schedule and its pages. move() moves pages at once, except pages in `pinned`."""
 
     def __init__(
         self,
@@ -195,9 +195,10 @@ def test_a_drop_cancels_the_moves_that_it_covers() -> None:
 
 
 def test_rejoining_queues_the_moves_of_the_last_circle() -> None:
+    # D: demotion, P: promotion
     # boundary      0   1   2   3
-    # pages 0-7     .   D   .   P    useful until the next 1
-    # pages 8-15    D   .   .   .    dead after 1
+    # pages 0-7     .   D   .   P    useful until boundary 1 of the next step
+    # pages 8-15    D   .   .   .    dead after stretch 1
     # pages 16-23   D   .   .   .
     world = World([(0, 1, 1, 8, 8), (0, 1, 1, 16, 8), (1, 2, 1, 0, 8), (3, 1, 0, 0, 8)], 4)
     dead = np.array([(1, 8 * PAGE, 8 * PAGE)], DROP_DTYPE)
@@ -217,8 +218,9 @@ def test_rejoining_queues_the_moves_of_the_last_circle() -> None:
 
 
 def test_a_demotion_runs_ahead_of_time_if_nothing_else_can_run() -> None:
+    # D: demotion, P: promotion
     # boundary      1   2   3
-    # pages 0-1     .   .   D    may begin at 1
+    # pages 0-1     .   .   D    may begin at boundary 1
     # pages 8-9     D   .   .
     # pages 16-17   P   .   .
     rows = [(1, 2, 1, 8, 2), (1, 3, 0, 16, 2), (3, 4, 1, 0, 2)]
@@ -226,7 +228,7 @@ def test_a_demotion_runs_ahead_of_time_if_nothing_else_can_run() -> None:
     world.tier[16:18] = 1
     world.schedule.pass_boundary(NO_DROPS)
     assert world.drain() == [(1, [8, 9]), (0, [16, 17]), (1, [0, 1])]
-    # done() does not wait for it, neither before it is due nor then.
+    # done() does not wait for the early demotion, neither before it is due nor when it is due.
     assert world.schedule.done() == 1
     for _ in range(2):
         world.schedule.pass_boundary(NO_DROPS)

@@ -17,12 +17,12 @@ MIB = 1 << 20
 
 @pytest.mark.parametrize("size_bytes", [mmap.PAGESIZE, 4 * MIB, births.PIECE_BYTES + MIB])
 def test_a_birth_takes_time(size_bytes: int) -> None:
-    # At least the time of 4 KiB of stores, at most a millisecond a page.
+    # A birth takes some time, but less than a millisecond per page.
     assert 0.0 < birth_ns_per_byte(size_bytes) < 1e6 / mmap.PAGESIZE
 
 
 def test_a_kernel_without_populate_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(births, "MADV_POPULATE_WRITE", 0x7FFF)  # EINVAL, as before Linux 5.14
+    monkeypatch.setattr(births, "MADV_POPULATE_WRITE", 0x7FFF)  # EINVAL, as on Linux before 5.14
     assert birth_ns_per_byte(4 * MIB) > 0.0
 
 

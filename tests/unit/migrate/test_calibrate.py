@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measuring fails in order where pages can't move.
+"""A measurement reports an error where pages can't move.
 
 tests/vm/test_machine.py measures on a machine with two nodes.
 """
@@ -33,7 +33,7 @@ def test_tiers_that_cannot_be_measured_stay_as_they_are() -> None:
 
 
 def test_pages_that_are_there_already_count_as_moved() -> None:
-    # From node 0 to node 0: no page is copied, but every call is made.
+    # Pages move from node 0 to node 0: the kernel copies no page, but every system call is made.
     rates = measure(ITSELF, scratch_bytes=8 << 20)
     assert rates.demote_bytes_per_s > 0
     assert rates.promote_bytes_per_s > 0

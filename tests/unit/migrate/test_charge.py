@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The charged fast memory over a step of four stretches and eight arena pages.
 
-pages   0 1 2 3 | 4 5 6 7
-born in stretch 1, fast, dropped in 2 | born in stretch 2, fast, kept
+pages 0-3   born in stretch 1, fast, dropped in stretch 2
+pages 4-7   born in stretch 2, fast, kept
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def make(
     waits: tuple[int, int, int, int] = (-1, -1, -1, -1),
     heap_pages: tuple[int, int, int, int] = (0, 0, 0, 0),
 ) -> Charge:
-    """order: of events in each stretch; None: births come first."""
+    """order: the events of each stretch in order. None: all births come before the drops."""
     if order is None:
         order = [(s, True, t, o, n) for s, t, _, o, n in births]
         order += [(s, False, 0, o, n) for s, o, n in drops]
@@ -98,15 +98,15 @@ def test_births_behind_a_closed_barrier_reserve_room() -> None:
 def test_room_excludes_the_births_of_the_next_stretch() -> None:
     charge = make(BIRTHS, DROPS, budget_pages=9)
     charge.begin(0)
-    assert charge.room_bytes() == 5 * PAGE  # 9 less the 4 of stretch 1
+    assert charge.room_bytes() == 5 * PAGE  # budget 9 - 4 births in stretch 1
     charge.begin(1)
-    assert charge.room_bytes() == 1 * PAGE  # 9 less the 4 resident, less the 4 of stretch 2
+    assert charge.room_bytes() == 1 * PAGE  # budget 9 - 4 resident - 4 births in stretch 2
 
 
 def test_room_includes_the_drops_of_this_stretch() -> None:
     charge = make([(0, 0, True, 0, 4), (1, 0, True, 4, 4)], [(0, 0, 4)], budget_pages=5)
     charge.begin(0)
-    assert charge.room_bytes() == 1 * PAGE  # now 5 - 4; then 5 - 4 + 4 - 4
+    assert charge.room_bytes() == 1 * PAGE  # budget 5 - 4 births; then + 4 dropped - 4 births
 
 
 def test_pages_dropped_and_reborn_stay_charged() -> None:
@@ -127,7 +127,7 @@ def test_unfinished_demotions_make_no_room() -> None:
     charge = make([(1, 0, True, 0, 4)], [], budget_pages=8)
     charge.spaces.maps[Space.HEAP].nodes[:3] = 0
     charge.begin(0)
-    assert charge.room_bytes() == 1 * PAGE  # 8 - 3 waiting for demotion - 4 births
+    assert charge.room_bytes() == 1 * PAGE  # budget 8 - 3 not demoted yet - 4 births
     charge.spaces.maps[Space.HEAP].nodes[:3] = 1
     assert charge.room_bytes() == 4 * PAGE
 
@@ -175,7 +175,7 @@ EVENTS = st.lists(
 def test_room_is_the_budget_less_the_peak(
     events: list[list[tuple[bool, int, int, int]]], tiers: tuple[int, int], budget_pages: int
 ) -> None:
-    """Compare with a model that replays single events. Two regions of four pages."""
+    """Compare with a model that replays single events. The arena has two regions of four pages."""
     order = [
         (stretch, birth, tiers[region], 4 * region + first, min(count, 4 - first))
         for stretch in range(STRETCHES)

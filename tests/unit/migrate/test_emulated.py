@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emulated memory against a model: a page is on its birth node, where it was moved, or absent."""
+"""Emulated memory, compared with a model: births, moves and drops determine a page's node."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_pages_are_on_the_node_of_their_birth_or_last_move(
             expected = [model.get(place, -errno.ENOENT) for place in places]
             assert result.status.tolist() == expected
         for space, page in places:
-            # The process writes the map.
+            # The process itself writes births and drops to the map.
             if what == "born" and (space, page) not in model:
                 maps[space][page] = 1 + node
                 model[space, page] = node
@@ -97,7 +97,8 @@ def test_changes_of_the_fast_pages_are_reported() -> None:
     for node in (0, 0, 1):
         pages.move_pages(wanted, node)
     assert changes == [2, 0, -3]
-    # 0 at first; then the pages of each batch, until its end.
+    # The first call reports 0; then each batch reports its pages in flight to the fast tier, if
+    # any, and 0 at its end.
     assert flying == [0, 2, 0, 0, 0, 0]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mover's thread on one node, where nothing can move: published positions, and its end.
+"""The mover's thread on one node, where no page can move: the positions it publishes, and its end.
 
 tests/vm/test_migrate.py tests real moves.
 """
@@ -31,10 +31,10 @@ NO_BIRTHS = np.zeros(0, BIRTH_DTYPE)
 
 
 class Run:
-    """A mover on a sleeping process at unmapped addresses: all pages are absent."""
+    """A mover for a sleeping process. Its addresses are not mapped, so all pages are absent."""
 
     def __init__(self, memory: Memory | None = None, births: Table = NO_BIRTHS) -> None:
-        """births: in the arena, in stretch 2, which waits for the moves of boundary 1."""
+        """births: arena births in stretch 2, which waits for the moves of boundary 1."""
         self.process = subprocess.Popen(["sleep", "600"])
         self.published: list[int] = []
         self.ended: list[str] = []
@@ -148,7 +148,7 @@ def test_stop_without_start(run: Run) -> None:
 
 
 class SlowMemory:
-    """All heap pages are on one node; moves wait for the event let."""
+    """All heap pages are on one node, and each move waits until the event `let` is set."""
 
     batch_pages = 4
     exact = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows for a step from a plan and its profile, and the defaults of a process's ports."""
+"""What a plan and its profile imply for a step, and the defaults of a process's ports."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Residency maps, against arrays written by hand and against this process's own memory."""
+"""Residency maps, compared with arrays written by hand and with this process's own memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The token bucket: never more than the bandwidth; a busy user loses none of it."""
+"""The token bucket never exceeds the bandwidth, and a busy user gets all of it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ def tiers(read: float, write: float, slow_read: float, slow_write: float) -> Tie
 
 
 def test_a_stretchs_time_equals_the_hand_computed_one() -> None:
-    # 1/2 - 1/8 = 0.375 ns more per byte read, 1 - 1/4 = 0.75 ns more per byte written.
+    # In slow memory a byte takes 1/2 - 1/8 = 0.375 ns more to read and 1 - 1/4 = 0.75 ns more to
+    # write.
     timing = timing_of(tiers(8 * GB, 4 * GB, 2 * GB, 1 * GB))
     assert (timing.read_ns_per_byte, timing.write_ns_per_byte) == (0.375, 0.75)
     assert (timing.move_ns_per_byte, timing.birth_ns_per_byte) == (1.0, 0.0)

@@ -32,7 +32,7 @@ while True:
 
 
 class Other:
-    """A process that is connected to a socket at this path. user: None: this process's."""
+    """A process that is connected to a socket at this path. user: None for this process's user."""
 
     def __init__(self, path: str, user: int | None = USER, pass_fds: Sequence[int] = ()) -> None:
         ids = {} if user is None else {"user": user, "group": user, "extra_groups": []}
@@ -47,8 +47,8 @@ class Other:
         self._answer("connected")
 
     def do(self, statement: str, answers: bool = True) -> None:
-        """Execute a Python statement in the process; `connection` is its socket. answers: it
-        returns."""
+        """Execute a Python statement in the process; `connection` is its socket. answers: whether
+        the statement returns."""
         assert self.process.stdin is not None
         print(statement, file=self.process.stdin, flush=True)
         if answers:
@@ -66,7 +66,7 @@ class Other:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A folder that every user may enter; tmp_path is its owner's only."""
+    """A folder that every user may enter, unlike tmp_path."""
     made = Path(tempfile.mkdtemp())
     made.chmod(0o755)
     try:

@@ -29,7 +29,7 @@ def write(root: Path, path: str, text: str) -> None:
 
 @pytest.fixture
 def kdamonds(tmp_path: Path) -> Path:
-    """The files before any use."""
+    """DAMON's files before anything uses them."""
     write(tmp_path, "nr_kdamonds", "0\n")
     return tmp_path
 

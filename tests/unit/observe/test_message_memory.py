@@ -48,8 +48,8 @@ def test_users_have_limits_of_their_own(uid: int, limit_bytes: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, ACCOUNTS - 1), st.sampled_from("mrhc"), BYTES)))
 def test_reading_is_allowed_below_the_limit(actions: list[tuple[int, str, int]]) -> None:
-    """m: may a frame be read? r: a message is received. h: one is handled. c: the connection is
-    closed, and its place is taken by another."""
+    """m: ask whether a frame may be read. r: receive a message. h: handle a message. c: close the
+    connection and open another one in its place."""
     woken: list[int] = []
     memory = Memory(woken.append)
     accounts = [Account(USER) for _ in range(ACCOUNTS)]
@@ -73,7 +73,7 @@ def test_reading_is_allowed_below_the_limit(actions: list[tuple[int, str, int]])
             memory.handled(account, unhandled[number].pop())
         elif action == "c":
             memory.close(account)
-            for late in unhandled[number]:  # the session's thread may still handle them
+            for late in unhandled[number]:  # the session's thread may handle messages later
                 memory.handled(account, late)
             admitted[number], unhandled[number] = 0, []
             accounts[number] = Account(USER)

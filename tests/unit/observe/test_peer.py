@@ -19,7 +19,7 @@ from tests.unit.waiting import wait
 
 
 def refusal(peer: Peer) -> str:
-    """Why require_own() refuses the process; "" while it does not."""
+    """Why require_own() refuses the process, or "" if it does not."""
     try:
         peer.require_own()
     except SentinelError as error:
@@ -82,7 +82,7 @@ def test_a_protected_program_is_refused_before_and_after_the_hello(
         peer = Peer.of(frames)
         process.do(f"os.execv({str(sleep)!r}, ['sleep', '1000'])", answers=False)
         wait(lambda: refusal(peer))
-        # At first the process may be between two programs.
+        # At first, another reason may be given, because the process is between two programs.
         wait(lambda: why in refusal(peer))
         assert refusal(peer).startswith("not-permitted")
         with pytest.raises(SentinelError) as caught:
@@ -107,7 +107,7 @@ def test_a_process_that_protects_itself_is_refused() -> None:
     with other() as (process, frames):
         peer = Peer.of(frames)
         process.do("ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)")
-        assert os.stat(f"/proc/{peer.pid}").st_uid == USER  # so the folder's owner would not do
+        assert os.stat(f"/proc/{peer.pid}").st_uid == USER  # /proc/PID's owner does not tell
         assert "not dumpable" in refusal(peer)
         process.do("ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)")
         assert refusal(peer) == ""

@@ -19,7 +19,7 @@ from tests.unit.observe.trees import Tree
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 WAIT_SECONDS = 60.0
-"""Time limit for an event; not a measure of speed."""
+"""Time limit for an event; the tests do not measure speed."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def watcher() -> Iterator[tuple[ProcessWatcher, queue.Queue[ProcessEvent]]]:
 def wait_for(
     events: queue.Queue[ProcessEvent], wanted: Callable[[ProcessEvent], bool]
 ) -> list[ProcessEvent]:
-    """All events up to the wanted one; fails if it does not come."""
+    """All events up to the wanted one; fails if the wanted event does not come in time."""
     seen: list[ProcessEvent] = []
     while not seen or not wanted(seen[-1]):
         seen.append(events.get(timeout=WAIT_SECONDS))
@@ -137,7 +137,7 @@ def test_tracking_a_dead_process_is_refused(
 
 
 def test_exits_are_reported_without_netlink() -> None:
-    """Another network namespace has no connector: the watcher sets its note and continues."""
+    """Another network namespace has no connector, so the watcher sets its note and continues."""
     script = (
         "import queue, subprocess\n"
         "from sentineld.observe.procs import ProcessWatcher\n"

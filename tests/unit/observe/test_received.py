@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a received descriptor is, found out without a call that may block."""
+"""The kind of a received descriptor is found without a call that can block."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_kind_is_closed(kind: str) -> None:
     }[kind]()
     close_received(3000, fd)
     if kind != "socket":
-        assert not closing(3000)  # at once: these never block
+        assert not closing(3000)  # closed at once, because these never block
     wait(lambda: not os.path.exists(f"/proc/self/fd/{fd}"))
     made.close()
     other.close()

@@ -18,7 +18,7 @@ RING_BYTES = 4096
 
 @dataclass(frozen=True)
 class Written:
-    """One record as reserved by a program; foreign ones have another length."""
+    """One record as a program reserves it; a record of another length is foreign."""
 
     state: str  # committed, busy, discarded
     length_bytes: int

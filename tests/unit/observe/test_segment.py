@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared memory of an untrusted process: only what can't shrink is mapped."""
+"""Shared memory of an untrusted process: only a file that can't shrink is mapped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sealed(size: int, seals: int = fcntl.F_SEAL_SHRINK) -> int:
 
 
 def refusal(fd: int) -> str:
-    """The reason why a segment of one or two pages is refused."""
+    """The reason why map_segment() refuses a file as a segment of one or two pages."""
     try:
         with pytest.raises(SentinelError) as error:
             map_segment(fd, "control", PAGE, 2 * PAGE)

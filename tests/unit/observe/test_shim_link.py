@@ -126,7 +126,7 @@ def test_accesses_are_limited(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_event_is_cleared_without_blocking_whatever_the_process_does(peer: Peer) -> None:
-    os.set_blocking(peer.event_fd, True)  # the flags of the shared open file
+    os.set_blocking(peer.event_fd, True)  # both ends share the open file and its flags
     cleared = threading.Thread(target=peer.link.clear_event, daemon=True)
     cleared.start()
     cleared.join(10)
@@ -164,7 +164,7 @@ def test_threads_that_set_different_flags_lose_none(
     write, delays = peer.link.segment.set_flags, random.Random(0)
 
     def write_late(flags: int) -> None:
-        time.sleep(delays.uniform(0, 5e-4))  # so that a stale word could be written last
+        time.sleep(delays.uniform(0, 5e-4))  # allows a race to write a stale word last
         write(flags)
 
     monkeypatch.setattr(peer.link.segment, "set_flags", write_late)
@@ -173,7 +173,7 @@ def test_threads_that_set_different_flags_lose_none(
     def toggle(bit: int) -> None:
         for wanted in [bit, 0] * 20:
             peer.link.set_flags(on=wanted, off=bit)
-            time.sleep(5e-4)  # until every write that was under way is done
+            time.sleep(5e-4)  # ends after every write that was under way
             if int(peer.segment.header["flags"][0]) & bit != wanted:
                 wrong.append(bit)
 

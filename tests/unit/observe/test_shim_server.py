@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shims' socket: who hangs up on whom, and who comes next."""
+"""The shims' socket: which end closes a connection, and which shim is served next."""
 
 from __future__ import annotations
 
@@ -30,8 +30,12 @@ HELLO = {"type": "hello", "version": protocol.SHIM_VERSION}
 
 
 class Server:
-    """A server whose loop turns when told; links: of all hellos, ends: how many ended, taken: the
-    number of messages."""
+    """A server whose event loop runs only in turn() and until().
+
+    links: the links of all hellos.
+    ends: the number of links that ended.
+    taken: the number of messages taken.
+    """
 
     def __init__(self, path: Path, sessions: Limits | None = None) -> None:
         self.path = path
@@ -75,13 +79,13 @@ class Server:
         return connection
 
     def turn(self) -> None:
-        """Accept what has come, then read it."""
+        """Accept the connections that have arrived, then read from them."""
         for _ in range(3):
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
 
     def greet(self, hello: Message = HELLO) -> FrameSocket:
-        """A new shim says hello."""
+        """Connect a new shim, which sends a hello; returns its end of the connection."""
         shim = FrameSocket(self.connect())
         segment, event_fd = Writer(), os.eventfd(0)
         shim.send(hello, [segment.fd, event_fd])
@@ -112,9 +116,9 @@ def test_a_shim_that_goes_is_told(server: Server) -> None:
 
 def test_the_next_shim_is_heard_after_the_daemon_hung_up(server: Server) -> None:
     shims = [server.greet()]
-    # As a session does that ends of itself, in a thread of its own.
+    # A session that ends by itself closes its link in this way, in its own thread.
     server.links[0].close()
-    shims.append(server.greet())  # a socket of the same number, if the first one's is free
+    shims.append(server.greet())  # reuses the first socket's number if that is free
     server.turn()
     assert len(server.links) == 2
     assert server.ends == 1
@@ -176,7 +180,7 @@ def test_a_shim_of_another_version_is_told_why(server: Server) -> None:
 
 
 def closed(connection: socket.socket) -> bool:
-    """Whether the server has closed the connection; discards what it sent before."""
+    """Whether the server has closed the connection; discards what the server sent before."""
     connection.setblocking(False)
     try:
         return not connection.recv(1 << 16)
@@ -295,7 +299,10 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def push(server: Server, shims: list[FrameSocket], data: bytes) -> list[int]:
-    """Send the same data on all connections as far as the server reads it; returns the bytes."""
+    """Send the same data on all connections, as far as the server reads it.
+
+    Returns the number of bytes sent on each connection.
+    """
     sent = [0] * len(shims)
     idle = 0
     while idle < 100:
@@ -318,10 +325,10 @@ def test_half_messages_of_one_user_are_limited(
     server.until(lambda: len(server.links) == 6)
     half = encode({"text": "x" * (FROM_SHIM.frame_bytes - 100)})[:-1]
     sent = push(server, shims, half)
-    # The first is read to its end; the others fill no more than their socket's buffers.
+    # The server reads one message completely; the other messages only fill their sockets' buffers.
     assert sorted(sent)[-1] == len(half)
     assert sorted(sent)[-2] < 1 << 20
-    # Half messages that keep others waiting are dropped after a time.
+    # After FRAME_S, the server drops half messages that keep other messages waiting.
     monkeypatch.setattr(shim_server, "FRAME_S", 0.1)
     server.until(lambda: server.ends >= 2)
     for shim in shims:
@@ -338,7 +345,7 @@ def test_messages_count_until_they_are_handled(server: Server) -> None:
     message = {"text": "x" * 100_000}
     push(server, shims, encode(message) * 20)
     taken = server.taken
-    assert 10 <= taken <= 12  # 1 MiB, and what was read already
+    assert 10 <= taken <= 12  # 1 MiB, and messages that were already read
     while server.unhandled:
         link, size_bytes = server.unhandled.pop()
         link.on_handled(size_bytes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors from a process are used only if they are its own, and never block the daemon."""
+"""A process's descriptors are used only if they refer to this process; none blocks the daemon."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def area(start: int, size: int) -> Areas:
 
 
 class Claiming(NoWatch):
-    """A watch that reports what a function makes of the start of the window's range."""
+    """A watch that reports the areas that `claim` returns for the start of the window's range."""
 
     def __init__(self, target: Target, claim: Callable[[int], Areas], log: list[str]) -> None:
         super().__init__(target)
@@ -74,7 +74,7 @@ def test_only_the_written_page_will_do(claim: Callable[[int], Areas], works: boo
 
     assert reports_written_page("a way", open_watch, open_control) is works
     assert log == ["begin", "end", "close"]
-    # Descriptors of earlier tests may be closed meanwhile; none is added.
+    # No descriptor stays open; those of earlier tests may be closed meanwhile.
     assert open_descriptors() <= before
     ((start, size),) = opened
     assert (start % PAGE, size) == (0, 2 * PAGE)

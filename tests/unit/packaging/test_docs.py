@@ -89,7 +89,7 @@ def test_lines_are_wrapped(page: str) -> None:
 
 @pytest.mark.parametrize("page", WRITTEN)
 def test_no_line_begins_with_a_comment(page: str) -> None:
-    # Markdown would end the paragraph there, and show the line as it is.
+    # Markdown would end the paragraph before such a line, and show the line as it is.
     assert not re.search(r"^ *<!--", (ROOT / page).read_text(), re.MULTILINE)
 
 
@@ -112,7 +112,7 @@ def test_files_that_pages_name_exist(page: str) -> None:
 HYPOTHETICAL = {"train.py", "NAME.py", "rivals/NAME.py"} | {
     f"sentineld/{package}/NAME.py" for package in ("policies", "observe")
 }
-"""Files of users, and files to be written, that pages name."""
+"""Files that pages name but the repository lacks: a user's files, and files to be written."""
 
 
 @pytest.mark.parametrize("page", PAGES)

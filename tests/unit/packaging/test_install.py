@@ -55,7 +55,7 @@ def test_system_files_are_in_systemds_folders(stage: Path) -> None:
         "tmpfiles.d/sentineld.conf",
         "modules-load.d/sentineld.conf",
     } <= installed
-    # The device is root's alone, as the module creates it.
+    # No udev rule changes the device, which the module creates for root only.
     assert not [name for name in installed if name.startswith("udev")]
 
 

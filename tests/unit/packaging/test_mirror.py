@@ -15,7 +15,7 @@ DATA_ONLY = {
     "model/records": "dtypes; test_protocol.py and test_page_sampler.py compare them with C",
     "model/tiers": "dataclasses",
 }
-"""Modules without anything to test, and what they hold."""
+"""Modules without anything to test, each with its contents."""
 
 TESTED_ELSEWHERE = {
     "observe/bpfmap": "tests/vm/test_ebpf.py",
@@ -63,7 +63,7 @@ def native_files(folder: Path) -> set[str]:
 
 
 def mirrored_test_files() -> list[str]:
-    """The test files in folders that are packages of sentineld, too."""
+    """The test files in folders of tests/unit that have the name of a package of sentineld."""
     return [
         path.relative_to(TESTS).as_posix()
         for path in sorted(TESTS.rglob("test_*.py"))
@@ -78,7 +78,7 @@ def has_module(name: Path) -> bool:
 
 
 def has_code(path: Path) -> bool:
-    """Whether any function of a module does something; a protocol's have only docstrings."""
+    """Whether any function of a module does something; those of a Protocol have only docstrings."""
     functions = [
         node
         for node in ast.walk(ast.parse(path.read_text()))

@@ -37,7 +37,7 @@ ORDER = (
     "cli",
     "daemon",
 )
-"""Packages and modules of sentineld/, lowest first. Each imports only what stands before it."""
+"""Packages and modules of sentineld/, lowest first. Each imports only those listed before it."""
 
 SESSION_ORDER = (
     "lifecycle",
@@ -50,7 +50,7 @@ SESSION_ORDER = (
     "driver",
     "session",
 )
-"""The same for what is inside sentineld/session/."""
+"""The modules and packages of sentineld/session/, lowest first."""
 
 PURE = ("model", "profile", "plan", "policies", "simulate")
 """Packages that compute: the same arguments give the same result on every machine."""
@@ -71,11 +71,11 @@ IMPURE_MODULES = {
 """Clocks, sockets, threads, processes and kernel interfaces."""
 
 TRAINING_SIDE = {"base", "model", "shim"}
-"""What a training process loads of sentineld."""
+"""The packages of sentineld that a training process loads."""
 
 
 def modules() -> dict[str, Path]:
-    """Every module of sentineld by its dotted name without the package's own."""
+    """Every module of sentineld by its dotted name without the leading `sentineld.`."""
     found = {}
     for path in sorted((ROOT / "sentineld").rglob("*.py")):
         parts = path.relative_to(ROOT / "sentineld").with_suffix("").parts
@@ -163,7 +163,7 @@ def test_a_training_process_loads_only_the_shim_and_what_it_shares_with_the_daem
 
 
 def calls_between_module_files() -> dict[str, set[str]]:
-    """For each C file of the kernel module, the files that define what it uses."""
+    """For each C file of the kernel module, the files that define what the file calls or reads."""
     sources = {path.name: path.read_text() for path in sorted((ROOT / "kmod").glob("*.c"))}
     definition = re.compile(
         r"^(?!static)\w[\w *]*?\b(sentinel_\w+)(?:\([^;{]*\)\s*\{|(?: =|;)$)", re.M

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants that pages quote are those of the code."""
+"""Constants that documentation pages quote equal those of the code."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each invariant of a plan, violated once."""
+"""Each invariant of a plan is violated once."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def test_parts_of_a_slot_are_dropped() -> None:
 
 
 def test_live_tensors_on_the_same_page_are_rejected() -> None:
-    # activation   [1..5) events, pages 1..2      scratch [2..3): put on page 2 as well
+    # The activation lives on pages 1 to 2 in the events [1, 5). The scratch lives in [2, 3) and is
+    # put on page 2 as well.
     plan = slots(toy_plan(), "offset", 1, 2 * PAGE)
     with pytest.raises(PlanError, match="slots 0 and 1 are alive together"):
         verify(plan, toy_profile(), None)
@@ -91,9 +92,9 @@ def test_one_page_over_the_budget_is_rejected() -> None:
 
 
 def test_births_wait_for_the_demotions_that_make_room() -> None:
-    # The whole state moves, and the activation is born in stretch 1 instead of 0:
-    # charged      stretch 0: pool 1, parameter 2, state being demoted 4 = 7
-    #              stretch 1: pool 1, parameter 2, activation 2 = 5, and 4 more if the state is late
+    # The whole state moves, and the activation is born in stretch 1 instead of 0. Charged pages:
+    # stretch 0: pool 1 + parameter 2 + state being demoted 4 = 7
+    # stretch 1: pool 1 + parameter 2 + activation 2 = 5, or 9 if the state's demotion is late
     profile = toy_profile()
     tensors = profile.tensors.copy()
     tensors["birth_stretch"][0] = 1
@@ -115,5 +116,5 @@ def test_births_wait_for_the_demotions_that_make_room() -> None:
 
 
 def _in_time(plan: Plan) -> Plan:
-    """Promote the state in stretch 3, after the activation's death: at most 7 pages at any time."""
+    """Promote the state in stretch 3, after the activation's death: at most 7 pages are charged."""
     return moves(plan, move(0, 1, 3, Space.HEAP, 1, 0, 4), move(3, 0, 3, Space.HEAP, 0, 0, 4))

@@ -27,7 +27,7 @@ MOVED = float(PLAN.moves["bytes"].sum())
 TIMES = PROFILE.stretches["time_ns"].astype(np.float64)
 STEP_NS = float(TIMES.sum())
 NOMINAL = MOVED / 3
-"""The mover is busy for three of a step's four seconds."""
+"""The bandwidth at which the mover is busy for three of a step's four seconds."""
 
 
 class Steps:
@@ -102,7 +102,7 @@ def test_harm_that_the_bandwidth_does_not_explain_makes_no_correction() -> None:
 def test_a_small_drop_is_accepted_after_many_steps() -> None:
     steps = Steps()
     assert steps.run(WINDOW_STEPS // 2, 0.85 * NOMINAL, stall=0.1)[1] is None
-    assert not steps.corrector.needs_times  # it is the bandwidth
+    assert not steps.corrector.needs_times  # the bandwidth explains the stall
     assert steps.run(50) == (50, None)
     passed, correction = Steps().run(50, 0.85 * NOMINAL, stall=0.1)
     assert passed == WINDOW_STEPS - 1

@@ -29,7 +29,8 @@ def optimizer_step(parts: int, cuts: tuple[int, ...] = (), size: int = PAGE) -> 
 
 
 def test_each_stretch_is_cut_as_late_as_the_limit_allows() -> None:
-    # 20 parts of equal time in one stretch; a fifth of the step holds almost 4 of them.
+    # One stretch has 20 parts of equal time. A fifth of the step holds 4 parts. The first new
+    # stretch also holds the time before the first part, which leaves room for 3 parts.
     step = optimizer_step(20)
     cuts = choose_cuts(step, 1 << 30, share_max=0.2)
     assert cuts.tolist() == [3, 7, 11, 15, 19]
@@ -38,7 +39,7 @@ def test_each_stretch_is_cut_as_late_as_the_limit_allows() -> None:
 
 
 def test_births_are_limited() -> None:
-    # Budget of 16 pages: at most 8 are born in a stretch, which are two parts of 3 pages.
+    # With a budget of 16 pages, at most 8 pages are born in a stretch: two parts of 3 pages fit.
     assert choose_cuts(optimizer_step(6, size=3 * PAGE), 16 * PAGE, 1.0).tolist() == [2, 4]
 
 
@@ -47,7 +48,8 @@ def test_a_tensor_larger_than_the_limit_gets_a_separate_stretch() -> None:
 
 
 def test_an_optimizer_touches_all_live_tensors_not_only_its_scratch() -> None:
-    # 4 parameters of 8 pages, a scratch of one page for each; the budget holds three per stretch.
+    # There are 4 parameters of 8 pages, each with a scratch page. A stretch may touch half of the
+    # budget, 24 pages: that is one parameter with a safety factor of 3.
     def trained(cuts: tuple[int, ...] = ()) -> Trainer:
         trainer = Trainer(cuts=cuts)
         parameters = [trainer.alloc(8 * PAGE) for _ in range(4)]

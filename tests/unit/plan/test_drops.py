@@ -59,7 +59,7 @@ def test_slots_drop_the_given_ranges(wanted: list[list[bool]]) -> None:
         flags = int(after.slots["flags"][at])
         assert bool(flags & SLOT_DROP) == all(pages)
         assert bool(flags & SLOT_DROP_PARTS) == (any(pages) and not all(pages))
-    # Adjacent ranges are joined, so that they are dropped in one call.
+    # Adjacent ranges of a slot are joined, so that one call drops them.
     ends = after.parts["offset"] + after.parts["bytes"]
     joined = (after.parts["slot"][1:] == after.parts["slot"][:-1]) & (
         after.parts["offset"][1:] == ends[:-1]

@@ -4,7 +4,7 @@
 tensor  slot  bytes  born  dies    arena page
 0        0     8192    0     2     0, fast region, dropped
 1        1     4096    1     1     2, fast region, pool (kept)
-2        2     5000    2     0 w   8, slow region, dropped (wraps)
+2        2     5000    2     0 w   8, slow region, dropped; w: lives into the next step
 3        3     9000    1     3     none: the heap serves it
 4        -    40960    -     -     heap page 16
 """
@@ -103,7 +103,7 @@ def plan(moves: list[tuple[int, ...]]) -> Plan:
 
 
 def test_dropped_parts_of_a_slot_are_drops_and_the_rest_is_settled() -> None:
-    # Slot 1 on page 2, slot 2 on pages 8 and 9; it drops page 9.
+    # Slot 1 lies on page 2. Slot 2 lies on pages 8 and 9 and drops page 9.
     one = layout()
     slots = one.slots.copy()
     slots["flags"][2] = SLOT_PLANNED | SLOT_DROP_PARTS
@@ -180,14 +180,16 @@ def test_a_promotion_is_useful_until_its_last_use_before_the_next_demotion() -> 
         (1, 2, *heap, 0, 16 * PAGE, 10 * PAGE),
         (3, 0, *heap, 0, 16 * PAGE, 10 * PAGE),
     ]
-    # From 1 on the use in 2 counts, but not the one in 0, which comes after the demotion. From 3
-    # on the use in 0 counts, until the demotion at 1.
+    # The demotion at 1 is useful for a whole step, 4 boundaries. Each promotion is useful until the
+    # last use before the next demotion at 1. This use is in stretch 0, which is 3 boundaries after
+    # 1, and 1 boundary after 3.
     assert useful_until(profile(), plan(rows)).tolist() == [4, 3, 1]
 
 
 def test_a_demotion_may_begin_after_the_last_use() -> None:
     heap = (4, Space.HEAP)
-    # Used in 0 and 2: unused from 3 on after the use in 2; at 0 and 2 it is in use.
+    # The tensor is used in 0 and 2. A demotion at 1 or 3 follows a use directly, and a demotion at
+    # 0 or 2 is at a use: none can begin ahead of its boundary.
     for boundary, ahead in ((1, 0), (0, 0), (2, 0), (3, 0)):
         rows = [(boundary, boundary, *heap, 1, 16 * PAGE, 10 * PAGE)]
         assert ahead_of_time(profile(), plan(rows)).tolist() == [ahead]
@@ -199,7 +201,7 @@ def test_a_demotion_may_begin_after_the_last_use() -> None:
 
 
 def test_a_demotion_may_not_begin_before_birth_or_promotion() -> None:
-    # The tensor is born in 2, dies in 0, and is used in neither.
+    # The tensor is born in stretch 2, dies in stretch 0 and is never used.
     arena = (2, Space.ARENA, 1, 8 * PAGE, 2 * PAGE)
     unused = profile()
     unused.accesses["tensor"][4] = 3
@@ -213,7 +215,7 @@ def test_a_demotion_may_not_begin_before_birth_or_promotion() -> None:
         (3, 0, *heap, 1, 16 * PAGE, 4 * PAGE),
         (3, 0, *heap, 1, 20 * PAGE, 6 * PAGE),
     ]
-    # Pages promoted at 1 stay until 2 at least; promotions never begin ahead of time.
+    # Pages promoted at boundary 1 stay at least until boundary 2; promotions never begin early.
     assert ahead_of_time(once, plan(rows)).tolist() == [0, 2, 1]
 
 
@@ -228,7 +230,7 @@ def test_settled_pages_are_never_moved_or_dropped() -> None:
         MOVE_DTYPE,
     )
     moved = plan([(1, 2, 4, Space.HEAP, 1, 20 * PAGE, PAGE)])
-    # The pool keeps page 2; pages 0, 1 and 8, 9 are dropped and born again.
+    # The pool keeps page 2; pages 0, 1, 8 and 9 are dropped and born again.
     found = settled(replace(moved, initial=initial), PAGE)
     assert found[["space", "tier", "offset", "bytes"]].tolist() == [
         (Space.ARENA, 0, 2 * PAGE, PAGE),

@@ -41,7 +41,10 @@ Life = tuple[int, int, int, int, int]
 
 
 def part_of(first: int, count: int) -> tuple[int, int]:
-    """(first page, pages) that a PARTLY dropped tensor drops: everything after its first block."""
+    """(first page, pages) that a PARTLY dropped tensor drops: all but its first BLOCK pages.
+
+    A tensor of at most BLOCK pages drops its first page, unless it has no other page.
+    """
     return (first + BLOCK, count - BLOCK) if count > BLOCK else (first, 0 if count == 1 else 1)
 
 
@@ -55,7 +58,7 @@ def plan_of(
     slots = np.zeros(len(lives), SLOT_DTYPE)
     parts = np.zeros(0, PART_DTYPE)
     for at, (first, count, _, _, flags) in enumerate(lives):
-        # The last page is only partly used.
+        # The last page of each slot is only partly used.
         slots[at] = (count * PAGE - 1, first * PAGE, SLOT_PLANNED | flags, 0)
         if flags == PARTLY:
             low, pages_ = part_of(first, count)
@@ -93,8 +96,9 @@ def found(plan: Plan, whole_moves: bool = False) -> list[int]:
 def test_a_dropping_tensor_must_cover_whole_blocks() -> None:
     # block     0    1    2    3
     # A (drops) AAAA AAAA AA..
-    # B (drops) .... BBBB ....        block 1, in turns with A; D: all of block 3
-    # C         .... .... .... C...   later, on part of block 3
+    # B (drops) .... BBBB ....        lives after A
+    # D (drops) .... .... .... DDDD
+    # C         .... .... .... C...   lives after D
     a, b = (0, 10, 0, 2, DROPPED), (4, 4, 2, 4, DROPPED)
     d, c = (12, 4, 0, 2, DROPPED), (12, 1, 4, 6, KEPT)
     assert found(plan_of([a, b, d])) == [0, 1, 3]
@@ -104,10 +108,10 @@ def test_a_dropping_tensor_must_cover_whole_blocks() -> None:
 
 def test_a_tensor_that_drops_parts_must_drop_whole_blocks() -> None:
     # block     0    1    2    3
-    # A         AAAA AAAA AA..        all but the first block is dropped: block 2 only partly
+    # A         AAAA AAAA AA..        8 or 10 pages; all but the first 4 are dropped
     assert found(plan_of([(0, 8, 0, 2, PARTLY)])) == [0, 1]
     assert found(plan_of([(0, 10, 0, 2, PARTLY)])) == [0, 1]
-    # B         ..BB BBBB BBBB        from page 6 on
+    # B         ..BB BBBB BBBB        drops its pages from page 6 on
     assert found(plan_of([(2, 10, 0, 2, PARTLY), (0, 2, 0, 2, KEPT)])) == [0, 2]
 
 
@@ -115,8 +119,8 @@ def test_a_block_that_is_never_dropped_must_be_full() -> None:
     # block     0    1    2    3
     # A         AAAA AA..
     # B         .... ..BB B...        block 2 is never full
-    # C                        CCC.   later
-    # D                        .DDD   later; C and D together cover block 3
+    # C                        CCC.
+    # D                        .DDD   lives after C; C and D together cover block 3
     a, b = (0, 6, 0, 2, KEPT), (6, 3, 0, 2, KEPT)
     c, d = (12, 3, 0, 2, KEPT), (13, 3, 2, 4, KEPT)
     assert found(plan_of([a, b, c, d])) == [0, 1, 3]
@@ -133,7 +137,7 @@ def test_moved_blocks_and_blocks_across_regions_stay_small() -> None:
     assert found(moved, whole_moves=True) == [0, 1, 3]
     assert found(plan_of(whole, borders=(8,))) == [0, 1, 2, 3]
     assert found(plan_of(whole, borders=(9,))) == [0, 1, 3]
-    # The end of the arena is not huge if it is shorter than a huge page.
+    # The last pages of the arena stay small if they are fewer than a huge page.
     assert found(plan_of([(0, 15, 0, 4, KEPT)], pages=15)) == [0, 1, 2]
 
 
@@ -146,7 +150,7 @@ def test_the_largest_ranges_are_preferred(monkeypatch: pytest.MonkeyPatch) -> No
 
 @st.composite
 def plans(draw: st.DrawFn) -> tuple[Plan, list[Life]]:
-    """Tensors that do not overlap while they are alive."""
+    """A plan of tensors that share no page while they are alive, and their lives."""
     lives: list[Life] = []
     for _ in range(draw(st.integers(0, 12))):
         # Make block borders more likely than uniform sampling would.
@@ -194,7 +198,8 @@ def test_huge_pages_make_no_further_pages_resident(case: tuple[Plan, list[Life]]
     for event in range(EVENTS):
         steady = seen_small[event + 2 * EVENTS]
         assert (seen_large[event + 2 * EVENTS] == steady).all()
-        # In the first step pages may be resident before their tensors, but never more than later.
+        # In the first step, pages may be resident before their tensors are born, but only pages
+        # that are resident at this event in a steady step, too.
         assert (seen_small[event] <= seen_large[event]).all()
         assert (seen_large[event] <= steady).all()
 
@@ -218,7 +223,8 @@ def test_two_sizes_allow_only_blocks_that_one_size_allows(case: tuple[Plan, list
     assert large <= both <= small | large
     for block in range(BLOCKS):
         halves = {2 * block, 2 * block + 1}
-        # If both halves are allowed, the kernel uses one huge page: it must be allowed, too.
+        # If both halves of a block are allowed, the kernel uses one large page for the block, so
+        # the large page must be allowed, too.
         assert (halves <= both) == (halves <= large)
         assert both & halves == small & halves or halves <= small | large
 

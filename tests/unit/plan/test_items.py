@@ -35,7 +35,7 @@ def test_lifetimes_wrap_around_the_step_and_are_at_most_a_step_long() -> None:
     assert birth.tolist() == [0, 0, 2, 0, 0]
     assert length.tolist() == [3, 1, 3, 4, 4]
     profile = toy_profile()
-    # Freed in the next step, in the stretch of its birth.
+    # The gradient is freed in the next step, in the same stretch in which it was born.
     profile.tensors["death_stretch"][GRADIENT] = 2
     assert lifetimes(profile)[1][GRADIENT] == 4
 
@@ -44,7 +44,7 @@ def test_transient_and_persistent_tensors() -> None:
     profile = toy_profile()
     assert transient(profile).tolist() == [True, True, True, False, False]
     assert persistent(profile).tolist() == [False, False, False, True, True]
-    # A tensor that outlives its step is not planned; one outside the heap is not managed.
+    # A tensor that outlives its step is not planned; a tensor outside the heap is not managed.
     profile.tensors["kind"][SCRATCH] = Kind.PERSISTENT
     profile.tensors["address"][STATE] = profile.heap_base - PAGE
     assert transient(profile).tolist() == [True, False, True, False, False]
@@ -55,10 +55,10 @@ def test_accesses_are_summed_by_position_of_the_lifetime() -> None:
     profile = toy_profile()
     summed = by_position(profile, access_pages(profile))
     assert summed[:, ACTIVATION].tolist() == [2, 0, 2, 0]
-    # Born in stretch 2: its first position.
+    # The gradient is born in stretch 2: this is its first position.
     assert summed[:, GRADIENT].tolist() == [2, 2, 0, 0]
     assert summed[:, PARAMETER].tolist() == [0, 2, 2, 2]
-    # Also accessed in the next step, before its death in stretch 0: its third position.
+    # An access in stretch 0 of the next step, before its death, is at its third position.
     profile.accesses["tensor"][0] = GRADIENT
     assert by_position(profile, access_pages(profile))[:, GRADIENT].tolist() == [2, 2, 2, 0]
 

@@ -49,12 +49,13 @@ def test_slow_pages_are_kept_up_to_the_resident_limit(
 
 
 def test_slow_pages_with_long_gaps_are_dropped() -> None:
-    # Slow pages 6-7 and 8-9 are used in turn, never at the same time: one pair would suffice.
+    # Slow pages 6-7 and 8-9 are used in turn, never at the same time, so one pair of pages would
+    # suffice for both tensors.
     lives = [(6, 2, 0, 1, False), (8, 2, 2, 3, False)]
     plan, profile = step(lives)
     flags = slot_flags(keep(plan, profile, 6).layout, profile)
     assert all(flag & SLOT_DROP for flag in flags)
-    # If the step needs both at once, both are kept for the tensors that need only one.
+    # If later tensors of the step need both pairs at once, both pairs are kept between all tensors.
     plan, profile = step([*lives, (6, 2, 4, 7, False), (8, 2, 5, 6, False)])
     flags = slot_flags(keep(plan, profile, 6).layout, profile)
     assert not any(flag & SLOT_DROP for flag in flags)
@@ -69,7 +70,7 @@ def test_slow_pages_with_long_gaps_are_dropped() -> None:
 def test_the_number_of_kept_ranges_is_optimal(
     gaps: list[tuple[int, int, bool]], free: list[int]
 ) -> None:
-    # Ranges of one page, none across the end of the step.
+    # Each range has one page, and no gap includes the end of the step.
     death = np.array([min(ends) for *ends, _ in gaps])
     gap = np.array([abs(low - high) for low, high, _ in gaps])
     may = np.array([one for *_, one in gaps])
@@ -89,7 +90,8 @@ def test_the_number_of_kept_ranges_is_optimal(
 
 
 def test_the_shortest_gap_is_kept_first() -> None:
-    # Pages 0-1: the next birth follows at once; pages 2-3: much later; 4-5 are used in between.
+    # Pages 0-1 are born again right after each death. Pages 2-3 and 4-5 are born again only in the
+    # next step.
     lives = [(0, 2, 0, 1, True), (0, 2, 2, 9, True), (2, 2, 3, 4, True), (4, 2, 5, 6, True)]
     plan, profile = step(lives)
     kept = keep(plan, profile, 4)

@@ -48,8 +48,8 @@ def test_a_slot_may_span_regions_but_not_leave_them() -> None:
 
 def test_parts_of_a_slot_are_born_and_charged_on_different_tiers() -> None:
     plan, profile = across(), toy_profile()
-    # Stretch 0: pool 1, parameter 2, state being demoted 2, one page of the activation.
-    # Promotions count from the next stretch on: the state's 2 of stretch 2 are charged in 3.
+    # Stretch 0 has 6 fast pages: pool 1 + parameter 2 + state being demoted 2 + activation 1.
+    # Promoted pages count from the next stretch on: the state's 2 pages, promoted in 2, count in 3.
     found = peak_fast_pages(plan, profile, residency(plan, profile))
     assert found.tolist() == [6, 4, 4, 5]
     births = expected_step(profile, plan.layout).births
@@ -87,9 +87,9 @@ def large_step(sizes: list[int]) -> Profile:
 
 
 def test_unmoved_tensors_are_aligned_to_huge_pages() -> None:
-    """Sizes of whole huge pages share a part of the area, and each other size has a separate part.
+    """Sizes of whole huge pages share one part of the area; each other size has a separate part.
 
-    Tensors of a part that live one after the other overlay. Small and moved tensors are packed
+    In a part, tensors that live one after the other overlay. Small and moved tensors are packed
     behind these parts.
     """
     sizes = [2 * HUGE_PAGES, HUGE_PAGES, HUGE_PAGES + 3, 700, 700, 700, 5]
@@ -105,7 +105,7 @@ def test_unmoved_tensors_are_aligned_to_huge_pages() -> None:
         for one, other in ((0, 2), (0, 3), (2, 3), (0, 5), (2, 5), (3, 5), (0, 6), (2, 6), (3, 6)):
             assert offsets[one] >= ends[other] or offsets[other] >= ends[one]
         assert size == ends.max()
-        # Without alignment, all overlay at the same offset.
+        # Without alignment, all tensors overlay at offset 0.
         offsets, size = area_offsets(profile, rows[:6], grouped=False)
         assert (offsets == 0).all()
         assert size == 2 * HUGE_PAGES

@@ -12,7 +12,7 @@ from tests.unit.plan.toys import toy_profile
 
 STATE, PARAMETER = 3, 4
 ITEMS = chunks(toy_profile(), np.array([STATE, PARAMETER]), 4)
-"""The state's four pages are read in stretch 3, the parameter's two in 1, 2 and 3."""
+"""The state's four pages are read in stretch 3, the parameter's two pages in 1, 2 and 3."""
 
 
 def lives(*drawn: str) -> Lives:

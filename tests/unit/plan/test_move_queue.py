@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of the move queue, on moves of ranges of a line."""
+"""The rules of the move queue, tested with moves of integer ranges."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_times_wrap_around_the_step() -> None:
     useful, ahead = np.array([5, 1, 0]), np.array([0, 0, 4])
     assert move_times(moves, 8, useful, ahead) == [
         MoveTimes(1, 0, 2, 5),
-        MoveTimes(6, 0, 4, 4),  # of use until its deadline at least
+        MoveTimes(6, 0, 4, 4),  # useful at least until its deadline
         MoveTimes(7, 4, 8, 8),  # a deadline at its own boundary is a step later
     ]
     assert move_times(moves[:1], 8) == [MoveTimes(1, 0, 2, 2)]

@@ -69,8 +69,8 @@ def test_alive_together_is_a_common_event(
 def test_blocks_that_live_in_turn_overlay() -> None:
     # events     0 1 2 3 4 5
     # A (4)      A A . . . .
-    # B (4)      . . B B . .      takes the place that A left
-    # C (4)      C . . . C C      wraps around: overlaps A in time, not B
+    # B (4)      . . B B . .      takes a place that is free again
+    # C (4)      C . . . C C      wraps around; lives at the same time as A, but not as B
     packed = pack(np.array([4, 4, 4]), np.array([0, 2, 4]), np.array([2, 4, 1]))
     assert packed.size == 8
     assert packed.offsets[1] in (packed.offsets[0], packed.offsets[2])
@@ -78,12 +78,12 @@ def test_blocks_that_live_in_turn_overlay() -> None:
 
 def test_a_new_block_reuses_what_was_just_freed() -> None:
     # events     0 1 2 3 4 5 6 7
-    # A (1)      A A A A A A A .      first: the live size is smallest at 0
+    # A (1)      A A A A A A A .      first, because the live size is smallest at event 0
     # B (4)      . B B . . . . .
     # C (3)      . . . C C . . .      where B was
     # D (1)      . . . . D D D .      right behind C
-    # E (4)      . . . . . E . .      behind D: where C was is too small
-    # F (3)      . . . . . . F .      which fits exactly where C was
+    # E (4)      . . . . . E . .      behind D, because C's place is too small
+    # F (3)      . . . . . . F .      fits exactly where C was
     # G (6)      . . . . . . . G      where A, F and D were
     birth, death = np.array([0, 1, 3, 4, 5, 6, 7]), np.array([7, 3, 5, 7, 6, 7, 0])
     packed = pack_as_born(np.array([1, 4, 3, 1, 4, 3, 6]), birth, death)
@@ -96,7 +96,7 @@ def test_the_step_begins_where_it_is_emptiest() -> None:
     # A (2)      A . A A      born at 2, dies at 1: it is alive when the step ends, but not at 1
     # B (1)      B B B B      always alive, and alone at 1: it gets an unshared place at offset 0
     # C (5)      C . . C      does not fit below A
-    # D (2)      . . D .      next to A; C reuses its place and three more
+    # D (2)      . . D .      next to A; C reuses D's place and three more units
     birth, death = np.array([2, 0, 3, 2]), np.array([1, 0, 1, 3])
     packed = pack_as_born(np.array([2, 1, 5, 2]), birth, death)
     assert packed.offsets.tolist() == [1, 0, 3, 3]

@@ -52,7 +52,8 @@ def test_served_pages_of_the_toy() -> None:
     assert expected.fast_share == pytest.approx(13 / 19)
     assert expected.peak_fast_bytes == 7 * 4096
     assert (expected.promoted_bytes, expected.demoted_bytes) == (2 * 4096, 2 * 4096)
-    # 6 of 19 pages are read from slow memory, but small tensors count as cached.
+    # 6 of the 19 page accesses are slow, but they take no extra time, because small tensors count
+    # as cached.
     assert expected.step_ns == 4_000_000_000
 
 

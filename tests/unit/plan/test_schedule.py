@@ -35,7 +35,8 @@ def test_neighbours_that_move_together_are_one_move() -> None:
 
 
 def test_a_promotion_is_due_by_the_next_use_which_may_be_in_the_next_step() -> None:
-    # The parameter is used in 1, 2 and 3: promoted in 3, after its last use, it is due in 1.
+    # The parameter is used in 1, 2 and 3. A promotion that begins in 3 is too late for the use in
+    # 3, so its deadline is boundary 1, before the next use.
     items = state_items()
     lives = lives_of(items, ["ssss", "ssss", "DssU"])
     space, offset = np.full(5, Space.HEAP), np.array([0, 0, 0, 0, 4 * PAGE])
@@ -56,11 +57,12 @@ def test_first_tiers_are_exact_ranges() -> None:
 
 
 def test_a_wait_is_needed_only_if_births_would_not_fit() -> None:
-    # limit 10; demotions of 4 pages at 0 and of 3 at 1
+    # Limit: 10 pages. Demotions: 4 pages at boundary 0 and 3 pages at boundary 1.
     # stretch      0  1  2  3
     # charged      9  5  6  2
     # births       .  2  1  1
-    # unsure       .  4  7  7 -> 13 at 2, 9 at 3 once the first has been waited for
+    # unfinished   .  4  7  3   pages whose demotion may not be finished
+    # In stretch 2, 6 + 7 = 13 pages exceed the limit, so its births wait for the first demotion.
     charged, births = np.array([9, 5, 6, 2]), np.array([0, 2, 1, 1])
     waits = needed_waits(charged, births, [(0, 4), (1, 3)], 10)
     assert waits.tolist() == [-1, -1, 0, -1]

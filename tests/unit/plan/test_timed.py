@@ -16,17 +16,17 @@ from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, two_tie
 from tests.unit.profile.toys import toy
 
 SLOW_PAGE_NS = (0.125 + 0.375 / 2) * PAGE
-"""Read from slow memory, and half of it written: 1/4 - 1/8 and 1/2 - 1/8 ns a byte."""
+"""Extra ns of a slow page: 1/4 - 1/8 for each byte read, 1/2 - 1/8 for the half that is written."""
 
 
 def test_slow_accesses_by_hand() -> None:
-    # The gradient is slow in 2 and 3, the resting half of the state in 3.
+    # The gradient is accessed in slow memory in 2 and 3, the half of the state that rests in 3.
     extra = planned_extra_ns(large_plan(), large_profile(), two_tiers())
     assert extra == pytest.approx([0, 0, 2 * LARGE * SLOW_PAGE_NS, 4 * LARGE * SLOW_PAGE_NS])
 
 
 def test_births_of_dropped_pages_by_hand() -> None:
-    # Only the activation's pages are dropped; it is born in stretch 0.
+    # Only the pages of the activation are dropped; the activation is born in stretch 0.
     plan, profile = large_plan(), large_profile()
     assert births_ns(plan, profile, two_tiers()).tolist() == [0, 0, 0, 0]
     costly = replace(two_tiers(), birth_ns_per_byte=0.5)
@@ -46,7 +46,7 @@ def test_waits_are_not_part_of_the_derived_times() -> None:
     plan = with_layout(large_plan(), waits=np.array([-1, 0, -1, -1], np.int32))
     spent = np.array([[3e9, 5e9, 2e9, 1.0]])
     found = all_fast_ns(plan, large_profile(), spent, np.array([1e9, 0.0, 0.5e9, 1e9]))
-    # After the wait of boundary 1 the profiled second counts; no time is negative.
+    # Boundary 1 has a wait, so stretch 1 keeps its profiled second. No time is negative.
     assert found.tolist() == [[2e9, 1e9, 1.5e9, 0.0]]
 
 

@@ -32,7 +32,7 @@ def two_tiers(bytes_per_s: float = 8 * PAGE) -> Tiers:
 
 
 def toy_profile() -> Profile:
-    """Four stretches of one second each; (n) is an access to n pages.
+    """Four stretches of one second each. After a name: its pages. (n): an access to n pages.
 
     stretch       0 forward   1 forward   2 backward  3 optimizer
     activation 2  [born (2)               (2) dies]                slot 0
@@ -97,11 +97,11 @@ def toy_profile() -> Profile:
 
 
 LARGE = 64
-"""Number of pages of the large toy per page of the toy."""
+"""Pages of the large toy for each page of the toy."""
 
 
 def large_profile() -> Profile:
-    """The toy with tensors 64 times as large; as many bytes are read, and half of them written."""
+    """The toy with tensors 64 times as large; an access reads all bytes and writes half of them."""
     profile = toy_profile()
     tensors, rows = profile.tensors.copy(), profile.accesses.copy()
     tensors["bytes"] *= LARGE

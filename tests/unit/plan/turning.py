@@ -85,8 +85,8 @@ def step(
 def steps(draw: st.DrawFn) -> tuple[Plan, Profile]:
     """Tensors on ten pages; each event is one birth or one death.
 
-    No lifetime wraps and ends in the stretch of its birth: residency() would count it for all of
-    that stretch.
+    No tensor dies in the next step in the stretch of its birth: residency() would count such a
+    tensor for all of this stretch.
     """
     per_stretch = draw(st.integers(1, 4))
     wanted = draw(

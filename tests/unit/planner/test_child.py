@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planning process: its limits, and its end with the daemon's."""
+"""The planning process: its limits, and its end when the daemon ends."""
 
 from __future__ import annotations
 

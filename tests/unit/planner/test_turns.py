@@ -14,7 +14,7 @@ GREEDY, MODEST = 1000, 1001
 
 
 class Threads:
-    """Threads that each take a turn, note their names in this order and hold it until released."""
+    """Threads that each take a turn and hold it until released. begun: their names in order."""
 
     def __init__(self, turns: Turns) -> None:
         self.turns = turns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The baselines: everything on one tier, or where the kernel places it."""
+"""The baselines put everything on one tier, or leave the placement to the kernel."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_first_touch_leaves_placement_to_the_kernel(training: Profile) -> None:
 @pytest.mark.parametrize(
     ("pages", "share"),
     [
-        # Persistent tensors come first: 6 pages. Then the arena's by their births: the activation's
-        # 2, the scratch's 1, the gradient's 2. Accesses to a page of each: state 1, parameter 3,
-        # activation 2, scratch 1, gradient 2; of 19.
+        # Fast memory is filled in this order: state 4 pages, parameter 2, activation 2, scratch 1,
+        # gradient 2. The pages have 19 accesses in all: 1 for each page of state and scratch, 2 for
+        # each page of activation and gradient, 3 for each page of the parameter.
         (0, 0.0),
         (2, 2 / 19),
         (6, 10 / 19),

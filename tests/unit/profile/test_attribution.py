@@ -123,7 +123,8 @@ def test_unknown_pages_are_counted_separately() -> None:
     seen["more_pages"] = [0, 0, 2, 2, 1, 0, 5]
     profile = build_profile(two_stretches(), seen, NO_OPS, [""])
     assert [row[:2] for row in rows(profile)] == [(0, 0), (1, 1)]
-    # Stretch 0: 15 and 17 (16 was seen), 18. Stretch 1: 17 and 19 (18 was seen).
+    # Unknown in stretch 0: pages 15, 17 and 18 (16 was seen). Unknown in stretch 1: pages 17 and 19
+    # (18 was seen).
     assert attribution.unknown_pairs(two_stretches(), seen) == 5
     assert attribution.unknown_pairs(two_stretches(), seen[:1]) == 0
 
@@ -144,12 +145,13 @@ def test_two_tensors_on_a_page_in_one_stretch_share_by_bytes() -> None:
         {},
     )
     profile = build_profile(step, samples((16, 5, 0), (17, 5, 0)), NO_OPS, [""])
-    # Page 17: one fifth is A's, four fifths are B's; counts are rounded to whole pages.
+    # One fifth of page 17's access goes to A, four fifths to B. Counts are rounded to whole pages.
     assert rows(profile) == [(0, 0, round(PAGE * 1.2), 0, 1), (0, 1, round(PAGE * 0.8), 0, 1)]
 
 
 def test_operator_accesses_are_attributed_by_time() -> None:
-    # Both at page 16: A from 120 to 140 in stretch 0, C from 160 to 170 in stretch 1.
+    # A and C lie on page 16: A lives from 120 to 140 ns in stretch 0, C from 160 to 170 ns in
+    # stretch 1.
     ops = np.array(
         [
             (125, 16 * PAGE, 100, False, False),
@@ -166,7 +168,7 @@ def test_operator_accesses_are_attributed_by_time() -> None:
 
 
 def test_an_output_allocated_within_its_operator_is_found() -> None:
-    # The operator begins at 115, its output is allocated at 120.
+    # The operator begins at 115 ns; its output is allocated at 120 ns.
     ops = np.array([(115, 16 * PAGE, 100, True, False)], OP_ACCESS_DTYPE)
     assert rows(build_profile(two_stretches(), NO_SAMPLES, ops, [""])) == [(0, 0, 0, 100, 0)]
 

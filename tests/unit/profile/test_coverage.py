@@ -12,7 +12,8 @@ from tests.unit.plan.toys import PAGE, toy_profile
 
 
 def test_attributed_pages_by_kind() -> None:
-    # See toy_profile(): activation 2 + 2, scratch 1, gradient 2 + 2, state 4, parameter 2 + 2 + 2.
+    # Accessed pages (see toy_profile()): activation 2 + 2, scratch 1, gradient 2 + 2, state 4,
+    # parameter 2 + 2 + 2.
     found = coverage(replace(toy_profile(), unattributed_pages=1, untold_pages=7))
     assert found.by_kind == {"activation": 4, "scratch": 1, "gradient": 4, "persistent": 10}
     assert (found.attributed_pages, found.unattributed_pages, found.untold_pages) == (19, 1, 7)

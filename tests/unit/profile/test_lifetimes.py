@@ -44,7 +44,8 @@ def test_toy_step() -> None:
 
 
 def test_peak_counts_whole_pages() -> None:
-    # Largest at event 4: parameter 4, saved 2, gradient 3 pages; at event 2: 4 + 2 + 2.
+    # Live pages at event 4: parameter 4 + saved 2 + gradient 3 = 9. Live pages at event 2:
+    # parameter 4 + saved 2 + scratch 2 = 8.
     assert allocation_profile(toy(), ["", "a"]).peak_bytes == 9 * PAGE
 
 

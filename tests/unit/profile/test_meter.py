@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meter on a step small enough to count by hand.
+"""The meter, on a step that is small enough to count by hand.
 
 epoch      10        11        12        13 (next step)
 boundary    0         1         2
 page 1   fast       fast       slow
-page 2   slow(w)     .         fast
+page 2   slow(w)     .         node unknown
 resident  2+1        1+2       1+2        (pages on node 0 + node 1)
 """
 
@@ -44,7 +44,7 @@ def step() -> tuple[np.ndarray, np.ndarray]:
             (1, 11, 0, 0, 0),
             (1, 11, 0, ACCESS_RESIDENCY, 0),
             (2, 11, 1, ACCESS_RESIDENCY, 0),
-            (5, 11, 255, ACCESS_UNKNOWN, 3),  # un-armed by others, with the three following pages
+            (5, 11, 255, ACCESS_UNKNOWN, 3),  # unarmed by others, as are the next three pages
             (1, 12, 1, 0, 0),
             (1, 12, 0, ACCESS_WRITE | ACCESS_AGAIN, 0),  # a later write to the same page
             (1, 12, 255, ACCESS_UNKNOWN | ACCESS_AGAIN, 0),
@@ -105,8 +105,8 @@ def test_emulated_tiers_are_metered_by_the_shim_s_records() -> None:
     assert (metered.charged_bytes_max, metered.moved_bytes) == (5 * 4096 + 1000, 8192)
     assert (metered.unknown_node, metered.unknown_pages, metered.late_moves) == (0, 0, 1)
     assert (metered.delay_owed_ns, metered.paid_before_ns) == (6000, 50)
-    # The scratch page and the state's four are accessed in one stretch, activation and
-    # gradient (two pages each) in two, the parameter in three.
+    # 5 pages (scratch 1, state 4) are accessed in one stretch, 4 pages (activation 2, gradient 2)
+    # in two stretches, and 2 pages (parameter) in three.
     assert metered.page_touches == (0, 5, 4, 2)
     assert [one.time_ns for one in metered.stretches] == [10, 10, 10, 20]
     assert [one.layer for one in metered.stretches] == [0, 1, 2, 3]

@@ -118,7 +118,7 @@ def garbled(draw: st.DrawFn, table: Records) -> Records:
 def test_random_records_are_refused_or_usable(
     ring: Records, samples: Records, ops: Records, chunk: int, cut: bool
 ) -> None:
-    """The daemon's computations on a ring before planning; they may raise only SentinelError."""
+    """Before planning, the daemon's computations may raise only SentinelError, for any records."""
     cutter = StepCutter()
     before: Step | None = None
     for begin in range(0, len(ring), chunk):
@@ -181,7 +181,7 @@ def test_overlapping_tensors_do_not_exhaust_memory() -> None:
     count = 6000
     born = np.repeat(ring[ring["event"] == Event.ALLOC][-1:], count)
     born["detail"], born["value"] = Alloc.STEP, np.arange(count)
-    # Each one begins and ends within all the others.
+    # Each tensor overlaps all the others.
     born["address"] = np.uint64(1 << 40) + np.arange(count, dtype=np.uint64) * np.uint64(PAGE)
     born["bytes"] = np.uint64(1 << 36)
     step = last_step(np.concatenate([head, born, tail]))

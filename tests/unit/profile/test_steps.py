@@ -14,7 +14,7 @@ from tests.unit.trainer import PAGE, Trainer
 
 
 def run(steps: int, sizes: tuple[int, ...] = (2 * PAGE, PAGE)) -> Trainer:
-    """Each step frees the last step's tensor, allocates two and frees the first of them."""
+    """Each step frees the last step's tensor, allocates two tensors and frees the first one."""
     trainer = Trainer()
     trainer.alloc(3 * PAGE)
     kept = None
@@ -88,7 +88,7 @@ def test_identical_steps_may_differ_in_addresses_only() -> None:
 
 def test_live_table_has_cursors_and_ages() -> None:
     steps = StepCutter().feed(run(3).take_records())
-    # For a tensor from before the ring only the size is known; the kept one was born at cursor 1.
+    # Of a tensor older than the ring, only the size is known. The kept tensor was born at cursor 1.
     live = sorted((entry.bytes, entry.cursor, entry.age) for entry in steps[2].live.values())
     assert live == [(PAGE, 1, 1), (3 * PAGE, None, 3)]
 

@@ -21,7 +21,7 @@ def test_the_last_step_has_the_accesses_and_the_one_before_the_times() -> None:
 
 
 def test_the_profile_takes_times_from_the_step_at_full_speed() -> None:
-    # The access step, three times as slow.
+    # Slow down the access step to three times its duration.
     step = TRACE.access_step
     records = step.records.copy()
     begin = int(records["time_ns"][0])

@@ -70,7 +70,7 @@ def test_a_recorded_trace_is_valid() -> None:
             "a sampled page is outside the address space",
         ),
         (
-            # The record also stands for the pages that follow.
+            # The record also represents the two pages that follow.
             lambda t: replace(
                 t,
                 samples=changed(

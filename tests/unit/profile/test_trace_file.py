@@ -121,7 +121,7 @@ def test_all_other_fields_are_restored() -> None:
 
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
-    """Traces of random steps: tensors of any size, some kept across the step's end, any sources."""
+    """Traces of random steps and sources; tensors have any size and may outlive their step."""
     trainer = Trainer(epochs=draw(st.booleans()))
     for size in draw(st.lists(st.integers(1, 4 * PAGE), max_size=3)):
         trainer.alloc(size)

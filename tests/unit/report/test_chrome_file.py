@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of Chrome trace events, and merging with those of torch.profiler."""
+"""Files of Chrome trace events, and their merging with files of torch.profiler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_times_are_unix_times(tmp_path: Path) -> None:
     unix_ns = document["baseTimeNanoseconds"] + first * 1000
     begin_ns = int(TRACE.steps[0].records["time_ns"][0])
     assert unix_ns == pytest.approx(begin_ns + 1_700_000_000_000_000_000, abs=2000)
-    # Small enough for nanosecond resolution in a float64.
+    # The times are small enough for nanosecond resolution in a float64.
     assert first < 1e13
 
 
@@ -56,7 +56,7 @@ def test_a_profile_of_the_same_time_is_not_shifted(tmp_path: Path, name: str) ->
     assert document["schemaVersion"] == 1
     assert document["traceEvents"][: len(torch)] == torch
     own = document["traceEvents"][len(torch) :]
-    # The process keeps its name in the other file.
+    # The training process keeps the name that it has in the other file.
     named = [event["pid"] for event in own if event["name"] == "process_name"]
     assert named == [PID + TENSORS_PID_OFFSET]
     first = min(event["ts"] for event in own if "ts" in event)

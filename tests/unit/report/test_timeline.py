@@ -27,7 +27,7 @@ def test_the_timeline_reaches_the_peak_and_wraps_around() -> None:
     assert (parameters == parameters[0]).all()
     # Tensors that live across the step's end are live at both ends.
     gradients = LINE.live[KINDS.index("gradient")]
-    assert gradients[-1] == gradients[0] + 8 * PAGE  # the first event frees one
+    assert gradients[-1] == gradients[0] + 8 * PAGE  # the first event frees one gradient
     assert gradients.min() == 0
 
 

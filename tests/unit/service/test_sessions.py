@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions behind the shims' socket: what they open they close, however they end."""
+"""Sessions behind the shims' socket close everything that they opened, however they end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def residency() -> int:
 
 
 class Daemon:
-    """The shims' server and the table of sessions; its loop turns when told."""
+    """The shims' server and the table of sessions. Their loop runs only in turn() and until()."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "shim.sock"
@@ -78,7 +78,7 @@ class Daemon:
             self._loop.run_forever()
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Turn until done() is true."""
+        """Run the loop until done() is true."""
 
         def turned() -> bool:
             self.turn()
@@ -107,14 +107,14 @@ def connected(daemon: Daemon) -> FrameSocket:
 
 
 def say(shim: FrameSocket, message: Message, fds: list[int]) -> None:
-    """Send a message with descriptors, and close these."""
+    """Send a message with descriptors, then close the descriptors."""
     shim.send(message, fds)
     for fd in fds:
         os.close(fd)
 
 
 def greet(daemon: Daemon) -> FrameSocket:
-    """A shim on emulated tiers, registered."""
+    """Connect a shim on emulated tiers and wait until it is registered."""
     shim, segment = connected(daemon), Writer()
     say(shim, {**HELLO, "residency": True}, [segment.fd, os.eventfd(0), residency()])
     daemon.until(lambda: len(daemon.sessions.all()) == 1)
@@ -136,7 +136,7 @@ def attached_then_closed(daemon: Daemon) -> None:
     daemon.turn()
     hang_up(daemon, shim)
     for file in daemon.path.parent.glob("sessions/*"):
-        file.unlink()  # or the next session would be attached, too: the process lives on
+        file.unlink()  # otherwise the process's next session would be attached, too
 
 
 def detached_then_closed(daemon: Daemon) -> None:
@@ -218,15 +218,16 @@ def held() -> tuple[int, int, int]:
 def test_nothing_of_a_session_stays(
     daemon: Daemon, life: Callable[[Daemon], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.CRITICAL)  # a kept record keeps an error's frames, and their locals
+    caplog.set_level(logging.CRITICAL)  # captured records keep an error's frames and locals
     life(daemon)  # imports and caches
-    for _ in range(2):  # the loop closes what the session's thread has released, maybe in a thread
+    # The loop closes what the session's thread has released, possibly in another thread.
+    for _ in range(2):
         daemon.until(lambda: threading.active_count() == 1)
-    gc.collect()  # of earlier tests
+    gc.collect()  # objects of earlier tests
     before = held()
     for _ in range(SESSIONS):
         life(daemon)
-    # It may be less: what earlier tests left behind can disappear meanwhile.
+    # The numbers may fall, because objects that earlier tests left behind can disappear meanwhile.
     daemon.until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
 
 
@@ -382,7 +383,7 @@ def test_a_recording_ends_when_its_caller_hangs_up(daemon: Daemon) -> None:
     caller.gone.set()
     thread.join(10)
     assert problems == ["the caller has hung up"]
-    # The session can be asked again.
+    # The session accepts requests again.
     wait(lambda: "not recorded" in session.lifecycle.status.reason)
     assert daemon.sessions.attach(ME, US)["state"] == "attached"
     hang_up(daemon, shim)
@@ -391,15 +392,15 @@ def test_a_recording_ends_when_its_caller_hangs_up(daemon: Daemon) -> None:
 
 
 def test_a_verb_whose_caller_has_hung_up_does_nothing_later(tmp_path: Path) -> None:
-    """Also if the session's thread is busy until the caller has gone."""
+    """This holds even if the session's thread is busy until the caller has hung up."""
     linked = Linked()
     session = Session(linked.link, machine(), StateFiles(tmp_path))
     gone = threading.Event()
     gone.set()
     with pytest.raises(SentinelError, match="the caller has hung up"):
-        session.record(1, gone)  # its thread has not started
+        session.record(1, gone)  # the session's thread has not started yet
     session.start()
-    session.attach(None, None, threading.Event())  # wrong-state if it were being recorded
+    session.attach(None, None, threading.Event())  # a recording would cause wrong-state
     assert session.lifecycle.state == "attached"
     session.close()
     session.join(10)
@@ -430,7 +431,7 @@ def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
     gone.set()
     caller.join(30)
     release.set()
-    session.attach(None, None)  # wrong-state if it were being recorded
+    session.attach(None, None)  # a recording would cause wrong-state
     assert session.lifecycle.state == "attached"
     session.close()
     session.join(10)
@@ -443,7 +444,7 @@ def test_a_process_that_fails_again_and_again_is_left(
     shim = greet(daemon)
     (session,) = daemon.sessions.all()
     empty = os.memfd_create("none")
-    with suppress(EOFError):  # when the session has ended
+    with suppress(EOFError):  # raised once the session has ended
         for _ in range(1000):
             shim.send({"type": "layout", "residency": True}, [empty])
             daemon.until(lambda: bool(shim.receive()))  # the session tells it to detach

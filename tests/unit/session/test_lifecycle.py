@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session's states: their order, an end from any of them, and none after the end."""
+"""A session's states have an order; any state can end the session, and no state follows the end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_no_state_is_skipped(index: int) -> None:
     life = Lifecycle()
     for state in WAY[: index + 1]:
         life.enter(state, "")
-    # From the allocation steps a plan that the session had before is entered at once.
+    # A plan that the session had before is entered directly from the allocation steps.
     shortcut = State.ENTERING if WAY[index] is State.ALLOCATION else None
     for later in WAY[index + 2 :]:
         if later is shortcut:

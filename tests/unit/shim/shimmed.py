@@ -21,7 +21,7 @@ from sentineld.shim.native import Native, ShimUnavailableError, library_path
 native = Native(library_path())
 native.start()
 """
-"""Before torch is imported."""
+"""The part of the script that runs before torch is imported."""
 
 SERVE = """
 import time
@@ -48,6 +48,6 @@ def run(script: str) -> Any:
 
 
 def shimmed(script: str) -> Any:
-    """The same with LOAD and SERVE run before."""
+    """run() of a script that begins with LOAD and SERVE."""
     pytest.importorskip("torch")
     return run(LOAD + SERVE + script)

@@ -81,7 +81,7 @@ class Emulation:
         self.heap_map = self.segment.maps[Space.HEAP]
 
     def charge(self, stretch: int) -> tuple[int, int, int]:
-        """Charge the stretch; returns its accesses, the fast ones, and the ns that it adds."""
+        """Charge the stretch; returns its accesses, its fast accesses, and its delay in ns."""
         owed_ns = self.segment.owed_ns
         served = (ctypes.c_uint32 * 2)()
         self.harness.test_emulation_charge(self.handle, stretch, served)
@@ -142,7 +142,7 @@ def test_the_next_layout_copies_the_live_blocks_residency(harness: ctypes.CDLL) 
 
 
 def test_births_are_slow_once_the_fast_node_is_full(harness: ctypes.CDLL) -> None:
-    emulation = Emulation(harness, no_accesses(), fast_pages=6)  # the heap's block uses 3
+    emulation = Emulation(harness, no_accesses(), fast_pages=6)  # 3 are the heap block's
     handle, arena = emulation.handle, emulation.arena
     assert emulation.heap_map[:4].tolist() == [1, 1, 1, 0]
     harness.emulation_slot_born(handle, 0)
@@ -188,7 +188,7 @@ def test_heap_pages_beyond_a_smaller_fast_node_are_slow(harness: ctypes.CDLL) ->
     second = Emulation(harness, no_accesses(), first, fast_pages=2)
     assert second.heap_map[:4].tolist() == [1, 1, 2, 0]
     harness.test_emulation_delete(first.handle)
-    # Blocks born in the step that ended die in the next one: they get no fast page.
+    # Blocks born in the step that has just ended die in the next step, so they get no fast page.
     third = Emulation(harness, no_accesses(), second, fast_pages=5, step=0)
     assert third.heap_map[:4].tolist() == [2, 2, 2, 0]
     harness.test_emulation_delete(second.handle)

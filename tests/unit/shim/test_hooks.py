@@ -127,7 +127,7 @@ def test_a_step_passes_the_boundaries_of_its_layers_forward_and_backward(
     passed = found["enabled"]
     assert [row for row in passed if row[0] in ("FORWARD", "BACKWARD")] == forward + backward
     assert [row[0] for row in passed].count("OPTIMIZER") == 1
-    assert passed[-1][0] == "STEP"  # the next step's first
+    assert passed[-1][0] == "STEP"  # the next step's first boundary
 
 
 def test_a_disabled_shim_reports_no_layer(found: dict[str, Any]) -> None:

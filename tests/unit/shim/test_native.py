@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C library is found or built, and refused if it is another one."""
+"""The C library is found or built; any other library is refused."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_without_a_cache_a_private_folder_is_used(elsewhere: Path) -> None:
 
 
 def refusal(library: Path) -> str:
-    """Why a library is refused; in another process, as it would stay loaded in this one."""
+    """Why a library is refused. Another process loads it, so that it does not stay loaded here."""
     script = (
         "import sys\n"
         "from pathlib import Path\n"

@@ -47,7 +47,7 @@ print(json.dumps(seen))
 
 @pytest.fixture(scope="module")
 def seen() -> dict[str, Any]:
-    """Accesses of one operator each, all in one process."""
+    """For each script, the accesses of its operators; all scripts run in one process."""
     scripts = {
         "add": "lambda: a + b, a=a, b=b",
         "in place": "lambda: (b + 1, a.add_(b))[1], a=a, b=b",
@@ -77,8 +77,8 @@ def test_inputs_are_read_and_the_output_is_written(seen: dict[str, Any]) -> None
 def test_an_operator_in_place_reads_and_writes_its_first_argument(
     seen: dict[str, Any],
 ) -> None:
-    assert sorted(rows(seen["in place"], "result")) == [READ, WRITE]  # the result is a
-    assert rows(seen["in place"], "b") == [READ, READ]  # and for b + 1, which is kept nowhere
+    assert sorted(rows(seen["in place"], "result")) == [READ, WRITE]  # a.add_() returns a
+    assert rows(seen["in place"], "b") == [READ, READ]  # b + 1 reads b as well
 
 
 def test_overwriting_and_out_arguments_are_not_reads(seen: dict[str, Any]) -> None:

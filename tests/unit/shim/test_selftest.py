@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks that torch allocates through the shim, where it does and where it does not."""
+"""The self-test passes if torch allocates through the shim, and fails if torch does not."""
 
 from __future__ import annotations
 

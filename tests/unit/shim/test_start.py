@@ -20,13 +20,13 @@ PREFIX = "sentineld.shim: running unmanaged: "
 
 @pytest.fixture
 def torch_folder(tmp_path: Path) -> Path:
-    """With a torch that allocates nothing."""
+    """A folder with a torch module that allocates nothing."""
     (tmp_path / "torch.py").write_text("__version__ = '0'\nbefore = True\n")
     return tmp_path
 
 
 def run(code: str, *path: Path, **environment: str) -> tuple[str, str]:
-    """Output and errors of code that has made a Start."""
+    """Standard output and standard error of code that runs after `start = Start()`."""
     prelude = (
         "from sentineld.shim.start import Start\nimport sentineld.shim\nsentineld.shim.disarm()\n"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors by which another process can track this one's writes, from this kernel."""
+"""Descriptors by which another process can track this process's writes, on the running kernel."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_no_descriptor_stays_open_if_there_is_no_way(
 def test_memory_that_cannot_be_protected_leaves_no_descriptor_open() -> None:
     before = open_descriptors()
     with pytest.raises(OSError, match=r"userfaultfd|write protection"):
-        protect_writes(1, SIZE)  # not the begin of a page
+        protect_writes(1, SIZE)  # not a page boundary
     assert open_descriptors() == before
 
 

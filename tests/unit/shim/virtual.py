@@ -105,7 +105,7 @@ class Training(Clock):
         return round(self._now)
 
     def sleep(self, duration_ns: int) -> None:
-        """Let virtual time pass, in which the process runs on."""
+        """Let virtual time pass; the process continues to run meanwhile."""
         self._pass_until(self._now + duration_ns)
 
     def run(self, steps: int) -> list[Passed]:
@@ -128,7 +128,7 @@ class Training(Clock):
         self._harness.test_heap_delete(self._heap)
 
     def _make_heap(self) -> tuple[int, int]:
-        """Make a heap with live blocks where the profile has persistent tensors; its used bytes."""
+        """A heap with live blocks where the profile has persistent tensors, and its used bytes."""
         profile, page = self._profile, self._profile.page_bytes
         rows = np.flatnonzero(persistent(profile))
         first = (profile.tensors["address"][rows] - np.uint64(profile.heap_base)) // np.uint64(page)

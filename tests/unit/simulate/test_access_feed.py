@@ -34,7 +34,7 @@ class Recorder:
 def fed(
     reactor: Recorder, stretches: int, capacity: int | None = 20 * LARGE, pages_per_s: float = 1000
 ) -> World:
-    """The world after some stretches of a second each, in which all pages are there."""
+    """The world after some stretches of a second each; all pages are resident."""
     profile, timing = large_profile(), timing_of(two_tiers(pages_per_s * PAGE))
     cells = scripts(large_plan(), profile, timing).cells
     world = World(cells, capacity, timing.move_ns_per_byte * PAGE)
@@ -89,14 +89,15 @@ def test_without_migration_no_page_can_be_moved() -> None:
 
 
 def test_requested_pages_move_until_the_next_tick() -> None:
-    # 100 of the parameter's 128 pages are requested, and 10 of the scratch's.
+    # The requests promote 100 of the parameter's 128 pages and demote 10 of the scratch's pages.
     reactor = Recorder(
         SECOND_NS, [MoveRequest(SCRATCH_CELL, 1, 10), MoveRequest(PARAMETER_CELL, 0, 100)]
     )
     world = fed(reactor, 2, pages_per_s=1000)
     assert reactor.observed[1].fast[PARAMETER_CELL] == 100
     assert reactor.observed[1].fast[SCRATCH_CELL] == 53
-    # Ten pages a second: the promotions of the first tick are discarded at the second.
+    # At ten pages a second, the promotions requested at the first tick are discarded at the second
+    # tick.
     slow = fed(reactor, 2, pages_per_s=10)
     assert slow.fast[PARAMETER_CELL] == 0
     assert slow.counts.demoted_pages == 10

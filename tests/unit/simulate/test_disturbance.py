@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Noise, skew and interference: what they draw, and that the same seed draws the same."""
+"""Noise, skew and interference: the factors drawn, which are the same for the same seed."""
 
 from __future__ import annotations
 

@@ -52,13 +52,13 @@ def test_half_the_bandwidth_stalls_no_more_than_one_step(
     assert left_alone.stall_seconds > 0.05 * left_alone.step_seconds
     found = passed(training, name, HALF)
     assert found.corrections == 1
-    # The first step under a plan, the corrected one too, may stall.
+    # The first step under any plan, also under the corrected plan, may stall.
     entering = passed(training, name, Disturbance()).stalled_steps
     assert found.stalled_steps <= 1 + entering
     assert found.step_seconds < left_alone.step_seconds
     assert found.peak_fast_bytes <= found.budget_bytes
     assert any(f"{answer} after step 1" in note for note in found.notes)
-    # As fast as if the bandwidth had been known from the first.
+    # The steps are as fast as if the bandwidth had been known from the start.
     measured = replace(TIERS, migration_bytes_per_s=TIERS.migration_bytes_per_s / 2)
     known = simulate(training, policy(name), measured, found.budget_bytes)
     assert found.step_seconds == pytest.approx(known.step_seconds, rel=0.01)

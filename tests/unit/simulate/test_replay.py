@@ -23,7 +23,7 @@ from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, with_la
 
 READ_NS, WRITE_NS = 0.375, 0.75
 PAGE_NS = (READ_NS + WRITE_NS / 2) * PAGE
-"""Cost of the toy's accesses to a slow page: they write half of the bytes that they read."""
+"""Cost of an access of the toy to a slow page: it writes half of the bytes that it reads."""
 STATE = 2 * LARGE
 """Pages of the moving half of the state."""
 
@@ -45,8 +45,8 @@ def replayed(
 
 
 def test_a_steady_step_by_hand() -> None:
-    # Slow accesses: to the gradient in 2 and 3, to the resting half of the state in 3. The moving
-    # half is demoted in 0 and promoted before 3.
+    # Slow memory serves the gradient in stretches 2 and 3 and the resting half of the state in 3.
+    # The moving half of the state is demoted in 0 and promoted before 3.
     _, steps = replayed(large_plan(), 1000.0)
     last = steps[-1]
     assert last.ns == pytest.approx(4e9 + 6 * LARGE * PAGE_NS, abs=2)
@@ -72,9 +72,10 @@ def test_births_of_dropped_pages_take_time() -> None:
 
 
 def test_a_late_promotion_leaves_the_rest_slow() -> None:
-    # 128 pages take 1.5 s; the stretch before their use takes 1 s and the cost of the slow
-    # gradient: 85 pages arrive in time. The page in flight then is finished, the others expire.
-    # The demotion of these 86 takes 8 ms longer than its stretch.
+    # 128 pages take 1.5 s. The stretch before their use takes 1 s plus the cost of the slow
+    # gradient: 85 pages arrive in time. The page that is in flight at the end of this stretch is
+    # finished, too; the other pages expire. The demotion of these 86 pages takes 8 ms longer than
+    # stretch 0.
     _, steps = replayed(large_plan(), STATE / 1.5)
     last = steps[-1]
     came = int((1e9 + 2 * LARGE * PAGE_NS) // (1.5e9 / STATE))
@@ -87,7 +88,8 @@ def test_a_late_promotion_leaves_the_rest_slow() -> None:
 def test_a_boundary_waits_for_demotions() -> None:
     waits = np.array([-1, 0, -1, -1], np.int32)
     _, steps = replayed(with_layout(large_plan(), waits=waits), STATE / 1.5)
-    # Nothing else moves before the page in flight at the step's end: 1.5 s for the fast pages.
+    # The mover begins with the demotion as soon as stretch 0 begins. Stretch 0 takes 1 s, and
+    # boundary 1 waits for the rest of the demotion.
     demoted = steps[-1].counts.demoted_pages
     assert steps[-1].counts.stall_ns == pytest.approx(demoted * 1.5e9 / STATE - 1e9, abs=10)
     assert steps[-1].ns == pytest.approx(4e9 + steps[-1].slow_ns + steps[-1].counts.stall_ns, abs=2)
@@ -95,8 +97,9 @@ def test_a_boundary_waits_for_demotions() -> None:
 
 @pytest.mark.parametrize(("used", "stall_s"), [(3, 0.0), (0, 0.5)])
 def test_an_idle_mover_demotes_ahead_of_time(used: int, stall_s: float) -> None:
-    # The state is demoted at 1 in a second, and 2 waits for it: half a second, because stretch 1
-    # takes half a second less than profiled. If used in 3, it may be demoted from 0 on.
+    # The demotion at boundary 1 takes a second, and boundary 2 waits for its end. Stretch 1 takes
+    # half a second less than profiled, so the wait takes half a second. If the state is used in 3,
+    # its demotion may begin in stretch 0, and no time is lost.
     plan = with_layout(large_plan(), waits=np.array([-1, -1, 1, -1], np.int32))
     plan.moves["boundary"][0], plan.moves["deadline"][0] = 1, 2
     profile, timing = large_profile(), timing_of(tiers(STATE))
@@ -117,7 +120,8 @@ def test_without_migration_no_boundary_waits() -> None:
 
 
 def test_a_birth_without_room_is_slow() -> None:
-    # Pool, parameter and state are born first and leave room for one of the activation's two pages.
+    # In units of 64 pages: pool 1, parameter 2 and state 2 are born first, which leaves room for
+    # one of the activation's two pages.
     _, steps = replayed(
         replace(large_plan(), moves=large_plan().moves[:0]), 0.0, capacity=7 * LARGE
     )
@@ -129,7 +133,7 @@ def test_a_birth_without_room_is_slow() -> None:
 
 @st.composite
 def some_moves(draw: st.DrawFn) -> np.ndarray:
-    """Random moves of state and parameter (heap pages 0 to 6) and of arena pages."""
+    """Random moves of pages of the heap (state and parameter) and of the arena."""
     rows = []
     for _ in range(draw(st.integers(0, 8))):
         space = draw(st.sampled_from([Space.ARENA, Space.HEAP]))
@@ -176,7 +180,7 @@ def test_any_plan_keeps_the_invariants_of_the_world(
     assert world.fast_pages == int(world.fast.sum())
     there = (world.fast + world.slow) > 0
     assert np.array_equal((world.fast + world.slow)[there], world.cells.pages[there])
-    # The mean of the last steps: moves begun before them may help the first one.
+    # Take the mean of many steps, because moves that began earlier may shorten the first of them.
     steady = float(np.mean([step.ns for step in steps[2:]])) / 1e9
     slack = 4 * LARGE * PAGE_NS * 4 / 10 / 1e9
     assert bound(profile, pages_per_s, capacity) <= steady + slack
@@ -187,8 +191,8 @@ def bound(profile: Profile, pages_per_s: float, capacity: int) -> float:
 
 
 def test_a_stalling_plan_waits_for_a_late_promotion() -> None:
-    # Half of the state is demoted after its use in 3 and due there again: 128 pages take 1.5 s, the
-    # stretch before takes 1 s and the cost of the slow gradient.
+    # Half of the state is demoted after its use in 3 and promoted for its next use in 3. Its 128
+    # pages take 1.5 s; the stretch before the use takes 1 s plus the cost of the slow gradient.
     plan = stalling(large_plan())
     _, steps = replayed(plan, STATE / 1.5)
     last = steps[-1]

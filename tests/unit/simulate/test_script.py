@@ -15,7 +15,7 @@ from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, two_tie
 
 SCRATCH_CELL, ACTIVATION_CELL, GRADIENT_CELL, MOVING_CELL, RESTING_CELL, PARAMETER_CELL = range(6)
 SLOW_PAGE_NS = (0.125 + 0.375 / 2) * PAGE
-"""Read from slow memory, and half of it written: 1/4 - 1/8 and 1/2 - 1/8 ns a byte."""
+"""Extra ns of a slow page: 1/4 - 1/8 for each byte read, 1/2 - 1/8 for the half that is written."""
 
 
 def made() -> Scripts:
@@ -32,7 +32,7 @@ def events(script: Script) -> list[list[tuple[str, float, int]]]:
 
 
 def test_all_tensors_are_born_in_the_first_step() -> None:
-    # The events 1, 2 and 4 of 6; stretches begin at the events 0, 4, 4 and 6.
+    # The births are the events 1, 2 and 4 of 6; stretches begin at the events 0, 4, 4 and 6.
     assert events(made().first) == [
         [("Birth", 0.25, ACTIVATION_CELL), ("Birth", 0.5, SCRATCH_CELL)],
         [],
@@ -51,7 +51,7 @@ def test_only_dropped_pages_are_born_again() -> None:
 
 
 def test_pages_are_dropped_before_a_later_birth_of_the_stretch() -> None:
-    # The gradient dies at event 0 of the next step, before the births of its stretch.
+    # The gradient dies at event 0 of the next step, before the births of stretch 0.
     plan = large_plan()
     plan.layout.slots["flags"][2] |= SLOT_DROP
     one = scripts(plan, large_profile(), timing_of(two_tiers()))
@@ -72,7 +72,7 @@ def test_accesses_at_birth_cost_by_the_tier_of_birth() -> None:
         assert [birth.cost_ns for birth in births] == pytest.approx(
             [SLOW_PAGE_NS] * len(births), rel=0.03
         )
-        # The same accesses do not count a second time.
+        # Accesses that a birth pays for are not charged a second time.
         at_begin = [script.costs_ns[0, ACTIVATION_CELL], script.costs_ns[2, GRADIENT_CELL]]
         assert [cost > 0 for cost in at_begin] == [False, GRADIENT_CELL not in born]
         assert script.costs_ns[2, ACTIVATION_CELL] == pytest.approx(SLOW_PAGE_NS)
@@ -93,7 +93,7 @@ def test_moves_begin_once_their_pages_are_unused() -> None:
 def test_tiers_that_the_plan_assumes() -> None:
     one = made()
     assert one.initial == ((MOVING_CELL, 4, 0), (RESTING_CELL, 5, 1), (PARAMETER_CELL, 6, 0))
-    # Pages that never move: the pool's, the gradient's, the other half of the state, the parameter.
+    # The pages of these never move: pool, gradient, other half of the state, parameter.
     settled = {cell: tier for low, high, tier in one.settled for cell in range(low, high)}
     assert settled == {SCRATCH_CELL: 0, GRADIENT_CELL: 1, RESTING_CELL: 1, PARAMETER_CELL: 0}
 
@@ -108,7 +108,7 @@ def test_times_and_waits_are_the_plan_s() -> None:
 
 
 def test_the_death_of_a_persistent_tensor_drops_nothing() -> None:
-    # A tensor with a slot that outlives its step is in the heap.
+    # A tensor that outlives its step lies in the heap, even if it has a slot.
     profile = large_profile()
     profile.tensors["kind"][0] = 3
     one = scripts(large_plan(), profile, timing_of(two_tiers()))

@@ -48,7 +48,7 @@ def test_all_slow_pays_for_every_access(training: Profile) -> None:
 
 
 def test_on_two_equal_tiers_only_waits_cost_time(training: Profile) -> None:
-    for name in set(SOFTWARE) - {"g10", "capuchin"}:  # infeasible as published here
+    for name in set(SOFTWARE) - {"g10", "capuchin"}:  # as published, both are infeasible here
         tiers = preset_tiers("dram", 12)
         found = simulate(training, policy(name), tiers, training.peak_bytes // 3)
         waited = found.fast_only_seconds + found.stall_seconds
@@ -73,7 +73,7 @@ def test_sentinel_beats_first_touch_and_is_near_its_prediction(
 def test_a_step_that_begins_in_an_earlier_state_repeats_that_step(
     training: Profile, name: str
 ) -> None:
-    # So simulate() may stop at the first such step.
+    # Therefore simulate() can stop at the first such step.
     timing, budget = timing_of(preset_tiers("cxl", 12)), training.peak_bytes // 4
     plan = policy(name).plan(training, preset_tiers("cxl", 12), budget)
     made = scripts(plan, training, timing)
@@ -165,7 +165,7 @@ def test_invalid_inputs_are_refused(training: Profile) -> None:
 
 @pytest.mark.parametrize("name", ["ial", "tpp", "memtis"])
 def test_reactive_policies_are_no_slower_than_first_touch(training: Profile, name: str) -> None:
-    # The sweep has intervals so long that nothing moves.
+    # The policies also try an interval that is so long that nothing moves.
     tiers, budget = preset_tiers("cxl", 12), training.peak_bytes // 3
     found = simulate(training, policy(name), tiers, budget, steps_max=60)
     still = simulate(training, policy("first-touch"), tiers, budget)

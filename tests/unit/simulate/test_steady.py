@@ -12,13 +12,13 @@ from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, with_la
 from tests.unit.policies.tiering import tiers
 
 PAGE_NS = (0.375 + 0.75 / 2) * PAGE
-"""Cost of the toy's accesses to a slow page: they write half of the bytes that they read."""
+"""Cost of an access of the toy to a slow page: it writes half of the bytes that it reads."""
 STATE = 2 * LARGE
 """Pages of the moving half of the state."""
 
 
 def test_with_moves_in_time_it_is_the_predicted_step() -> None:
-    # Slow accesses: to the gradient in 2 and 3, to the resting half of the state in 3.
+    # Slow memory serves the gradient in stretches 2 and 3 and the resting half of the state in 3.
     profile, fast = large_profile(), tiers(1000.0)
     found = steady_step_ns(large_plan(), profile, fast)
     assert found == pytest.approx(4e9 + 6 * LARGE * PAGE_NS, abs=2)
@@ -26,7 +26,7 @@ def test_with_moves_in_time_it_is_the_predicted_step() -> None:
 
 
 def test_late_moves_make_it_longer_than_predicted() -> None:
-    # 1.5 s for the moving half, of which a second is left before its use.
+    # Promoting the moving half takes 1.5 s, but only one second is left before its use.
     profile, slow = large_profile(), tiers(STATE / 1.5)
     late = steady_step_ns(large_plan(), profile, slow)
     assert late > predicted(large_plan(), profile, slow).step_ns + 40 * PAGE_NS

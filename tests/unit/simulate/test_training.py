@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phases of a training with the large toy: first touch, and the steps under a policy."""
+"""The phases of a training with the large toy: steps by first touch, then steps under a policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.policies.tiering import tiers
 
 SLOW_PAGE_NS = (0.375 + 0.75 / 2) * PAGE
-"""Cost of the toy's accesses to a slow page: they write half of the bytes that they read."""
+"""Cost of an access of the toy to a slow page: it writes half of the bytes that it reads."""
 EVERYTHING = 20 * LARGE * PAGE
 
 
@@ -56,7 +56,8 @@ def test_the_steps_before_the_plan_are_by_first_touch() -> None:
     assert len(steps) == WARM_UP_STEPS + PROFILE_STEPS == 5
     assert [one.ns for one in steps] == [4e9] * 5
     assert world.now_ns == 5 * 4e9
-    # Two pages of the toy: the state comes first, and its other pages and all others are slow.
+    # In units of 64 pages: the state is born first, so two of its pages are fast. Its other two
+    # pages and all other tensors are slow.
     steps, world = training("first-touch", 2 * LARGE * PAGE).by_first_touch()
     assert world.fast_pages == 2 * LARGE
     assert steps[-1].slow_ns == pytest.approx((19 - 2) * LARGE * SLOW_PAGE_NS, rel=0.01)

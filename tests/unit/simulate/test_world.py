@@ -62,7 +62,7 @@ def test_pages_are_born_on_their_tier() -> None:
     one = world()
     assert tiers(one) == [(4, 0), (0, 4), (0, 4)]
     assert (one.fast_pages, one.room()) == (4, 96)
-    # The measured step pays for births in the heap already.
+    # Births in the heap do not count: the measured times of the step include them.
     assert one.counts.born_pages == 8
     assert one.born(0, 2) == 4  # no page is born twice
     assert one.counts.born_pages == 8

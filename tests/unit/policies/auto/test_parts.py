@@ -38,7 +38,7 @@ def test_levels_are_whole_grains_or_the_whole_group() -> None:
     found = levels(toy_groups(), fast_pages(state=[15.9, 16.0, 47.9, 256.0], scratch=[63.0]))
     assert found[:, STATE].tolist() == [0, 16, 32, 256]
     assert found[0, SCRATCH] == 63
-    # A page that is short of whole only by the solver's tolerance counts as a whole page.
+    # A value that is below a whole page only by the solver's tolerance counts as the whole page.
     found = levels(toy_groups(), fast_pages(state=[31.9995, 255.9995]))
     assert found[:2, STATE].tolist() == [32, 256]
 
@@ -51,7 +51,8 @@ def test_large_groups_have_a_larger_grain() -> None:
 
 
 def test_parts_of_a_tensor_that_moves_in_two_steps() -> None:
-    # The state: 64 pages always fast, 64 more in its positions 2 and 3, the rest slow.
+    # 64 pages of the state are always fast, 64 more are fast in its positions 2 and 3, and the
+    # other pages are slow.
     groups = toy_groups().take(np.array([STATE]))
     items, lives = parts(groups, levels(groups, np.array([[64.0], [64.0], [128.0], [128.0]])))
     assert items.tensor.tolist() == [STATE] * 3
@@ -65,7 +66,8 @@ def test_parts_of_a_tensor_that_moves_in_two_steps() -> None:
 
 
 def test_a_transient_tensor_is_absent_outside_its_life_and_keeps_its_last_tier() -> None:
-    # The gradient is born in 2 and lives for three stretches; it is demoted in its position 1.
+    # The gradient is born in stretch 2 and lives for three stretches. Its pages are demoted in its
+    # position 1.
     groups = toy_groups().take(np.array([GRADIENT]))
     items, lives = parts(groups, levels(groups, np.array([[128.0], [128.0], [0.0], [0.0]])))
     found = residency_of(items, lives)

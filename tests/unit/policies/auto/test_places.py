@@ -33,14 +33,14 @@ def births(
 
 
 def regions(layout: Layout) -> list[tuple[str, int | None, int]]:
-    """Name, tier and pages."""
+    """Name, tier and pages of each region."""
     return [(one.name, one.tier, one.bytes // PAGE) for one in layout.regions]
 
 
 def test_tensors_lie_by_the_tier_of_their_birth() -> None:
     profile = large_profile()
     layout = lay_out(profile, births(profile, [0, 1, 2], {ACTIVATION: 128, SCRATCH: 63}))
-    # The scratch lives while the activation does, so that they lie one behind the other.
+    # The scratch lives while the activation does, so the two tensors lie one behind the other.
     assert regions(layout) == [("fast-born", 0, 191), ("slow-born", 1, 2 * LARGE)]
     dropped = (layout.slots["flags"] & SLOT_DROP) != 0
     assert dropped.tolist() == [True, True, False]
@@ -68,7 +68,8 @@ def test_tensors_that_are_never_alive_together_share_a_line() -> None:
     one, other = Life(64, (0, 1), (0, 1)), Life(32, (2, 3), (2, 3))
     profile = lap(4, one, other)
     layout = lay_out(profile, births(profile, [0, 1], {0: 16, 1: 24}))
-    # The longest fast part comes before the line, the longest slow part behind it.
+    # The region before the line holds the longest fast part, the region behind it the longest slow
+    # part.
     assert regions(layout) == [("fast-born part", 0, 24), ("slow-born part", 1, 48)]
     assert (layout.slots["offset"] // PAGE).tolist() == [8, 0]
     together = lap(4, one, Life(32, (1, 2), (1, 2)))

@@ -40,7 +40,7 @@ def tiers(pages_per_s: float) -> Tiers:
 
 
 def planned(pages: int, pages_per_s: float) -> Plan:
-    """For the large toy, with this many of the small toy's pages fast and a page for the margin."""
+    """A plan of the large toy. pages: fast pages, in units of 64; the budget adds the margin."""
     profile, budget = large_profile(), pages * LARGE * PAGE * 201 // 200 + PAGE
     plan = policy("auto").plan(profile, tiers(pages_per_s), budget)
     verify(plan, profile, budget)
@@ -59,13 +59,14 @@ def test_with_room_for_everything_nothing_moves() -> None:
 
 
 def test_without_time_to_move_the_plan_is_the_best_placement() -> None:
-    # Of 19 page uses (see toy_profile) 6 can be fast with two pages: those of the parameter (1, 2
-    # and 3), or one page of it beside the scratch (0) and then one of the gradient (2 and 3).
+    # In units of 64 pages: with two fast pages, 6 of the 19 page uses (see toy_profile) can be
+    # fast. Two pages of the parameter have 3 uses each. So do one page of the parameter, and one
+    # page that serves the scratch (1 use) and then the gradient (2 uses).
     page_s = 0.75 * PAGE * LARGE / 1e9
     plan = planned(2, 1e-3)
     assert not len(plan.moves)
     slow_s = (plan.predicted.step_ns - 4e9) / 1e9
-    # Parts of groups are rounded down to a grain: a quarter of these pages.
+    # Parts of groups are rounded down to whole grains of 16 pages, a quarter of 64 pages.
     assert (19 - 6) * page_s * 0.99 <= slow_s <= (19 - 6 + 0.75) * page_s
 
 
@@ -79,7 +80,7 @@ def test_moves_are_made_where_they_pay(training: Profile) -> None:
 
 
 def test_a_tensor_can_be_born_on_both_tiers() -> None:
-    # Room for half of the activation beside nothing else that is worth as much.
+    # The budget of 64 pages holds only a part of each tensor, except for the scratch.
     profile, budget = large_profile(), LARGE * PAGE
     plan = policy("auto").plan(profile, tiers(1e-3), budget)
     verify(plan, profile, budget)
@@ -207,7 +208,8 @@ def test_a_solver_at_its_limits_leaves_a_safe_plan(
 def test_the_solver_is_limited_by_iterations(
     training: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The number of iterations does not depend on the machine's speed: one fewer is too few.
+    # The solver always needs the same number of iterations, whatever the machine's speed. With one
+    # iteration fewer it gives no answer.
     both, budget = preset_tiers("cxl", 12), training.peak_bytes // 5
 
     def answered(iterations: int) -> bool:

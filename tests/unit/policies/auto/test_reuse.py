@@ -46,11 +46,11 @@ def test_tensors_that_live_together_share_no_page(
 @pytest.mark.parametrize(
     ("stay", "free", "expected"),
     [
-        # Born where the last one died: all of its pages are resident.
+        # The third tensor is born where the second one died: all of its pages are resident.
         ([True, True, True], 9, [0, 3, 3]),
-        # The last one was moved away, so that only the first one's pages are resident.
+        # The second tensor was moved away, so only the first tensor's pages are resident.
         ([True, False, True], 9, [0, 3, 0]),
-        # Nothing may be held: packed as tightly as possible.
+        # No dead page may be kept, so the tensors are packed as tightly as possible.
         ([True, True, True], 0, [0, 3, 0]),
     ],
 )

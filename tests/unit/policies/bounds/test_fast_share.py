@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fast-share bound of the toy, checked by hand, and what holds at any budget."""
+"""The fast-share bound of the toy, checked by hand, and its properties at any budget."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def test_with_room_for_everything_all_is_fast() -> None:
 
 
 def test_tensors_that_live_within_a_stretch_take_no_room() -> None:
-    # Only the scratch does: 1 of 19 accesses.
+    # Only the scratch lives within a stretch; it has 1 of the 19 accesses.
     bound = fast_share_bound(toy_profile(), 0, 0.0)
     assert bound.fixed_share == pytest.approx(1 / USES, abs=0.01)
     assert bound.fast_share == pytest.approx(1 / USES, abs=0.01)
 
 
 def test_the_best_placement_of_two_pages() -> None:
-    # The parameter's two pages serve 6 accesses, beside the scratch that takes no room.
+    # The parameter's two pages serve 6 accesses. The scratch takes no room and serves 1 access.
     bound = fast_share_bound(toy_profile(), 2 * PAGE, 0.0)
     assert bound.fixed_share == pytest.approx(7 / USES, abs=0.02)
     assert bound.fast_share == pytest.approx(bound.fixed_share)

@@ -13,7 +13,7 @@ from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.policies.tiering import tiers
 
 PAGE_S = 0.75 * PAGE / 1e9
-"""Read slow and half of it written: 0.375 + 0.75 / 2 ns a byte."""
+"""Extra time of a slow page, in ns: 0.375 for each byte read, 0.75 for the half that is written."""
 
 
 def bound(pages: int, pages_per_s: float) -> float:
@@ -25,19 +25,20 @@ def test_with_room_for_everything_no_time_is_added() -> None:
 
 
 def test_without_moves_the_bound_is_the_best_placement() -> None:
-    # 19 page uses (see toy_profile): activation 2 x 2, scratch 1, gradient 2 x 2, state 4,
-    # parameter 2 x 3. Four pages: the parameter is fast all the step. Activation and gradient are
-    # both alive in 2, so that one of them is slow, and the state is slow, too.
+    # In units of 64 pages, there are 19 page uses (see toy_profile): activation 2 x 2, scratch 1,
+    # gradient 2 x 2, state 4, parameter 2 x 3. With four fast pages, the parameter is fast for the
+    # whole step. Activation and gradient are both alive in stretch 2, so one of them is slow (4
+    # uses). The state is slow, too (4 uses).
     assert bound(4, 0.0) == pytest.approx(8 * LARGE * PAGE_S, rel=2e-3)
-    # Two pages: a page of the parameter (used in 1, 2, 3) gains as much as a page that gradient
-    # (2, 3) and scratch (0) share.
+    # With two fast pages, a page of the parameter (used in 1, 2 and 3) gains as much as a page that
+    # the gradient (2 and 3) and the scratch (0) share: 3 uses.
     assert bound(2, 0.0) == pytest.approx((19 - 6) * LARGE * PAGE_S, rel=2e-3)
     assert bound(0, 0.0) == pytest.approx(19 * LARGE * PAGE_S, rel=2e-3)
 
 
 def test_moves_shorten_the_step_up_to_their_bandwidth() -> None:
-    # Two fast pages: in 0 the activation and, after its demotion, the scratch; in 1 the parameter;
-    # two of the six pages used in 2, where the gradient is born; two of the eight used in 3.
+    # With two fast pages, 3 uses can be fast in stretch 0 (the activation's 2 and, after its
+    # demotion, the scratch's 1) and 2 uses in each other stretch (of 2, 6 and 8 uses).
     slow, some, many = (bound(2, rate) for rate in (0.0, LARGE / 2, 100.0 * LARGE))
     assert slow == pytest.approx((19 - 6) * LARGE * PAGE_S, rel=2e-3)
     assert many == pytest.approx((19 - 3 - 2 - 2 - 2) * LARGE * PAGE_S, rel=2e-3)

@@ -19,7 +19,7 @@ from tests.unit.policies.rivals.laps import Life, lap, moving
 from tests.unit.policies.tiering import tiers
 
 PAGE_NS = (0.375 + 0.75 / 2) * PAGE
-"""Cost of an access of the large toy to a slow page, which writes half of what it reads."""
+"""Cost of the large toy's access to a slow page: it writes half of the bytes that it reads."""
 
 
 def grouped(profile: Profile) -> Groups:
@@ -39,7 +39,7 @@ def test_groups_of_the_large_toy() -> None:
     assert groups.persistent.tolist() == [False, False, False, True, True]
     used = np.array([[1, 1, 1, 0, 0], [0, 0, 1, 0, 1], [1, 0, 0, 0, 1], [0, 0, 0, 1, 1]])
     assert groups.cost_ns == pytest.approx(used * PAGE_NS, rel=0.02)
-    # The gradient lives in 2, 3 and, in the next step, 0.
+    # The gradient lives in stretches 2 and 3, and in stretch 0 of the next step.
     assert groups.stretches[2].tolist() == [2, 3, 0]
 
 
@@ -54,13 +54,14 @@ def test_tensors_that_are_alike_are_one_group() -> None:
     assert members(groups)[:2] == [[0, 3], [1]]
     assert groups.pages.tolist()[:2] == [64, 32]
     assert [sizes.tolist() for sizes in groups.sizes][:2] == [[32, 32], [32]]
-    # The last one fits in the caches.
+    # The last tensor fits in the CPU caches.
     assert members(groups)[2:] == [[2]]
 
 
 def test_a_group_is_alive_at_the_points_between_its_birth_and_death() -> None:
     groups = groups_of(large_profile(), timing_of(tiers(1.0)))
-    # The points are: at the begin of stretch 0; after the births in it; at the begins of 1, 2, 3.
+    # The points are: the begin of stretch 0, after its births, the begin of stretch 1, after the
+    # gradient's birth in stretch 2, the begin of stretch 3.
     lived = {
         int(rows[0]): (points.tolist(), positions.tolist())
         for rows, (points, positions) in zip(groups.members, groups.lived_points, strict=True)
@@ -72,7 +73,7 @@ def test_a_group_is_alive_at_the_points_between_its_birth_and_death() -> None:
 
 
 def test_the_most_costly_groups_in_their_order() -> None:
-    # Costs: parameter 6 units of 64 pages, activation and gradient 4, state 4, scratch 1.
+    # Costs in units of 64 page accesses: parameter 6, activation 4, gradient 4, state 4, scratch 1.
     groups = groups_of(large_profile(), timing_of(tiers(1.0)))
     assert members(most_costly(groups, 1)) == [[4]]
     assert members(most_costly(groups, 4)) == [[0], [2], [3], [4]]

@@ -28,7 +28,7 @@ from tests.unit.workloads import Network, profiled
 NETWORK = Network(blocks=4, weight_bytes=MIB // 4, activation_bytes=MIB // 2, bytes_per_s=4e9)
 FREE = preset_tiers("cxl", 12)
 COSTLY = replace(FREE, birth_ns_per_byte=0.2)
-"""A byte that is read from slow memory costs 0.03 ns more here, one that is written 0.04."""
+"""In comparison, slow memory costs 0.03 ns more per byte read and 0.04 ns per byte written."""
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,8 @@ def born_pages(plan: Plan, profile: Profile) -> int:
 
 def test_transient_groups_are_born_and_gone_at_pressure_points() -> None:
     # See toy_profile(). Deaths follow the births at events 2 (scratch) and 4 (gradient). In
-    # stretches without births the begin is a pressure point, and in stretch 0 as well, because the
-    # gradient dies there before the first birth.
+    # stretches without births, the begin is a pressure point. The begin of stretch 0 is one, too,
+    # because the gradient dies there before the first birth.
     groups = groups_of(large_profile(), timing_of(preset_tiers("cxl", 1)))
     found = transient_groups_of(groups)
     events = groups.points.event.tolist()
@@ -56,7 +56,7 @@ def test_transient_groups_are_born_and_gone_at_pressure_points() -> None:
     assert activation[0] == scratch[0]
     assert scratch[1] > scratch[0]
     assert gradient[0] == 4
-    assert gradient[1] == activation[0]  # born where it was
+    assert gradient[1] == activation[0]  # the gradient's death and the activation's birth
 
 
 def births_of(groups: Groups, fast: Floats, capacity_pages: int) -> float:
@@ -71,7 +71,7 @@ def births_of(groups: Groups, fast: Floats, capacity_pages: int) -> float:
             following = (position + 1) % int(groups.length[group])
         np.subtract.at(before, point, fast[position, group])
         np.subtract.at(after, point, fast[following, group])
-    # There has to be room before and after the moves of a stretch.
+    # Dead pages need room both before and after the moves of a stretch.
     room = np.maximum(np.minimum(before, after), 0.0)
     first = fast[0, found.rows]
     last = fast[groups.length[found.rows] - 1, found.rows]
@@ -94,7 +94,7 @@ def test_the_program_counts_the_births_that_its_answer_needs(
 ) -> None:
     groups = groups_of(training, timing_of(FREE))
     times = training.stretches["time_ns"].astype(np.float64)
-    # Moves take next to no time, so that a stretch's time is what its accesses and births take.
+    # Moves take nearly no time, so a stretch's time depends only on its accesses and births.
     limits = Limits(
         times_ns=times,
         page_ns=1e-3,

@@ -15,9 +15,9 @@ from tests.unit.plan.toys import toy_profile
 
 
 def test_points_of_the_toy() -> None:
-    # Stretches begin at the events 0, 4, 4 and 6. In stretch 0 the gradient dies at event 0 before
-    # the births at 1 and 2, of which the latter is followed by the scratch's death. Stretches 1 and
-    # 3 have no event; the gradient is born at 4.
+    # Stretches begin at the events 0, 4, 4 and 6. In stretch 0, the gradient dies at event 0. The
+    # births at events 1 and 2 follow, and then the scratch's death. Stretches 1 and 3 have no
+    # event. In stretch 2, the gradient is born at event 4.
     points = pressure_points_of(toy_profile(), np.array([0, 1, 2]))
     assert points.first.tolist() == [0, 2, 3, 4, 5]
     assert points.event.tolist() == [-1, 2, 3, 4, 5]

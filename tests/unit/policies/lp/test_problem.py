@@ -18,7 +18,7 @@ from tests.unit.policies.rivals.laps import Life, lap, moving
 
 
 def changes(stretches: int, *lives: Life, generous: bool = False) -> list[list[int]]:
-    """Of each life that is a group, with slow reads that cost time."""
+    """The positions at which each life, which is a group of its own, may change its tier."""
     groups = groups_of(lap(stretches, *lives), timing_of(moving(1.0)))
     assert len(groups.pages) == len(lives)
     return [found.tolist() for found in changes_of(groups, generous)]
@@ -34,20 +34,20 @@ def test_only_a_bound_has_a_page_in_flight(page_ns: float, generous: bool, pages
 
 
 def test_changes_are_dense_next_to_uses_and_sparse_between_them() -> None:
-    # Used in 0 and 20 of 40. The first grid: the three positions next to a use, then distances
-    # that grow by 40 %.
+    # The tensor is used in stretches 0 and 20 of 40. The first grid has the three positions next to
+    # a use, then positions at distances that grow by 40 %.
     (found,) = changes(40, Life(16, (0, 20)))
     first = [at for at in found if at < 20]
     assert first[:5] == [0, 1, 2, 3, 4]
     assert first[-3:] == [17, 18, 19]
     assert [19 - at for at in reversed(first)] == first  # as dense before the use as after it
     assert len(first) < 20
-    # From the last use to the first one of the next step alike.
+    # The gap from the last use to the first use of the next step has the same grid.
     assert [at - 20 for at in found if at >= 20] == first
 
 
 def test_a_transient_group_changes_after_its_birth_and_before_its_death() -> None:
-    # Lives from 2 to 7; used in its positions 0 and 3.
+    # The tensor lives in stretches 2 to 7 and is used in its positions 0 and 3.
     life = Life(16, (2, 5), (2, 7))
     assert changes(9, life) == [[1, 2, 3, 4]]
     assert changes(9, life, generous=True) == [[0, 1, 2, 3, 4]]

@@ -53,8 +53,8 @@ def test_without_room_all_is_slow() -> None:
 
 
 def test_without_moves_the_parameter_is_fast() -> None:
-    # Two units of room: the parameter's pages serve 3 uses each, and those of gradient or
-    # activation 2; see test_step_time.py.
+    # There is room for two units of 64 pages. A page of the parameter serves 3 uses, a page of the
+    # gradient or of the activation 2 uses; see test_step_time.py.
     groups, found = solved(large_profile(), 2 * LARGE, 1e12)
     assert found.step_ns == pytest.approx(4e9 + (19 - 6) * USE_NS, rel=1e-4)
     assert groups.members[4].tolist() == [4]
@@ -74,7 +74,8 @@ def test_what_is_used_in_turn_shares_the_room_by_moves() -> None:
         assert (found.fast_pages.sum(axis=1) <= 64 + 1e-6).all()
         return found.step_ns
 
-    # Each of the four transfers of a step takes two stretches, or longer than the step.
+    # Each of the four transfers of a step takes two stretches in the first case, and longer than
+    # the step in the second case.
     assert step_ns(2e9 / 64) == pytest.approx(12e9)
     assert step_ns(1e12) == pytest.approx(12e9 + cost_ns, rel=1e-6)
 
@@ -112,7 +113,7 @@ def test_more_room_makes_no_step_longer_and_a_bound_is_below_every_plan(
     one = solve(groups, limits, changes_of(groups), "the test")
     other = solved(profile, pages + more, page_ns)[1]
     assert one is not None
-    # A plan pays a little for its moves, so that the optimum has a tolerance.
+    # The program adds a small cost for each move, so the two optima are compared with a tolerance.
     assert other.step_ns <= one.step_ns * (1 + 1e-4) + 0.05 * 19 * USE_NS
     assert 4e9 * (1 - 1e-9) <= one.step_ns <= 4e9 + 19.01 * USE_NS
     loose = groups_of(profile, timing_of(tiers(1.0)), generous=True)

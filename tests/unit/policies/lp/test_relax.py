@@ -149,8 +149,8 @@ def test_the_bound_holds_and_schedules_keep_to_the_capacities(
 
 
 def test_prices_become_tight() -> None:
-    # Ten chunks of one page, each read in stretches 0 and 2; room for four, no moves. At best four
-    # stay fast and serve 8 of 20 accesses.
+    # Ten chunks of one page are each read in stretches 0 and 2. There is room for four chunks, and
+    # nothing can move. At best, four chunks stay fast and serve 4 x 2 = 8 of the 20 accesses.
     worth = np.zeros((4, 10))
     worth[[0, 2]] = 1.0
     items = Items(

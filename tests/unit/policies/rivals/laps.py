@@ -26,8 +26,8 @@ class Life:
 
 
 def lap(stretches: int, *lives: Life) -> Profile:
-    """A step in which each stretch is a layer and takes a second. Tensors are born at the begin and
-    die at the end of their stretches."""
+    """A step in which each stretch is a layer and takes a second. A tensor is born at the begin of
+    its first stretch and dies at the end of its last one."""
     tensors = np.zeros(len(lives), TENSOR_DTYPE)
     starts = np.cumsum([life.pages for life in lives]) - [life.pages for life in lives]
     changes = sorted(
@@ -78,5 +78,5 @@ def lap(stretches: int, *lives: Life) -> Profile:
 
 
 def moving(pages_per_s: float) -> Tiers:
-    """Slow reads cost a nanosecond a byte more; so many pages move in a second."""
+    """Tiers with this migration bandwidth; a byte read from the slow tier costs 1 ns more."""
     return Tiers((Tier((0,), 0, 1e9, 1e9), Tier((1,), 0, 0.5e9, 0.5e9)), pages_per_s * PAGE, "toy")

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AutoTM's choice by hand: whole tensors, by what their uses cost, under room and bandwidth.
+"""AutoTM's choice, checked by hand: whole tensors, chosen by the cost of their slow uses.
 
 stretch    0   1   2   3   4   5
-first     (x)                 (x)     64 pages; in brackets: used
-second    (x)         (x)             64
-third             (x)(x)              64
-guest             [x   x]             64, born in 2, dead after 3
+first     (x)                 (x)     64 pages; (x) is a use
+second    (x)         (x)             64 pages
+third             (x)(x)              64 pages
+guest             [x   x]             64 pages, born in 2, dead after 3; x is a use
 
-A use costs SLOW_S where it is slow.
+A use in slow memory costs SLOW_S.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.unit.policies.rivals.laps import PAGE, Life, lap, moving
 
 SLOW_S = 64 * PAGE / 1e9
 NOTHING = 1e-3
-"""Pages a second: nothing moves."""
+"""A bandwidth in pages a second with which nothing moves."""
 
 
 def planned(profile: Profile, pages: int, pages_per_s: float) -> Plan:
@@ -62,34 +62,34 @@ def test_with_room_for_three_the_tensor_with_the_gap_goes_out() -> None:
 
 
 def test_without_bandwidth_it_is_the_best_placement() -> None:
-    # All have two uses; in stretches 2 and 3 one of the four tensors must be slow.
+    # All four tensors have two uses. Only three tensors fit in stretches 2 and 3, so one is slow.
     plan = planned(with_guest(), 3 * 64, NOTHING)
     assert not len(plan.moves)
     assert lost_s(plan, 6) == pytest.approx(2 * SLOW_S, abs=1e-8)
 
 
 def test_a_tensor_is_fast_as_a_whole_or_not_at_all() -> None:
-    # Room for one and a half tensors: the half is not used.
+    # There is room for one and a half tensors; the room for half a tensor is not used.
     plan = planned(with_guest(), 96, NOTHING)
     assert lost_s(plan, 6) == pytest.approx((8 - 2) * SLOW_S, abs=1e-8)
     assert int(plan.initial["bytes"][plan.initial["tier"] == 0].sum()) in (0, 64 * PAGE)
 
 
 def test_a_birth_is_fast_and_the_rest_of_a_life_slow() -> None:
-    # The transient tensor is born and read in 0 and read again in 5. The persistent one is used in
-    # 2 to 4 and takes its room from 2 on.
+    # The transient tensor is born and read in 0 and read again in 5. The persistent tensor is used
+    # in 2, 3 and 4 and takes the room from 2 on.
     profile = lap(6, Life(64, (0, 5), (0, 5)), Life(64, (2, 3, 4)))
     plan = planned(profile, 64, 64)
     fast = {region.name for region in plan.layout.regions}
     assert fast in ({"fast-born"}, {"slow-born"})
-    # 5 uses, room for one tensor. Fast are the persistent one's three uses and at most one of the
-    # other's.
+    # There are 5 uses and room for one tensor. At most the two uses of the transient tensor are
+    # slow.
     assert lost_s(plan, 6) <= 2 * SLOW_S + 1e-8
 
 
 def test_a_tensor_that_is_never_used_again_makes_room() -> None:
-    # The first tensor is used in 0 only and alive until 4; the other one is used in 3. With room
-    # for one, the first goes out in 1, the other comes in 2 and goes out in 4.
+    # The first tensor is used only in 0 and lives until 4; the other tensor is used in 3. With room
+    # for one tensor, the first is demoted in 1, and the other is promoted in 2 and demoted in 4.
     profile = lap(5, Life(64, (0,), (0, 4)), Life(64, (3,)))
     plan = planned(profile, 64, 64)
     assert lost_s(plan, 5) == pytest.approx(0.0, abs=1e-8)
@@ -149,5 +149,5 @@ def test_any_answer_is_a_valid_plan(
     assert ceiling <= plan.predicted.step_ns / 1e9 + 1e-3
     found = simulate(profile, policy("autotm"), tiers, budget, steps_max=40)
     assert found.step_seconds >= least * (1 - 1e-6)
-    # Every promotion is needed by a later use.
+    # No move is empty.
     assert np.all(plan.moves["bytes"] > 0)

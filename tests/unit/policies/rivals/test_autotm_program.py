@@ -63,14 +63,14 @@ def test_the_tensor_with_the_long_gap_goes_out_as_a_whole() -> None:
     assert [int(pages.sum()) for pages in answer.back] == [64, 0, 0, 0]
     for gap, out, back in zip(problem.gaps, answer.out, answer.back, strict=True):
         assert (len(out), len(back)) == (len(gap.out), len(gap.back))
-    # The goal has a small weight for the two transfers of a second each.
+    # The two transfers take a second each; they count in the objective with a small weight.
     assert answer.least_ns == pytest.approx(2e9 * MOVE_WEIGHT)
 
 
 def test_without_bandwidth_nothing_moves() -> None:
     _, answer = solved(with_guest(), 3 * 64, 1e-3)
     assert not any(pages.any() for pages in (*answer.out, *answer.back))
-    # One of the four tensors is slow, and each has two uses.
+    # At least one of the four tensors is slow in its two uses.
     assert answer.fast.count(False) >= 1
 
 

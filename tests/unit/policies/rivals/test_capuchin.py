@@ -2,12 +2,12 @@
 """Capuchin's choice, checked by hand, and how it differs from G10's.
 
 stretch    0   1   2   3   4   5   6   7
-small     (x)                         (x)     16 pages, gap of six stretches
+small     (x)                         (x)     16 pages, gap of six stretches; (x) is a use
 large     (x)                     (x)         64 pages, gap of five
 other     (x)         (x)(x)          (x)     64 pages
 guest                 [x   x]                 16 pages, born in 3, dead after 4
 
-128 pages are 32 too few while the guest is alive, and 16 too few otherwise.
+144 pages hold the three persistent tensors; while the guest is alive, 16 pages are missing.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def moved(plan: Plan) -> list[tuple[int, int, int]]:
 
 
 def test_the_most_free_time_goes_first() -> None:
-    # At 64 pages a second, the small tensor's gap has 6 s less two transfers of 0.25 s free, the
-    # large one's 5 s less two of 1 s. G10 compares the pressure relieved: 64 pages against 16.
+    # At 64 pages a second, two transfers of the small tensor take 2 x 0.25 s of its gap of 6 s,
+    # which leaves 5.5 s free. Two transfers of the large tensor take 2 x 1 s of its gap of 5 s,
+    # which leaves 3 s. G10 compares the pressure that a swap relieves instead: 64 pages against 16.
     profile = with_guest()
     mine, other = (policy(name).plan(profile, moving(64), ROOM) for name in ("capuchin", "g10"))
     for plan in (mine, other):
@@ -59,12 +60,11 @@ def test_out_at_once_and_back_just_in_time() -> None:
 
 
 def test_without_free_time_it_is_infeasible() -> None:
-    # The small tensor's two transfers take 8 s, its gap only 6.
+    # The small tensor's two transfers take 2 x 4 s, but its gap lasts only 6 s.
     with pytest.raises(SentinelError, match="infeasible as published"):
         policy("capuchin").plan(with_guest(), moving(4), ROOM)
     plan = policy("capuchin+slow").plan(with_guest(), moving(4), ROOM)
     verify(plan, with_guest(), ROOM)
-    # A tensor of 16 pages with two uses stays slow. It fits the CPU cache, so that only its room
-    # counts.
+    # A tensor of 16 pages with two uses stays slow, which leaves enough room for the others.
     assert plan.predicted.peak_fast_bytes <= ROOM
     assert not len(plan.moves)

@@ -16,11 +16,11 @@ from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.policies.tiering import tiers
 
 PAGE_NS = 0.75 * PAGE
-"""Read slow and half of it written: 0.375 + 0.75 / 2 ns a byte."""
+"""Extra ns of a slow page: 0.375 for each byte read, 0.75 for the half that is written."""
 
 
 def plan(fast: list[bool], state: int, parameter: int, budget: int = 99 * LARGE) -> Plan:
-    """fast: which of activation, scratch and gradient; pages of state and parameter."""
+    """fast: whether activation, scratch and gradient are fast. state, parameter: fast pages."""
     return fixed_plan(
         "fixed",
         large_profile(),
@@ -33,7 +33,7 @@ def plan(fast: list[bool], state: int, parameter: int, budget: int = 99 * LARGE)
 
 
 def test_costs_of_slow_tensors_by_hand() -> None:
-    # Uses of 64 pages: activation 4, scratch 1, gradient 4, state 4, parameter 6.
+    # Accesses in units of 64 pages: activation 4, scratch 1, gradient 4, state 4, parameter 6.
     costs = slow_costs_ns(large_profile(), tiers(1.0))
     assert costs == pytest.approx(np.array([4, 1, 4, 4, 6]) * LARGE * PAGE_NS, rel=1e-6)
 
@@ -65,7 +65,8 @@ def test_persistent_tensors_are_split_at_the_page() -> None:
 
 
 def test_the_prediction_counts_what_is_slow() -> None:
-    # Slow: scratch 1 and gradient 4, and three quarters of the state's 4 uses.
+    # Slow are 1 access of the scratch, 4 of the gradient and 3 of the state's 4, in units of 64
+    # pages.
     found = plan([True, False, False], state=LARGE, parameter=2 * LARGE)
     assert found.predicted.step_ns == pytest.approx(4e9 + (1 + 4 + 3) * LARGE * PAGE_NS, abs=2)
     assert not len(found.moves)

@@ -2,13 +2,13 @@
 """G10's choice, checked by hand: three persistent tensors and a transient guest, of 64 pages each.
 
 stretch    0   1   2   3   4   5
-first     (x)                 (x)     in brackets: used
+first     (x)                 (x)     (x) is a use
 second    (x)         (x)
 third             (x)(x)
 guest             [x   x]             born in 2, dead after 3
 
-There is room for three. Only the first has a gap in which it can go and come back with a
-stretch or more in between: out in 1, back in 4.
+There is room for three tensors. Only the first has a gap in which it can be demoted and promoted
+with a stretch or more in between: demoted in 1, promoted in 4.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def test_the_gap_with_the_most_pressure_goes_out_and_comes_back() -> None:
 def test_too_little_bandwidth_is_infeasible() -> None:
     with pytest.raises(SentinelError, match="infeasible as published"):
         policy("g10").plan(with_guest(), moving(20), BUDGET)
-    # If slow memory can be accessed, one tensor stays there: the first of those equal in cost and
-    # room.
+    # If tensors may be accessed in slow memory, one tensor stays there: the first of the tensors
+    # with equal cost and size.
     plan = policy("g10+slow").plan(with_guest(), moving(20), BUDGET)
     verify(plan, with_guest(), BUDGET)
     assert plan.predicted.step_ns == pytest.approx(1e9 * (6 + 2 * SLOW_S), abs=2)
@@ -58,7 +58,8 @@ def test_with_room_for_all_nothing_moves() -> None:
 
 
 def test_tensors_come_back_earlier_where_there_is_room() -> None:
-    # Just in time for the use in 6 is stretch 5, but the guest's room is free after 3.
+    # A promotion in stretch 5 would be just in time for the use in 6, but the guest's room is
+    # already free in 4.
     profile = lap(7, Life(64, (0, 6)), Life(64, (0, 3)), Life(64, (2, 3)), Life(64, (2, 3), (2, 3)))
     plan = policy("g10").plan(profile, moving(64), BUDGET)
     verify(plan, profile, BUDGET)
@@ -66,7 +67,7 @@ def test_tensors_come_back_earlier_where_there_is_room() -> None:
 
 
 def test_short_lived_tensors_that_do_not_fit() -> None:
-    # Tensors of 64 and 16 pages live in stretch 1 only: the pool needs 80 of 72 pages.
+    # Tensors of 64 and 16 pages live in stretch 1 only: the pool needs 80 pages, the budget has 72.
     profile = lap(3, Life(64, (1,), (1, 1)), Life(16, (1,), (1, 1)), Life(32, (0, 2)))
     with pytest.raises(SentinelError, match=r"short-lived tensors need 320.0 KiB"):
         policy("g10").plan(profile, moving(64), 72 * PAGE)

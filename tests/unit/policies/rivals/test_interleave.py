@@ -21,8 +21,10 @@ def tiers() -> Tiers:
 
 
 def test_interleave_takes_turns_by_hand() -> None:
-    # At a half: the activation is owed 64 pages, half of its size: fast, and 64 are owed to slow
-    # memory. Then the scratch (63) and the gradient (128) find too little owed: slow.
+    # Each birth adds half of its pages to a balance; a fast birth then subtracts all of its pages.
+    # A birth is fast if the balance is at least half of its pages: the activation (128 pages,
+    # balance 64, then -64), but not the scratch (63 pages, balance -32.5) or the gradient (128
+    # pages, balance 31.5).
     born, stays = interleaved(large_profile(), 0.5)
     assert born.tolist() == [True, False, False, False, False]
     assert stays.tolist() == [0, 0, 0, 2 * LARGE, LARGE]

@@ -13,11 +13,11 @@ from tests.unit.plan.toys import LARGE, PAGE, large_profile
 
 def test_lines_by_hand() -> None:
     cache = _Cache(4)
-    assert cache.access(0, 3, writes=True) == (3, 0)  # 0 1 2 . dirty
+    assert cache.access(0, 3, writes=True) == (3, 0)  # then holds 0 1 2 ., dirty
     assert cache.access(0, 3, writes=False) == (0, 0)
-    assert cache.access(4, 2, writes=False) == (2, 2)  # 4 5 2 .
-    assert cache.access(0, 2, writes=False) == (2, 0)  # 0 1 2 .
-    assert cache.access(3, 5, writes=True) == (5, 2)  # 3; 4 5 6 over 0 1 2; 7 over 3
+    assert cache.access(4, 2, writes=False) == (2, 2)  # then holds 4 5 2 .
+    assert cache.access(0, 2, writes=False) == (2, 0)  # then holds 0 1 2 .
+    assert cache.access(3, 5, writes=True) == (5, 2)  # 3, then 4 5 6 over 0 1 2, then 7 over 3
     assert cache.access(4, 4, writes=False) == (0, 0)
 
 
@@ -27,8 +27,9 @@ def test_a_step_that_fits_and_one_that_does_not() -> None:
     mode = MemoryMode()
     plan = policy("memory-mode").plan(profile, tiers, PAGE)
     assert mode.steady_step(plan, profile, tiers, 12 * LARGE * PAGE) == (0.0, 0, 0)
-    # In 64 lines each tensor evicts the one before and parts of itself, and all are written:
-    # 19 * 64 pages, less the one that the scratch lacks, are filled and written back.
+    # With 64 lines, each tensor evicts the tensor before it and parts of itself, and all pages are
+    # dirty. Thus all 19 * 64 - 1 pages are filled and written back; the scratch has 63 pages
+    # instead of 64.
     found = mode.steady_step(plan, profile, tiers, LARGE * PAGE)
     size = (19 * LARGE - 1) * PAGE
     assert (found.filled_bytes, found.written_back_bytes) == (size, size)

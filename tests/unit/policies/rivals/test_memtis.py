@@ -12,16 +12,18 @@ from tests.unit.policies.rivals.observing import observation
 
 def test_memtis_thresholds() -> None:
     level, pages = np.array([5, 3, 1]), np.array([50, 60, 100])
-    # 110 pages fit into 120 less 3 %, 210 do not; they fill three quarters.
+    # Capacity 120 less 3 %: the 110 pages of bins 5 and 3 fit, all 210 pages do not. The 110 pages
+    # fill more than three quarters of 120, so the next bin is not warm.
     assert thresholds(level, pages, 120) == (2, 2)
-    # Of 160 they do not: the next bin is warm.
+    # The 110 pages fill less than three quarters of 160, so the next bin is warm.
     assert thresholds(level, pages, 160) == (2, 1)
     assert thresholds(level, pages, 40) == (6, 5)
 
 
 def test_memtis_moves_across_the_threshold() -> None:
     histogram = Histogram(1.0)
-    # Counts 9, 3, 0, 0: bins 3, 2, 0, 0; 20 pages of 21 are hot: cell 0 is slow, cell 2 cold.
+    # The counts 9, 3, 0, 0 are in the bins 3, 2, 0, 0. The 20 pages of cells 0 and 1 fit into 21
+    # less 3 % and are hot. Cell 0 is hot but slow, cell 2 is fast but cold.
     requested = histogram.tick(observation([9, 3, 0, 0], [0, 10, 10, 0], capacity=21, free=1))
     assert requested == [MoveRequest(2, 1, 9), MoveRequest(0, 0, 10)]
 
@@ -30,8 +32,9 @@ def test_memtis_cools() -> None:
     histogram = Histogram(1.0)
     for _ in range(3):
         histogram.tick(observation([8, 0, 0, 0], [10, 0, 0, 0], capacity=11))
-    # Counts are halved at the ticks 4 and 8: cell 0 has 24, 12, 6, and cell 1 after three, six,
-    # nine, twelve accesses 6 + 3. Without cooling, 24 and 15 are of one bin, too large to be hot.
+    # Counts are halved at the ticks 4 and 8. Cell 0 has 24, then 12, then 6 accesses. Cell 1 has 12
+    # accesses before tick 8 and 12 / 2 + 3 = 9 after it. Without cooling, the counts 24 and 15
+    # would be in one bin, which has too many pages to be hot.
     for _ in range(4):
         histogram.tick(observation([0, 3, 0, 0], [10, 0, 0, 0], capacity=11))
     last = histogram.tick(observation([0, 3, 0, 0], [10, 0, 0, 0], capacity=11, free=1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reactive policies share: their plan, their intervals, and limited requests."""
+"""The common parts of reactive policies: their plan, their intervals, and limited requests."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def test_as_many_pages_are_requested_as_there_are_up_to_the_limit(
     assert all(0 < request.pages <= pages[request.cell] for request in found)
     cells = [request.cell for request in found]
     assert cells == sorted(set(cells))
-    # Only the last one may be a part of its cell.
+    # Only the last request may be for a part of its cell.
     assert all(request.pages == pages[request.cell] for request in found[:-1])

@@ -18,7 +18,7 @@ from sentineld.policies.rivals.static import best_placement
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
 
 PAGE_NS = 0.75 * PAGE
-"""Read slow and half of it written: 0.375 + 0.75 / 2 ns a byte."""
+"""Extra ns of a slow page: 0.375 for each byte read, 0.75 for the half that is written."""
 
 
 def tiers() -> Tiers:
@@ -26,10 +26,16 @@ def tiers() -> Tiers:
 
 
 def test_static_by_hand() -> None:
-    # In units of 64 pages, a budget of 4. Gains: parameter 6 for 2 all the step; gradient 4 for 2
-    # from stretch 2 to its end; activation 4 for 2 from 0 to 2; scratch 1 for 1 in 0; state 4 for
-    # 4 all the step. Beside the parameter there are two: for the activation, or for the gradient
-    # and, when it is dead, the scratch. Left slow: activation and state, 8 of 19 page accesses.
+    # In units of 64 pages; the budget is 4 pages.
+    #             pages  alive in       page accesses
+    # parameter   2      all stretches  6
+    # gradient    2      2 and 3        4
+    # activation  2      0, 1 and 2     4
+    # scratch     1      0              1
+    # state       4      all stretches  4
+    # The parameter takes 2 pages. The other 2 pages serve the gradient and, in stretch 0, the
+    # scratch: 5 accesses, more than the activation's 4. The activation and the state stay slow:
+    # 8 of 19 page accesses.
     plan = policy("static").plan(large_profile(), tiers(), 4 * LARGE * PAGE)
     verify(plan, large_profile(), 4 * LARGE * PAGE)
     regions = {region.name: region.bytes // PAGE // LARGE for region in plan.layout.regions}
@@ -40,10 +46,10 @@ def test_static_by_hand() -> None:
 
 
 def test_static_splits_lasting_tensors() -> None:
-    # With 3: the parameter's 2 are worth 3 a page, the state's 1: parameter, and one of ...
-    # gradient and activation are worth 2 a page, but are fast as a whole or not at all. The
-    # remaining unit goes to a part of the state or to the scratch; either is worth 1. So 6 + 1 of
-    # the 19 accesses are served fast.
+    # In units of 64 pages; the budget is 3 pages. The parameter's 2 pages gain 3 accesses each.
+    # Gradient and activation would gain 2 accesses per page, but need 2 pages, because they are
+    # fast as a whole or not at all. The third page goes to a part of the state or to the scratch,
+    # for 1 access. Thus 6 + 1 of the 19 accesses are fast.
     plan = policy("static").plan(large_profile(), tiers(), 3 * LARGE * PAGE)
     verify(plan, large_profile(), 3 * LARGE * PAGE)
     assert plan.predicted.step_ns == pytest.approx(4e9 + 12 * LARGE * PAGE_NS, rel=1e-4)

@@ -32,14 +32,15 @@ def test_a_swap_becomes_two_moves() -> None:
         (1, 2, 0, heap, 1, 0, 64 * PAGE),
         (4, 5, 0, heap, 0, 0, 64 * PAGE),
     ]
-    # The guest is born in 2, once the demotion of 1 has made room.
+    # The guest is born in 2, once the demotion that begins at 1 has made room.
     assert plan.layout.waits.tolist() == [-1, -1, 1, -1, -1, -1]
     assert plan.initial_tier.tolist() == [0, 0, 0, 255]
     assert (plan.policy, plan.notes) == ("mine", ("a note",))
 
 
 def test_a_swap_across_the_step_s_end_begins_the_step_in_slow_memory() -> None:
-    # Used in 2 and 3 of 8: out in 4, back in 1 of the next step.
+    # The tensor is used in stretches 2 and 3 of 8. It is demoted in 4 and promoted in 1 of the next
+    # step.
     profile, tiers = lap(8, Life(64, (2, 3))), moving(64)
     book = open_book(profile, tiers, 64 * PAGE)
     assert book.try_swap(Gap(0, 3, 10))
@@ -70,8 +71,8 @@ def test_a_policy_without_a_plan_names_its_obstacle(name: str) -> None:
 def test_demotions_come_first_and_then_what_is_due_next() -> None:
     rows = [
         # boundary, deadline, tensor, space, tier, offset, bytes
-        (3, 0, 0, 1, 0, 0, PAGE),  # due in 1 of 4 stretches
-        (3, 2, 1, 1, 0, PAGE, PAGE),  # due in 3
+        (3, 0, 0, 1, 0, 0, PAGE),  # due one stretch later
+        (3, 2, 1, 1, 0, PAGE, PAGE),  # due three stretches later
         (3, 2, 2, 1, 1, 2 * PAGE, PAGE),
         (0, 1, 3, 1, 0, 3 * PAGE, PAGE),
         (3, 0, 4, 1, 0, 8 * PAGE, PAGE),
@@ -92,5 +93,5 @@ def test_ranges_of_a_tensor_cover_its_pages_with_their_tiers(slow: list[bool], f
         pages += [bool(row["tier"])] * count
     assert pages == slow
     assert set(found["tensor"].tolist()) == {7}
-    # Neighbours of one tier are one range.
+    # Adjacent pages on one tier are one range.
     assert (np.diff(found["tier"].astype(int)) != 0).all()

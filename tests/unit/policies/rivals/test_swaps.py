@@ -48,17 +48,19 @@ def test_a_swap_frees_room_between_its_transfers() -> None:
     book = open_book(with_guest(), moving(64), BUDGET)
     assert book.try_swap(Gap(0, 0, 5))
     assert book.swaps == [Swap(Gap(0, 0, 5), (Part(1, 0, 64),), (Part(4, 0, 64),))]
-    # Out in 1, so away from 2 on; back in 4, where it takes its room again.
+    # The tensor leaves in 1, so its room is free in 2 and 3. It returns in 4, where it takes its
+    # room again.
     assert usage(book) == [3, 3, 3, 3, 3, 3]
     assert book.lanes == pytest.approx([64, 0, 64, 64, 0, 64])
     assert not book.over.any()
-    # The lanes of 1 and 4 are full: the other gap goes out in 5 and comes back in 1.
+    # The lanes of 1 and 4 are full: the other tensor could only leave in 5 and return in 0, and no
+    # stretch lies in between.
     assert not book.try_swap(Gap(2, 3, 8))
 
 
 def test_slow_transfers_are_split_over_stretches() -> None:
-    # 40 pages a second: 40 and 24 pages in two stretches, out as early and back as late as
-    # possible.
+    # At 40 pages a second, 64 pages take two stretches, for 40 and 24 pages. They leave as early
+    # and return as late as possible.
     profile = lap(8, Life(64, (0, 7)))
     book = open_book(profile, moving(40), 64 * PAGE)
     assert book.try_swap(Gap(0, 0, 7))
@@ -80,7 +82,7 @@ def test_a_gap_that_is_too_short_for_its_transfers_changes_nothing() -> None:
 
 
 def test_tensors_come_back_as_early_as_room_and_lanes_allow() -> None:
-    # Alone, the tensor has room in every stretch.
+    # Without other tensors, the tensor has room in every stretch.
     profile = lap(8, Life(64, (0, 7)))
     book = open_book(profile, moving(64), 64 * PAGE)
     assert book.try_swap(Gap(0, 0, 7))
@@ -88,7 +90,7 @@ def test_tensors_come_back_as_early_as_room_and_lanes_allow() -> None:
     book.hasten()
     assert book.swaps[0].back == (Part(3, 0, 64),)
     assert book.usage.tolist() == [64, 64, 0, 64, 64, 64, 64, 64]
-    # With a guest in 3 and 4 it can come back from 5 on.
+    # With a guest in 3 and 4, the tensor can return from 5 on.
     full = lap(8, Life(64, (0, 7)), Life(64, (3, 4), (3, 4)))
     book = open_book(full, moving(64), 64 * PAGE)
     assert book.try_swap(Gap(0, 0, 7))
@@ -109,7 +111,7 @@ def test_a_slow_tensor_gives_back_its_room_and_its_lanes() -> None:
 
 
 def test_the_cheapest_tensor_for_its_room_stays_slow() -> None:
-    # Stretches 2 and 3 are too full. The first tensor costs least there.
+    # Stretches 2 and 3 are too full. The first tensor is the cheapest one to leave slow.
     book = open_book(with_guest(), moving(64), BUDGET, accesses_slow=True)
     assert leave_slow(book, np.array([1.0, 2.0, 3.0, 4.0])) == 1
     assert book.slow.tolist() == [True, False, False, False]
@@ -117,7 +119,7 @@ def test_the_cheapest_tensor_for_its_room_stays_slow() -> None:
 
 
 def test_a_pool_beyond_the_budget_is_reduced_or_refused() -> None:
-    # Two short-lived tensors of 64 and 16 pages; room for 72.
+    # Two short-lived tensors have 64 and 16 pages; there is room for 72 pages.
     profile = lap(3, Life(64, (1,), (1, 1)), Life(16, (1,), (1, 1)), Life(32, (0, 2)))
     with pytest.raises(SentinelError, match="short-lived tensors need") as error:
         open_book(profile, moving(64), 72 * PAGE)

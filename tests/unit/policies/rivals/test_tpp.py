@@ -9,11 +9,12 @@ from tests.unit.policies.rivals.observing import observation
 
 
 def test_tpp_promotes_at_the_second_touch_and_keeps_room_for_births() -> None:
-    # 5 of 1000 pages are free, 20 should be, and 10 pages fault at their second touch: 25 are
-    # wanted. One fast cell is cold, the other one was just touched.
+    # 5 of 1000 pages are free, 20 should be free, and 10 pages fault at their second touch: room
+    # for 20 - 5 + 10 = 25 pages is wanted. Of the two fast cells, cell 2 is cold and cell 1 was
+    # just touched.
     seen = observation([1, 3, 0, 0], [0, 10, 10, 0], free=5, capacity=1000)
     scanner = Scanner(1.0)
-    # The first touch only marks pages; demotion keeps the watermark.
+    # At the first touch, pages are only marked. Pages are demoted because too few are free.
     assert scanner.tick(seen) == [MoveRequest(2, 1, 10)]
     assert scanner.tick(seen) == [MoveRequest(2, 1, 10), MoveRequest(0, 0, 10)]
 

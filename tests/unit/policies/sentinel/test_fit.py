@@ -12,7 +12,7 @@ from sentineld.policies.sentinel.fit import MOVE_COST, Fitting
 
 
 def items(*uses: tuple[int, ...], stretches: int = 4, pages: int = 1, lasts: bool = True) -> Items:
-    """Chunks that are read as a whole in some stretches of a lifetime of the whole step.
+    """Chunks that live for the whole step and are read completely in the given stretches.
 
     Transient chunks belong to one tensor.
     """
@@ -45,7 +45,7 @@ def drawn(one: Fitting) -> list[str]:
 
 
 def test_what_is_read_most_is_fast() -> None:
-    # Room for one of three chunks, and no moves.
+    # There is room for one of three chunks, and nothing can move.
     one = fitting(items((0,), (0, 1, 2), (1, 3)), [1.0] * 4, [0.0] * 4)
     one.fill()
     assert drawn(one) == ["ssss", "FFFF", "ssss"]
@@ -60,7 +60,7 @@ def test_with_room_for_all_everything_is_fast_and_nothing_moves() -> None:
 
 
 def test_chunks_that_are_read_in_turn_share_the_room() -> None:
-    # A chunk in flight takes room: each is promoted in the stretch before its use.
+    # Each chunk is promoted in the stretch before its use, and takes room while in flight.
     one = fitting(items((0,), (4,), stretches=8), [1.0] * 8, [1.0] * 8)
     one.fill()
     held = one.fast | one.moving
@@ -93,7 +93,8 @@ def test_no_chunk_is_promoted_where_it_may_not_enter() -> None:
         (0, ["UFDsssssssss", "sssssUFDssss"]),
         (1, ["FFDssssssssU", "ssssUFFDssss"]),
         (2, ["FFDsssssssUF", "sssUFFFDssss"]),
-        # Each as far as the other one's demotion, around the step's end.
+        # Each promotion starts as early as the other chunk's demotion permits, also across the
+        # step's end.
         (9, ["FFDsssssUFFF", "sssUFFFDssss"]),
     ],
 )
@@ -108,14 +109,15 @@ def test_promotions_start_earlier_where_room_and_moves_are_left(
 
 
 def test_all_chunks_of_a_transient_tensor_are_born_on_one_tier() -> None:
-    # Room for two of three chunks of a tensor at birth: most are fast, but the third cannot be.
+    # At birth there is room for two of the tensor's three chunks. The third chunk cannot be born
+    # fast, so none is.
     uses = ((0, 3), (0, 3), (0, 3))
     one = fitting(items(*uses, lasts=False), [2.0] * 4, [0.0] * 4)
     one.fill()
     assert sorted(drawn(one)) == ["FFFF", "FFFF", "ssss"]
     one.unify_births()
     assert drawn(one) == ["ssss"] * 3
-    # With a move they are born slow and promoted before their second use.
+    # If chunks can move, all are born slow, and two are promoted before their second use.
     one = fitting(items(*uses, lasts=False), [2.0] * 4, [2.0] * 4)
     one.fill()
     one.unify_births()

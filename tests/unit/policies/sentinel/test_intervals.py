@@ -11,8 +11,9 @@ from tests.unit.plan.toys import toy_profile
 
 
 def test_an_interval_is_judged_by_space_and_time() -> None:
-    # What each interval of one stretch uses, of state 4, parameter 2, activation 2, gradient 2:
-    # 2, 2, 6, 8 pages; new against the one before: 2 (activation), 2, 4, 4 (state).
+    # Pages: activation 2, gradient 2, state 4, parameter 2. The four intervals of one stretch use
+    # 2, 2, 6 and 8 pages. Of these, the interval before does not use 2 (activation), 2 (parameter),
+    # 4 (activation and gradient) and 4 (state) pages.
     items = chunks(toy_profile(), np.array([0, 2, 3, 4]), 8)
     judged = interval(items, 1, np.full(4, 9.0), np.full(4, 4.0))
     assert judged.need_pages == 8
@@ -37,5 +38,6 @@ def test_candidate_lengths() -> None:
 
 def test_moves_of_tiny_stretches_count_to_the_one_before() -> None:
     pooled = pooled_moves(np.array([1.0, 5.0, 1.0, 1.5]), 2)
-    # 3 gives to 2, which is then long enough; 0 gives round the circle to 3.
+    # Stretch 3 gives its moves to stretch 2, which then has enough. Stretch 0 gives its moves to
+    # stretch 3, the one before it across the step's end.
     assert pooled.tolist() == [0.0, 5.0, 2.5, 1.0]

@@ -44,7 +44,8 @@ def test_with_room_for_all_of_the_toy_nothing_moves() -> None:
 
 
 def test_with_half_the_room_the_costliest_tensors_of_the_toy_are_fast() -> None:
-    # 7 pages after the margin. The scratch takes 1 in stretch 0 (a pool would take it in all):
+    # 7 pages remain after the policy's margin. The scratch takes 1 page in stretch 0; a pool would
+    # take this page in all stretches. The other fast pages are:
     # stretch      0     1     2     3
     # activation   2     2     2           born fast, used in 0 and 2
     # gradient     2           2     2     born fast in 2, dies in 0; used in 2 and 3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a process writes into its words and records, the daemon allocates little for it."""
+"""The daemon allocates little memory, whatever a process writes into its words and records."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_control_words_do_not_make_the_daemon_allocate(
         finally:
             linked.close()
 
-    # A few bytes per page of the machine, and a query's share.
+    # At most 8 bytes for each page of the machine, and 8 MiB for a query of pages.
     assert allocated(manage) < 8 * MACHINE_BYTES // PAGE + 8 * MIB
 
 
@@ -129,7 +129,7 @@ def test_no_layout_is_larger_than_the_machine() -> None:
 
 
 def test_the_machine_s_own_bound() -> None:
-    assert most_bytes() > MACHINE_BYTES  # imported before small_machine replaces it
+    assert most_bytes() > MACHINE_BYTES  # the original, imported before it is replaced
 
 
 @pytest.fixture
@@ -174,6 +174,6 @@ def test_a_call_s_work_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [STEP] + [alloc(PAGE * (1 + n), PAGE, Alloc.LIVE) for n in range(100)] + [STEP] * 100
     cutter = StepCutter()
     assert 5 < len(cutter.feed(np.array(rows, RECORD_DTYPE))) < 10
-    # The rest counts as lost: the next whole step is one that begins afterwards.
+    # The other records count as lost; the next whole step begins after them.
     assert cutter.feed(np.array([STEP], RECORD_DTYPE)) == []
     assert len(cutter.feed(np.array([STEP], RECORD_DTYPE))) == 1

@@ -26,14 +26,14 @@ CHUNK = RECORDS // 2
 
 
 class Fed:
-    """A feed and the process that writes for it."""
+    """A step feed and the writer of its ring."""
 
     def __init__(self) -> None:
         self.writer = Writer()
         self.feed = StepFeed(ControlSegment(self.writer.fd))
 
     def tell(self, ring: Records) -> list[Step]:
-        """Write all, and read as it comes."""
+        """Write these records in chunks; read the whole steps after each chunk."""
         steps = []
         for begin in range(0, len(ring), CHUNK):
             self.writer.put(ring[begin : begin + CHUNK])

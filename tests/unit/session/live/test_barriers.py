@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When barriers hold a process: after a time-out all pass until the moves have caught up."""
+"""When barriers hold: after a time-out, all let the process pass until the moves have caught up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEP = 10 << 32
 
 
 class Process:
-    """Barriers under a process's words."""
+    """Barriers, and the control words of a process."""
 
     def __init__(self, barrier_timeout_ns: int) -> None:
         writer = Writer(barrier_timeout_ns=barrier_timeout_ns, barrier_timeouts=3, position=STEP)
@@ -45,7 +45,7 @@ def test_after_a_time_out_none_holds_until_the_moves_have_caught_up(process: Pro
     assert not process.barriers.hold(STEP | 3)
     process.header["position"] = STEP | 7
     assert not process.barriers.hold(STEP | 4)
-    assert not process.barriers.hold(STEP | 5)  # it holds again, but did not before 7
+    assert not process.barriers.hold(STEP | 5)  # barriers hold again, but only from 7 on
     process.header["position"] = STEP | 8
     assert not process.barriers.hold(STEP | 6)
     assert process.barriers.hold(STEP | 7)

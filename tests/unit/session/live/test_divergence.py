@@ -24,7 +24,7 @@ FOLLOWS = Verdict()
 
 
 class Steps:
-    """Steps of a process whose control words are checked after each, or after some."""
+    """Steps of a process whose control words are checked after each step or every few steps."""
 
     def __init__(self, patience: Patience) -> None:
         self._writer = Writer(step=100, diverged_steps=7)
@@ -42,7 +42,7 @@ class Steps:
         header["diverged_in_row"] = (header["diverged_in_row"] + 1) * diverges
 
     def run(self, pattern: Iterable[bool], look_every: int = 1) -> list[Verdict]:
-        """The news after these steps, until the plan is left."""
+        """The verdicts other than FOLLOWS during these steps, until the plan is left."""
         news: list[Verdict] = []
         for number, diverges in enumerate(pattern, 1):
             self.step(diverges)
@@ -55,7 +55,7 @@ class Steps:
 
 
 def alike(pattern: str, times: int) -> Iterator[bool]:
-    """A repeated pattern of steps; X: one that diverges."""
+    """A repeated pattern of steps. X: a step that diverges. Dot: a step that follows the plan."""
     return (letter == "X" for letter in pattern * times)
 
 

@@ -67,7 +67,7 @@ def process() -> Iterator[Process]:
 
 
 def test_pages_move_as_the_process_passes_boundaries(process: Process) -> None:
-    wait(lambda: process.heap[0] == SLOW)  # boundary 0 takes half of the state down
+    wait(lambda: process.heap[0] == SLOW)  # boundary 0 demotes half of the state
     assert not process.words()
     process.pass_boundary(10, 2)
     wait(lambda: process.heap[0] == FAST)
@@ -99,7 +99,7 @@ def test_births_are_charged_once_no_barrier_delays_them() -> None:
         wait(lambda: process.heap[0] == FAST)
         with process.moving:
             process.pass_boundary(11, 0)
-            wait(lambda: managed.fast_bytes() == 4 * PAGE)  # the state has not gone down
+            wait(lambda: managed.fast_bytes() == 4 * PAGE)  # the state is not demoted yet
             assert managed.by_tier() == [4 * PAGE, 2 * PAGE]
             process.linked.set(barrier_timeouts=1)
             assert managed.fast_bytes() == 7 * PAGE
@@ -127,7 +127,7 @@ def test_stopping_clears_the_wake_up_flag(process: Process) -> None:
 
 
 def test_moves_run_at_the_memorys_bandwidth() -> None:
-    # Two pages a batch, and 20 ms for each of them.
+    # A batch has two pages, and each page takes 20 ms.
     process = Process(bytes_per_s=50 * PAGE, batch_pages=2)
     try:
         wait(lambda: process.heap[0] == SLOW)
@@ -140,7 +140,7 @@ def test_moves_run_at_the_memorys_bandwidth() -> None:
         wait(lambda: progress().moved_bytes == 4 * PAGE)
         found = progress()
         assert found.steps == 10
-        # At least this long, less the slack of the bucket.
+        # 4 pages take at least 4 x 20 ms, less twice the slack of the token bucket.
         assert found.busy_ns >= 4 * 20e6 - 2 * SLACK_NS
     finally:
         process.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plans of one attach: which are kept, and which are dropped."""
+"""Which plans of one attach are kept, and which are dropped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_plan_that_repeatedly_fits_no_step_is_forgotten() -> None:
     shapes, shape = Shapes(), Shape(1, "")
     shapes.keep(Planned(shape, toy_profile(), toy_profile(), toy_plan(), 0, 0.0))
     for _ in range(STRIKES_MAX):
-        # Made while another shape was running; it fits afterwards.
+        # The plan was made while another shape was running; it fits afterwards.
         shapes.left(shape, FOLLOWED_STEPS_MIN - 1)
         shapes.left(shape, FOLLOWED_STEPS_MIN)
     for _ in range(STRIKES_MAX):

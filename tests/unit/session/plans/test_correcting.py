@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A live plan is checked, another one made in the background and returned once it is ready."""
+"""A live plan is checked; a corrected plan is made in the background and returned once ready."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Live:
         return self.now
 
     def step(self, rate: float = PROMISED, stall: float = 0.0) -> None:
-        """One more: a second, 10 % of it moving."""
+        """Add a step of one second, in which the mover is busy for 0.1 s."""
         moved = 0.1 * rate
         self.now = Progress(
             self.now.steps + 1,
@@ -98,7 +98,7 @@ def session() -> Iterator[Session]:
 
 
 def harmed(session: Session) -> None:
-    """Run steps with half of the bandwidth until planning begins."""
+    """Run a step with half of the bandwidth; wait until planning begins."""
     session.live.step(PROMISED / 2, stall=0.2)
     assert session.look() is None
     wait(lambda: session.asked)
@@ -190,7 +190,7 @@ def steps_of(network: Network) -> list[Step]:
 
 def timed(network: Network) -> Session:
     """A session under a plan for NETWORK that has recorded the times of this network's steps."""
-    fast, slow = Tier((0,), 1 << 30), Tier((1,), 1 << 30)  # of unknown speed: slow costs nothing
+    fast, slow = Tier((0,), 1 << 30), Tier((1,), 1 << 30)  # no speeds: slow accesses are free
     tiers = Tiers((fast, slow), 200e6, "toy")
     profile = profiled(NETWORK, CUTS)[0]
     plan = policy("sentinel").plan(profile, tiers, profile.peak_bytes // 2)

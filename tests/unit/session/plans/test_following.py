@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process follows one plan after the other, each once it has taken the layout."""
+"""A process follows one plan after the other, each as soon as the process has taken its layout."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_plan_is_followed_once_its_layout_is_taken(process: Process) -> None:
     process.take_layout()
     assert following.enter() == "the plan is live, budget 28.0 KiB"
     assert following.managed is not None
-    wait(lambda: process.pages.heap[0] == SLOW)  # boundary 0 takes half of the state down
+    wait(lambda: process.pages.heap[0] == SLOW)  # boundary 0 demotes half of the state
 
 
 def test_a_live_plan_is_followed_until_the_next_ones_layout_is_taken(process: Process) -> None:
@@ -165,7 +165,7 @@ def test_another_goal_is_planned_from_the_live_plans_profile(process: Process) -
     process.linked.set(small_bytes=PAGE)
     given = process.following.plan_input()
     assert (given.shape, given.profile) == (SHAPE, PLANNED.profile)
-    assert given.unmanaged_bytes == 2 * PAGE  # the plan's reserve for them
+    assert given.unmanaged_bytes == 2 * PAGE  # the plan's reserve for unmanaged bytes
     process.linked.set(small_bytes=3 * PAGE)
     assert process.following.plan_input().unmanaged_bytes == 3 * PAGE
 
@@ -175,7 +175,7 @@ def test_pages_are_moved_to_the_first_plans_initial_tiers(process: Process) -> N
     process.enter()
     brought = process.following.moves().moved_by_entry()[BROUGHT]
     assert brought >= PAGE
-    # The next plan restores the budget step by step.
+    # Under the next plan, no page is moved at once; the budget is restored step by step.
     process.pages.heap[4] = SLOW
     process.enter()
     assert process.following.moves().moved_by_entry()[BROUGHT] == brought

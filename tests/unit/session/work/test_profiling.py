@@ -44,7 +44,7 @@ def steps_of(network: Network, count: int, cuts: tuple[int, ...] = ()) -> list[S
 
 
 class Recorded(Lifecycle):
-    """An attached session's life that keeps the states that it enters."""
+    """The life cycle of an attached session; `entered` has the states that it enters."""
 
     def __init__(self) -> None:
         super().__init__(State.ATTACHED, "")
@@ -56,7 +56,7 @@ class Recorded(Lifecycle):
 
 
 class Profiled:
-    """A run of profiling, and the process's end of it."""
+    """A run of profiling, and the process's end of the link."""
 
     def __init__(self, shapes: Shapes, threads: int = 1) -> None:
         self.linked = Linked(heap_used=64 * MIB)
@@ -99,7 +99,7 @@ class Profiled:
         return self.run.planned()
 
     def asked(self) -> tuple[WireLayout | None, int]:
-        """The layout sent since the last call, and the number of requests for operators."""
+        """The layout sent since the last call, and the number of requests for accesses."""
         messages = self.linked.shim.receive()
         layout = None
         if any(message["type"] == "layout" for message in messages):
@@ -134,7 +134,7 @@ def whole_way(profiled: Profiled, network: Network) -> Planned:
 
 @pytest.fixture(scope="module")
 def shapes() -> Shapes:
-    """With a plan for the large network."""
+    """Shapes with a plan for the large network."""
     made = Shapes()
     profiled = Profiled(made)
     planned = whole_way(profiled, LARGE)
@@ -217,7 +217,7 @@ def test_operators_are_requested_again_if_a_step_of_another_shape_was_observed(
     trained = steps_of(SMALL, 4, cuts)
     (between,) = steps_of(LARGE, 1)
     ops = train(SMALL, 4, cuts).take_ops()
-    # torch.profiler ran while a step of the other shape was taken.
+    # torch.profiler observed a step of the other shape.
     again.answer(between, ops)
     assert again.tell(between, trained[1]) is None
     assert again.asked() == (None, 1)
@@ -251,7 +251,7 @@ def test_the_observed_step_need_not_be_the_first_with_the_cuts() -> None:
     assert layout is not None
     cuts = tuple(layout.cuts.tolist())
     following = steps_of(SMALL, 30, cuts)
-    # The request came between the first and the second, the answer much later.
+    # The request came between the first and the second step, the answer comes after the last step.
     assert profiled.tell(*following) is None
     assert profiled.states[-1] is State.ACCESS
     ops = train(SMALL, 3, cuts).take_ops()

@@ -10,7 +10,7 @@ from sentineld.session.work.request import Request
 
 
 class Counting(Request[int]):
-    """A request that is over at once."""
+    """A request that ends at once."""
 
     doing = "counted"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps are kept until the framework's answer names the one that it observed."""
+"""Steps are kept until the framework's answer names the step that the framework observed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_without_page_samples_only_the_observed_step_will_do(linked: Linked) -> 
     assert sampler.on_step(steps[0]) is None
     other = steps_of(SMALL, 2)[1]
     sampler.operators.accesses = answer(other)
-    # A step of another shape was observed: another one is requested.
+    # The framework observed a step of another shape, so another step is requested.
     assert sampler.on_step(other) is None
     assert requests(linked) == 1
     sampler.operators.accesses = answer(steps[2])
