@@ -48,7 +48,8 @@ def one_round(select: str, file: Path) -> list[Figures]:
 
 
 def summary(rounds: list[list[Figures]]) -> list[Json]:
-    """One row per attack. Answers, memory and log: the worst round; speed: the median round."""
+    """Return one row per attack: the worst answer time, memory and log of all rounds, and the
+    median speed."""
     rows = []
     for name in dict.fromkeys(figures.attack for one in rounds for figures in one):
         found = [figures for one in rounds for figures in one if figures.attack == name]
@@ -68,7 +69,7 @@ def summary(rounds: list[list[Figures]]) -> list[Json]:
 
 
 def text(rows: list[Json]) -> str:
-    """Format the rows, then whether each goal holds for all of them."""
+    """Format the rows as a table, then say for each goal whether all rows meet it."""
     lines = [
         [
             row["attack"],
@@ -101,7 +102,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=BENCH / "attacks.json")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument(
-        "-k", dest="select", default="", help="only attacks that match, as pytest's"
+        "-k", dest="select", default="", help="run only the attacks that match, as pytest -k does"
     )
     arguments = parser.parse_args()
     part = arguments.output.with_suffix(".round.json")

@@ -2,12 +2,12 @@
 """How large the stretches of recorded models are: `python -m tests.bench.boundaries`.
 
 Reads the traces of build/bench/traces (make bench-traces) or of another folder.
-Prints for each model:
-- the most bytes touched by one stretch, over half of a budget of 20 % of the peak;
-- the longest stretch, over 1 % of the step;
-- both again with a cut before every allocation, which is the finest possible;
+The budget is 20 % of the peak. Prints for each model:
+- the most bytes that one stretch touches, divided by half of the budget;
+- the duration of the longest stretch, divided by 1 % of the step;
+- both figures again with a cut before every allocation (the shortest possible stretches);
 - the share of tensor bytes whose accesses are known;
-- the tensor bytes outside management, over the peak;
+- the unmanaged bytes, divided by the peak;
 - the share of the allocations of 4 KiB and more that a plan places.
 
 Exit status 1 if a stretch exceeds a limit although more cuts would help, or if
@@ -42,7 +42,8 @@ TOUCHED_SHARE_MAX = 0.5
 """Limit for the bytes that one stretch touches, as a share of the budget."""
 
 NEAR = 1.1
-"""A stretch over its limit is accepted within this factor of the finest possible one."""
+"""A figure that exceeds its limit is accepted up to this factor times the same figure with a cut
+before every allocation."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,18 +54,18 @@ class Boundaries:
 
     stretches: int
     cuts: int
-    touched: float  # most bytes touched by a stretch, over the limit
+    touched: float  # most bytes touched by a stretch, divided by the limit
     finest_touched: float  # the same with a cut before every allocation
-    time: float  # longest stretch, over the limit
+    time: float  # duration of the longest stretch, divided by the limit
     finest_time: float  # the same with a cut before every allocation
     known_share: float  # share of tensor bytes with an access reported by the framework
     estimated_share: float  # share of tensor bytes known only as an operator's scratch
-    outside_share: float | None  # tensor bytes that the shim only counts, over the peak, if known
+    outside_share: float | None  # unmanaged bytes divided by the peak, if known
     planned_share: float  # share of the allocations of 4 KiB and more with a slot in the arena
 
     @property
     def holds(self) -> bool:
-        """Whether every stretch is within its limits or near the finest possible one."""
+        """Whether every stretch is within its limits, or within NEAR of the finest possible one."""
         return self.touched <= max(1.0, NEAR * self.finest_touched) and self.time <= max(
             1.0, NEAR * self.finest_time
         )
@@ -98,7 +99,7 @@ def boundaries_of(trace: Trace) -> Boundaries:
 
 
 def _touched(profile: Profile) -> Floats:
-    """Bytes that each stretch touches, over the limit."""
+    """Bytes that each stretch touches, divided by the limit."""
     pages = np.bincount(
         profile.accesses["stretch"], access_pages(profile), minlength=profile.stretch_count
     )
@@ -108,14 +109,14 @@ def _touched(profile: Profile) -> Floats:
 
 
 def _time(profile: Profile) -> Floats:
-    """Duration of each stretch, over the limit."""
+    """Duration of each stretch, divided by the limit."""
     time_ns = profile.stretches["time_ns"].astype(np.float64)
     shares: Floats = time_ns / max(time_ns.sum() * STRETCH_SHARE_MAX, 1.0)
     return shares
 
 
 def _access_shares(trace: Trace, profile: Profile) -> tuple[float, float]:
-    """Return the shares of tensor bytes (with a known access, with any access)."""
+    """Return two shares of the tensor bytes: with a known access, with any access."""
     sizes = profile.tensors["bytes"].astype(np.float64)
     known = replace(trace, op_accesses=trace.op_accesses[~trace.op_accesses["estimated"]])
     shares = []
@@ -130,8 +131,8 @@ def recut(trace: Trace, everywhere: bool = False) -> Trace:
     """Return the trace with its access step cut where choose_cuts() cuts now.
 
     everywhere: cut before every allocation instead.
-    Page samples are dropped: they are tied to the recorded epochs, whereas the
-    framework's accesses have times.
+    Page samples are left out, because they are tied to the recorded epochs. The framework's
+    accesses have times, and therefore fit any cuts.
     """
     timed = trace.timed_step or trace.access_step
     if everywhere:
@@ -181,7 +182,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m tests.bench.boundaries", description=__doc__)
     parser.add_argument("traces", nargs="?", type=Path, default=TRACES, help="folder of traces")
     parser.add_argument(
-        "--anew", action="store_true", help="cut the steps where the current planner would"
+        "--anew", action="store_true", help="cut the steps where the current planner would cut them"
     )
     arguments = parser.parse_args()
     found = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times how the daemon drains 100,000 samples from the log and joins them, natively.
+"""Times on the host how the daemon drains 100,000 samples from the log and joins them with tensors.
 
 Needs no module: the log is a ring in this process's memory, read by the daemon's reader.
 """
@@ -29,7 +29,7 @@ RECORDS = 1 << 20
 REPEATS = 15
 
 NETWORK = Network(blocks=24, weight_bytes=MIB, activation_bytes=2 * MIB)
-"""Its step provides the samples; only the first SAMPLES are used."""
+"""A step of this network provides the samples; only the first SAMPLES of them are used."""
 
 
 class Ring(PageSampler):
@@ -61,7 +61,7 @@ def access_step() -> tuple[Step, Records, Records, tuple[str, ...]]:
 
 
 def milliseconds(work: Callable[[], object], prepare: Callable[[], object]) -> Spread:
-    """Time REPEATS runs of work(), each after prepare(), following one warm-up run."""
+    """Time REPEATS runs of work() after one warm-up run; prepare() runs before each."""
     times = []
     for repeat in range(REPEATS + 1):
         prepare()

@@ -60,7 +60,7 @@ GOALS = (
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Return the spread of at least one value."""
+    """Return the spread of the values; there must be at least one."""
     return Spread(statistics.median(values), min(values), max(values), len(values))
 
 

@@ -33,9 +33,9 @@ def free_pages_kept() -> Iterator[int | None]:
 
     Yields the setting's value, or None if the kernel does not have it.
 
-    The hypervisor takes back pages that were free for 2 s (mm/page_reporting.c), and faulting
-    such a page in again takes seven times as long. Pages on the per-CPU free lists are not
-    reported, and the next births are served from these lists.
+    The hypervisor takes back pages that were free for 2 s (mm/page_reporting.c). Faulting such a
+    page in again takes seven times as long as faulting in a page that the guest kept. Pages on
+    the per-CPU free lists are not reported, and the next births take their pages from these lists.
     """
     try:
         before = int(FRACTION.read_text(encoding="ascii"))

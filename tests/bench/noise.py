@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cost of noise on stretch times under `auto`: `python -m tests.bench.noise`.
 
-Uses the cells of tests.bench.policies. Each is planned once, then simulated without
+Uses the cells of tests.bench.policies. Each cell is planned once, then simulated without
 noise and with several noise seeds. Writes build/bench/noise.json and prints a table.
-A seed may by chance draw slow or fast steps; the all-fast time of the same steps shows
-by how much, so that the cost of noise can also be stated without that effect.
+A seed can by chance draw steps that are slow or fast even with all data in fast memory.
+The all-fast times of the drawn steps measure this effect, so that the cost of noise can
+also be stated without the effect.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def cell_row(job: Job) -> Row:
 
 
 def _drawn_s(profile: Profile, noise: Disturbance) -> float:
-    """Return by how much the drawn steps that simulate() counts exceed the profile, all-fast."""
+    """Return the mean all-fast time of the drawn steps that simulate() counts, minus the
+    profile's all-fast time."""
     times_ns = profile.stretches["time_ns"].astype(np.float64)
     factors = noise.steps(profile.stretch_count, 1)
     drawn = [factors.next() for _ in range(STEPS)][STEPS // 2 :]
@@ -86,10 +88,11 @@ def _paced_s(row: Row) -> float:
 
 
 def summary(rows: Sequence[Row]) -> Row:
-    """Return geometric means of the step over the bound.
+    """Return geometric means over all cells of the step time divided by the bound.
 
-    paced: the noisy step less what its drawn all-fast times exceed the profile by.
-    points, paced_points: the cost of noise in hundredths of the bound.
+    quiet, noisy: steps without and with noise.
+    paced: noisy steps, minus the drawn steps' all-fast time beyond the profile's.
+    points, paced_points: noisy and paced minus quiet, in hundredths of the bound.
     """
     quiet, noisy, paced = (
         geometric_mean(seconds(row) / row["bound_seconds"] for row in rows)

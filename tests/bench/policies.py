@@ -4,8 +4,8 @@
 A cell is one of nine traces, two presets and three fast fractions. Everything is
 simulated; only planning time is measured. Writes build/bench/policies.json, prints
 tables and draws plots. Traces come from build/bench/traces; missing ones are
-recorded first. A policy that fails leaves a note in its cell and does not stop the
-run. At the end `auto` plans a huge synthetic step.
+recorded first. A policy that fails leaves a note in its cell, and the run
+continues. At the end `auto` plans a huge synthetic step.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _figures(
         found = simulate(profile, policy(name), tiers, budget_bytes, clock=time.perf_counter)
     except SentinelError as error:
         return {"note": "; ".join([error.message, *notes])}
-    except Exception as error:  # a bug in one policy must not lose the others' results
+    except Exception as error:  # a bug in one policy must not cost the other policies' results
         return {"note": "; ".join([f"error: {type(error).__name__}: {error}", *notes])}
     return {
         "step_seconds": found.step_seconds,
@@ -125,7 +125,7 @@ def all_rows(cells: Sequence[tuple[Path, str, float]], policies: Sequence[str],
 
 
 def earlier_rows(file: Path, policies: Sequence[str]) -> list[Row]:
-    """Return an earlier run's rows of those cells that have all of these policies."""
+    """Return an earlier run's rows of the cells that have a row for each of these policies."""
     if not file.exists():
         return []
     rows: list[Row] = json.loads(file.read_text())["rows"]

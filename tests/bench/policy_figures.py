@@ -14,14 +14,15 @@ Row = dict[str, Any]
 Cell = tuple[str, str, float]
 
 UNLIMITED = "fast-only"
-"""Ignores the budget: a lower limit of the step time, not a competitor."""
+"""This policy ignores the budget. It shows a lower limit of the step time and is no competitor."""
 
 OURS = "auto"
 TIE = 1e-3
 """Relative difference below which two steps count as equal."""
 
 OVER_BOUND_MEAN, OVER_BOUND_WORST, PLAN_SECONDS = 1.05, 1.12, 3.0
-"""Limits for `auto`: step over the bound (geometric mean, worst cell) and planning time."""
+"""Limits for `auto`: step time divided by the bound (geometric mean, worst cell), and planning
+time."""
 
 
 def cell_of(row: Row) -> Cell:
@@ -30,20 +31,20 @@ def cell_of(row: Row) -> Cell:
 
 
 def slowdown(row: Row) -> float | None:
-    """Return the step over the all-fast step, or None if the policy failed."""
+    """Return the step time divided by the all-fast step time, or None if the policy failed."""
     seconds = row["step_seconds"]
     return None if seconds is None else float(seconds / row["fast_only_seconds"])
 
 
 def over_bound(row: Row) -> float | None:
-    """Return the step over the bound, or None if either is unknown."""
+    """Return the step time divided by the bound, or None if either is unknown."""
     if row["step_seconds"] is None or row["bound_seconds"] is None:
         return None
     return float(row["step_seconds"] / row["bound_seconds"])
 
 
 def geometric_mean(values: Iterable[float | None]) -> float | None:
-    """Return the geometric mean of the known values, or None without any."""
+    """Return the geometric mean of the known values, or None if none is known."""
     logs = [math.log(value) for value in values if value is not None]
     return math.exp(math.fsum(logs) / len(logs)) if logs else None
 

@@ -41,7 +41,7 @@ class Usage:
     """Resource usage of a process since it started."""
 
     user_seconds: float
-    system_seconds: float  # for the daemon mostly move_pages
+    system_seconds: float  # in the daemon mostly spent in move_pages()
     children_cpu_seconds: float  # user and system time of children that have exited
     resident_kib: int
     anonymous_kib: int
@@ -86,7 +86,7 @@ def say(text: str) -> None:
 
 
 def step_offset(trainer: Trainer) -> int:
-    """Return the shim's step number minus the workload's, read at the start of a step."""
+    """Return the shim's number of a step minus the workload's number of this step."""
     line = trainer.wait_step()
     return int(control.session(trainer.pid)["step"]) - (line.number + 1)
 
@@ -129,7 +129,7 @@ def one_round(trainer: Trainer, daemon: int, offset: int) -> dict[str, Any]:
     end, end_s = usage(daemon), time.monotonic()
     first = len(trainer.steps)
     control.meter(trainer.pid, METERED_STEPS)
-    # the first line after the request belongs to a step that began before it
+    # the first line after the request belongs to a step that began before the request
     metered = [line.seconds for line in trainer.steps[first + 1 : first + 1 + METERED_STEPS]]
     control.ask("detach", pid=trainer.pid)
     seconds = {line.number: line.seconds for line in trainer.steps}

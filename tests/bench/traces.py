@@ -3,7 +3,7 @@
 
 Runs the real daemon, shim and `sentinelctl record` on this machine. Neither a
 second tier nor the module is needed; without the module the traces contain only
-what the framework reports. They are written to build/bench/traces/MODEL.npz.
+what the framework reports. Writes build/bench/traces/MODEL.npz.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Usage(NamedTuple):
     time_ns: int
     cpu_ns: int  # user and system time of all threads
     system_ns: int  # system time of all threads
-    queued_ns: int  # time that the calling thread was runnable without a CPU
+    queued_ns: int  # time in which the calling thread waited for a CPU
     waited_ns: int  # waits for moves at the plan's boundaries
     delayed_ns: int  # injected delays for slow pages on emulated tiers
     faults: int  # minor page faults

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of an unprivileged user, which attack the daemon.
 
-They are forked from the test, so that they need no file that only root may read. Each one runs a
-function, which reports to the test by its channel.
+They are forked from the test process, so that they need no file that only root may read. Each
+attacker runs one function, which reports to the test through a pipe.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ USER = 65534
 """uid of the attackers: nobody."""
 OTHER_USER = 65533
 GROUP = 65534
-"""gid of both users. The control socket belongs to it."""
+"""gid of both users; the control socket belongs to this group."""
 PATIENCE_S = 60.0
 SCHEDULING = {"group_nice": 0}
-"""group_nice: if not 0, each attacker and its descendants are scheduled as one group of this nice
-level. Otherwise a thousand processes take the CPU from all others, whatever the daemon does."""
+"""group_nice: if it is not 0, each attacker and its descendants are scheduled as one group of this
+nice level. Without the group, a thousand processes take the CPU from all other processes, whatever
+the daemon does."""
 _PR_SET_DUMPABLE = 4
 _PR_SET_PDEATHSIG = 1
 
@@ -36,11 +37,11 @@ Say = Callable[[Any], None]
 
 
 def drop_privileges(user: int) -> None:
-    """Become the user for good, as a process that it has started itself."""
+    """Become the user irrevocably, like a process that the user has started."""
     os.setgroups([])
     os.setresgid(GROUP, GROUP, GROUP)
     os.setresuid(user, user, user)
-    # A change of the uid made the process non-dumpable, which an ordinary process is not.
+    # The change of the uid has made this process non-dumpable. A user's own process is dumpable.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
@@ -52,8 +53,10 @@ def _form_scheduling_group(nice: int) -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends. A change of the uid, and a fork for
-    the child, reset this."""
+    """Have the kernel kill this process when its parent ends.
+
+    A change of the uid resets this, and a forked child does not inherit it.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -73,7 +76,7 @@ class Attacker:
         os.close(writing)
 
     def heard(self, patience_s: float = PATIENCE_S) -> Any:
-        """The next value that the process says. Raises AssertionError with its error instead."""
+        """Return the process's next value; raises AssertionError if the attack failed."""
         deadline_s = time.monotonic() + patience_s
         while b"\n" not in self._buffer:
             left_s = deadline_s - time.monotonic()
@@ -89,7 +92,7 @@ class Attacker:
         return value
 
     def finish(self, patience_s: float = PATIENCE_S) -> None:
-        """Wait for the process's end. Raises AssertionError if it did not end well."""
+        """Wait for the process's end. Raises AssertionError if its exit status is not 0."""
         deadline_s = time.monotonic() + patience_s
         while not self._ended:
             pid, status = os.waitpid(self.pid, os.WNOHANG)

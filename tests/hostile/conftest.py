@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the attacks. All need root, because attackers are processes of another user."""
+"""Fixtures of the attacks, which need root: attackers are processes of another user."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class Fortress:
-    """A daemon with a managed training, which serves attack after attack.
+    """A daemon with a managed training, shared by all attacks.
 
-    A new one replaces it when an attack succeeded, so that each attack begins with a sane daemon.
+    After an attack that succeeded, a new daemon replaces this one, so that each attack begins with
+    an intact daemon.
     """
 
     def __init__(self, measure_speed: bool) -> None:
@@ -81,7 +82,7 @@ class Fortress:
 
 @pytest.fixture(scope="session")
 def fortress(request: pytest.FixtureRequest) -> Iterator[Fortress]:
-    # Attackers are forked from this process: without torch it stays small.
+    # This process does not import torch, so that the attackers forked from it are small.
     if importlib.util.find_spec("torch") is None:
         pytest.skip("needs torch")
     made = Fortress(measure_speed=request.config.getoption("--attack-figures") is not None)

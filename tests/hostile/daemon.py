@@ -43,9 +43,9 @@ class Daemon:
         command: Sequence[str] = ("-m", "sentineld.daemon"),
         **config: Any,
     ) -> None:
-        """options: of the command line; config: keys of the configuration that differ.
+        """options: command-line options. config: values of configuration keys.
 
-        descriptors: RLIMIT_NOFILE; 0: that of the tests.
+        descriptors: limit of open descriptors (RLIMIT_NOFILE); 0 keeps the limit of the tests.
         command: the interpreter's arguments that start the daemon.
         """
         self.folder = Path(tempfile.mkdtemp(prefix="besieged-", dir="/tmp"))
@@ -78,7 +78,7 @@ class Daemon:
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 preexec_fn=limit,
-                start_new_session=True,  # its own scheduling group, as a service has
+                start_new_session=True,  # a scheduling group of its own, like a service
             )
         self._proc = Path(f"/proc/{self.process.pid}")
 
@@ -139,13 +139,13 @@ class Daemon:
         return self.log.stat().st_size
 
     def log_tail(self, begin: int = 0) -> str:
-        """The end of the log, at most 4,000 characters, from a position on."""
+        """The end of the log from position BEGIN on: at most the last 4,000 bytes."""
         with self.log.open("rb") as file:
             file.seek(max(begin, self.log_bytes() - 4000))
             return file.read().decode(errors="replace")
 
     def stop(self) -> None:
-        """Stop the daemon; kills it if it does not stop. Removes its files."""
+        """Stop the daemon, or kill it if it does not stop, and remove its files."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each attack did to the daemon and to the training beside it, as measured."""
+"""Measurements of the daemon and of the training beside it during each attack."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Figures:
     """Steps of the training during the attack; None: no training."""
     steps_per_s: float | None
     expected_steps_per_s: float | None
-    """Speed that the training would have beside a program that uses the other CPU as much as it was
-    used during the attack; None: not measured."""
+    """Speed of the training beside an ordinary program that uses the other CPU as much as this CPU
+    was used during the attack; None if the speed was not measured."""
 
     @property
     def speed_share(self) -> float | None:

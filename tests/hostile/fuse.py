@@ -2,7 +2,7 @@
 """A FUSE file system whose files can be opened, and whose server then never answers.
 
 The server speaks the kernel's protocol (linux/fuse.h) on /dev/fuse in a process of its own. Any
-use of an open file that reaches it blocks, also the close(): it sends FLUSH.
+use of an open file that reaches the server blocks. This includes close(), which sends FLUSH.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class SilentFileSystem:
                 _serve(device)
             finally:
                 os._exit(0)
-        # The server's descriptor is the only one: the connection ends with the server.
+        # Only the server keeps /dev/fuse open, so that the connection ends with the server.
         os.close(device)
 
     def close(self) -> None:
-        """Kill the server, which fails all that waits for it, and unmount."""
+        """Kill the server and unmount; all calls that wait for the server fail."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._server, signal.SIGKILL)
             os.waitpid(self._server, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the shims' socket that may send anything, and needs no torch."""
+"""A client of the shims' socket that can send anything and needs no torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def framed(body: bytes) -> bytes:
 
 
 def memfd(size: int, seals: int = fcntl.F_SEAL_SHRINK) -> int:
-    """A memfd of a size in bytes, with seals."""
+    """A memfd of this size in bytes, with these seals."""
     fd = os.memfd_create("hostile", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
     os.ftruncate(fd, size)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
@@ -81,23 +81,26 @@ class Segment:
         if head - self.word("ring_tail") + len(rows) > records:
             self.set(ring_lost=(self.word("ring_lost") + len(rows)) % (1 << 64))
             return False
-        # Any head is possible: the attacks write it.
+        # The head can have any value, because the attacks write it.
         self._ring[[(head + number) % records for number in range(len(rows))]] = rows
         self.set(ring_head=(head + len(rows)) % (1 << 64))
         return True
 
     def close(self) -> None:
-        """Close the descriptor; the mapping stays until it is collected."""
+        """Close the descriptor; the mapping stays until Python collects this object."""
         os.close(self.fd)
 
 
 class ShimClient:
-    """A connection to the shims' socket. Nothing is sent before it is asked for."""
+    """A connection to the shims' socket. It sends nothing on its own."""
 
     def __init__(
         self, path: Path | None, connected: socket.socket | None = None, wait: bool = True
     ) -> None:
-        """Connect to the path, or take over a connection. wait: whether sending may wait."""
+        """Connect to the path, or take over the connection CONNECTED.
+
+        wait: whether connecting and sending may wait for the daemon.
+        """
         self.socket = connected or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(30 if wait else 0)
         if path is not None:
@@ -111,7 +114,7 @@ class ShimClient:
         return cls(None, connection)
 
     def raw(self, data: bytes, fds: Sequence[int] = ()) -> None:
-        """Send bytes, with descriptors on the first."""
+        """Send bytes; the descriptors go with the first byte."""
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         sent = self.socket.sendmsg([data], rights, socket.MSG_NOSIGNAL)
         if sent < len(data):
@@ -133,7 +136,7 @@ class ShimClient:
         return event
 
     def receive(self, wait_s: float = 0.0) -> list[Message]:
-        """The messages that come within a time; returns at the first ones.
+        """Return the next messages, or an empty list if none comes within wait_s.
 
         Raises EOFError if the daemon has closed the connection.
         """
@@ -158,7 +161,10 @@ class ShimClient:
         return self._descriptors.pop(0)
 
     def answer(self, wait_s: float = 30.0) -> Message | None:
-        """The next message, welcome or refused; None if the connection is closed instead."""
+        """Return the next message, which answers a hello: welcome or refused.
+
+        Returns None if the daemon closes the connection instead.
+        """
         try:
             messages = self.receive(wait_s)
         except EOFError:
@@ -167,7 +173,7 @@ class ShimClient:
         return messages[0]
 
     def closed(self, wait_s: float = 30.0) -> bool:
-        """Whether the daemon closes the connection within a time."""
+        """Whether the daemon closes the connection within wait_s."""
         deadline_s = time.monotonic() + wait_s
         with contextlib.suppress(EOFError):
             while (left_s := deadline_s - time.monotonic()) > 0:
@@ -194,7 +200,7 @@ class ShimClient:
 
 
 def registered(path: Path) -> tuple[ShimClient, Segment]:
-    """Register this process with a valid segment; raises AssertionError if it is refused."""
+    """Register this process with a valid segment; raises AssertionError if the daemon refuses."""
     client, segment = ShimClient(path), Segment()
     os.close(client.register(segment))
     answer = client.answer()

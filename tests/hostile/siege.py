@@ -30,29 +30,29 @@ from tests.hostile.training_speed import (
 from tests.integration.shim.daemon_side import TRAIN, Training
 
 ANSWER_S = 10.0
-"""Longest time for an answer to status. One second is the aim, and the figures show what was
-reached; the rest is for a machine on which two guests run meanwhile."""
+"""Limit for the time of an answer to `status`. The goal is one second, and the figures show the
+time reached. The limit is higher because two guests can run on the machine at the same time."""
 RESIDENT_BYTES = 120 << 20
 LOG_BYTES_PER_S = 1e6 / 60
 LOG_S_MIN = 10.0
-"""An attack's log is compared with the limit for at least this time."""
+"""An attack that is shorter than this can still log as much as the limit allows in this time."""
 SETTLE_S = 15.0
 SLACK = 6
-"""Descriptors by which a daemon's own work varies, such as planning a correction. An attack that
-costs descriptors is repeated often enough to cost more."""
+"""Number of descriptors that the daemon's own work, such as planning a correction, can open. An
+attack on descriptors is repeated so often that its success would cost more descriptors."""
 STATUS_TIMEOUT_S = 45.0
 LOOK_S = 0.1
 MODEL = "transformer"
 PAUSE_MS = 1.0
-"""Sleep after each operation of the training, so that it leaves the CPU to the attack."""
+"""Time that the training sleeps after each operation, so that it leaves CPU time to the attack."""
 PLAIN_STEPS = 20_000
 
 FIGURES: list[Figures] = []
-"""The attacks of this run."""
+"""The figures of all attacks so far."""
 
 
 class Guarded:
-    """A managed training beside the attack, and the same training alone."""
+    """A managed training beside the attack, and an unmanaged run of the same training."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
@@ -78,7 +78,7 @@ class Guarded:
         _wait(self.managed, "managed")
 
     def managed(self) -> bool:
-        """Whether it is managed now, perhaps while a corrected plan is entered."""
+        """Whether the training is managed, or the daemon is entering a corrected plan."""
         session = self._daemon.session(self.pid)
         return session is not None and (
             session["state"] == "managed"
@@ -90,7 +90,7 @@ class Guarded:
         return list(self.training._losses)
 
     def plain_losses(self, count: int) -> list[str]:
-        """The first losses of the run alone."""
+        """The first `count` losses of the unmanaged run."""
 
         def lines() -> list[str]:
             return self._plain_file.read_text().splitlines()[:count]
@@ -105,7 +105,7 @@ class Guarded:
         return float(begun[1] - begun[0]) / max(end_s - begin_s, 1e-9)
 
     def pin(self) -> None:
-        """Give the managed run a CPU to itself, and the others another one."""
+        """Give the managed run a CPU to itself; all other processes share the other CPU."""
         pin([self.pid], TRAINING_CPU)
         # Attackers are forked from this process.
         pin([self._plain.pid, self._daemon.process.pid, os.getpid()], OTHER_CPU)
@@ -150,7 +150,7 @@ class Observer:
 
 
 class Siege:
-    """One attack. check() ends it and compares what it did with the limits."""
+    """One attack. check() ends the attack and compares its effects with the limits."""
 
     def __init__(
         self,
@@ -164,9 +164,9 @@ class Siege:
         self.guarded = guarded
         self.checked = False
         self.stops_the_training = False
-        """Set by a test that stops the training itself: its speed says nothing about the daemon."""
+        """Set by a test that stops the training itself: its speed then has no meaning."""
         self.before_release: list[Callable[[], None]] = []
-        """Called before the attackers are killed: what they wait for in the kernel is released."""
+        """Called before the attackers are killed, to release what they wait for in the kernel."""
         self._attackers: list[Attacker] = []
         if guarded:
             guarded.pause_plain(True)
@@ -189,7 +189,7 @@ class Siege:
         time.sleep(duration_s * (HOLD_FACTOR if self._speed else 1.0))
 
     def settled(self, figure: Callable[[], int]) -> int:
-        """The least of some readings: requests for status open a descriptor and a thread each."""
+        """The smallest of ten readings: each request for status opens a descriptor and a thread."""
         readings = []
         for _ in range(10):
             readings.append(figure())
@@ -263,7 +263,7 @@ class Siege:
             self.guarded.pause_plain(False)
 
     def _left_descriptors(self) -> int:
-        """How many more descriptors are open than at the start, once they have settled."""
+        """How many more descriptors are open than at the start, once their number has settled."""
         deadline_s = time.monotonic() + SETTLE_S
         while self.daemon.process.poll() is None:
             left = self.settled(self.daemon.descriptors) - self._descriptors
@@ -292,7 +292,7 @@ class Siege:
 
 @contextlib.contextmanager
 def besieged_alone(name: str, **options: Any) -> Iterator[Siege]:
-    """A siege of a daemon of its own, without a training; options: see Daemon."""
+    """An attack on a new daemon, without a training; options: see Daemon."""
     daemon = Daemon(**options)
     siege = None
     try:
@@ -306,7 +306,7 @@ def besieged_alone(name: str, **options: Any) -> Iterator[Siege]:
 
 
 def each_kind(kinds: Iterable[str], quick: Container[str]) -> list[Any]:
-    """The kinds as parameters of a test; those that are not quick run in `make test-long` only."""
+    """The kinds as parameters of a test; only `make test-long` runs kinds that are not in QUICK."""
     return [kind if kind in quick else pytest.param(kind, marks=pytest.mark.long) for kind in kinds]
 
 

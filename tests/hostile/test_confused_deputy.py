@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack 2: a connection that seems to be another process's.
+"""Attack 2: a connection that seems to belong to another process.
 
-SO_PEERCRED is fixed at connect(). By the time of the hello, that process may run a setuid program,
-or may have exited and left its pid to another one.
+connect() fixes SO_PEERCRED. Before the hello is sent, the process that connected can execute a
+setuid program. It can also exit, and another process can then get its pid.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REUSE_TRIES = 200
 
 @pytest.fixture
 def helper(daemon: Daemon) -> Path:
-    """A setuid-root program that does nothing, where every user may run it."""
+    """A setuid-root program that does nothing, in a folder that every user may enter."""
     flags = os.statvfs(daemon.folder).f_flag
     if flags & os.ST_NOSUID:
         pytest.skip(f"needs {daemon.folder} on a file system without nosuid")
@@ -53,7 +53,7 @@ def child_with_the_socket(
 ) -> None:
     """Connect, pass the socket to a child and execute a setuid program; the child acts.
 
-    before: send the hello before the exec, by the process itself.
+    before: whether the process itself sends the hello before it executes the program.
     """
     client, segment = ShimClient(Path(path)), Segment()
     if before:
@@ -72,7 +72,7 @@ def child_with_the_socket(
     try:
         act(say, client, segment, parent, *arguments)
     finally:
-        # It runs as root now; only its parent's death ends it.
+        # The program runs as root now. This process cannot end it; the test will.
         client.close()
 
 
@@ -85,7 +85,7 @@ def say_hello(say: Say, client: ShimClient, segment: Segment, pid: int) -> None:
 
 
 def use_verbs(say: Say, client: ShimClient, segment: Segment, pid: int, control: str) -> None:
-    """Use the session of the process that runs a setuid program now."""
+    """Use the session of the process that now runs a setuid program."""
     answers = {}
     for verb, arguments in (
         ("attach", {"fast": "20%", "policy": "static"}),
@@ -130,8 +130,8 @@ def test_a_session_ends_when_its_process_executes_a_setuid_program(
 
 
 def leave_the_socket(say: Say, path: str) -> None:
-    """Let a child connect and exit; send the hello when the test says that its pid has been
-    reused."""
+    """Let a child connect and exit. Send the hello when the test says that another process has the
+    child's pid."""
     ours, theirs = socket.socketpair()
     child = os.fork()
     if child == 0:
@@ -147,7 +147,7 @@ def leave_the_socket(say: Say, path: str) -> None:
 
 
 def with_pid(pid: int) -> subprocess.Popen[bytes] | None:
-    """A process with this pid; None if others took it."""
+    """Start a process with this pid; returns None if other processes always took the pid."""
     last = Path("/proc/sys/kernel/ns_last_pid")
     for _ in range(REUSE_TRIES):
         last.write_text(str(pid - 1))
@@ -163,7 +163,7 @@ def test_a_reused_pid_is_not_registered(daemon: Daemon) -> None:
     if not Path("/proc/sys/kernel/ns_last_pid").exists():
         pytest.skip("needs /proc/sys/kernel/ns_last_pid")
     siege = Siege("hello for a reused pid", daemon, None)
-    # Blocked before the fork, so that the signal can't come too early.
+    # Blocking the signal before the fork keeps it pending until the attacker waits for it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     victim = None
     try:
@@ -185,7 +185,7 @@ def test_a_reused_pid_is_not_registered(daemon: Daemon) -> None:
 
 
 def test_another_user_may_not_use_a_session(besieged: Siege) -> None:
-    """The managed training is root's; nobody may neither see nor touch it."""
+    """The managed training belongs to root: the attacker can neither see it nor act on it."""
     assert besieged.guarded is not None
     attacker = besieged.attack(use_all, str(besieged.daemon.control), besieged.guarded.pid)
     answers = attacker.heard()

@@ -32,7 +32,8 @@ TIMES = ("before-attach", "with-the-layout", "while-managed")
 
 
 class Lying(ToyTraining):
-    """A toy training that writes words at a time of its choice, and again in each later step."""
+    """A toy training that writes impossible control words, from the given time on and again in each
+    later step."""
 
     def __init__(self, path: Path, words: dict[str, int], when: str) -> None:
         super().__init__(path)
@@ -54,7 +55,7 @@ class Lying(ToyTraining):
 
 
 def lie(say: Say, shims: str, control: str, words: dict[str, int], when: str) -> None:
-    """Get managed, with impossible words; reports the states that the daemon passes through."""
+    """Get managed with impossible control words; reports the states of the session."""
     pid = os.getpid()
     training = Lying(Path(shims), words, when)
     states: list[str] = []
@@ -95,7 +96,7 @@ def test_impossible_words_cost_no_memory(besieged: Siege, when: str) -> None:
 
 
 def large_segment(say: Say, path: str, control: str, size: int, records: int) -> None:
-    """Register a segment as large as allowed, whose ring says that all of it is unread."""
+    """Register a segment of the largest allowed size whose words say that the ring is unread."""
     client, segment = ShimClient(Path(path)), Segment(records)
     os.close(client.register(segment))
     answer = client.answer()
@@ -121,7 +122,7 @@ def test_a_large_ring_costs_no_memory(besieged: Siege) -> None:
 
 
 def large_residency(say: Say, path: str) -> None:
-    """Send residency maps that are as large as allowed with each answer to a layout."""
+    """Send answers to a layout, each with a residency map of the largest size allowed."""
     client, _ = registered(Path(path))
     for _ in range(20):
         fd = memfd(1 << 32)

@@ -37,7 +37,7 @@ def register_and_stay(say: Say, path: str) -> None:
 
 
 def hello_of_the_dead(say: Say, path: str, count: int) -> None:
-    """Let a child connect and die, then send its hello by the connection that it leaves."""
+    """Let a child connect, kill the child, and send a hello on the child's connection."""
     answers: dict[str, int] = {}
     for _ in range(count):
         client, pid = _connected_by_a_child(path)
@@ -54,7 +54,7 @@ def hello_of_the_dead(say: Say, path: str, count: int) -> None:
 
 
 def _connected_by_a_child(path: str) -> tuple[ShimClient, int]:
-    """A connection whose peer, for the daemon, is a child of this process; its pid."""
+    """Return a connection that a child of this process has made, and the child's pid."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -87,7 +87,7 @@ def test_more_sessions_than_descriptors_one_after_the_other() -> None:
 
 
 def occupy(say: Say, path: str, count: int) -> None:
-    """Connect as often as possible, with descriptors in each hello that is begun."""
+    """Begin a hello with 8 descriptors on each of many connections, and do not end it."""
     held = []
     event = os.eventfd(0)
     for _ in range(count):

@@ -16,10 +16,10 @@ from tests.hostile.shim_client import Segment, ShimClient, registered
 from tests.hostile.siege import Siege, besieged_alone
 
 IDLE = 1100
-"""More than RLIMIT_NOFILE of a service by default."""
+"""More connections than the descriptors that a service may have by default (RLIMIT_NOFILE)."""
 CPU_SHARE_MAX = 0.5
 HELLO_DEADLINE_S = 60.0
-"""A generous limit for the daemon's own deadline."""
+"""The daemon must close silent connections within this time; its own deadline is much shorter."""
 
 
 def idle(say: Say, path: str, count: int) -> None:
@@ -57,7 +57,7 @@ def with_descriptors(say: Say, path: str, count: int) -> None:
 
 
 def flood_with_descriptors(say: Say, path: str, duration_s: float) -> None:
-    """Reconnect at once whenever the daemon closes a connection."""
+    """Connect again and again, and send an invalid hello with 8 descriptors on each connection."""
     event = os.eventfd(0)
     held: list[ShimClient] = []
     end_s = time.monotonic() + duration_s
@@ -92,7 +92,7 @@ def test_idle_connections_neither_spin_nor_lock_out_others() -> None:
         siege.hold(4)
         share = (cpu_s(daemon.process.pid) - cpu_begin_s) / (time.monotonic() - begin_s)
         print(f"the daemon uses {share:.0%} of a CPU")
-        # A user that is not the attacker can register while the attack lasts.
+        # A user other than the attacker can register during the attack.
         later = siege.attack(register, str(daemon.shims), user=OTHER_USER)
         assert later.heard() == "registered"
         siege.check()
@@ -121,7 +121,7 @@ def test_a_flood_of_connections_with_descriptors(besieged: Siege) -> None:
 
 
 def test_a_thousand_clients_of_one_user(besieged: Siege) -> None:
-    """Each is a process of its own with a valid hello, as far as the daemon accepts it."""
+    """Each client is a process of its own that sends a valid hello; the daemon can refuse some."""
     attacker = besieged.attack(many_processes, str(besieged.daemon.shims), 1000)
     answers = attacker.heard(120)
     print(answers)
@@ -164,7 +164,7 @@ def _try_to_register(path: str) -> bytes:
 
 
 def test_idle_connections_of_the_control_socket(besieged: Siege) -> None:
-    """A member of the group may connect there."""
+    """The attacker may connect to the control socket as a member of the socket's group."""
     besieged.attack(idle, str(besieged.daemon.control), 300).heard()
     besieged.hold(3)
     besieged.check()
@@ -193,7 +193,7 @@ def idle_tcp(say: Say, port: int, count: int) -> None:
 
 
 def test_a_silent_connection_is_closed(daemon: Daemon) -> None:
-    """The deadline of the hello: neither silence nor half a hello keeps a connection."""
+    """Neither a silent connection nor one with half a hello outlives the deadline of the hello."""
     silent, half = ShimClient(daemon.shims), ShimClient(daemon.shims)
     half.raw(b"\x40\x00\x00\x00{")
     assert silent.closed(HELLO_DEADLINE_S)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attack 3 by number: connections whose unread descriptors block the thread that closes them."""
+"""Attack 3, as a flood: connections with unread descriptors that block the thread closing them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOOD_S = 5.0
 
 
 def flood(say: Say, path: str, duration_s: float) -> None:
-    """Connect, send a byte with such a descriptor, hang up; again and again."""
+    """Connect, send a byte with a lingering descriptor, hang up; again and again."""
     end_s = time.monotonic() + duration_s
     count = 0
     while time.monotonic() < end_s:

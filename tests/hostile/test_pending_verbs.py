@@ -18,7 +18,8 @@ from tests.hostile.shim_client import registered
 from tests.hostile.siege import Siege
 
 PROCESSES = 12
-"""More than asyncio's executor has threads. Each process has one request at a time."""
+"""More processes than asyncio's executor has threads. The daemon carries out one request of a
+process at a time."""
 REQUESTS = 4
 
 
@@ -38,7 +39,7 @@ def pend(say: Say, shims: str, control: str, verb: str) -> None:
 
 
 def pend_in_processes(siege: Siege) -> list[Attacker]:
-    """Let many processes pend."""
+    """Start many processes with pending verbs."""
     paths = str(siege.daemon.shims), str(siege.daemon.control)
     attackers = [siege.attack(pend, *paths, "record") for _ in range(PROCESSES)]
     for attacker in attackers:
@@ -50,7 +51,7 @@ def test_pending_verbs_block_no_other_verb(besieged: Siege) -> None:
     pend_in_processes(besieged)
     besieged.hold(2)
     assert besieged.guarded is not None
-    # A verb that works is answered although others wait.
+    # A verb that can be carried out is answered although other verbs wait.
     answer = besieged.daemon.ask("meter", 30.0, pid=besieged.guarded.pid, steps=1)
     assert len(answer["steps"]) == 1
     besieged.check()
@@ -70,11 +71,11 @@ def test_the_end_of_a_client_cancels_its_verb(besieged: Siege) -> None:
     attacker = besieged.attack(pend_and_hang_up, str(daemon.shims), str(daemon.control), 30)
     attacker.heard()
     deadline_s = time.monotonic() + 20
-    # The session itself has a thread.
+    # The limit is higher because the attacker's session itself has a thread.
     while (now := besieged.settled(daemon.threads)) > threads + 6 and time.monotonic() < deadline_s:
         time.sleep(0.2)
     attacker.signal(signal.SIGUSR1)
-    # Once no verb is pending, a new one is not refused because of the old ones.
+    # The verbs of the clients that hung up do not make the daemon refuse a new verb.
     assert attacker.heard(30) != "wrong-state"
     besieged.check()
     assert now <= threads + 6, f"{now - threads} threads wait for clients that have gone"
@@ -95,7 +96,7 @@ def pend_and_hang_up(say: Say, shims: str, control: str, count: int) -> None:
     signal.sigwait({signal.SIGUSR1})
     deadline_s = time.monotonic() + 10
     while (code := record(control)) == "wrong-state" and time.monotonic() < deadline_s:
-        time.sleep(0.1)  # the last one may still be cancelled
+        time.sleep(0.1)  # the daemon may not have cancelled the last verb yet
     say(code)
 
 
@@ -109,7 +110,7 @@ def record(control: str) -> str:
 
 
 def flood(say: Say, control: str, duration_s: float) -> None:
-    """Ask as fast as possible, without reading the answers."""
+    """Ask for the status as fast as possible, without reading the answers."""
     end_s = time.monotonic() + duration_s
     held: list[socket.socket] = []
     frame = encode({"version": 1, "verb": "status", "arguments": {}})

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user starts processes as fast as it can: the daemon follows forks of managed trainings."""
+"""A user starts processes as fast as possible. The daemon hears of each one, because it follows the
+forks of managed trainings."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ FLOOD_S = 5.0
 
 
 def start_processes(say: Say, duration_s: float) -> None:
-    """Start and reap a process after another; reports their number."""
+    """Start and reap one process after another; reports the number of processes."""
     end_s = time.monotonic() + duration_s
     count = 0
     while time.monotonic() < end_s:

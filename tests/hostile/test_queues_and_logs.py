@@ -182,7 +182,7 @@ def test_a_flood_of_sessions_is_logged_in_a_few_lines(besieged: Siege) -> None:
 
 
 def half_frames(say: Say, path: str, count: int) -> None:
-    """Send all but the last byte of the longest frame on each connection, as fast as it goes."""
+    """Send all but the last byte of a frame of 7 MiB on each of many connections."""
     body = json.dumps({"type": "hello", "pad": "x" * (7 << 20)}).encode()
     data = framed(body)[:-1]
     held = []
@@ -203,7 +203,7 @@ def test_half_frames_of_many_connections_cost_no_memory(besieged: Siege) -> None
 
 
 def half_frames_of_sessions(say: Say, path: str, count: int) -> None:
-    """The same after a valid hello."""
+    """Like half_frames(), but after a valid hello."""
     data = framed(json.dumps({"type": "note", "text": "x" * (7 << 20)}).encode())[:-1]
     held = []
     for _ in range(count):
@@ -227,7 +227,7 @@ def test_half_frames_of_sessions_cost_no_memory(besieged: Siege) -> None:
 
 
 def half_requests(say: Say, path: str, count: int) -> None:
-    """The same on the control socket."""
+    """Like half_frames(), but on the control socket."""
     data = framed(b'"' + b"x" * (7 << 20))[:-1]
     held = []
     for _ in range(count):
@@ -272,7 +272,7 @@ def test_a_hello_byte_by_byte(besieged: Siege) -> None:
 
 
 def layers_with_descriptors(say: Say, path: str, duration_s: float) -> None:
-    """Messages with descriptors that nobody takes."""
+    """Send messages with descriptors that the daemon does not use."""
     client, _ = registered(Path(path))
     fd, end_s = memfd(4096), time.monotonic() + duration_s
     with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attack 3: descriptors whose use or close blocks, or costs memory.
 
-Each kind is sent in all places where the daemon takes descriptors.
+Each kind of descriptor is sent in every place of the protocol where the daemon takes descriptors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.hostile.siege import Siege, each_kind
 LINGER_S = 60
 HUGE_BYTES = 1 << 40
 HOLD_S = 4.0
-"""Longer than a descriptor takes through all places."""
+"""Longer than the attackers need to send a descriptor in each place."""
 
 Opener = Callable[[], int]
 
@@ -62,12 +62,12 @@ def huge() -> int:
 
 
 def large() -> int:
-    """A sparse file that is as large as operators' accesses may be."""
+    """A sparse file of the size that a file of operators' accesses may have."""
     return memfd(200 << 20)
 
 
 def nested_epoll() -> int:
-    """An epoll instance that watches another one, four deep, with a wide last level."""
+    """A chain of five epoll instances, each of which watches the next one."""
     outer = inner = select.epoll()
     _KEPT.append(inner)
     for _ in range(4):
@@ -80,7 +80,7 @@ def nested_epoll() -> int:
 
 
 def socket_in_socket() -> int:
-    """A socket in whose queue sockets wait, each with others in its queue."""
+    """A socket whose queue holds sockets, whose queues hold further sockets."""
     inner = os.eventfd(0)
     for _ in range(3):
         sending, receiving = socket.socketpair()
@@ -167,7 +167,7 @@ def _as_map_of_a_layout(path: Path, open_one: Opener) -> None:
 
 
 def _with_a_note(path: Path, open_one: Opener) -> None:
-    """With a message that needs none, again and again."""
+    """Send descriptors with many notes, which need no descriptors."""
     client, _ = registered(path)
     _kept(client)
     for _ in range(20):
@@ -197,7 +197,8 @@ PLACES: dict[str, Callable[[Path, Opener], None]] = {
 
 
 def once(say: Say, path: str, place: Callable[[Path, Opener], None], open_one: Opener) -> None:
-    """Send such a descriptor in one place, then close it here: the daemon's is the last one."""
+    """Send a descriptor from open_one() in one place, then close it here, so that only the daemon's
+    copy is left."""
     with contextlib.suppress(OSError, AssertionError, EOFError):
         place(Path(path), open_one)
     for fd in _SENT:
@@ -206,7 +207,7 @@ def once(say: Say, path: str, place: Callable[[Path, Opener], None], open_one: O
 
 
 def send_everywhere(siege: Siege, open_one: Opener) -> None:
-    """Send such descriptors in each place; then another user must be able to register."""
+    """Send descriptors from open_one() in each place; then check that another user can register."""
     # A process for each place, because the attacker may block, too.
     for place in PLACES.values():
         siege.attack(once, str(siege.daemon.shims), place, open_one)

@@ -22,19 +22,19 @@ from tests.hostile.toy_training import ToyTraining
 
 WARM_UP = 50
 SHARE = 0.05
-"""Growth that is allowed since the warm-up, as a share."""
+"""Allowed growth since the warm-up, as a share of the value after the warm-up."""
 SETTLE_S = 60.0
 PACE_S = 0.005
 REQUESTS = 20
-"""Requests at a time, more than the daemon has threads for."""
+"""Number of requests at a time: more than the daemon has threads for requests."""
 MANAGED_EVERY = 100
-"""One session in so many is attached, planned and managed, which takes seconds."""
+"""One of this many sessions is attached, planned and managed, which takes seconds."""
 ATTACHED_EVERY = 5
 PROFILED = ("allocation", "access", "planning", "entering")
 
 
 class Resources(NamedTuple):
-    """What the daemon holds."""
+    """The resources that the daemon uses."""
 
     descriptors: int
     threads: int
@@ -63,7 +63,8 @@ def _attached(shims: str, control: str) -> None:
     pid = os.getpid()
     try:
         with contextlib.suppress(SentinelError):
-            # Attached already if an earlier session of this process was not detached: it resumes.
+            # If an earlier session of this process was not detached, the daemon has resumed it, and
+            # attach is refused.
             request(Path(control), "attach", pid=pid, fast="20%", policy="static")
         request(Path(control), "detach", pid=pid)
     finally:
@@ -72,7 +73,7 @@ def _attached(shims: str, control: str) -> None:
 
 
 def _managed(shims: str, control: str) -> None:
-    """Get managed, and hang up without a word."""
+    """Get managed, and hang up without a detach."""
     training = ToyTraining(Path(shims))
     pid = os.getpid()
 
@@ -108,12 +109,12 @@ def run_sessions(daemon: Daemon, first: int, count: int) -> None:
 
 
 def resources(daemon: Daemon, log_begin: int, sessions: int) -> Resources:
-    """What the daemon holds once all sessions have ended."""
+    """The resources that the daemon uses after all sessions have ended."""
     deadline_s = time.monotonic() + SETTLE_S
     while daemon.status()["sessions"]:
         assert time.monotonic() < deadline_s, "sessions outlive their processes"
         time.sleep(0.1)
-    # The daemon starts the threads of its pool as they are needed.
+    # The daemon starts the threads of its pool on demand: these requests make it start them.
     with ThreadPoolExecutor(REQUESTS) as pool:
         list(pool.map(lambda _: daemon.status(), range(2 * REQUESTS)))
     last, since_s = (-1, -1), time.monotonic()
@@ -138,7 +139,7 @@ def soak(daemon: Daemon, sessions: int) -> None:
     print(f"after {WARM_UP} sessions: {before}")
     print(f"after {sessions} more: {after}")
     assert after.descriptors <= before.descriptors
-    # The pool may have started all its threads only now.
+    # The pool has possibly started its last threads during the sessions, not during the warm-up.
     assert after.threads < before.threads + QUICK_THREADS
     assert after.resident_bytes <= before.resident_bytes * (1 + SHARE)
     assert after.log_bytes_per_session <= before.log_bytes_per_session * (1 + SHARE)
@@ -155,7 +156,7 @@ def test_ten_thousand_sessions(daemon: Daemon) -> None:
 
 
 def test_a_session_ends_with_its_process(daemon: Daemon) -> None:
-    """No message announces a kill."""
+    """A process that is killed cannot send a message before it ends."""
     attackers = [Attacker(stay, str(daemon.shims)) for _ in range(5)]
     for attacker in attackers:
         attacker.heard()

@@ -44,7 +44,7 @@ def test_an_occupied_metrics_port_does_not_stop_the_service() -> None:
         assert "metrics" in daemon.log_tail()
         attacker.signal(signal.SIGUSR1)
         attacker.heard()
-        # Metrics follow once the port is free.
+        # The daemon serves metrics once the port is free.
         deadline_s = time.monotonic() + RETRY_S
         while True:
             try:
@@ -81,7 +81,7 @@ def trap() -> Iterator[Path]:
 
 
 def be_managed(say: Say, shims: str, control: str) -> None:
-    """Train until the daemon has made a plan, in a child process."""
+    """Train until the daemon has made a plan, which it does in a child process."""
     training = ToyTraining(Path(shims))
     pid = os.getpid()
 
@@ -98,10 +98,10 @@ def be_managed(say: Say, shims: str, control: str) -> None:
 
 
 def test_planning_imports_nothing_from_the_working_directory(trap: Path) -> None:
-    """The daemon's children are started by `python -m`, which searches there first.
+    """The daemon starts its children by `python -m`, which searches the working directory first.
 
-    The daemon itself is started elsewhere and then changes to the folder, as a service whose
-    WorkingDirectory another user may write.
+    The test starts the daemon elsewhere and lets it change to the attacker's folder. This stands
+    for a service whose WorkingDirectory another user may write.
     """
     start = (
         "import os, sys; sys.path.remove(''); sys.argv[0] = 'sentineld'\n"

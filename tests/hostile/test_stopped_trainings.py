@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Managed trainings that stop: by SIGSTOP, or frozen by their cgroup.
+"""Managed trainings that are stopped by SIGSTOP or frozen by their cgroup.
 
 tests/vm/test_sessions.py stops a training whose pages are armed by the module.
 """
@@ -65,7 +65,7 @@ def freeze(group: Path, pids: list[int]) -> None:
 
 
 def be_managed(say: Say, shims: str, control: str) -> None:
-    """A training of the attacker, which is managed and goes on."""
+    """Run a training of the attacker: get it managed, then let it go on."""
     training = ToyTraining(Path(shims))
     pid = os.getpid()
 
@@ -111,7 +111,7 @@ def thaw(group: Path) -> None:
 
 @pytest.mark.long
 def test_a_training_that_was_stopped_keeps_its_losses(besieged: Siege) -> None:
-    """The user's own training, stopped and continued."""
+    """The managed training beside the attack is stopped and continued."""
     guarded = besieged.guarded
     assert guarded is not None
     besieged.stops_the_training = True

@@ -52,7 +52,7 @@ def template_of(network: Network, cuts: tuple[int, ...] = ()) -> Template:
     begin_ns, end_ns = int(records["time_ns"][begin]), int(records["time_ns"][end])
     step = records[begin:end].copy()
     step["time_ns"] -= begin_ns
-    # Sampling epochs exist with the module only.
+    # In these records `address` is the number of the sampling epoch, 0 without the module.
     step["address"][np.isin(step["event"], (Event.STEP, Event.BOUNDARY))] = 0
     ops["time_ns"] -= begin_ns
     return Template(step, ops, end_ns - begin_ns)
@@ -89,10 +89,10 @@ class Residency:
 
 
 class ToyTraining:
-    """The training. step() runs one step; the caller chooses when."""
+    """The training. The caller runs each step with step(), or many steps with run()."""
 
     def __init__(self, path: Path, network: Network = NETWORK, wait: bool = True) -> None:
-        """Register. wait: whether this may wait for the daemon."""
+        """Register. wait: whether connecting and sending may wait for the daemon."""
         self.segment = Segment(RING_RECORDS, heap_used=64 * MIB, heap_live=16 * MIB)
         self.client = ShimClient(path, wait=wait)
         self.residency: Residency | None = None

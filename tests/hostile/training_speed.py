@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how much an attack slows a training down, without the effect of CPUs that are shared.
+"""Measures how much an attack slows a training down, apart from the effect of shared CPUs.
 
-Any program slows the training down if it shares a CPU, a core or caches with it, with or without a
-daemon. So the training has a CPU to itself, the daemon and the attackers share another one, and
-the speed during an attack is compared with the speed beside an ordinary program that uses the other
-CPU as much.
+Even without a daemon, any program slows the training down if both share a CPU, a core or caches.
+Therefore the training has a CPU to itself, and the daemon and the attackers share another CPU. The
+speed during an attack is compared with the speed beside an ordinary program that uses the other CPU
+to the same extent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.hostile.attacker import Attacker, Say
 TRAINING_CPU, OTHER_CPU = 0, 1
 REFERENCE_S = 5.0
 HOLD_FACTOR = 3.0
-"""By how much longer than in the tests an attack lasts."""
+"""An attack lasts this many times as long as in the tests."""
 DURATION_S_MIN = 2.0
 """Shorter attacks have too few steps for a speed."""
 
@@ -30,14 +30,14 @@ StepsPerS = Callable[[float, float], float]
 
 
 class Reference(NamedTuple):
-    """Speed of the training while the other CPU is used by this share."""
+    """The training's speed, and the share of the time in which the other CPU was busy meanwhile."""
 
     use: float
     steps_per_s: float
 
 
 class TrainingSpeed:
-    """Two reference speeds, then that of an attack, which begins at the construction."""
+    """The constructor measures two reference speeds; the attack begins when it returns."""
 
     def __init__(self, steps_per_s: StepsPerS) -> None:
         self._steps_per_s = steps_per_s
@@ -50,8 +50,10 @@ class TrainingSpeed:
         self._attack = CpuUse()
 
     def expected_steps_per_s(self, duration_s: float) -> float | None:
-        """The speed beside a program that used the other CPU as much as the attack did until now;
-        None for an attack that was too short."""
+        """Return the speed beside a program that uses the other CPU as much as the attack so far.
+
+        Returns None if the attack was too short.
+        """
         if duration_s < DURATION_S_MIN:
             return None
         idle, busy = self._idle, self._busy
@@ -66,13 +68,13 @@ class TrainingSpeed:
 
 
 class CpuUse:
-    """Use of the other CPU since the construction."""
+    """Use of the other CPU since this object was constructed."""
 
     def __init__(self) -> None:
         self._begin_s, self._begin_ticks = time.monotonic(), _busy_ticks()
 
     def share(self) -> float:
-        """Busy time over elapsed time."""
+        """Busy time divided by elapsed time."""
         busy_s = (_busy_ticks() - self._begin_ticks) / os.sysconf("SC_CLK_TCK")
         return busy_s / (time.monotonic() - self._begin_s)
 

@@ -3,12 +3,12 @@
  * Two training threads and two workers around the shim, for ThreadSanitizer and
  * AddressSanitizer: `threads SEED STEPS`.
  *
- * Each training thread runs steps as Python does: hooks with the GIL, tensors
- * without it, and between two steps the calls that a daemon's messages lead to
- * (layouts, detach, epoch descriptors), one thread at a time. So steps of one
- * thread begin within those of the other. The workers allocate and free tensors
- * at any time, also those of the training threads. A further thread is the
- * daemon: it writes the control words.
+ * Each training thread runs steps as Python does: it calls hooks with the GIL, and
+ * allocates and frees tensors without the GIL. Between two steps it makes the calls
+ * that a daemon's messages lead to (layouts, detach, epoch descriptors). Only one
+ * thread at a time does so, but steps of one thread begin within steps of the
+ * other. The workers allocate tensors at any time and free tensors of all threads.
+ * A further thread plays the daemon: it writes the control words.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -26,7 +26,7 @@
 #define TRAINERS 2
 #define WORKERS 2
 #define SLOTS 6 /* tensors of a step */
-#define BOUNDARIES 5 /* the step's, two layers', a cut, the optimizer's */
+#define BOUNDARIES 5 /* of the step, two layers, a cut and the optimizer */
 #define CUT_SLOT 3
 #define SHARED 32 /* tensors that another thread may free */
 
@@ -43,7 +43,7 @@ extern void sentinel_detach(void);
 extern void *_ZN3c109alloc_cpuEm(size_t bytes);
 extern void _ZN3c108free_cpuEPv(void *address);
 
-/* Python: a mutex is the GIL, and the address of a layer's object is the layer's number. */
+/* A stand-in for Python. A mutex is the GIL; the address of a layer's object is its number. */
 
 typedef struct _object PyObject;
 typedef PyObject *(*py_function)(PyObject *self, PyObject *argument);
@@ -64,7 +64,7 @@ void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *state);
 
 static pthread_mutex_t gil = PTHREAD_MUTEX_INITIALIZER;
-/* sentineld/shim/runtime.py has such a lock */
+/* plays the lock of this purpose in sentineld/shim/runtime.py */
 static pthread_mutex_t between_steps = PTHREAD_MUTEX_INITIALIZER;
 static int none;
 
@@ -103,7 +103,7 @@ static void call_hook(enum hook hook, uint32_t layer)
 	pthread_mutex_unlock(&gil);
 }
 
-/* Tensors, marked at both ends. */
+/* Tensors with a mark in their first and last 8 bytes. */
 
 struct tensor {
 	char *address;
@@ -146,7 +146,7 @@ static void exchange(struct tensor tensor, unsigned place)
 	tensor_delete(&before);
 }
 
-/* A layout that both threads' steps follow if the other thread begins no step meanwhile. */
+/* A layout. A step of either thread follows it if the other thread begins no step meanwhile. */
 
 static uint64_t slot_bytes(unsigned slot)
 {
@@ -210,7 +210,7 @@ static int layout_file(unsigned *seed, uint64_t layout_id)
 			.stretch = i,
 			.pages = 2,
 			.touched = 2,
-			.slow_ps = 20000000, /* with two pages: 40 us */
+			.slow_ps = 20000000, /* per page; 40 us for two pages */
 		};
 	}
 	require(fd >= 0 && write(fd, &file, sizeof(file)) == sizeof(file));
@@ -230,7 +230,7 @@ static void act_on_messages(unsigned *seed)
 	case 0:
 	case 1:
 		fd = layout_file(seed, ++layouts);
-		sentinel_layout(fd); /* it may refuse: too many former arenas hold tensors */
+		sentinel_layout(fd); /* may refuse if too many former arenas hold tensors */
 		close(fd);
 		sentinel_residency_fd();
 		break;
@@ -248,7 +248,7 @@ static void act_on_messages(unsigned *seed)
 	}
 }
 
-/* As Shim.step_ended() in sentineld/shim/runtime.py. */
+/* Does what Shim.step_ended() in sentineld/shim/runtime.py does. */
 static void end_step(unsigned *seed)
 {
 	pthread_mutex_lock(&between_steps);
@@ -287,7 +287,7 @@ static void *train(void *argument)
 	for (uint64_t step = 0; step < steps; step++) {
 		end_step(&seed);
 		run_step(&seed, (uint64_t)seed << 32 | step * SLOTS);
-		/* Bursts of steps without the other thread's, which follow the layout. */
+		/* Meanwhile the other thread runs steps alone, which follow the layout. */
 		if (rand_r(&seed) % 16 == 0)
 			usleep(2000);
 	}

@@ -124,7 +124,7 @@ def _shared_guest(config: pytest.Config, kind: GuestKind) -> Guest:
 
 
 def _hold_hook(guest: Guest) -> None:
-    """Keep a session, so that tests do not patch running code: see Guest's TCG_THREAD."""
+    """Keep a session open, so that no test patches running code: see Guest's TCG_THREAD."""
     hold = f"cd {TREE} && PYTHONPATH={TREE} exec python3 tests/vm/inside/hold.py"
     holder = guest.start(hold)
     assert holder.stdout is not None

@@ -58,7 +58,7 @@ echo offline > /sys/devices/system/memory/auto_online_blocks
 daxctl reconfigure-device --mode=system-ram --human dax0.0
 awk '/MemTotal/ {{exit $4 == 0}}' /sys/devices/system/node/node{SLOWEST_NODE}/meminfo
 """
-"""Turns the guest's NVDIMM into system memory of a separate node, as is done with Optane."""
+"""Turns the guest's NVDIMM into system memory of a separate node, as on machines with Optane."""
 
 
 class EmulatorError(MachineError):
@@ -355,9 +355,9 @@ class Guest:
     def _sync_kernel_log(self) -> None:
         """Wait until all current messages of the kernel are in the log's file.
 
-        The serial line lags behind the kernel: without the wait, a problem could fail
-        the next test.
-        Returns without waiting if the guest does not respond.
+        The serial line lags behind the kernel. Without the wait, a problem that one test causes
+        could fail the next test.
+        Stops waiting if the guest does not respond.
         """
         self._log_marks += 1
         mark = f"vm: mark {self._log_marks}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel headers of a Debian suite without an image of its own, unpacked in the cache.
 
-They are only compiled against, in another image's tree: see place_headers(). The folder is
+They only serve to build the module, in another suite's image: see place_headers(). The folder is
 build/vm/headers-<suite>-<hash of this file>.
 """
 

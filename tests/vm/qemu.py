@@ -23,9 +23,9 @@ KERNEL_ARGUMENTS = (
     "panic=-1",
     # With two guests on two cores, an emulated CPU may stall for long without a kernel bug.
     "watchdog_thresh=60 rcupdate.rcu_cpu_stall_timeout=120",
-    # Saves time: no mitigations, no self-tests of crypto, no audit messages.
+    # These options save time: no mitigations, no self-tests of crypto, no audit messages.
     "mitigations=off cryptomgr.notests audit=0",
-    # Under emulation each kernel module takes most of a second to load.
+    # These options avoid loading modules: under emulation, each takes most of a second to load.
     "systemd.ssh_auto=0 systemd.getty_auto=0 systemd.gpt_auto=0",
     "module_blacklist=vsock,vmw_vmci,ip_tables,qemu_fw_cfg,autofs4",
 )

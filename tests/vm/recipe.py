@@ -207,8 +207,8 @@ FILES: dict[str, str] = {
 EARLY_FILES: dict[str, str] = {
     "etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=zstd\n",
 }
-"""Written before any package is installed, so that its initrd, which is not used, is built
-quickly."""
+"""Written before any package is installed. The kernel's package then quickly builds its initrd,
+which is not used."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +222,7 @@ class Recipe:
     free_bytes: int
     """Free space in the root file system; sparse on the host's disk."""
     release: str = ""
-    """What mmdebstrap installs, by a name for which it knows the mirror; "": the suite."""
+    """The release that mmdebstrap installs, if its name is not the suite's; "": the suite."""
     mirrors: tuple[str, ...] = ()
     """Lines of sources.list instead of mmdebstrap's own."""
     early_files: tuple[tuple[str, str], ...] = ()

@@ -45,7 +45,8 @@ def root_command(
         WRITABLE_PLACES. Writes to folders in BINDS persist on the host.
 
     The repository is at TREE, read-only. If the line begins with `exec`, its command
-    keeps the process id. Unix sockets in a bound folder work across the chroot.
+    has the process id of the command that is returned here. Unix sockets in a bound folder
+    work across the chroot.
     """
     require_ready()
     root = (image or ensure_image()).root

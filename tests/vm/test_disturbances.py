@@ -13,7 +13,8 @@ import pytest
 
 from .guest import TREE, Guest
 
-# Marked long because the kernel acts with delays; test_sessions.py tests one disturbance.
+# These tests are marked long because the kernel acts only after delays. Runs without long
+# tests still test one disturbance, in test_sessions.py.
 pytestmark = [pytest.mark.guest, pytest.mark.long]
 
 Rows = list[dict[str, Any]]
@@ -59,7 +60,7 @@ def test_moves_are_attributed_to_the_process_that_made_them(report: dict[str, An
 
 def test_moves_are_counted_by_direction(report: dict[str, Any]) -> None:
     rows = report["foreign_moves"]["after_tool"]
-    # the pages that the daemon and the other process had moved, without the pinned pages
+    # 300 pages that the daemon moved + 300 that the other process moved - 8 pinned pages = 592
     assert pages(rows, by="migratepages", from_node=1, to_node=0) >= 592
     assert pages(rows, by="migratepages", from_node=0) == 0
 

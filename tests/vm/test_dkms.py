@@ -33,7 +33,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def install(source: Path, trees: Path, config: str = "") -> None:
-    """Have dkms build and install the module in the image's tree. Raises MachineError.
+    """Have dkms build and install the module in the image's tree. Raises MachineError on failure.
 
     config: path of the kernel's configuration in the tree; "": the kernel's own.
     """
@@ -81,4 +81,4 @@ def test_dkms_skips_a_kernel_without_numa_balancing(source: Path, tmp_path: Path
     with pytest.raises(MachineError, match="BUILD_EXCLUSIVE"):
         install(source, tmp_path, config="/root/trees/config")
     assert not list(tmp_path.glob("modules/**/sentinel.ko*"))
-    assert not list(tmp_path.glob("dkms/**/make.log"))  # it was not even tried
+    assert not list(tmp_path.glob("dkms/**/make.log"))  # dkms did not even try to build

@@ -25,7 +25,10 @@ Checks = dict[str, dict[str, Any]]
 
 
 def doctor(guest: Guest, wrapper: str = "") -> tuple[int, Checks]:
-    """Run doctor: (exit status, checks by name). wrapper: command line to put before doctor's."""
+    """Run doctor; return its exit status and its checks by name.
+
+    wrapper: command line to put before doctor's.
+    """
     result = guest.run(f"cd {TREE} && {wrapper} {SENTINELCTL} --json", check=False)
     checks = json.loads(result.stdout)["checks"]
     return result.returncode, {check["check"]: check for check in checks}
@@ -155,7 +158,8 @@ def test_missing_capabilities_are_reported(guest: Guest) -> None:
 
 
 def test_the_best_remaining_backend_is_used(guest: Guest) -> None:
-    """First without the module and DAMON (/sys is read-only), then also without userfaultfd."""
+    """At first the module and DAMON are missing (/sys is read-only), then userfaultfd is missing,
+    too."""
     with changed(guest, "rmmod sentinel", f"insmod {TREE}/{MODULE}"):
         no_damon = "unshare --mount bash -c 'mount -o remount,bind,ro /sys && exec \"$@\"' doctor"
         cause = doctor(guest, no_damon)[1]["backend"]["cause"]

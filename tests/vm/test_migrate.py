@@ -78,7 +78,8 @@ def test_statuses_are_correct_if_the_node_is_full(
     assert facts["wrong"] == 0
     assert facts["moved"] * 4096 < facts["bytes"]
     assert facts["intact"]
-    # The mover limits moves to the free capacity, which does not suffice here.
+    # The mover limits its moves to the free capacity of the node. Before the node was filled, the
+    # capacity sufficed for all pages; now it does not.
     assert facts["room_before"] > facts["bytes"] > facts["room"]
 
 
@@ -131,7 +132,7 @@ def test_the_budget_holds_in_every_stretch(outcome: Facts) -> None:
     budget = 13 * MIB
     over = [record for record in outcome["records"] if record["fast"] > budget]
     assert not over
-    # the mover uses the budget: P, S and one of Q and A are fast at some time
+    # at some time P (4 MiB), S (2 MiB) and one of Q and A (6 MiB) are fast together: 12 MiB
     assert max(record["fast"] for record in outcome["records"]) >= 12 * MIB
 
 
@@ -146,7 +147,8 @@ def test_every_byte_of_the_schedule_is_accounted_for(outcome: Facts) -> None:
 
 
 def test_sampling_misses_no_access_during_moves(armed: Facts) -> None:
-    # Pages accessed in a step: P and S in 8 stretches, Q in one, A at its birth and in one more.
+    # Page accesses in a step: P (4 MiB) and S (2 MiB) in each of 8 stretches, Q (6 MiB) in one
+    # stretch, A (6 MiB) at its birth and in one later stretch. Births: S once, A in every step.
     per_step = (8 * (4 + 2) + 6 + 6 + 6) * MIB // 4096
     births = (2 + 6 * STEPS) * MIB // 4096
     assert armed["stats"]["hits"] + armed["stats"]["births"] == STEPS * per_step

@@ -61,7 +61,7 @@ def test_other_users_are_refused(training: Training) -> None:
 def recorded(training: Training, file: str, seen_share: float = 0.99) -> dict[str, Any]:
     """Record two steps; returns the trace's summary. Nearly all accesses must be attributed.
 
-    seen_share: minimum share of the shim's reported accesses that the module must have seen too.
+    seen_share: minimum share of the accesses reported by the shim that the module also saw.
     """
     guest = training.guest
     guest.run(f"sentinelctl record {training.pid} -o {file} --steps 2", timeout=900)
@@ -76,7 +76,7 @@ def recorded(training: Training, file: str, seen_share: float = 0.99) -> dict[st
     agreement = json.loads(guest.run(f"sentinelctl report {file} agreement --json").stdout)
     assert agreement["pairs"] >= 100
     assert agreement["seen_share"] >= seen_share, agreement["differences"]
-    assert summary["tensors"]["parameter"]["count"] >= 9  # three blocks, three parameters each
+    assert summary["tensors"]["parameter"]["count"] >= 9  # three blocks of three parameters = 9
     assert summary["tensors"]["optimizer"]["count"] >= 9
     return summary
 
@@ -126,7 +126,7 @@ def test_metered_steps_stay_within_the_budget_while_pages_move(training: Trainin
         assert step["charged_bytes_max"] <= session["budget_bytes"]
         assert step["unknown_node"] <= 0.01 * step["accesses"]
         assert step["accesses"] == sum(one["accesses"] for one in step["stretches"])
-    # Steps touch the same pages; the counts differ only because pages in flight are not sampled.
+    # All steps touch the same pages. Counts differ only because pages in flight are not sampled.
     assert max(s["accesses"] for s in steps) <= 1.1 * min(s["accesses"] for s in steps)
 
 
@@ -228,7 +228,7 @@ def test_a_new_budget_is_enforced_without_a_new_profile(training: Training) -> N
 
 
 class Stop(NamedTuple):
-    """How a process is stopped and continued; commands with a place for its pid."""
+    """The commands that stop and continue a process; {pid} stands for its pid."""
 
     stop: str
     resume: str

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training without the module: the shim profiles its operators, another backend checks it."""
+"""A training without the module: the shim profiles its operators, and another backend checks this
+profile."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from .guest import Guest
 from .training import TRAINING, Training, refused, wait
 
 pytestmark = [pytest.mark.guest, pytest.mark.apart]
-"""Marked apart only because the tests take long: they use the shared system guest."""
+"""Marked `apart` only because the tests take long. They do use the shared system guest."""
 
 KDAMONDS = "/sys/kernel/mm/damon/admin/kdamonds"
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real training under the shim, in a guest where sentineld is installed.
 
-Tests wait for states in the daemon's metrics: polling with sentinelctl would cost too much CPU time
-in the emulated guest.
+While tests wait for a state of a session, they poll the daemon's metrics: polling with sentinelctl
+would cost too much CPU time in the emulated guest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from .guest import TREE, Guest
 TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 128 --width 512"
 """A training whose steps take less than a second in an emulated guest."""
 PAUSE = "--pause 1"
-"""The pause leaves CPU time to the code under test, and fewer steps for the unmanaged run."""
+"""The pause after each step leaves CPU time to the code under test. It also keeps the number of
+steps small, and the unmanaged run has to repeat all of them."""
 STEPS = 400
 METRICS = "http://127.0.0.1:9464/metrics"
 LOG = "/tmp/training.log"

@@ -15,7 +15,7 @@
 struct series {
 	const char *name;
 	unsigned int rounds;
-	double *mean; /* of each round, over its pages */
+	double *mean; /* one value per round: the mean over its pages */
 	double *median;
 };
 
@@ -33,13 +33,13 @@ void series_pages(struct series *series, uint32_t *cost, uint64_t pages);
 void series_call(struct series *series, uint64_t instructions, uint64_t pages);
 void series_print(const struct series *series);
 
-char *map_fresh(uint64_t pages); /* nothing populated, no huge pages */
+char *map_fresh(uint64_t pages); /* no page is populated, no huge pages */
 void unmap(char *memory, uint64_t pages);
 /* Access the first word of each page and record each access's cost. */
 void read_each(char *memory, uint32_t *cost, uint64_t pages);
 void write_each(char *memory, uint32_t *cost, uint64_t pages);
 
-/* Ages pages of the sampler's range; returns how many had been accessed. */
+/* Ages pages of the sampler's range; returns how many of them had been accessed. */
 uint64_t sampler_age(struct sampler *sampler, uint64_t start, uint64_t count);
 
 void cost_plain(void);

@@ -176,7 +176,7 @@ static void births(void)
 	series_print(&write);
 }
 
-/* Aging by accessed bits: without armed pages and faults. */
+/* Aging by the accessed bits of pages, which needs no armed pages and causes no faults. */
 static void ages(void)
 {
 	struct series young = series_new("age_page_accessed");

@@ -20,7 +20,10 @@
 unsigned int rounds;
 uint64_t pages;
 
-/* Runs a loop of two instructions; only under -icount shift=0 the counter advances by two. */
+/*
+ * Runs a loop of two instructions. Only under -icount shift=0 does the counter advance by two
+ * for each turn.
+ */
 void require_icount(void)
 {
 	uint64_t begin = instructions();
@@ -29,7 +32,7 @@ void require_icount(void)
 
 	__asm__ volatile("1: dec %0\n\tjnz 1b" : "+r"(left));
 	counted = instructions() - begin;
-	/* timer interrupts may add some */
+	/* timer interrupts can add some instructions */
 	CHECK(counted >= 2 * LOOPS && counted < 2 * LOOPS + 200000,
 	      "%lu instructions were counted as %lu: is this guest under -icount shift=0?", 2 * LOOPS,
 	      counted);

@@ -3,8 +3,8 @@
  * Runs one program under each observer of page accesses. Measures the
  * instructions that the observer adds and the accesses that it detects.
  *
- * The program runs in epochs. In each it reads a quarter of the pages, writes
- * another quarter, both chosen by the epoch's number, and computes.
+ * The program runs in epochs. In each epoch it reads a quarter of the pages, writes another
+ * quarter, and computes. The epoch's number determines both quarters.
  */
 #define _GNU_SOURCE
 #include "costs.h"
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define EPOCHS 20
-#define WORK_TURNS 390625ul /* of 64 instructions: 25 ms of the guest's time */
+#define WORK_TURNS 390625ul /* 64 instructions each; all turns take 25 ms of guest time */
 
 enum { UNTOUCHED, READ, WRITTEN };
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What an observer reports of a page in an epoch. */
+/* Flags: what an observer reports about a page in an epoch. */
 #define SEEN 1 /* an access */
 #define SEEN_WRITTEN 2 /* a write */
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * DAMON as an observer of this process, through sysfs, with its documented
- * defaults: 5 ms of sampling, 100 ms of aggregation, 10 to 1000 regions. It
- * reports regions, not pages, so it reports no page of an epoch.
+ * defaults: 5 ms of sampling, 100 ms of aggregation, 10 to 1000 regions. DAMON
+ * reports regions instead of pages. This observer therefore never reports a page.
  */
 #include "costs.h"
 #include "observers.h"

@@ -195,7 +195,7 @@ const struct observer observer_mprotect = {
 
 /* perf's software event for page faults; each fault is sampled with its address. */
 
-#define PERF_PAGES 512ul /* of samples, after one control page */
+#define PERF_PAGES 512ul /* the ring of samples, which follows one control page */
 
 static int perf_fd;
 static struct perf_event_mmap_page *perf_map;
@@ -224,7 +224,7 @@ static void perf_faults_epoch_end(char *memory, uint8_t *seen)
 	uint64_t at = perf_map->data_tail;
 
 	while (at < head) {
-		/* records are multiples of 8 bytes and samples have 16: neither wraps */
+		/* sizes are multiples of 8: no header wraps; samples have 16 bytes: none wraps */
 		uint64_t place = at % (PERF_PAGES * PAGE);
 		struct perf_event_header *header = (void *)((char *)perf_map + PAGE + place);
 		uint64_t address = *(uint64_t *)(header + 1);

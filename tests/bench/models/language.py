@@ -2,7 +2,7 @@
 """Transformers with Adam, and recurrent networks with plain SGD; random weights and tokens.
 
 BERT and GPT-2 come from the transformers package and are built from a config, without
-a download. The import takes seconds, so only these models do it.
+a download. Importing the package takes seconds, so only these two models do it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from sentineld.plan.packing import circular_peak
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a step's allocations of 4 KiB and more (those with slots) is planned."""
+    """How much a layout plans of a step's allocations of 4 KiB and more, which have slots."""
 
     planned_share: float  # share of the allocations
     planned_bytes_share: float  # share of their bytes

@@ -25,10 +25,10 @@ class Ratio(NamedTuple):
 
 
 GLIBC = "glibc"
-"""The mean of both plain processes.
+"""The baseline: the mean of both plain processes.
 
-With glibc, where a process's heap happens to end decides, for the whole run, whether freed
-memory is returned to the kernel in every step. One process alone is therefore no fair baseline.
+With glibc, the place where a process's heap happens to end decides whether every step of the run
+returns freed memory to the kernel. One process alone is therefore no fair baseline.
 """
 
 RATIOS = (
@@ -46,10 +46,11 @@ LIMITS = {
     "replay_over_plain": 0.95,
     "replay_over_tcmalloc": 1.00,
 }
-"""Limits for geometric means; a limit is met if the 95 % interval reaches it."""
+"""Limits for geometric means. A limit is met if the lower end of the 95 % interval is within it."""
 
 PLAIN_WITHIN = 0.01
-"""Tolerance for plain over plain-again; beyond it the other ratios are meaningless."""
+"""Allowed distance from 1 of the ratio of both plain processes. If it is larger, the other ratios
+are meaningless."""
 ARENA_GEOMEAN_MAX, ARENA_WORST_MAX = 1.05, 1.10
 RSS_WORST_MAX = 1.10
 
@@ -81,7 +82,7 @@ def of_pairs(over: Sequence[float], under: Sequence[float]) -> Interval:
 def of_models(
     over: Mapping[str, Sequence[float]], under: Mapping[str, Sequence[float]]
 ) -> Interval:
-    """Return the geometric mean over models of the median ratio of their pairs.
+    """Take the median ratio of each model's pairs; return the geometric mean of these medians.
 
     The interval comes from resampling pairs within each model.
     """
@@ -93,7 +94,7 @@ def of_models(
 
 
 def enough_pairs(cpu_s: Figures) -> bool:
-    """Whether plain over plain-again is close enough to 1."""
+    """Whether the ratio of both plain processes is close enough to 1."""
     ratios = np.asarray(cpu_s["plain-again"], np.float64) / cpu_s["plain"]
     return abs(float(np.median(ratios)) - 1) <= PLAIN_WITHIN
 
@@ -122,7 +123,7 @@ def summarise(models: Mapping[str, Json]) -> Json:
 
     models: {name: {"cpu_s": {mode: [..]}, "minor_faults": {mode: [..]}, "max_rss_bytes":
         {mode: n}, "losses_equal": {mode: bool}, "replay": {...}, "grouped": {...}}}.
-        Equal indices in the lists are a pair. See measure.py and tiered.py.
+        Values with the same index in two lists are a pair. See measure.py and tiered.py.
     """
     rows = [row for model, raw in models.items() for row in _rows(model, raw)]
     cpu = {

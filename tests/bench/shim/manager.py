@@ -76,7 +76,7 @@ class Manager:
             steps = self._collect(cutter, lambda steps: any(one.number == number for one in steps))
         self._daemon.flags(0)
         with open(descriptor, "rb") as file:
-            file.seek(0)  # the offset is shared with the writer, which left it at the end
+            file.seek(0)  # the writer shares the file offset and has left it at the end
             ops = np.frombuffer(file.read(), OP_ACCESS_DTYPE)
         return build_profile(
             next(one for one in steps if one.number == number),
@@ -104,7 +104,7 @@ class Manager:
         return self._daemon.word("diverged_steps")
 
     def outside_bytes(self) -> int:
-        """Return tensor bytes from malloc: small tensors, and those the arena could not hold."""
+        """Return the bytes of small tensors and of tensors that the arena could not hold."""
         return self._daemon.word("small_bytes") + self._daemon.word("fallback_bytes")
 
     def close(self) -> None:

@@ -119,7 +119,7 @@ def _compare(model: str, settings: Settings, folder: Path, say: Say) -> tuple[Js
 class StepCosts:
     """CPU time and faults of each mode's steps.
 
-    drain: empties the ring of the mode "recording", called after each of its steps.
+    drain: called after each step of the mode "recording" to empty its ring.
     """
 
     def __init__(self, modes: dict[str, SteppedTraining], drain: Callable[[], int]) -> None:
@@ -133,7 +133,8 @@ class StepCosts:
     def rounds(self, count: int, counted: bool = True) -> None:
         """Run `count` rounds of one step per mode.
 
-        The order is random, so that no mode always follows the same one and its cache contents.
+        The order is random. Otherwise each mode would always follow the same other mode and find
+        that mode's data in the caches.
         """
         for _ in range(count):
             for mode in self._random.permutation(list(self._modes)):

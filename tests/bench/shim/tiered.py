@@ -16,7 +16,8 @@ from tests.bench.training.managed import ManagedTraining
 POLICY = "auto"
 TIERS = "cxl"
 SETTLING_STEPS = 3
-"""Steps until pages placed otherwise before the plan are where the plan expects them."""
+"""After this many steps, all pages that are older than the plan are where the plan expects
+them."""
 METERED_STEPS = 3
 LOOK_EVERY_S = 0.005
 
@@ -24,7 +25,8 @@ LOOK_EVERY_S = 0.005
 def measure_two_tiers(model: str, plain_losses: list[str], folder: Path) -> dict[str, Any]:
     """Replay a plan for 20 % of the peak, with an arena grouped by tier and moving pages.
 
-    plain_losses: losses of the same training without the shim; the common prefix is compared.
+    plain_losses: losses of the same training without the shim. Losses are compared up to the
+        end of the shorter list.
     Raises RuntimeError, OSError, SentinelError.
     """
     managed = ManagedTraining(model, POLICY, TIERS, min(os.sched_getaffinity(0)), folder)

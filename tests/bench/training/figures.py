@@ -15,9 +15,10 @@ Json = dict[str, Any]
 ALL_FAST, ALL_SLOW, OURS = "fast-only", "slow-only", "auto"
 
 BOUND_MAX, BOUND_HIGH_MAX = 1.10, 1.13
-"""Limits for `auto` over the bound on every model: the median and its interval's upper end."""
-PREDICTED_WITHIN = 0.07  # of the step time, for the prediction
-INJECTED_WITHIN = 0.005  # of the model's delay, for the injected one
+"""Limits on every model for the step time of `auto` divided by the bound: for the median, and for
+the upper end of its interval."""
+PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the step time
+INJECTED_WITHIN = 0.005  # allowed error of the injected delay, as a share of the model's delay
 
 
 def of_steps(steps: list[float]) -> Interval:
@@ -33,9 +34,8 @@ def median_fast(raw: Json) -> float:
 def rows(model: str, raw: Json) -> list[Json]:
     """Return a row per policy. raw: {"bound_extra_s", "policies": {name: see measure.py}}.
 
-    bound_extra_s is by how much the bound exceeds the all-fast time. Each round has its
-    own bound, based on the all-fast step of the same round, so that drift of the machine's
-    speed cancels out.
+    bound_extra_s is the bound minus the all-fast time. Each round has a bound of its own: the
+    all-fast step of this round plus bound_extra_s. Drift of the machine's speed thus cancels out.
     """
     fast = np.array(raw["policies"][ALL_FAST]["step_s"])
     fast_s, bound_extra_s = float(np.median(fast)), raw["bound_extra_s"]
@@ -76,8 +76,8 @@ def rows(model: str, raw: Json) -> list[Json]:
 def parts(one: Json, fast: Json, fast_s: float) -> Json:
     """Break the measured steps down into parts: medians in seconds, with predictions.
 
-    own_extra_seconds: step time beyond delay, wait and the all-fast step of the same round.
-        These are real costs; the model predicts only those of births.
+    own_extra_seconds: the step time minus delay, wait and the all-fast step of the same round.
+        These are real costs; the model predicts only the costs of births.
     cpu_extra_seconds: the CPU time of own_extra_seconds, less sensitive to other load.
     system_extra_seconds: the system time in cpu_extra_seconds, mostly for page faults.
     page_faults: number of faults beyond those of the all-fast step.

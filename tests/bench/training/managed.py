@@ -24,7 +24,8 @@ from tests.bench.usage import Usage
 FAST = "20%"
 MANAGED_AFTER_S_MAX = 900.0
 CORRECTED_AFTER_STEPS, CORRECTED_AFTER_S = 24, 12.0
-"""Correcting a plan takes 2 steps to detect, 16 to measure, and some seconds to plan."""
+"""Correcting a plan takes 2 steps to detect the deviation, 16 steps to measure, and some seconds to
+plan."""
 STEPS_AT_ONCE = 4
 
 
@@ -101,7 +102,10 @@ class ManagedTraining:
             raise
 
     def manage(self) -> str:
-        """Attach and wait; return "" once managed, else the reason. Raises RuntimeError."""
+        """Attach and wait; return "" once the training is managed, else the reason why it is not.
+
+        Raises RuntimeError.
+        """
         try:
             self._ask("attach", pid=self.training.pid, fast=FAST, policy=self.policy)
         except SentinelError as error:
@@ -124,7 +128,7 @@ class ManagedTraining:
     def settle(self) -> None:
         """Train until the daemon has had time to correct the plan.
 
-        The plan assumes the machine's speed during profiling, which may differ from now.
+        The plan assumes the speed that the machine had during profiling. The speed now can differ.
         """
         began_s, steps = time.monotonic(), 0
         while (
@@ -136,7 +140,10 @@ class ManagedTraining:
             steps += STEPS_AT_ONCE
 
     def turn(self, settle: int) -> Turn:
-        """Run `settle` unmeasured steps, since moves continued while idle, and a measured one."""
+        """Run `settle` unmeasured steps and a measured one.
+
+        Moves continued while the training was idle; the unmeasured steps undo their effect.
+        """
         before_s, began_s = self._daemon_s(), time.monotonic()
         used = self.training.steps(settle + 1)[-1]
         return Turn(used, self._daemon_s() - before_s, time.monotonic() - began_s)

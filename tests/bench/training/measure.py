@@ -30,7 +30,8 @@ from tests.bench.usage import Usage
 Json = dict[str, Any]
 
 WARM_UP_STEPS = 3
-"""Steps until pages placed otherwise before the plan are where the plan expects them."""
+"""After this many steps, all pages that are older than the plan are where the plan expects
+them."""
 METERED_STEPS = 2
 BIRTHS_BYTES = 64 << 20
 
@@ -175,8 +176,8 @@ def _bound_s(result: Json, fast_s: float, tiers: Tiers) -> float:
 def _add_predictions(result: Json, fast_s: float, tiers: Tiers) -> None:
     """Replace the result's plan and profile by figures computed from them.
 
-    These are the simulator's prediction for the plan at this run's speed, and the model's
-    delay with all accesses on slow memory.
+    The figures are the simulator's prediction for the plan at this run's speed, and the delay
+    that the timing model gives if all accesses go to slow memory.
     """
     plan: Plan = result.pop("plan")
     profile: Profile = result.pop("profile")

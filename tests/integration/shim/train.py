@@ -131,7 +131,9 @@ def main() -> None:
     parser.add_argument("until")
     parser.add_argument("--vary", action="store_true", help="every fifth batch is smaller")
     parser.add_argument("--fixed", action="store_true", help="the same batch in every step")
-    parser.add_argument("--turns", type=int, default=0, help="steps of each batch size")
+    parser.add_argument(
+        "--turns", type=int, default=0, help="consecutive steps with each of two batch sizes"
+    )
     parser.add_argument("--threads-at", type=int, default=0, help="step that begins with 2 threads")
     parser.add_argument("--keep", action="store_true", help="keep outputs of former steps alive")
     parser.add_argument("--workers", type=int, default=0)

@@ -2,8 +2,9 @@
 """A program whose page accesses are all known. Usage: accessor.py SOCKET_FD [WAY].
 
 The program maps CHUNKS chunks and one more behind them, and prints their address. If
-WAY is given, the program sends the descriptors for tracking its writes in this way over
-the socket. It then reads commands from stdin, one per line, and answers each with a line.
+WAY is given, it opens the descriptors for tracking its writes in this way and sends them
+over the socket. It then reads commands from stdin, one per line, and answers each with a
+line.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def once() -> None:
 
 
 def loop() -> None:
-    """Access two chunks continuously, a third every WARM_EVERY_S, until the next command."""
+    """Until the next command, access two chunks continuously and a third one every WARM_EVERY_S."""
     warm_s = 0.0
     while not select.select([sys.stdin], [], [], 0)[0]:
         read(Chunk.READ)

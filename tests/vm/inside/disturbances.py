@@ -267,7 +267,7 @@ def collapse(observer: Observer) -> dict[str, Any]:
 
 
 def motion(observer: Observer) -> dict[str, Any]:
-    """Pages are written while another process moves them back and forth."""
+    """The watched process writes its pages while another process moves them back and forth."""
     with observer.target() as target:
         target.do("write", 0, 256)
         mover = subprocess.Popen(

@@ -153,7 +153,7 @@ def cross_check(probes: EbpfProbes) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run all observations with the programs loaded once."""
+    """Load the eBPF programs once, and run all observations with them."""
     rss_before = rss_kib()
     probes = EbpfProbes(RING_BYTES)
     start = time.perf_counter()

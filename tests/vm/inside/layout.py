@@ -10,7 +10,7 @@ from sentineld.plan.expected import BIRTH_DTYPE, DROP_DTYPE, EVENT_DTYPE, Expect
 
 PAGE = 4096
 MIB = 256
-"""In pages."""
+"""One MiB, in pages."""
 
 STRETCHES = 8
 ARENA_PAGES = 12 * MIB

@@ -78,7 +78,7 @@ def statuses() -> dict[str, object]:
     """Move one page of each kind: resident, absent, zero page, shared with a child, unmapped."""
     memory = Memory(5, FAST, touched=False)
     memory.words[0] = 1
-    zero = int(memory.words[512 * 2])  # reading an absent page maps the zero page
+    zero = int(memory.words[512 * 2])  # reading absent page 2 maps the zero page
     memory.words[512 * 3] = 1
     reader, writer = os.pipe()
     child = os.fork()
@@ -86,7 +86,7 @@ def statuses() -> dict[str, object]:
         os.close(writer)
         os.read(reader, 1)
         os._exit(0)
-    memory.words[0] = 2  # copies page 0; page 3 stays shared
+    memory.words[0] = 2  # the write copies page 0, so that only page 3 stays shared
     pages = np.append(memory.pages[:4], np.uint64(4096))
     status = move_pages(0, pages, SLOW).status.tolist()
     os.kill(child, signal.SIGKILL)
@@ -100,7 +100,8 @@ def statuses() -> dict[str, object]:
 
 
 def huge() -> dict[str, object]:
-    """Move huge pages by their head pages; then every 4 KiB page, of which most are refused."""
+    """Move huge pages by naming their head pages. Then ask to move each of their 4 KiB pages back;
+    the kernel refuses most of these requests."""
     memory = Memory(8 * 512, FAST, huge=True)
     before = huge_bytes(memory.start)
     result = move_huge(os.getpid(), memory.pages, SLOW)

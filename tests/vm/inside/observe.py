@@ -133,8 +133,8 @@ def gone(backend: Any, program: Program) -> str:
 
 
 def describe(areas: Areas, start: int) -> dict[str, Any]:
-    """For each chunk: the number of its pages in the areas, of written and of born pages, their
-    nodes, and the mean heat of the chunk."""
+    """Return for each chunk: the numbers of its reported, written and born pages, the nodes of the
+    reported pages, and the mean heat of the chunk."""
     first = (areas["start"].astype(np.int64) - start) // PAGE
     count = areas["bytes"].astype(np.int64) // PAGE
     page = np.concatenate(

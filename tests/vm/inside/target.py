@@ -102,7 +102,7 @@ class Target:
         self._process.wait()
 
     def move(self, first: int, last: int, node: int) -> dict[str, int]:
-        """Call move_pages() on a part of the region: its return value, and the pages moved."""
+        """Call move_pages() on some pages; returns its result and the number of pages moved."""
         count = last - first
         addresses = self.address + np.arange(first, last, dtype=np.uint64) * PAGE
         nodes = np.full(count, node, dtype=np.int32)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the module against the headers of all supported kernels, and of kernels that lack what
-it needs."""
+"""Builds the module against the headers of sid's kernel, with and without the options that it
+needs."""
 
 from __future__ import annotations
 

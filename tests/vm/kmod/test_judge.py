@@ -28,7 +28,10 @@ PRECISE = Program((), precise=True)
 
 
 def mistakes(program: Program, done: int, marks: int, *flags: int) -> list[str]:
-    """The mistakes found for one page in one epoch, with one record for each of these flags."""
+    """The mistakes that the judge finds for one page in one epoch.
+
+    flags: one value for each record of this page and epoch.
+    """
     lines = [f"p 1 7 1 {done} {marks}", *(f"a 1 7 0 {flag} 0" for flag in flags), "end 0"]
     return judge(parse(lines), program).mistakes
 

@@ -43,7 +43,7 @@ PLAIN = [
     "stress",
 ]
 SLOW = ["huge", "sparse", "stress"]
-"""Not run on the newest kernel in `make test`."""
+"""Checks that `make test` does not run on the newest kernel."""
 SPECIAL = ["swap", "tracepoint", "unhooked", "locked", "hooking", "race"]
 """Checks that need a special state of the machine."""
 
@@ -132,8 +132,8 @@ def checked(kernel_guest: Guest, program: Path) -> Guest:
 @pytest.mark.newest
 def test_the_module_builds_without_warnings(image: Image, suite: str, tmp_path: Path) -> None:
     make = f"make -C {BUILD_PLACE}/kmod KDIR=/lib/modules/{image.kernel_release}/build"
-    # sparse cannot describe a function that takes a lock only on success. Debian's is too old for
-    # the newest kernel, which then leaves it out.
+    # -Wno-context: sparse cannot describe a function that takes a lock only on success. Debian's
+    # sparse is too old for the newest kernel, whose build therefore skips the check.
     checks = "W=1 C=2 CF=-Wno-context"
     output = in_root(
         f"cp -r /root/sentineld/kmod {BUILD_PLACE} && {make} clean && {make} {checks} 2>&1",
@@ -145,7 +145,7 @@ def test_the_module_builds_without_warnings(image: Image, suite: str, tmp_path: 
     assert not [line for line in output.splitlines() if "warning:" in line or "error:" in line]
 
 
-# First, because a fresh guest closes the shared one.
+# This test comes first, because booting a fresh guest closes the shared one.
 @pytest.mark.newest
 def test_loading_unloading_hooking_and_the_tracepoint(
     fresh_guest: FreshGuest, image: Image, suite: str, program: Path

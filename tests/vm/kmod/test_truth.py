@@ -28,9 +28,9 @@ pytestmark = [pytest.mark.guest, pytest.mark.timeout(3600)]
 TRUTH = "/root/kmod-truth"
 KEPT = sorted((Path(__file__).parent / "truth" / "kept").glob("*.txt"))
 RATE = 0.9999
-"""Minimum of the recall and of the precision over all programs of a kind."""
+"""Smallest allowed recall and precision over all programs of a kind."""
 WRITE_RATE = 0.999
-"""Minimum of the recall of writes."""
+"""Smallest allowed recall of writes."""
 UNKNOWN_SHARE_MAX = 0.05
 """Maximum share of unknown pairs under NUMA balancing."""
 

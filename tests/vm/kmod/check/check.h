@@ -52,7 +52,7 @@ uint64_t read_pages(uint64_t address, uint64_t pages); /* returns the sum of the
 uint64_t write_pages(uint64_t address, uint64_t pages); /* sets word 0 of each page to the page's number */
 uint64_t minor_faults(uint64_t address, uint64_t pages); /* number of faults that reading the pages causes */
 uint64_t epoch_by_fd(uint64_t flags, uint64_t unused); /* returns the epoch or -errno */
-uint64_t epoch_at(uint64_t argument, uint64_t unused); /* with the structure at this address */
+uint64_t epoch_at(uint64_t argument, uint64_t unused); /* passes this address to the ioctl */
 
 /* An open device with its session. */
 struct sampler {
@@ -63,7 +63,7 @@ struct sampler {
 };
 
 int device_open(void);
-int attach(int fd, pid_t pid, uint64_t records); /* 0 or -errno, like the others that return int */
+int attach(int fd, pid_t pid, uint64_t records); /* 0 or -errno, like the int functions below */
 int attach_as(int fd, struct sentinel_attach how); /* fills in uid and start_ticks */
 int attach_exactly(int fd, struct sentinel_attach how);
 void identify(struct sentinel_attach *how); /* fills in uid and start_ticks of how->pid */
@@ -82,10 +82,10 @@ struct sentinel_stats sampler_stats(struct sampler *sampler);
 size_t sampler_drain(struct sampler *sampler, struct sentinel_access **out);
 /* Takes all records and counts those of pages in [address, address + pages), on NODE. */
 size_t sampler_count(struct sampler *sampler, uint64_t address, uint64_t pages, int node);
-/* Takes all records and counts pages with each combination of access flags: found[flags]. */
+/* Takes all records; found[flags] is the number of pages recorded with exactly these flags. */
 void sampler_count_flags(struct sampler *sampler, uint64_t address, uint64_t pages, uint64_t found[32]);
 
-uint32_t mix(uint32_t a, uint32_t b); /* a hash, from which the target's accesses are derived */
+uint32_t mix(uint32_t a, uint32_t b); /* a hash that determines the target's accesses */
 void move_to(pid_t pid, uint64_t address, uint64_t pages, int node);
 
 void check_accesses(void);
@@ -116,6 +116,6 @@ void check_hooking(void); /* without a session */
 void check_race(void); /* without a session */
 void check_owner(void);
 void check_stalled(void);
-void check_locked(void); /* with the module fuse */
+void check_locked(void); /* requires the module fuse */
 
 #endif

@@ -104,7 +104,7 @@ static void attach_and_detach(void)
 	target_stop(&target);
 }
 
-/* Sessions begin and end at the same time, while other processes fault. */
+/* Several controllers begin and end sessions at the same time, while other processes fault. */
 void check_race(void)
 {
 	pid_t controllers[CONTROLLERS];

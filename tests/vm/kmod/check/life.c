@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Ends of sessions, controllers and targets; forks of both; the rules of the epoch fd. */
+/* Forks and ends of controllers and targets; ends of sessions; the rules of the epoch fd. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -162,7 +162,7 @@ void check_fork(void)
 	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "the target is not armed any more");
 	sampler_epoch(&sampler);
 
-	/* while a worker shares the pages, a write must copy the page: the other process must not see it */
+	/* while a worker shares the pages, a write must copy the page: the worker must not see it */
 	target_call(&target, start_worker, address, 0);
 	target_call(&target, write_pages, address, PAGES);
 	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "writes that copy");

@@ -53,7 +53,7 @@ static int map_log(int fd, size_t bytes, int kind, off_t offset)
 	return 0;
 }
 
-/* The result of ATTACH in a process without capabilities that inherited the device. */
+/* Returns the result of ATTACH in a process that inherited the device but has no capabilities. */
 static int attach_unprivileged(int fd, pid_t pid)
 {
 	pid_t child = fork();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A target keeps its address space locked: one thread waits for a FUSE server
- * while it holds mmap_lock for reading, another one waits for the write lock, so
- * that nobody else gets the read lock.
+ * A target keeps its address space locked. One thread waits for a FUSE server
+ * while it holds mmap_lock for reading. Another thread waits to get mmap_lock for
+ * writing, and until then nobody else gets it for reading.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -49,13 +49,13 @@ static struct fuse_attr attributes(uint64_t node)
 	};
 }
 
-/* Serves one file; its reads are never answered, and counted in *stalled. */
+/* Serves one file. Counts the requests to read it in *stalled and never answers them. */
 static void serve(int device, volatile int *stalled)
 {
 	static struct request request;
 	struct fuse_init_out init = {
 		.major = FUSE_KERNEL_VERSION,
-		.minor = 31, /* any that the kernel knows */
+		.minor = 31, /* any minor version that the kernel knows */
 		.max_write = PAGE,
 	};
 	struct fuse_entry_out entry = {.nodeid = FILE_NODE, .attr_valid = 100, .entry_valid = 100};
@@ -132,7 +132,7 @@ static void *read_own_memory(void *address)
 	int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
 	char byte;
 
-	/* not a page fault: it would give up the lock while it waits */
+	/* pread() and not a page fault: the fault would release the lock while it waits */
 	if (pread(memory, &byte, 1, (off_t)address) == 1)
 		abort();
 	close(memory);
@@ -209,7 +209,7 @@ void check_locked(void)
 	for (int i = 0; i < LIMIT_S * 100 && !*server.stalled; i++)
 		usleep(10000);
 	CHECK(*server.stalled, "the target does not read the file");
-	sleep(2); /* until the writer waits, too */
+	sleep(2); /* until the other thread waits for the lock, too */
 
 	start = seconds();
 	CHECK(write(locked[1], "x", 1) == 1, "pipe");

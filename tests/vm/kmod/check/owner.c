@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ATTACH only takes the process that the caller means, if it is its user's own. */
+/* ATTACH accepts only the process that the caller means, with all its ids of the given user. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -15,7 +15,7 @@
 
 static uint64_t set_uids(uint64_t real_and_effective, uint64_t saved)
 {
-	/* the system call: the library would change all threads */
+	/* the bare system call: the library function would change all threads */
 	return syscall(SYS_setresuid, real_and_effective, real_and_effective, saved) ? errno : 0;
 }
 

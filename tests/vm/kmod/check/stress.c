@@ -19,7 +19,7 @@
 
 static volatile bool stop;
 static uint64_t base;
-static uint64_t shadow[PAGES][WORDS]; /* expected words of each page; outside the watched range */
+static uint64_t shadow[PAGES][WORDS]; /* expected words of each page; not in the watched range */
 
 /* Writes this writer's pages, and checks each before the write. Returns the number of wrong words. */
 static void *write_and_check(void *argument)
@@ -153,7 +153,7 @@ void check_stress(void)
 			try_move(target.pid, part, pages, round / 2 % 2);
 			sampler_arm(&sampler, part, pages);
 		} else if (round % 16 == 0) {
-			/* without DISARM: the kernel un-arms the pages */
+			/* the pages are not disarmed before: the kernel un-arms them */
 			try_move(target.pid, part, pages, round / 16 % 2);
 		}
 		CHECK(!epoch_call(sampler.fd, round % 3 ? 0 : SENTINEL_EPOCH_RESIDENCY, NULL), "EPOCH");

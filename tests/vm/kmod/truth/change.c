@@ -94,7 +94,7 @@ void run_mremap(struct worker *worker, const long *arg)
 	mark_changed(from, count, MARK_DROPPED | MARK_CHANGED);
 	mark_changed(to, count, MARK_DROPPED | MARK_CHANGED | MARK_MOVED_IN);
 	if (!remap_to(from, to, count)) {
-		/* the part consists of several mappings, which can only be moved one by one */
+		/* the part consists of several mappings: move each page by itself */
 		CHECK(errno == EFAULT, "mremap: %s", strerror(errno));
 		for (uint32_t i = 0; i < count; i++)
 			CHECK(remap_to(from + i, to + i, 1), "mremap: %s", strerror(errno));
@@ -199,7 +199,10 @@ static void run_child(const long *arg, uint32_t thread, int released)
 {
 	char byte;
 
-	/* no PR_SET_PDEATHSIG: the thread that forked this child ends with the epoch; main() kills the group */
+	/*
+	 * The child sets no PR_SET_PDEATHSIG, because the thread that forked it ends with the epoch.
+	 * Instead, main() kills the process group.
+	 */
 	if (read(released, &byte, 1) != 1)
 		_exit(2);
 	_exit(check_copies(arg[0], arg[1], thread) ? 0 : 1);

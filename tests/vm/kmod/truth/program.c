@@ -18,7 +18,7 @@ static const struct verb verbs[] = {
 	/* changes: START COUNT */
 	{"drop", THREAD, 2, run_drop, NULL}, /* MADV_DONTNEED */
 	{"remap", THREAD, 2, run_remap, NULL}, /* munmap and mmap */
-	{"mremap", THREAD, 3, run_mremap, NULL}, /* moves pages to page ARG3, maps new ones in their place */
+	{"mremap", THREAD, 3, run_mremap, NULL}, /* to page ARG3; maps new pages in their place */
 	{"protect-none", THREAD, 2, run_protect_none, NULL}, /* PROT_NONE and back */
 	{"protect-read", THREAD, 2, run_protect_read, NULL}, /* PROT_READ, a read of all pages, and back */
 	{"executable", THREAD, 2, run_executable, NULL},
@@ -29,7 +29,10 @@ static const struct verb verbs[] = {
 	{"cold", THREAD, 2, run_cold, NULL}, /* MADV_COLD */
 	{"clear-refs", THREAD, 1, run_clear_refs, NULL}, /* ARG1: digit to write to /proc/self/clear_refs */
 	{"spin", THREAD, 1, run_spin, NULL}, /* busy for ARG1 milliseconds */
-	/* a child checks the pages and writes its copies: now (ARG3 is 0), or ARG3 - 1 epochs later */
+	/*
+	 * A child checks the pages and writes its copies: at once if ARG3 is 0, else after ARG3 - 1
+	 * further epochs.
+	 */
 	{"fork", THREAD, 3, run_fork, NULL},
 	/* verbs of the controller */
 	{"arm", BEFORE, 2, NULL, control_arm},

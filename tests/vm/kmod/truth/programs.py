@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random programs of page accesses: hypothesis strategies for the language of truth.h.
 
-The programs are correct under any thread schedule: in each step a region is either
-shared, and threads only do what is safe in parallel, or owned by one thread, which may
-also unmap and replace its pages.
+The programs are correct under any thread schedule. In each step a region is either shared
+or owned by one thread. In a shared region threads only do what is safe in parallel; the
+owner of a region can also unmap and replace its pages.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Program:
 
 
 def from_text(text: str) -> Program:
-    """Parse a program that was printed or kept."""
+    """Parse the text of a program that was printed, or kept as a file."""
     lines = [line.strip() for line in text.splitlines()]
     mode = next((line.split()[1:] for line in lines if line.startswith("mode ")), ["0", "0", "0"])
     body = tuple(
@@ -236,7 +236,7 @@ def _verb(draw: DrawFn, kind: Kind, shared: list[Region], own: list[Region]) -> 
 @st.composite
 def _access(draw: DrawFn, name: str, region: Region, start: int, count: int) -> str:
     if name == "straddle":
-        # a word that crosses the end of the last page would reach into the next region
+        # on the region's last page, a word across the page's end would reach into the next region
         last = region.start + region.count - 1
         start, count = min(start, last - 1), min(count, last - min(start, last - 1))
     stride = draw(st.sampled_from((1, 1, 1, 2, 3, 7)))

@@ -12,7 +12,7 @@ from .outcome import Outcome, parse
 from .programs import Program
 
 PROGRAM_SECONDS = 150.0
-"""Slightly more than the limit in main.c."""
+"""Limit for one program, slightly longer than the limit in main.c."""
 
 
 class Runner:

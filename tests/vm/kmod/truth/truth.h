@@ -3,8 +3,9 @@
  * Runs programs with known page accesses, and prints the true accesses and the
  * module's records. A program is a text: the layout of an arena, then epochs,
  * which consist of steps. In a step each thread executes its list of verbs; a
- * barrier separates steps. The controller attaches, arms, changes the watched
- * pages and moves pages, before an epoch (no thread runs) or during it.
+ * barrier separates steps. Before an epoch, while no thread runs, the
+ * controller can change which pages are watched. Before and during an epoch it
+ * can move pages and arm them again.
  *
  * A line is a verb and numbers, which are pages of the arena unless noted:
  *
@@ -12,7 +13,7 @@
  *     mode PRECISE REARM_US BALANCING     how to attach; BALANCING is only for judge.py
  *     threads COUNT
  *     region START COUNT NODE FILL HUGE   NODE -1: no memory policy. FILL 0: no page is present,
- *                                         1: all are, 2: every second. HUGE: may be huge pages
+ *                                         1: all are, 2: every second is. HUGE: may be huge pages
  *     range START COUNT                   watched from the first epoch
  *     epoch
  *     before VERB ...                     by the controller, while the threads do not run
@@ -81,7 +82,7 @@ struct item {
 /* A verb for threads has the function `run`, a verb for the controller has `control`. */
 struct verb {
 	const char *name;
-	/* THREAD; for the controller BEFORE (only while no thread runs) or DURING (at any time) */
+	/* THREAD, or of the controller: BEFORE (while no thread runs) or DURING (at any time) */
 	enum when when;
 	unsigned int args;
 	void (*run)(struct worker *worker, const long *arg);
@@ -96,7 +97,7 @@ struct program {
 	struct region region[REGIONS];
 	struct range range[REGIONS];
 	struct item item[ITEMS];
-	uint32_t epoch_item[EPOCHS + 2]; /* each epoch's first item; then the end of the last epoch */
+	uint32_t epoch_item[EPOCHS + 2]; /* index of each epoch's first item, then `items` */
 };
 
 /* Memory shared by controller and target. */
