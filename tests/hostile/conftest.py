@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile.attack import FIGURES, Attack, ManagedTraining
 from tests.hostile.attacker import SCHEDULING
 from tests.hostile.daemon import Daemon
-from tests.hostile.siege import FIGURES, Guarded, Siege
 
 HERE = os.path.dirname(__file__)
 
@@ -49,7 +49,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         file.write_text(json.dumps([asdict(figures) for figures in FIGURES]))
 
 
-class Fortress:
+class Target:
     """A daemon with a managed training, shared by all attacks.
 
     After an attack that succeeded, a new daemon replaces this one, so that each attack begins with
@@ -59,50 +59,50 @@ class Fortress:
     def __init__(self, measure_speed: bool) -> None:
         self._measure_speed = measure_speed
         self._daemon: Daemon | None = None
-        self._guarded: Guarded | None = None
+        self._managed_training: ManagedTraining | None = None
 
-    def besiege(self, name: str) -> Siege:
+    def begin(self, name: str) -> Attack:
         if self._daemon is None:
             self._daemon = Daemon()
             self._daemon.wait_ready()
-            self._guarded = Guarded(self._daemon)
-            self._guarded.manage()
+            self._managed_training = ManagedTraining(self._daemon)
+            self._managed_training.manage()
             if self._measure_speed:
-                self._guarded.pin()
+                self._managed_training.pin()
                 SCHEDULING["group_nice"] = 19
-        return Siege(name, self._daemon, self._guarded, self._measure_speed)
+        return Attack(name, self._daemon, self._managed_training, self._measure_speed)
 
-    def fall(self) -> None:
-        if self._guarded is not None:
-            self._guarded.close()
+    def discard(self) -> None:
+        if self._managed_training is not None:
+            self._managed_training.close()
         if self._daemon is not None:
             self._daemon.stop()
-        self._daemon = self._guarded = None
+        self._daemon = self._managed_training = None
 
 
 @pytest.fixture(scope="session")
-def fortress(request: pytest.FixtureRequest) -> Iterator[Fortress]:
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     # This process does not import torch, so that the attackers forked from it are small.
     if importlib.util.find_spec("torch") is None:
         pytest.skip("needs torch")
-    made = Fortress(measure_speed=request.config.getoption("--attack-figures") is not None)
+    made = Target(measure_speed=request.config.getoption("--attack-figures") is not None)
     yield made
-    made.fall()
+    made.discard()
 
 
 @pytest.fixture
-def besieged(fortress: Fortress, request: pytest.FixtureRequest) -> Iterator[Siege]:
+def attack(target: Target, request: pytest.FixtureRequest) -> Iterator[Attack]:
     """A daemon with a managed training, under observation until check()."""
-    siege = None
+    attack = None
     try:
-        siege = fortress.besiege(request.node.name)
-        yield siege
+        attack = target.begin(request.node.name)
+        yield attack
     finally:
-        checked = siege is not None and siege.checked
-        if siege is not None and not checked:
-            siege.close()
+        checked = attack is not None and attack.checked
+        if attack is not None and not checked:
+            attack.close()
         if not checked or request.node.name in _FAILED:
-            fortress.fall()
+            target.discard()
     assert checked or request.node.name in _FAILED, "the test did not check the attack"
 
 

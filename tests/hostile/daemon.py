@@ -48,7 +48,7 @@ class Daemon:
         descriptors: limit of open descriptors (RLIMIT_NOFILE); 0 keeps the limit of the tests.
         command: the interpreter's arguments that start the daemon.
         """
-        self.folder = Path(tempfile.mkdtemp(prefix="besieged-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="attacked-", dir="/tmp"))
         self.folder.chmod(0o755)
         self.control = self.folder / "control.sock"
         self.shims = self.folder / "shim.sock"

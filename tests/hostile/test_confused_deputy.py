@@ -22,10 +22,10 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
+from tests.hostile.attack import Attack
 from tests.hostile.attacker import USER, Say
 from tests.hostile.daemon import Daemon
 from tests.hostile.shim_client import Segment, ShimClient
-from tests.hostile.siege import Siege
 
 HELPER = "helper"
 SOURCE = "#include <unistd.h>\nint main(void) { alarm(600); for (;;) pause(); }\n"
@@ -100,33 +100,33 @@ def use_verbs(say: Say, client: ShimClient, segment: Segment, pid: int, control:
 
 
 def test_a_setuid_process_is_not_registered_by_its_child(daemon: Daemon, helper: Path) -> None:
-    siege = Siege("hello for a setuid process", daemon, None)
+    attack = Attack("hello for a setuid process", daemon, None)
     try:
         arguments = str(daemon.shims), str(helper), False, say_hello
-        attacker = siege.attack(child_with_the_socket, *arguments)
+        attacker = attack.start(child_with_the_socket, *arguments)
         assert attacker.heard() in ("refused", "closed")
         assert daemon.session(attacker.pid) is None
-        siege.check()
+        attack.check()
     finally:
-        siege.close()
+        attack.close()
 
 
 def test_a_session_ends_when_its_process_executes_a_setuid_program(
     daemon: Daemon, helper: Path
 ) -> None:
-    siege = Siege("attach of a setuid process", daemon, None)
+    attack = Attack("attach of a setuid process", daemon, None)
     try:
         arguments = str(daemon.shims), str(helper), True, use_verbs, str(daemon.control)
-        attacker = siege.attack(child_with_the_socket, *arguments)
+        attacker = attack.start(child_with_the_socket, *arguments)
         answers = attacker.heard()
         refusals = {"not-permitted", "not-a-shim-process", "no-such-process"}
         assert answers["attach"] in refusals, answers
         assert answers["record"] in refusals, answers
         session = daemon.session(attacker.pid)
         assert session is None or session["state"] == "registered", session
-        siege.check()
+        attack.check()
     finally:
-        siege.close()
+        attack.close()
 
 
 def leave_the_socket(say: Say, path: str) -> None:
@@ -162,12 +162,12 @@ def with_pid(pid: int) -> subprocess.Popen[bytes] | None:
 def test_a_reused_pid_is_not_registered(daemon: Daemon) -> None:
     if not Path("/proc/sys/kernel/ns_last_pid").exists():
         pytest.skip("needs /proc/sys/kernel/ns_last_pid")
-    siege = Siege("hello for a reused pid", daemon, None)
+    attack = Attack("hello for a reused pid", daemon, None)
     # Blocking the signal before the fork keeps it pending until the attacker waits for it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     victim = None
     try:
-        attacker = siege.attack(leave_the_socket, str(daemon.shims))
+        attacker = attack.start(leave_the_socket, str(daemon.shims))
         pid = attacker.heard()
         victim = with_pid(pid)
         if victim is None:
@@ -175,23 +175,23 @@ def test_a_reused_pid_is_not_registered(daemon: Daemon) -> None:
         attacker.signal(signal.SIGUSR1)
         assert attacker.heard() in ("refused", "closed")
         assert daemon.session(pid) is None
-        siege.check()
+        attack.check()
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
-        siege.close()
+        attack.close()
         if victim is not None:
             victim.kill()
             victim.wait()
 
 
-def test_another_user_may_not_use_a_session(besieged: Siege) -> None:
+def test_another_user_may_not_use_a_session(attack: Attack) -> None:
     """The managed training belongs to root: the attacker can neither see it nor act on it."""
-    assert besieged.guarded is not None
-    attacker = besieged.attack(use_all, str(besieged.daemon.control), besieged.guarded.pid)
+    assert attack.managed_training is not None
+    attacker = attack.start(use_all, str(attack.daemon.control), attack.managed_training.pid)
     answers = attacker.heard()
     assert answers.pop("status") == []
     assert set(answers.values()) == {"not-permitted"}, answers
-    besieged.check()
+    attack.check()
 
 
 def use_all(say: Say, control: str, pid: int) -> None:

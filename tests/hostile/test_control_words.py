@@ -13,9 +13,9 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
 from sentineld.model.protocol import Mode
+from tests.hostile.attack import Attack, each_kind
 from tests.hostile.attacker import Say
 from tests.hostile.shim_client import Segment, ShimClient, memfd, registered
-from tests.hostile.siege import Siege, each_kind
 from tests.hostile.toy_training import ToyTraining
 
 HUGE = 1 << 38
@@ -85,14 +85,14 @@ def _over(begin_s: float, duration_s: float) -> bool:
 
 
 @pytest.mark.parametrize("when", each_kind(TIMES, ("while-managed",)))
-def test_impossible_words_cost_no_memory(besieged: Siege, when: str) -> None:
+def test_impossible_words_cost_no_memory(attack: Attack, when: str) -> None:
     attackers = [
-        besieged.attack(lie, str(besieged.daemon.shims), str(besieged.daemon.control), words, when)
+        attack.start(lie, str(attack.daemon.shims), str(attack.daemon.control), words, when)
         for words in WORDS.values()
     ]
     for name, attacker in zip(WORDS, attackers, strict=True):
         print(name, attacker.heard(120))
-    besieged.check()
+    attack.check()
 
 
 def large_segment(say: Say, path: str, control: str, size: int, records: int) -> None:
@@ -113,12 +113,12 @@ def large_segment(say: Say, path: str, control: str, size: int, records: int) ->
     client.close()
 
 
-def test_a_large_ring_costs_no_memory(besieged: Siege) -> None:
-    paths = str(besieged.daemon.shims), str(besieged.daemon.control)
+def test_a_large_ring_costs_no_memory(attack: Attack) -> None:
+    paths = str(attack.daemon.shims), str(attack.daemon.control)
     for _ in range(2):
-        besieged.attack(large_segment, *paths, 0, 1 << 23).heard()
-    besieged.hold(5)
-    besieged.check()
+        attack.start(large_segment, *paths, 0, 1 << 23).heard()
+    attack.hold(5)
+    attack.check()
 
 
 def large_residency(say: Say, path: str) -> None:
@@ -133,7 +133,7 @@ def large_residency(say: Say, path: str) -> None:
     client.closed(3)
 
 
-def test_large_residency_maps_cost_no_memory(besieged: Siege) -> None:
-    assert besieged.attack(large_residency, str(besieged.daemon.shims)).heard() == "sent"
-    besieged.hold(2)
-    besieged.check()
+def test_large_residency_maps_cost_no_memory(attack: Attack) -> None:
+    assert attack.start(large_residency, str(attack.daemon.shims)).heard() == "sent"
+    attack.hold(2)
+    attack.check()

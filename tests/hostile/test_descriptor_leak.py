@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from sentineld.model import protocol
+from tests.hostile.attack import Attack, attack_alone
 from tests.hostile.attacker import OTHER_USER, Say
 from tests.hostile.shim_client import Segment, ShimClient, registered
-from tests.hostile.siege import Siege, besieged_alone
 
 SESSIONS = 60
 LIMIT = 256
@@ -67,23 +67,23 @@ def _connected_by_a_child(path: str) -> tuple[ShimClient, int]:
     return ShimClient.adopt(socket.socket(fileno=fds[0])), pid
 
 
-def test_sessions_that_come_and_go_leave_no_descriptor(besieged: Siege) -> None:
-    besieged.attack(come_and_go, str(besieged.daemon.shims), SESSIONS).finish()
-    besieged.check()
+def test_sessions_that_come_and_go_leave_no_descriptor(attack: Attack) -> None:
+    attack.start(come_and_go, str(attack.daemon.shims), SESSIONS).finish()
+    attack.check()
 
 
-def test_a_hello_of_a_dead_process_leaves_no_descriptor(besieged: Siege) -> None:
-    attacker = besieged.attack(hello_of_the_dead, str(besieged.daemon.shims), 20)
+def test_a_hello_of_a_dead_process_leaves_no_descriptor(attack: Attack) -> None:
+    attacker = attack.start(hello_of_the_dead, str(attack.daemon.shims), 20)
     answers = attacker.heard()
     assert "welcome" not in answers, answers
     attacker.finish()
-    besieged.check()
+    attack.check()
 
 
 def test_more_sessions_than_descriptors_one_after_the_other() -> None:
-    with besieged_alone("more sessions than descriptors", descriptors=LIMIT) as siege:
-        siege.attack(come_and_go, str(siege.daemon.shims), LIMIT + 20).finish()
-        siege.check()
+    with attack_alone("more sessions than descriptors", descriptors=LIMIT) as attack:
+        attack.start(come_and_go, str(attack.daemon.shims), LIMIT + 20).finish()
+        attack.check()
 
 
 def occupy(say: Say, path: str, count: int) -> None:
@@ -100,30 +100,30 @@ def occupy(say: Say, path: str, count: int) -> None:
 
 
 def test_a_flood_of_descriptors_ends_no_session_of_another_user() -> None:
-    with besieged_alone("a flood at a low limit", descriptors=LIMIT) as siege:
-        daemon = siege.daemon
-        bystander = siege.attack(register_and_stay, str(daemon.shims), user=OTHER_USER)
+    with attack_alone("a flood at a low limit", descriptors=LIMIT) as attack:
+        daemon = attack.daemon
+        bystander = attack.start(register_and_stay, str(daemon.shims), user=OTHER_USER)
         bystander.heard()
-        siege.attack(occupy, str(daemon.shims), 60).heard()
-        siege.hold(5)
+        attack.start(occupy, str(daemon.shims), 60).heard()
+        attack.hold(5)
         session = daemon.session(bystander.pid)
         assert session is not None, "the flood ended a session of another user"
-        siege.check()
+        attack.check()
 
 
 def test_a_user_can_register_after_the_flood_is_over() -> None:
-    with besieged_alone("after a flood at a low limit", descriptors=LIMIT) as siege:
-        attacker = siege.attack(occupy, str(siege.daemon.shims), 60)
+    with attack_alone("after a flood at a low limit", descriptors=LIMIT) as attack:
+        attacker = attack.start(occupy, str(attack.daemon.shims), 60)
         attacker.heard()
         attacker.close()
-        later = siege.attack(register_and_stay, str(siege.daemon.shims), user=OTHER_USER)
+        later = attack.start(register_and_stay, str(attack.daemon.shims), user=OTHER_USER)
         assert later.heard() == "registered"
-        siege.check()
+        attack.check()
 
 
-def test_a_refused_hello_leaves_no_descriptor(besieged: Siege) -> None:
-    besieged.attack(refused, str(besieged.daemon.shims), 50).finish()
-    besieged.check()
+def test_a_refused_hello_leaves_no_descriptor(attack: Attack) -> None:
+    attack.start(refused, str(attack.daemon.shims), 50).finish()
+    attack.check()
 
 
 def refused(say: Say, path: str, count: int) -> None:

@@ -10,10 +10,10 @@ import socket
 import time
 from pathlib import Path
 
+from tests.hostile.attack import Attack, attack_alone
 from tests.hostile.attacker import OTHER_USER, Say, die_with_parent
 from tests.hostile.daemon import Daemon
 from tests.hostile.shim_client import Segment, ShimClient, registered
-from tests.hostile.siege import Siege, besieged_alone
 
 IDLE = 1100
 """More connections than the descriptors that a service may have by default (RLIMIT_NOFILE)."""
@@ -84,50 +84,50 @@ def cpu_s(pid: int) -> float:
 
 
 def test_idle_connections_neither_spin_nor_lock_out_others() -> None:
-    with besieged_alone("1,100 idle connections", descriptors=1024) as siege:
-        daemon = siege.daemon
-        siege.attack(idle, str(daemon.shims), IDLE).heard()
-        siege.hold(1)
+    with attack_alone("1,100 idle connections", descriptors=1024) as attack:
+        daemon = attack.daemon
+        attack.start(idle, str(daemon.shims), IDLE).heard()
+        attack.hold(1)
         begin_s, cpu_begin_s = time.monotonic(), cpu_s(daemon.process.pid)
-        siege.hold(4)
+        attack.hold(4)
         share = (cpu_s(daemon.process.pid) - cpu_begin_s) / (time.monotonic() - begin_s)
         print(f"the daemon uses {share:.0%} of a CPU")
         # A user other than the attacker can register during the attack.
-        later = siege.attack(register, str(daemon.shims), user=OTHER_USER)
+        later = attack.start(register, str(daemon.shims), user=OTHER_USER)
         assert later.heard() == "registered"
-        siege.check()
+        attack.check()
         assert share < CPU_SHARE_MAX, f"the daemon uses {share:.0%} of a CPU"
 
 
-def test_idle_connections_beside_a_managed_training(besieged: Siege) -> None:
-    besieged.attack(idle, str(besieged.daemon.shims), IDLE).heard()
-    besieged.hold(3)
-    besieged.check()
+def test_idle_connections_beside_a_managed_training(attack: Attack) -> None:
+    attack.start(idle, str(attack.daemon.shims), IDLE).heard()
+    attack.hold(3)
+    attack.check()
 
 
 def test_connections_with_descriptors_do_not_exhaust_them() -> None:
-    with besieged_alone("200 connections with 8 descriptors each", descriptors=1024) as siege:
-        siege.attack(with_descriptors, str(siege.daemon.shims), 200).heard()
-        siege.hold(4)
-        later = siege.attack(register, str(siege.daemon.shims), user=OTHER_USER)
+    with attack_alone("200 connections with 8 descriptors each", descriptors=1024) as attack:
+        attack.start(with_descriptors, str(attack.daemon.shims), 200).heard()
+        attack.hold(4)
+        later = attack.start(register, str(attack.daemon.shims), user=OTHER_USER)
         assert later.heard() == "registered"
-        siege.check()
+        attack.check()
 
 
-def test_a_flood_of_connections_with_descriptors(besieged: Siege) -> None:
-    attacker = besieged.attack(flood_with_descriptors, str(besieged.daemon.shims), 5.0)
+def test_a_flood_of_connections_with_descriptors(attack: Attack) -> None:
+    attacker = attack.start(flood_with_descriptors, str(attack.daemon.shims), 5.0)
     assert attacker.heard() == "done"
-    besieged.check()
+    attack.check()
 
 
-def test_a_thousand_clients_of_one_user(besieged: Siege) -> None:
+def test_a_thousand_clients_of_one_user(attack: Attack) -> None:
     """Each client is a process of its own that sends a valid hello; the daemon can refuse some."""
-    attacker = besieged.attack(many_processes, str(besieged.daemon.shims), 1000)
+    attacker = attack.start(many_processes, str(attack.daemon.shims), 1000)
     answers = attacker.heard(120)
     print(answers)
     assert sum(answers.values()) == 1000
-    besieged.hold(2)
-    besieged.check()
+    attack.hold(2)
+    attack.check()
 
 
 def many_processes(say: Say, path: str, count: int) -> None:
@@ -163,19 +163,19 @@ def _try_to_register(path: str) -> bytes:
     return str(answer["type"] if answer else "closed").encode()
 
 
-def test_idle_connections_of_the_control_socket(besieged: Siege) -> None:
+def test_idle_connections_of_the_control_socket(attack: Attack) -> None:
     """The attacker may connect to the control socket as a member of the socket's group."""
-    besieged.attack(idle, str(besieged.daemon.control), 300).heard()
-    besieged.hold(3)
-    besieged.check()
+    attack.start(idle, str(attack.daemon.control), 300).heard()
+    attack.hold(3)
+    attack.check()
 
 
-def test_idle_connections_of_the_metrics_server(besieged: Siege) -> None:
-    besieged.attack(idle_tcp, besieged.daemon.metrics_port, 300).heard()
-    besieged.hold(3)
-    threads = besieged.settled(besieged.daemon.threads)
+def test_idle_connections_of_the_metrics_server(attack: Attack) -> None:
+    attack.start(idle_tcp, attack.daemon.metrics_port, 300).heard()
+    attack.hold(3)
+    threads = attack.settled(attack.daemon.threads)
     print(f"{threads} threads")
-    besieged.check()
+    attack.check()
     assert threads < 60, f"the daemon has {threads} threads"
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile.attack import attack_alone
 from tests.hostile.attacker import OTHER_USER, Say
 from tests.hostile.shim_client import ShimClient, registered
-from tests.hostile.siege import besieged_alone
 from tests.hostile.test_received_descriptors import lingering
 
 FLOOD_S = 5.0
@@ -41,11 +41,11 @@ def register(say: Say, path: str) -> None:
 
 @pytest.mark.parametrize("place", ["shims", "control"])
 def test_a_flood_of_connections_whose_descriptors_linger(place: str) -> None:
-    with besieged_alone(f"connections to {place} with lingering descriptors") as siege:
-        path = str(getattr(siege.daemon, place))
-        attackers = [siege.attack(flood, path, FLOOD_S) for _ in range(2)]
-        siege.hold(FLOOD_S / 2)
-        later = siege.attack(register, str(siege.daemon.shims), user=OTHER_USER)
+    with attack_alone(f"connections to {place} with lingering descriptors") as attack:
+        path = str(getattr(attack.daemon, place))
+        attackers = [attack.start(flood, path, FLOOD_S) for _ in range(2)]
+        attack.hold(FLOOD_S / 2)
+        later = attack.start(register, str(attack.daemon.shims), user=OTHER_USER)
         assert later.heard() == "registered"
         print([attacker.heard() for attacker in attackers], "connections")
-        siege.check()
+        attack.check()

@@ -13,9 +13,9 @@ from pathlib import Path
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
 from sentineld.control.frames import encode
+from tests.hostile.attack import Attack
 from tests.hostile.attacker import OTHER_USER, Attacker, Say
 from tests.hostile.shim_client import registered
-from tests.hostile.siege import Siege
 
 PROCESSES = 12
 """More processes than asyncio's executor has threads. The daemon carries out one request of a
@@ -38,46 +38,46 @@ def pend(say: Say, shims: str, control: str, verb: str) -> None:
     signal.pause()
 
 
-def pend_in_processes(siege: Siege) -> list[Attacker]:
+def pend_in_processes(attack: Attack) -> list[Attacker]:
     """Start many processes with pending verbs."""
-    paths = str(siege.daemon.shims), str(siege.daemon.control)
-    attackers = [siege.attack(pend, *paths, "record") for _ in range(PROCESSES)]
+    paths = str(attack.daemon.shims), str(attack.daemon.control)
+    attackers = [attack.start(pend, *paths, "record") for _ in range(PROCESSES)]
     for attacker in attackers:
         attacker.heard()
     return attackers
 
 
-def test_pending_verbs_block_no_other_verb(besieged: Siege) -> None:
-    pend_in_processes(besieged)
-    besieged.hold(2)
-    assert besieged.guarded is not None
+def test_pending_verbs_block_no_other_verb(attack: Attack) -> None:
+    pend_in_processes(attack)
+    attack.hold(2)
+    assert attack.managed_training is not None
     # A verb that can be carried out is answered although other verbs wait.
-    answer = besieged.daemon.ask("meter", 30.0, pid=besieged.guarded.pid, steps=1)
+    answer = attack.daemon.ask("meter", 30.0, pid=attack.managed_training.pid, steps=1)
     assert len(answer["steps"]) == 1
-    besieged.check()
+    attack.check()
 
 
-def test_pending_verbs_of_stopped_processes_block_no_other_verb(besieged: Siege) -> None:
-    for attacker in pend_in_processes(besieged):
+def test_pending_verbs_of_stopped_processes_block_no_other_verb(attack: Attack) -> None:
+    for attacker in pend_in_processes(attack):
         attacker.signal(signal.SIGSTOP)
-    besieged.hold(3)
-    besieged.check()
+    attack.hold(3)
+    attack.check()
 
 
-def test_the_end_of_a_client_cancels_its_verb(besieged: Siege) -> None:
+def test_the_end_of_a_client_cancels_its_verb(attack: Attack) -> None:
     """Clients that hang up leave no thread and no request behind."""
-    daemon = besieged.daemon
-    threads = besieged.settled(daemon.threads)
-    attacker = besieged.attack(pend_and_hang_up, str(daemon.shims), str(daemon.control), 30)
+    daemon = attack.daemon
+    threads = attack.settled(daemon.threads)
+    attacker = attack.start(pend_and_hang_up, str(daemon.shims), str(daemon.control), 30)
     attacker.heard()
     deadline_s = time.monotonic() + 20
     # The limit is higher because the attacker's session itself has a thread.
-    while (now := besieged.settled(daemon.threads)) > threads + 6 and time.monotonic() < deadline_s:
+    while (now := attack.settled(daemon.threads)) > threads + 6 and time.monotonic() < deadline_s:
         time.sleep(0.2)
     attacker.signal(signal.SIGUSR1)
     # The verbs of the clients that hung up do not make the daemon refuse a new verb.
     assert attacker.heard(30) != "wrong-state"
-    besieged.check()
+    attack.check()
     assert now <= threads + 6, f"{now - threads} threads wait for clients that have gone"
 
 
@@ -129,9 +129,9 @@ def flood(say: Say, control: str, duration_s: float) -> None:
     say("done")
 
 
-def test_a_flood_of_requests(besieged: Siege) -> None:
-    attacker = besieged.attack(flood, str(besieged.daemon.control), 5.0, user=OTHER_USER)
-    other = besieged.attack(flood, str(besieged.daemon.control), 5.0)
+def test_a_flood_of_requests(attack: Attack) -> None:
+    attacker = attack.start(flood, str(attack.daemon.control), 5.0, user=OTHER_USER)
+    other = attack.start(flood, str(attack.daemon.control), 5.0)
     other.heard()
     attacker.close()
-    besieged.check()
+    attack.check()

@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 import time
 
+from tests.hostile.attack import Attack
 from tests.hostile.attacker import Say
-from tests.hostile.siege import Siege
 from tests.hostile.test_idle_connections import cpu_s
 
 FLOOD_S = 5.0
@@ -25,15 +25,15 @@ def start_processes(say: Say, duration_s: float) -> None:
     say(count)
 
 
-def test_a_flood_of_processes(besieged: Siege) -> None:
-    pid = besieged.daemon.process.pid
-    besieged.hold(2)
+def test_a_flood_of_processes(attack: Attack) -> None:
+    pid = attack.daemon.process.pid
+    attack.hold(2)
     idle_s = cpu_s(pid)
-    besieged.hold(FLOOD_S)
+    attack.hold(FLOOD_S)
     begin_s = cpu_s(pid)
     idle_s = begin_s - idle_s
-    count = besieged.attack(start_processes, FLOOD_S).heard()
+    count = attack.start(start_processes, FLOOD_S).heard()
     flood_s = cpu_s(pid) - begin_s
-    besieged.check()
+    attack.check()
     per_process_s = (flood_s - idle_s) / count
     print(f"{count} processes, {per_process_s * 1e6:.0f} us of the daemon's CPU time for each")

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from sentineld.control.frames import encode
+from tests.hostile.attack import Attack, each_kind
 from tests.hostile.attacker import Say
 from tests.hostile.shim_client import Segment, ShimClient, frame, framed, memfd, registered
-from tests.hostile.siege import Siege, each_kind
 
 FLOOD_S = 6.0
 PROCESSES = 3
@@ -110,16 +110,16 @@ def flood(say: Say, path: str, chunks: Callable[[], Iterator[bytes]], duration_s
 @pytest.mark.parametrize(
     "kind", each_kind(FLOODS, ("notes", "layers", "impossible_accesses", "nested"))
 )
-def test_a_flood_of_messages_is_bounded(besieged: Siege, kind: str) -> None:
-    path = str(besieged.daemon.shims)
+def test_a_flood_of_messages_is_bounded(attack: Attack, kind: str) -> None:
+    path = str(attack.daemon.shims)
     attackers = [
-        besieged.attack(flood, path, FLOODS[kind], FLOOD_S if kind == "notes" else FLOOD_S / 2)
+        attack.start(flood, path, FLOODS[kind], FLOOD_S if kind == "notes" else FLOOD_S / 2)
         for _ in range(PROCESSES)
     ]
     for attacker in attackers:
         sent, connections = attacker.heard()
         print(f"{sent / 2**20:.0f} MiB by {connections} connections")
-    besieged.check()
+    attack.check()
 
 
 def reconnect(say: Say, path: str, first: bytes, duration_s: float) -> None:
@@ -147,19 +147,19 @@ INVALID = {
 
 
 @pytest.mark.parametrize("kind", each_kind(INVALID, ("no-json", "version")))
-def test_a_flood_of_invalid_hellos_is_logged_in_a_few_lines(besieged: Siege, kind: str) -> None:
-    path = str(besieged.daemon.shims)
-    attackers = [besieged.attack(reconnect, path, INVALID[kind], 3.0) for _ in range(2)]
+def test_a_flood_of_invalid_hellos_is_logged_in_a_few_lines(attack: Attack, kind: str) -> None:
+    path = str(attack.daemon.shims)
+    attackers = [attack.start(reconnect, path, INVALID[kind], 3.0) for _ in range(2)]
     for attacker in attackers:
         print(attacker.heard(), "connections")
-    besieged.check()
+    attack.check()
 
 
-def test_a_flood_of_invalid_requests_is_logged_in_a_few_lines(besieged: Siege) -> None:
-    path = str(besieged.daemon.control)
+def test_a_flood_of_invalid_requests_is_logged_in_a_few_lines(attack: Attack) -> None:
+    path = str(attack.daemon.control)
     for first in (framed(b"\xff" * 64), encode({"version": 7, "verb": "x" * 10_000})):
-        print(besieged.attack(reconnect, path, first, 3.0).heard(), "connections")
-    besieged.check()
+        print(attack.start(reconnect, path, first, 3.0).heard(), "connections")
+    attack.check()
 
 
 def come_and_go(say: Say, path: str, duration_s: float) -> None:
@@ -175,10 +175,10 @@ def come_and_go(say: Say, path: str, duration_s: float) -> None:
     say(count)
 
 
-def test_a_flood_of_sessions_is_logged_in_a_few_lines(besieged: Siege) -> None:
-    attacker = besieged.attack(come_and_go, str(besieged.daemon.shims), 6.0)
+def test_a_flood_of_sessions_is_logged_in_a_few_lines(attack: Attack) -> None:
+    attacker = attack.start(come_and_go, str(attack.daemon.shims), 6.0)
     print(attacker.heard(), "sessions")
-    besieged.check()
+    attack.check()
 
 
 def half_frames(say: Say, path: str, count: int) -> None:
@@ -196,10 +196,10 @@ def half_frames(say: Say, path: str, count: int) -> None:
     signal.pause()
 
 
-def test_half_frames_of_many_connections_cost_no_memory(besieged: Siege) -> None:
-    besieged.attack(half_frames, str(besieged.daemon.shims), 16).heard()
-    besieged.hold(1)
-    besieged.check()
+def test_half_frames_of_many_connections_cost_no_memory(attack: Attack) -> None:
+    attack.start(half_frames, str(attack.daemon.shims), 16).heard()
+    attack.hold(1)
+    attack.check()
 
 
 def half_frames_of_sessions(say: Say, path: str, count: int) -> None:
@@ -216,14 +216,14 @@ def half_frames_of_sessions(say: Say, path: str, count: int) -> None:
     signal.pause()
 
 
-def test_half_frames_of_sessions_cost_no_memory(besieged: Siege) -> None:
+def test_half_frames_of_sessions_cost_no_memory(attack: Attack) -> None:
     attackers = [
-        besieged.attack(half_frames_of_sessions, str(besieged.daemon.shims), 1) for _ in range(20)
+        attack.start(half_frames_of_sessions, str(attack.daemon.shims), 1) for _ in range(20)
     ]
     for attacker in attackers:
         attacker.heard()
-    besieged.hold(1)
-    besieged.check()
+    attack.hold(1)
+    attack.check()
 
 
 def half_requests(say: Say, path: str, count: int) -> None:
@@ -241,10 +241,10 @@ def half_requests(say: Say, path: str, count: int) -> None:
     signal.pause()
 
 
-def test_half_requests_cost_no_memory(besieged: Siege) -> None:
-    besieged.attack(half_requests, str(besieged.daemon.control), 16).heard()
-    besieged.hold(1)
-    besieged.check()
+def test_half_requests_cost_no_memory(attack: Attack) -> None:
+    attack.start(half_requests, str(attack.daemon.control), 16).heard()
+    attack.hold(1)
+    attack.check()
 
 
 def byte_by_byte(say: Say, path: str, duration_s: float) -> None:
@@ -264,11 +264,11 @@ def byte_by_byte(say: Say, path: str, duration_s: float) -> None:
     signal.pause()
 
 
-def test_a_hello_byte_by_byte(besieged: Siege) -> None:
-    attackers = [besieged.attack(byte_by_byte, str(besieged.daemon.shims), 4.0) for _ in range(8)]
+def test_a_hello_byte_by_byte(attack: Attack) -> None:
+    attackers = [attack.start(byte_by_byte, str(attack.daemon.shims), 4.0) for _ in range(8)]
     for attacker in attackers:
         attacker.heard()
-    besieged.check()
+    attack.check()
 
 
 def layers_with_descriptors(say: Say, path: str, duration_s: float) -> None:
@@ -282,12 +282,12 @@ def layers_with_descriptors(say: Say, path: str, duration_s: float) -> None:
     signal.pause()
 
 
-def test_descriptors_of_messages_are_bounded(besieged: Siege) -> None:
+def test_descriptors_of_messages_are_bounded(attack: Attack) -> None:
     attackers = [
-        besieged.attack(layers_with_descriptors, str(besieged.daemon.shims), 3.0) for _ in range(4)
+        attack.start(layers_with_descriptors, str(attack.daemon.shims), 3.0) for _ in range(4)
     ]
     for attacker in attackers:
         attacker.heard()
-    descriptors = besieged.settled(besieged.daemon.descriptors)
-    besieged.check()
+    descriptors = attack.settled(attack.daemon.descriptors)
+    attack.check()
     print(f"{descriptors} descriptors while connected")

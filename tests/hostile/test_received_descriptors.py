@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile.attack import Attack, each_kind
 from tests.hostile.attacker import OTHER_USER, Say
 from tests.hostile.fuse import SilentFileSystem, available
 from tests.hostile.shim_client import Segment, ShimClient, frame, memfd, registered
-from tests.hostile.siege import Siege, each_kind
 
 LINGER_S = 60
 HUGE_BYTES = 1 << 40
@@ -206,30 +206,30 @@ def once(say: Say, path: str, place: Callable[[Path, Opener], None], open_one: O
     signal.pause()
 
 
-def send_everywhere(siege: Siege, open_one: Opener) -> None:
+def send_everywhere(attack: Attack, open_one: Opener) -> None:
     """Send descriptors from open_one() in each place; then check that another user can register."""
     # A process for each place, because the attacker may block, too.
     for place in PLACES.values():
-        siege.attack(once, str(siege.daemon.shims), place, open_one)
-    siege.hold(HOLD_S)
-    later = siege.attack(register, str(siege.daemon.shims), user=OTHER_USER)
+        attack.start(once, str(attack.daemon.shims), place, open_one)
+    attack.hold(HOLD_S)
+    later = attack.start(register, str(attack.daemon.shims), user=OTHER_USER)
     assert later.heard() == "registered"
 
 
 @pytest.mark.parametrize("kind", each_kind(KINDS, ("lingering", "huge", "large")))
-def test_a_descriptor_neither_blocks_nor_costs_memory(besieged: Siege, kind: str) -> None:
-    send_everywhere(besieged, KINDS[kind])
-    besieged.check()
+def test_a_descriptor_neither_blocks_nor_costs_memory(attack: Attack, kind: str) -> None:
+    send_everywhere(attack, KINDS[kind])
+    attack.check()
 
 
-def test_descriptors_of_a_file_system_that_never_answers(besieged: Siege) -> None:
+def test_descriptors_of_a_file_system_that_never_answers(attack: Attack) -> None:
     if not available():
         pytest.skip("needs /dev/fuse")
-    files = SilentFileSystem(besieged.daemon.folder / "fuse")
-    besieged.before_release.append(files.close)
+    files = SilentFileSystem(attack.daemon.folder / "fuse")
+    attack.before_release.append(files.close)
     path = str(files.file)
-    send_everywhere(besieged, lambda: os.open(path, os.O_RDWR))
-    besieged.check()
+    send_everywhere(attack, lambda: os.open(path, os.O_RDWR))
+    attack.check()
 
 
 def register(say: Say, path: str) -> None:

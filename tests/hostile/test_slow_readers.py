@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 
 from sentineld.control.frames import encode
+from tests.hostile.attack import Attack
 from tests.hostile.attacker import Say
 from tests.hostile.shim_client import registered
-from tests.hostile.siege import Siege
 
 CLIENTS = 150
 
@@ -32,10 +32,10 @@ def ask_and_do_not_read(say: Say, control: str, count: int) -> None:
     signal.pause()
 
 
-def test_answers_that_nobody_reads(besieged: Siege) -> None:
-    besieged.attack(ask_and_do_not_read, str(besieged.daemon.control), CLIENTS).heard()
-    besieged.hold(3)
-    besieged.check()
+def test_answers_that_nobody_reads(attack: Attack) -> None:
+    attack.start(ask_and_do_not_read, str(attack.daemon.control), CLIENTS).heard()
+    attack.hold(3)
+    attack.check()
 
 
 def scrape_and_do_not_read(say: Say, port: int, count: int) -> None:
@@ -52,10 +52,10 @@ def scrape_and_do_not_read(say: Say, port: int, count: int) -> None:
     signal.pause()
 
 
-def test_scrapes_that_nobody_reads(besieged: Siege) -> None:
-    besieged.attack(scrape_and_do_not_read, besieged.daemon.metrics_port, 100).heard()
-    besieged.hold(3)
-    besieged.check()
+def test_scrapes_that_nobody_reads(attack: Attack) -> None:
+    attack.start(scrape_and_do_not_read, attack.daemon.metrics_port, 100).heard()
+    attack.hold(3)
+    attack.check()
 
 
 def register_and_never_read(say: Say, shims: str) -> None:
@@ -71,8 +71,8 @@ def register_and_never_read(say: Say, shims: str) -> None:
     signal.pause()
 
 
-def test_a_shim_that_reads_no_message(besieged: Siege) -> None:
+def test_a_shim_that_reads_no_message(attack: Attack) -> None:
     for _ in range(4):
-        besieged.attack(register_and_never_read, str(besieged.daemon.shims)).heard()
-    besieged.hold(3)
-    besieged.check()
+        attack.start(register_and_never_read, str(attack.daemon.shims)).heard()
+    attack.hold(3)
+    attack.check()

@@ -18,8 +18,8 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.control.client import request
+from tests.hostile.attack import Attack
 from tests.hostile.attacker import Attacker, Say
-from tests.hostile.siege import Siege
 from tests.hostile.toy_training import ToyTraining
 
 STOP_S = 3.0
@@ -81,28 +81,28 @@ def be_managed(say: Say, shims: str, control: str) -> None:
     training.run(lambda: False, 600)
 
 
-def managed_toys(siege: Siege, count: int) -> list[Attacker]:
-    paths = str(siege.daemon.shims), str(siege.daemon.control)
-    toys = [siege.attack(be_managed, *paths) for _ in range(count)]
+def managed_toys(attack: Attack, count: int) -> list[Attacker]:
+    paths = str(attack.daemon.shims), str(attack.daemon.control)
+    toys = [attack.start(be_managed, *paths) for _ in range(count)]
     assert "managed" in [toy.heard(120) for toy in toys]
     return toys
 
 
-def test_trainings_stopped_by_a_signal(besieged: Siege) -> None:
-    toys = managed_toys(besieged, 3)
+def test_trainings_stopped_by_a_signal(attack: Attack) -> None:
+    toys = managed_toys(attack, 3)
     for toy in toys:
         toy.signal(signal.SIGSTOP)
-    besieged.hold(STOP_S)
-    besieged.check()
+    attack.hold(STOP_S)
+    attack.check()
 
 
 @pytest.mark.long
-def test_trainings_frozen_by_their_cgroup(besieged: Siege, freezer: Path) -> None:
-    toys = managed_toys(besieged, 2)
+def test_trainings_frozen_by_their_cgroup(attack: Attack, freezer: Path) -> None:
+    toys = managed_toys(attack, 2)
     freeze(freezer, [toy.pid for toy in toys])
-    besieged.before_release.append(lambda: thaw(freezer))
-    besieged.hold(STOP_S)
-    besieged.check()
+    attack.before_release.append(lambda: thaw(freezer))
+    attack.hold(STOP_S)
+    attack.check()
 
 
 def thaw(group: Path) -> None:
@@ -110,32 +110,32 @@ def thaw(group: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_training_that_was_stopped_keeps_its_losses(besieged: Siege) -> None:
+def test_a_training_that_was_stopped_keeps_its_losses(attack: Attack) -> None:
     """The managed training beside the attack is stopped and continued."""
-    guarded = besieged.guarded
-    assert guarded is not None
-    besieged.stops_the_training = True
-    os.kill(guarded.pid, signal.SIGSTOP)
-    besieged.hold(STOP_S)
-    os.kill(guarded.pid, signal.SIGCONT)
-    count = len(guarded.losses())
+    managed_training = attack.managed_training
+    assert managed_training is not None
+    attack.stops_the_training = True
+    os.kill(managed_training.pid, signal.SIGSTOP)
+    attack.hold(STOP_S)
+    os.kill(managed_training.pid, signal.SIGCONT)
+    count = len(managed_training.losses())
     deadline_s = time.monotonic() + 60
-    while len(guarded.losses()) < count + 3:
+    while len(managed_training.losses()) < count + 3:
         assert time.monotonic() < deadline_s, "the training does not continue"
         time.sleep(0.05)
-    besieged.check()
+    attack.check()
 
 
-def test_a_training_that_was_frozen_keeps_its_losses(besieged: Siege, freezer: Path) -> None:
-    guarded = besieged.guarded
-    assert guarded is not None
-    besieged.stops_the_training = True
-    freeze(freezer, [guarded.pid])
-    besieged.hold(STOP_S)
+def test_a_training_that_was_frozen_keeps_its_losses(attack: Attack, freezer: Path) -> None:
+    managed_training = attack.managed_training
+    assert managed_training is not None
+    attack.stops_the_training = True
+    freeze(freezer, [managed_training.pid])
+    attack.hold(STOP_S)
     thaw(freezer)
-    count = len(guarded.losses())
+    count = len(managed_training.losses())
     deadline_s = time.monotonic() + 60
-    while len(guarded.losses()) < count + 3:
+    while len(managed_training.losses()) < count + 3:
         assert time.monotonic() < deadline_s, "the training does not continue"
         time.sleep(0.05)
-    besieged.check()
+    attack.check()

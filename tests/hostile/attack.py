@@ -51,7 +51,7 @@ FIGURES: list[Figures] = []
 """The figures of all attacks so far."""
 
 
-class Guarded:
+class ManagedTraining:
     """A managed training beside the attack, and an unmanaged run of the same training."""
 
     def __init__(self, daemon: Daemon) -> None:
@@ -149,36 +149,40 @@ class Observer:
         self._thread.join()
 
 
-class Siege:
+class Attack:
     """One attack. check() ends the attack and compares its effects with the limits."""
 
     def __init__(
         self,
         name: str,
         daemon: Daemon,
-        guarded: Guarded | None,
+        managed_training: ManagedTraining | None,
         measure_speed: bool = False,
     ) -> None:
         self.name = name
         self.daemon = daemon
-        self.guarded = guarded
+        self.managed_training = managed_training
         self.checked = False
         self.stops_the_training = False
         """Set by a test that stops the training itself: its speed then has no meaning."""
         self.before_release: list[Callable[[], None]] = []
         """Called before the attackers are killed, to release what they wait for in the kernel."""
         self._attackers: list[Attacker] = []
-        if guarded:
-            guarded.pause_plain(True)
-        self._speed = TrainingSpeed(guarded.steps_per_s) if guarded and measure_speed else None
-        self._step_times = len(guarded.losses()) if guarded else 0
+        if managed_training:
+            managed_training.pause_plain(True)
+        self._speed = (
+            TrainingSpeed(managed_training.steps_per_s)
+            if managed_training and measure_speed
+            else None
+        )
+        self._step_times = len(managed_training.losses()) if managed_training else 0
         self._descriptors = self.settled(daemon.descriptors)
         daemon.reset_peak()
         self.log_begin = daemon.log_bytes()
         self._begin_s = time.monotonic()
         self._observer = Observer(daemon)
 
-    def attack(self, function: Callable[..., None], *arguments: Any, user: int = USER) -> Attacker:
+    def start(self, function: Callable[..., None], *arguments: Any, user: int = USER) -> Attacker:
         """Start a process that attacks; see Attacker."""
         attacker = Attacker(function, *arguments, user=user)
         self._attackers.append(attacker)
@@ -205,8 +209,8 @@ class Siege:
         daemon = self.daemon
         log_bytes = daemon.log_bytes() - self.log_begin
         self.release()
-        if self.guarded:
-            self.guarded.pause_plain(False)
+        if self.managed_training:
+            self.managed_training.pause_plain(False)
         problems = []
         left = self._left_descriptors()
         self._observer.stop()
@@ -228,7 +232,11 @@ class Siege:
         if left > SLACK:
             problems.append(f"{left} descriptors stay open")
         self._check_training(problems)
-        steps = len(self.guarded.losses()) - self._step_times if self.guarded else None
+        steps = (
+            len(self.managed_training.losses()) - self._step_times
+            if self.managed_training
+            else None
+        )
         FIGURES.append(
             Figures(
                 attack=self.name,
@@ -239,7 +247,8 @@ class Siege:
                 log_bytes_per_min=log_rate * 60,
                 more_descriptors=left,
                 steps=steps,
-                steps_per_s=self.guarded and self.guarded.steps_per_s(self._begin_s, end_s),
+                steps_per_s=self.managed_training
+                and self.managed_training.steps_per_s(self._begin_s, end_s),
                 expected_steps_per_s=None if self.stops_the_training else expected,
             )
         )
@@ -259,8 +268,8 @@ class Siege:
         self.checked = True
         self.release()
         self._observer.stop()
-        if self.guarded:
-            self.guarded.pause_plain(False)
+        if self.managed_training:
+            self.managed_training.pause_plain(False)
 
     def _left_descriptors(self) -> int:
         """How many more descriptors are open than at the start, once their number has settled."""
@@ -274,34 +283,34 @@ class Siege:
 
     def _check_training(self, problems: list[str]) -> None:
         """Check that the training made steps, and compare its losses."""
-        guarded = self.guarded
-        if guarded is None or self.daemon.process.poll() is not None:
+        managed_training = self.managed_training
+        if managed_training is None or self.daemon.process.poll() is not None:
             return
-        if not guarded.managed():
-            session = self.daemon.session(guarded.pid)
+        if not managed_training.managed():
+            session = self.daemon.session(managed_training.pid)
             why = f"{session['state']}: {session['reason']}" if session else "gone"
             problems.append(f"the training beside is not managed any longer: {why}")
-        losses = guarded.losses()
-        if guarded.training.process.poll() is not None:
+        losses = managed_training.losses()
+        if managed_training.training.process.poll() is not None:
             problems.append("the training beside has ended")
-        elif losses != guarded.plain_losses(len(losses)):
+        elif losses != managed_training.plain_losses(len(losses)):
             problems.append("the training beside has other losses than alone")
         if len(losses) <= self._step_times:
             problems.append("the training beside made no step")
 
 
 @contextlib.contextmanager
-def besieged_alone(name: str, **options: Any) -> Iterator[Siege]:
+def attack_alone(name: str, **options: Any) -> Iterator[Attack]:
     """An attack on a new daemon, without a training; options: see Daemon."""
     daemon = Daemon(**options)
-    siege = None
+    attack = None
     try:
         daemon.wait_ready()
-        siege = Siege(name, daemon, None)
-        yield siege
+        attack = Attack(name, daemon, None)
+        yield attack
     finally:
-        if siege is not None and not siege.checked:
-            siege.close()
+        if attack is not None and not attack.checked:
+            attack.close()
         daemon.stop()
 
 
