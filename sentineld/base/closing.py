@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls on descriptors that other processes sent, in threads that may block.
 
-Any call on an unknown descriptor may block for as long as its sender likes: close() of a TCP
-socket with SO_LINGER or of a file on FUSE, for example. So such calls are queued by the sender's
-user ID, and each user's are made by a thread of its own. It ends when its queue is empty.
+Any call on an unknown descriptor can block for as long as its sender likes, for example close()
+of a TCP socket with SO_LINGER or of a file on FUSE. Therefore each user has a queue of such calls,
+and a thread that makes them. The thread ends when the queue is empty.
 
-A queue takes every call, because a descriptor that nobody closes is lost for good. Its length is
-limited where descriptors arrive: whoever receives them refuses a user with too_many().
+A queue accepts every call, because a descriptor whose close() is refused would stay open forever.
+The length of a queue is limited where descriptors are received: the receiver refuses a user for
+which too_many() is true.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 CLOSING_MAX = 64
-"""Calls of one user that may wait. A shim has at most 2 descriptors of unknown kind open."""
+"""Limit of the calls in one user's queue. A shim has at most 2 descriptors of unknown kind
+open."""
 
 THREADS_MAX = 32
-"""Users beyond these share a thread: one person may own 65,536 user IDs (subuid(5))."""
+"""Further users share one thread, because one person can own 65,536 user IDs (subuid(5))."""
 
 _SHARED = -1
 _lock = threading.Lock()
 _queues: dict[int, deque[Callable[[], object]]] = {}
-"""By user ID or _SHARED."""
+"""The queue of each user ID, and of _SHARED."""
 _served: set[int] = set()
 """Keys of the queues that have a thread."""
 _waiting: Counter[int] = Counter()

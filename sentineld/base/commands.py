@@ -14,10 +14,11 @@ ALIVE_CHECK_S = 1.0
 
 
 class Backlog:
-    """What waits in a queue for its thread: a number of items, and their bytes.
+    """Counts the unhandled items of a queue and their bytes.
 
-    It limits what another process may put there: the sender's reader stops at full(), and goes on
-    when on_room() is called. What it has read by then is still accepted.
+    The counts limit what another process can put into the queue: when add() returns False, the
+    caller stops reading from that process until on_room() is called. Items that were read before
+    are still accepted.
     """
 
     def __init__(self, items_max: int, bytes_max: int, on_room: Callable[[], None]) -> None:
@@ -29,7 +30,7 @@ class Backlog:
         self._waiting = False
 
     def add(self, size_bytes: int) -> bool:
-        """Count an item; returns whether the reader may go on, or else waits for on_room()."""
+        """Count an item. Returns False if the caller must not read until on_room() is called."""
         with self._lock:
             self._items += 1
             self._bytes += size_bytes
@@ -38,7 +39,7 @@ class Backlog:
             return not self._waiting
 
     def remove(self, size_bytes: int) -> None:
-        """Take an item out of the count when it is handled."""
+        """Stop counting an item that has been handled."""
         with self._lock:
             self._items -= 1
             self._bytes -= size_bytes
@@ -61,7 +62,7 @@ class Commands:
         self._queue.put(command)
 
     def get(self, timeout_s: float) -> Command | None:
-        """The next command; None if none came in time."""
+        """The next command; None if the queue was empty until the time-out."""
         try:
             return self._queue.get(timeout=timeout_s)
         except queue.Empty:

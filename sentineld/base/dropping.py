@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Closes connections whose queue may hold descriptors that nobody has received.
 
-The kernel closes such descriptors with the connection, in the thread that closes it. If one is a
-TCP socket with SO_LINGER and unsent data, that thread waits for as long as the sender likes. An
-exiting process does not wait: inet_release() tests PF_EXITING. So a child process inherits these
-connections and exits once the daemon has closed its own descriptors.
+The kernel closes such descriptors with the connection, in the thread that closes it. If such a
+descriptor is a TCP socket with SO_LINGER and unsent data, the thread waits for as long as the
+sender likes. An exiting process does not wait, because inet_release() tests PF_EXITING. Therefore
+a child process inherits these connections and exits after the daemon has closed its own
+descriptors.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ import time
 log = logging.getLogger(__name__)
 
 HELD_MAX = 512
-"""Connections that may wait to be dropped; then listeners pause."""
+"""Limit of the connections that wait to be dropped; at the limit, listeners pause."""
 BATCH = 256
 """Connections that one child process drops."""
 BATCH_S = 0.05
-"""Pause before each child process, which collects connections for it."""
+"""Pause before each child process, in which connections for it are collected."""
 CHILDREN_MAX = 4
-"""Child processes at a time: one ends at once, unless a descriptor's driver makes it wait."""
+"""Limit of simultaneous child processes. A child process ends at once unless the driver of a
+descriptor makes it wait."""
 RETRY_S = 1.0
 
 _lock = threading.Lock()

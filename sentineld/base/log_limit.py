@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 PERIOD_S = 60.0
 SITE_LINES = 30
-"""Lines of one statement for one user (see LogLimit) in a period."""
+"""Limit of the lines that one logging statement writes for one user in a period; see LogLimit."""
 LINES = 3000
-"""Lines in a period: about 0.5 MB."""
+"""Limit of all lines in a period, about 0.5 MB."""
 LOGGED_USER: ContextVar[int | None] = ContextVar("LOGGED_USER", default=None)
 """The user whose process the current thread serves."""
 _WARNING = "; further lines like this are left out for a minute"
@@ -29,10 +29,10 @@ class _Count:
 class LogLimit(logging.Filter):
     """Passes SITE_LINES lines of each logging statement in PERIOD_S, and LINES in total.
 
-    A statement that logs for many users' processes passes extra={"uid": uid}, or the thread has set
-    LOGGED_USER. Then each user has a limit of its own, so that no user can suppress lines about
-    another one's processes. The last line before the limit says that lines will be left out; the
-    first line of the next period says how many were.
+    If a logging statement serves several users, SITE_LINES holds for each of them, so that no user
+    can suppress lines about another user's processes. The statement names the user by
+    extra={"uid": uid}, or the thread has set LOGGED_USER. The last line before the limit says that
+    lines will be left out. The first line of the next period gives their number.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -102,7 +102,8 @@ PROGRAMS = {
     "page_fault_user": "on_page_fault",
     "page_fault_kernel": "on_page_fault",
     "page_access": "on_page_access",
-    # The end before the start: a migration of which only the end is seen does no harm.
+    # The program for the end of a migration is attached before the one for its start. An end
+    # without a start does no harm.
     "mm_migrate_pages": "on_migrate_pages",
     "mm_migrate_pages_start": "on_migrate_pages_start",
     "mm_collapse_huge_page": "on_collapse",

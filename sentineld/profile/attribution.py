@@ -224,7 +224,7 @@ def unknown_pairs(step: Step, samples: Records) -> int:
     first, past = unknown_ranges(step, samples)
     if not len(first):
         return 0
-    # Count overlapping ranges once: each one only from the end of those before it.
+    # Count overlapping parts once: each range begins at the end of the ranges before it.
     order = np.argsort(first, kind="stable")
     first, past = first[order], np.maximum.accumulate(past[order])
     begin = np.maximum(first, np.append(first[0], past[:-1]))

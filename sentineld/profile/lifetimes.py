@@ -195,8 +195,8 @@ def _deaths(
         cursor = born.cursor
         if cursor is None:
             unknown[born.bytes].append((event, address))
-        # Otherwise it was freed after the next instance was born (as in `x = next(batches)`): the
-        # lifetime is longer than a step.
+        # If the tensor was freed after the birth of the next instance (as in `x = next(batches)`),
+        # its lifetime is longer than a step.
         elif cursor < len(allocs) and deaths[cursor] < 0 and event < allocs[cursor]:
             deaths[cursor], wrap_address[cursor] = event, address
     sizes = events["bytes"][allocs]

@@ -45,8 +45,8 @@ class StepMeter:
     moved_bytes: int
     late_moves: int
     page_touches: tuple[int, ...]
-    """[k]: number of pages accessed in exactly k stretches. It gives the accesses that the best
-    fixed placement of a number of pages would have served from fast memory."""
+    """[k]: number of pages accessed in exactly k stretches. The table tells how many
+    accesses the best fixed placement of N pages would have served from fast memory."""
     stretches: tuple[StretchMeter, ...]
     delay_owed_ns: int = 0
     """Emulated tiers: delay of the step's accesses to slow pages, by the timing model."""

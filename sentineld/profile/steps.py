@@ -17,14 +17,16 @@ from sentineld.model.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
 from sentineld.model.records import Records
 
 STEP_RECORDS_MAX = 1 << 19
-"""Limit per step, 16 MiB; a step of 100,000 tensors has 300,000: list, births and frees."""
+"""Limit of the records of a step, which take 16 MiB. A step of 100,000 tensors has 300,000 records:
+the list of live tensors, the births and the frees."""
 
 LIVE_MAX = 1 << 17
 """Limit of live tensors at one time; the table takes 250 bytes for each."""
 
 WORK_MAX = 1 << 22
-"""Limit of records and live tensors in the steps of one call, which take about two seconds: each
-step costs as many operations as tensors are live, but may be one record long."""
+"""Limit of the sum of records and live tensors over the steps of one call; computing so many takes
+about two seconds. Live tensors count because each step copies their table, even a step of one
+record."""
 
 
 class LiveTensor(NamedTuple):
@@ -118,7 +120,7 @@ class StepCutter:
         """live: (address, bytes) of tensors allocated before the ring began, if known."""
         self._table = LiveTable(live)
         self._parts: list[Records] = []
-        """Records of the current step from its STEP on; empty: its begin was not seen."""
+        """Records of the current step from its STEP record on; empty if that one was not seen."""
         self._gathered = 0
 
     def feed(self, records: Records) -> list[Step]:
@@ -126,8 +128,9 @@ class StepCutter:
         return list(self.steps(records))
 
     def steps(self, records: Records) -> Iterator[Step]:
-        """Add records; yields the steps that they complete, oldest first. The caller must take all
-        of them, or feed nothing more. After WORK_MAX the rest counts as lost; see gap().
+        """Add records; yields the steps that they complete, oldest first. The caller must
+        exhaust the iterator before it adds more records. Steps beyond WORK_MAX count as lost; see
+        gap().
 
         Raises SentinelError if a step or the number of live tensors exceeds its limit.
         """
