@@ -29,20 +29,21 @@ _SO_PEEK_OFF = 42  # asm-generic; Python has no name for it
 _CREDENTIALS = struct.Struct("3i")
 _SCM_MAX_FD = 253
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * _SCM_MAX_FD) + socket.CMSG_SPACE(_CREDENTIALS.size)
-"""Enough for all descriptors of a message: the kernel would close the others in this thread, which
-may block (dropping.py)."""
+"""Room for all descriptors that a message can have. The kernel would close descriptors without room
+in this thread, which can block (dropping.py)."""
 READS_MAX = 4
 """Reads of 64 KiB per call of receive(), so that one peer cannot occupy the event loop."""
 MESSAGES_MAX = 32
 """Messages per call of receive(), for the same reason."""
 _VALUE_BYTES = 64
-"""Memory of a decoded value beside its text: a list takes 56 bytes, a string 49, a number 32."""
+"""Memory of a decoded value in addition to its text: 56 bytes for a list, 49 for a string, 32 for a
+number."""
 
 Message = dict[str, Any]
 
 
 class FrameLimits(NamedTuple):
-    """Limits of a frame, and with it of the memory that its message takes once decoded."""
+    """Limits of a frame, which also limit the memory of its decoded message."""
 
     frame_bytes: int
     values: int  # commas and brackets in its text
@@ -54,7 +55,7 @@ FROM_SHIM = FrameLimits(5 << 20, 400_000, 64)
 and 4 values each (sentineld/shim/names.py)."""
 REQUEST = FrameLimits(64 << 10, 1000, 16)
 ANSWER = FrameLimits(64 << 20, 1 << 30, 1 << 30)
-"""The daemon is trusted by its clients."""
+"""Large, because clients trust the daemon."""
 
 
 class FrameError(Exception):
@@ -101,8 +102,8 @@ class FrameBuffer:
         return 0 < self.frame_bytes <= len(self._bytes)
 
     def take(self) -> tuple[Message, int] | None:
-        """The next message, with an estimate of the bytes that it takes in memory; None: it has not
-        arrived as a whole. Raises FrameError if it is not a JSON object."""
+        """The next message, and an estimate of its bytes in memory; None if the message has not
+        arrived completely. Raises FrameError if it is not a JSON object."""
         if self.frame_bytes > 4 + self._limits.frame_bytes:
             raise FrameError(f"a frame of {self.frame_bytes} bytes exceeds the limit")
         if not self.whole:
@@ -120,7 +121,7 @@ class FrameBuffer:
             raise FrameError(f"not JSON: {error}") from None
         if not isinstance(message, dict):
             raise FrameError("a frame does not hold a JSON object")
-        # One character makes all of its string take 4 bytes each, if it is beyond U+FFFF.
+        # A single character beyond U+FFFF makes Python store all characters of a string in 4 bytes.
         wide = 4 if b"\\u" in body or not body.isascii() else 1
         return message, wide * length + _VALUE_BYTES * values
 
@@ -129,34 +130,37 @@ class FrameSocket:
     """A non-blocking stream socket that carries frames and file descriptors."""
 
     def __init__(self, connection: socket.socket, limits: FrameLimits = FROM_SHIM) -> None:
-        """limits: of received frames."""
+        """limits: limits of received frames."""
         connection.setblocking(False)
-        # The listener has set it, too, or data that comes before this would have no sender.
+        # The listener has set this option, too: otherwise data that arrived before this call would
+        # have no sender.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket = connection
-        # Else the kernel discards out-of-band data, and closes its descriptors in this thread.
+        # Without this option the kernel would discard out-of-band data and close its descriptors in
+        # this thread.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
         self._buffer = FrameBuffer(limits)
         self._peeked: bytearray | None = None
         self._fds: deque[int] = deque()  # one thread appends, another takes
         self.hung_up = False
         self.may_read: Callable[[int], bool] = lambda frame_bytes: True
-        """Asked before each read, with the length of the frame that has arrived in part (0:
-        unknown). If it returns False, receive() returns what it has."""
+        """Called before each read, with the length of the incomplete frame (0: unknown). If it
+        returns False, receive() reads no further and returns the complete messages."""
 
     def fileno(self) -> int:
         """The socket's descriptor, for event loops."""
         return self._socket.fileno()
 
     def peek_frame(self) -> bool:
-        """Whether the connection's first frame has arrived as a whole. It stays in the socket, and
-        so do its descriptors.
+        """Whether the connection's first frame has arrived completely.
+
+        The frame and its descriptors stay in the socket.
 
         Raises FrameError if it exceeds HELLO_BYTES_MAX, EOFError if the peer closed the connection.
         """
         if self._peeked is None:
             self._peeked = bytearray()
-            # Each peek goes on where the last one ended, also beyond data with descriptors.
+            # Each peek continues where the last one ended, even across data with descriptors.
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_PEEK_OFF, 0)
         while not self._has_frame(self._peeked):
             try:

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 ACCEPTED_MAX = 64
 """Connections accepted in one turn of the event loop."""
 PAUSE_S = 1.0
-"""Pause after an accept() that failed, as for lack of descriptors or memory. The listener stays
-readable then, so the event loop would call accept() without end."""
+"""Pause after accept() has failed, for example for lack of descriptors. The listener stays
+readable, so without a pause the event loop would call accept() again and again."""
 
 
 HELD_PAUSE_S = 0.02
@@ -34,14 +34,15 @@ REFUSED_PAUSE_S = 0.02
 
 
 class Limits(NamedTuple):
-    """Numbers of connections. Root's are limited, too, because its trainings may be faulty."""
+    """Limits of connections. Root's are limited, too, because its trainings can be faulty."""
 
     of_user: int
     of_root: int
-    total: int  # without root's, so that no users together can lock root out
+    total: int  # of all users but root, so that they can't lock root out together
 
     def problem(self, counts: Counter[int], uid: int, what: str) -> str:
-        """Why this user can have no more; "": it can. what: names what is counted, by user ID."""
+        """The reason why this user can have no more, or "". counts: by user ID. what: the name of
+        what is counted."""
         limit = self.of_user if uid else self.of_root
         if counts[uid] >= limit:
             return f"user {uid} has {limit} {what}, which is the limit"
@@ -72,7 +73,7 @@ class Listener:
         self._watch()
 
     def release(self, uid: int) -> None:
-        """Count a connection of this user no longer."""
+        """Stop counting a connection of this user."""
         self._counts[uid] -= 1
         if not self._counts[uid]:
             del self._counts[uid]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits how much of the daemon's time the connections of each user take.
 
-Python runs one thread at a time, so what one user's messages take is missing where another user's
-pages are moved.
+Python runs one thread at a time: while it handles one user's messages, it moves no other user's
+pages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 SHARE = 0.05
 """Share of the time that one user's messages may take."""
 BURST_S = 0.05
-"""Time that they may take at once. The heartbeats to the shims tolerate much longer delays."""
+"""Time that these messages may take at once. Shims tolerate much longer delays of the heartbeat."""
 
 
 class Pace:
@@ -22,7 +22,7 @@ class Pace:
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._paid_s: dict[int, float] = {}
-        """The time at which what a user has taken so far is within SHARE."""
+        """By user: the time at which the user's average since its first message falls to SHARE."""
 
     def charge(self, uid: int, took_s: float) -> None:
         """Count time that a user's messages took."""
@@ -30,7 +30,7 @@ class Pace:
         self._paid_s[uid] = paid_s + took_s / SHARE
 
     def rest_s(self, uid: int) -> float:
-        """How long to read nothing from this user; not positive: read now."""
+        """How long to read nothing from this user; 0 or less: read now."""
         ahead_s = self._paid_s.get(uid, 0.0) - self._clock_s()
         if ahead_s <= 0:
             self._paid_s.pop(uid, None)

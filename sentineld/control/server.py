@@ -34,7 +34,7 @@ class Caller:
 
     uid: int
     gone: threading.Event
-    """Set when the client has hung up: then the verb must end soon."""
+    """Set when the client has hung up. The verb must then end soon."""
 
 
 Verb = Callable[[Caller, Message], Any]
@@ -64,8 +64,8 @@ REQUEST_S = 10.0
 ANSWER_S = 10.0
 """Time for the client to take an answer."""
 VERBS = Limits(of_user=16, of_root=32, total=32)
-"""Pending verbs, such as recordings, until the client has taken the answer. One user may have a
-process for each rank."""
+"""Limits of pending verbs, such as recordings. A verb is pending until the client has received the
+answer. One user can have a training process for each rank."""
 QUICK_THREADS = 4
 
 
@@ -112,8 +112,8 @@ class ControlServer:
     """Answers one request per connection."""
 
     def __init__(self, verbs: Mapping[str, Verb], quick: Mapping[str, Verb]) -> None:
-        """quick: verbs that never wait for a process. They have threads of their own, and each user
-        one of these at a time, so that no number of other requests delays them."""
+        """quick: verbs that never wait for a process. They run in separate threads, one at a time
+        for each user, so that other requests can't delay them."""
         self._verbs = {**verbs, **quick}
         self._quick = frozenset(quick)
         self._pending: Counter[int] = Counter()
@@ -174,7 +174,7 @@ class ControlServer:
             if name not in self._verbs or not isinstance(arguments, dict):
                 raise SentinelError("usage", f"unknown verb {name!r}")
             if name in self._quick:
-                # Many requests of one user wait here, and not in front of another user's.
+                # A user's quick requests wait here for each other, not for another user's requests.
                 async with self._turns.setdefault(uid, asyncio.Lock()):
                     answer = await self._run(self._in_pool, uid, name, arguments, client)
             else:
@@ -209,8 +209,10 @@ class ControlServer:
         arguments: Message,
         client: FrameSocket,
     ) -> _Answer:
-        """Run a verb; tell it if the client hangs up meanwhile. Returns when the verb has ended, so
-        that it counts until then. start: starts it in a thread; may raise SentinelError."""
+        """Run a verb, and tell it if the client hangs up meanwhile.
+
+        Returns when the verb has ended, because it counts as pending until then. start: starts the
+        verb in a thread; may raise SentinelError."""
         loop = asyncio.get_running_loop()
         caller = Caller(uid, threading.Event())
         verb = start(lambda: self._answer(name, caller, arguments))
@@ -229,7 +231,8 @@ class ControlServer:
             verb.add_done_callback(_discard)
             raise
         finally:
-            # It watches the connection's descriptor, which must not be closed before.
+            # This task watches the connection's descriptor, so it must end before the descriptor is
+            # closed.
             hang_up.cancel()
             await asyncio.gather(hang_up, return_exceptions=True)
 
@@ -237,7 +240,7 @@ class ControlServer:
         return asyncio.get_running_loop().run_in_executor(self._quick_threads, call)
 
     def _answer(self, name: str, caller: Caller, arguments: Message) -> _Answer:
-        """Run a verb; in a thread of its own, as is the encoding of a large answer."""
+        """Run a verb and encode its answer; called in a thread, because both can take long."""
         try:
             result = self._verbs[name](caller, arguments)
             fd = None
@@ -256,8 +259,9 @@ class ControlServer:
 
 
 def _in_thread(call: Callable[[], _Answer]) -> asyncio.Future[_Answer]:
-    """Run a call in a new thread, which ends with it: a pool would keep the most threads that were
-    ever needed. Raises SentinelError."""
+    """Run a call in a new thread, which ends with the call. A pool would never shrink again.
+
+    Raises SentinelError."""
     answer: Future[_Answer] = Future()
     answer.set_running_or_notify_cancel()
     try:

@@ -2,8 +2,8 @@
 """Limits the memory that the messages of one user's processes take.
 
 A message counts from the first bytes of its frame until its session has handled it. While the
-messages of a user take too much, the connections of that user are not read; only a message that
-has been admitted already is read to its end.
+messages of a user take too much memory, the connections of that user are not read. The only
+exception is a message that was admitted before: it is read to its end.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 USER_BYTES = 16 << 20
-"""Two of the largest messages of a shim (frames.FROM_SHIM), which are rare. Admitted ones may
-exceed it by what their values take more than their frames."""
+"""Memory for the messages of one user: three of a shim's largest frames (frames.FROM_SHIM), which
+are rare. A decoded message takes more memory than its frame, so the messages that have been
+admitted can exceed this limit."""
 ROOT_BYTES = 64 << 20
 SMALL_BYTES = 64 << 10
-"""Frames up to this size are counted when they are whole: a partial one takes no more than a
-connection's buffer in the kernel."""
+"""Frames up to this size are counted when they are complete. An incomplete one takes no more memory
+than the kernel's buffer of a connection."""
 
 
 @dataclass
 class Account:
-    """What the messages of one connection take. Its user's lock protects it."""
+    """Memory of the messages of one connection; protected by the lock of MessageMemory."""
 
     uid: int
     admitted_bytes: int = 0  # of the incomplete frame, if that is large
@@ -59,14 +60,14 @@ class MessageMemory:
             return True
 
     def received(self, account: Account, message_bytes: int) -> None:
-        """Count a whole message."""
+        """Count a complete message."""
         with self._lock:
             self._used[account.uid] += message_bytes - account.admitted_bytes
             account.unhandled_bytes += message_bytes
             account.admitted_bytes = 0
 
     def handled(self, account: Account, message_bytes: int) -> None:
-        """Take a message out of the count."""
+        """Stop counting a message that has been handled."""
         with self._lock:
             if account.closed:
                 return
@@ -74,7 +75,7 @@ class MessageMemory:
         self._give(account.uid, message_bytes)
 
     def close(self, account: Account) -> None:
-        """Take everything of a connection out of the count."""
+        """Stop counting all messages of a connection."""
         with self._lock:
             if account.closed:
                 return

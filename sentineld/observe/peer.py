@@ -1,32 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process at the other end of a shim's connection: which it is, and that it is its user's own.
+"""Identifies the process at the other end of a shim's connection, and checks that its user owns it.
 
-SO_PEERCRED names the process that called connect(), once and for all. That process may have passed
-the socket on, called a setuid program, or exited and left its pid to another one. A daemon that
-believed in the number would let a user attach, record and trace processes that are not the user's.
+SO_PEERCRED names the process that called connect() and never changes. That process may since have
+passed the socket on, executed a setuid program, or exited, after which its pid can be reused. If
+the daemon relied on the pid alone, a user could attach, record and trace another user's process.
 
-Which process it is:
+How the process is identified:
 
-- A pidfd pins it, so that the pid can't be reused unnoticed: SO_PEERPIDFD (Linux 6.5), which the
-  kernel takes from the connection itself. Earlier kernels open the pid of SO_PEERCRED instead. If
-  that pid was reused before, the checks below hold for the process that has it now.
-- Only this process may speak: FrameSocket.receive() compares the sender of all data, as the kernel
-  reports it (SCM_CREDENTIALS), with SO_PEERCRED. So a child that inherits the socket is refused.
+- By a pidfd, so that reuse of the pid is noticed. SO_PEERPIDFD (Linux 6.5) gives the pidfd of the
+  connection itself. On earlier kernels the daemon opens the pid of SO_PEERCRED instead. If that pid
+  was reused before, the checks below apply to the process that has the pid now.
+- By the sender of the data: FrameSocket.receive() compares the sender that the kernel reports
+  (SCM_CREDENTIALS) with SO_PEERCRED. A child that inherits the socket is therefore refused.
 
-That it is its user's own (require_own()), which is checked at the hello, before each verb that
-looks into the process, once a second while it is managed, and after its pages' observer is open:
+require_own() checks that the user owns the process. It is called at the hello, before each verb
+that looks into the process, once a second while the process is managed, and after a backend has
+opened the process's pages. It requires:
 
-- It has not exited, by the pidfd; checked last, so that what was read in /proc was its own.
-- Its real, effective, saved and file-system user IDs are the peer's user ID, and its group IDs the
-  peer's group ID. A setuid program has others.
-- It is dumpable, by the owner of /proc/PID/mem: the kernel gives the files of another process to
-  root. This is its own answer to the question whether an unprivileged user may read or trace
-  the process (ptrace(2), "PTRACE_MODE_READ"). It covers programs with setuid, setgid or file
-  capabilities, those that the user may not read, and those that ask for protection by prctl(2).
-  The owner of the folder /proc/PID would not do: it is always the effective user.
-- It has user memory, and so is no kernel thread.
+- The process has user memory, so it is no kernel thread.
+- Its real, effective, saved and file-system user IDs are the peer's user ID, and its group IDs are
+  the peer's group ID. A setuid program has other IDs.
+- The process is dumpable. The kernel gives the files of a process that is not dumpable to root, so
+  the owner of /proc/PID/mem shows whether an unprivileged user may read or trace the process
+  (ptrace(2), "PTRACE_MODE_READ"). Programs with setuid, setgid or file capabilities are not
+  dumpable, nor are programs that the user may not read, or that set PR_SET_DUMPABLE to 0. The
+  owner of the folder /proc/PID is not enough: it is always the effective user.
+- The process has not exited, by its pidfd. This is checked after the files were read: then they
+  belonged to this process.
 
-For a peer that is root the owner says nothing, but root may look into any process anyway.
+If the peer is root, the owner of the files proves nothing, but root may look into any process.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ class Peer:
     def of(cls, connection: FrameSocket) -> Peer:
         """The peer of a connection, checked by require_own().
 
-        Raises SentinelError "not-permitted" or "no-such-process", and OSError without a free
-        descriptor.
+        Raises SentinelError "not-permitted" or "no-such-process", and OSError if no descriptor is
+        free.
         """
         pid, uid, gid = connection.peer()
         if pid <= 0:

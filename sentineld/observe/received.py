@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out what a received descriptor is, by calls that no sender can make block.
+"""Finds the kind of a received descriptor with system calls that no sender can block.
 
-fstat(), read() or close() of a file on FUSE, for example, wait for a process of the sender. So:
+A sender can block other calls: fstat(), read() and close() of a file on FUSE, for example, wait for
+the sender's process. Therefore:
 
-- F_GET_SEALS is answered for shared memory only (memfd, tmpfs, hugetlbfs), and without a call into
-  the file system. All further calls on shared memory are safe.
-- The link /proc/self/fd/N of an anonymous inode is its kind, such as anon_inode:[eventfd]. No file
-  can forge it: the links of files begin with "/".
-- Everything else is left to a thread that may block (base/closing.py).
+- Shared memory (memfd, tmpfs, hugetlbfs) is recognized by F_GET_SEALS, which fails for all other
+  files and calls no file system. All further calls on shared memory are safe.
+- An anonymous inode is recognized by the link /proc/self/fd/N, which contains its kind, such as
+  anon_inode:[eventfd]. No file can imitate the link, because links of files begin with "/".
+- All other descriptors are passed to a thread that may block (base/closing.py).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def seals(fd: int) -> int | None:
-    """The seals of shared memory; None: it is something else."""
+    """The seals of shared memory; None for any other kind of descriptor."""
     try:
         return fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
@@ -36,14 +37,16 @@ def seals(fd: int) -> int | None:
 
 
 def link(fd: int) -> str:
-    """The text of /proc/self/fd/N. It proves the kind of an anonymous inode, but not that a file
-    is at this path: the sender's mount namespace may differ."""
+    """The text of the link /proc/self/fd/N.
+
+    The text proves the kind of an anonymous inode. It does not prove that a file is at this path,
+    because the sender's mount namespace can differ."""
     return os.readlink(f"/proc/self/fd/{fd}")
 
 
 def file_system(fd: int) -> int:
-    """The magic number of the descriptor's file system; 0: unknown. May block, unless it is shared
-    memory."""
+    """The magic number of the descriptor's file system; 0: unknown. The call can block, except for
+    shared memory."""
     answer = (ctypes.c_long * _STATFS_LONGS)()
     return int(answer[0]) if _libc.fstatfs(fd, ctypes.byref(answer)) == 0 else 0
 

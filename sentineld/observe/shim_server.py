@@ -28,30 +28,34 @@ log = logging.getLogger(__name__)
 HELLO_S = 10.0
 """Time for a hello. A shim sends it right after it connects."""
 HELLO_CHECK_S = 0.05
-"""Pause until the rest of a partial hello is looked for. It stays in the socket's buffer, so the
-socket stays readable."""
+"""Pause before the next look at an incomplete hello. The hello stays in the socket's buffer, so the
+socket stays readable, and without a pause the event loop would spin."""
 STRANGERS = Limits(of_user=32, of_root=128, total=256)
-"""Connections without a hello."""
+"""Limits of connections that have not sent a hello."""
 
 DESCRIPTORS_RESERVED = 96
-"""For the daemon itself: sockets, eBPF maps, connections of sentinelctl and metrics readers."""
+"""Descriptors that sessions leave to the daemon: sockets, eBPF maps, connections of sentinelctl and
+of metrics readers."""
 DESCRIPTORS_PER_SESSION = 16
-"""A managed session has about ten; planning processes and received descriptors take the rest."""
+"""A managed session has about ten descriptors. Planning processes and received descriptors need the
+others."""
 
 FRAME_S = 10.0
-"""Time for the rest of a large frame if other connections of its user wait for memory."""
+"""Time in which a large frame must become complete if other connections of its user wait for
+memory."""
 STARVED_CHECK_S = 1.0
 Receiver = Callable[[Message | None, int], bool]
-"""Takes a link's messages, each with the bytes that it takes, and None at the end. Returns whether
-to read on; if not, the link's on_room() is called, from any thread, when there is room for more.
-The link's on_handled() is called, from any thread, with the bytes of each message handled."""
+"""Takes each message of a link with its bytes in memory, and None after the last one. Returns
+whether to continue reading. If not, the receiver calls the link's on_room(), from any thread, once
+reading may continue. The receiver also calls the link's on_handled(), from any thread, with the
+bytes of each message that it has handled."""
 
 
 def session_limits() -> Limits:
-    """Numbers of sessions for which the daemon's limit of descriptors (RLIMIT_NOFILE) suffices.
+    """Limits of sessions for which the daemon's limit of descriptors (RLIMIT_NOFILE) suffices.
 
-    Root can have a third of them. The others share two thirds, and one of them can have half of
-    that, so that others can always register.
+    Root can have a third of the sessions. All other users share two thirds. A single one of them
+    can have at most one third, so that another user can always register.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     third = max(2, (soft - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_SESSION // 3)
