@@ -22,8 +22,8 @@ struct disturbance_key {
 	u8 deed;
 	u8 from; /* from, to: nodes */
 	u8 to;
-	u8 own; /* the owner itself is the mover: by a call, or the kernel in the owner's context */
-	char comm[16]; /* the mover's name; the key has not its pid, to bound the number of rows */
+	u8 own; /* the mover is the owner: by a system call, or the kernel acts in its context */
+	char comm[16]; /* the mover's name; not its pid, which would make too many rows */
 };
 
 struct disturbance {

@@ -26,7 +26,8 @@ manage their own processes, root manages all.
 def _commands(
     command: click.Command, path: str, parent: click.Context | None = None
 ) -> Iterator[str]:
-    # A command keeps the help option of its first context, whichever that was in this process.
+    # click stores in a command the help option of the first context that uses the command. This
+    # copy gets the help option of its own context instead.
     command = copy.copy(command)
     vars(command)["_help_option"] = None
     settings = command.context_settings

@@ -5,8 +5,8 @@ A page quotes a constant between two comments, which Markdown does not show:
 
     <!-- value: auto.move_share as percent -->99 %<!-- /value -->
 
-`make docs` writes the text between them; tests/unit/packaging/test_values.py fails where it is out
-of date. SOURCES says where each constant is; FORMATS, how its value is written.
+`make docs` writes the text between them; tests/unit/packaging/test_values.py fails if it is out of
+date. SOURCES says where each constant is; FORMATS says how its value is written.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ SOURCES: dict[str, tuple[str, str]] = {
     "bench_train.injected_within": ("tests/bench/training/figures.py", "INJECTED_WITHIN"),
 }
 """Name: (module, attribute), or (file, name): a C file's #define, or a Python file's NAME = number.
-Modules that act on import, such as the shim's, or need torch are read as files. An attribute may
-have dots and [index] or [key]."""
+Modules that need torch, or that do something when they are imported (such as the shim's), are read
+as files. An attribute may have dots and [index] or [key]."""
 
 _NUMBER = {".c": r"^#define {} ([\d.]+)", ".py": r"^{} = ([\d.e+-]+)(?:  #.*)?$"}
 

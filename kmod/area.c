@@ -112,7 +112,10 @@ int sentinel_area_add(struct sentinel_session *s, unsigned long start, unsigned 
 	return 0;
 }
 
-/* Removes an area, which must be settled, from the table and frees it; s->control is held. */
+/*
+ * Removes an area from the table and frees it. The caller has called
+ * sentinel_epoch_settle() and holds s->control.
+ */
 void sentinel_area_drop(struct sentinel_session *s, struct sentinel_area *area)
 {
 	struct sentinel_areas *old = sentinel_area_table(s);
@@ -129,7 +132,7 @@ void sentinel_area_drop(struct sentinel_session *s, struct sentinel_area *area)
 	area_free(area);
 }
 
-/* Frees all areas of a session that was withdrawn (see target.c). */
+/* Frees all areas of a session after sentinel_session_withdraw(). */
 void sentinel_area_drop_all(struct sentinel_session *s)
 {
 	struct sentinel_areas *table = sentinel_area_table(s);

@@ -19,7 +19,7 @@
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "sentinel: needs Linux 6.1 or later"
 #endif
-/* Without it pte_protnone() is constantly false: nobody would restore an armed page. */
+/* Without NUMA balancing pte_protnone() is always false: the hook would restore no armed page. */
 #ifndef CONFIG_NUMA_BALANCING
 #error "sentinel: needs CONFIG_NUMA_BALANCING: an armed page would fault forever"
 #endif
@@ -46,7 +46,7 @@
 #include <linux/sched/coredump.h>
 #include <asm/invpcid.h>
 #include <asm/special_insns.h>
-#ifndef SUID_DUMP_USER /* newer kernels: a task, not its mm, is dumpable */
+#ifndef SUID_DUMP_USER /* newer kernels keep the dumpable state in the task, not in its mm */
 #include <linux/sched/exec_state.h>
 #endif
 
@@ -97,8 +97,9 @@ static inline void sentinel_hrtimer_setup(struct hrtimer *timer,
 }
 
 /*
- * Returns true if a process of the same user may trace the task: it has not
- * changed its user and executes a program that the user may read. mm: the task's.
+ * Returns true if a process of the same user is allowed to trace the task: the task
+ * has not changed its user, and it executes a program that the user may read. mm is
+ * the task's address space.
  */
 static inline bool sentinel_dumpable(struct task_struct *task, struct mm_struct *mm)
 {
@@ -118,13 +119,14 @@ static inline bool sentinel_dumpable(struct task_struct *task, struct mm_struct 
 
 /*
  * Returns the CPUs whose TLBs may hold entries of the address space. A CPU that
- * switches to it later sees a new mm->context.tlb_gen, except where the hardware
- * broadcasts TLB flushes: an address space with a global ASID has no generation.
+ * switches to the address space later sees a new mm->context.tlb_gen. This does not
+ * hold if the hardware broadcasts TLB flushes: an address space with a global ASID
+ * has no generation.
  */
 static inline const struct cpumask *sentinel_tlb_cpus(struct mm_struct *mm)
 {
 #ifdef CONFIG_BROADCAST_TLB_FLUSH
-	if (smp_load_acquire(&mm->context.global_asid)) /* mm_global_asid() is not for modules */
+	if (smp_load_acquire(&mm->context.global_asid)) /* modules cannot call mm_global_asid() */
 		return cpu_online_mask;
 #endif
 	return mm_cpumask(mm);
@@ -158,7 +160,7 @@ static inline bool sentinel_pte_uffd(pte_t pte)
 #endif
 }
 
-/* Memory whose PROT_NONE entries belong to userfaultfd. */
+/* The VMA flag of memory whose PROT_NONE entries belong to userfaultfd. */
 #ifdef VM_UFFD_RWP
 #define SENTINEL_VM_UFFD_RWP VM_UFFD_RWP
 #else

@@ -18,7 +18,7 @@ struct ended {
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES);
 	DECLARE_BITMAP(examine, SENTINEL_CHUNK_PAGES); /* pages whose PTEs are examined */
-	DECLARE_BITMAP(unknown, SENTINEL_CHUNK_PAGES); /* result: a page may have a missed access */
+	DECLARE_BITMAP(unknown, SENTINEL_CHUNK_PAGES); /* result: an access may have been missed */
 };
 
 static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struct ended *ended)
@@ -49,7 +49,10 @@ static void take(struct sentinel_session *s, struct sentinel_chunk *chunk, struc
 	spin_unlock(&s->lock);
 }
 
-/* Logs UNKNOWN for runs of pages: an access (with AGAIN: a write) may have been missed. */
+/*
+ * Logs runs of pages as UNKNOWN: an access may have been missed. With AGAIN in the
+ * flags, a write may have been missed.
+ */
 static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   const unsigned long *pages, u32 epoch, u8 flags)
 {
@@ -109,7 +112,7 @@ static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk
 	    missed(s, chunk, ended, nr, pte))
 		__set_bit(nr, ended->unknown);
 	armed = ptep && sentinel_arm_page(s, chunk, nr, ptep);
-	/* in swap, under migration or not armable: accesses may not fault */
+	/* in swap, under migration or not armable: there may be accesses without a fault */
 	if (!pte_none(pte) && !test_bit(nr, chunk->armed))
 		sentinel_note_unwatched(s, chunk, nr, nr + 1);
 	return armed;
@@ -300,7 +303,10 @@ void sentinel_epoch_settle(struct sentinel_session *s, struct sentinel_area *are
 	}
 }
 
-/* Starts the next epoch; target_only: only for the attached process. s->control is held. */
+/*
+ * Starts the next epoch; s->control is held. If target_only is set, only the attached
+ * process can do so.
+ */
 static long begin(struct sentinel_session *s, struct sentinel_epoch *epoch, bool target_only)
 {
 	long ret;
@@ -318,8 +324,8 @@ static long begin(struct sentinel_session *s, struct sentinel_epoch *epoch, bool
 }
 
 /*
- * Handles EPOCH on the daemon's descriptor and on epoch fds. User memory is only
- * accessed without locks: its owner decides how long a fault in it takes.
+ * Handles EPOCH on the daemon's descriptor and on epoch fds. User memory is
+ * accessed while no lock is held, because its owner decides how long a fault takes.
  */
 long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg, bool target_only)
 {
@@ -361,7 +367,7 @@ static const struct file_operations epoch_fd_fops = {
 	.llseek = noop_llseek,
 };
 
-/* Returns the file of a new epoch fd, or ERR_PTR; it may outlive the session's target. */
+/* Returns the file of a new epoch fd, or ERR_PTR; the file may outlive the session's target. */
 struct file *sentinel_epoch_file(struct sentinel_session *s)
 {
 	struct file *file;

@@ -3,8 +3,8 @@
  * The fault hook: an ftrace callback at the entry of handle_mm_fault(). The hook
  * notes the access, restores the page and, if that resolves the fault, makes
  * handle_mm_fault() return 0 without running. If the function ran, it could see
- * PROT_NONE from a concurrent re-arm and take it for NUMA balancing: it would
- * unarm the page and might migrate it.
+ * PROT_NONE from a concurrent re-arm and mistake the page for one of NUMA balancing:
+ * it would unarm the page and might migrate it.
  *
  * The hook runs with preemption off. handle_mm_fault() is never called in
  * interrupt context, so plain spinlocks suffice.
@@ -16,9 +16,9 @@
 #include "sentinel_trace.h"
 
 static DEFINE_MUTEX(hook_mutex);
-static struct ftrace_ops *attached; /* under hook_mutex, as users; NULL: not hooked */
+static struct ftrace_ops *attached; /* under hook_mutex, like users; NULL: not hooked */
 static unsigned int users;
-static bool skips = true; /* until the first use: expected to */
+static bool skips = true; /* before the first use: the expected value */
 
 /* A fault at a page that a session watches. */
 struct watched_fault {
@@ -68,7 +68,7 @@ static bool restore_page(const struct watched_fault *fault, pte_t *ptep, bool wa
 	return !write || pte_write(entry);
 }
 
-/* Handles a fault in a page table, whose lock it releases; true if the fault is resolved. */
+/* Handles a fault at a PTE, and unlocks its page table; returns true if the fault is resolved. */
 static bool small_fault(const struct watched_fault *fault, pte_t *ptep, spinlock_t *ptl)
 {
 	u8 access = is_write(fault) ? SENTINEL_ACCESS_WRITE : 0;
@@ -223,7 +223,10 @@ static int attach_ops(struct ftrace_ops *ops)
 	return ret;
 }
 
-/* If another user (a livepatch) redirects the function, the hook cannot skip it. */
+/*
+ * Hooks handle_mm_fault(). If another user of ftrace (a livepatch) redirects the
+ * function, the hook cannot make it return without running.
+ */
 static int attach(void)
 {
 	int ret = attach_ops(&skip_ops);
@@ -270,7 +273,7 @@ void sentinel_hook_put(void)
 	mutex_unlock(&hook_mutex);
 }
 
-/* Looks the functions up, without hooking them. */
+/* Looks up the functions to hook, but does not hook them. */
 int sentinel_hook_init(void)
 {
 	int ret = ftrace_set_filter_ip(&skip_ops, (unsigned long)handle_mm_fault, 0, 1);
@@ -286,7 +289,7 @@ int sentinel_hook_init(void)
 	return 0;
 }
 
-/* No session is left. */
+/* Undoes sentinel_hook_init(); no session exists any more. */
 void sentinel_hook_exit(void)
 {
 	sentinel_notify_hook_exit();
@@ -295,8 +298,9 @@ void sentinel_hook_exit(void)
 }
 
 /*
- * Returns what the last use of the hook could do; before the first, what it is
- * expected to do. Without hook_mutex, under which ftrace is waited for.
+ * Returns the features that worked in the last use of the hook; before the first use,
+ * the features that are expected to work. Does not take hook_mutex, because its
+ * holder may be waiting for ftrace.
  */
 u32 sentinel_hook_features(void)
 {

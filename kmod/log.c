@@ -33,7 +33,10 @@ int sentinel_log_create(struct sentinel_session *s, u64 records)
 	return 0;
 }
 
-/* Gives up one of two uses of the log: by the device's file, and by the session until its end. */
+/*
+ * Gives up one of the two uses of the log: that by the device's file, or that by the
+ * session, which lasts until the session's end.
+ */
 void sentinel_log_put(struct sentinel_session *s)
 {
 	if (atomic_dec_and_test(&s->log_users))

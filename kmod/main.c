@@ -171,8 +171,8 @@ static long ioctl_epoch_fd(struct sentinel_session *s, void __user *arg)
 }
 
 /*
- * No handler accesses user memory under a lock: a fault in it lasts as long as
- * the owner of that memory wants, and others wait for the lock.
+ * No handler accesses user memory while it holds a lock: a fault in this memory
+ * lasts as long as the memory's owner wants, and other callers may wait for the lock.
  */
 static long sentinel_ioctl(struct file *file, unsigned int cmd, unsigned long argument)
 {

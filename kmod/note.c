@@ -15,10 +15,10 @@ void sentinel_chunk_queue(struct sentinel_session *s, struct sentinel_chunk *chu
 }
 
 /*
- * Notes an access to a present page and completes its flags. The record's epoch is
- * the chunk's, not the session's: an access after the start of an epoch but before
- * the chunk is re-armed belongs to the ended epoch, so that no page is recorded
- * twice in one epoch. Returns the record's epoch, or 0 if nothing was recorded.
+ * Notes an access to a present page and completes the flags of its record. The
+ * record's epoch is the chunk's, not the session's: an access after the start of an
+ * epoch but before the chunk is re-armed belongs to the ended epoch, so that no page
+ * is recorded twice in one epoch. Returns the record's epoch, or 0 if nothing was recorded.
  */
 u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 		      bool was_armed, u8 node, u8 *flags)
@@ -31,7 +31,7 @@ u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 		goto out;
 	first = !__test_and_set_bit(nr, chunk->touched);
 	first_write = (*flags & SENTINEL_ACCESS_WRITE) && !__test_and_set_bit(nr, chunk->written);
-	/* a touched page may be armed again periodically, or was hit as its epoch began */
+	/* a further access is logged if the page was re-armed, or if it is a first precise write */
 	if (!first && !(was_armed && s->rearm_period) && !(first_write && s->precise_writes))
 		goto out;
 	sentinel_chunk_queue(s, chunk);
@@ -75,7 +75,7 @@ void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk
 	}
 	if (!write || __test_and_set_bit(nr, chunk->written))
 		goto out;
-	/* the read was logged, then the page was unmapped: no later record would have the write */
+	/* the read was logged, then the page was unmapped: no later record would show the write */
 	if (s->precise_writes && !test_bit(nr, chunk->late))
 		sentinel_log_append(s,
 				    (struct sentinel_access){
@@ -214,9 +214,9 @@ unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, u
 }
 
 /*
- * Returns true if an access through this entry (a write, for a page that was read)
- * may not fault, now or later: the entry of a page in swap or under migration may
- * become present without a fault. The page-table lock is held.
+ * Returns true if an access through this entry is possible without a fault, now or
+ * later; for a page that was read, only a write counts. The entry of a page in swap
+ * or under migration can become present without a fault. The page-table lock is held.
  */
 static bool may_pass_unseen(const struct sentinel_chunk *chunk, unsigned int nr, pte_t pte)
 {
@@ -279,7 +279,7 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 		u32 epoch;
 		u8 flags;
 
-		/* read without s->lock: if it is set just now, the epoch's end records it */
+		/* s->lock is not held: a bit that is set later is recorded when the epoch ends */
 		if (!test_bit(nr, chunk->late))
 			continue;
 		page = sentinel_pte_page(READ_ONCE(table[nr]));
@@ -291,7 +291,7 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 
 /*
  * Notes that others are about to change the mapping of pages first .. last - 1. The
- * maker of the change keeps the page table from being freed.
+ * code that makes the change keeps the page table from being freed.
  */
 static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			unsigned int first, unsigned int last, enum sentinel_change_kind kind)
@@ -321,7 +321,7 @@ static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk
 	bitmap_clear(pages, 0, first);
 	bitmap_clear(pages, last, SENTINEL_CHUNK_PAGES - last);
 	if (kind == SENTINEL_CHANGE_PROTECTS) {
-		/* only a page that was read and is writable may have had a write that was missed */
+		/* a write can have been missed only if the page was read and is writable */
 		bitmap_and(pages, pages, chunk->touched, SENTINEL_CHUNK_PAGES);
 		look_before_change(chunk, pages, table, huge, false);
 	} else if (!bitmap_empty(pages, SENTINEL_CHUNK_PAGES)) {
@@ -348,7 +348,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		struct sentinel_chunk *chunk = sentinel_chunk_at(area, i);
 		unsigned long base;
 
-		/* no chunk: no page was mapped. Pages mapped without a fault need one */
+		/* no chunk: no page was mapped. Pages that are mapped without a fault need a chunk */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);
 			if (!chunk)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Changes of the target's mappings by others. Everything that unarms a page
- * without a fault calls the MMU notifiers first, except mremap(): it does not
- * notify for the range to which pages move, so its worker function is hooked.
+ * without a fault calls the MMU notifiers first, with one exception: mremap() does not
+ * notify for the range to which pages move, so its function copy_vma() is hooked.
  */
 #include "sentinel.h"
 
@@ -10,9 +10,9 @@
 #include <linux/sched/mm.h>
 
 /* Written under the fault hook's mutex. */
-static bool traceable; /* without a filter, move_ops would trace every function */
+static bool traceable; /* the filter is set; without it, move_ops would trace every function */
 static bool hooked;
-static bool works; /* until the first attempt: expected to */
+static bool works; /* before the first attempt: the expected value */
 
 static bool unarms(const struct mmu_notifier_range *range)
 {
@@ -51,7 +51,10 @@ static const struct mmu_notifier_ops notifier_ops = {
 	.invalidate_range_end = range_end,
 };
 
-/* No lock may be held; s->mm is alive. -EINTR if killed: the target may keep its mmap_lock long. */
+/*
+ * The caller holds no lock and keeps s->mm alive. Returns -EINTR if the caller is
+ * killed while it waits: the target may hold its mmap_lock for long.
+ */
 int sentinel_notify_register(struct sentinel_session *s)
 {
 	int ret;
@@ -64,7 +67,7 @@ int sentinel_notify_register(struct sentinel_session *s)
 	return ret;
 }
 
-/* Waits until no callback runs; also works after the process has exited. */
+/* Unregisters, and waits until no callback runs; also works after the process has exited. */
 void sentinel_notify_unregister(struct sentinel_session *s)
 {
 	mmu_notifier_unregister(&s->notifier, s->mm);
@@ -73,7 +76,8 @@ void sentinel_notify_unregister(struct sentinel_session *s)
 /*
  * copy_vma(vmap, addr, len, ...) runs before mremap() moves pages of the current
  * process to [addr, addr + len), where they keep their protection. No header
- * declares it, so its arguments are only compared with addresses, never followed.
+ * declares copy_vma(), so its arguments are only compared with addresses, never
+ * dereferenced.
  */
 static void pages_move(unsigned long ip, unsigned long parent_ip, struct ftrace_ops *ops,
 		       struct ftrace_regs *fregs)
@@ -96,7 +100,10 @@ static struct ftrace_ops move_ops = {
 	.flags = FTRACE_OPS_FL_PERMANENT,
 };
 
-/* Looks the function up. Without it, pages that mremap() moves into an armed range are missed. */
+/*
+ * Looks up copy_vma(). If it cannot be hooked, pages that mremap() moves into an armed
+ * range are missed.
+ */
 void sentinel_notify_hook_init(void)
 {
 	char function[] = "copy_vma";
@@ -127,7 +134,7 @@ void sentinel_notify_hook_detach(void)
 	hooked = false;
 }
 
-/* Returns true if the function is hooked, or will be. */
+/* Returns true if copy_vma() is hooked, or is expected to be hooked. */
 bool sentinel_notify_works(void)
 {
 	return READ_ONCE(works);

@@ -13,7 +13,7 @@
 
 #define TICK_NSEC_OF_USER (NSEC_PER_SEC / USER_HZ)
 
-/* Returns when the process started, as /proc/PID/stat shows it to the caller. */
+/* Returns the time at which the process started, as /proc/PID/stat shows it to the caller. */
 static u64 start_ticks(const struct task_struct *task)
 {
 	return div_u64(timens_add_boottime_ns(task->start_boottime), TICK_NSEC_OF_USER);
@@ -35,8 +35,8 @@ static bool owned(struct task_struct *task, kuid_t uid)
 
 /*
  * exec() replaces the address space first and the credentials later, both under
- * exec_update_lock. The lock is only tried: files that are closed by exec() can
- * stall it.
+ * exec_update_lock. The lock is only tried, because closing files in exec()
+ * can take long.
  */
 static struct mm_struct *checked_mm(struct task_struct *task, kuid_t uid)
 {

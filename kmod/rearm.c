@@ -87,7 +87,7 @@ static void rearm(struct work_struct *work)
 {
 	struct sentinel_session *s = container_of(work, struct sentinel_session, rearm_work);
 
-	/* a round that would have to wait is left out: the target decides how long */
+	/* skip a round that would have to wait: the target decides how long the wait takes */
 	if (!mutex_trylock(&s->control))
 		return;
 	if (!s->ended && mmget_not_zero(s->mm)) {
@@ -118,7 +118,7 @@ void sentinel_rearm_start(struct sentinel_session *s, u32 period_us)
 		hrtimer_start(&s->rearm_timer, s->rearm_period, HRTIMER_MODE_REL);
 }
 
-/* Waits for a round in progress, which never waits for anything long. */
+/* Stops the timer and waits for a round in progress; a round takes only a short time. */
 void sentinel_rearm_stop(struct sentinel_session *s)
 {
 	hrtimer_cancel(&s->rearm_timer);

@@ -11,9 +11,10 @@
  *   mmap_lock (read)  keeps the target's VMAs unchanged during a walk
  *   page-table lock   protects the PTEs and their armed bits
  *   session->lock     protects epoch, log, dirty list and all other bitmaps
- * Under none of them is user memory accessed, or a target's mmap_lock waited for
- * unkillably. The fault hook takes only the last two. It finds sessions, areas and
- * chunks under RCU; all three are freed after a grace period.
+ * While a lock is held, user memory is not accessed, and every wait for a target's
+ * mmap_lock can be ended by killing the waiting task. The fault hook takes only the
+ * last two locks. It finds sessions, areas and chunks under RCU; all three are freed
+ * after a grace period.
  */
 #ifndef SENTINEL_H
 #define SENTINEL_H
@@ -38,7 +39,7 @@
 #define SENTINEL_CHUNK_SHIFT PMD_SHIFT
 #define SENTINEL_CHUNK_PAGES PTRS_PER_PTE
 #define SENTINEL_AREAS_MAX 64
-#define SENTINEL_AREA_BYTES_MAX (4ULL << 40) /* over all areas; 16 MiB of chunk pointers */
+#define SENTINEL_AREA_BYTES_MAX (4ULL << 40) /* of all areas together: 16 MiB of chunk pointers */
 #define SENTINEL_NODE_UNKNOWN 255
 
 struct sentinel_chunk {
@@ -47,7 +48,7 @@ struct sentinel_chunk {
 	u32 epoch; /* epoch of the accesses noted since the chunk was queued */
 	bool queued;
 	bool resolved; /* the kernel resolved faults in this epoch: it may have mapped pages */
-	bool huge_armed; /* the chunk's PMD entry is PROT_NONE by us; under the entry's lock */
+	bool huge_armed; /* the module made the PMD entry PROT_NONE; under the entry's lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched, until disarmed */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the module made the PTE PROT_NONE */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
@@ -98,7 +99,7 @@ struct sentinel_session {
 	void *owner; /* files_struct of the attaching process, whose last close ends the session */
 	unsigned long state; /* SENTINEL_ENDING */
 	struct delayed_work end_work;
-	unsigned long retry; /* of end_work, in jiffies */
+	unsigned long retry; /* delay of end_work, in jiffies */
 	struct completion has_ended;
 	struct mutex control;
 	bool ended; /* under control */
@@ -116,7 +117,7 @@ struct sentinel_session {
 	struct list_head dirty;
 	struct sentinel_change change[SENTINEL_CHANGES_KEPT];
 	unsigned int changes; /* entries of change[] in use */
-	unsigned int more_changes; /* changes that found no room in change[] */
+	unsigned int more_changes; /* changes in progress that do not fit into change[] */
 	u64 hits;
 	u64 births;
 	u64 passed_on;
@@ -289,7 +290,7 @@ static inline u8 sentinel_node(const struct page *page)
 	return min(page_to_nid(page), SENTINEL_NODE_UNKNOWN);
 }
 
-/* Flags of the record of an access that the kernel resolved, by the bitmaps of its epoch. */
+/* Returns the flags of a late record, from the bitmaps of its epoch. */
 static inline u8 sentinel_late_flags(const unsigned long *born, const unsigned long *written,
 				     unsigned int nr)
 {

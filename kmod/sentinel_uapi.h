@@ -18,13 +18,13 @@
  *   EPERM     no CAP_SYS_PTRACE; or the process is not the expected user's, is not
  *             dumpable (it has changed its user, or executes a program that the user
  *             may not read), or is a kernel thread
- *   EAGAIN    the process is in exec
+ *   EAGAIN    the process is executing exec()
  *   ENOTCONN  before ATTACH
  *   EBUSY     the process or this file has a session already, or ATTACH while
  *             kernel.ftrace_enabled is 0
  *   ESRCH     no such process, or it started at another time, or it has exited or
  *             called exec
- *   EINTR     a signal that ends the caller came while the call waited for the process
+ *   EINTR     a fatal signal arrived while the call waited for the process
  *   EEXIST    ranges overlap
  *   ENOENT    the range was not added, or is not a part of an added range
  *   ENOSPC    more than 64 ranges
@@ -43,9 +43,9 @@
 /*
  * sentinel_info.features. INFO changes nothing: page faults are hooked from the
  * first ATTACH until the last session ends. Before the first ATTACH, SKIP and
- * UNKNOWN are what the module expects; afterwards, what the last hooking achieved:
- * another user of ftrace (a livepatch) may refuse it. Whether ATTACH will give EBUSY
- * because of kernel.ftrace_enabled cannot be told before.
+ * UNKNOWN are set if they are expected to work; afterwards, if they worked when the
+ * functions were last hooked: another user of ftrace (a livepatch) may prevent them.
+ * INFO cannot tell whether ATTACH will return EBUSY because of kernel.ftrace_enabled.
  */
 #define SENTINEL_FEATURE_SKIP (1u << 0) /* the module resolves faults itself */
 #define SENTINEL_FEATURE_BIRTHS (1u << 1) /* first touches of absent pages are logged */
@@ -74,8 +74,8 @@ struct sentinel_info {
  * A process is named by its pid and the time at which it started: modules cannot
  * use pidfds, since the kernel exports neither pidfd_get_task() nor pidfd_pid(),
  * and the type of a pidfd's file differs between kernels. A caller with a pidfd
- * reads the time and then checks that the pidfd's process is alive: from then on
- * pid and start_ticks name this process and no other.
+ * reads the start time and then checks that the pidfd's process is alive: from then
+ * on, pid and start_ticks name this process and no other.
  */
 struct sentinel_attach {
 	__s32 pid; /* of the process (not a thread), in the caller's namespace */
@@ -97,7 +97,7 @@ struct sentinel_range {
 	 * arms it), counts as neither done nor skipped.
 	 */
 	__u64 pages_done; /* pages armed, disarmed or found accessed */
-	__u64 pages_skipped; /* absent, zero page, part of a huge page, foreign or not armable */
+	__u64 pages_skipped; /* absent, zero page, part of a huge page, or not armable */
 	__u64 reserved[2];
 };
 
@@ -116,7 +116,7 @@ struct sentinel_stats {
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or the fault handler got no memory */
 	__u64 armed_pages; /* now */
-	__u64 passed_on; /* faults in the ranges that were left to the kernel */
+	__u64 passed_on; /* faults in the ranges that the hook left to the kernel */
 	__u64 unarmed; /* pages that others unarmed before they were accessed */
 	__u64 rearms; /* rounds of re-arming within epochs */
 	__u64 reserved[9];
@@ -148,7 +148,7 @@ struct sentinel_epoch_fd {
 
 /*
  * The access log: mmap(NULL, SENTINEL_LOG_OFFSET + log_records * 16, READ|WRITE,
- * SHARED, fd, 0) after ATTACH. The module appends records and advances head, the
+ * SHARED, fd, 0) after ATTACH. The module appends records and advances head; the
  * daemon advances tail. Both counters only grow: a record's position in the ring is
  * counter & (records - 1). If the log is full, new records are dropped and counted
  * in lost.
@@ -189,11 +189,11 @@ struct sentinel_log {
 
 /* sentinel_access.flags */
 #define SENTINEL_ACCESS_WRITE (1u << 0)
-#define SENTINEL_ACCESS_BIRTH (1u << 1) /* the page was absent (or the zero page, and written) */
+#define SENTINEL_ACCESS_BIRTH (1u << 1) /* the page was absent, or a write hit the zero page */
 #define SENTINEL_ACCESS_UNKNOWN (1u << 2) /* no access seen, but one may have been missed */
 #define SENTINEL_ACCESS_AGAIN (1u << 3) /* not the page's first record in this epoch */
 #define SENTINEL_ACCESS_AGED (1u << 4) /* accessed since the last AGE, in any epoch */
-#define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* no access: page = count of resident pages on node */
+#define SENTINEL_ACCESS_RESIDENCY (1u << 7) /* no access: page = number of resident pages on node */
 
 struct sentinel_access {
 	__u64 page; /* virtual address / page_bytes */

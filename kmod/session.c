@@ -9,9 +9,9 @@
 #include <linux/slab.h>
 
 /*
- * The target decides how long its mmap_lock is held: a thread of it may wait for
- * a FUSE server of the same user meanwhile. So a session ends in a workqueue, and
- * close() waits no longer than CLOSE_WAIT for it.
+ * The target decides how long its mmap_lock is held: one of its threads may wait for
+ * a FUSE server of the same user while it holds the lock. So a session ends in a
+ * workqueue, and close() waits no longer than CLOSE_WAIT for the end.
  */
 #define CLOSE_WAIT (2 * HZ)
 #define RETRY_MIN msecs_to_jiffies(10)
@@ -84,7 +84,7 @@ static void end(struct work_struct *work)
 		return;
 	}
 	sentinel_log_put(s);
-	/* from here on the module may be unloaded, which waits for this function */
+	/* from here on the module can be unloaded; unloading waits for this function */
 	module_put(THIS_MODULE);
 	complete_all(&s->has_ended);
 	sentinel_session_put(s);
@@ -92,8 +92,8 @@ static void end(struct work_struct *work)
 }
 
 /*
- * Creates a session for a process, owned by the caller's file table; or ERR_PTR.
- * It holds the hook and the module until it has ended.
+ * Creates a session for a process, owned by the caller's file table; returns ERR_PTR
+ * on failure. The session holds the hook and the module until it has ended.
  */
 struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach)
 {
@@ -145,8 +145,9 @@ fail:
 }
 
 /*
- * Ends the session. Waits for that, but not for a target that stalls: its pages
- * stay armed, and the hook resolves their faults, until the target goes on.
+ * Ends the session, and waits at most CLOSE_WAIT for the end. If the target stalls for
+ * longer, its pages stay armed, and the hook resolves their faults, until the target
+ * goes on.
  */
 void sentinel_session_end(struct sentinel_session *s)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The target of a session: which address spaces have one, and safe walks over them. */
+/* The target of a session: finds an address space's session, and makes walks over it safe. */
 #include "sentinel.h"
 
 #include <linux/hashtable.h>

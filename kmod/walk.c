@@ -192,7 +192,7 @@ void sentinel_find_unarmed(struct sentinel_session *s, struct sentinel_area *are
 		sentinel_note_lost(s);
 }
 
-/* Disarms a chunk's pages in [start, end); mmap_lock is held. Returns their number. */
+/* Disarms a chunk's pages in [start, end) and returns their number; mmap_lock is held. */
 static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			unsigned long start, unsigned long end)
 {

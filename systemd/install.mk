@@ -22,7 +22,8 @@ MODULES_LOAD = $(PREFIX)/lib/modules-load.d/sentineld.conf
 # The module's version is that of its UAPI, not the daemon's.
 DKMS_VERSION := $(shell sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' kmod/dkms.conf)
 DKMS_SOURCE = /usr/src/sentinel-$(DKMS_VERSION)
-# In a site-packages folder of the system's Python, so that `python3 -m sentineld.shim train.py` works.
+# The .pth file lies in a site-packages folder of the system's Python, so that
+# `python3 -m sentineld.shim train.py` works.
 PTH = $(shell $(SYSTEM_PYTHON) -c 'import site; print(next((p for p in site.getsitepackages() if p.startswith("$(PREFIX)/")), "$(LIBDIR)"))')/sentineld.pth
 KERNEL = $(shell modinfo -F vermagic $(KO) | cut -d ' ' -f 1)
 MODULE = /lib/modules/$(KERNEL)/updates/sentinel.ko
@@ -35,7 +36,7 @@ $(BUILD)/install/libsentinelshim.so: $(wildcard sentineld/shim/native/*.[ch]) se
 	mkdir -p $(@D)
 	$(MAKE) -C sentineld/shim/native OUT=$@
 
-# $(call copy,from,files,to): keeps the files' folders; one tar is faster than an install per file
+# $(call copy,from,files,to): keeps the files' folders; one tar is faster than one `install` for each file
 copy = tar -C $(1) -cf - --owner=0 --group=0 --mode=u=rwX,go=rX $(2) | tar -C $(3) -xf - --no-same-permissions
 
 define launcher
@@ -47,7 +48,8 @@ from $(1) import main
 
 sys.exit(main())
 endef
-# Runs at every start of the system's Python: it only reads the environment unless the shim is on.
+# This line of the .pth file runs at every start of the system's Python. It only reads an
+# environment variable unless the shim is on.
 export PTH_LINE = import os; os.environ.get("SENTINELD_SHIM") == "1" and __import__("sentineld.shim")
 export LAUNCHER_DAEMON = $(call launcher,sentineld.daemon)
 export LAUNCHER_CLI = $(call launcher,sentineld.cli)

@@ -164,7 +164,10 @@ def test_a_training_process_loads_only_the_shim_and_what_it_shares_with_the_daem
 
 def calls_between_module_files() -> dict[str, set[str]]:
     """For each C file of the kernel module, the files that define what the file calls or reads."""
-    sources = {path.name: path.read_text() for path in sorted((ROOT / "kmod").glob("*.c"))}
+    comment = re.compile(r"/\*.*?\*/", re.S)
+    sources = {
+        path.name: comment.sub("", path.read_text()) for path in sorted((ROOT / "kmod").glob("*.c"))
+    }
     definition = re.compile(
         r"^(?!static)\w[\w *]*?\b(sentinel_\w+)(?:\([^;{]*\)\s*\{|(?: =|;)$)", re.M
     )
