@@ -85,7 +85,7 @@ class Driver:
             "attach it, and wait until sentinelctl status says managed",
         )
 
-    # Turns: each handles what the process has done since the previous turn.
+    # A turn handles everything that the process has done since the previous turn.
 
     def turn(self) -> None:
         """Read the ring and act on its records. Raises SentinelError if the process can't be
@@ -94,7 +94,8 @@ class Driver:
             self.end("the process exited")
             return
         if self.lifecycle.state is not State.REGISTERED and time.monotonic() > self._own_check_s:
-            # Without a free descriptor, which another user may cause, the next turn checks.
+            # If no descriptor is free, which another user can bring about, the next turn repeats
+            # the check.
             with contextlib.suppress(OSError):
                 self._require_own()
         self.observing.collect()
@@ -134,8 +135,8 @@ class Driver:
             self.unmanage(reason)
 
     def _require_own(self) -> None:
-        """Check that the process is its user's own; else end the session and raise SentinelError.
-        No verb may look into the process after that."""
+        """Check that the process belongs to its user. If not, end the session, so that no later
+        verb can look into the process, and raise SentinelError."""
         try:
             self._link.peer.require_own()
         except SentinelError as error:
@@ -203,8 +204,10 @@ class Driver:
         self._requests.finish()
 
     def _send_plan(self, planned: Planned, what: str, why: str) -> None:
-        """Begin to enter a plan. The live one is followed until the process takes the layout.
-        Raises SentinelError if its budget has no room now, as a plan made earlier may."""
+        """Begin to enter a plan. The live plan is followed until the process takes the layout.
+
+        Raises SentinelError if the fast tier has no room for the plan's budget, which can happen
+        with a plan that was made earlier."""
         self._machine.budgets.reserve(self._link, planned.budget_bytes)
         layout_id = self.following.prepare(planned, what)
         # Save the plan before sending it: the next daemon must know any layout that may be live.
@@ -362,7 +365,8 @@ class Driver:
         """Release the process and end the session."""
         if self.ended:
             return
-        # All of it, in reverse order, even if a part fails: nothing else would release the rest.
+        # Every callback runs, in reverse order, even if one of them fails: nothing else would
+        # release what the others release.
         with contextlib.ExitStack() as release:
             release.callback(self.lifecycle.enter, State.ENDED, reason)
             release.callback(self._link.close)
@@ -409,7 +413,7 @@ class Driver:
         self._machine.budgets.settle(self._link, managed.budget_bytes if managed else 0)
 
     def _stop_managing(self, reason: str) -> None:
-        with contextlib.ExitStack() as stop:  # all of it, as in end()
+        with contextlib.ExitStack() as stop:  # runs all callbacks, as in end()
             stop.callback(self.observing.stop)
             stop.callback(self.following.stop)
             self._profiling = None

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes that a process reports about itself, bounded before anything is allocated by them.
+"""Checks the sizes that a process reports about itself before the daemon allocates memory by them.
 
-The daemon keeps a byte or more for each page of a process's heap and arena, and a process may write
-any number into its control words and records. No real one exceeds these bounds.
+The daemon keeps a byte or more for each page of a process's heap and arena, and a process can write
+any number into its control words and records. The limits here are larger than the sizes of any real
+process.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ Range = tuple[int, int]
 
 
 def most_bytes() -> int:
-    """The most tensor bytes that one process can have: the shim's heap is not larger by default,
-    and what exceeds the machine's memory and swap is never resident."""
+    """Upper limit of the tensor bytes of one process, which is the default size of the shim's heap.
+    Memory beyond the machine's memory and swap is never resident."""
     return HEAP_PER_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

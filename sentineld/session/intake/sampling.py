@@ -59,8 +59,8 @@ class Sampling:
         self.total = 0
         self.lost = 0
         try:
-            # Once more: the watch was opened by pid, so it may have got another address space if
-            # the process called exec() since the last check.
+            # Check again, because the watch was opened by pid. If the process has called exec()
+            # since the last check, the watch has another address space.
             link.peer.require_own()
             if self._module is not None:
                 _send_epoch_fd(link, self._module.sampler)
@@ -179,14 +179,16 @@ class Observing:
     def prepare(self) -> None:
         """Without the module, request the fds by which the process's writes can be watched."""
         if MODULE.probe() is not None:
-            # Other code handles a process that does not read its socket.
+            # EOFError: the process does not read its socket, which the session notices elsewhere.
             with contextlib.suppress(EOFError):
                 self._link.send({"type": "watch_writes"})
             self._asked = True
 
     def take(self, message: Message) -> None:
-        """Take the process's answer to prepare(); without a question it is left alone, so that its
-        descriptors count against the connection's limit."""
+        """Take the process's answer to prepare().
+
+        An answer without a question is ignored: its descriptors stay in the connection and count
+        towards the connection's limit."""
         if not self._asked:
             return
         self._asked = False

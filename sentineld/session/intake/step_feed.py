@@ -31,14 +31,15 @@ class StepFeed:
         self._cutter = StepCutter()
 
     def steps(self) -> Iterator[Step]:
-        """Yields the steps that ended since the last call; the caller takes all of them. They are
-        not kept here, because many short steps with many live tensors are large together. Raises
-        SentinelError if one is implausible.
+        """Yields the steps that ended since the last call. The caller must exhaust the iterator.
+
+        The steps are not gathered in a list, because many short steps with many live tensors take
+        much memory. Raises SentinelError if a step is implausible.
         """
         lost = self._segment.ring_lost()
         records = self._segment.drain()
         if lost != self._lost:
-            # Records were lost before or among these records: the step with the gap is not whole.
+            # Records were lost before or among these records, so a step is incomplete.
             log.warning("a full ring lost %d records", lost - self._lost)
             self._lost = lost
             self._cutter.gap()

@@ -19,8 +19,8 @@ IN_ROW_MAX = 3
 WINDOW_STEPS = 32
 """Number of latest steps over which the share of diverged steps is computed."""
 LEAVE_SHARE = 0.6
-"""Share of diverged steps above which a plan is left: then two steps in a row of another shape,
-which a new profile needs, are likely."""
+"""Share of diverged steps above which a plan is left. Above it, two steps in a row of another shape
+are likely, which a new profile needs."""
 KEEP_SHARE = 0.25
 """Share of diverged steps above which a plan that is kept is reported as a poor fit."""
 EARNED_STEPS = 32

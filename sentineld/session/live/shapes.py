@@ -18,8 +18,9 @@ SHAPES_MAX = 16
 """Number of recently used plans that are kept for a session; a plan takes at most a MiB."""
 FOLLOWED_STEPS_MIN = 3
 STRIKES_MAX = 3
-"""A plan is dropped if it was left this often in a row after fewer than FOLLOWED_STEPS_MIN steps. A
-single time means little: the shape may have changed while the plan was made."""
+"""A plan is dropped if it was left this number of times in a row after fewer than
+FOLLOWED_STEPS_MIN steps. One time is not enough, because the shape can have changed while the plan
+was made."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ class Shapes:
     def left(self, shape: Shape, followed_steps: int) -> None:
         """Record that a shape's plan was left after this number of steps followed it.
 
-        A plan that several times in a row hardly any step followed is dropped: the plan does not
-        fit the steps, although they have its shape.
+        A plan that hardly any step followed, several times in a row, is dropped: it does not fit
+        the steps, although they have its shape.
         """
         strikes = self._strikes.get(shape, 0) + 1 if followed_steps < FOLLOWED_STEPS_MIN else 0
         if strikes >= STRIKES_MAX:

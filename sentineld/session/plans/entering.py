@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entering a plan: its layout is sent, and the process's answer awaited."""
+"""Entering a plan: send its layout and wait for the process's answer."""
 
 from __future__ import annotations
 
