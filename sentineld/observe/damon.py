@@ -33,6 +33,11 @@ from sentineld.observe.backend import (
 )
 
 KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
+MODULES = Path("/sys/module")
+EXCLUSIVE = ("damon_stat", "damon_reclaim", "damon_lru_sort")
+"""Parts of the kernel that use DAMON. While one of them is enabled, the kernel refuses all other
+use (damon_start() in mm/damon/core.c). DAMON_STAT is enabled by default in some kernels since
+6.17."""
 SAMPLE_US = 5_000
 AGGREGATION_US = 100_000
 LOOKS = AGGREGATION_US // SAMPLE_US
@@ -230,7 +235,9 @@ class DamonWatch:
             os.close(fd)
 
 
-def usable(kdamonds: Path = KDAMONDS, pid: int | None = None) -> SentinelError | None:
+def usable(
+    kdamonds: Path = KDAMONDS, pid: int | None = None, modules: Path = MODULES
+) -> SentinelError | None:
     """Why DAMON can't be used now, or None.
 
     pid: if a kdamond watches this process, a dead daemon left it, so it may be taken over.
@@ -248,6 +255,14 @@ def usable(kdamonds: Path = KDAMONDS, pid: int | None = None) -> SentinelError |
             f"{kdamonds} is not writable",
             "be root; in a unit with ProtectKernelTunables= add ReadWritePaths= for it",
         )
+    for name in EXCLUSIVE:
+        enabled = modules / name / "parameters/enabled"
+        if read_text(enabled) == "Y":
+            return SentinelError(
+                "failed",
+                f"the kernel's {name.upper()} uses DAMON",
+                f"disable it: echo N > {enabled}",
+            )
     if count == "0" or (count == "1" and read_text(kdamonds / "0/state") == "off"):
         return None
     watched = read_text(kdamonds / "0/contexts/0/targets/0/pid_target")

@@ -44,6 +44,17 @@ def test_unused_damon_is_usable(kdamonds: Path) -> None:
     assert usable(kdamonds) is None
 
 
+def test_damon_is_not_usable_while_the_kernel_uses_it(kdamonds: Path, tmp_path: Path) -> None:
+    modules = tmp_path / "module"
+    write(modules, "damon_stat/parameters/enabled", "Y\n")
+    problem = usable(kdamonds, modules=modules)
+    assert problem is not None
+    assert "DAMON_STAT" in problem.message
+    assert str(modules / "damon_stat/parameters/enabled") in problem.hint
+    write(modules, "damon_stat/parameters/enabled", "N\n")
+    assert usable(kdamonds, modules=modules) is None
+
+
 def test_a_stopped_kdamond_is_usable(kdamonds: Path) -> None:
     write(kdamonds, "nr_kdamonds", "1\n")
     write(kdamonds, "0/state", "off\n")
