@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The access table of a step for emulated tiers: what each access costs on the slow tier, per page.
 
-At each boundary the shim looks up the tier of the accessed pages and charges the costs of the slow
-ones. The costs come from the timing model (sentineld/model/timing.py), spread evenly over a
-tensor's pages.
+At each boundary the shim looks up the tiers of the accessed pages and charges the cost of each
+access to a slow page. The cost comes from the timing model (sentineld/model/timing.py) and is
+spread evenly over the tensor's pages.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ HEAP_BYTES_MAX = 1 << 44
 def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[np.void]:
     """ACCESS_DTYPE rows: one per access row of the profile, or several if the tensor spans regions.
 
-    A row with the flag AT_BIRTH is charged by its `node`, because at the begin of the stretch the
-    residency map does not describe the tensor's pages yet. Rows with AT_BIRTH are:
+    A row with the flag AT_BIRTH is charged by its `node`, because the residency map does not
+    describe the tensor's pages yet when the stretch begins. These rows have the flag:
 
-    - accesses in the stretch of the tensor's birth, if its pages are dropped at each death: they
-      are born again, on the tier of their region;
+    - accesses in the stretch of the tensor's birth, if the tensor's pages are dropped at its death:
+      the pages are born again in every step, on the tier of their region;
     - all accesses to a transient tensor outside the plan: its address in the heap differs from
       step to step, so it is charged by the tier of births in the heap;
-    - all accesses to a persistent tensor outside the heap (it is older than the shim): it counts
-      as fast.
+    - all accesses to a persistent tensor outside the heap, which was allocated before the shim
+      started: such a tensor counts as fast.
     """
     rows, tensors = profile.accesses, profile.tensors[profile.accesses["tensor"]]
     pages = tensor_pages(profile)[rows["tensor"]]

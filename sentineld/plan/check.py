@@ -98,7 +98,7 @@ def _regions(plan: Plan, profile: Profile) -> None:
             region.offset >= end and aligned, "regions", f"{region.name} overlaps or is misaligned"
         )
         end = region.offset + region.bytes
-        # A slot may span several regions if there is no gap between them.
+        # A slot is allowed to span several regions if there are no gaps between the regions.
         inside += np.clip(
             np.minimum(last, end) - np.maximum(slots["offset"].astype(np.int64), region.offset),
             0,
@@ -126,7 +126,7 @@ def _waits(plan: Plan, profile: Profile) -> None:
         _all((asked >= 0) & (asked < count)), "waits", "a wait refers to a boundary past the step"
     )
     demoting = np.unique(plan.moves["boundary"][plan.moves["tier"] != 0])
-    # In a plan that waits for promotions, a wait may refer to any boundary.
+    # In a plan that waits for promotions, a wait is allowed to refer to any boundary.
     known = np.isin(asked, demoting) | plan.stalls_for_promotions
     _ensure(_all(known), "waits", "a wait refers to a boundary without demotions")
     _ensure(_all(waits != np.arange(count)), "waits", "a boundary waits for its own moves")
@@ -207,7 +207,7 @@ def _budget(charged: Integers, budget: int) -> None:
 
 
 def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) -> None:
-    """Check that births fit the budget even if demotions that no boundary waits for are pending."""
+    """Check that births fit the budget even if demotions that no boundary waits for are late."""
     count = profile.stretch_count
     births = turnover(plan.layout, profile).births(profile)
     down = plan.moves[plan.moves["tier"] != 0]
@@ -215,7 +215,7 @@ def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) 
         down["boundary"], (down["bytes"] // profile.page_bytes).astype(np.int64), minlength=count
     )
     unsure = np.zeros(count)
-    # Two passes: demotions at the end of the step may still be incomplete in the next step.
+    # Make two passes, because demotions at the end of a step can be incomplete in the next step.
     for boundary in [*range(count), *range(count)]:
         age = (boundary - np.arange(count)) % count
         waited = int(plan.layout.waits[boundary])

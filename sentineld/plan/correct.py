@@ -22,15 +22,15 @@ from sentineld.model.tiers import Tiers
 RATE_TOLERANCE = 0.1
 """A measured bandwidth that is lower than the assumed one by at most this share is ignored."""
 FALL_TOLERANCE = 0.25
-"""A bandwidth that is measured lower than assumed by more than this share is accepted at once. A
-smaller drop must last for WINDOW_STEPS: a mover that has to wait for a CPU also measures a lower
-bandwidth, and a plan for less bandwidth is slower."""
+"""If the measured bandwidth is below the assumed one by more than this share, the plan is corrected
+at once. A smaller drop has to last for WINDOW_STEPS steps, because a mover that waits for a CPU
+also measures a lower bandwidth, and a plan for less bandwidth is slower."""
 RATE_GAIN = 0.1
-"""A bandwidth that is measured higher than assumed by more than this share justifies a replan, if
-the mover is busy (BUSY_SHARE). The bandwidth rises when other load ends; a plan never assumes more
-than the nominal bandwidth."""
+"""If the measured bandwidth is above the assumed one by more than this share, the plan is
+corrected, provided that the mover is busy (BUSY_SHARE). The bandwidth rises when other load ends. A
+plan never assumes more than the nominal bandwidth."""
 BUSY_SHARE = 0.25
-"""The mover must be busy for more than this share of the time for more bandwidth to pay off."""
+"""More bandwidth pays off only if the mover is busy for more than this share of the time."""
 
 STALL_SHARE = 0.005
 """Waits below this share of the time do no harm."""
@@ -38,25 +38,28 @@ LATE_SHARE = 0.05
 """Late moves below this share of all moves do no harm."""
 
 EVIDENCE_SHARE = 1 / 8
-"""No bandwidth is derived from fewer moved bytes than this share of the plan's bytes per step."""
+"""A bandwidth is measured only if at least this share of the bytes that the plan moves in a step
+has been moved."""
 RECENT_STEPS = 2
-"""Number of last steps that are checked for harmful deviations; small, so that one harmful step is
-enough for a correction."""
+"""Number of last steps that are checked for harmful deviations. The number is small, so that one
+harmful step is enough for a correction."""
 WINDOW_STEPS = 16
-"""Number of last steps that are checked for small losses and possible gains of bandwidth, and over
-which the times of stretches are measured."""
+"""Number of last steps that are checked for rises and small drops of the bandwidth. The times of
+stretches are measured over these steps, too."""
 
 DRIFT_MIN = 0.05
-"""Deviations of the stretches' times that sum to less than this share of the step are ignored."""
+"""The deviations of the stretches' times are ignored if their sum is below this share of the step's
+time."""
 DRIFT_NOISE = 2.0
-"""The sum of these deviations must exceed DRIFT_MIN by this multiple of the sum that random scatter
-explains."""
+"""The deviations are also ignored if their sum exceeds DRIFT_MIN by less than this multiple of the
+sum that random scatter explains."""
 RECHECK_STEPS = 256
-"""After a correction that led to no new plan, the next one is considered after this many steps."""
+"""Minimum number of steps between a correction that led to no new plan and the next correction, and
+between two comparisons of the stretches' times."""
 
 PATIENCE_STEPS = 8
-"""Minimum age of a plan before it may be corrected, if the plan before it was corrected early. The
-minimum doubles with each further early correction."""
+"""Minimum age of a plan at its correction if the previous plan was corrected early. The minimum
+doubles with each further early correction."""
 PATIENCE_STEPS_MAX = 4096
 EARNED_STEPS = 512
 """A correction of a plan of at least this age is not early and resets the minimum age to 0."""
@@ -104,7 +107,7 @@ class Corrector:
     """Compares the assumptions of one training's plans with measurements.
 
     Call entered() first. After a correction, call left() and entered() if a new plan goes live, or
-    kept() if the old one stays.
+    kept() if the old plan stays.
     """
 
     def __init__(self, nominal_bytes_per_s: float) -> None:
@@ -127,7 +130,7 @@ class Corrector:
     def look(self, progress: Progress) -> Correction | None:
         """Evaluate the counters; returns a correction if the bandwidth justifies one.
 
-        Returns None while a previous correction is unanswered.
+        After a correction, returns None until the caller has called entered() or kept().
         """
         self._last = progress
         if progress.steps > self._looks[-1].steps:
@@ -146,7 +149,8 @@ class Corrector:
     def needs_times(self) -> bool:
         """Whether timed() should be called with measured times of stretches.
 
-        The times are needed if moves are late or waited for although the bandwidth is as assumed.
+        The times are needed if moves are late, or the process waits for moves, although the
+        bandwidth is as assumed.
         """
         recent = self._since(RECENT_STEPS)
         return (
@@ -160,7 +164,7 @@ class Corrector:
 
     @property
     def undecided(self) -> bool:
-        """Whether further steps like the previous ones may still lead to a correction."""
+        """Whether further steps like the previous ones can still lead to a correction."""
         open_ = not (self._pending or self._rejected) and self._step_bytes > 0
         return open_ and self._age_steps() < max(WINDOW_STEPS, self._min_age_steps + 1)
 
@@ -169,8 +173,9 @@ class Corrector:
 
         times_ns: (N, S), times of the stretches of N steps with all memory fast.
 
-        Times are scaled down first if the steps are slower as a whole. A uniform slowdown only
-        gives moves more time, and a plan that relied on it would be wrong once the slowdown ends.
+        If the steps are slower as a whole, the times are first scaled down. A uniform slowdown only
+        gives moves more time, and a plan that relied on this time would be wrong once the slowdown
+        ends.
         """
         self._timed_steps = self._age_steps()
         assumed = self._profile.stretches["time_ns"].astype(np.float64)
@@ -241,13 +246,14 @@ class Corrector:
         return passed.moved_bytes / passed.busy_ns * 1e9
 
     def _slow(self, passed: Progress, tolerance: float) -> float | None:
-        """The bandwidth if it does harm and is below the assumed one by more than the tolerance."""
+        """The measured bandwidth if it is too low by more than the tolerance and does harm; else
+        None."""
         rate = self._rate(passed)
         least = self._tiers.migration_bytes_per_s * (1 - tolerance)
         return rate if rate is not None and rate < least and self._harmed(passed) else None
 
     def _gained(self, passed: Progress) -> float | None:
-        """The bandwidth, at most the nominal one, if it is high enough for a replan; else None."""
+        """The measured bandwidth, capped at the nominal one; None if it is too low for a replan."""
         rate = min(self._rate(passed) or 0.0, self._nominal)
         more = rate > self._tiers.migration_bytes_per_s * (1 + RATE_GAIN)
         return rate if more and passed.busy_ns > BUSY_SHARE * passed.time_ns else None

@@ -18,19 +18,20 @@ from sentineld.model.records import Records
 from sentineld.profile.steps import Step, boundary_records
 
 STRETCH_SHARE_MAX = 0.01
-"""Maximum duration of a stretch that can be cut, as a share of the step's time."""
+"""Maximum duration of a stretch, as a share of the step's time, wherever a cut is possible."""
 
 TOUCHED_SHARE_MAX = 0.5
-"""Maximum bytes touched in a stretch that can be cut, as a share of the budget."""
+"""Maximum number of bytes that a stretch touches, as a share of the budget, wherever a cut is
+possible."""
 
 TOUCHED_OVER_BORN = 2.0
 """Estimated bytes touched per byte allocated in the forward and backward passes, which read about
 as many bytes as they allocate."""
 
 OPTIMIZER_MARGIN = 3.0
-"""Safety factor for the touched bytes of an optimizer step, which are estimated from its scratch
-tensors: the work on a parameter begins before its scratch tensor is allocated, and the ratio of
-touched bytes to scratch bytes varies between parameters."""
+"""Safety factor for the touched bytes of an optimizer step. These bytes are only estimated from the
+step's scratch tensors: the work on a parameter begins before its scratch tensor is allocated, and
+the ratio of touched bytes to scratch bytes varies between parameters."""
 
 
 def choose_cuts(
@@ -39,7 +40,7 @@ def choose_cuts(
     """Choose the allocation cursors at which the step gets an extra boundary, ascending.
 
     Each stretch is cut as late as both limits allow, which gives the fewest cuts. A cut is only
-    possible at an allocation, so stretches between distant allocations may exceed the limits.
+    possible at an allocation, so a stretch between distant allocations can exceed the limits.
 
     share_max: maximum duration of a stretch, as a share of the step's time.
     """
@@ -53,7 +54,7 @@ def choose_cuts(
     limit_ns = max(int((step.end_ns - begins[0]) * share_max), 1)
     limit_bytes = max(int(budget_bytes * TOUCHED_SHARE_MAX), 1)
     cuts: list[int] = []
-    # If records were lost, boundary cursors may exceed the number of recorded allocations.
+    # If records were lost, boundary cursors can exceed the number of recorded allocations.
     firsts = np.minimum(boundaries["bytes"], len(allocs)).astype(np.int64)
     lasts = np.append(firsts[1:], len(allocs))
     for begin, end, first, last in zip(
@@ -67,7 +68,7 @@ def choose_cuts(
                 by_time = int(np.searchsorted(times, since + limit_ns, side="right")) - 1
             else:
                 by_time = last
-            # Two cuts are at least one allocation apart; otherwise the loop would not advance.
+            # Keep two cuts at least one allocation apart; otherwise the loop would not advance.
             cut = max(min(by_bytes, by_time), cursor + 1)
             if cut >= last:
                 break
@@ -80,8 +81,8 @@ def _touched_bytes(step: Step, allocs: Records, boundaries: Records) -> npt.NDAr
     """For each allocation, an estimate of the bytes touched between it and the next one.
 
     The ring records allocations, not accesses. An optimizer passes once over everything that was
-    live at the begin of the step (parameters, gradients, optimizer state); its scratch allocations
-    are assumed to progress in proportion to that pass.
+    live when the step began (parameters, gradients, optimizer state). The estimate assumes that the
+    optimizer's scratch allocations progress in proportion to this pass.
     """
     sizes = allocs["bytes"].astype(np.float64)
     stretch = np.searchsorted(boundaries["bytes"], np.arange(len(allocs)), side="right") - 1

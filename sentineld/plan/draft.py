@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first and the last step of making a plan: draft it from a layout, and complete it."""
+"""Draft a plan from a layout, and complete a plan that has its moves."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def drops_by_tensor(
 ) -> tuple[npt.NDArray[np.void], Integers]:
     """(rows of drops() whose slot belongs to a tensor, index of the tensor of each row).
 
-    slot: slot of each tensor; negative: the tensor has none.
+    slot: slot of each tensor; a negative number if the tensor has no slot.
     """
     row_of = np.full(len(layout.slots), -1, np.int64)
     slotted = np.flatnonzero(slot >= 0)

@@ -19,7 +19,8 @@ from sentineld.plan.drops import drops_by_tensor
 from sentineld.plan.layout import cut_at_regions
 
 UNKNOWN_TIER = 255
-"""Stands for the tier of births that the kernel places at first touch; they are charged as fast."""
+"""Stands for the tier of births that the kernel places at first touch. These births are charged as
+fast."""
 
 BIRTH_DTYPE = np.dtype(
     [
@@ -99,7 +100,7 @@ def expected_step(profile: Profile, layout: Layout) -> ExpectedStep:
 def _in_order(
     births: Table, born: npt.NDArray[np.uint32], drops: Table, dropped: npt.NDArray[np.uint32]
 ) -> Table:
-    """Merge births and drops to EVENT_DTYPE. born, dropped: event number of each."""
+    """Merge births and drops to EVENT_DTYPE. born, dropped: event number of each birth and drop."""
     events = np.zeros(len(births) + len(drops), EVENT_DTYPE)
     for name in ("stretch", "offset", "bytes"):
         events[name] = np.concatenate([births[name], drops[name]])
@@ -110,7 +111,7 @@ def _in_order(
 
 
 def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
-    """(M,): the number of boundaries from each move's own to the one at which its use ends.
+    """(M,): the number of boundaries from each move's own boundary to the end of its use.
 
     A promotion serves the accesses between its boundary and the next move of the same pages to
     another tier; the promotion is of no use once the last stretch with such an access has begun.
@@ -135,8 +136,9 @@ def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
     """(M,): the number of boundaries by which each move may begin before its own boundary.
 
     A demotion may begin as soon as the last use, birth or other move of its pages has passed; the
-    plan delays it only for lack of bandwidth. The result is 0 for promotions, which would use room
-    that the plan needs, and for demotions of pages that the stretch at their own boundary uses.
+    plan delays it only for lack of bandwidth. The result is 0 for promotions, because early
+    promotions would take room that the plan needs. It is also 0 for a demotion if the stretch that
+    begins at its own boundary uses the pages.
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.zeros(len(moves), dtype=np.int64)
@@ -160,8 +162,8 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     """MOVE_DTYPE rows of the pages that no planned move touches, with the tier they belong to.
 
     The rows come from Plan.initial and from slots (in regions with a tier, such as the pool) whose
-    pages stay resident when their tensors die. Each of these pages is born only once, and on
-    another tier than its region's if that tier is full.
+    pages stay resident when their tensors die. Each of these pages is born only once; if the tier
+    of its region is full at that moment, the page is born on another tier.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan without placement: each page stays where the kernel puts it at its first touch.
 
-Policy `first-touch` makes this plan; a simulated training also runs under it before its own plan.
+Policy `first-touch` makes this plan. A simulated training under another policy also runs under this
+plan in its first steps.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ REASON = "where the kernel puts it at its first touch"
 def first_touch_plan(profile: Profile, budget_bytes: int) -> Plan:
     """Make a plan that has a layout but no tiers, moves or prediction."""
     placed, short = transient(profile), short_lived(profile)
-    # Pages never move: only tensors with similar lives should share pages, and thus a tier.
+    # Pages never move, and tensors that share pages share a tier. So only tensors with similar
+    # lives share pages.
     parts = {"short-lived": placed & short, "long-lived": placed & ~short}
     areas = []
     for name, chosen in parts.items():

@@ -8,15 +8,15 @@ page in two cases:
   it, and drops either all of it or nothing;
 - its pages are never freed: no tensor drops a page of it, and tensors cover all of its pages. Such
   a block is fully resident from the end of the plan's first step, and every step is charged for all
-  of it. In the first step the rest of the block may become resident before its tensors are born.
+  of it. In the first step, parts of the block can become resident before their tensors are born.
 
-Pages that the plan moves are moved one by one, so their blocks stay small pages, unless whole_moves
-is set and every move that touches the block covers all of it.
+The plan's moves handle pages one by one. A block with moved pages therefore consists of small
+pages, unless whole_moves is set and every move that touches the block covers all of it.
 
 If the kernel also offers smaller huge pages, the same rules hold for blocks of that size. In a
-mapping that allows both sizes the kernel uses the larger one wherever it fits. Therefore, if a
-2 MiB block may hold smaller huge pages throughout but not a large one, its first small block is not
-marked.
+mapping that allows both sizes the kernel uses the larger one wherever it fits. Therefore, if all
+small blocks of a 2 MiB block qualify but the 2 MiB block as a whole does not, its first small block
+is not marked.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from sentineld.model.protocol import HUGE_BYTES
 from sentineld.plan.drops import drops
 
 UNITS = (HUGE_BYTES, 64 << 10)
-"""Alignment of tensors in bytes: a tensor of at least this size begins at a multiple of it. Linux
-has huge pages of sizes other than 2 MiB since 6.8; 64 KiB is the smallest size that avoids most of
-the cost of small pages."""
+"""Alignments of tensors in bytes, the largest first: a tensor begins at a multiple of the first of
+these numbers that its size reaches. Linux has huge pages of sizes other than 2 MiB since 6.8;
+64 KiB is the smallest size that avoids most of the cost of small pages."""
 
 RANGES_MAX = 1024
-"""Limit on the number of ranges: each one splits a mapping in three, and a process may have 65530
-mappings (vm.max_map_count)."""
+"""Limit on the number of ranges. Each range splits a mapping into three, and the kernel allows a
+process 65530 mappings (vm.max_map_count)."""
 
 
 def with_huge_pages(

@@ -2,9 +2,9 @@
 """Which dead pages are kept for the next tensor that is born on them.
 
 A plan that drops all fast pages at their tensor's death causes a page fault for each
-page of the next tensor. A fault costs as much as reading the page from slow memory;
-for short-lived tensors this is the largest cost of a plan. If fast memory is not full
-between the death and the next birth, keeping the pages costs nothing.
+page of the next tensor. A fault takes as long as reading the page from slow memory. For short-lived
+tensors, these faults are the largest cost of a plan. If fast memory is not full between the death
+and the next birth, keeping the pages costs nothing.
 
 This is a cache problem in which the capacity changes with time and births are the
 accesses: evict the pages whose next birth is furthest in the future (Belady 1966).
@@ -34,12 +34,12 @@ RESIDENT_MAX = 1.06
 
 
 def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> Plan:
-    """The plan with fewer drops: dead pages are kept if memory has room for them until reuse.
+    """The plan with fewer drops: dead pages are kept if memory has room for them until their reuse.
 
     Kept fast pages take up at most `share` (0..1) of the free fast memory. Slow pages take no fast
     memory; they are kept while the number of resident arena pages is at most RESIDENT_MAX times the
-    peak of live pages. Pages that die on another tier than they were born on are always dropped:
-    the next birth needs them on the birth tier.
+    peak of live pages. Pages that are on another tier at their tensor's death than at its birth are
+    always dropped, because the next birth needs pages on the birth tier.
 
     limit_pages: size of fast memory.
     """
@@ -111,7 +111,8 @@ def longest_kept(tenancies: Turnover, may: Mask, free: Integers) -> Mask:
 def _fitting(tenancies: Turnover, kept: Mask, free: Integers) -> Mask:
     """The tenancies of `kept` that fit in `free`, removing those with the longest gaps first.
 
-    This is needed because the passes of longest_kept() may never converge.
+    Without this removal, the kept pages could exceed `free`, because the passes of longest_kept()
+    do not always converge.
     """
     rows = np.flatnonzero(kept)
     over = tenancies.used(rows, len(free)) > free

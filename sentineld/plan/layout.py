@@ -34,10 +34,10 @@ class Area:
     tensors: Integers  # (N,): rows of the profile's tensors; each has a slot
     drops: npt.NDArray[np.bool_]  # (N,): whether the tensor's pages are dropped at its death
     grouped: bool = True  # lay tensors with equal bit strings and lifetimes side by side
-    # (N,): which tensors are never moved; see area_offsets(). None: not known.
+    # (N,): which tensors are never moved; see area_offsets(). None: treat no tensor as never moved.
     still: Mask | None = None
-    # Place each tensor where another one has just died, which takes more space than packing. This
-    # is for areas without moves; `grouped` and `still` are then ignored.
+    # Place each tensor where another one has just died, which takes more space than packing. Use
+    # this only for areas without moves. If it is set, `grouped` and `still` are ignored.
     as_born: bool = False
 
 

@@ -47,7 +47,7 @@ def pack_layout(
     """The contents of the layout memfd. A tier is written as the id of its first node.
 
     accesses: ACCESS_DTYPE, for emulated tiers only.
-    fast_pages: size of the emulated fast tier, written as 1 if it is 0; None: unlimited.
+    fast_pages: size of the emulated fast tier; None: unlimited. A size of 0 is written as 1.
 
     Raises ValueError if the layout does not have boundary_count boundaries, or a tier is unknown.
     """

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of moves: which move runs next, and which moves are obsolete. Pure.
+"""The queue of moves: which move runs next, and which moves are obsolete.
 
-The mover (migrate/batches.py) and the simulator (simulate/world.py) share these
-rules. The mover applies them to pages of a process, the simulator to cells.
-Time is counted in boundaries since the first step: step * boundary_count + boundary.
+The mover (migrate/batches.py) and the simulator (simulate/world.py) share these rules. The mover
+applies the rules to pages of a process, the simulator applies them to cells. Time is counted in
+boundaries since the first step: step * boundary_count + boundary.
 
-- Due demotions run first, in order, and are never held back: births wait for them.
-- A promotion runs if the fast tier has room, earliest deadline first. A late
-  promotion still runs until its expiry, the begin of the last stretch that uses its
-  pages before they are moved away again. At its expiry a promotion is cancelled.
-- If nothing else can run, demotions run ahead of time, if no stretch before their
-  own boundary uses their pages: later stretches may turn out shorter than planned.
+- Due demotions run first, in order, and are never held back, because births wait for them.
+- A promotion runs if the fast tier has room, earliest deadline first. A late promotion stays in the
+  queue until its expiry and is then cancelled. The expiry is the boundary at which the last stretch
+  begins that uses the pages before they are moved away again.
+- If nothing else can run, demotions run ahead of time, provided that no stretch before their own
+  boundary uses their pages. These early demotions help if later stretches are shorter than planned.
 - The newest move of a page wins: a new move cancels the promotions that it overlaps,
   a new promotion also cancels the demotions that it covers, and a drop cancels all
   moves that it covers.
@@ -34,8 +34,8 @@ class Span(NamedTuple):
     """The life of a queued move, in boundaries since the first step."""
 
     due: int  # the plan's boundary
-    deadline: int  # boundary from which on the move is late
-    expiry: int  # boundary from which on a promotion is of no use
+    deadline: int  # first boundary at which the move is late
+    expiry: int  # first boundary at which a promotion is of no use
 
 
 class MoveTimes(NamedTuple):
@@ -122,9 +122,9 @@ class MoveQueue(Generic[M]):
             (self.demotions if move.tier else self.promotions).append(move)
 
     def drop(self, covered: Callable[[M], bool]) -> None:
-        """Cancel the moves whose pages the process has all given back.
+        """Cancel the moves of which the process has given back all pages.
 
-        covered: whether this holds for a move.
+        covered: returns whether the process has given back all pages of a move.
         """
         for queue in (self.demotions, self.promotions):
             self.cancel(queue, covered, "absent")
@@ -155,11 +155,11 @@ class MoveQueue(Generic[M]):
         promotion: Callable[[], Work | None],
         early_demotion: Callable[[], Work | None],
     ) -> Work | None:
-        """Return what to move next; None: nothing is due, or there is no room for it.
+        """Return what to move next, or None if no queued move can run now.
 
-        due_demotion: the next pages of demotions that are due.
-        promotion: the next pages of promotions, as far as there is room.
-        early_demotion: the next pages of any demotion.
+        due_demotion: returns the next pages of due demotions.
+        promotion: returns the next pages of promotions, no more than there is room for.
+        early_demotion: returns the next pages of any demotion.
         """
         if (work := due_demotion()) is not None:
             return work
@@ -173,13 +173,14 @@ class MoveQueue(Generic[M]):
         return [move for move in self.demotions if move.due <= now]
 
     def done(self, now: int, stalls: bool) -> int:
-        """Return the last boundary up to which everything that births wait for is complete.
+        """Return the last boundary, at most `now`, by which all due demotions are complete.
 
-        stalls: boundaries wait for late promotions, too (Plan.stalls_for_promotions).
+        stalls: boundaries also wait for late promotions (Plan.stalls_for_promotions), so these have
+        to be complete, too.
         """
         held = [move.due for move in self.demotions]
         if stalls and not self.blocked:
-            # The boundary at a promotion's deadline waits until the boundary before it is done.
+            # The boundary at a promotion's deadline waits until the preceding boundary is done.
             held += [move.deadline - 1 for move in self.promotions]
         return max(min([*held, now + 1]) - 1, 0)
 

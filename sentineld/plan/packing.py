@@ -2,7 +2,7 @@
 """Packing: offsets for blocks with circular lifetimes, such that live blocks do not overlap.
 
 A lifetime is [birth, death) in events. A lifetime with death < birth wraps around the end of the
-step; one with death == birth covers all events.
+step; a lifetime with death == birth covers all events.
 
 pack() aims at the smallest total size. pack_as_born() places each block where memory was freed
 last, because that memory is still in the caches.
@@ -84,9 +84,9 @@ def pack(
 def pack_as_born(sizes: Integers, birth: Integers, death: Integers) -> Packed:
     """Find offsets as an allocator would: serve the births of a step in order, by best fit.
 
-    Each block takes the smallest free range that holds it, the lowest one among equals. The order
-    begins at the event with the smallest total size of live blocks. Blocks alive at that event get
-    ranges that no other block shares.
+    Each block takes the smallest free range that is large enough, and the lowest of several equally
+    small ranges. The order begins at the event with the smallest total size of live blocks. Blocks
+    alive at that event get ranges that no other block shares.
     """
     events = int(max(birth.max(initial=0), death.max(initial=0))) + 1
     begin = _emptiest(sizes, birth, death, events)

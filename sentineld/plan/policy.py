@@ -32,7 +32,8 @@ class Policy(Protocol):
 class HasVariants(Policy, Protocol):
     """A policy that offers variants of its plan, which differ only in their waits.
 
-    If moves are late, each variant runs for some steps, and the fastest one stays live.
+    If moves are late, each variant runs for some steps, and the fastest of all these plans stays
+    live.
     """
 
     def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
@@ -42,8 +43,8 @@ class HasVariants(Policy, Protocol):
 def fast_pages(policy: Policy, plan: Plan, page_bytes: int) -> int | None:
     """Size of the fast tier, in pages, that the simulator and emulated tiers enforce for a plan.
 
-    Returns None (unlimited) for baselines that ignore the budget and place the heap in fast memory:
-    they show the step time without a limit.
+    Returns None (unlimited) for baselines that ignore the budget and place the heap in fast memory.
+    Such a baseline shows the step time without a limit on fast memory.
     """
     if not policy.charges_budget and plan.layout.heap_tier == 0:
         return None
@@ -82,7 +83,7 @@ class Reactor(Protocol):
     are not carried out by the next tick are discarded."""
 
     def tick(self, observation: Observation) -> Sequence[MoveRequest]:
-        """Return the moves to make now: demotions are carried out first, the rest in list order."""
+        """Return the moves to make now: first demotions, then promotions, both in list order."""
 
 
 @runtime_checkable

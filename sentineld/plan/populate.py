@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tensors' pages the shim populates at birth, in one system call.
 
-Dropped pages otherwise come back one page fault at a time. One call for all pages of a
-tensor takes half the time of the faults on one thread; several threads that fault in
+Without this call, dropped pages come back one page fault at a time. One call for all pages of a
+tensor takes half the time that one thread needs for the page faults. Several threads that fault in
 parallel are as fast as the call.
 """
 
@@ -27,7 +27,7 @@ def populated(layout: Layout, profile: Profile, threads: int) -> Layout:
     """The layout with SLOT_POPULATE set for tensors that gain from it.
 
     These are tensors whose pages are mostly absent at birth and whose bytes are all written. If a
-    tensor is only partly written, populating it would take more memory than it touches.
+    tensor is only partly written, populating it would take more memory than the training touches.
 
     threads: number of threads that compute.
     """

@@ -38,8 +38,8 @@ class Residency:
     tensor: Integers  # (P,): row of the profile's tensors
     first_page: Integers  # (P,): index of the first page within the tensor
     pages: Integers  # (P,)
-    # (S, P): tier at the begin of the stretch, or at the birth if the tensor is born in the
-    # stretch; ABSENT if the tensor is not alive.
+    # (S, P): tier when the stretch begins, or at the birth if the tensor is born in the stretch;
+    # ABSENT if the tensor is not alive.
     tier: npt.NDArray[np.uint8]
     moving: Mask  # (S, P): a move of the piece starts at the stretch's boundary
     end_tier: npt.NDArray[np.uint8]  # (P,): tier at the end of the lifetime, moves included
@@ -142,8 +142,9 @@ def occupied_pages(profile: Profile, found: Residency) -> Integers:
 def free_pages(profile: Profile, found: Residency, limit_pages: int) -> Integers:
     """(M,): fast pages that live tensors leave free at each moment; may be negative.
 
-    The moves of a stretch finish at an unknown moment within it. At each moment, the larger of two
-    numbers of pages is counted: with these moves pending, or with these moves complete.
+    The moves of a stretch finish at an unknown moment of the stretch. Therefore two numbers of
+    occupied pages are computed for each moment, one with these moves pending and one with these
+    moves complete, and the larger number counts.
     """
     # With two tiers, a move makes a fast piece slow or a slow piece fast.
     after = (found.tier == 0) ^ found.moving
@@ -184,8 +185,9 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
 def fast_shares(profile: Profile, found: Residency) -> Floats:
     """(A,): the share (0..1) of the tensor's pages that serve each access row from the fast tier.
 
-    A page serves the accesses of a stretch from the tier that it has at the stretch's begin, or at
-    its birth if that is later. A page in flight serves accesses from its source tier.
+    A page serves the accesses of a stretch from the tier on which it is when the stretch begins, or
+    on which it is born if the birth is later. A page in flight serves accesses from its source
+    tier.
     """
     rows = profile.accesses
     share = np.zeros((profile.stretch_count, len(profile.tensors)))

@@ -26,7 +26,7 @@ def planned_moves(
     """MOVE_DTYPE: the moves of the chunks, coalesced and sorted.
 
     The deadline of a promotion is the chunk's next use. The deadline of a demotion is the next
-    boundary, because the plan reuses its memory from then on.
+    boundary, because the plan reuses the freed memory from that boundary on.
 
     space, offset: (T,), each tensor's space and its offset in bytes.
     """
@@ -101,8 +101,8 @@ def needed_waits(
 ) -> Integers:
     """(S,): for each boundary, the boundary whose demotions it waits for, or -1.
 
-    A demotion is only known to be complete after a wait for it; until then its pages count as
-    occupied.
+    A demotion is only known to be complete once a boundary has waited for it; until then its pages
+    count as occupied.
 
     charged: (S,), pages charged in each stretch if each demotion completes by the next boundary.
     births: (S,), pages born in fast memory in each stretch.
@@ -118,7 +118,8 @@ def needed_waits(
     # The second pass begins, as a steady step does, with the pending demotions of the first pass.
     for turn in range(2):
         for boundary in range(count):
-            # Forget this boundary's demotions of the previous step: `charged` includes them again.
+            # Forget the demotions that began at this boundary in the previous step: `charged`
+            # includes their pages.
             open_ = [entry for entry in open_ if entry[0] != boundary]
             over = charged[boundary] + sum(size for _, size in open_) - limit
             if births[boundary] and over > 0 and open_:
@@ -143,7 +144,7 @@ def births_waits(
     """(S,): needed_waits() of a plan: births wait for the demotions that make room for them.
 
     charged: (S,), fast pages charged in each stretch.
-    born_fast: (T,), which tensors' births may wait, if their pages are born in fast memory.
+    born_fast: (T,), which tensors' births wait if necessary; only pages born in fast memory count.
     limit: fast memory in pages.
     """
     stretch = profile.tensors["birth_stretch"][found.tensor].astype(np.int64)

@@ -30,7 +30,7 @@ class Spare:
         """The correction for a switch to the spare plan, with the spare plan's tiers.
 
         correction: the correction derived from measurements under the live plan. Returns None if
-        the spare plan does not answer that correction and replanning is needed.
+        replanning is needed because the spare plan does not fit that correction.
         """
         measured = correction.tiers.migration_bytes_per_s
         if correction.cause != "migration" or measured > self.up_to_bytes_per_s:

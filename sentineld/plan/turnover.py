@@ -24,7 +24,7 @@ from sentineld.plan.items import tensor_pages
 
 
 def first_moments(profile: Profile) -> Integers:
-    """(S + 1,): the first moment of each stretch, and last the number of moments M."""
+    """(S + 1,): the first moment of each stretch, followed by the number of moments M."""
     events = np.append(profile.stretches["event"].astype(np.int64), profile.event_count)
     return events + np.arange(len(events))
 
@@ -56,7 +56,7 @@ class Turnover:
     death: Integers  # (P,): first moment after the tensor's death, 0..M-1
     gap: Integers  # (P,): number of moments from `death` to the next birth on the range
     dropped: Mask  # (P,): the pages are dropped at the tensor's death
-    fresh: Mask  # (P,): the previous tenancy dropped the pages, so this one faults them in
+    fresh: Mask  # (P,): the previous tenancy dropped the pages; this tenancy faults them in
 
     def kept_pages(self, moments: int) -> Integers:
         """(M,): the number of kept dead pages at each moment."""
@@ -134,7 +134,7 @@ def turnover(
     for region, ends in zip(layout.regions, borders, strict=True):
         begin, past = np.searchsorted(edges, ends)
         wanted[begin:past] = region.tier in tiers
-    # One entry per (tensor, cell); a cell is the range between two neighbouring edges.
+    # One entry per (tensor, cell). Here, a cell is the range between two neighbouring edges.
     low, high = np.searchsorted(edges, start), np.searchsorted(edges, end)
     of = np.repeat(np.arange(len(rows)), high - low)
     cell = np.arange(len(of)) - np.repeat(np.cumsum(high - low) - (high - low), high - low)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The planning process: `python -P -m sentineld.planner.child DAEMON_PID MEMORY_BYTES`.
 
-It reads one pickled request (requests.py) from its standard input and writes the pickled answer, or
-the SentinelError, to its standard output. The daemon starts it and is the only source of its input,
-so that unpickling is safe.
+The process reads one pickled request (requests.py) from its standard input and writes the pickled
+answer, or the SentinelError, to its standard output. The daemon starts the process and is the only
+source of its input, so unpickling is safe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sentineld.base.units import format_bytes
 from sentineld.planner.requests import Request
 
 NICE_LEVEL = 10
-"""A plan may be late, but the trainings on this machine must not slow down."""
+"""Low priority, so that planning does not slow down the trainings on this machine."""
 _OOM_SCORE_MAX = 1000
 _PR_SET_PDEATHSIG = 1
 
@@ -51,7 +51,7 @@ def main() -> None:
 def _die_with(daemon_pid: int) -> None:
     """Have the kernel kill this process when the daemon's thread that started it ends.
 
-    That thread reads the answer, so nothing can use the answer after its end.
+    That thread reads the answer, so nothing can use the answer after the thread's end.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != daemon_pid:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning in child processes, so that the daemon's memory stays small and it keeps answering.
+"""Planning in child processes, which keeps the daemon small and responsive.
 
-Their number, memory and CPU priority are limited, and users take turns.
+The number, memory and CPU priority of the child processes are limited, and users take turns.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class Planners:
     """
 
     def __init__(self, processes: int, memory_bytes: int, timeout_s: float) -> None:
-        """processes: at most this number runs at a time. memory_bytes: private memory of one.
-        timeout_s: run time of one, without the wait for its turn."""
+        """processes: limit on the number of planning processes at a time. memory_bytes: limit on
+        the private memory of each process. timeout_s: limit on the run time of each process,
+        without the wait for its turn."""
         self._turns = Turns(processes)
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
@@ -69,7 +70,8 @@ class Planners:
     def spare(
         self, uid: int, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
     ) -> Spare | None:
-        """Make the spare plan for the live plan. Returns None and logs the reason if it fails."""
+        """Make the spare plan for the live plan. Returns None if planning fails, which is logged,
+        or if the live plan has no use for a spare plan."""
         if not len(live.moves):
             return None
         try:

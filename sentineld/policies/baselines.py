@@ -77,7 +77,7 @@ def _all_on(profile: Profile, tier: int) -> npt.NDArray[np.void]:
 
 
 def _first_touch(plan: Plan, profile: Profile, tiers: Tiers) -> Prediction:
-    """Predict first touch with a fast tier of the budget's size that is empty at first.
+    """Predict a step under first touch. The fast tier has the budget's size and is empty at first.
 
     Persistent tensors fill the fast tier first, then pages of the arena in the order of their first
     births. A page stays where it was first placed.

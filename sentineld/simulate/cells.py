@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of a plan as cells: ranges of pages with equal events.
 
-A cell is a range of pages of one space; no tensor, move, region or initial range
-begins or ends inside it. All pages of a cell are accessed, born, dropped and
-moved alike, so a cell's state is the number of its fast pages.
+A cell is a range of pages of one space; no tensor, move, drop, region or initial range begins or
+ends inside it. All pages of a cell are accessed, born, dropped and moved alike, so a cell's state
+is the number of its fast pages.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _born_fast(
 ) -> Integers:
     """(C,): number of pages that are born on the fast tier if it has room.
 
-    Pages that the kernel places by default are included.
+    Pages whose tier the kernel chooses are included.
     """
     wanted = np.zeros(len(first), np.int64)
     for region in plan.layout.regions:

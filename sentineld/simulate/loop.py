@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training under plans in virtual time: settling, correction, trial, steady steps.
 
-Plans are corrected as by the daemon (plan/correct.py): steps continue under the old
-plan while the next one is made, and the training switches plans between two steps.
+Plans are corrected as in the daemon (plan/correct.py): steps continue under the old plan while the
+next one is made, and the training switches plans between two steps.
 """
 
 from __future__ import annotations
@@ -69,13 +69,14 @@ class ClosedLoop:
         self._passed = Progress()
         self._times: deque[Floats] = deque(maxlen=WINDOW_STEPS)
         self._waiting: _Waiting | None = None
-        # Profile and tiers that the live plan assumes; the world follows those of the training.
+        # Profile and tiers that the live plan assumes. The simulated world uses those of
+        # `training`.
         self._assumed = training.profile, training.tiers
         self._has_spare = True
         self._enter(training.plan, before)
 
     def run(self) -> PolicyRun:
-        """Simulate up to steps_max steps, until they repeat; then try the policy's variants."""
+        """Simulate until steps repeat, at most steps_max steps; then try the policy's variants."""
         steady, repeats = self._settle(self._training.steps_max)
         begun = len(self._steps)
         if isinstance(self._training.policy, HasVariants):
@@ -182,7 +183,8 @@ class ClosedLoop:
 
     @cached_property
     def _spare(self) -> Spare | None:
-        """The spare plan; it counts as made with the first plan, but is made on demand."""
+        """The spare plan. It is made on demand, but the simulation assumes that it was made in
+        advance."""
         one = self._training
         return spare_plan(one.policy, one.profile, one.tiers, one.budget_bytes, one.plan)
 

@@ -51,7 +51,8 @@ class Replay:
         """Place the pages of persistent tensors.
 
         before: the world in which the training ran before. Pages start on the tiers that they had
-            there and are then moved to the plan's initial tiers. None: place pages by first touch.
+            in that world and are then moved to the plan's initial tiers. None: place pages by first
+            touch.
         """
         cells, world = self._scripts.cells, self.world
         carried = None if before is None else _fast_pages(before, cells)
@@ -77,7 +78,8 @@ class Replay:
         world.counts = Counts(peak_pages=world.fast_pages)
         began_ns, slow_ns = world.now_ns, 0.0
         if not self._step:
-            # Queue the moves that may begin ahead of time, in the step before the first one.
+            # Queue the moves that a later step would have queued ahead of time in the step before
+            # it.
             for begin, moves in enumerate(scripts.moves):
                 for move in moves:
                     if begin + move.times.ahead >= count:
@@ -122,7 +124,7 @@ class Replay:
     def _queue_misplaced(self, targets: tuple[tuple[int, int, int], ...]) -> None:
         """Queue moves of misplaced pages that no planned move touches.
 
-        These moves have no deadline, but plans assume the target tiers.
+        These moves have no deadline, but plans assume that the pages are on the target tiers.
         """
         world = self.world
         for low, high, tier in targets:

@@ -67,7 +67,7 @@ class Scripts:
     first: Script
     """The first step, in which all pages are born."""
     steady: Script
-    """The later steps, in which only dropped pages are born."""
+    """The later steps, in which only pages that were dropped are born again."""
     moves: tuple[tuple[Move, ...], ...]
     """The moves, by the stretch in which they may begin."""
     waits: tuple[int, ...]
@@ -108,7 +108,8 @@ def _any_inside(cells: Cells, mask: Mask) -> Mask:
 
 
 def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Script:
-    """born: (T,), which tensors' pages are born with the tensor in this step."""
+    """Make the script of a step. born: (T,), which tensors' pages are born with the tensor in
+    it."""
     rows, tensors = profile.accesses, profile.tensors
     at_birth = born[rows["tensor"]] & (rows["stretch"] == tensors["birth_stretch"][rows["tensor"]])
     cost_ns = np.bincount(

@@ -105,7 +105,7 @@ def simulate(
     """Simulate a training under the policy.
 
     The training begins with first-touch steps, as many as the daemon needs for profiling.
-    Then the plan is made and followed until the steps repeat themselves or steps_max have
+    Then the plan is made and followed until the steps repeat themselves or steps_max steps have
     passed. If moves take longer than the plan assumes, the plan is corrected as in the daemon. A
     reactive policy runs once with each value of its sweep; the fastest run is the result.
 

@@ -22,8 +22,7 @@ NEVER = 1 << 60
 """A deadline that no boundary reaches, and a number of pages that no tier has."""
 
 AHEAD_PAGES = 256
-"""Number of pages demoted ahead of time before waiting promotions are tried again: the mover's
-batch."""
+"""Number of pages that are demoted ahead of time before the queued promotions are tried again."""
 
 
 @dataclass(eq=False)
@@ -179,7 +178,7 @@ class World:
         """Pages of promotions that are late at this boundary and have room."""
         left = [item for item in self.queue.promotions if is_late(item, self.boundary)]
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in left)
-        # Don't wait without room: the drops that free memory come after the births that wait.
+        # Don't wait for more pages than fit: the drops that make room come later than this wait.
         return min(pages, max(self.room() + self._held(), 0))
 
     def state(self) -> bytes:
@@ -259,7 +258,8 @@ class World:
         return None
 
     def _cancelled(self, item: Item, why: str) -> None:
-        """Count a cancelled promotion if it is late and unfinished, unless its pages are gone."""
+        """Count a cancelled promotion as late if it is overdue and unfinished and its pages still
+        exist."""
         if why == "absent" or item.tier or item.late:
             return
         if is_late(item, self.boundary):

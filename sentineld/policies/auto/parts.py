@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convert the linear program's fractions to pages: parts of tensors and the tier of each part.
 
-The pages of a group are numbered consecutively across its tensors; if f of them are fast,
-these are the first f. A plan can therefore follow the program's solution closely without
-moving pages needlessly.
+The pages of a group are numbered consecutively across its tensors; if f of these pages are fast,
+they are the first f. A plan can therefore follow the program's solution closely without moving
+pages needlessly.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
         start = 0
         for row, pages in zip(members.tolist(), groups.sizes[at].tolist(), strict=True):
             inside = [0, *(edges[(edges > start) & (edges < start + pages)] - start).tolist()]
-            # Begins are rounded down. A part that begins before its edge is slow more often than
-            # the program says, so the budget still holds.
+            # The first page of each part is rounded down. The pages between the rounded first page
+            # and the edge are then slow more often than in the program's solution, so the budget
+            # still holds.
             begins = [begin // GRAIN_PAGES * GRAIN_PAGES for begin in inside]
             for edge, begin, end in zip(inside, begins, [*begins[1:], pages], strict=True):
                 if end > begin:
@@ -64,7 +65,7 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
     position = np.arange(count)[:, None]
     alive = position < length[None, :]
     state = (fast[:, of] > np.array(rank, dtype=np.int64)[None, :]) & alive
-    # After its last position a transient part keeps its state, a persistent one returns to the
+    # After its last position, a transient part keeps its state; a persistent part returns to its
     # first state.
     following = np.vstack([state[1:], np.zeros((1, len(of)), np.bool_)])
     lasts = groups.persistent[of]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lay out the arena of a plan in which one part of a tensor may be born fast and the rest slow.
 
-Tensors that are born fast as a whole lie in one region, those born slow in others. A
-tensor whose first pages are born fast and whose other pages are born slow lies across the
-line between a fast region and the slow region behind it. Several tensors share a line if
-they are never alive together.
+Tensors that are born fast as a whole lie in one region; tensors that are born slow lie in other
+regions. A tensor whose first pages are born fast and whose other pages are born slow lies across
+the line between a fast region and the slow region behind it. Several tensors share a line if they
+are never alive together.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Births:
     """Tensors that lie in the arena."""
 
     fast_pages: Integers
-    """(T,): number of pages born fast, counted from the tensor's begin."""
+    """(T,): number of pages born fast, counted from the tensor's first page."""
 
     moved: Mask
     """(T,): whether any page of the tensor is moved."""
 
     changing_pages: Integers
-    """(T,): number of pages that die on another tier than they were born on."""
+    """(T,): number of pages that are on another tier at the tensor's death than at its birth."""
 
     free: Integers
     """(M,): fast pages that dead tensors may keep at each moment (plan/turnover.py)."""
@@ -109,7 +109,7 @@ def _reusing(profile: Profile, births: Births, rows: Integers) -> tuple[Integers
 
 
 def _lines(profile: Profile, tensors: Integers) -> list[Integers]:
-    """Divide tensors into sets in which no two are alive together."""
+    """Divide tensors into sets in which no two tensors are alive together."""
     birth = profile.tensors["birth_event"].astype(np.int64)
     death = profile.tensors["death_event"].astype(np.int64)
     lines: list[list[int]] = []

@@ -35,9 +35,9 @@ Attempts = tuple[tuple[int, int], ...]
 
 ATTEMPTS: Attempts = ((3000, 120_000), (600, 100_000))
 """(limit on groups of tensors, limit on the solver's iterations) of each attempt. If there are more
-groups than the limit, those that cost least stay slow. If all attempts fail, the plan is a fixed
-placement. The nine traces of tests/bench need 500 to 19,000 iterations; the 3000 costliest groups
-of its step with 4004 groups need 39,000."""
+groups than the limit, the groups that cost least stay slow. If all attempts fail, the plan is a
+fixed placement. The nine traces of tests/bench need 500 to 19,000 iterations; the 3000 costliest
+groups of the step with 4004 groups in tests/bench need 39,000 iterations."""
 
 KEEP_SHARE = 0.97
 """Share of the temporarily free fast memory that dead pages may take until the next birth on them.
@@ -75,10 +75,10 @@ class Auto:
         births = births_ns(plan, profile, tiers)
         if not solved or not births.any():
             return finished(plan, profile, tiers)
-        # Births take time, which the program can price and during which pages can move. But the
-        # program overestimates how many dead pages are reused, because it ignores addresses.
-        # Therefore make plans with and without a price on births, and with and without the time
-        # of births, and simulate all four.
+        # Births take time. The program can put a price on this time, and pages can move during it.
+        # But the program overestimates how many dead pages are reused, because it ignores
+        # addresses. Therefore make four plans (with and without a price on births, with and without
+        # the time of births for moves) and simulate all of them.
         once = ATTEMPTS[:1]
         drafts = [plan]
         drafts.append(planner.plan(replace(limits, times_ns=limits.times_ns + births), once)[0])

@@ -2,10 +2,10 @@
 """Address reuse: place births on resident pages of dead tensors.
 
 A page that is kept after its tensor's death serves the next birth on it without a page
-fault. But there is little room for dead pages, and none when a step's live bytes are at
-their peak. So tensors are placed in the order of their births, as an allocator that sees
-residency would place them: where dead tensors have left most pages. This placement
-takes less memory than packing; it takes more address space, but address space is free.
+fault. But there is little room for dead pages, and no room when a step's live bytes are at their
+peak. Tensors are therefore placed in the order of their births, each where dead tensors have left
+the most pages, as an allocator that sees residency would do. This placement takes less memory than
+packing; it takes more address space, but address space is free.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ TURNS = 2
 """Number of simulated steps: the second one begins with the dead pages of the first one."""
 
 _EMPTY, _LIVE = -1, 1 << 62
-"""States of an address range: not resident; in use. Any other value is the moment since which dead
-pages are held in the range."""
+"""States of an address range: _EMPTY is not resident, _LIVE is in use. Any other value is the
+moment since which dead pages are held in the range."""
 
 _ENDLESS = 1 << 50
 """End of the last range, in pages."""
@@ -44,8 +44,8 @@ def reusing_offsets(
     units: alignment of each tensor, in pages.
     """
     moments, count = len(free), len(pages)
-    # Begin at the emptiest moment, so that few tensors are alive across the end of a turn. Tensors
-    # that are alive across it get addresses that no other tensor uses.
+    # Begin at the moment with the fewest live pages, so that few tensors are alive across the end
+    # of a turn. These tensors get addresses that no other tensor uses.
     past = np.where(death > birth, death, death + moments)
     begin = int(np.argmin(pages_there(moments, birth, past, pages))) if moments else 0
     birth, death = (birth - begin) % max(moments, 1), (death - begin) % max(moments, 1)
@@ -86,8 +86,9 @@ class _Space:
     def take(self, pages: int, unit: int) -> int:
         """Place a birth at a multiple of `unit`; return its first page.
 
-        Of all places, take the one with the fewest absent pages; among equals the one that leaves
-        the fewest other held pages in the ranges where it begins and ends; then the lowest.
+        Take the place with the fewest absent pages. Among equal places, take the one that leaves
+        the fewest held pages unused in the ranges in which it begins and ends, and among these the
+        lowest.
         """
         begin, state = self._begin, self._state
         end = np.append(begin[1:], _ENDLESS)

@@ -7,8 +7,8 @@ bandwidth and for stretch times as profiled. The bound comes from a Lagrangian r
 grants a plan more than is possible:
 
 - a page that is fast at any moment of a stretch serves the whole stretch fast;
-- pages take room only at boundaries: tensors that are born and die between two
-  boundaries take none and are always served fast;
+- pages take room only at boundaries: tensors that are born and die between two boundaries take no
+  room and are always served fast;
 - there is no fragmentation, a page in flight is charged once, and tensors can be
   split between the tiers at any page, even at birth.
 

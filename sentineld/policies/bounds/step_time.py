@@ -6,8 +6,8 @@ with `generous`: without the constraints that only a plan has). Its variables ar
 group of tensors that are fast in each stretch; room, migration bandwidth and the stretches'
 durations are linear in these parts. The program is solved with few positions at which a group may
 change its tier; the prices of that solution give a bound that holds for all positions
-(policies/lp/dual.py). docs/policies.md says what is relaxed and why no policy can be faster. Needs
-scipy.
+(policies/lp/dual.py). docs/policies.md says what is relaxed and why no policy can be faster. This
+module needs scipy.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 At fixed prices the best life of a page does not depend on other pages: it is a shortest path over
 the positions, with the two states fast and slow. By weak duality the dual's value is a lower bound
-at any prices, so the prices may come from a program with fewer positions or from an inexact solver.
+at any prices, so the prices can come from a program with fewer positions or from an inexact solver.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     of = np.repeat(np.arange(count), np.diff(groups.points.first))
     boundaries, points = np.maximum(prices.boundaries, 0.0), np.maximum(prices.points, 0.0)
     moves, timed = np.maximum(prices.moves, 0.0), np.maximum(prices.timed_points, 0.0)
-    # Moving one more page saves at most the time of its move, by which the stretch could be longer.
+    # Cap the price of a moved page at the time of its move: for this price, the stretch could
+    # instead be longer by that time.
     sums = moves + np.bincount(of, timed, minlength=count)
     kept = np.ones(count)
     if np.isfinite(limits.page_ns):
         kept = limits.page_ns / np.maximum(sums, limits.page_ns)
     moves, timed = moves * kept, timed * kept[of]
-    # Net cost of each stretch's time: 1 less the worth of the moves that the time allows.
+    # Net cost of each ns of a stretch: 1 minus the value of the moves that are possible in this ns.
     paid = moves + np.bincount(of, timed * groups.points.share, minlength=count)
     weight = 1.0 - paid / limits.page_ns
     position = np.arange(count)[:, None]

@@ -101,8 +101,8 @@ def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Gr
 
     For a plan, only tensors that a layout can place are grouped.
 
-    generous: for a bound, group all tensors, round costs down, and count a tensor as absent where
-        its lifetime is not known exactly.
+    generous: for a bound, group all tensors, round costs down, and count a tensor as absent in
+        those parts of a stretch in which it is not known to be alive.
     """
     count = profile.stretch_count
     birth, length = lifetimes(profile)

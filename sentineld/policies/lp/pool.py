@@ -66,7 +66,8 @@ class PoolColumns:
     """The first of the columns (one per pressure point) of pages that births fault in."""
 
     changes_tier: int
-    """The first of the columns (one per transient group) of pages born slow that die fast."""
+    """The first of the columns (one per transient group) of pages that are slow at the birth and
+    fast at the death."""
 
 
 def pool_rows(found: TransientGroups, columns: PoolColumns, points: int) -> tuple[list[Entry], int]:
@@ -75,16 +76,19 @@ def pool_rows(found: TransientGroups, columns: PoolColumns, points: int) -> tupl
     left, changes_tier = columns.left + each, columns.changes_tier + own
     behind = points + own
     return [
-        # One row per point: the dead pages left are at most those left at the previous point, plus
-        # those that died and those that were faulted in since, less those that births reused. A
-        # page born slow is not left for fast births: its address is in a region of slow births.
+        # One row per point: the number of dead pages left is at most the number left at the
+        # previous point, plus the pages whose tensors have died since, plus the pages that births
+        # have faulted in, minus the pages of all fast births. Pages that were born slow are not
+        # counted as left: their addresses are in a region of slow births, so fast births cannot
+        # reuse them.
         (each, left, 1.0),
         (np.roll(each, -1), left, -1.0),
         (each, columns.made + each, -1.0),
         (found.born, columns.at_birth, 1.0),
         (found.gone, columns.at_death, -1.0),
         (found.gone, changes_tier, 1.0),
-        # One row per group: pages that die fast in excess of those born fast were born slow.
+        # One row per group: if more pages are fast at the death than at the birth, the additional
+        # pages were born slow.
         (behind, columns.at_death, 1.0),
         (behind, columns.at_birth, -1.0),
         (behind, changes_tier, -1.0),

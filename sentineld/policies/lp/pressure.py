@@ -50,13 +50,14 @@ def pressure_points_of(profile: Profile, tensors: Integers) -> PressurePoints:
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         low, high = np.searchsorted(births, [begin, end])
         born = births[low:high]
-        # A point after the last birth before each death, and one after the stretch's last birth.
+        # Put a point after the last birth before each death, and one after the stretch's last
+        # birth.
         low, high = np.searchsorted(deaths, [begin, end])
         before = np.searchsorted(born, deaths[low:high], side="left") - 1
         kept = np.unique(np.append(before[before >= 0], len(born) - 1))
         moments = born[kept].tolist() if len(born) else [begin - 1]
         if len(born) and (before < 0).any():
-            # A tensor that dies before the first birth is alive only at the begin of the stretch.
+            # A tensor that dies before the first birth is alive only at the beginning.
             moments.insert(0, begin - 1)
         events.extend(moments)
         first.append(len(events))

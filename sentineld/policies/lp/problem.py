@@ -17,8 +17,9 @@ from sentineld.model.arrays import Floats, Integers
 from sentineld.policies.lp.groups import Groups
 
 GRIDS = ((3, 0.4), (2, 1.0), (1, 3.0))
-"""(n, share), the finest grid first: a group may change after each of the n positions next to a
-use; beyond these the distance to the use grows by this share from one position to the next."""
+"""(n, share) of each grid, the finest grid first. A group may change its tier after each of the n
+positions next to a use. Beyond these n positions, the distance to the use grows by this share from
+one position to the next."""
 
 COLUMNS_MAX = (18_000, 40_000)
 """Limits on the number of the program's columns with the first and with the second grid. If there
@@ -32,12 +33,12 @@ UNIT_PAGES = 256.0
 class Limits:
     """Limits on what a schedule may use.
 
-    A generous program, for a bound, demands only what the timing model demands: room that
-    demotions make within a stretch, as far as there was time for them, can be used in the same
-    stretch; moves may start and end in a stretch of birth or death; and one page may have been in
-    flight when a stretch begins. A plan's program is stricter: at every pressure point there
-    is room both before and after the moves of its stretch, and a group does not move in
-    a stretch unless it is alive at both ends of it.
+    A generous program, for a bound, has only the constraints of the timing model. Room that a
+    demotion makes can be used in the same stretch, if the stretch has had time for the demotion.
+    Moves can start and end in a stretch of birth or death. One page can be in flight when a stretch
+    begins. A plan's program is stricter: at every pressure point there is room both before and
+    after the moves of its stretch, and a group does not move in a stretch unless it is alive at
+    both ends of it.
     """
 
     times_ns: Floats
@@ -47,10 +48,11 @@ class Limits:
     """Time to move a page; infinite: no page is moved."""
 
     capacity_pages: int
-    """Fast memory."""
+    """Size of fast memory."""
 
     birth_ns: float = 0.0
-    """Time to fault a page in; 0: not counted. A generous program ignores this time."""
+    """Time to fault a page in; 0: the time of births is not counted. A generous program ignores
+    this time."""
 
     iterations_max: int | None = None
     """Limit on the solver's iterations; None: unlimited. Work is limited, not time, so that the
@@ -123,8 +125,8 @@ def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool
         # After the last use, a move can only serve to make room, so it should come early.
         for use, following in zip([0, *uses], [*uses, length - 1], strict=True):
             found |= _spaced(use, following, grid)
-        # A plan can't move a group in the stretch of its birth, because the stretch's boundary
-        # comes before the birth, nor in the stretch of its death.
+        # A plan can't move a group in the stretch of its death. It can't move a group in the
+        # stretch of its birth either, because the stretch's boundary comes before the birth.
         first = 0 if generous else 1
         found = {position for position in found if first <= position < length - 1}
     return np.array(sorted(found), dtype=np.int64)

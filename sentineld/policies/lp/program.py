@@ -20,11 +20,12 @@ from sentineld.policies.lp.pool import PoolColumns, pool_rows, transient_groups_
 from sentineld.policies.lp.problem import UNIT_PAGES, Changes, Limits, Prices, Solution
 
 MOVE_WORTH = 0.02
-"""What a plan's program charges for a move, so that no page moves without need: a share of the time
-that the move takes or of the time that one use of a slow page costs, whichever is less."""
+"""Cost of a move in a plan's program, which keeps pages from moving without need. The cost is this
+share of the time that the move takes or of the time that one use of a slow page costs, whichever is
+less."""
 
 EARLY_WORTH = 0.005
-"""The most that a plan's program credits for moving a page early, as a share of the same time as
+"""Maximum credit in a plan's program for moving a page early, as a share of the same time as for
 MOVE_WORTH. The full credit is given if the page is promoted halfway between two uses instead of
 just before the second one, or demoted just after the first one. The credit breaks ties between
 equally good moves in favour of the earlier one, which tolerates stretches that take longer or
@@ -32,7 +33,7 @@ shorter than profiled."""
 
 TIME_LIMIT_S = 100.0
 """Wall-clock limit on one run of the solver, a last resort for extremely large steps. A plan takes
-at most five runs, which end before the daemon's time-out for its planning process."""
+at most five runs; all five together end before the daemon's time-out for its planning process."""
 
 
 def solve(groups: Groups, limits: Limits, changes: Changes, needed_by: str) -> Solution | None:
@@ -88,7 +89,8 @@ class _Program:
     - the room at each pressure point before the moves of its stretch;
     - the room at each pressure point after the moves of its stretch (generous: after the
       demotions that had time to complete);
-    - the pages promoted at each change and in each stretch of a death, which are not negative;
+    - the pages promoted at each change and in each stretch of a death: their number is not
+      negative;
     - the pool of dead pages.
     """
 
@@ -180,7 +182,7 @@ class _Program:
         return matrix[self._needed], most[self._needed], goal
 
     def _goal(self, move: float) -> Floats:
-        """move: time to move a unit of memory."""
+        """Return the goal's coefficient of each column. move: time to move a unit of memory."""
         groups = self._groups
         goal = np.zeros(len(self.upper))
         if not self._limits.generous:
@@ -191,8 +193,9 @@ class _Program:
                 early = _early_worth(groups, at, self._limits.times_ns)
                 np.add.at(goal, self._first[at] + segment, early * min(move, use))
         goal[self._durations : self._saved] = 1.0
-        # Births are a cost of their own and not part of the durations: longer durations allow more
-        # moves, so the program would gain from births that a plan's addresses don't need.
+        # The time of births is a separate cost and not part of the durations. Otherwise the program
+        # would gain from page faults that a plan doesn't need, because longer durations allow more
+        # moves.
         goal[self._made :] = self._birth
         return goal
 
@@ -231,7 +234,7 @@ class _Program:
     def _put_costs(self, at: int) -> Floats:
         """Add the entries for the time that fast pages of a group save.
 
-        Returns (S,), what the group costs if all of it is slow.
+        Returns (S,), the cost of the group in each stretch if the whole group is slow.
         """
         groups = self._groups
         length, stretch = int(groups.length[at]), groups.stretches[at]
@@ -246,11 +249,13 @@ class _Program:
         return slow
 
     def _put_timed(self, all_slow: Floats, move: float) -> Floats:
-        """Add what a generous program may hold at each pressure point beyond the capacity.
+        """Add the number of pages that a generous program may hold at each pressure point beyond
+        the capacity.
 
-        These are the pages that can have been moved by then: in the time by which the duration
-        exceeds the stretch's own time (a wait comes first), and in the share of the stretch's own
-        time that has passed. Returns the constant part.
+        This is the number of pages that the stretch can have moved by then. It has had two times
+        for these moves: the time by which its duration exceeds its own time (a wait, which comes
+        first), and the share of its own time that has passed. Returns the part of the number that
+        is constant.
 
         all_slow: (S,), time of each stretch if everything is slow.
         """
@@ -375,7 +380,7 @@ def _early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
         low, high = (np.minimum(whole[inside + late], whole[-1]) for late in (0, 1))
         share = 2 * EARLY_WORTH * (high - low) / span
         first = (low + high) / 2 < whole[begin + 1] + span / 2
-        # After the last use of a transient group, fast pages are only charged: no use follows.
+        # After the last use of a transient group, fast pages are only charged, as no use follows.
         first |= (not groups.persistent[at]) & (end == length)
         found[inside % length] += np.where(first, share, -share)
     return found

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prices for fast pages and for moves, and the best life of each chunk at these prices.
 
-With a price for a fast page and one for a moved page in each stretch, chunks no
-longer compete: the best life of each is a walk through two states, fast and slow,
-found by dynamic programming for all chunks at once. The total value of these lives
-plus what the capacities earn at these prices is an upper bound on the page accesses
-that any schedule within the capacities serves fast (weak duality), at any prices.
-Raising the prices of overused capacities and lowering the others tightens this bound
-and makes the prices a good guide to feasible schedules.
+If fast pages and moved pages have prices in each stretch, chunks no longer compete. The best life
+of each chunk is a walk through two states, fast and slow. Dynamic programming finds these walks for
+all chunks at once. At any prices, the total value of these lives plus the value of the capacities
+is an upper bound on the page accesses that any schedule within the capacities serves fast (weak
+duality). Raising the prices of overused capacities and lowering the others tightens this bound and
+makes the prices a good guide to feasible schedules.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SQUARE_DECAY, SQUARE_WEIGHT = 0.97, 0.03
 """Adam's beta 2 and 1 - beta 2, for the mean of the subgradients' squares."""
 
 SQUARE_FLOOR = 1e-9
-"""Adam's epsilon: keeps the division finite where the subgradient is always 0."""
+"""Adam's epsilon, which keeps the division finite if a subgradient is always 0."""
 
 FIRST_PRICES = (0.02, 0.2)
 """Initial prices of a fast page and of a moved page in every stretch, in page accesses."""
@@ -44,7 +43,7 @@ LAST_STEP_SHARE = 0.02
 """Step length of the last round, as a share of the first one."""
 
 GUIDE_DECAY, GUIDE_WEIGHT = 0.85, 0.15
-"""Weights of the old average and of the new prices in the moving average that is the guide."""
+"""Weights of the old average and of the new prices in Relaxed.guide, a moving average."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +122,9 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
     its tier once in a stretch. In that stretch it is on both tiers, pays for a fast page and for
     the move, and serves accesses slow.
 
-    generous: for a bound, allows anything that a mover can do: a chunk that is fast at
-    any moment of a stretch serves it fast, takes room only at boundaries, and may be
-    promoted and demoted within a stretch.
+    generous: for a bound, allow anything that a mover can do. A chunk that is fast at any moment of
+    a stretch serves the whole stretch fast, takes room only at boundaries, and may be promoted and
+    demoted within one stretch.
     """
     keep = items.worth - costs.room
     if generous:
@@ -146,7 +145,8 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
     count, many = gains.keep.shape
     position = np.arange(count)[:, None]
     alive = position < length[None, :]
-    # A transient chunk has no state after its end: a change there would be a useless move.
+    # A transient chunk has no state after its last position, so a change there would be a useless
+    # move.
     last = (position == length[None, :] - 1) & ~persistent[None, :]
     # After its life a chunk keeps its state and gains nothing.
     keep, stay = np.where(alive, gains.keep, 0.0), np.where(alive, gains.stay, 0.0)
@@ -154,8 +154,9 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
     leave = np.where(fixed, -IMPOSSIBLE, gains.leave)
     enter = np.where(fixed, -IMPOSSIBLE, gains.enter)
 
-    # [state at the begin of the life (0: fast, 1: slow), chunk]: the largest gain of the remaining
-    # positions for a chunk that is fast (to_fast) or slow (to_slow) at the current position.
+    # The largest gain of the remaining positions for a chunk that is fast (to_fast) or slow
+    # (to_slow) at the current position. Index: [state in which the life begins (0: fast, 1: slow),
+    # chunk].
     to_fast, to_slow = np.zeros((2, many)), np.zeros((2, many))
     to_fast[1, persistent] = -IMPOSSIBLE
     to_slow[0, persistent] = -IMPOSSIBLE

@@ -3,20 +3,21 @@
 
 After AutoTM (Hildebrand et al., ASPLOS 2020; its artifact's asynchronous mode): for every use of a
 tensor an integer says whether the tensor is in DRAM. Between two uses a transfer may move the
-tensor; it overlaps with operators near a use (at most 15 operators away in the artifact). The step
-time is minimised under the DRAM limit at every operator. A tensor is never divided between the
-tiers.
+tensor. The transfer overlaps with operators near a use (at most 15 operators away in the artifact).
+The step time is minimised under the DRAM limit at every operator. A tensor is never divided between
+the tiers.
 
-HiGHS first solves the relaxation, then the integer program of the tensors that the relaxation
-divides, to within GAP of the optimum or until SEARCH_S have passed. As in the original, if the plan
-needs more memory than the limit, the program is solved again with a lower limit.
+HiGHS first solves the relaxation. It then solves the integer program of the tensors that the
+relaxation divides, to within GAP of the optimum or until SEARCH_S seconds have passed. As in the
+original, if the plan needs more memory than the limit, the program is solved again with a lower
+limit.
 
 Adapted to memory tiers: stretches replace operators, and the timing model replaces profiled
 kernels. A step is planned as a circle, and persistent tensors are planned, too. Left out: operator
 implementations that depend on the tier of the inputs (none exist here); clean copies, which make a
-second demotion free (a page is on one tier at a time); synchronous transfers (promotions are not
-waited for here). The policy has no parameter to sweep. The relaxation's step time is a lower bound
-on the policy's step time; the plan's note states it.
+second demotion free (here, a page is on one tier at a time); synchronous transfers (here, nothing
+waits for promotions). The policy has no parameter to sweep. The relaxation's step time is a lower
+bound on the policy's step time; the plan's note states it.
 """
 
 from __future__ import annotations
@@ -155,8 +156,8 @@ def _initial(problem: Problem, answer: Answer, offset: Integers) -> Table:
         int(row): np.zeros(int(sizes[row]), np.bool_) for row in np.flatnonzero(persistent(profile))
     }
     for span, decided in zip(problem.spans, answer.fast, strict=True):
-        # If a span contains the step's begin, the tier of that span counts. If a gap contains it,
-        # the tier of the span before the gap and the moves since then count.
+        # If boundary 0 lies in a span, the tier of that span counts. If boundary 0 lies in a gap,
+        # the tier of the span before the gap and the gap's moves before boundary 0 count.
         if span.tensor in fast and (span.since == 0 or span.until >= count):
             fast[span.tensor][:] = decided
     for gap, out, back in zip(problem.gaps, answer.out, answer.back, strict=True):

@@ -23,8 +23,8 @@ from sentineld.plan.items import lifetimes, persistent, tensor_pages, transient
 from sentineld.policies.lp.problem import UNIT_PAGES
 
 BOUND_OPS = 15
-"""Distance from a use, in operators, within which the artifact's asynchronous transfers lie. A
-transfer that needs more stretches may use twice the number that it needs."""
+"""Distance from a use, in operators, within which the artifact's asynchronous transfers lie. If a
+transfer takes longer than these stretches, it may use as many stretches as fill twice its time."""
 
 MOVE_WEIGHT = 1e-5
 """Weight of a transfer's time in the goal; it breaks ties in favour of fewer moves."""
@@ -82,7 +82,8 @@ class Answer:
     """Whether the tensor is fast, for each span."""
 
     out: tuple[Integers, ...]
-    """For each gap, the number of pages swapped out at each position of gap.out; all 0: none."""
+    """For each gap, the number of pages swapped out at each position of gap.out; all 0 if nothing
+    is swapped."""
 
     back: tuple[Integers, ...]
     """For each gap, the number of pages swapped back in at each position of gap.back."""
@@ -121,7 +122,7 @@ def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
         lasts = bool(kinds[tensor] == Kind.PERSISTENT)
         first = len(spans)
         if not lasts:
-            # Birth and death count as uses, so that a tensor may be slow after its last real use.
+            # Birth and death count as uses, so that a tensor can be slow after its last real use.
             uses |= {0, length - 1}
         spans += [Span(tensor, since, until) for since, until in _runs(sorted(uses))]
         if lasts and len(spans) - first > 1 and {0, count - 1} <= uses:
@@ -289,7 +290,8 @@ class _Model:
             size, goes = float(self._size[gap.tensor]), len(self._problem.spans) + number
             # The parts that are swapped out add up to the whole tensor or to nothing.
             rows.add([*((c, 1.0) for c, _ in self._out(number)), (goes, -size)], 0.0, 0.0)
-            # A tensor is swapped in if it is fast after the gap, and slow before it or swapped out.
+            # A tensor is swapped in if it is fast after the gap and was slow before the gap or
+            # swapped out in it.
             decided = [(gap.after, -size), (gap.before, size), (goes, -size)]
             rows.add([*((c, 1.0) for c, _ in self._back(number)), *decided], 0.0, 0.0)
             # Only a fast tensor can be swapped out.
@@ -298,8 +300,8 @@ class _Model:
                 rows.add([(goes, 1.0), (gap.after, 1.0)], -np.inf, 1.0)
 
     def _add_room(self, rows: _Rows) -> None:
-        """Add the row of each stretch: its fast memory in use is that of the stretch before, plus
-        births and promotions, less deaths and demotions."""
+        """Add the row of each stretch: the fast memory in use is that of the stretch before, plus
+        births and promotions, minus deaths and demotions."""
         problem, count = self._problem, self._problem.profile.stretch_count
         at_begin: Terms = []
         changes: list[Terms] = [[] for _ in range(count)]
@@ -337,7 +339,8 @@ class _Model:
 
     def _add_times(self, rows: _Rows) -> float:
         """Add the row of each stretch: its transfers take no longer than the stretch with its slow
-        accesses. Also add the slow accesses to the goal; return what all accesses cost if slow."""
+        accesses. Also add the slow accesses to the goal; return the cost of all accesses if all are
+        slow."""
         problem, count = self._problem, self._problem.profile.stretch_count
         lanes: list[Terms] = [[] for _ in range(count)]
         slow = np.zeros(count)

@@ -3,17 +3,19 @@
 
 After Capuchin (Peng et al., ASPLOS 2020): in one step's list of accesses, the gaps between two
 accesses of a tensor that span the memory peak are candidates. The free time of a gap is its
-length less the time of the transfers out and back in; while more is resident than fits, the gap
-with the most free time is used. The tensor is swapped out right after the first access and
-swapped back in just in time for the second, or earlier if other transfers use the bandwidth.
+length less the time of the transfers out and back in; as long as the resident tensors exceed
+memory, the policy uses the gap with the most free time. The tensor is swapped out right after the
+first access and swapped back in just in time for the second, or earlier if other transfers use the
+bandwidth.
 
-Adapted to memory tiers: one bandwidth for both directions, stretches instead of accesses. Left
-out: recomputation, which a memory policy can't do (gaps without free time are therefore not used),
-and the feedback from running steps (a transfer still in flight at its access is triggered earlier
-by 5 % of its time). Instead of the feedback, its outcome is swept: more time for each transfer
-(EARLIER). `capuchin` never accesses slow memory, as on a GPU; if it can't make everything fit, it
-is infeasible as published. `capuchin+slow` is our extension: it leaves tensors that do not fit on
-the slow tier, first those that cost least for the room that they free.
+Adapted to memory tiers: one bandwidth for both directions, stretches instead of accesses.
+Recomputation is left out because a memory policy can't do it; gaps without free time are therefore
+not used. The feedback from running steps is left out, too: it triggers a transfer earlier, by 5 %
+of its time, if the transfer is still in flight at its access. Instead, several amounts of extra
+time for each transfer are tried (EARLIER). `capuchin` never accesses slow memory, as on a GPU; if
+it can't make everything fit, it is infeasible as published. `capuchin+slow` is our extension:
+tensors that do not fit into fast memory stay on the slow tier, first the tensors that cost least
+for the room that they free.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def slow_costs_ns(profile: Profile, tiers: Tiers) -> Floats:
 
 def fixed_pages(profile: Profile, born_fast: Mask, persistent_fast: Integers) -> int:
     """Fast pages that a fixed placement takes: the packed tensors that are born fast, and the fast
-    pages of persistent tensors. Arguments as in fixed_plan()."""
+    pages of persistent tensors. See fixed_plan() for the arguments."""
     rows = np.flatnonzero(transient(profile) & born_fast)
     packed = area_offsets(profile, rows, grouped=False)[1] if len(rows) else 0
     return packed + int(persistent_fast[persistent(profile)].sum())
@@ -47,11 +47,12 @@ def fixed_plan(
     """Make the plan of a fixed placement.
 
     born_fast: (T,), which transient tensors are fast.
-    persistent_fast: (T,), number of fast pages of each persistent tensor, counted from its begin.
+    persistent_fast: (T,), number of fast pages of each persistent tensor, counted from its first
+    page.
     """
     page, placed = profile.page_bytes, transient(profile)
     areas = [
-        # The fast area is packed, because it is charged; the slow area need not be.
+        # The fast area is packed because it is charged; the slow area does not have to be packed.
         Area(area, tier, rows, np.zeros(len(rows), np.bool_), grouped=False, as_born=tier == 1)
         for area, tier, rows in (
             ("fast-born", 0, np.flatnonzero(placed & born_fast)),

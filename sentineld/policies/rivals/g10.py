@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies `g10` and `g10+slow`: swap tensors out in the gaps that relieve the most pressure.
 
-After G10 (Zhang et al., MICRO 2023; its artifact's scheduler): while more is resident than fits,
-the gap between two uses of a tensor with the largest pressure area (the tensor's bytes times the
-part of the gap's time in which memory is exceeded) is used; among equals, the gap with the largest
-product of bytes and length. A gap must be longer than (2 + DELTA) times one transfer. The tensor is
-swapped out right after the first use and swapped back in as late as the bandwidth allows, provided
-that the transfer out ends before the transfer in begins. Then tensors are swapped in earlier where
-there is room.
+After G10 (Zhang et al., MICRO 2023; its artifact's scheduler): as long as the resident tensors
+exceed memory, the policy uses the gap between two uses of a tensor that has the largest pressure
+area: the tensor's bytes times the part of the gap's time in which memory is exceeded. Among equal
+gaps, it uses the one with the largest product of bytes and length. A gap must be longer than (2 +
+DELTA) times one transfer. The tensor is swapped out right after the first use and swapped back in
+as late as the bandwidth allows, provided that the transfer out ends before the transfer in begins.
+Finally, tensors are swapped in earlier where there is room.
 
 Adapted to memory tiers: one slow tier (the artifact's host memory; no SSD), one bandwidth for
 both directions, stretches instead of kernels. `g10` never accesses slow memory, as on a GPU; if
-it can't make everything fit, it is infeasible as published. `g10+slow` is our extension: it
-leaves tensors that do not fit on the slow tier, first those that cost least for the room that they
-free. DELTAS are swept; the plan with the shortest predicted step is kept.
+it can't make everything fit, it is infeasible as published. `g10+slow` is our extension: tensors
+that do not fit into fast memory stay on the slow tier, first the tensors that cost least for the
+room that they free. DELTAS are swept; the plan with the shortest predicted step is kept.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ DELTAS = (0.5, 0.0, 2.0)
 """Minimum slack of a gap beyond its two transfers, in transfer times; the artifact uses 0.5."""
 
 TIE = 1e-6
-"""Pressure areas with a smaller relative difference count as equal: the gap with the larger product
-of bytes and length comes first."""
+"""Pressure areas whose relative difference is smaller than this count as equal. Of two such gaps,
+the one with the larger product of bytes and length comes first."""
 
 
 @register("g10", False)

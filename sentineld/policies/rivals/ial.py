@@ -3,12 +3,11 @@
 
 After the improved active list (Yan et al., "Nimble Page Management", ASPLOS
 2019): at each interval the reference bits of all pages are read. A page that was referenced at the
-last two scans is active; one that was not referenced at the last scan is inactive.
-Active slow pages are promoted, first in, first out, into free fast memory. If free
-fast memory is too small, active slow pages are exchanged with inactive fast pages, the longest
-inactive first.
-Published interval: 5 s. Left out: the cost of scanning, and the limit on the pages that
-are exchanged at a time; the bandwidth is that of the timing model.
+last two scans is active; a page that was not referenced at the last scan is inactive. Active slow
+pages are promoted, first in, first out, into free fast memory. If free fast memory is too small,
+active slow pages are exchanged with inactive fast pages, the longest inactive first. Published
+interval: 5 s. Left out: the cost of scanning, and the limit on the number of pages that are
+exchanged at a time. The bandwidth is that of the timing model.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 """Policy `interleave`: the same share of all tensors on the fast tier; the best share is kept.
 
 After Linux's weighted interleaving (MPOL_WEIGHTED_INTERLEAVE, 6.9) and object-level
-interleaving for training on CXL (arXiv 2405.14209). Persistent tensors are split: the
-timing model treats all pages of a tensor alike, so the first ones are fast. A tensor of the
-arena is born on one tier; tensors are assigned to the tiers in the order of birth so that
-the share of bytes born fast stays close to the given share.
+interleaving for training on CXL (arXiv 2405.14209). Persistent tensors are split. The first pages
+of each are fast, because the timing model treats all pages of a tensor alike. A tensor of the arena
+is born on one tier; tensors are assigned to the tiers in the order of birth so that the share of
+bytes born fast stays close to the given share.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sentineld.policies.registry import register
 from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan
 
 SHARES = tuple(part / 32 for part in range(33))
-"""Shares that are swept; those that exceed the budget are skipped."""
+"""Shares that are tried; a share with which the plan exceeds the budget is skipped."""
 
 
 @register()

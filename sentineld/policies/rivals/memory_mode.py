@@ -2,10 +2,10 @@
 """Hardware `memory-mode`: fast memory as a direct-mapped cache of slow memory.
 
 After Optane's memory mode (two-level memory; Izraelevitz et al., arXiv 1903.05714).
-Programs see only slow memory; each line of it maps to one line of the cache. A miss of a read
-or a write fills the cache line by a slow read; evicting a dirty line writes it back by a
-slow write. The hardware does not distinguish tensors: lines of dead tensors are written
-back, too.
+Programs see only slow memory, and each line of slow memory maps to one line of the cache. When a
+read or a write misses, the cache line is filled from slow memory; when a dirty line is evicted, it
+is written back to slow memory. The hardware does not distinguish tensors: lines of dead tensors are
+written back, too.
 
 Simplifications, all favouring memory mode: a line is a 4 KiB page, not 64 bytes (training streams
 through its tensors); physical pages are contiguous as in the layout, so that there are no
@@ -29,8 +29,8 @@ from sentineld.policies.baselines import Baseline
 from sentineld.policies.registry import register
 
 TURNS_MAX = 50
-"""Limit on the number of simulated steps. Two or three steps are usually enough until the cache is
-in the same state at the begin and at the end of a step."""
+"""Limit on the number of simulated steps. After two or three steps, the cache is usually in the
+same state at the end of a step as at its beginning."""
 
 
 @register()
@@ -106,7 +106,8 @@ class _Cache:
 
 
 def _first_pages(plan: Plan, profile: Profile) -> Integers:
-    """First page of each tensor in a memory of arena, heap and unplanned tensors in this order."""
+    """First page of each tensor in a memory that holds arena, heap and unplanned tensors, in
+    order."""
     space, offset = places(plan, profile)
     start, pages = offset // profile.page_bytes, tensor_pages(profile)
     heap = -(-plan.layout.arena_bytes // profile.page_bytes)

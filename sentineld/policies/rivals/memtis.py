@@ -2,11 +2,11 @@
 """Policy `memtis`: promote the hottest pages that fit, by a histogram of access counts.
 
 After MEMTIS (Lee et al., SOSP 2023), without its huge pages: pages are counted in
-16 bins by the binary logarithm of their accesses. From the hottest bin down, bins are
-hot as long as their pages fit into the fast tier less 3 %. If the hot pages fill less
-than three quarters of the fast tier, the next bin is warm: it is not demoted. Hot slow pages are
-promoted, the hottest first; cold fast pages make room, the coldest first. All counts
-are halved (cooled) every COOL_TICKS intervals. Published interval of the migration
+16 bins by the binary logarithm of their accesses. From the hottest bin down, bins are hot as long
+as all hot pages together fill at most 97 % of the fast tier. If the hot pages fill less than three
+quarters of the fast tier, the next bin is warm: its pages are not demoted. Hot slow pages are
+promoted, the hottest first; cold fast pages make room, the coldest first. All counts are halved
+(cooled) every COOL_TICKS intervals. Published interval of the migration
 thread: 500 ms. Left out: sampling (every access is counted, which favours the policy) and
 splitting of huge pages.
 """
@@ -24,7 +24,7 @@ MIGRATE_S = 0.5
 COOL_TICKS = 4
 BINS = 16
 SPARE = 0.03
-"""Share of the fast tier that the threshold leaves free."""
+"""Share of the fast tier that hot pages leave free."""
 
 WARM_BELOW = 0.75
 """If hot pages fill less than this share of the fast tier, the next bin is warm."""

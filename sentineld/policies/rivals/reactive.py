@@ -14,8 +14,8 @@ from sentineld.plan.policy import MoveRequest, Reactor
 from sentineld.policies.baselines import Baseline
 
 STEP_PARTS = (2.0, 1.0, 0.5, 0.1)
-"""Intervals, in steps, that are swept in addition to the published one, which lasts seconds: too
-long to follow the training steps of our benchmarks."""
+"""Intervals, in steps, that are tried in addition to the published interval. The published
+intervals last 0.5 s to 5 s, which is too long to follow the training steps of our benchmarks."""
 
 
 class ReactivePolicy(ABC):

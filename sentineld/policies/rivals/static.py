@@ -7,8 +7,8 @@ program chooses which tensors are fast all their lives, within the budget at eve
 moment of the step, so that the remaining slow accesses cost least. Persistent tensors may
 be split. HiGHS solves the program to within GAP of the optimum or until TIME_LIMIT_S have passed.
 If packing the chosen tensors takes more memory than the budget, the program is solved again with
-less. No fixed placement of these tensors
-is better by more than GAP and the loss of packing.
+less room. Unless the time limit ends the search, no fixed placement of these tensors is better by
+more than GAP plus the loss from packing.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _alive_at_points(profile: Profile, rows: Integers) -> Mask:
     deaths = np.sort(death[~stays])
     if not len(moments):
         return np.ones((1, len(rows)), np.bool_)
-    # Skip a birth if no tensor dies before the next birth: more tensors are alive at the latter.
+    # Skip a birth if no tensor dies before the next birth: more tensors are alive at that birth.
     following = np.append(moments[1:], moments[0] + profile.event_count)
     twice = np.concatenate([deaths, deaths + profile.event_count])
     counted = np.searchsorted(twice, following, side="right") - np.searchsorted(

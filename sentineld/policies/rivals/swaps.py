@@ -26,14 +26,15 @@ from sentineld.plan.layers import short_lived
 from sentineld.plan.layout import area_offsets
 
 GAP_MIN = 3
-"""Minimum number of stretches between two uses: one to swap out, one to swap in, and between these
-at least one in which the room is free."""
+"""Minimum number of stretches between two uses: one to swap the tensor out, one to swap it in, and
+between them at least one stretch in which the tensor's room is free."""
 
 POOL_SHARE = 0.5
 """The pool's share of the budget if the pool has to be reduced: moved tensors need room, too."""
 
 PART_PAGES_MIN = 16
-"""A stretch that can move fewer pages than this moves no part of a larger tensor."""
+"""If a stretch can move fewer pages than this, it moves none, unless it can move all pages of the
+tensor that are left."""
 
 
 class Gap(NamedTuple):
@@ -192,9 +193,9 @@ def open_book(
 ) -> Book:
     """A book in which everything is fast and nothing moves.
 
-    If the pool of short-lived tensors exceeds the budget, the largest of them are born slow, so
-    that the others fit into POOL_SHARE of the budget. Unless accesses_slow is set, this
-    case raises SentinelError.
+    If the pool of short-lived tensors exceeds the budget, the largest of these tensors are born
+    slow, so that the others fit into POOL_SHARE of the budget. If accesses_slow is not set, raise
+    SentinelError instead.
     """
     page, limit = profile.page_bytes, budget_bytes // profile.page_bytes
     birth, length = lifetimes(profile)

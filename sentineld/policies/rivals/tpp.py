@@ -2,12 +2,12 @@
 """Policy `tpp`: promote pages at hint faults, demote pages below a watermark of free memory.
 
 After transparent page placement (Maruf et al., ASPLOS 2023; Linux 5.18): each scan makes the
-pages of the slow node, and only these, fault at their next access. A page that faults and is
-on the active list, which means it was accessed within the last scans, is promoted; any other
-page that faults is only marked, so that promotion takes two touches. Demotion starts before the
-node is full: when less than DEMOTE_BELOW of the fast tier is free, the least recently accessed
-pages are demoted until this share is free, so that births find room. Published scan period: at
-least 1 s. Left out, which favours the policy: the cost of faults.
+pages of the slow node, and only these, fault at their next access. A page that faults is promoted
+if it is on the active list, which means that it was accessed within the last scans. Any other page
+that faults is only marked. A page therefore has to be touched twice before it is promoted. Demotion
+starts before the fast node is full: when less than DEMOTE_BELOW of the fast tier is free, the least
+recently accessed pages are demoted until this share is free, so that births find room. Published
+scan period: at least 1 s. Left out, which favours the policy: the cost of faults.
 """
 
 from __future__ import annotations

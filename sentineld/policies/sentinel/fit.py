@@ -48,16 +48,16 @@ class Fitting:
     prices: Prices
 
     may_enter: Mask | None = None
-    """(S, N): positions in which a chunk may be promoted; None: all."""
+    """(S, N): positions in which a chunk may be promoted; None: in all positions."""
 
     stretch: Integers = field(init=False)
     """items.stretch_of()."""
 
     fast: Mask = field(init=False)
-    """As in Lives."""
+    """See Lives.fast."""
 
     moving: Mask = field(init=False)
-    """As in Lives."""
+    """See Lives.moving."""
 
     born_slow: Mask = field(init=False)
     """(N,): chunks that must not be fast in their first position."""
@@ -84,7 +84,7 @@ class Fitting:
         self._offer(np.arange(len(self.items.pages)), PRICE_FACTORS)
 
     def advance(self, furthest: int) -> None:
-        """Start promotions earlier, by at most this many stretches, as far as the remaining room
+        """Start promotions earlier, by at most `furthest` stretches, as far as the remaining room
         and moves allow. An early move is in time even if the mover is late; no access gets
         slower."""
         order = [
@@ -111,10 +111,10 @@ class Fitting:
             self.fast[np.arange(earliest + 1, at + 1), chunk] = True
 
     def unify_births(self) -> None:
-        """Let all chunks of a transient tensor be born on one tier: the tensor lies in one region.
+        """Give all chunks of a transient tensor the same birth tier, because it lies in one region.
 
-        If at least half of the chunks are born fast, the others get the life of a fast-born chunk
-        if it fits. Otherwise all chunks of the tensor are born slow.
+        If at least half of the chunks are born fast, the others get the life of a fast-born chunk,
+        provided that this life fits. Otherwise all chunks of the tensor are born slow.
         """
         transient = ~self.items.persistent
         born_fast = self.fast[0]
@@ -232,6 +232,7 @@ class Fitting:
         return fits
 
     def _count(self, place: Integers, held: Mask, moving: Mask, size: int) -> None:
-        """Add pages to the remaining capacities. No stretch is twice in a life: += suffices."""
+        """Add pages to the remaining capacities. The `+=` is correct because no stretch occurs
+        twice."""
         self._room[place[held]] += size
         self._moves[place[moving]] += size

@@ -87,7 +87,7 @@ def may_enter(items: Items, stretches: int) -> Mask:
 
 
 def pooled_moves(moves: Floats, least: int) -> Floats:
-    """Add the move capacity of each stretch too short for one chunk to the stretch before.
+    """If a stretch is too short to move one chunk, add its move capacity to the stretch before.
 
     A move that starts in the stretch before continues in the short stretch.
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `sentinel`: short-lived pool, bit strings, migration intervals (HPCA'21).
 
-docs/policies.md compares it with the paper and lists the choices that the paper leaves open.
+docs/policies.md compares the policy with the paper and lists the choices that the paper leaves
+open.
 """
 
 from __future__ import annotations
@@ -45,20 +46,20 @@ meet the constraints are tried."""
 
 RELAX_ROUNDS = 40
 ADVANCE_SHARE = 0.25
-"""Share of the step's stretches by which promotions may be advanced into remaining room and
-bandwidth."""
+"""Maximum number of stretches, as a share of the step's stretches, by which promotions are advanced
+into remaining room and bandwidth."""
 
 FLAT_PRICES = (0.4, 0.015)
-"""Prices of a page that is fast for a whole step and of a moved page, in page accesses. Where
-bandwidth is plentiful, schedules built at equal prices in all stretches serve more
-accesses fast than those built at relaxed prices."""
+"""Price of a page that is fast for a whole step, and price of a moved page, in page accesses. If
+bandwidth is plentiful, schedules built at equal prices in all stretches serve more accesses fast
+than schedules built at the relaxed prices."""
 
 POOL_SHARES = (1.0, 0.5, 0.25)
 """Candidate limits on the pool, as shares of the budget; the published pool has no limit."""
 
 POOL_GAIN = 0.02
-"""Minimum gain in the fast-share bound for which a smaller pool is chosen, although it costs page
-faults."""
+"""Minimum gain in the fast-share bound for which a smaller pool is chosen, although a smaller pool
+causes page faults."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +132,8 @@ class Sentinel:
 
 
 def _split(profile: Profile, limit: int, moves: Floats, spills: bool) -> tuple[_Split, Relaxed]:
-    """Choose the largest pool, or a smaller one if the latter clearly raises the bound on the page
-    accesses served fast."""
+    """Choose the largest pool, unless a smaller pool clearly raises the bound on the page accesses
+    served fast."""
     short = np.flatnonzero(short_lived(profile))
     rows = profile.tensors[short]
     pages, page = tensor_pages(profile), profile.page_bytes
@@ -169,7 +170,8 @@ def _split(profile: Profile, limit: int, moves: Floats, spills: bool) -> tuple[_
 def _pool(profile: Profile, short: Integers, limit: int) -> tuple[Integers, int]:
     """(tensors of the pool, pages of the pool).
 
-    The pool holds all short-lived tensors up to the largest size at which it stays within `limit`.
+    The pool holds all short-lived tensors up to a maximum size. This size is the largest one at
+    which the pool stays within `limit`.
     """
     pages = tensor_pages(profile)[short]
     for largest in np.unique(pages)[::-1].tolist():
@@ -199,7 +201,8 @@ def _candidates(profile: Profile, pooled: Integers) -> Integers:
 
 
 def _chunk_pages(profile: Profile, candidates: Integers) -> int:
-    """Pages of a chunk: few, for moves in short stretches, but at most CHUNKS_MAX chunks."""
+    """Number of pages of a chunk. It is small, so that chunks can move in short stretches, but
+    large enough that there are at most about CHUNKS_MAX chunks."""
     total = int(tensor_pages(profile)[candidates].sum())
     return max(CHUNK_PAGES_MIN, -(-total // CHUNKS_MAX))
 

@@ -15,7 +15,8 @@ from sentineld.model.plan import Plan
 
 
 def stalling(plan: Plan) -> Plan:
-    """The variant in which each boundary where promotions are due waits for all earlier moves."""
+    """The variant in which each boundary that is a promotion's deadline waits for all earlier
+    moves."""
     waits = plan.layout.waits.astype(np.int32)
     count = len(waits)
     due = np.unique(plan.moves["deadline"][plan.moves["tier"] == 0]).astype(np.int64)
