@@ -31,8 +31,8 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
 
     - accesses in the stretch of the tensor's birth, if the tensor's pages are dropped at its death:
       the pages are born again in every step, on the tier of their region;
-    - all accesses to a transient tensor outside the plan: its address in the heap differs from
-      step to step, so it is charged by the tier of births in the heap;
+    - all accesses to a transient tensor outside the plan: its address in the heap differs from step
+      to step, so the tensor is charged by the tier of births in the heap;
     - all accesses to a persistent tensor outside the heap, which was allocated before the shim
       started: such a tensor counts as fast.
     """

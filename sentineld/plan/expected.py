@@ -136,9 +136,9 @@ def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
     """(M,): the number of boundaries by which each move may begin before its own boundary.
 
     A demotion may begin as soon as the last use, birth or other move of its pages has passed; the
-    plan delays it only for lack of bandwidth. The result is 0 for promotions, because early
-    promotions would take room that the plan needs. It is also 0 for a demotion if the stretch that
-    begins at its own boundary uses the pages.
+    plan lets the demotion begin later only for lack of bandwidth. The result is 0 for promotions,
+    because early promotions would take room that the plan needs. The result is also 0 for a
+    demotion if the stretch that begins at the demotion's own boundary uses the pages.
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.zeros(len(moves), dtype=np.int64)

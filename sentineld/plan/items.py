@@ -112,8 +112,8 @@ def share_passed(profile: Profile, stretch: Integers, event: Integers) -> Floats
 def access_pages(profile: Profile) -> Floats:
     """(A,): page accesses of each access row.
 
-    These are the sampled pages if the profile has samples of the kernel module; otherwise the
-    pages that the row's bytes fill, at most the number of the tensor's pages.
+    These are the sampled pages if the profile has samples of the kernel module; otherwise they are
+    the pages that the row's bytes fill, at most all pages of the tensor.
     """
     rows = profile.accesses
     if "module" in profile.source:

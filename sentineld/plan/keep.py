@@ -6,8 +6,9 @@ page of the next tensor. A fault takes as long as reading the page from slow mem
 tensors, these faults are the largest cost of a plan. If fast memory is not full between the death
 and the next birth, keeping the pages costs nothing.
 
-This is a cache problem in which the capacity changes with time and births are the
-accesses: evict the pages whose next birth is furthest in the future (Belady 1966).
+The choice of the pages to keep is a cache problem in which the capacity changes with time and
+births are the accesses. The solution is to evict the pages whose next birth is furthest in the
+future (Belady 1966).
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ class Area:
     grouped: bool = True  # lay tensors with equal bit strings and lifetimes side by side
     # (N,): which tensors are never moved; see area_offsets(). None: treat no tensor as never moved.
     still: Mask | None = None
-    # Place each tensor where another one has just died, which takes more space than packing. Use
-    # this only for areas without moves. If it is set, `grouped` and `still` are ignored.
+    # Place each tensor where another one has just died, which takes more space than packing. Set
+    # this flag only for areas without moves. If the flag is set, `grouped` and `still` are ignored.
     as_born: bool = False
 
 

@@ -14,9 +14,9 @@ boundaries since the first step: step * boundary_count + boundary.
 - The newest move of a page wins: a new move cancels the promotions that it overlaps,
   a new promotion also cancels the demotions that it covers, and a drop cancels all
   moves that it covers.
-- If the plan stalls for late promotions, the boundary at a promotion's deadline waits
-  for the promotion as long as the fast tier has room; the promotion then expires one
-  boundary later.
+- In a plan that stalls for late promotions, the boundary at a promotion's deadline waits for the
+  promotion as long as the fast tier has room. In such a plan, each promotion expires one boundary
+  later.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MoveTimes(NamedTuple):
 
     begin: int  # boundary of the step at which the move enters the queue
     ahead: int  # number of boundaries from `begin` to the plan's boundary
-    # Number of boundaries from the plan's boundary to the deadline: at least 1, at most a step's.
+    # Number of boundaries from the plan's boundary to the deadline: 1 to boundary_count.
     window: int
     # Number of boundaries from the plan's boundary to the last use of the pages; at least `window`.
     useful: int

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Residency: the tier of each page of a plan in each stretch, and the fast pages charged to it.
+"""Residency: the tier of each page of a plan in each stretch, and the fast pages charged in each
+stretch.
 
 The residency is computed from the plan alone (regions, slots, moves, initial tiers) and not from
 the policy's own data, so that checks and reports do not repeat the policy's mistakes.
@@ -105,7 +106,7 @@ def residency(plan: Plan, profile: Profile) -> Residency:
 
 
 def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
-    """(S,): fast pages charged in each stretch, by the conservative rule.
+    """(S,): fast pages charged in each stretch, by a conservative rule.
 
     A page counts for each stretch in which its tensor is alive and the page is fast or in flight.
     If a region of fast births keeps some pages, the whole region counts in every stretch.

@@ -2,7 +2,7 @@
 """Schedules: the moves of page ranges, and the waits that enforce the budget.
 
 The mover cannot delay births in fast memory. The process therefore waits at a boundary
-if the births after it need memory that an earlier demotion may not have freed yet.
+if the births after the boundary need memory that an earlier demotion has possibly not freed yet.
 Promotions need no wait: the mover starts them only if there is room.
 """
 

@@ -63,7 +63,8 @@ class Turnover:
         return self.used(np.flatnonzero(~self.dropped), moments)
 
     def births(self, profile: Profile) -> Integers:
-        """(S,): number of pages that births fault in during each stretch, without reused pages."""
+        """(S,): number of pages that births fault in during each stretch; reused pages do not
+        count."""
         stretch = profile.tensors["birth_stretch"][self.tensor[self.fresh]].astype(np.int64)
         pages = np.bincount(stretch, self.pages[self.fresh], minlength=profile.stretch_count)
         return pages.astype(np.int64)

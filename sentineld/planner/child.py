@@ -60,7 +60,8 @@ def _die_with(daemon_pid: int) -> None:
 
 def _limit(memory_bytes: int) -> None:
     os.nice(NICE_LEVEL)
-    # RLIMIT_AS would count address space that is only reserved, such as that of BLAS threads.
+    # RLIMIT_AS would count address space that is only reserved, such as the address space of BLAS
+    # threads.
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # If the unit's MemoryMax is reached, the kernel ends this process instead of the daemon.

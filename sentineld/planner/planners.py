@@ -94,7 +94,8 @@ class Planners:
         module = ["-m", "sentineld.planner.child", str(os.getpid()), str(self._memory_bytes)]
         try:
             done = subprocess.run(
-                # -P: no import from the working directory, where any user may have put files.
+                # -P prevents imports from the working directory, in which any user could have put
+                # files.
                 [sys.executable, "-P", *module],
                 input=pickle.dumps(request),
                 stdout=subprocess.PIPE,

@@ -69,7 +69,7 @@ class ReplanRequest:
     live: Plan
 
     def answer(self) -> Plan | None:
-        """The new plan. None if its steps would not be faster than the live plan's."""
+        """The new plan; None if its steps would not be faster than the live plan's."""
         return plan_again(
             policy(self.policy_name), self.profile, self.tiers, self.budget_bytes, self.live
         )
@@ -77,7 +77,7 @@ class ReplanRequest:
 
 @dataclass(frozen=True)
 class SpareRequest:
-    """Make a spare plan for the live one."""
+    """Make a spare plan for the live plan."""
 
     policy_name: str
     profile: Profile
@@ -86,7 +86,7 @@ class SpareRequest:
     live: Plan
 
     def answer(self) -> Spare | None:
-        """The spare plan. None if there is no use for one."""
+        """The spare plan; None if a spare plan would be of no use."""
         return spare_plan(
             policy(self.policy_name), self.profile, self.tiers, self.budget_bytes, self.live
         )

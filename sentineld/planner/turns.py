@@ -13,7 +13,8 @@ class Turns:
     """Lets a limited number of threads proceed at a time.
 
     Free places go to the owners in rotation, so that an owner with many waiting threads delays
-    another owner's thread by at most one turn. Threads of one owner proceed in their order.
+    another owner's thread by at most one turn. Threads of one owner proceed in the order in which
+    they called turn().
     """
 
     def __init__(self, places: int) -> None:

@@ -2,7 +2,7 @@
 """Policies by name.
 
 A policy registers itself with the register() decorator. All modules of this package are imported
-before the first look-up, so that adding a policy takes one new file and no change here.
+before the first look-up, so that adding a policy takes one new file and no change to this file.
 """
 
 from __future__ import annotations

@@ -19,13 +19,14 @@ class Disturbance:
     """How a simulated training differs from the profile and the tiers."""
 
     noise: float = 0.0
-    """Relative standard deviation of each stretch's all-fast time, which is drawn for each step."""
+    """Relative standard deviation of each stretch's all-fast time. Each step draws new times."""
     interference: float = 0.0
     """Share of the migration bandwidth that other processes use."""
     seed: int = 1
     """Seed for noise and skew."""
     skew: float = 0.0
-    """Like `noise`, but drawn once for all steps: the error of the profiled times."""
+    """Like `noise`, but the times are drawn once for all steps. They stand for errors of the
+    profile."""
 
     def __post_init__(self) -> None:
         if not all(0 <= part <= 2 for part in (self.noise, self.skew)):

@@ -69,8 +69,8 @@ class ClosedLoop:
         self._passed = Progress()
         self._times: deque[Floats] = deque(maxlen=WINDOW_STEPS)
         self._waiting: _Waiting | None = None
-        # Profile and tiers that the live plan assumes. The simulated world uses those of
-        # `training`.
+        # Profile and tiers that the live plan assumes. The simulated world uses the training's own
+        # profile and tiers.
         self._assumed = training.profile, training.tiers
         self._has_spare = True
         self._enter(training.plan, before)

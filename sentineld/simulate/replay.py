@@ -39,7 +39,7 @@ class Replay:
         at_boundary: Callable[[], None] | None = None,
     ) -> None:
         """react: called at each boundary with the stretch that ended; it queues a reactive
-        policy's moves. at_boundary: called at each boundary after its waits."""
+        policy's moves. at_boundary: called at each boundary after the boundary's waits."""
         self.world = world
         self._scripts = scripts
         self._step = 0
@@ -78,8 +78,8 @@ class Replay:
         world.counts = Counts(peak_pages=world.fast_pages)
         began_ns, slow_ns = world.now_ns, 0.0
         if not self._step:
-            # Queue the moves that a later step would have queued ahead of time in the step before
-            # it.
+            # A later step's moves that begin ahead of time are queued in the step before it. The
+            # first step has no step before it, so queue its moves now.
             for begin, moves in enumerate(scripts.moves):
                 for move in moves:
                     if begin + move.times.ahead >= count:

@@ -24,7 +24,7 @@ class Birth(NamedTuple):
     at: float  # share of the stretch that has passed
     low: int
     high: int
-    cost_ns: float  # cost of each of these pages that is slow, in this stretch
+    cost_ns: float  # cost of each slow page of these cells in this stretch
 
 
 class Drop(NamedTuple):
@@ -108,8 +108,10 @@ def _any_inside(cells: Cells, mask: Mask) -> Mask:
 
 
 def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Script:
-    """Make the script of a step. born: (T,), which tensors' pages are born with the tensor in
-    it."""
+    """Make the script of a step.
+
+    born: (T,), which tensors' pages are born with the tensor in this step.
+    """
     rows, tensors = profile.accesses, profile.tensors
     at_birth = born[rows["tensor"]] & (rows["stretch"] == tensors["birth_stretch"][rows["tensor"]])
     cost_ns = np.bincount(

@@ -55,7 +55,7 @@ class Auto:
     """Share of a step's time that is available for moves."""
 
     margin_share = 0.002
-    """Share of the budget that is kept free for what a plan can't foresee."""
+    """Share of the budget that is kept free for needs that a plan can't foresee."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Plan a step; see Policy.

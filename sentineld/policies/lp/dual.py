@@ -40,8 +40,8 @@ def lower_bound(groups: Groups, limits: Limits, prices: Prices) -> LowerBound:
     of = np.repeat(np.arange(count), np.diff(groups.points.first))
     boundaries, points = np.maximum(prices.boundaries, 0.0), np.maximum(prices.points, 0.0)
     moves, timed = np.maximum(prices.moves, 0.0), np.maximum(prices.timed_points, 0.0)
-    # Cap the price of a moved page at the time of its move: for this price, the stretch could
-    # instead be longer by that time.
+    # Cap the price of a moved page at the time of its move: at a higher price it would be cheaper
+    # to make the stretch longer by that time.
     sums = moves + np.bincount(of, timed, minlength=count)
     kept = np.ones(count)
     if np.isfinite(limits.page_ns):

@@ -38,7 +38,7 @@ class Limits:
     Moves can start and end in a stretch of birth or death. One page can be in flight when a stretch
     begins. A plan's program is stricter: at every pressure point there is room both before and
     after the moves of its stretch, and a group does not move in a stretch unless it is alive at
-    both ends of it.
+    both ends of the stretch.
     """
 
     times_ns: Floats
@@ -62,7 +62,8 @@ class Limits:
 
     @property
     def in_flight_pages(self) -> float:
-        """Pages that may be moved in a stretch beyond what its time allows."""
+        """Number of pages that a stretch may move in addition to the pages for which it has
+        time."""
         return 1.0 if self.generous and np.isfinite(self.page_ns) else 0.0
 
 

@@ -20,9 +20,8 @@ from sentineld.policies.lp.pool import PoolColumns, pool_rows, transient_groups_
 from sentineld.policies.lp.problem import UNIT_PAGES, Changes, Limits, Prices, Solution
 
 MOVE_WORTH = 0.02
-"""Cost of a move in a plan's program, which keeps pages from moving without need. The cost is this
-share of the time that the move takes or of the time that one use of a slow page costs, whichever is
-less."""
+"""Cost of a move in a plan's program, so that no page moves without need. The cost is this share of
+the time that the move takes or of the time that one use of a slow page costs, whichever is less."""
 
 EARLY_WORTH = 0.005
 """Maximum credit in a plan's program for moving a page early, as a share of the same time as for
@@ -72,7 +71,7 @@ class _Program:
 
     The unit of time is the mean time of a stretch; the unit of memory is UNIT_PAGES.
 
-    Columns, in this order:
+    Columns, in this order ("generous": only in a generous program):
 
     - the fast part of each group in each segment between two of its changes;
     - the part of the group that is demoted at each change;
@@ -80,8 +79,8 @@ class _Program:
     - the duration of each stretch;
     - generous: the time that fast pages save in each stretch;
     - if births cost time: the dead pages left in fast memory at each pressure point, the pages
-      that births fault in at each pressure point, and the part of each transient group that is
-      born slow and dies fast.
+      that births fault in at each pressure point, and the part of each transient group that is slow
+      at the birth and fast at the death.
 
     Rows, in this order:
 
@@ -252,10 +251,10 @@ class _Program:
         """Add the number of pages that a generous program may hold at each pressure point beyond
         the capacity.
 
-        This is the number of pages that the stretch can have moved by then. It has had two times
-        for these moves: the time by which its duration exceeds its own time (a wait, which comes
-        first), and the share of its own time that has passed. Returns the part of the number that
-        is constant.
+        This is the number of pages that the stretch can have moved by then. The time for these
+        moves is the sum of two times: the time by which the stretch's duration exceeds its own time
+        (a wait, which comes first), and the share of its own time that has passed. Returns the part
+        of the number that is constant.
 
         all_slow: (S,), time of each stretch if everything is slow.
         """
@@ -380,7 +379,8 @@ def _early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
         low, high = (np.minimum(whole[inside + late], whole[-1]) for late in (0, 1))
         share = 2 * EARLY_WORTH * (high - low) / span
         first = (low + high) / 2 < whole[begin + 1] + span / 2
-        # After the last use of a transient group, fast pages are only charged, as no use follows.
+        # After the last use of a transient group, fast pages are only charged, because no use
+        # follows.
         first |= (not groups.persistent[at]) & (end == length)
         found[inside % length] += np.where(first, share, -share)
     return found

@@ -20,7 +20,7 @@ from sentineld.plan.items import Items
 from sentineld.plan.lives import Lives
 
 IMPOSSIBLE = 1e15
-"""A price above any worth, but small enough that sums with it keep their precision."""
+"""A price above any worth, but small enough that sums with this price keep their precision."""
 
 # Adam (Kingma and Ba, 2015) on the subgradients of the dual: both moments with bias correction, but
 # other decay rates than the paper's, and a step length that shrinks geometrically.
@@ -120,7 +120,7 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
 
     A chunk serves a stretch from the tier that it is on when the stretch begins. A chunk may change
     its tier once in a stretch. In that stretch it is on both tiers, pays for a fast page and for
-    the move, and serves accesses slow.
+    the move, and serves accesses from slow memory.
 
     generous: for a bound, allow anything that a mover can do. A chunk that is fast at any moment of
     a stretch serves the whole stretch fast, takes room only at boundaries, and may be promoted and
@@ -181,7 +181,8 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
 
 
 def relax(items: Items, capacities: Capacities, rounds: int, generous: bool = False) -> Relaxed:
-    """Find good prices in a fixed number of rounds of subgradient descent; deterministic.
+    """Find good prices in a fixed number of rounds of subgradient descent. The result is
+    deterministic.
 
     Negative capacities count as 0. generous: see best_lives().
     """

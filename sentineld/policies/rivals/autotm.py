@@ -13,11 +13,12 @@ original, if the plan needs more memory than the limit, the program is solved ag
 limit.
 
 Adapted to memory tiers: stretches replace operators, and the timing model replaces profiled
-kernels. A step is planned as a circle, and persistent tensors are planned, too. Left out: operator
-implementations that depend on the tier of the inputs (none exist here); clean copies, which make a
-second demotion free (here, a page is on one tier at a time); synchronous transfers (here, nothing
-waits for promotions). The policy has no parameter to sweep. The relaxation's step time is a lower
-bound on the policy's step time; the plan's note states it.
+kernels. The end of a step is followed by its beginning, and persistent tensors are planned, too.
+Left out: operator implementations that depend on the tier of the inputs (none exist here); clean
+copies, which make a second demotion free (here, a page is on one tier at a time); synchronous
+transfers (here, nothing waits for promotions). The policy has no parameter to sweep. The
+relaxation's step time is a lower bound on the policy's step time; the plan's note states this
+bound.
 """
 
 from __future__ import annotations

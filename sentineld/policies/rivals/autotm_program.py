@@ -4,7 +4,7 @@
 The program decides for each use of a tensor whether the tensor is fast, for each gap between two
 uses whether the tensor is swapped out, and in which stretches its parts are swapped out and back
 in. A span is a run of stretches that all use a tensor; the tensor is on the same tier in the whole
-span. The program minimises the sum of the costs of slow accesses under the room and the bandwidth
+span. The program minimises the sum of the costs of slow accesses within the room and the bandwidth
 of each stretch.
 """
 

@@ -60,7 +60,7 @@ def relieve(book: Book, page_ns: float) -> None:
         (float(times[book.between(gap)].sum()) - 2 * float(pages[gap.tensor]) * page_ns, gap)
         for gap in gaps(book)
     ]
-    # The sort is stable: among equal gaps, that of the first tensor comes first.
+    # The sort is stable: among equal gaps, the gap of the first tensor comes first.
     for spare_ns, gap in sorted(free_ns, key=lambda entry: -entry[0]):
         over = book.over
         if not over.any() or spare_ns < 0:

@@ -68,5 +68,5 @@ def move_requests(
 
 
 def total(some: Iterable[MoveRequest]) -> int:
-    """Pages of all requests."""
+    """Number of pages of all requests."""
     return sum(wish.pages for wish in some)

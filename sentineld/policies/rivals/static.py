@@ -5,10 +5,10 @@ The result is the best that a user can do by hand, or with a profile-guided plac
 migration (SOAR, OSDI 2025; tensors placed by their role, arXiv 2507.03305). An integer
 program chooses which tensors are fast all their lives, within the budget at every
 moment of the step, so that the remaining slow accesses cost least. Persistent tensors may
-be split. HiGHS solves the program to within GAP of the optimum or until TIME_LIMIT_S have passed.
-If packing the chosen tensors takes more memory than the budget, the program is solved again with
-less room. Unless the time limit ends the search, no fixed placement of these tensors is better by
-more than GAP plus the loss from packing.
+be split. HiGHS solves the program to within GAP of the optimum or until TIME_LIMIT_S seconds have
+passed. If packing the chosen tensors takes more memory than the budget, the program is solved again
+with less room. Unless the time limit ends the search, no fixed placement of these tensors is better
+by more than GAP plus the loss from packing.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def best_placement(profile: Profile, gain: Floats, room: int) -> tuple[Mask, Int
         )
     if found.x is None:
         raise SentinelError(
-            "failed", f"no placement was found: {found.message}", "give it more fast memory"
+            "failed",
+            f"no placement was found: {found.message}",
+            "give the process more fast memory",
         )
     born_fast[rows] = moves[rows] & (found.x > 0.5)
     parts = np.floor(size * found.x + 1e-6).astype(np.int64)

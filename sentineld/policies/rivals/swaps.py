@@ -205,8 +205,8 @@ def open_book(
     if pool_pages > limit:
         if not accesses_slow:
             raise infeasible(
-                f"short-lived tensors need {format_bytes(pool_pages * page)} of fast memory, and "
-                f"there are {format_bytes(budget_bytes)}"
+                f"short-lived tensors need {format_bytes(pool_pages * page)} of fast memory, but "
+                f"only {format_bytes(budget_bytes)} are available"
             )
         for largest in np.unique(pages[short])[::-1].tolist():
             pooled = short[pages[short] < largest]

@@ -111,7 +111,8 @@ class Fitting:
             self.fast[np.arange(earliest + 1, at + 1), chunk] = True
 
     def unify_births(self) -> None:
-        """Give all chunks of a transient tensor the same birth tier, because it lies in one region.
+        """Give all chunks of a transient tensor one birth tier, because the tensor lies in one
+        region.
 
         If at least half of the chunks are born fast, the others get the life of a fast-born chunk,
         provided that this life fits. Otherwise all chunks of the tensor are born slow.
@@ -186,7 +187,7 @@ class Fitting:
                 order = np.concatenate([again, rest]) if len(again) < len(batch) else rest
 
     def _trade(self, chunks: Integers, room_cost: Floats, move_cost: Floats) -> Integers:
-        """Give chunks better lives; return the indices (into `chunks`) of those that collided."""
+        """Give chunks better lives; return the indices (into `chunks`) of the collided ones."""
         some, places = self.items.take(chunks), self.stretch[:, chunks]
         fast, moving = self.fast[:, chunks], self.moving[:, chunks]
         held = fast | moving
@@ -232,7 +233,7 @@ class Fitting:
         return fits
 
     def _count(self, place: Integers, held: Mask, moving: Mask, size: int) -> None:
-        """Add pages to the remaining capacities. The `+=` is correct because no stretch occurs
-        twice."""
+        """Add pages to the remaining capacities. `+=` is correct here because no stretch occurs
+        twice in a life."""
         self._room[place[held]] += size
         self._moves[place[moving]] += size

@@ -102,8 +102,8 @@ def pooled_moves(moves: Floats, least: int) -> Floats:
 
 
 def _stretches_ahead(count: int, stretches: int) -> Integers:
-    """(S,): number of stretches from each stretch to the last one of the next interval, on the
-    circle of the step."""
+    """(S,): number of stretches from each stretch to the last one of the next interval. The first
+    interval of the step follows the last one."""
     at = np.arange(count)
     begin = at // stretches * stretches
     end = np.minimum(begin + stretches, count)

@@ -94,7 +94,7 @@ class Sentinel:
     """Share of a step's time that is available for moves."""
 
     margin_share: float = 0.01
-    """Share of the budget that is kept free for what a plan can't foresee."""
+    """Share of the budget that is kept free for needs that a plan can't foresee."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Plan a step; see Policy.
