@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from sentineld.base.errors import EXIT_STATUS, SentinelError
 from sentineld.control.frames import ANSWER, FDS_MAX, FrameBuffer, FrameError, encode
 
 CONTROL_VERSION = 1
-RETRY_S = 0.02
 
 
 def request(path: Path, verb: str, timeout_s: float = 600.0, **arguments: Any) -> Any:
@@ -48,7 +47,6 @@ def _request(
     path: Path, verb: str, timeout_s: float, arguments: dict[str, Any]
 ) -> tuple[Any, list[int]]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(timeout_s)
         try:
             _connect(connection, path, timeout_s)
         except PermissionError:
@@ -82,16 +80,26 @@ def _request(
 
 
 def _connect(connection: socket.socket, path: Path, timeout_s: float) -> None:
-    """Connect; retry while the daemon has too many connections to accept. Raises OSError."""
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        try:
-            connection.connect(str(path))
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline_s:
-                raise
-            time.sleep(RETRY_S)
+    """Connect; wait while the daemon has too many connections to accept. Raises OSError.
+
+    The kernel serves waiting connect() calls in their order. A socket with a Python time-out would
+    not wait: it would have to try again and again, while other clients take each free place.
+    """
+    seconds, rest_s = divmod(timeout_s, 1)
+    timeval = struct.pack("ll", int(seconds), 1 + int(rest_s * 999_998))  # 0 would be unlimited
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
+    while not _connected(connection):
+        connection.connect(str(path))
+    connection.settimeout(timeout_s)
+
+
+def _connected(connection: socket.socket) -> bool:
+    """False also after a connect() that a signal interrupted."""
+    try:
+        connection.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 def _exchange(

@@ -129,3 +129,49 @@ def test_an_answer_that_does_not_come_in_time_is_an_error(tmp_path: Path) -> Non
         with pytest.raises(SentinelError, match="no answer to status in time") as error:
             request(path, "status", timeout_s=0.01)
     assert error.value.code == "daemon-unreachable"
+
+
+def fill_backlog(path: Path) -> list[socket.socket]:
+    """Connect until the listener's backlog is full."""
+    clients = []
+    while True:
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        clients.append(client)
+        try:
+            client.connect(str(path))
+        except BlockingIOError:
+            return clients
+
+
+def test_a_request_waits_its_turn_while_the_backlog_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+        clients = fill_backlog(path)
+        answers: list[object] = []
+        asking = threading.Thread(target=lambda: answers.append(request(path, "status", 60.0)))
+        asking.start()
+        for _ in clients[:-1]:
+            listener.accept()[0].close()
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(encode({"version": 1, "result": "late"}))
+        asking.join()
+        assert answers == ["late"]
+        for client in clients:
+            client.close()
+
+
+def test_a_backlog_that_stays_full_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
+        listener.listen(1)
+        clients = fill_backlog(path)
+        with pytest.raises(SentinelError, match="no daemon answers") as error:
+            request(path, "status", timeout_s=0.05)
+        assert error.value.code == "daemon-unreachable"
+        for client in clients:
+            client.close()
