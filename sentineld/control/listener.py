@@ -27,10 +27,7 @@ readable, so without a pause the event loop would call accept() again and again.
 HELD_PAUSE_S = 0.02
 """Pause while too many refused connections are being closed, which takes milliseconds."""
 REFUSED_MAX = 32
-"""Connections refused in one turn; then accept() pauses. Refusing without a pause would take a core
-while a user connects again and again. All connections of a backlog of 128 have been accepted or
-refused after a tenth of a second."""
-REFUSED_PAUSE_S = 0.02
+"""Connections refused in one turn before a pause."""
 
 
 class Limits(NamedTuple):
@@ -60,14 +57,18 @@ class Listener:
         limits: Limits,
         on_connection: Callable[[socket.socket, int], None],
         on_refused: Callable[[socket.socket, SentinelError], None] = lambda _, __: None,
+        refused_pause_s: float = 0.0,
     ) -> None:
         """on_connection: takes over a connection and its user ID; calls release() when the
         connection no longer counts.
-        on_refused: may send the reason before a connection is closed."""
+        on_refused: may send the reason before a connection is closed.
+        refused_pause_s: pause after REFUSED_MAX refused connections; only for clients that wait in
+        connect(), because the backlog may be full during the pause."""
         self._listening = listening
         self._limits = limits
         self._on_connection = on_connection
         self._on_refused = on_refused
+        self._refused_pause_s = refused_pause_s
         self._counts: Counter[int] = Counter()
         self._loop = asyncio.get_running_loop()
         self._watch()
@@ -94,8 +95,8 @@ class Listener:
             if held() >= HELD_MAX:
                 self._report_pause(HELD_PAUSE_S, f"{HELD_MAX} refused ones are still being closed")
                 return
-            if refused >= REFUSED_MAX:
-                self._pause(REFUSED_PAUSE_S)
+            if self._refused_pause_s and refused >= REFUSED_MAX:
+                self._pause(self._refused_pause_s)
                 return
             try:
                 connection, _ = self._listening.accept()

@@ -52,8 +52,13 @@ class WithFile:
     fd: int  # sent to the caller, then closed here
 
 
-SOCKET_BACKLOG = 128
+SOCKET_BACKLOG = 1024
 """Connections that wait for accept()."""
+CONTROL_BACKLOG = 128
+REFUSED_PAUSE_S = 0.02
+"""Pause of accept() after some refused connections. Without it, a user who connects again and again
+would take a core. All connections of the backlog are accepted or refused within a tenth of a
+second, and further clients wait in connect()."""
 VERB_CHARACTERS_MAX = 40
 CONNECTIONS = Limits(of_user=64, of_root=128, total=256)
 REQUEST_COST_S = 0.001
@@ -125,7 +130,10 @@ class ControlServer:
 
     def listen(self, listening: socket.socket) -> None:
         """Serve the connections of a socket in the running event loop."""
-        self._listener = Listener(listening, CONNECTIONS, self._accepted, _refuse)
+        listening.listen(CONTROL_BACKLOG)
+        self._listener = Listener(
+            listening, CONNECTIONS, self._accepted, _refuse, refused_pause_s=REFUSED_PAUSE_S
+        )
 
     async def close(self) -> None:
         """Accept no more connections, and give up all verbs."""

@@ -102,9 +102,11 @@ class ShimClient:
         wait: whether connecting and sending may wait for the daemon.
         """
         self.socket = connected or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(30 if wait else 0)
+        # With a time-out, connect() would fail while the daemon's backlog is full.
+        self.socket.setblocking(wait)
         if path is not None:
             self.socket.connect(str(path))
+        self.socket.settimeout(30 if wait else 0)
         self._received = b""
         self._descriptors: list[int] = []
 
