@@ -209,10 +209,11 @@ class Attack:
         daemon = self.daemon
         log_bytes = daemon.log_bytes() - self.log_begin
         self.release()
-        if self.managed_training:
-            self.managed_training.pause_plain(False)
         problems = []
         left = self._left_descriptors()
+        # Not earlier: the unmanaged run would delay the end of the attackers' processes.
+        if self.managed_training:
+            self.managed_training.pause_plain(False)
         self._observer.stop()
         if daemon.process.poll() is not None:
             problems.append(f"the daemon ended with status {daemon.process.returncode}")

@@ -15,6 +15,7 @@ import pytest
 from tests.hostile.attack import FIGURES, Attack, ManagedTraining
 from tests.hostile.attacker import SCHEDULING
 from tests.hostile.daemon import Daemon
+from tests.hostile.training_speed import unpin
 
 HERE = os.path.dirname(__file__)
 
@@ -63,6 +64,7 @@ class Target:
 
     def begin(self, name: str) -> Attack:
         if self._daemon is None:
+            unpin()  # A former target has pinned this process.
             self._daemon = Daemon()
             self._daemon.wait_ready()
             self._managed_training = ManagedTraining(self._daemon)

@@ -96,6 +96,11 @@ def pin(pids: list[int], cpu: int) -> None:
             os.sched_setaffinity(int(thread), {cpu})
 
 
+def unpin() -> None:
+    """Let this process, and the processes that it forks from now on, use all CPUs."""
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
 def keep_busy(_: Say) -> None:
     """Pass data through a socket without end, as a client and a server do."""
     here, there = socket.socketpair()
