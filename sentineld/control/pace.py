@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-SHARE = 0.05
+SHARE = 0.03
 """Share of the time that one user's messages may take."""
 BURST_S = 0.05
 """Time that these messages may take at once. Shims tolerate much longer delays of the heartbeat."""
