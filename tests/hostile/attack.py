@@ -190,7 +190,11 @@ class Attack:
 
     def hold(self, duration_s: float) -> None:
         """Let the attack go on for a time."""
-        time.sleep(duration_s * (HOLD_FACTOR if self._speed else 1.0))
+        time.sleep(self.scaled_s(duration_s))
+
+    def scaled_s(self, duration_s: float) -> float:
+        """The duration of an attack, which is longer while the training's speed is measured."""
+        return duration_s * (HOLD_FACTOR if self._speed else 1.0)
 
     def settled(self, figure: Callable[[], int]) -> int:
         """The smallest of ten readings: each request for status opens a descriptor and a thread."""

@@ -54,10 +54,14 @@ class Lying(ToyTraining):
             self.segment.set(**self.lies)
 
 
-def lie(say: Say, shims: str, control: str, words: dict[str, int], when: str) -> None:
-    """Get managed with impossible control words; reports the states of the session."""
+def lie(say: Say, paths: tuple[str, str], lies: dict[str, int], when: str, lying_s: float) -> None:
+    """Get managed with impossible control words; reports the states of the session.
+
+    paths: the sockets of shims and of control.
+    """
+    shims, control = paths
     pid = os.getpid()
-    training = Lying(Path(shims), words, when)
+    training = Lying(Path(shims), lies, when)
     states: list[str] = []
 
     def state() -> str:
@@ -74,7 +78,7 @@ def lie(say: Say, shims: str, control: str, words: dict[str, int], when: str) ->
         training.run(lambda: state() in ("managed", "registered", "ended") or _over(begin_s, 30))
         training.lying = True
         begin_s = time.monotonic()
-        training.run(lambda: state() == "ended" or _over(begin_s, 2))
+        training.run(lambda: state() == "ended" or _over(begin_s, lying_s))
     except (EOFError, SentinelError, OSError) as error:
         states.append(repr(error))
     say(states)
@@ -86,10 +90,9 @@ def _over(begin_s: float, duration_s: float) -> bool:
 
 @pytest.mark.parametrize("when", each_kind(TIMES, ("while-managed",)))
 def test_impossible_words_cost_no_memory(attack: Attack, when: str) -> None:
-    attackers = [
-        attack.start(lie, str(attack.daemon.shims), str(attack.daemon.control), words, when)
-        for words in WORDS.values()
-    ]
+    paths = str(attack.daemon.shims), str(attack.daemon.control)
+    lying_s = attack.scaled_s(2.0)
+    attackers = [attack.start(lie, paths, words, when, lying_s) for words in WORDS.values()]
     for name, attacker in zip(WORDS, attackers, strict=True):
         print(name, attacker.heard(120))
     attack.check()

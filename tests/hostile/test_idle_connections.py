@@ -115,7 +115,8 @@ def test_connections_with_descriptors_do_not_exhaust_them() -> None:
 
 
 def test_a_flood_of_connections_with_descriptors(attack: Attack) -> None:
-    attacker = attack.start(flood_with_descriptors, str(attack.daemon.shims), 5.0)
+    path = str(attack.daemon.shims)
+    attacker = attack.start(flood_with_descriptors, path, attack.scaled_s(5.0))
     assert attacker.heard() == "done"
     attack.check()
 

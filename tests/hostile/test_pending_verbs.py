@@ -130,8 +130,9 @@ def flood(say: Say, control: str, duration_s: float) -> None:
 
 
 def test_a_flood_of_requests(attack: Attack) -> None:
-    attacker = attack.start(flood, str(attack.daemon.control), 5.0, user=OTHER_USER)
-    other = attack.start(flood, str(attack.daemon.control), 5.0)
+    flooded = (flood, str(attack.daemon.control), attack.scaled_s(5.0))
+    attacker = attack.start(*flooded, user=OTHER_USER)
+    other = attack.start(*flooded)
     other.heard()
     attacker.close()
     attack.check()

@@ -32,7 +32,7 @@ def test_a_flood_of_processes(attack: Attack) -> None:
     attack.hold(FLOOD_S)
     begin_s = cpu_s(pid)
     idle_s = begin_s - idle_s
-    count = attack.start(start_processes, FLOOD_S).heard()
+    count = attack.start(start_processes, attack.scaled_s(FLOOD_S)).heard()
     flood_s = cpu_s(pid) - begin_s
     attack.check()
     per_process_s = (flood_s - idle_s) / count

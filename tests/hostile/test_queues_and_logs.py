@@ -112,10 +112,8 @@ def flood(say: Say, path: str, chunks: Callable[[], Iterator[bytes]], duration_s
 )
 def test_a_flood_of_messages_is_bounded(attack: Attack, kind: str) -> None:
     path = str(attack.daemon.shims)
-    attackers = [
-        attack.start(flood, path, FLOODS[kind], FLOOD_S if kind == "notes" else FLOOD_S / 2)
-        for _ in range(PROCESSES)
-    ]
+    duration_s = attack.scaled_s(FLOOD_S if kind == "notes" else FLOOD_S / 2)
+    attackers = [attack.start(flood, path, FLOODS[kind], duration_s) for _ in range(PROCESSES)]
     for attacker in attackers:
         sent, connections = attacker.heard()
         print(f"{sent / 2**20:.0f} MiB by {connections} connections")
@@ -149,7 +147,9 @@ INVALID = {
 @pytest.mark.parametrize("kind", each_kind(INVALID, ("no-json", "version")))
 def test_a_flood_of_invalid_hellos_is_logged_in_a_few_lines(attack: Attack, kind: str) -> None:
     path = str(attack.daemon.shims)
-    attackers = [attack.start(reconnect, path, INVALID[kind], 3.0) for _ in range(2)]
+    attackers = [
+        attack.start(reconnect, path, INVALID[kind], attack.scaled_s(3.0)) for _ in range(2)
+    ]
     for attacker in attackers:
         print(attacker.heard(), "connections")
     attack.check()
@@ -158,7 +158,7 @@ def test_a_flood_of_invalid_hellos_is_logged_in_a_few_lines(attack: Attack, kind
 def test_a_flood_of_invalid_requests_is_logged_in_a_few_lines(attack: Attack) -> None:
     path = str(attack.daemon.control)
     for first in (framed(b"\xff" * 64), encode({"version": 7, "verb": "x" * 10_000})):
-        print(attack.start(reconnect, path, first, 3.0).heard(), "connections")
+        print(attack.start(reconnect, path, first, attack.scaled_s(3.0)).heard(), "connections")
     attack.check()
 
 
@@ -176,7 +176,7 @@ def come_and_go(say: Say, path: str, duration_s: float) -> None:
 
 
 def test_a_flood_of_sessions_is_logged_in_a_few_lines(attack: Attack) -> None:
-    attacker = attack.start(come_and_go, str(attack.daemon.shims), 6.0)
+    attacker = attack.start(come_and_go, str(attack.daemon.shims), attack.scaled_s(6.0))
     print(attacker.heard(), "sessions")
     attack.check()
 
@@ -265,7 +265,8 @@ def byte_by_byte(say: Say, path: str, duration_s: float) -> None:
 
 
 def test_a_hello_byte_by_byte(attack: Attack) -> None:
-    attackers = [attack.start(byte_by_byte, str(attack.daemon.shims), 4.0) for _ in range(8)]
+    duration_s = attack.scaled_s(4.0)
+    attackers = [attack.start(byte_by_byte, str(attack.daemon.shims), duration_s) for _ in range(8)]
     for attacker in attackers:
         attacker.heard()
     attack.check()
