@@ -65,11 +65,11 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	cat $(BUILD)/test-apart.log; \
 	exit $$status
 
-# Images and guest tests take longest and rarely use more than one CPU, so the rest runs niced.
+# Images and guest tests take longest and rarely use more than one CPU each, so the rest is niced.
 .PHONY: test
 test: $(VENV)/.torch vm-tools shim ## Run lint and all tests but the long ones (used by continuous integration)
 	@echo "lint and the tests without guests run in parallel; their output follows at the end"
-	@nice -n 5 $(MAKE) --no-print-directory -k lint unit integration hostile >$(BUILD)/test-host.log 2>&1 & host=$$!; \
+	@nice -n 2 $(MAKE) --no-print-directory -k lint unit integration hostile >$(BUILD)/test-host.log 2>&1 & host=$$!; \
 	status=0; $(MAKE) --no-print-directory guest || status=$$?; \
 	wait $$host || status=$$?; \
 	cat $(BUILD)/test-host.log; \
