@@ -27,12 +27,13 @@ from sentineld.model.tiers import Tiers
 
 OUTPUT = Path("/etc/sentineld/config.d/40-calibrated.toml")
 HEAD = "# Measured by sentinelctl calibrate"
-"""First line of every file that calibrate writes; it overwrites no other file."""
+"""The first words of every file that calibrate writes; calibrate overwrites no file that begins
+with other words."""
 
 SIZE_MIN_BYTES = 1 << 20
 BATCHES = (64, 512, BATCH_PAGES, 8192)
-"""Pages per move_pages call. The bandwidth for BATCH_PAGES, the daemon's value, is written to the
-config."""
+"""Pages per move_pages call. BATCH_PAGES is the number that the daemon uses; the bandwidth for this
+number is written to the config."""
 
 SYS = Path("/sys")
 
@@ -51,7 +52,8 @@ class Found:
     def figures(self) -> dict[str, list[int] | float]:
         """Keys and values for [tiers].
 
-        A tier of several nodes gets their mean, as a thread uses one node at a time.
+        A tier of several nodes gets the mean of the nodes' figures, because a thread uses only
+        one node at a time.
         """
         values: dict[str, list[int] | float] = {}
         groups = [tier.nodes for tier in self.tiers.tiers[:2]] if self.tiers else [
@@ -105,7 +107,7 @@ class Found:
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
-    help="Number of threads that read and write; use the training's.  [default: one per CPU]",
+    help="Number of threads that read and write, best as in the training.  [default: one per CPU]",
 )
 @json_option
 def calibrate(
@@ -120,7 +122,8 @@ def calibrate(
 
     Measures sequential reads, writes and random reads on each node, moves between the
     two fastest tiers with different numbers of pages per call, and first touches of
-    new pages. It takes seconds. Run it on an idle machine, then restart the daemon.
+    new pages. The measurements take seconds. Run this verb on an idle machine, then restart
+    the daemon.
     """
     size_bytes = parse_bytes(size)
     if size_bytes < SIZE_MIN_BYTES:

@@ -31,7 +31,10 @@ VERBS = {
 
 
 class Verbs(click.Group):
-    """Imports a verb's module on use: most verbs do not need numpy, whose import is slow."""
+    """Imports a verb's module only when the verb is used.
+
+    Most verbs do not need numpy, whose import is slow.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all verbs."""
@@ -63,5 +66,5 @@ def sentinelctl(context: click.Context, socket: Path) -> None:
 
 
 def main() -> None:
-    """The entry point. An error becomes one line on stderr and its exit status."""
+    """The entry point. An error is printed as one line on stderr and sets the exit status."""
     run_command(sentinelctl)

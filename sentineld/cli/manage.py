@@ -18,8 +18,8 @@ from sentineld.cli.output import Daemon, json_option, print_json, print_table
 def attach(daemon: Daemon, pid: int, fast: str | None, policy: str | None, as_json: bool) -> None:
     """Start managing the training process PID, which must run under the shim.
 
-    For a process that is managed already this changes its budget or policy, without a new
-    profile; an option that is not given keeps its value.
+    If the process is already managed, this verb changes its budget or policy without a new
+    profile. An option that is not given keeps its value.
     """
     if fast is not None:
         FastBudget.parse(fast)

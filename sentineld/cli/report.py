@@ -89,7 +89,7 @@ def report(context: click.Context, file: Path) -> None:
 @json_option
 @click.pass_obj
 def summary(recorded: Recorded, as_json: bool) -> None:
-    """Summarise what was recorded, and how much of it is attributed to tensors."""
+    """Summarise what was recorded, and what share of the accesses is attributed to tensors."""
     if as_json:
         print_json({"file": str(recorded.path), **summary_json(recorded.trace)})
         return
@@ -114,7 +114,7 @@ def tensors(recorded: Recorded, sort: str, reverse: bool, top: int | None, as_js
 
     LIFE is the lifetime in stretches, LAYERS the number of layers in it. PAGES counts
     sampled accesses: one per page and stretch. FAULTS counts page faults of all kinds in
-    a step at full speed; --json has them by kind. HOTNESS is the number of bytes read
+    a step at full speed; --json lists them by kind. HOTNESS is the number of bytes read
     and written in a step, divided by the tensor's size.
     """
     found = tensor_faults(recorded.trace)
@@ -251,8 +251,9 @@ def trace_export(
     """Write Chrome trace events, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 
     Layers are slices, live bytes by kind are a counter, lifetimes of tensors are
-    tracks. Times use the clock of torch.profiler in the same process. A profile that
-    was recorded at another time is shifted so that both start together.
+    tracks. Times use the clock of torch.profiler in the same process. If the file given with
+    --beside was recorded at another time, the trace's events are shifted so that both
+    start together.
     """
     rows = sort_rows(tensor_rows(recorded.profile, recorded.labels), "bytes")[:top]
     exporter = Exporter(recorded.trace, recorded.profile, recorded.labels, rows)
@@ -263,7 +264,7 @@ def trace_export(
     click.echo(f"wrote {output}: {written.events} events, and {written.beside} from the profiler")
     if written.shifted_us:
         click.echo(
-            f"the profile is from another time: its events were shifted by "
+            f"the two files are from different times: the trace's events were shifted by "
             f"{written.shifted_us / 1e6:.3f} s"
         )
 

@@ -51,14 +51,14 @@ class Launch:
     """One command and the sessions of its processes."""
 
     def __init__(self, daemon: Daemon, wanted: Mapping[str, str | None]) -> None:
-        """wanted: the arguments fast and policy of attach."""
+        """wanted: the arguments `fast` and `policy` of the verb attach."""
         self._daemon = daemon
         self._wanted = wanted
         self._tried: set[int] = set()
         self._said: set[str] = set()
 
     def run(self, command: Sequence[str]) -> int:
-        """Run the command to its end; returns its exit status as a shell does (128 + signal).
+        """Run the command to its end; returns its exit status (128 + signal if a signal ended it).
 
         Raises SentinelError if the command cannot be started.
         """
@@ -126,7 +126,7 @@ def forward_signals(process: subprocess.Popen[bytes]) -> None:
 
 
 def descends(pid: int, root: int) -> bool:
-    """Whether pid is root or a descendant of it, if all processes in between are alive."""
+    """Whether pid is root or a descendant of root. All processes between the two must be alive."""
     while pid > 1 and pid != root:
         pid = parent(pid)
     return pid == root

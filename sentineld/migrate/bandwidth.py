@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure a node's bandwidth from this process: reads, writes and random reads."""
+"""Measure a node's bandwidth for reads, writes and random reads, from this process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def threads_allowed() -> int:
 def node_rates(node: int, size_bytes: int, threads: int, alone: bool = False) -> NodeRates:
     """Measure a node with size_bytes of its memory, divided among the threads.
 
-    size_bytes: much more than the caches, or the caches are measured.
+    size_bytes: much more than the caches hold; otherwise the caches are measured instead.
     alone: the machine has no other node, so mbind is not needed.
 
     Raises SentinelError if the kernel refuses mbind or the node has no room.
@@ -79,7 +79,7 @@ def node_rates(node: int, size_bytes: int, threads: int, alone: bool = False) ->
 
 
 def _writing(part: npt.NDArray[np.uint64]) -> Callable[[], object]:
-    """libc's memset: it runs without the GIL, and bypasses the caches if that is faster."""
+    """libc's memset, which runs without the GIL and bypasses the caches when that is faster."""
     address, size = part.ctypes.data, part.nbytes
     return lambda: ctypes.memset(address, 1, size)
 

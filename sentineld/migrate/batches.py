@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pages to move now: a plan's circular schedule over a process's pages.
+"""Decide which pages to move now, by a plan's schedule, which repeats in every step.
 
-plan/move_queue.py has the rules of the queue. This module also handles batches of pages,
-full nodes, and pages that the kernel does not move, which are tried TRIES times in all.
-It only makes decisions: it uses no kernel interface, no clock and no thread.
+plan/move_queue.py has the rules of the queue. This module also handles batches of pages, full
+nodes, and pages that the kernel does not move. Such a page is tried TRIES times in all. The module
+only makes decisions: it uses no kernel interface, no clock and no thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Schedule:
     now: int = 0
     """The last boundary that the process passed, counted since the first step."""
     queue: MoveQueue[Pending] = field(init=False)
-    _begins: list[list[int]] = field(init=False)  # rows of moves by the boundary they begin at
+    _begins: list[list[int]] = field(init=False)  # row numbers of moves, by begin boundary
 
     def __post_init__(self) -> None:
         self.queue = MoveQueue(self.cancelled)
@@ -50,7 +50,7 @@ class Schedule:
             self._begins[times.begin].append(row)
 
     def absolute(self, position: int) -> int:
-        """Convert a position of the shim to boundaries since the first step."""
+        """Convert a position of the shim to a number of boundaries since the first step."""
         boundary = min(position & 0xFFFFFFFF, self.boundary_count - 1)
         return (position >> 32) * self.boundary_count + boundary
 
@@ -65,12 +65,12 @@ class Schedule:
     def rejoin(self, target: int, drops_of: Callable[[int], Table]) -> None:
         """Follow the plan again, from any boundary of the step.
 
-        While the plan was not followed, pages may have been moved anywhere, and the moves
-        after this boundary would take a whole step to bring them back. So this queues the
-        moves of the step that ends at target, unless later moves or drops in that step
-        made them obsolete.
+        While the plan was not followed, pages may have been moved anywhere. The moves after this
+        boundary would take a whole step to bring all of these pages back. So this method queues the
+        moves of the step that ends at target, except those that later moves or drops in that step
+        made obsolete.
 
-        target: boundaries since the first step.
+        target: the current boundary, counted since the first step.
         drops_of: returns the ranges that the process drops in a stretch (DROP_DTYPE).
         """
         past: MoveQueue[Pending] = MoveQueue()
@@ -92,7 +92,7 @@ class Schedule:
         free_bytes: Callable[[int], int],
         batch_pages: int,
     ) -> Batch | None:
-        """Return the pages to move now; None: no move is due, or there is no room.
+        """Return the pages to move now; None if no move is due or there is no room.
 
         room_bytes: returns the number of bytes that the budget still allows on the fast tier.
         free_bytes: returns the free memory of a tier's nodes.

@@ -14,10 +14,11 @@ from sentineld.migrate.scratch import Scratch, scratch_on
 from sentineld.model.tiers import Tiers
 
 MADV_POPULATE_WRITE = 23
-"""Since Linux 5.14, include/uapi/asm-generic/mman-common.h; Python's mmap module lacks it."""
+"""The value since Linux 5.14 (include/uapi/asm-generic/mman-common.h); Python's mmap module has no
+such constant."""
 
 PIECE_BYTES = 8 << 20
-"""Bytes that are dropped and born again in one call, like the bytes of a large tensor."""
+"""Bytes that are dropped in one call and populated in another, like the bytes of a large tensor."""
 
 SCRATCH_BYTES = 16 << 20
 """Bytes that a round touches; this takes a few milliseconds."""
@@ -35,11 +36,11 @@ def measure_births(tiers: Tiers) -> Tiers:
 
 
 def birth_ns_per_byte(size_bytes: int) -> float:
-    """Measure how much longer filling memory takes if its pages are dropped first; at least 0.
+    """Measure how much longer it takes to fill memory if its pages are dropped first.
 
-    The result includes the time of the drop. The pages are small, and populated in the same
-    way as the shim does: with one call per tensor if the kernel supports that. Raises OSError
-    if there is no memory.
+    The result is at least 0 and includes the time of the drop. The pages are small. They are
+    populated as the shim populates them: with one call per tensor, if the kernel supports that.
+    Raises OSError if there is no memory.
     """
     with scratch_on(None, size_bytes) as scratch:
         size = scratch.bytes

@@ -17,8 +17,8 @@ from sentineld.migrate.syscalls import BATCH_PAGES, move_pages, page_addresses
 from sentineld.model.tiers import Tiers
 
 SCRATCH_BYTES = 16 << 20
-"""Moving these bytes there and back ROUNDS times takes a second at 100 MiB/s, an emulated guest's
-bandwidth."""
+"""Moving these bytes to the other tier and back, ROUNDS times, takes a second at 100 MiB/s, the
+bandwidth of an emulated guest."""
 
 ROUNDS = 3
 """Number of rounds; the result is the rounds' median, because other services that start with the
@@ -36,7 +36,7 @@ class Rates:
 def measure(
     tiers: Tiers, scratch_bytes: int = SCRATCH_BYTES, batch_pages: int = BATCH_PAGES
 ) -> Rates:
-    """Move a scratch mapping from the fastest tier to the next and back, batch_pages a call.
+    """Move a scratch mapping from the fastest tier to the next and back, batch_pages per call.
 
     The mapping is at most half of the free memory of the fuller node. Raises SentinelError
     "failed" if there is no room or the pages do not move.

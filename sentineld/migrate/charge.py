@@ -44,12 +44,13 @@ class _Snapshot:
 class Charge:
     """The session's residency maps, updated as its steps pass.
 
-    A stretch is charged its peak: a tensor that dies makes room for a later birth of the
-    stretch, as in the plan. While the process waits at a barrier, births after the barrier
-    have room reserved, but are not charged.
+    A stretch is charged its peak: a tensor that dies makes room for a later birth of the stretch,
+    as in the plan. While the process waits at a barrier, room is reserved for the births after the
+    barrier, but these births are not charged yet.
 
     charged_bytes() and resident_bytes() may be called from any thread, the other methods
-    from the mover's thread only. Results are as of the last boundary that the mover saw.
+    from the mover's thread only. Results describe the moment of the last boundary that the mover
+    has seen.
     """
 
     def __init__(
@@ -81,7 +82,8 @@ class Charge:
         self._born_pages = np.zeros(0, np.int64)  # see _Snapshot.born_pages
 
     def begin(self, now: int) -> None:
-        """Begin a stretch and apply its births: the process may be ahead of the mover.
+        """Begin a stretch and apply all of its births, because the process may be ahead of the
+        mover.
 
         now: the stretch's boundary, counted since the first step.
         """
@@ -102,7 +104,7 @@ class Charge:
             self.spaces.maps[space].apply(pages, status)
 
     def end(self) -> Table:
-        """End the stretch and apply its drops; returns them (DROP_DTYPE).
+        """End the stretch and apply its drops; returns the drops (DROP_DTYPE).
 
         Pages that were dropped and then born again within the stretch stay charged.
         """
@@ -121,8 +123,8 @@ class Charge:
     def charged_bytes(self, barriers_hold: bool = True) -> int:
         """Fast bytes charged now.
 
-        barriers_hold: the process waits at each barrier until the barrier's moves are done;
-        otherwise births after barriers are charged, too.
+        barriers_hold: whether the process waits at each barrier until the barrier's moves are done.
+        If not, births after barriers are charged, too.
         """
         snapshot = self._snapshot(barriers_hold)
         if snapshot.born:
@@ -130,7 +132,8 @@ class Charge:
                 snapshot.without_births(), snapshot.stretch, snapshot.arena
             )
             return most_bytes + self._others_bytes(snapshot)
-        # Unplanned tensors alive at the boundary are alive in both stretches.
+        # Unplanned tensors that are alive at the boundary are alive in the stretch before it and in
+        # the stretch after it.
         heap_bytes = min(self._step.heap_bytes[[snapshot.stretch - 1, snapshot.stretch]])
         return (
             self._fast_bytes(snapshot.without_births())
@@ -139,8 +142,8 @@ class Charge:
         )
 
     def resident_bytes(self, barriers_hold: bool = True) -> list[int]:
-        """Bytes of arena and heap on each tier, with all births of the stretch once they may have
-        happened. barriers_hold: as for charged_bytes()."""
+        """Bytes of arena and heap on each tier. All births of the stretch are included as soon as
+        they may have happened. barriers_hold: see charged_bytes()."""
         snapshot = self._snapshot(barriers_hold)
         arena_bytes = self.spaces.bytes_by_tier(
             snapshot.arena if snapshot.born else snapshot.without_births()
@@ -185,7 +188,8 @@ class Charge:
         with self._lock:
             arena, heap = (self._nodes(space) for space in (Space.ARENA, Space.HEAP))
             if not self._begun:
-                # Between two stretches: the next stretch's births may wait or not.
+                # Between two stretches, no birth of the next stretch has been applied to the maps
+                # yet, whether or not a barrier delays these births.
                 follower = (self._now + 1) % self._step.boundary_count
                 return _Snapshot(follower, False, arena, self._born_pages, heap)
             born = not (barriers_hold and self._is_waited_for())
@@ -226,8 +230,8 @@ class Charge:
 
         nodes: the node of each arena page when the stretch begins; changed in place to the nodes
         at its end.
-        now: the node of each arena page now, if the stretch has begun: pages born in it may have
-        been promoted.
+        now: the node of each arena page now, if the stretch has begun. The two differ if pages that
+        were born in the stretch have been promoted since.
         """
         fast = most = self._fast_pages(nodes)
         for node, pages in self._events[stretch]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emulated tiers: a process's pages are entries of a residency map; moves take time, not copies.
+"""Emulated tiers: a process's pages are entries of a residency map; moves take time but copy
+nothing.
 
-The map takes the place of page tables: the shim records births and drops in it, and it
+The map takes the place of page tables: the shim records births and drops in the map, and the map
 outlives the daemon. Moves are paced: a batch takes as long as its bytes need at the emulated
 bandwidth, and its pages stay on their source node until then.
 """
@@ -24,13 +25,13 @@ from sentineld.model.tiers import Tiers
 BATCH_PAGES = 64
 """A batch of 64 pages takes 0.3 ms at a twelfth of 10 GB/s. A process that waits for a demotion
 also waits for the batch in flight: a step of lstm waits 8 ms with batches of 1 MiB, and 3 ms with
-batches of 64 pages, which double the daemon's CPU time."""
+batches of 64 pages. The small batches double the daemon's CPU time."""
 
 Map = npt.NDArray[np.uint8]
 
 
 class Clock:
-    """The machine's clock; tests use virtual ones."""
+    """The machine's clock; tests replace it with a virtual clock."""
 
     def now_ns(self) -> int:
         """Return CLOCK_MONOTONIC."""
@@ -65,14 +66,14 @@ class EmulatedMemory:
         in_flight_fast: called with the number of pages in flight to the fast tier; their room is
         reserved, so that no birth takes it.
         fast_room: returns the number of the fast tier's free pages minus the pages in flight to
-        it, which may be negative; None: unlimited."""
+        that tier; the difference may be negative. None: unlimited."""
         self.batch_pages = batch_pages
         self._tiers = tiers
         self._bucket = bucket
         self._page_bytes = page_bytes
         self._moved_fast = moved_fast
         self._flying_fast, self._fast_room = in_flight_fast, fast_room
-        self._flying_fast(0)  # an earlier daemon may have left pages in flight
+        self._flying_fast(0)  # clears the count that an earlier daemon left
         self._clock = clock or Clock()
         self._nodes, self._fast = np.zeros((2, 256), np.bool_)
         for tier in tiers.tiers:

@@ -33,7 +33,7 @@ class StepTotals:
     promoted_bytes: int = 0
     demoted_bytes: int = 0
     late_bytes: int = 0
-    """Bytes moved after their move's deadline."""
+    """Bytes that moved after their move's deadline."""
     cancelled_bytes: int = 0
     """Bytes skipped because their move was late or superseded."""
     failed_bytes: int = 0
@@ -67,7 +67,7 @@ class Ledger:
                 self._steps.append(StepTotals(step))
 
     def moved(self, direction: str, reason: str, size: int, late: bool) -> None:
-        """Count bytes that have moved. late: after their move's deadline."""
+        """Count bytes that have moved. late: whether they moved after their move's deadline."""
         with self._lock:
             self._add(Entry(direction, reason, "moved"), size)
             totals = self._current()
@@ -119,7 +119,7 @@ class Ledger:
             return dict(self._totals)
 
     def steps(self) -> tuple[StepTotals, ...]:
-        """The latest steps, oldest first; the last one may be unfinished."""
+        """The latest steps, oldest first; the last step may be unfinished."""
         with self._lock:
             return tuple(self._steps)
 

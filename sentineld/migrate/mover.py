@@ -30,17 +30,18 @@ from sentineld.plan.move_queue import move_times
 log = logging.getLogger(__name__)
 
 REFRESH_STEPS_MAX = 16
-"""Residency is read from the kernel after 1, 2, 4 ... steps, at most this many steps apart, so that
-pages misplaced in a plan's first steps are found early. Between two reads the map is updated with
-the moves made and the births and drops expected."""
+"""Residency is read from the kernel after 1, 2, 4 ... steps, at most this many steps apart. The
+first reads follow each other closely, to find pages that are misplaced in a plan's first steps.
+Between two reads the map is updated by the moves that are made and by the expected births and
+drops."""
 
 IDLE_S = 0.25
 """Longest wait for the next boundary."""
 
 PACED_SHARE = 0.5
-"""A batch counts as a bandwidth measurement if it has at least this share of a full batch: a small
-batch spends most of its time in the call's overhead. Emulated tiers have no overhead, so there this
-share of the plan's largest move is also enough."""
+"""A batch counts as a bandwidth measurement if it has at least this share of a full batch: most of
+a small batch's time is the overhead of the call. On emulated tiers, which have no such overhead,
+this share of the plan's largest move is also enough."""
 _LAST_BOUNDARY = 0xFFFFFFFF
 
 
@@ -104,8 +105,8 @@ class Mover:
     def enter(self) -> None:
         """Move persistent tensors to their initial tiers, in the caller's thread.
 
-        If a tier has no room, the thread of start() moves the remaining pages later. Raises
-        ProcessLookupError if the process is gone.
+        If a tier has no room, the thread that start() creates moves the remaining pages later.
+        Raises ProcessLookupError if the process is gone.
         """
         self._spaces.maps[Space.HEAP].refresh(self._memory)
         for move in sorted(self._moves_of(self._initial, "initial"), key=_is_promotion):
@@ -139,7 +140,7 @@ class Mover:
                 self._wake.notify()
 
     def pause(self) -> None:
-        """Cancel all moves after a divergence; the process then waits for none."""
+        """Cancel all moves after a divergence; the process then waits for no move."""
         with self._wake:
             self._paused, self._fresh = True, True
             self._wake.notify()
@@ -174,12 +175,12 @@ class Mover:
         return self._published
 
     def fast_bytes(self, barriers_hold: bool = True) -> int:
-        """Fast bytes charged now, by the mover's map. barriers_hold: see Charge."""
+        """Fast bytes charged now, according to the mover's map. barriers_hold: see Charge."""
         return self._charge.charged_bytes(barriers_hold)
 
     def by_tier(self, barriers_hold: bool = True) -> list[int]:
-        """Resident bytes of arena and heap by tier, by the mover's map. barriers_hold: see
-        Charge."""
+        """Resident bytes of arena and heap by tier, according to the mover's map. barriers_hold:
+        see Charge."""
         return self._charge.resident_bytes(barriers_hold)
 
     def stop(self) -> None:
@@ -222,7 +223,8 @@ class Mover:
             moved_bytes = self._execute(batch)
             self._schedule.moved(batch)
             self._announce(self._schedule.done())
-            # The time between two batches counts, too: plans need the bandwidth that moves reach.
+            # The measured time includes the time between two batches, because plans must assume the
+            # bandwidth that a series of moves reaches.
             now_ns = time.monotonic_ns()
             if moved_bytes >= self._paced_bytes:
                 self.ledger.paced(moved_bytes, now_ns - began_ns)
@@ -317,7 +319,8 @@ class Mover:
     def _account(
         self, move: Pending, pages: Pages, status: npt.NDArray[np.int32], error: int
     ) -> int:
-        """Account for the pages of one move; returns the bytes on its tier now."""
+        """Account for the pages of one move; returns how many bytes of them are on the move's tier
+        now."""
         direction = _direction(move)
         there = np.isin(status, self._spaces.tiers.tiers[move.tier].nodes)
         absent = (status == -errno.ENOENT) | (status == -errno.EFAULT)

@@ -19,7 +19,7 @@ def no_pages() -> Pages:
 
 @dataclass(eq=False)
 class PageRange:
-    """A range of pages of one space; offset and bytes are multiples of the page."""
+    """A range of pages of one space; offset and bytes are multiples of the page size."""
 
     space: int
     offset: int

@@ -18,7 +18,7 @@ from sentineld.plan.expected import ExpectedStep, ahead_of_time, expected_step, 
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A plan, and what can be derived from it and the profile for each step."""
+    """A plan, and data for every step that are derived from the plan and the profile."""
 
     plan: Plan
     step: ExpectedStep

@@ -40,7 +40,7 @@ class Memory(Protocol):
         """Return the tier's node with the most room, and its room in bytes."""
 
     def close(self) -> None:
-        """Release what this object holds of the process; all its pages are absent then."""
+        """Release this object's access to the process; all of its pages then count as absent."""
 
 
 class KernelMemory:

@@ -23,13 +23,15 @@ from sentineld.model.tiers import Tiers
 ABSENT = -1
 
 QUERY_PAGES = 1 << 16
-"""Pages in one query: each takes 50 bytes meanwhile, but only one in the map."""
+"""Number of pages in one query. A page takes 50 bytes of memory during the query, but only one byte
+in the map."""
 
 Nodes = npt.NDArray[np.int8]
 
 
 class ResidencyMap:
-    """The map of one address range. Offsets are bytes from its start, multiples of the page."""
+    """The map of one address range. Offsets are bytes from the start of the range, multiples of the
+    page size."""
 
     def __init__(self, start: int, length_bytes: int, page_bytes: int = PAGE_BYTES) -> None:
         self.start = start

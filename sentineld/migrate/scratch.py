@@ -34,7 +34,7 @@ class Scratch(NamedTuple):
 
 @contextmanager
 def scratch_on(node: int | None, size_bytes: int) -> Iterator[Scratch]:
-    """Map touched memory in small pages. `words` must not be used after the context ends.
+    """Map memory in small pages and touch it. `words` must not be used after the context ends.
 
     node: preferred node; None: the kernel's choice.
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """move_pages(2), mbind(2) and numa_maps: move and locate the pages of another process.
 
-move_pages(2) may leave statuses unwritten (if its return value is positive), and fails
-with ENOMEM for a full target after it has moved some pages. The functions of this module
-then query the pages again, so that the caller gets the true status of each page.
+If the return value of move_pages(2) is positive, some statuses may be unwritten. If the target node
+becomes full, the call fails with ENOMEM although it has moved some pages. In both cases the
+functions of this module query the pages again, so that the caller gets the true status of each
+page.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def _call(pid: int, pages: Addresses, nodes: npt.NDArray[np.int32] | None, statu
 
 
 def _check(pid: int, code: int) -> None:
-    """Raise for errors of the process or the caller; errors of single pages pass."""
+    """Raise an exception for errors of the process or the caller, but not for those of single
+    pages."""
     if code == -errno.ESRCH:
         raise ProcessLookupError(errno.ESRCH, f"process {pid} is gone")
     if code in (-errno.EPERM, -errno.EACCES):
@@ -117,7 +119,7 @@ def move_pages(
 ) -> MoveResult:
     """Move pages to nodes, batch by batch.
 
-    pages: distinct addresses; only the first one of each huge page (see move_huge).
+    pages: distinct addresses; of each huge page only the first address (see move_huge).
     nodes: one for all pages, or one for each.
 
     A batch that fails (ENOMEM: the node is full) ends the move; the remaining pages are only
@@ -136,8 +138,9 @@ def move_pages(
             status[part] = NOT_WRITTEN
             error = -code
             break
-    # A positive return leaves statuses unwritten, and a page reported as EBUSY may have moved
-    # with another address of the same huge page. A query returns the true status in both cases.
+    # After a positive return value some statuses are unwritten, and a page reported as EBUSY may
+    # have moved with another address of the same huge page. A query returns the true status in both
+    # cases.
     unsure = np.flatnonzero((status == NOT_WRITTEN) | (status == -errno.EBUSY))
     if len(unsure):
         status[unsure] = query_pages(pid, pages[unsure])
@@ -147,8 +150,8 @@ def move_pages(
 def move_huge(pid: int, pages: Addresses, node: int, batch_pages: int = BATCH_PAGES) -> MoveResult:
     """Move pages of a mapping that may hold transparent huge pages.
 
-    One address of a huge page moves the whole huge page; its other addresses fail. So the
-    2 MiB heads move first, then the pages that are still on other nodes.
+    Moving one address of a huge page moves the whole huge page; its other addresses fail. So the
+    addresses at multiples of 2 MiB are moved first, then the pages that are still on other nodes.
     """
     pages = np.ascontiguousarray(pages, dtype=np.uint64)
     heads = pages[pages % np.uint64(HUGE_BYTES) == 0]
@@ -191,8 +194,9 @@ def numa_maps(
 ) -> dict[int, int]:
     """Resident 4 KiB pages by node of the mappings that begin inside the (start, bytes) ranges.
 
-    Counts whole mappings, so only ranges of whole mappings (heap, arena) are exact. Five times
-    cheaper than a query of each page. Raises ProcessLookupError if pid is gone.
+    The kernel counts whole mappings, so the result is exact only for ranges that consist of whole
+    mappings (heap, arena). The cost is a fifth of that of a query of each page. Raises
+    ProcessLookupError if pid is gone.
     """
     try:
         text = (proc_root / str(pid) / "numa_maps").read_text(encoding="utf-8", errors="replace")

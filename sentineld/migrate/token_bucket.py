@@ -6,14 +6,15 @@ from __future__ import annotations
 import threading
 
 SLACK_NS = 2_000_000
-"""A pause of at most this length counts as scheduling delay, for which the user may catch up."""
+"""A pause of at most this length counts as a scheduling delay. The bandwidth that was unused in the
+pause then remains available."""
 
 
 class TokenBucket:
     """Bandwidth shared by all movers and both directions. Thread-safe.
 
     Unused bandwidth is not saved: after a pause longer than SLACK_NS a user begins at the
-    present time. So in any period at most the bytes of the period plus SLACK_NS are granted.
+    present time. So in a period of T ns, at most the bytes that take T + SLACK_NS are granted.
     """
 
     def __init__(self, bytes_per_s: float, slack_ns: int = SLACK_NS) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records and counters of the eBPF programs: the structures of bpf/*.h and bpf/*.c.
 
-BpfMap compares the sizes with the kernel's maps, so that a structure changed on
-one side only causes an error instead of wrong figures.
+BpfMap compares the sizes with the kernel's maps. If a structure has been changed on one side only,
+this comparison raises an error. Without it, figures would be wrong.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 FAULT_DTYPE = np.dtype(
     [
         ("time_ns", "<u8"),  # CLOCK_MONOTONIC
-        ("address", "<u8"),  # faulting address; of the page for FOUND_KINDS
+        ("address", "<u8"),  # faulting address; for FOUND_KINDS, address of the page
         ("pid", "<u4"),
         ("kind", "u1"),  # index in FAULT_KINDS
         ("write", "?"),
         ("reserved", "<u2"),
     ]
 )
-"""A page fault in user mode, or what the kernel found while handling it; struct fault."""
+"""A page fault in user mode, or what the kernel found while it handled the fault; struct fault."""
 
 FAULT_KINDS = (
     "missing_read",
@@ -34,9 +34,10 @@ FAULT_KINDS = (
     "in_motion",
 )
 """Names of enum fault_kind. The first five are known when a fault begins. The last three are found
-while the kernel handles it, so such a fault has two records: the page was read from swap; it was
-unmapped by NUMA balancing to see which node uses it; it was being migrated. For the processor, an
-armed page and a page of a NUMA hint are missing."""
+while the kernel handles it, so such a fault has two records. "major": the page was read from swap.
+"hint": NUMA balancing had unmapped the page to see which node uses it. "in_motion": the page was
+being migrated. A fault on an armed page, or on a page that NUMA balancing unmapped, begins as a
+"missing" kind, because the processor sees no page."""
 
 FOUND_KINDS = tuple(map(FAULT_KINDS.index, ("major", "hint", "in_motion")))
 """Indices of the kinds that are found while the fault is handled."""
@@ -55,10 +56,11 @@ WATCH_DTYPE = np.dtype(
 MIGRATION_DTYPE = np.dtype(
     [("calls", "<u8"), ("succeeded", "<u8"), ("failed", "<u8"), ("comm", "S16")]
 )
-"""struct migration: calls of the kernel's migrate_pages(), and pages that moved or did not."""
+"""struct migration: calls of the kernel's migrate_pages(), pages that moved, and pages that did
+not."""
 
 MIGRATION_KEY_DTYPE = np.dtype([("pid", "<u4"), ("mode", "<u2"), ("reason", "<u2")])
-"""struct migration_key: the moving process, the migration mode and reason."""
+"""struct migration_key: the process that moves pages, the migration mode and the reason."""
 
 DISTURBANCE_KEY_DTYPE = np.dtype(
     [("owner", "<u4"), ("deed", "u1"), ("from", "u1"), ("to", "u1"), ("own", "?"), ("comm", "S16")]
@@ -69,7 +71,7 @@ DISTURBANCE_KEY_DTYPE = np.dtype(
 DISTURBANCE_DTYPE = np.dtype(
     [
         ("pages", "<u8"),  # moved or reclaimed
-        ("kept", "<u8"),  # could not be moved; once per attempt
+        ("kept", "<u8"),  # could not be moved; counted once per attempt
         ("last_ns", "<u8"),  # CLOCK_MONOTONIC
         ("mover", "<u4"),  # pid of the latest actor
         ("reserved", "<u4"),
@@ -84,7 +86,7 @@ NO_NODE = 255
 DROP_DTYPE = np.dtype("<u8")
 
 DROPS = ("fault_records", "migration_calls", "disturbed_pages")
-"""Names of enum drop: records and counts lost for lack of room."""
+"""Names of enum drop: records and counts that are lost when a buffer or map is full."""
 
 MAP_VALUE_BYTES = {
     "watched": WATCH_DTYPE.itemsize,
@@ -102,8 +104,8 @@ PROGRAMS = {
     "page_fault_user": "on_page_fault",
     "page_fault_kernel": "on_page_fault",
     "page_access": "on_page_access",
-    # The program for the end of a migration is attached before the one for its start. An end
-    # without a start does no harm.
+    # The program for the end of a migration is attached before the program for its start. In
+    # between, an end may be seen without its start, which does no harm.
     "mm_migrate_pages": "on_migrate_pages",
     "mm_migrate_pages_start": "on_migrate_pages_start",
     "mm_collapse_huge_page": "on_collapse",
@@ -111,9 +113,9 @@ PROGRAMS = {
 """The program for each raw tracepoint, in the order in which they are attached."""
 
 WHILE_WATCHED = ("page_access",)
-"""Attached only while a process is watched, because its link keeps the kernel module from being
-unloaded. The page-fault programs stay attached: attaching patches the kernel's page-fault entry,
-which is better done once when the daemon starts than for each session."""
+"""Tracepoints whose program is attached only while a process is watched, because the link keeps the
+kernel module from being unloaded. The page-fault programs stay attached: attaching them patches the
+kernel's page-fault entry, so the daemon does it once when it starts, not for each session."""
 
 
 class Traced(NamedTuple):
@@ -123,7 +125,7 @@ class Traced(NamedTuple):
     parameters: int  # required number of parameters
     program: str
     returns: bool  # attached to the function's return, not its entry
-    observes: str  # what can't be observed without it, for notes
+    observes: str  # what can't be observed without this function, for notes
 
 
 TRACED = (
@@ -133,11 +135,11 @@ TRACED = (
     Traced("remove_migration_pte", 4, "on_page_back", False, "page moves by others"),
     Traced("try_to_unmap_one", 4, "on_page_gone", True, "page reclaim"),
 )
-"""These functions are no stable interface: each is looked up in the kernel's BTF."""
+"""These functions are not a stable interface, so each is looked up in the kernel's BTF."""
 
 
 class MigrationCounts(TypedDict):
-    """Calls of the kernel's migrate_pages() and the pages that moved or did not."""
+    """Calls of the kernel's migrate_pages(), pages that moved, and pages that did not."""
 
     calls: int
     succeeded: int
@@ -162,7 +164,7 @@ class AccessCounts(TypedDict):
 
 
 class Disturbance(TypedDict):
-    """Pages of a watched process that others than the daemon moved, reclaimed or collapsed."""
+    """Pages of a watched process that were moved, reclaimed or collapsed, but not by the daemon."""
 
     by: str  # name of the process that did it
     pid: int  # latest process of that name
@@ -171,12 +173,13 @@ class Disturbance(TypedDict):
     from_node: int | None  # None: unknown
     to_node: int | None  # None: unknown, or the pages were not moved to a node
     pages: int
-    kept: int  # pages that could not be moved; once per attempt
+    kept: int  # pages that could not be moved; counted once per attempt
     last_ns: int  # CLOCK_MONOTONIC
 
 
 class EbpfCounters(TypedDict):
-    """Counters since the programs were attached; those of a process since it is watched."""
+    """Counters since the programs were attached; those of one process, since it has been
+    watched."""
 
     faults: dict[int, dict[str, int]]  # by pid and FAULT_KINDS
     accesses: dict[int, AccessCounts]  # by pid

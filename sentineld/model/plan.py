@@ -2,9 +2,9 @@
 """A plan: where every tensor of a step lives (layout) and when pages move (schedule).
 
 Tiers are indices; 0 is the fastest. Boundaries are indices within the step; 0 is
-the begin of the step. The schedule is circular: the last boundary is followed by
-boundary 0 of the next step. Fast memory is charged per resident page, dead pages
-included: they count until they are dropped or moved.
+the beginning of the step. The schedule is circular: the last boundary is followed by
+boundary 0 of the next step. Fast memory is charged per resident page. Dead pages are
+included until they are dropped or moved.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SLOT_DTYPE = np.dtype(
     [("bytes", "<u8"), ("offset", "<u8"), ("flags", "<u4"), ("reserved", "<u4")]
 )  # struct sentinel_slot
 
-SLOT_PLANNED = 1  # allocated at the slot's offset in the arena; otherwise from the heap
+SLOT_PLANNED = 1  # allocated at the slot's offset in the arena; without this flag, in the heap
 SLOT_DROP = 2  # all pages are dropped at the tensor's death
 SLOT_POPULATE = 4  # all pages are populated at the tensor's birth
 SLOT_DROP_PARTS = 8  # the pages listed in Layout.parts are dropped at the tensor's death
@@ -39,7 +39,7 @@ PART_DTYPE = np.dtype(
 MOVE_DTYPE = np.dtype(
     [
         ("boundary", "<u4"),  # may start when this boundary passes
-        ("deadline", "<u4"),  # should be complete when this one passes; may be < boundary (wraps)
+        ("deadline", "<u4"),  # should be complete at this boundary; may be < boundary (wraps)
         ("tensor", "<u4"),  # row in the profile's tensors
         ("space", "u1"),  # Space
         ("tier", "u1"),  # destination tier
@@ -78,11 +78,12 @@ class Layout:
     cuts: npt.NDArray[np.uint32]
     # Ascending by offset, not overlapping.
     regions: tuple[Region, ...]
-    # (S,): per boundary, the boundary whose moves must be complete before this one passes; -1:
-    # none. A value above the boundary's own index refers to the previous step.
+    # (S,): for each boundary B, the boundary whose moves must be complete before the process passes
+    # B; -1: none. A value above B refers to the previous step.
     waits: npt.NDArray[np.int32]
     arena_bytes: int
-    # Tier of pages born in the heap while managed; None: the memory policy is not changed.
+    # Tier of pages that are born in the heap while the plan is live; None: the memory policy is not
+    # changed.
     heap_tier: int | None = None
     # PART_DTYPE, sorted by slot, then offset: the page ranges that slots with SLOT_DROP_PARTS drop.
     parts: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, PART_DTYPE))
@@ -120,6 +121,6 @@ class Plan:
     notes: tuple[str, ...] = field(default=())
     # MOVE_DTYPE: page ranges of the persistent tensors with their tier at boundary 0.
     initial: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(0, MOVE_DTYPE))
-    # True: waits also cover late promotions for which there is room. False: the process does not
-    # wait for promotions, and late pages are accessed in slow memory.
+    # True: the process also waits for late promotions for which there is room. False: it does not
+    # wait for promotions, and pages that are late are accessed in slow memory.
     stalls_for_promotions: bool = False

@@ -30,7 +30,7 @@ TENSOR_DTYPE = np.dtype(
         ("slot", "<i4"),  # allocation cursor in the step; -1: persistent, allocated before the step
         ("kind", "u1"),  # Kind
         ("bytes", "<u8"),  # as requested
-        ("address", "<u8"),  # in the profiled step; persistent tensors keep it
+        ("address", "<u8"),  # in the profiled step; constant for persistent tensors
         ("birth_event", "<u4"),  # persistent: 0
         ("death_event", "<u4"),  # exclusive; persistent: event_count; <= birth_event: wraps
         ("birth_stretch", "<u4"),
@@ -55,7 +55,7 @@ STRETCH_DTYPE = np.dtype(
         ("event", "<u4"),  # number of events before the boundary
         ("layer", "<u2"),  # index in Profile.layers
         ("kind", "u1"),  # shim.protocol.Boundary
-        ("cut", "?"),  # the boundary is a planned cut of the allocation cursor
+        ("cut", "?"),  # the boundary is a planned cut
         ("time_ns", "<u8"),  # duration
     ]
 )
@@ -86,11 +86,12 @@ class Profile:
     """Sources of the accesses, joined by "+": "module" and "shim" give accesses, other backends
     only check them."""
     unattributed_pages: int
-    """Accessed page x stretch pairs without a live tensor; pages for backends without epochs."""
+    """Number of pairs (page, stretch) with an access to the page but no live tensor on it. For
+    backends without epochs: the number of such pages."""
     heap_base: int = 0  # address of the shim's heap, which holds the persistent tensors
     untold_pages: int = 0
-    """Pages that a backend without epochs saw accessed, in memory of tensors without an access
-    reported by the framework; see window_check.py."""
+    """Number of pages that a backend without epochs saw accessed although the framework reported no
+    access to their tensors; see window_check.py."""
 
     @property
     def stretch_count(self) -> int:

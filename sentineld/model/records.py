@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 PAGE_BYTES = 4096
-"""Bytes of a small page on x86-64, in which the kernel module and the shim count."""
+"""Bytes of a small page on x86-64. The kernel module and the shim count in such pages."""
 
 RECORD_DTYPE = np.dtype(
     [
         ("time_ns", "<u8"),  # CLOCK_MONOTONIC
         ("address", "<u8"),  # of a tensor; the epoch in records of boundaries and steps
-        ("bytes", "<u8"),  # of a tensor; the allocation cursor at a boundary, the number of a step
+        ("bytes", "<u8"),  # of a tensor; at a boundary the allocation cursor, at a step its number
         ("value", "<u4"),  # allocation cursor of a tensor; index of a boundary
         ("layer", "<u2"),
         ("event", "u1"),  # shim.protocol.Event
@@ -51,7 +51,7 @@ ACCESS_AGAIN = 8
 ACCESS_AGED = 16
 """The accessed bit was set since the last PageSampler.age(); the epoch is unknown."""
 ACCESS_RESIDENCY = 128
-"""The number of resident pages of a node, at the begin of an epoch."""
+"""The record has the number of resident pages on a node when an epoch began."""
 NO_ACCESS = ACCESS_UNKNOWN | ACCESS_AGED | ACCESS_RESIDENCY
 """Records with any of these flags are not accesses of an epoch."""
 

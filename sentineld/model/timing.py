@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The timing model: the time of a step as a function of the tiers of its pages.
 
-Predictions, bounds, the simulator and the emulated tiers all use this model. Bounds
-omit births; on emulated tiers births are real. docs/reference/timing.md gives the
-formula and its rules.
+Predictions, bounds, the simulator and the emulated tiers all use this model. Bounds omit births. On
+emulated tiers births are real page faults, so their time is not added. docs/reference/timing.md
+gives the formula and its rules.
 
     time of a stretch = its all-fast time
                       + bytes read from the slow tier    x (1/R_slow - 1/R_fast)
@@ -13,10 +13,10 @@ formula and its rules.
 
 R and W are the read and write bandwidths of the tiers. Tensors smaller than
 CACHED_BYTES are assumed to be in the processor's caches and cost the same on either
-tier. A page serves the stretch after a boundary from its tier at that boundary, or at
-its birth if that is later. A page in flight is accessed on its source tier and takes
-capacity on both tiers. Moves in both directions share one bandwidth and continue while
-the process waits. A page is born when a tensor is born on an absent (dropped) page.
+tier. In a stretch, accesses to a page are served by the page's tier at the boundary before the
+stretch, or at its birth if it is born within the stretch. A page in flight is accessed on its
+source tier and takes capacity on both tiers. Moves in both directions share one bandwidth and
+continue while the process waits. A page is born when a tensor is born on an absent (dropped) page.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Timing:
 def timing_of(tiers: Tiers) -> Timing:
     """The timing of the two fastest tiers.
 
-    Unknown bandwidths (0) cost nothing: without them a step always takes its all-fast time.
+    Unknown bandwidths (0) cost nothing: if all are unknown, accesses to slow memory take no extra
+    time.
     """
     rate = tiers.migration_bytes_per_s
     move = 1e9 / rate if rate > 0 else float("inf")

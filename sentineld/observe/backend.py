@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of the backends that observe page accesses: capabilities, probe and watch.
 
-A watch observes ranges of one process for a time, the window, and then reports
+A watch observes address ranges of one process during a period, the window, and then reports
 which memory was accessed. The kernel module can do more: its epochs begin at the
 boundaries of the training step (see sentineld.session.intake.sampling). Training steps repeat,
 so a window of at least one whole step sees the accesses of every step.
@@ -27,7 +27,7 @@ AREA_DTYPE = np.dtype(
         ("bytes", "<u8"),
         ("flags", "u1"),  # ACCESS_WRITE, ACCESS_BIRTH of sentineld.model.records
         ("node", "u1"),  # the page's node at the access; NO_NODE: unknown
-        ("heat", "<f4"),  # share of the area's samples that found it accessed, 0..1
+        ("heat", "<f4"),  # share of the area's samples that found an access, 0..1
     ]
 )
 """Memory that was accessed in a window: ascending, disjoint areas. The heat is 1 if the backend
@@ -44,7 +44,7 @@ class Resolution(StrEnum):
     """The smallest unit of memory that a backend can observe separately."""
 
     PAGE = "page"
-    REGION = "region"  # as in DAMON: a cold page in a hot region is not recognised
+    REGION = "region"  # as in DAMON, which does not recognise a cold page in a hot region
     TENSOR = "tensor"
 
 
@@ -81,7 +81,7 @@ class Capabilities:
 
 
 class Watch(Protocol):
-    """An open backend on one process; after the process's exit calls raise ProcessLookupError."""
+    """A backend watching one process. After the process exits, calls raise ProcessLookupError."""
 
     def begin(self, ranges: Ranges) -> None:
         """Begin a window over these ranges."""
@@ -102,9 +102,9 @@ class Target:
 
     pid: int
     log_records: int = 1 << 20  # capacity of the kernel module's log, a power of two
-    writes: WriteFds | None = None  # from the process, for the write-only backends
-    # For the kernel module, which refuses any other process: its user, and field 22 of
-    # /proc/PID/stat. None: as /proc shows them when the backend is opened.
+    writes: WriteFds | None = None  # descriptors from the process, for write-only backends
+    # The process's user ID and its start time (field 22 of /proc/PID/stat). The kernel module
+    # refuses a process with other values. None: the value when the backend is opened.
     uid: int | None = None
     start_ticks: int | None = None
 

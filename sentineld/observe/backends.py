@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 BACKENDS: tuple[Backend, ...] = (MODULE, DAMON, PAGEMAP_SCAN, SOFT_DIRTY, SHIM_ONLY)
 
 _KERNEL_FEATURES = (PAGEMAP_SCAN, SOFT_DIRTY)
-"""Backends whose probes test a kernel feature on this process, so that one probe is enough."""
+"""Backends whose probe tests a feature of the kernel. Such features do not change while the kernel
+runs, so each of these backends is probed only once."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class BackendStatus:
     problem: SentinelError | None  # why it does not work, with a hint; None: it works
 
     def to_json(self) -> dict[str, Any]:
-        """Values for the control protocol, as JSON can represent them."""
+        """The status for the control protocol, as values that JSON can represent."""
         return {
             "name": self.backend.name,
             "tells": self.backend.capabilities.summary(),

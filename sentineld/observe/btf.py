@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reader of the kernel's type information (BTF): field offsets, functions, enum constants.
 
-The format is described in Documentation/bpf/btf.rst. Reading the few offsets
-that the eBPF programs need spares them the kernel's memory-management headers,
-which would take most of the compile time.
+The format is described in Documentation/bpf/btf.rst. The eBPF programs need only a few field
+offsets. With offsets from BTF the programs do without the kernel's memory-management headers, which
+would take most of the compile time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _HEADER = struct.Struct("<HBBIIIII")
 _STRUCT, _UNION, _ENUM, _CONST, _VOLATILE, _TYPEDEF, _FUNC = 4, 5, 6, 10, 9, 8, 12
 _TRANSPARENT = (_CONST, _VOLATILE, _TYPEDEF)
 
-# By kind of type: number of words after the three common words, once and for each member.
+# For each kind of type, the number of words that follow the three common words: in _FIXED the
+# words per type, in _EACH the words per member.
 _FIXED = {1: 1, 3: 3, 14: 1, 17: 1}
 _EACH = {4: 3, 5: 3, 6: 2, 13: 2, 15: 3, 19: 3}
 
@@ -54,7 +55,7 @@ class Btf:
             return None
 
     def function(self, name: str) -> int | None:
-        """The type id of a function that programs can be attached to, or None."""
+        """The type id of a function that programs can be attached to; None if there is none."""
         return self._named(_FUNC, name)
 
     def parameters(self, function: str) -> int:
@@ -65,9 +66,9 @@ class Btf:
         return self._type(self._type(found)[2])[1]
 
     def offset(self, structure: str, *names: str) -> int | None:
-        """Byte offset of the first of these fields that the structure has, or None.
+        """Byte offset of the first of these fields that the structure has; None if it has none.
 
-        Fields of anonymous structures inside it count as its own fields.
+        Fields of an anonymous structure inside the structure count as its own fields.
         """
         found = self._named(_STRUCT, structure)
         if found is None:
@@ -76,7 +77,7 @@ class Btf:
         return next((offset for offset in offsets if offset is not None), None)
 
     def constant(self, enumeration: str, name: str) -> int | None:
-        """The value of a constant of an enumeration, or None."""
+        """The value of a constant of an enumeration; None if there is no such constant."""
         found = self._named(_ENUM, enumeration)
         if found is None:
             return None
@@ -117,7 +118,7 @@ class Btf:
         return int(found[0]) if len(found) else None
 
     def _type(self, number: int) -> tuple[int, int, int]:
-        """Kind, number of members, and size or referenced type."""
+        """A type's kind, its number of members, and its size or the id of the type it refers to."""
         at = self._at[number - 1]
         info = int(self._words[at + 1])
         return info >> 24 & 31, info & 0xFFFF, int(self._words[at + 2])

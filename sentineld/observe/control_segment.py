@@ -19,7 +19,8 @@ from sentineld.observe.segment import map_segment, mismatch, require_header
 NAME = "control"
 SEGMENT_BYTES_MIN = 2 * PAGE_BYTES
 SEGMENT_BYTES_MAX = 16 << 20
-"""Three times the shim's, which are nearly all ring. The ring bounds what one drain() copies."""
+"""Three times the size of a real shim's segment. The ring fills nearly the whole segment, so this
+also limits the bytes that one drain() copies."""
 ADDRESS_MAX = 1 << 47
 """End of user addresses on x86-64."""
 HEADER_BYTES = 512
@@ -49,7 +50,8 @@ class ShimWords:
 
     @property
     def unmanaged_bytes(self) -> int:
-        """Live bytes of the tensors outside heap and arena: too small, or no room there."""
+        """Live bytes of the tensors outside heap and arena, because they are too small or because
+        heap and arena had no room."""
         return self.small_bytes + self.fallback_bytes
 
 
@@ -124,7 +126,7 @@ class ControlSegment:
         self._header["heartbeat"] = time_ns
 
     def set_moves_done(self, position: int) -> None:
-        """Set the position up to which moves are done, so that barriers up to it open."""
+        """Set the position up to which moves are done; barriers up to this position open."""
         self._header["moves_done"] = position
 
     def set_barrier_timeout(self, timeout_ns: int) -> None:
@@ -136,9 +138,9 @@ class ControlSegment:
         return int(self._header["barrier_timeout_ns"][0])
 
     def close(self) -> None:
-        """Unmap the segment. Words keep their last values; setting them has no effect."""
-        # A mapping stays while arrays view it: all are replaced. Threads that use one just now
-        # hold a reference, and with it the mapping.
+        """Unmap the segment. Words keep their last values; setting a word has no effect."""
+        # The mapping exists as long as an array views it, so all arrays are replaced. A thread that
+        # is using an old array at this moment keeps this array and the mapping alive.
         self._header = self._header.copy()
         self._words = self._header[list(ShimWords.__dataclass_fields__)]
         self._ring = np.empty(0, RECORD_DTYPE)

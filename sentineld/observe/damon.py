@@ -4,8 +4,8 @@
 DAMON's kernel thread samples the accessed bit of one page per region, and splits
 and merges regions according to the result. This backend configures DAMON through
 sysfs to watch fixed ranges of one process, and takes snapshots of the regions
-during a window. DAMON's sysfs files have one user at a time: another program's
-configuration is left unchanged.
+during a window. Only one program at a time can use DAMON's sysfs files. If another
+program uses them, this backend leaves the configuration unchanged and reports an error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SNAPSHOTS_MIN = 20
 _EVERYTHING = str((1 << 64) - 1)
 _OPERATIONS = "fvaddr"  # fixed ranges of one process; vaddr would choose the ranges itself
 _in_use = threading.Lock()
-"""Held by the only DamonWatch that this process may have."""
+"""Held by the open DamonWatch, because a process can have only one."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def parse_snapshot(tried_regions: Path) -> Snapshot:
 
 
 def merge_snapshots(snapshots: list[Snapshot], ranges: Ranges) -> Areas:
-    """Mean heat over all snapshots, clipped to the ranges.
+    """Return areas with their mean heat over all snapshots, clipped to the ranges.
 
     Areas with any heat above 0 are kept: if a step of 1 s touches memory once, only 1 of 200
     samples finds it accessed.
@@ -159,7 +159,7 @@ class DamonWatch:
         self._snapshots.append(parse_snapshot(tried))
 
     def end(self) -> Areas:
-        """Return the accessed areas; blocks for seconds until there are SNAPSHOTS_MIN snapshots."""
+        """Return the accessed areas. Waits for SNAPSHOTS_MIN snapshots, which takes seconds."""
         while len(self._snapshots) < SNAPSHOTS_MIN and not self._broken:
             before_s = time.monotonic()
             self.poll()
@@ -202,7 +202,7 @@ class DamonWatch:
         self._context("schemes/0/access_pattern/age/max", _EVERYTHING)
 
     def _check_process(self) -> None:
-        """Raise ProcessLookupError if the process has exited, which also stops the kdamond."""
+        """Raise ProcessLookupError if the process has exited. An exit also stops the kdamond."""
         if not os.path.exists(f"/proc/{self._pid}"):
             raise ProcessLookupError(f"DAMON has lost process {self._pid}")
 
@@ -227,7 +227,8 @@ class DamonWatch:
         self._write(f"0/contexts/0/{name}", value)
 
     def _write(self, name: str, value: object) -> None:
-        # sysfs wants each value in one write(); Python's file objects truncate and buffer.
+        # sysfs needs each value in one write(). Python's file objects would truncate the file and
+        # buffer the value.
         fd = os.open(self._kdamonds / name, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, str(value).encode())
@@ -240,7 +241,8 @@ def usable(
 ) -> SentinelError | None:
     """Why DAMON can't be used now, or None.
 
-    pid: if a kdamond watches this process, a dead daemon left it, so it may be taken over.
+    pid: a kdamond that watches this process was left behind by a daemon that has died, so this
+        daemon can take over the kdamond.
     """
     count = read_text(kdamonds / "nr_kdamonds")
     if count is None:

@@ -2,8 +2,8 @@
 """The daemon's side of the eBPF probes.
 
 A child process compiles the programs (sentineld.observe.ebpf_loader) and sends
-the fds of maps and programs; everything after that is a system call on these
-fds. The probes run as long as this process holds the links. Not thread-safe.
+the fds of maps and programs. After that, system calls on these fds are enough. The
+probes run as long as this process holds the links. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -247,7 +247,10 @@ class EbpfProbes:
         self._maps["recorded_number"].update(0, np.array([len(self._recorded)], dtype="<u4"))
 
     def stop_recording(self, pid: int) -> None:
-        """Stop recording a process's faults, but count them; free the ring if none is recorded."""
+        """Stop recording a process's faults, but continue to count them.
+
+        Frees the ring if no process is recorded any more.
+        """
         self._recorded.discard(pid)
         if not self.loaded:
             return

@@ -3,7 +3,7 @@
 
     python -m sentineld.observe.ebpf_loader RING_PAGES < SOCKET
 
-bcc keeps over 100 MiB after compiling, so it runs in this short-lived process.
+bcc keeps over 100 MiB of memory after compiling, so it runs in this short-lived process.
 Standard input is a SOCK_SEQPACKET socket, on which the process sends one JSON
 message: either the names of maps and programs, with their fds as SCM_RIGHTS in
 the same order, or an error's code, message and hint.
@@ -36,7 +36,8 @@ from sentineld.observe.ebpf_kernel import (
 SOURCES = ("sentinel.h", "faults.c", "disturbances.c", "migrations.c", "accesses.c")
 
 BPF_DIRECTORY = Path(__file__).resolve().parents[2] / "bpf"
-"""The folder of the programs' source: next to the package, in the source tree and installed."""
+"""The folder of the programs' source. It is next to the package, both in the source tree and in an
+installation."""
 
 
 def program_text() -> str:
@@ -50,7 +51,10 @@ def program_text() -> str:
 
 
 def check_kernel_headers() -> None:
-    """Raise SentinelError "no-kernel-headers" if there are none; bcc's own error is unclear."""
+    """Raise SentinelError "no-kernel-headers" if the kernel's headers are missing.
+
+    bcc's own error would be unclear.
+    """
     release = os.uname().release
     override = os.environ.get("BCC_KERNEL_SOURCE")
     if override:

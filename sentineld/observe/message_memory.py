@@ -20,8 +20,8 @@ are rare. A decoded message takes more memory than its frame, so the messages th
 admitted can exceed this limit."""
 ROOT_BYTES = 64 << 20
 SMALL_BYTES = 64 << 10
-"""Frames up to this size are counted when they are complete. An incomplete one takes no more memory
-than the kernel's buffer of a connection."""
+"""Frames up to this size are counted when they are complete. Until then, such a frame takes no more
+memory than the kernel's buffer of a connection."""
 
 
 @dataclass
@@ -29,9 +29,9 @@ class Account:
     """Memory of the messages of one connection; protected by the lock of MessageMemory."""
 
     uid: int
-    admitted_bytes: int = 0  # of the incomplete frame, if that is large
-    admitted_s: float = 0.0  # time.monotonic()
-    unhandled_bytes: int = 0  # of whole messages
+    admitted_bytes: int = 0  # bytes of the incomplete frame if it is large, else 0
+    admitted_s: float = 0.0  # time of this admission, by time.monotonic()
+    unhandled_bytes: int = 0  # bytes of complete messages
     closed: bool = False
 
 
@@ -47,7 +47,10 @@ class MessageMemory:
         self._waiting: set[int] = set()
 
     def may_read(self, account: Account, frame_bytes: int) -> bool:
-        """Whether to read on; if not, on_room() follows. frame_bytes: of the incomplete frame."""
+        """Whether to continue reading the connection. If not, on_room() is called later.
+
+        frame_bytes: size of the incomplete frame.
+        """
         with self._lock:
             if account.admitted_bytes:
                 return True

@@ -20,7 +20,7 @@ from sentineld.observe.page_sampler import PageSampler
 
 
 class ModuleWatch:
-    """A PageSampler and its ranges; closing it disarms all pages."""
+    """A PageSampler and its ranges; closing the watch disarms all pages."""
 
     def __init__(self, target: Target) -> None:
         """Attach. Raises SentinelError."""
@@ -41,7 +41,7 @@ class ModuleWatch:
         self.sampler.drain()
 
     def arm(self, ranges: Ranges) -> None:
-        """Arm the ranges, effective from the next epoch, which the caller or the shim begins."""
+        """Arm the ranges from the next epoch on; the caller or the shim begins that epoch."""
         for start, size in ranges:
             if self._added.get(start, 0) < size:
                 if start in self._added:
@@ -57,7 +57,7 @@ class ModuleWatch:
         """Disarm the pages and return the accessed ones.
 
         Begins another epoch first, because first touches are logged when an epoch ends. Omits
-        pages un-armed by others, as their accesses are unknown.
+        pages that others un-armed, because accesses to such pages are unknown.
         """
         self.sampler.begin_epoch()
         samples = self.sampler.drain()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """User-space interface of the kernel module: one PageSampler is one open /dev/sentinel.
 
-The next access to an armed page logs a record; a new epoch arms the page again.
-Closing the sampler, or the exit of this process, disarms all pages.
+The module logs a record of the next access to an armed page. A new epoch arms the
+page again. Closing the sampler, or the exit of this process, disarms all pages.
 """
 
 from __future__ import annotations
@@ -44,13 +44,16 @@ class SamplerStats:
     births: int  # first touches logged
     lost: int  # records lost: no room in the log, or no memory in the fault handler
     armed_pages: int
-    passed_on: int  # faults in the ranges that the kernel had to handle
+    passed_on: int  # faults in the ranges; the module left them to the kernel
     unarmed: int  # armed pages un-armed by others before an access
     rearms: int  # rounds of re-arming within epochs
 
 
 class PageSampler:
-    """An open /dev/sentinel. Every call raises ProcessLookupError after the process's exit."""
+    """An open /dev/sentinel.
+
+    After the exit of the attached process, every call raises ProcessLookupError.
+    """
 
     def __init__(self, device: Path = DEVICE) -> None:
         """Open the device. Raises SentinelError module-not-loaded, not-permitted or
@@ -96,15 +99,18 @@ class PageSampler:
         precise_writes: also log a write that follows a read in the same epoch; costs a second
             fault.
         rearm_us: also arm pages again at this interval (>= 1000) within an epoch; 0: don't.
-        uid: refuse the process unless its real, effective, saved and file-system user IDs are
-            this one, in this process's user namespace; None: the effective one that it has now.
+        uid: refuse the process unless its real, effective, saved and file-system user IDs all
+            equal this user ID, as seen in the daemon's user namespace; None: the effective user
+            ID that the process has now.
         start_ticks: refuse a process that started at another time (field 22 of /proc/PID/stat);
-            None: the time of the process that has the pid now.
+            None: the start time of the process that has the pid now.
 
-        The module also refuses a process that is not dumpable. A caller whose process may exit
-        holds a pidfd and checks it afterwards, or passes the start time that it read while it
-        held one. Raises SentinelError no-such-process, not-permitted, wrong-state (already
-        attached, or about to execute another program) or failed.
+        The module also refuses a process that is not dumpable. If the process can exit during the
+        call, another process can get its pid. The caller then has to hold a pidfd and check the
+        pidfd after the call, or to pass a start time that it read while it held a pidfd.
+
+        Raises SentinelError no-such-process, not-permitted, wrong-state (already attached, or about
+        to execute another program) or failed.
         """
         try:
             start_ticks = start_time_ticks(pid) if start_ticks is None else start_ticks
@@ -145,13 +151,13 @@ class PageSampler:
     def age(self, start: int, length_bytes: int) -> RangeResult:
         """Log the pages whose accessed bit was set since the last call, with flag ACCESS_AGED.
 
-        This causes no faults, but leaves the epoch of an access unknown; and the cleared
-        accessed bits make pages look colder to the kernel's reclaim.
+        This causes no faults, but leaves the epoch of an access unknown. To the kernel's reclaim,
+        pages look colder afterwards, because their accessed bits are cleared.
         """
         return self._range(uapi.IOC_AGE, start, length_bytes)
 
     def epoch_fd(self) -> int:
-        """A new descriptor with which the process, and only it, can begin epochs."""
+        """A new descriptor with which only the attached process can begin epochs."""
         answer = uapi.EpochFd()
         fcntl.ioctl(self._fd, uapi.IOC_EPOCH_FD, answer)
         return int(answer.fd)
@@ -163,9 +169,10 @@ class PageSampler:
     def begin_epoch(self, residency: bool = False) -> int:
         """Begin the next epoch from the daemon; returns its number.
 
-        Concurrent accesses may land in either epoch; only epochs that the process begins at its
-        boundaries with the epoch fd are exact. residency: also log the number of resident pages of
-        each node.
+        An access during this call can be logged in the old or in the new epoch. Epochs are exact
+        only if the process begins them, with the epoch fd, at its boundaries.
+
+        residency: also log the number of resident pages of each node.
         """
         argument = uapi.Epoch(flags=uapi.EPOCH_RESIDENCY if residency else 0)
         fcntl.ioctl(self._fd, uapi.IOC_EPOCH, argument)
@@ -215,7 +222,7 @@ class PageSampler:
 
     def close(self) -> None:
         """Disarm all pages and end the session; a second call does nothing."""
-        self.unmap()  # before the close: the mapping holds a duplicate of the descriptor
+        self.unmap()  # first, because the mapping holds a duplicate of the descriptor
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

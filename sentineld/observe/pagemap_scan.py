@@ -3,8 +3,8 @@
 
 The process registers its memory with a userfaultfd, and sends the userfaultfd
 and its pagemap (sentineld.shim.writes). This backend write-protects a range with
-one ioctl, and gets the pages written since with another. Closing the userfaultfd,
-or the daemon's exit, removes the protection.
+one ioctl; a second ioctl returns the pages that were written since. Closing the
+userfaultfd, or the daemon's exit, removes the protection.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class ScanWatch(WriteWatch):
         found = [np.zeros(0, AREA_DTYPE)]
         regions = np.zeros(_REGIONS, REGION_DTYPE)
         for start, size in self._ranges:
-            # read_pagemap() raises if the process has exited; the scan would only find no pages.
+            # If the process has exited, the scan would find no pages and raise no error;
+            # read_pagemap() raises ProcessLookupError.
             read_pagemap(self._writes.pagemap_fd, start, PAGE_BYTES)
             at = start
             while at < start + size:

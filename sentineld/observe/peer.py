@@ -20,13 +20,13 @@ opened the process's pages. It requires:
 - The process has user memory, so it is no kernel thread.
 - Its real, effective, saved and file-system user IDs are the peer's user ID, and its group IDs are
   the peer's group ID. A setuid program has other IDs.
-- The process is dumpable. The kernel gives the files of a process that is not dumpable to root, so
+- The process is dumpable. The files in /proc of a process that is not dumpable belong to root, so
   the owner of /proc/PID/mem shows whether an unprivileged user may read or trace the process
-  (ptrace(2), "PTRACE_MODE_READ"). Programs with setuid, setgid or file capabilities are not
-  dumpable, nor are programs that the user may not read, or that set PR_SET_DUMPABLE to 0. The
-  owner of the folder /proc/PID is not enough: it is always the effective user.
-- The process has not exited, by its pidfd. This is checked after the files were read: then they
-  belonged to this process.
+  (ptrace(2), "PTRACE_MODE_READ"). A program is not dumpable if it has setuid, setgid or file
+  capabilities, if the user is not allowed to read it, or if it sets PR_SET_DUMPABLE to 0. The owner
+  of the folder /proc/PID itself does not show this: that owner is always the effective user.
+- The process has not exited, according to its pidfd. This is checked after the files in /proc were
+  read; if the process has not exited by then, the files belonged to it.
 
 If the peer is root, the owner of the files proves nothing, but root may look into any process.
 """
@@ -48,7 +48,7 @@ class Peer:
     """The process that connected, pinned by a pidfd that this object owns."""
 
     pid: int
-    uid: int  # at connect(), as gid
+    uid: int  # at the time of connect(), like `gid`
     gid: int
     process: Pidfd
 
@@ -115,7 +115,7 @@ class Peer:
 
 
 def _peer_pidfd(connection: FrameSocket, pid: int) -> int | None:
-    """A pidfd from the connection; None if the kernel has none to offer."""
+    """A pidfd from the connection; None if the kernel does not support that."""
     try:
         return connection.peer_pidfd()
     except OSError as error:

@@ -37,7 +37,7 @@ def parent(pid: int) -> int:
 
 
 def _stat_field(pid: int, field: int) -> int:
-    """A field of /proc/PID/stat, numbered from 1 as in proc(5); 3 or greater."""
+    """A field of /proc/PID/stat. Fields are numbered from 1, as in proc(5); `field` is >= 3."""
     text = Path(f"/proc/{pid}/stat").read_text()
     # Field 2 is the command in parentheses, which may contain spaces and parentheses.
     return int(text[text.rindex(")") + 2 :].split()[field - 3])
@@ -61,9 +61,9 @@ class Pidfd:
         """Open a process.
 
         start_ticks: refuse a process with another start time.
-        fd: a pidfd of it, owned by this object from now on; None: open one.
+        fd: a pidfd of the process, which this object owns from now on; None: open a pidfd.
 
-        Raises SentinelError "no-such-process", also if pid is a thread's, and OSError.
+        Raises SentinelError "no-such-process", also if pid is the ID of a thread, and OSError.
         """
         self.pid = pid
         try:

@@ -2,8 +2,8 @@
 """The kernel's proc connector: forks and execs of all processes, over netlink.
 
 pyroute2 opens the socket and subscribes. Events are filtered in the kernel and decoded
-here, because pyroute2 0.9 takes more than 100 us for an event: any user could keep the
-daemon busy by starting processes. Layout: include/uapi/linux/cn_proc.h.
+here, because pyroute2 0.9 takes more than 100 us per event. If it decoded the events, any
+user could keep the daemon busy by starting processes. Layout: include/uapi/linux/cn_proc.h.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 FORK, EXEC = 1, 2
 _WHAT = struct.Struct("=I")
-_WHAT_OFFSET = 36  # struct nlmsghdr, struct cn_msg
+_WHAT_OFFSET = 36  # after struct nlmsghdr and struct cn_msg
 _FORK = struct.Struct("=QIIII")  # time, parent's thread and process, child's thread and process
 _EXEC = struct.Struct("=QII")  # time, thread, process
 _DATA_OFFSET = 44  # after `what` and `cpu`
@@ -83,7 +83,10 @@ class ProcConnector:
         poll.poll()
 
     def events(self) -> Iterator[Fork | Exec]:
-        """The events that have come. Raises EventsLostError, after the others, and OSError."""
+        """Yields the events that have arrived. Raises OSError.
+
+        If events were lost, raises EventsLostError after the last event.
+        """
         lost = False
         while True:
             try:
@@ -93,8 +96,8 @@ class ProcConnector:
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
-                # The kernel drops events without another error until the buffer is empty
-                # (netlink_overrun in net/netlink/af_netlink.c).
+                # After this error, the kernel drops events without another error until the buffer
+                # is empty (netlink_overrun in net/netlink/af_netlink.c).
                 lost = True
                 continue
             event = _decode(message)
@@ -105,7 +108,7 @@ class ProcConnector:
 
 
 def _decode(message: bytes) -> Fork | Exec | None:
-    """None: another event, which came before the filter was attached."""
+    """Decode a message. None: another kind of event, from before the filter was attached."""
     with contextlib.suppress(struct.error):
         (what,) = _WHAT.unpack_from(message, _WHAT_OFFSET)
         if what == FORK:
@@ -137,7 +140,7 @@ class _Program(ctypes.Structure):
 def _attach_filter(connector: socket.socket) -> None:
     """Have the kernel drop all events but execs, forks of processes, and threads of this process.
 
-    The latter show that events arrive at all. Raises OSError.
+    The events of this process's threads show that events arrive at all. Raises OSError.
     """
     load, jump_if_equal, jump_if_same, copy_to_index, leave = 0x20, 0x15, 0x1D, 0x07, 0x06
     # Classic BPF loads words in network byte order.

@@ -2,9 +2,9 @@
 """Events of attached process trees: fork, exec and exit.
 
 The kernel's proc connector (proc_connector.py) reports forks and execs.
-Exits are seen by a pidfd per process, because netlink reports them per thread
-and may drop them. The exec of a process that exits before its event is read is
-not reported. Without the connector, a tree consists of the processes found at
+A pidfd per process reports its exit, because netlink reports exits per thread and
+can drop them. If a process exits before its exec event is read, the exec is not
+reported. Without the connector, a tree consists of the processes found at
 track(), and exits are still reported reliably.
 """
 
@@ -23,10 +23,11 @@ from sentineld.observe.pidfd import Pidfd, children
 from sentineld.observe.proc_connector import EventsLostError, Exec, Fork, ProcConnector
 
 GATHER_S = 0.01
-"""Delay of fork and exec events. Where many processes start, most of the cost is to wake up."""
+"""Delay of fork and exec events. Because of this delay the thread handles several events each time
+that it wakes up: if many processes start, waking up causes most of the cost."""
 TREE_MAX = 256
-"""Processes of a tree that are followed: each takes a descriptor of the daemon. A training has one
-per data-loader worker."""
+"""Largest number of processes of a tree that are followed; each takes a descriptor of the daemon. A
+training has one process per data-loader worker."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class ProcessWatcher:
         self._wake()
 
     def _scan(self) -> None:
-        """Find descendants that had no fork event: forked before track(), or the event was lost."""
+        """Find descendants without a fork event: forked before track(), or their event was lost."""
         pending = list(self._tracked)
         while pending:
             parent = pending.pop()
@@ -141,7 +142,8 @@ class ProcessWatcher:
         try:
             pidfd = Pidfd(child)
         except (SentinelError, OSError):
-            # It has exited, or the daemon lacks descriptors: the other trees must be followed on.
+            # The child has exited, or no descriptor is free. An exception here would end the
+            # thread, which also follows the other trees.
             pidfd = None
         if pidfd is not None and pidfd.start_ns > _boottime_ns(time_ns):
             # The child has exited and its pid was reused.
@@ -184,7 +186,7 @@ class ProcessWatcher:
             self._refusal = f"netlink: {os.strerror(error.errno or 0)} (CAP_NET_ADMIN is needed)"
             return
         try:
-            # Opening it may have taken events of trees that are tracked already.
+            # While the connector was opened, events of already tracked trees may have been lost.
             with self._lock:
                 self._scan()
             while not self._stopping.is_set():

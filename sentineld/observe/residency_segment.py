@@ -41,13 +41,13 @@ class ResidencySegment:
             self.maps[space] = np.frombuffer(mapped, np.uint8, pages, offset)
 
     def close(self) -> None:
-        """Unmap the segment: all pages are absent, counters keep their values, and setting them has
-        no effect."""
+        """Unmap the segment. All pages are then absent; counters keep their values, and setting a
+        counter has no effect."""
         self._header = self._header.copy()
         self.maps = {space: np.empty(0, np.uint8) for space in self.maps}
 
     def moved(self, pages: int) -> None:
-        """Add the change that moves made to the number of fast pages; the process reads the sum."""
+        """Add a change, caused by moves, in the number of fast pages. The process reads the sum."""
         self._header["moved_fast"] += pages
 
     def flying(self, pages: int) -> None:

@@ -2,8 +2,9 @@
 """Safe mapping of shared memory that a traced process created.
 
 A segment that can shrink is refused: an access beyond its end would kill the
-daemon with SIGBUS. So would an access to a huge page that the process has given
-back, if the kernel has no other one: memory of hugetlbfs is refused, too.
+daemon with SIGBUS. Memory of hugetlbfs is refused, too: if the process has given
+back a huge page and the kernel has no free huge page, an access to the page would
+also cause SIGBUS.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.m
 
     Raises SentinelError "protocol-mismatch", and OSError if the daemon lacks descriptors or memory.
     """
-    # First: calls on anything but shared memory may block.
+    # This check comes first, because other calls can block on anything but shared memory.
     found = seals(fd)
     if found is None:
         raise mismatch(name, "it is not a memfd")
@@ -44,7 +45,7 @@ def map_segment(fd: int, name: str, least_bytes: int, most_bytes: int) -> mmap.m
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             raise
-        # Sealed against writing, or open for reading only.
+        # The memfd is sealed against writing, or its descriptor is open for reading only.
         raise mismatch(name, f"{error.strerror}") from None
 
 

@@ -24,7 +24,8 @@ from sentineld.observe.residency_segment import ResidencySegment
 
 HELLO_FDS = 2  # control memfd, eventfd
 OP_ACCESSES_MAX = 1 << 18
-"""7 MiB. The access step of a model with 10,000 tensors has about 50,000 rows."""
+"""Rows that are read at most, which take 7 MiB. The access step of a model with 10,000 tensors has
+about 50,000 rows."""
 NAMES_MAX = 1 << 17
 NAME_CHARACTERS_MAX = 256
 
@@ -48,12 +49,13 @@ class ShimLink:
                 "run the training with the shim that came with this daemon",
             )
         self.on_room: Callable[[], None] = lambda: None
-        """Called from the session's thread when it has room for messages again; set by the server
-        that stopped reading."""
+        """Called from the session's thread when the session has room for messages again; set by the
+        server, which continues reading when this is called."""
         self.on_handled: Callable[[int], None] = lambda size_bytes: None
-        """Called from the session's thread when it has handled a message; set by the server."""
+        """Called from the session's thread with the estimated bytes of each handled message; set by
+        the server."""
         self.residency: ResidencySegment | None = None
-        """The node of each page on emulated tiers, once a layout for them is live."""
+        """The node of each page on emulated tiers; None until a layout for such tiers is live."""
         self._flags = 0
         self._flags_lock = threading.Lock()
         with contextlib.ExitStack() as failed:
@@ -111,7 +113,7 @@ class ShimLink:
         )
 
     def set_flags(self, on: int = 0, off: int = 0) -> None:
-        """Clear, then set bits of the flag word; any thread may call this."""
+        """Clear the bits `off` and set the bits `on` of the flag word; any thread may call this."""
         with self._flags_lock:
             self._flags = (self._flags & ~off) | on
             self.segment.set_flags(self._flags)
@@ -123,12 +125,12 @@ class ShimLink:
     def clear_event(self) -> None:
         """Empty the eventfd; does not block, whatever flags the process sets on it."""
         with contextlib.suppress(BlockingIOError):
-            # Offset -1: not a seekable file.
+            # Offset -1 means no offset: an eventfd is not seekable.
             os.preadv(self.event_fd, [bytearray(8)], -1, os.RWF_NOWAIT)
 
     def close(self) -> None:
-        """Withdraw all requests to the shim, release its memory and hang up; the connection's
-        reader closes it. The words may still be read and set, without effect."""
+        """Withdraw all requests to the shim, unmap its memory and hang up; the server closes the
+        connection. The words may still be read and set; setting a word has no effect."""
         with self._flags_lock:
             self._flags = 0
             self.segment.set_flags(0)
@@ -139,7 +141,7 @@ class ShimLink:
         os.close(self.event_fd)
         self.peer.close()
         self.connection.hang_up()
-        self.on_room()  # its reader may have stopped, but must get the EOF
+        self.on_room()  # the server may have stopped reading, but must get the EOF
 
     def _take_fds(self, count: int, what: str) -> list[int]:
         try:

@@ -26,36 +26,36 @@ from sentineld.observe.shim_link import ShimLink
 log = logging.getLogger(__name__)
 
 HELLO_S = 10.0
-"""Time for a hello. A shim sends it right after it connects."""
+"""Time limit for the hello, which a shim sends right after it connects."""
 HELLO_CHECK_S = 0.05
-"""Pause before the next look at an incomplete hello. The hello stays in the socket's buffer, so the
+"""Pause before an incomplete hello is checked again. The hello stays in the socket's buffer, so the
 socket stays readable, and without a pause the event loop would spin."""
 STRANGERS = Limits(of_user=32, of_root=128, total=256)
 """Limits of connections that have not sent a hello."""
 
 DESCRIPTORS_RESERVED = 96
-"""Descriptors that sessions leave to the daemon: sockets, eBPF maps, connections of sentinelctl and
-of metrics readers."""
+"""Number of descriptors that sessions cannot use: the daemon needs them for sockets, eBPF maps, and
+connections of sentinelctl and of metrics readers."""
 DESCRIPTORS_PER_SESSION = 16
-"""A managed session has about ten descriptors. Planning processes and received descriptors need the
-others."""
+"""A managed session has about ten descriptors. The other descriptors are for
+planning processes and for descriptors that the daemon receives."""
 
 FRAME_S = 10.0
-"""Time in which a large frame must become complete if other connections of its user wait for
+"""Time limit for a large frame to become complete, if other connections of the same user wait for
 memory."""
 STARVED_CHECK_S = 1.0
 Receiver = Callable[[Message | None, int], bool]
-"""Takes each message of a link with its bytes in memory, and None after the last one. Returns
-whether to continue reading. If not, the receiver calls the link's on_room(), from any thread, once
-reading may continue. The receiver also calls the link's on_handled(), from any thread, with the
-bytes of each message that it has handled."""
+"""Receives each message of a link with an estimate of the message's bytes in memory, and None after
+the last message. Returns whether to continue reading. If not, the receiver calls the link's
+on_room(), from any thread, once reading can continue. The receiver also calls the link's
+on_handled(), from any thread, with this estimate for each message that it has handled."""
 
 
 def session_limits() -> Limits:
-    """Limits of sessions for which the daemon's limit of descriptors (RLIMIT_NOFILE) suffices.
+    """Limits of the number of sessions, so that the daemon's descriptors (RLIMIT_NOFILE) suffice.
 
-    Root can have a third of the sessions. All other users share two thirds. A single one of them
-    can have at most one third, so that another user can always register.
+    Root can have a third of the sessions. All other users share two thirds. One user of them
+    can have at most one third, so that other users can still register.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     third = max(2, (soft - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_SESSION // 3)
@@ -69,11 +69,11 @@ class _Connection:
         self.frames = frames
         self.uid = uid
         self.account = Account(uid)
-        self.receiver: Receiver | None = None  # once its hello was accepted
+        self.receiver: Receiver | None = None  # None until the hello is accepted
         self.hello_timer: asyncio.TimerHandle | None = None
         self.full = False  # its session has too many messages
         self.starved = False  # its user's messages take too much memory
-        self.reads_again = False  # _read() is called in the next turn of the loop
+        self.reads_again = False  # _read() will be called in the event loop's next turn
 
 
 class ShimServer:
@@ -118,7 +118,7 @@ class ShimServer:
         one.starved = False
         began_s = time.thread_time()
         try:
-            # What a user sends before is read at its pace, too.
+            # The user's pace also limits the reading of data before the hello.
             ready = self._pace.rest_s(one.uid) <= 0 and one.frames.peek_frame()
             messages = one.frames.receive_sized() if ready else []
             if not messages:
@@ -212,7 +212,7 @@ class ShimServer:
                 one.full = True
 
     def _empty(self, one: _Connection) -> None:
-        """Read on: the session has room again, or has hung up."""
+        """Continue reading, because the session has room again or has hung up."""
         one.full = False
         if one.frames.hung_up:
             one.starved = False
@@ -228,13 +228,13 @@ class ShimServer:
         return False
 
     def _feed(self, uid: int) -> None:
-        """Read a user's connections on: there is memory again."""
+        """Continue reading a user's connections, because there is memory again."""
         for one in [one for one in self._registered if one.uid == uid and one.starved]:
             one.starved = False
             self._watch(one)
 
     def _evict(self, uid: int) -> None:
-        """Close those connections whose unfinished frames keep the others waiting."""
+        """Close connections whose incomplete frames keep the user's other connections waiting."""
         user = [one for one in self._registered if one.uid == uid]
         self._evicting.discard(uid)
         if not any(one.starved for one in user):
@@ -246,7 +246,7 @@ class ShimServer:
         self._loop.call_later(STARVED_CHECK_S, self._evict, uid)
 
     def _call_soon(self, call: Callable[[], None]) -> None:
-        """Call from any thread."""
+        """Have the event loop make a call; any thread may use this method."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(call)
 
@@ -280,7 +280,7 @@ class ShimServer:
 
 
 def _refuse(frames: FrameSocket, error: SentinelError) -> None:
-    """Send the reason, so that the training can print it for a user without our log."""
+    """Send the reason. The training prints it, because its user may be unable to read our log."""
     with contextlib.suppress(EOFError):  # the process is gone already
         frames.send({"type": "refused", "error": str(error)})
 

@@ -3,7 +3,8 @@
 
 Clearing the bits write-protects the whole process, so the next write to each
 page costs a minor fault. The process opens its clear_refs and pagemap itself and
-sends the descriptors, because the daemon may not open another user's files.
+sends the descriptors, because the daemon is not allowed to open
+another user's files.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def written_pages(entries: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 
 class SoftDirtyWatch(WriteWatch):
-    """Clears all soft-dirty bits of a process, and reads them when the window ends."""
+    """Clears all soft-dirty bits of a process when a window begins, and reads them when it ends."""
 
     def __init__(self, target: Target) -> None:
         """Take over the target's descriptors. Raises SentinelError if they are of another kind."""

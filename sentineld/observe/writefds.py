@@ -13,7 +13,8 @@ from sentineld.observe.received import PROC_SUPER_MAGIC, USERFAULTFD, file_syste
 from sentineld.shim.writes import SCAN, SOFT_DIRTY
 
 CHECK_WAIT_S = 1.0
-"""The check takes microseconds, unless the process sent something else."""
+"""Time limit for the check of received descriptors. The check takes microseconds, unless the
+descriptors are not of the expected kind."""
 
 
 @dataclass
@@ -35,7 +36,8 @@ class WriteFds:
             if fd >= 0 and self.uid is None:
                 os.close(fd)
             elif fd >= 0 and self.uid is not None:
-                # Closing a userfaultfd waits for the process's memory map, which it may hold.
+                # close() of a userfaultfd waits for the lock of the process's memory map. The
+                # process can hold this lock for long.
                 close_untrusted(self.uid, fd)
         self.pagemap_fd = self.control_fd = -1
 
@@ -45,7 +47,7 @@ class WriteFds:
 
 
 class ReceivedWriteFds:
-    """Descriptors that a process sent, while it is checked that they are its own.
+    """Descriptors that a process sent, and the check that they are of the process's own files.
 
     Only the kernel's answers are trusted: a root daemon that reads or writes arbitrary descriptors
     would lend its privileges to the sender.
@@ -61,15 +63,18 @@ class ReceivedWriteFds:
         if link(fds[0]) != pagemap or link(fds[1]) != control.get(way):
             self._checked.set()
             return
-        # Such a path may still be that of another file, on FUSE for example, in a mount namespace
-        # of the process. Only its file system tells, and asking for it may block. (The daemon's own
-        # /proc can't be compared: a hardened unit has another procfs.)
+        # In a mount namespace of the process, another file can have such a path, for example one on
+        # FUSE. Only the type of the file system shows whether the file is in a procfs, and the call
+        # that returns the type can block. (Comparing with the file in the daemon's own /proc would
+        # fail, because a hardened unit has another procfs.)
         files = fds if way == SOFT_DIRTY else fds[:1]
         run_untrusted(peer.uid, lambda: self._check(files))
 
     def take(self) -> WriteFds:
-        """The descriptors, or why they are refused: also if the check does not end in CHECK_WAIT_S.
-        The caller owns them."""
+        """Return the descriptors, which the caller then owns, or the reason for their refusal.
+
+        They are also refused if the check takes longer than CHECK_WAIT_S.
+        """
         found, self._found = self._found, WriteFds()
         checked = self._checked.wait(CHECK_WAIT_S)
         if self._own:

@@ -21,7 +21,7 @@ def reports_written_page(
     """Write to one of two pages; True if the watch reports exactly that page. Raises OSError.
 
     way: as in WriteFds.
-    open_control: opens the control descriptor of this way for memory (start, bytes).
+    open_control: opens the control descriptor of this way for the memory range (start, bytes).
     """
     size = 2 * PAGE_BYTES
     with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
@@ -39,5 +39,5 @@ def reports_written_page(
 
 
 def _address(memory: mmap.mmap) -> int:
-    """Address of the mapping. Keeps no view of the mapping, which could not be closed then."""
+    """Address of the mapping. No view is kept, because a mapping with a view cannot be closed."""
     return int(np.frombuffer(memory, np.uint8).ctypes.data)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common part of the backends that see writes only, by descriptors from the process."""
+"""The common part of the backends that see only writes and use descriptors from the process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WriteWatch:
 
         way: the kind of descriptors that this backend needs, as in WriteFds.way.
         tool: the backend's name in the error message.
-        hint: what to do if the process sent no such descriptors: SentinelError's hint.
+        hint: the hint of the SentinelError that is raised if the process sent no such descriptors.
         """
         writes = target.writes or WriteFds()
         if writes.way != way:

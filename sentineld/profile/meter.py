@@ -28,7 +28,7 @@ class StretchMeter:
     time_ns: int
     accesses: int  # number of accessed pages
     fast_accesses: int  # of those on the fast tier
-    resident_bytes: tuple[int, ...]  # by tier, at the begin of the stretch
+    resident_bytes: tuple[int, ...]  # by tier, at the beginning of the stretch
 
 
 @dataclass(frozen=True)

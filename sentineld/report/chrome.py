@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Export of a trace as Chrome trace events, for Perfetto and chrome://tracing.
 
-Layers are slices of an extra thread in the recorded process, with a counter of
-live bytes by kind. Lifetimes of tensors are slices in a second process. Times
-are Unix times with torch.profiler's base, so that events of both line up in one
-file.
+In the recorded process, an extra thread has the layers as slices, and a counter shows the live
+bytes by kind. In a second process, the slices are lifetimes of tensors. Times are Unix times minus
+torch.profiler's base, so that the trace's events line up with torch.profiler's in one file.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ TENSORS_PID_OFFSET = 10_000_000
 STEP_TID, LAYER_TID = 20_000_001, 20_000_002
 LANES_OF_KIND = 100_000
 COUNTER_POINTS = 2000
-"""Limit per step."""
+"""Largest number of values of the counter per step."""
 
 TRIMONTH_S = 7_889_238
-"""torch.profiler counts time from the last multiple of this number, to keep numbers short."""
+"""torch.profiler counts time from the last multiple of this duration, to keep its numbers short."""
 
 
 class Exporter:
-    """Generates the events of one trace; times in microseconds since base_ns (Unix)."""
+    """Generates the events of one trace. Times are in microseconds since base_ns, a Unix time."""
 
     def __init__(
         self, trace: Trace, profile: Profile, labels: Labels, rows: list[TensorRow]
@@ -61,7 +60,7 @@ class Exporter:
         self.base_ns = begin_s // TRIMONTH_S * TRIMONTH_S * 10**9
 
     def span_us(self) -> tuple[float, float]:
-        """Begin of the first step and end of the last one."""
+        """Beginning of the first step and end of the last step."""
         steps = self._trace.steps
         return self._us(self._begin_ns(steps[0])), self._us(steps[-1].end_ns)
 
@@ -120,7 +119,7 @@ class Exporter:
         )
 
     def _layer_slices(self, step: Step, stepped: Profile) -> Iterator[Event]:
-        """One slice per layer call; cuts do not split it."""
+        """One slice per layer call; cuts do not split a slice."""
         times = np.append(boundary_records(step)["time_ns"], np.uint64(step.end_ns)).tolist()
         kinds = stepped.stretches["kind"].tolist()
         places = stretch_places(stepped)
@@ -183,7 +182,7 @@ class Exporter:
                     yield born, max(dead, born), slot, int(instance["address"])
 
     def _lanes(self) -> Iterator[Event]:
-        """Pack lifetimes into lanes, so that those of one lane do not overlap."""
+        """Pack lifetimes into lanes, so that no two lifetimes in a lane overlap."""
         pid = self._pid + TENSORS_PID_OFFSET
         free: dict[str, list[tuple[int, int]]] = {}
         lanes: dict[str, int] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing of Chrome trace event files, optionally merged with the events of torch.profiler."""
+"""Write Chrome trace event files, optionally merged with the events of torch.profiler."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ class WrittenEvents:
     events: int  # number of the trace's events
     beside: int  # number of events merged from the other file
     shifted_us: float
-    """Shift of the trace's events to the begin of the other file's; 0 if the times overlap."""
+    """Time by which the trace's events were shifted, so that they begin with the other file's
+    events; 0 if the times overlap."""
 
 
 def write_events(exporter: Exporter, path: Path, beside: Path | None) -> WrittenEvents:
-    """Write a trace's events; gzipped if the file's suffix is .gz. Raises SentinelError.
+    """Write a trace's events; the file is gzipped if its suffix is .gz. Raises SentinelError.
 
     beside: a file of torch.profiler's export_chrome_trace, whose events are merged into the output.
     """

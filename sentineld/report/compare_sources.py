@@ -2,8 +2,8 @@
 """Comparison of the two sources of accesses: page samples and the operators' tensors.
 
 The framework reports the input and output tensors of operators, the kernel
-module the accessed pages. They are compared by (tensor, layer call) pairs. A
-layer call is a run of stretches of one module's forward or backward, or a part
+module the accessed pages. The accesses of both sources are compared by (tensor, layer call) pairs.
+A layer call is a run of consecutive stretches: one forward or backward run of a module, or a part
 of the optimizer.
 """
 
@@ -24,11 +24,12 @@ from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace, profile_of
 
 PAGES_MIN = 4
-"""Smaller tensors are ignored: they share pages, or stay in caches between operators."""
+"""Smaller tensors are ignored: they share pages with other tensors, or stay in caches between
+operators."""
 
 
 class DifferenceCause(StrEnum):
-    """Reason that the module did not see an access that the framework reports."""
+    """Reason why the module did not see an access that the framework reports."""
 
     BOUNDARY = "seen in the adjacent layer: the operator runs across a boundary"
     UNKNOWN = "its pages were un-armed by others, or could not be armed"
@@ -50,11 +51,12 @@ class Agreement:
     """The result of a comparison."""
 
     pairs: int  # reported by the framework, for tensors of at least PAGES_MIN pages
-    differences: tuple[Difference, ...]  # the pairs among them that the module did not see
+    differences: tuple[Difference, ...]  # those of these pairs that the module did not see
 
     @property
     def seen_share(self) -> float:
-        """Pairs seen by both / pairs reported by the framework, 0..1; 1 without any pairs."""
+        """Pairs seen by both sources / pairs reported by the framework, 0..1; 1 if there are no
+        pairs."""
         return 1 - len(self.differences) / self.pairs if self.pairs else 1.0
 
     def to_json(self) -> dict[str, Any]:
@@ -115,7 +117,8 @@ def _layer_calls(profile: Profile) -> tuple[Integers, int]:
 def _pairs(
     profile: Profile, layer_of: Integers, count: int, large: npt.NDArray[np.bool_]
 ) -> Integers:
-    """The pairs of the accesses to large tensors, as tensor * count + layer call, ascending."""
+    """The (tensor, layer call) pairs of the accesses to large tensors, each as the number tensor *
+    count + layer call, ascending."""
     rows = profile.accesses[large[profile.accesses["tensor"]]]
     pairs: Integers = np.unique(rows["tensor"].astype(np.int64) * count + layer_of[rows["stretch"]])
     return pairs

@@ -16,7 +16,8 @@ from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace
 
 GAP_PAGES = 512
-"""Longer gaps without tensors or accesses are left out; 2 MiB with small pages."""
+"""Gaps without tensors or accesses are left out if they are longer than this; 2 MiB of small
+pages."""
 
 HEAP_BYTES_MAX = 1 << 44
 """Upper limit of the shim's heap."""
@@ -31,7 +32,7 @@ class Axis:
 
     @property
     def begins(self) -> Integers:
-        """Position of each range's begin on the axis."""
+        """Position on the axis at which each range begins."""
         return np.concatenate([[0], np.cumsum(self.past - self.first)[:-1]]).astype(np.int64)
 
     @property
@@ -81,8 +82,8 @@ class Heatmap:
     def columns(self, count: int) -> tuple[Floats, Floats, Floats, Integers]:
         """live, accessed and unknown as [row, column], and the first stretch of each column.
 
-        count: maximum number of columns. A stretch gets several columns if there is room; else a
-        column has the maximum of several stretches.
+        count: maximum number of columns. A stretch gets several columns if there is room; otherwise
+        a column has the maximum of several stretches.
         """
         shares = (self.live, self.accessed, self.unknown)
         stretches = self.live.shape[1]
@@ -171,7 +172,7 @@ def _add_unknown(trace: Trace, axis: Axis, edges: Integers, unknown: Floats) -> 
 
 
 def _axis(first: Integers, past: Integers) -> Axis:
-    """The union of page intervals, without gaps up to GAP_PAGES."""
+    """The union of page intervals; gaps of at most GAP_PAGES are included."""
     if not len(first):
         return Axis(np.zeros(1, np.int64), np.ones(1, np.int64))
     order = np.argsort(first, kind="stable")

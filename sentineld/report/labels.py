@@ -21,7 +21,7 @@ KINDS = (
     "activation",
     "scratch",
 )
-"""Kinds for display: those of Kind, and the roles of persistent tensors if known."""
+"""Kinds for display: those of Kind, and the roles of persistent tensors if the roles are known."""
 
 _OF_KIND = {
     Kind.PERSISTENT: "persistent",
@@ -42,8 +42,8 @@ class Labels:
 
     kinds: npt.NDArray[np.int64]  # indices in KINDS
     names: tuple[str, ...]
-    """The framework's name; else the layer of its birth and a number, or the address of a
-    persistent tensor."""
+    """The framework's name for the tensor. If there is none: the layer of the tensor's birth and a
+    number, or, for a persistent tensor, its address."""
 
     def kind(self, tensor: int) -> str:
         """The name of a tensor's kind."""
@@ -65,8 +65,8 @@ def label(trace: Trace, profile: Profile) -> Labels:
     born_in: dict[str, int] = {}
     for tensor in profile.tensors:
         kind = _OF_KIND[Kind(int(tensor["kind"]))]
-        # Names were recorded between two steps, so only tensors live then can have one; another
-        # tensor may have had the same address.
+        # Names were recorded by address between two steps, so only tensors that were live at that
+        # moment have names. A tensor that is live at another time may have the same address.
         in_both_steps = kind == "persistent" or bool(tensor["wraps"])
         named = trace.names.get(int(tensor["address"])) if in_both_steps else None
         if named is not None:
@@ -101,7 +101,7 @@ def phases(profile: Profile) -> tuple[Phase, ...]:
 
 
 def stretch_places(profile: Profile) -> tuple[str, ...]:
-    """Description of each stretch: its layer and phase, or the layer before it."""
+    """Description of each stretch: its layer and phase; without a layer, the layer before it."""
     places: list[str] = []
     layer_before = ""
     for phase in phases(profile):

@@ -23,7 +23,8 @@ TIMELINE_POINTS = 1500
 
 _DEAD, _IDLE, _UNKNOWN = (1.0, 1.0, 1.0), (0.88, 0.91, 0.94), (0.80, 0.74, 0.90)
 _ACCESSED_FROM = 0.3
-"""Start of the colour map: a single accessed page must differ visibly from idle memory."""
+"""Lowest colour used for accessed memory, as a position 0..1 in the colour map: a single accessed
+page must differ visibly from idle memory."""
 _COLOURS = {
     "parameter": "#4e79a7",
     "optimizer": "#76b7b2",
@@ -36,7 +37,8 @@ _COLOURS = {
 
 
 def require_picture(path: Path) -> None:
-    """Check in advance the file name, and that matplotlib is there. Raises SentinelError."""
+    """Check in advance that the file name is valid and matplotlib is installed. Raises
+    SentinelError."""
     if path.suffix not in SUFFIXES:
         raise SentinelError("usage", f"{path} is neither .png nor .svg", "use one of these")
     _pyplot()
@@ -142,7 +144,7 @@ def draw_timeline(line: Timeline, profile: Profile, title: str, path: Path) -> N
     axes.set_ylabel(f"live tensor memory, {size}")
     figure.suptitle(f"{title}: live bytes by kind over one step")
     handles, names = axes.get_legend_handles_labels()
-    # In the order of the stack, from top to bottom.
+    # The legend has the order of the stack, from top to bottom.
     axes.legend(
         handles[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False
     )
@@ -176,7 +178,7 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def _mark_phases(axes: Any, spans: list[tuple[Phase, float, float]], whole: float) -> None:
-    """Mark the begin of phases with lines, and label the phases that are wide enough."""
+    """Mark with lines where phases begin, and label the phases that are wide enough."""
     for phase, begin, end in spans:
         if begin > 0:
             axes.axvline(begin, color="black", linewidth=0.7, linestyle="--")
@@ -196,7 +198,7 @@ def _layer_ticks(profile: Profile) -> dict[float, str]:
     """Layer labels by position on the axis of stretches.
 
     One label per run of stretches of the same layer and phase; if there is no room for all, one
-    per two, three, ... runs.
+    label for every two, three, ... runs.
     """
     runs: list[tuple[int, int, str]] = []
     for phase in phases(profile):
@@ -223,7 +225,7 @@ def _address_ticks(heat: Heatmap) -> dict[int, str]:
 
 
 def _side(share: float) -> str:
-    """Alignment of a text at this share of the width, so that it stays inside the picture."""
+    """Alignment of a text at this share of the width, so that the text stays inside the picture."""
     if share < 0.3:
         return "left"
     return "right" if share > 0.7 else "center"

@@ -99,7 +99,7 @@ def faults_json(counts: npt.NDArray[np.float64]) -> dict[str, float]:
 
 
 def lived_stretches(profile: Profile) -> list[npt.NDArray[np.int64]]:
-    """The stretches in which each tensor is live, across the step's end if it wraps."""
+    """The stretches in which each tensor is live, across the step's end if the tensor wraps."""
     count = profile.stretch_count
     tensors = profile.tensors
     spans = []
@@ -110,7 +110,8 @@ def lived_stretches(profile: Profile) -> list[npt.NDArray[np.int64]]:
         strict=True,
     ):
         if wraps:
-            # If it is born and freed in the same stretch, it is live in all stretches.
+            # A tensor that wraps and is born and freed in the same stretch is live in all
+            # stretches.
             span = np.union1d(np.arange(birth, count), np.arange(0, min(death + 1, count)))
         else:
             span = np.arange(birth, death + 1)

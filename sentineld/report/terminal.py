@@ -63,7 +63,7 @@ def timeline_lines(line: Timeline, profile: Profile, width: int) -> list[str]:
 
 
 def _header(found: tuple[Phase, ...], starts: npt.NDArray[np.int64]) -> str:
-    """Names of phases, where they begin.
+    """The name of each phase, at the column where the phase begins.
 
     starts: the first stretch of each column, and the end of the last one.
     """

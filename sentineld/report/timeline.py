@@ -16,7 +16,7 @@ from sentineld.report.labels import KINDS, Labels
 class Timeline:
     """Live page-rounded bytes, one entry per event of the step and one for its end."""
 
-    times_ns: Floats  # since the step's begin
+    times_ns: Floats  # since the step began
     live: Integers  # [kind of KINDS, entry]: live bytes from this time on
 
     @property
@@ -33,8 +33,8 @@ class Timeline:
     def binned(self, count: int) -> Timeline:
         """Reduce to at most `count` equally spaced entries.
 
-        Each entry has the values at the largest total in its bin, so that the peak stays and the
-        kinds still add up.
+        Each entry has the values at the moment of the largest total in its bin, so that the peak is
+        kept and the kinds still add up to the total.
         """
         span = max(float(self.times_ns[-1]), 1.0)
         edges = np.linspace(0.0, span, count + 1)
@@ -49,7 +49,7 @@ class Timeline:
 
 
 def timeline(profile: Profile, labels: Labels) -> Timeline:
-    """The timeline of the profiled step, at full speed."""
+    """The timeline of the profiled step, with the times of a step that ran without sampling."""
     return Timeline(event_times(profile), live_bytes(profile, labels.kinds))
 
 
@@ -74,7 +74,7 @@ def live_bytes(profile: Profile, kinds: Integers) -> Integers:
 
 
 def event_times(profile: Profile) -> Floats:
-    """Times in ns since the step's begin of each event and of the step's end.
+    """Times of each event and of the step's end, in ns since the step began.
 
     The events of a stretch are spaced evenly, because a profile does not have their times.
     """

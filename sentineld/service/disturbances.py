@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes what else moves or reclaims a session's pages, and how to stop it."""
+"""Describes what moves or reclaims a session's pages apart from the daemon, and how to stop it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sentineld.model.kernel_events import Disturbance
 class _Words(NamedTuple):
     """Texts for one kind of disturbance."""
 
-    says: str  # the predicate; stands between the name of the cause and the nodes
+    says: str  # the predicate; follows the name of the cause and precedes the nodes
     fix: str  # the command or action that stops it
 
 
@@ -56,13 +56,13 @@ _BY_ITS_THREAD = {
     "compaction": "echo never > /sys/kernel/mm/transparent_hugepage/defrag",
     "collapse": "stop that program, or exclude the process from its targets",
 }
-"""Fixes for work in the context of another program; _WORDS has the fixes for kernel threads."""
+"""Fixes for disturbances by other programs; _WORDS has the fixes for kernel threads."""
 
 _KERNEL_THREADS = ("kswapd", "kcompactd", "khugepaged", "kdamond", "kworker")
 
 
 def is_disturbance(row: Disturbance) -> bool:
-    """Whether something other than the process itself or the daemon caused this."""
+    """Whether the row is a disturbance, and not a move that the process itself requested."""
     return not (row["own"] and row["deed"] in _OWN_REQUESTS)
 
 
@@ -76,7 +76,7 @@ def by_reason(rows: Iterable[Disturbance]) -> dict[tuple[str, str], int]:
 
 
 def in_words(rows: Sequence[Disturbance]) -> str:
-    """One line that names the largest disturbance, its fix, and the size of the rest.
+    """One line that names the largest disturbance, its fix, and the number of other pages.
 
     Empty if there is no disturbance.
     """
@@ -112,7 +112,7 @@ def _who(row: Disturbance) -> str:
 
 
 def _where(rows: list[Disturbance]) -> str:
-    """The source and target node, if they are the same in all rows."""
+    """Names the source and target node; empty if the rows differ in them or a node is unknown."""
     ways = {(row["from_node"], row["to_node"]) for row in rows}
     source, target = ways.pop()
     if ways or source is None or target is None:

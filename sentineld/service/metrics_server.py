@@ -25,13 +25,15 @@ log = logging.getLogger(__name__)
 CONNECTIONS_MAX = 16
 """Connections served at a time; further ones are closed."""
 CONNECTION_S = 20.0
-"""Time for a connection, whatever it sends or reads meanwhile."""
+"""Time limit of a connection, whatever the client sends or reads meanwhile."""
 RETRY_S = 5.0
 """Pause between two attempts to use a port that another process has."""
 SCRAPING_SHARE = 0.2
-"""Share of the time that computing answers may take: any user of the machine may ask for them."""
+"""Largest share of the time for computing answers. The share is limited because any user of the
+machine can request answers."""
 PAUSE_S = 1.0
-"""Pause after an accept() that failed, as for lack of descriptors: the listener stays readable."""
+"""Pause after accept() has failed, for example for lack of descriptors. The listener stays
+readable, so without a pause accept() would be called again and again."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -65,7 +67,8 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve one connection."""
-        # Each read and write has a time-out of its own, which a slow peer can restart for ever.
+        # The handler's time-out applies to each read and write separately. Without this timer a
+        # slow client could keep its connection for ever.
         expiry = threading.Timer(CONNECTION_S, _shut_down, (request,))
         expiry.daemon = True
         try:
@@ -102,13 +105,13 @@ class MetricsServer:
     """
 
     def __init__(self, address: str, port: int, registry: Callable[[], CollectorRegistry]) -> None:
-        """port: 0 picks a free one; see the attribute port.
-        registry: called once, when the address is bound.
+        """port: 0 picks a free port; the attribute `port` then has its number.
+        registry: makes the registry; called at each attempt to bind the address.
 
         Raises SentinelError("bad-config") if the address is not one of this machine's.
         """
         self.problem: SentinelError | None = None
-        """Why no metrics are served now."""
+        """The reason why no metrics are served now; None: they are served."""
         self.port = port
         self._address = address
         self._registry = registry
@@ -148,7 +151,7 @@ class MetricsServer:
         self.port = self._server.server_port
 
     def _paced(self, app: Any) -> Callable[[Any, Any], Any]:
-        """The application, called once at a time and for SCRAPING_SHARE of the time."""
+        """Wrap the application: one call runs at a time, for at most SCRAPING_SHARE of the time."""
 
         def paced(environ: Any, start_response: Any) -> Any:
             with self._scraping:
@@ -179,4 +182,4 @@ def _shut_down(request: socket.socket) -> None:
     try:
         request.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # it is closed already
+        pass  # the connection is closed already

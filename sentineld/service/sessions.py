@@ -34,7 +34,7 @@ CLOSE_S = 10.0
 class Sessions:
     """Sessions by process ID.
 
-    The verbs' methods run in threads of the control server, hello() runs in the event loop.
+    The verbs' methods run in threads of the control server; hello() runs in the event loop.
     """
 
     def __init__(self, machine: Machine, states: StateFiles) -> None:
@@ -50,7 +50,7 @@ class Sessions:
         """Register a process whose shim sent a hello; returns Session.on_message.
 
         The new session resumes from the state files of an earlier daemon, if there are any. Raises
-        SentinelError; the caller closes the link then.
+        SentinelError; the caller then closes the link.
         """
         try:
             session = Session(link, self._machine, self._states)
@@ -167,7 +167,7 @@ class Sessions:
         return explain(self._of_caller(caller.uid, arguments), bool(arguments.get("bound")))
 
     def status(self, uid: int) -> list[dict[str, Any]]:
-        """The sessions that the caller may see: root sees all, a user its own."""
+        """The sessions that the caller may see: root sees all, another user only the user's own."""
         return [describe(session) for session in self.all() if uid in (0, session.link.uid)]
 
     def _of_caller(self, uid: int, arguments: Message) -> Session:

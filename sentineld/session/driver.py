@@ -34,7 +34,8 @@ from sentineld.session.work.request import Request
 log = logging.getLogger(__name__)
 
 OWN_CHECK_S = 1.0
-"""Interval of the checks that a process is still its user's own; one takes 50 microseconds."""
+"""Interval of the checks that a process still belongs to its user; one check takes 50
+microseconds."""
 
 
 class Driver:
@@ -94,8 +95,8 @@ class Driver:
             self.end("the process exited")
             return
         if self.lifecycle.state is not State.REGISTERED and time.monotonic() > self._own_check_s:
-            # If no descriptor is free, which another user can bring about, the next turn repeats
-            # the check.
+            # If no descriptor is free, the next turn repeats the check. Another user can cause this
+            # shortage.
             with contextlib.suppress(OSError):
                 self._require_own()
         self.observing.collect()
@@ -127,8 +128,8 @@ class Driver:
             self._profiling.on_op_accesses(accesses)
 
     def mover_ended(self, reason: str) -> None:
-        """End the management, or the session of a process that has exited, when the live plan's
-        mover can't go on."""
+        """Handle that the live plan's mover can't go on: if the process has exited, end the
+        session, else end only the management."""
         if self._process.exited():
             self.end("the process exited")
         elif self.following.managed is not None:
@@ -231,7 +232,8 @@ class Driver:
         """Begin to manage, or to switch a managed process to another goal.
 
         fast, policy_name: None selects the managed process's current value, or else the
-        configuration's. Returns the replanning to wait for if it switches. Raises SentinelError.
+        configuration's. Returns the replanning to wait for if the process is switched, else None.
+        Raises SentinelError.
         """
         self._require_own()
         if self.lifecycle.state is State.REGISTERED:
@@ -246,7 +248,7 @@ class Driver:
         self._requests.require_none()
         self._machine.require(self._link, goal.fast)
         try:
-            self._machine.watch(self._link.pid)  # it may fail for lack of descriptors
+            self._machine.watch(self._link.pid)  # fails if no descriptor is free
         except OSError:
             self._machine.budgets.settle(self._link, 0)
             raise
@@ -365,8 +367,8 @@ class Driver:
         """Release the process and end the session."""
         if self.ended:
             return
-        # Every callback runs, in reverse order, even if one of them fails: nothing else would
-        # release what the others release.
+        # All callbacks run, in reverse order, even if one of them fails. Otherwise the resources of
+        # the remaining callbacks would never be released.
         with contextlib.ExitStack() as release:
             release.callback(self.lifecycle.enter, State.ENDED, reason)
             release.callback(self._link.close)
@@ -398,7 +400,7 @@ class Driver:
         self._link.set_flags(on=protocol.Flag.RECORD)
 
     def _leave_plan(self, reason: str) -> None:
-        """Find a plan that fits the steps: an earlier one, or one from a new profile."""
+        """Find a plan that fits the steps: an earlier plan, or a plan from a new profile."""
         left = self.following.leave(reason)
         self._stop_managing(reason)
         self._states.attached(self.name, self._saved())
@@ -408,7 +410,7 @@ class Driver:
         self.lifecycle.enter(State.ALLOCATION, reason)
 
     def _settle_budget(self) -> None:
-        """Hold only the live plan's budget."""
+        """Keep only the live plan's budget reserved."""
         managed = self.following.planned
         self._machine.budgets.settle(self._link, managed.budget_bytes if managed else 0)
 

@@ -25,12 +25,13 @@ _NEXT: dict[State, frozenset[State]] = {
     State.REGISTERED: frozenset({State.ATTACHED, State.MANAGED}),
     State.ATTACHED: frozenset({State.WARM_UP}),
     State.WARM_UP: frozenset({State.ALLOCATION}),
-    # To ENTERING if the session already has a plan for this shape.
+    # ENTERING follows if the session already has a plan for this shape.
     State.ALLOCATION: frozenset({State.ACCESS, State.ENTERING}),
     State.ACCESS: frozenset({State.PLANNING, State.ALLOCATION}),
     State.PLANNING: frozenset({State.ENTERING, State.ALLOCATION}),
     State.ENTERING: frozenset({State.MANAGED, State.ALLOCATION}),
-    # To ENTERING for another plan of the same steps: corrected, or for another budget or policy.
+    # ENTERING follows for another plan of the same steps: a corrected plan, or a plan for another
+    # budget or policy.
     State.MANAGED: frozenset({State.ALLOCATION, State.ENTERING}),
     State.ENDED: frozenset(),
 }

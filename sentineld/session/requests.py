@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session's requests, one at a time: metering, recording, switching to another budget or
-policy."""
+"""A session's requests, which it serves one at a time: metering, recording, and switching to
+another budget or policy."""
 
 from __future__ import annotations
 

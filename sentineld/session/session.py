@@ -36,15 +36,16 @@ Result = TypeVar("Result")
 
 POLL_S = 0.25
 STAYS = threading.Event()
-"""Never set: a caller that does not hang up."""
+"""The `gone` event of a caller that never hangs up; it is never set."""
 RECORDING_POLL_S = 0.05
 """A training fills only a small part of the ring in this time."""
 MESSAGES_MAX = 64
 MESSAGE_BYTES_MAX = 16 << 20
-"""Messages of a process that may wait, while a plan is made for example. A shim sends about one a
-step while it is profiled and else hardly any; then its connection is not read any further."""
+"""Largest number of a process's messages, and of their bytes, that may wait, for example while a
+plan is made. At this limit the daemon stops reading the connection. A shim sends about one message
+per step while it is profiled, and hardly any at other times."""
 FAILURES_MAX = 100
-"""Errors in one session after which it ends: each writes to the log."""
+"""Number of errors after which a session ends, because each error writes to the log."""
 
 
 class Session:
@@ -100,16 +101,16 @@ class Session:
         self._commands.put(take)
         return go_on
 
-    # Verbs. They block and raise SentinelError. gone: set when the caller has hung up; then what
-    # it asked for is given up.
+    # Verbs. They block and raise SentinelError. gone: set when the caller has hung up; the verb is
+    # then given up.
 
     def attach(
         self, fast: FastBudget | None, policy_name: str | None, gone: threading.Event = STAYS
     ) -> None:
         """Begin to manage, or switch a managed process to another budget or policy.
 
-        Switching blocks until the new plan is made; if planning fails, the live plan stays.
-        None: the managed process's current value, or else the configuration's.
+        Switching blocks until the new plan is made; if planning fails, the live plan stays. fast,
+        policy_name: None selects the managed process's current value, or else the configuration's.
         """
         self._wait_entered(gone)
         replanning: Replanning | None = self._call(
@@ -131,13 +132,14 @@ class Session:
         return metered
 
     def record(self, steps: int, gone: threading.Event = STAYS) -> Trace:
-        """Record steps and then one whose accesses are sampled."""
+        """Record steps, and then one more step, whose accesses are sampled."""
         self._wait_entered(gone)
         request: Request[Trace] = self._call(lambda: self._driver.record(steps), gone)
         return self._result_of(request, gone)
 
     def _wait_entered(self, gone: threading.Event) -> None:
-        """Wait while another plan replaces the live one: callers see one managed state."""
+        """Wait while another plan replaces the live one, so that verbs see the session as
+        managed."""
         while self.lifecycle.state is State.ENTERING and self.following.managed is not None:
             if gone.wait(RECORDING_POLL_S):
                 raise _hung_up()
@@ -190,7 +192,7 @@ class Session:
             return result
         except EOFError:
             if gone.is_set():
-                # The session may be calling it just now; undo() comes after that.
+                # The session's thread may be calling the function just now; undo() runs after it.
                 self._commands.put(undo)
                 raise _hung_up() from None
             raise self.not_yet("can't be reached") from None
@@ -214,11 +216,11 @@ class Session:
         except Exception:
             log.exception("session %d ends: internal error", self.link.pid)
             with contextlib.suppress(Exception):
-                # It releases everything even if a part of that fails.
+                # end() releases everything even if releasing a part of it fails.
                 driver.end("internal error of the daemon")
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Call act(); errors of the process or the plan end the management or the session."""
+        """Call act(); an error of the process or the plan ends the management or the session."""
         try:
             act()
         except SentinelError as error:
@@ -229,7 +231,8 @@ class Session:
             # The module and move_pages may notice the exit before the next check of the pidfd.
             self._driver.end("the process exited")
         except OSError as error:
-            # Of the daemon, such as EMFILE: the process is not to blame and stays registered.
+            # An error of the daemon, such as EMFILE. The process did not cause it and stays
+            # registered.
             self._fail(f"the daemon can't go on with it: {error}")
 
     def _fail(self, reason: str) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """State files, from which the next daemon restores the sessions of this one.
 
-NAME is a process's pid and start time, so that a reused pid never inherits a
-plan. NAME.json has the attach's parameters and a row for each plan;
-NAME.LAYOUT.npz has a plan and its profile. While a plan replaces another, both are
-saved: the process's control words tell which plan is live.
+NAME is a process's pid and start time, so that no process inherits a plan by reusing
+a pid. NAME.json has the attach's parameters and a row for each plan; NAME.LAYOUT.npz
+has a plan and its profile. While a plan replaces another, both are saved: the
+process's control words tell which plan is live.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SavedPlan:
     sequence: str
     migration_bytes_per_s: float = 0.0  # see Planned
     entered: bool = False  # persistent tensors were moved to the plan's initial tiers
-    fast: str = ""  # fast and policy are the plan's goal; "": the session's goal
+    fast: str = ""  # the plan's goal is fast and policy; if "", the session's
     policy: str = ""
 
 
@@ -77,7 +77,7 @@ class StateFiles:
             self._write(name, replace(saved, plans=()))
 
     def entering(self, name: str, saved: Saved, layout_id: int, planned: Planned) -> None:
-        """Add a plan that is about to be sent, besides the live one if there is one."""
+        """Add a plan that is about to be sent; the live plan, if there is one, is kept."""
         shape = planned.shape
         row = SavedPlan(
             layout_id,
@@ -96,7 +96,7 @@ class StateFiles:
             self._write(name, replace(saved, plans=(*plans, row)))
 
     def live(self, name: str, layout_id: int) -> None:
-        """Record that a plan is live, and drop the others."""
+        """Record that a plan is live, and drop the other plans."""
         saved = self._read(name)
         if saved is None:
             return
@@ -146,7 +146,7 @@ class StateFiles:
     def _read(self, name: str) -> Saved | None:
         try:
             found = json.loads((self._folder / f"{name}.json").read_text())
-            # Files of earlier versions have no rows: the session's plan is made again.
+            # Files of earlier versions have no rows; the plan of such a session is made again.
             plans = tuple(SavedPlan(**row) for row in found.get("plans", []))
             return Saved(found["fast"], found["policy"], found.get("emulated", ""), plans)
         except FileNotFoundError:

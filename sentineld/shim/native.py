@@ -167,7 +167,7 @@ class Native:
         return make(self._methods[name], bound, None)
 
     def backward(self, layer: int) -> Callable[[object], None]:
-        """Return a grad_fn prehook that reports the begin of this layer's backward."""
+        """Return a grad_fn prehook that reports the beginning of this layer's backward."""
         function: Callable[[object], None] = self._function("backward", layer)
         return function
 

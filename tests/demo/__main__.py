@@ -22,7 +22,7 @@ from tests.vm.host import REPOSITORY, MachineError
 
 
 def count_row(counter: Counter, seconds: float) -> dict[str, Any]:
-    """Stop counting; the counts as JSON values."""
+    """Stop counting and return the counts as JSON values."""
     count = counter.stop()
     return {
         "tensor_fast_share": count.fast_share("tensors"),

@@ -4,11 +4,11 @@
     python3 -m tests.demo.balloon --node 0
 
 Each line of standard input is the number of bytes to leave: the sum of the node's free
-memory above the high watermarks and of the anonymous memory that other processes have on
-it. The balloon locks or frees memory bound to the node until the sum is reached, prints
-one JSON line, and then adapts every FOLLOW_SECONDS: growth of the page cache, for
-example, shrinks the balloon and not the trainers' share. It frees all memory when its
-standard input ends.
+memory above the high watermarks and of the anonymous memory that other processes have on the node.
+The balloon locks or frees memory bound to the node until the sum is reached, and prints one JSON
+line. Then it adapts every FOLLOW_SECONDS: if the page cache grows, for example, the balloon
+shrinks, and the trainers' share stays the same. The balloon frees all memory when its standard
+input ends.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ FINE_BYTES = 128 << 20
 """Size of the part that is locked and freed in small pages; the rest may be huge pages."""
 
 PIECE_BYTES = 128 << 10
-"""Locked at a time when little memory is free. Other processes allocate at the same time: the
-memory between the high and the min watermark must suffice for both."""
+"""Bytes that are locked in one call when little memory is free. Other processes allocate at the
+same time, so the memory between the high and the min watermark must suffice for them and for one
+such call."""
 
 ROUNDS_MAX = 200
 FOLLOW_SECONDS = 0.5
@@ -103,7 +104,8 @@ class Balloon:
         return free_above_high_bytes(self._node) + self.others_bytes
 
     def step_towards(self, leave_bytes: int) -> bool:
-        """Lock or free most of the difference to the goal; True if the goal is reached."""
+        """Lock or free most of the difference to the goal; returns whether the goal is reached
+        already."""
         excess = self.left_bytes - leave_bytes
         if abs(excess) <= TOLERANCE_BYTES:
             return True
@@ -118,8 +120,8 @@ class Balloon:
         return False
 
     def _grow(self, more_bytes: int) -> None:
-        """Lock small pages, at most as many as are free: for more, the kernel would reclaim pages
-        or invoke the OOM killer."""
+        """Lock small pages, at most as many as are free. To lock more pages, the kernel would
+        reclaim others or invoke the OOM killer."""
         while more_bytes > 0 and (free := free_above_high_bytes(self._node)) >= PIECE_BYTES:
             piece = _pages(min(more_bytes, max(free // 8, PIECE_BYTES)))
             self._fine.grow(piece)
@@ -140,14 +142,14 @@ def _pages(size_bytes: int) -> int:
 
 
 def main() -> None:
-    """Serve the goals of standard input."""
+    """Adapt to the goals that are read from standard input."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--node", type=int, required=True)
     options = parser.parse_args()
     balloon = Balloon(options.node)
     leave_bytes: int | None = None
     while True:
-        # the parent awaits each reply before the next line, so no line waits in sys.stdin's buffer
+        # the parent sends no line before the reply to the last one, so sys.stdin buffers no line
         ready, _, _ = select.select([sys.stdin], [], [], FOLLOW_SECONDS)
         if not ready:
             if leave_bytes is not None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's requests to the daemon, sent to its control socket.
 
-sentinelctl is not used: its start takes seconds on an emulated CPU, at the cost of the training.
+sentinelctl is not used, because its start takes seconds of the emulated CPU, which delays the
+training.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def session(pid: int) -> dict[str, Any]:
 
 
 def wait_managed(pid: int) -> dict[str, Any]:
-    """Wait until the session is managed. Raises ControlError if it falls back or times out."""
+    """Wait until the session is managed. Raises ControlError if management ends or the wait times
+    out."""
     deadline = time.monotonic() + MANAGED_SECONDS
     while True:
         row = session(pid)

@@ -23,7 +23,8 @@ GRAIN_BYTES = 256 << 20
 PLACES = ("tensors", "user_other", "kernel")
 
 SWITCH_SECONDS = 60.0
-"""Timeout. A CPU reads the switch at each kernel entry, many times a second."""
+"""Longest time for the plugin to react to the switch. It usually reacts at once: a CPU reads the
+switch at each kernel entry, many times a second."""
 
 
 class Range(ctypes.Structure):
@@ -72,19 +73,19 @@ class Count:
 
     @property
     def machine_fast_share(self) -> float | None:
-        """Share of the machine's misses that node 0 served; None if there are no misses."""
+        """Share of all nodes' misses that node 0 served; None if there are no misses."""
         total = sum(map(sum, self.misses.values()))
         return sum(nodes[0] for nodes in self.misses.values()) / total if total else None
 
     @property
     def tensor_part(self) -> float | None:
-        """Share of the machine's misses that are to tensors; None if there are no misses."""
+        """Share of all nodes' misses that are accesses to tensors; None if there are no misses."""
         total = sum(map(sum, self.misses.values()))
         return sum(self.misses["tensors"]) / total if total else None
 
 
 class Counter:
-    """The plugin's switch and counters. Create it before QEMU starts."""
+    """The plugin's switch and counters. A Counter must be created before QEMU starts."""
 
     def __init__(self, path: Path, nodes: list[tuple[int, int]]) -> None:
         """nodes: the addresses (start, end) of each node, as the plugin interface reports them."""

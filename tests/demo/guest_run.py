@@ -35,10 +35,10 @@ from tests.demo.trainer import Trainer
 FAST_NODE = 0
 SLOW_NODE = 1
 BUDGET_DIVISOR = 5
-"""The budget is the peak divided by this: 20 %."""
+"""The budget is the peak divided by this number: 20 % of the peak."""
 
 RESERVE_BYTES = 512 << 10
-"""Fast memory beside the budget for memory other than tensors: the interpreter's heap."""
+"""Fast memory in addition to the budget, for other memory than tensors: the interpreter's heap."""
 
 UNMANAGED_STEPS = 20
 SENTINEL_METERED_STEPS = 4
@@ -73,7 +73,8 @@ def request(event: str, **values: Any) -> str:
 def started_trainer(policy: str, prefix: tuple[str, ...] = ()) -> Iterator[Trainer]:
     """Start a trainer, which begins with its imports; kill it on exit.
 
-    It imports on the slow node, to leave the fast memory to a trainer that runs at the same time.
+    The imports allocate on the slow node only, to leave the fast memory to a trainer that runs at
+    the same time.
     """
     trainer = Trainer(policy, prefix)
     try:
@@ -84,7 +85,8 @@ def started_trainer(policy: str, prefix: tuple[str, ...] = ()) -> Iterator[Train
 
 
 def attach(trainer: Trainer, fast: str) -> None:
-    """Attach the trainer after its imports, before it builds the model. Its name is the policy."""
+    """Attach the trainer after its imports, before it builds the model. The trainer's name is the
+    policy."""
     trainer.wait_imported()
     memory.unconfine(trainer.pid)
     control.attach(trainer.pid, trainer.name, fast)
@@ -132,7 +134,8 @@ class Balloon:
 def warm_page_cache() -> None:
     """Read the framework's libraries into the page cache of the slow node.
 
-    Otherwise library code that a trainer first runs while training would take fast memory.
+    Otherwise library code that a trainer first runs during the training would be read into fast
+    memory.
     """
     folder = subprocess.run(
         [sys.executable, "-c", "import importlib.util as u; print(u.find_spec('torch').origin)"],
@@ -165,7 +168,8 @@ def count_one_step(policy: str, trainer: Trainer) -> None:
 
 
 def meter_and_count(policy: str, trainer: Trainer, steps: int = 1) -> list[dict[str, Any]]:
-    """Meter steps. The plugin counts the step before, in which the daemon prepares the metering."""
+    """Meter steps. The plugin counts the step before them, in which the daemon prepares the
+    metering."""
     with ThreadPoolExecutor(1) as pool:
         metering = pool.submit(control.meter, trainer.pid, steps)
         count_one_step(policy, trainer)
@@ -175,7 +179,10 @@ def meter_and_count(policy: str, trainer: Trainer, steps: int = 1) -> list[dict[
 def result(
     policy: str, trainer: Trainer, metered: list[dict[str, Any]], seconds: float, **more: Any
 ) -> dict[str, Any]:
-    """Send the result of one policy. seconds: of a step that was neither metered nor counted."""
+    """Send the result of one policy.
+
+    seconds: duration of a step that was neither metered nor counted.
+    """
     accesses = sum(step["accesses"] for step in metered)
     row = {
         "policy": policy,
@@ -201,7 +208,8 @@ def wait_managed(policy: str, trainer: Trainer) -> dict[str, Any]:
 
 
 def run_unlimited(name: str, policy: str, prefix: tuple[str, ...] = ()) -> int:
-    """All-fast or all-slow: no balloon, a budget of 100 %. Returns the peak in bytes."""
+    """Run all-fast or all-slow, without a balloon and with a budget of 100 %. Returns the peak in
+    bytes."""
     with started_trainer(policy, prefix) as trainer:
         attach(trainer, "100%")
         trainer.go()
@@ -223,7 +231,7 @@ def settle(trainer: Trainer, peak_bytes: int) -> dict[str, Any]:
         moved_a_step.append(moved - moved_before)
         moved_before = moved
         quiet = [bytes_ < SETTLED_SHARE * peak_bytes for bytes_ in moved_a_step[-3:]]
-        # without any move, tiering has not begun
+        # if no page has moved so far, tiering has not begun
         settled = len(quiet) == 3 and all(quiet) and any(moved_a_step)
     return {
         "settle_seconds": round(time.monotonic() - begin, 1),
@@ -239,7 +247,7 @@ def make_room(balloon: Balloon, budget_bytes: int) -> dict[str, Any]:
 
 
 def run_first_touch(trainer: Trainer, balloon_state: dict[str, Any]) -> None:
-    """The kernel places each page at its first touch; no page moves."""
+    """Run `first-touch`: the kernel places each page at its first touch, and no page moves."""
     wait_managed("first-touch", trainer)
     seconds = trainer.wait_step().seconds
     metered = meter_and_count("first-touch", trainer)
@@ -247,8 +255,9 @@ def run_first_touch(trainer: Trainer, balloon_state: dict[str, Any]) -> None:
 
 
 def run_kernel_tiering(trainer: Trainer, balloon: Balloon, peak_bytes: int) -> None:
-    """Kernel tiering in the same process, starting from first-touch's placement."""
-    # The kernel would demote other memory too, and so gain room for tensors beyond the budget.
+    """Run kernel tiering in first-touch's process, starting from the placement of its pages."""
+    # Move other memory off the fast node first. Otherwise the kernel would demote this memory
+    # during the run, and tensors could use its room in addition to the budget.
     memory.clear_node(FAST_NODE, SLOW_NODE, except_pids=(trainer.pid, balloon.pid))
     memory.set_kernel_tiering(True)
     switches = memory.kernel_tiering()
@@ -258,7 +267,7 @@ def run_kernel_tiering(trainer: Trainer, balloon: Balloon, peak_bytes: int) -> N
     finally:
         memory.set_kernel_tiering(False)
     seconds = trainer.steps[-1].seconds
-    # this step also takes the remaining NUMA hint faults of the kernel's sampling
+    # the metered step also has the remaining NUMA hint faults of the kernel's sampling
     metered = meter_and_count("kernel tiering", trainer)
     for step in metered:
         step["moved_bytes"] = settling["settle_moved_bytes"][-1]
@@ -274,7 +283,7 @@ def run_kernel_tiering(trainer: Trainer, balloon: Balloon, peak_bytes: int) -> N
 
 
 def run_sentinel(trainer: Trainer, balloon_state: dict[str, Any]) -> None:
-    """The policy `sentinel`, metered while its pages move."""
+    """Run the policy `sentinel`, and meter it while its pages move."""
     wait_managed("sentineld", trainer)
     seconds = trainer.wait_step().seconds
     metered = meter_and_count("sentineld", trainer, SENTINEL_METERED_STEPS)
@@ -295,7 +304,7 @@ def run_sentinel(trainer: Trainer, balloon_state: dict[str, Any]) -> None:
 
 
 def run_both_unlimited() -> int:
-    """All-fast and all-slow at the same time, one CPU each. Returns the peak in bytes."""
+    """Run all-fast and all-slow at the same time, on one CPU each. Returns the peak in bytes."""
     with ThreadPoolExecutor(2) as pool:
         fast = pool.submit(run_unlimited, "all-fast", "fast-only")
         slow = pool.submit(run_unlimited, "all-slow", "slow-only", ON_SLOW_NODE)
@@ -304,7 +313,7 @@ def run_both_unlimited() -> int:
 
 
 def run_limited(budget_bytes: int, peak_bytes: int) -> list[str]:
-    """First-touch, kernel tiering and sentineld. Returns the losses of an unmanaged run.
+    """Run first-touch, kernel tiering and sentineld. Returns the losses of an unmanaged run.
 
     The second CPU runs the unmanaged run beside first-touch, then the imports of sentineld's run.
     """

@@ -23,7 +23,8 @@ RUN = "exec python3 -u -m tests.demo.guest_run"
 
 GUEST_FAST_MIB = 1024
 GUEST_SLOW_MIB = 1536
-"""Their sum lies below the PCI hole, so that each node is one range of addresses."""
+"""The memory of both nodes together ends below the PCI hole, so that each node is one range of
+addresses."""
 
 DROP_IN = "/run/systemd/system/sentineld.service.d/demo.conf"
 """Keeps the daemon's memory off the fast node, whose free memory the balloon controls."""
@@ -37,7 +38,7 @@ systemctl daemon-reload
 insmod /lib/modules/$(uname -r)/updates/sentinel.ko
 systemctl start sentineld
 """
-"""`make activate` without depmod, which takes half a minute on an emulated CPU."""
+"""The commands of `make activate`, except depmod, which takes half a minute on an emulated CPU."""
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Machine:
 
     description: str
     command: list[str]  # starts guest_run.py there
-    counter: Counter | None = None  # of the QEMU plugin
+    counter: Counter | None = None  # counter of the QEMU plugin
     guest: Guest | None = None
 
 
@@ -97,7 +98,7 @@ def _guest(folder: Path) -> Iterator[Machine]:
     plugin = build(REPOSITORY / "build" / "demo" / "counter.so")
     fast, slow = GUEST_FAST_MIB << 20, GUEST_SLOW_MIB << 20
     shared = folder / "counts"
-    # QEMU 7.2 reports the address plus the memory backend's offset, and the two are equal
+    # QEMU 7.2 reports address + offset in the memory; both are equal, so node 1 is at 2 * fast
     counter = Counter(shared, [(0, fast), (2 * fast, 2 * fast + slow)])
     with Guest(
         fast_mib=GUEST_FAST_MIB, slow_mib=GUEST_SLOW_MIB, plugin=f"{plugin},counts={shared}"

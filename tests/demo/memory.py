@@ -26,8 +26,8 @@ MIN_FREE_BYTES = 4 << 20
 
 PCP_HIGH_FRACTION = 1000
 """The per-CPU page lists may hold at most 1/1000 of a zone. The default is 1/8 (mm/page_alloc.c,
-MIN_PERCPU_PAGELIST_HIGH_FRACTION), more than the balloon leaves free: pages freed on one CPU would
-be missing for a trainer on another."""
+MIN_PERCPU_PAGELIST_HIGH_FRACTION), which is more than the balloon leaves free. With the default, a
+trainer on one CPU could not allocate pages that were freed on another CPU."""
 
 TIERING_COUNTERS = (
     "pgpromote_success",
@@ -108,7 +108,7 @@ def compact() -> None:
 def fix_watermarks() -> None:
     """Fix the watermarks and the size of the per-CPU page lists.
 
-    Call it after restrict_huge_pages(), which makes the kernel raise min_free_kbytes
+    Call this function after restrict_huge_pages(), which makes the kernel raise min_free_kbytes
     (mm/khugepaged.c).
     """
     _VM.joinpath("min_free_kbytes").write_text(str(MIN_FREE_BYTES >> 10))
@@ -150,7 +150,7 @@ def clear_node(node: int, to_node: int, except_pids: tuple[int, ...] = ()) -> No
     for process in Path("/proc").glob("[0-9]*"):
         if int(process.name) in except_pids:
             continue
-        # fails for kernel threads and processes that have exited; both have no memory
+        # the call fails for kernel threads and for processes that have exited; neither have memory
         _libc.syscall(_SYS_MIGRATE_PAGES, ctypes.c_int(int(process.name)), bits, *masks)
     drop_caches()
 
@@ -162,7 +162,7 @@ def set_kernel_tiering(on: bool) -> None:
 
 
 def kernel_tiering() -> dict[str, str]:
-    """The current values of the switches."""
+    """The current values of the switches that set_kernel_tiering() sets."""
     return {
         "numa_balancing": _NUMA_BALANCING.read_text().strip(),
         "demotion_enabled": _DEMOTION.read_text().strip(),

@@ -37,7 +37,7 @@ def run_of(report: Report, policy: str) -> Report | None:
 
 
 def best_fixed_share(page_touches: list[int], pages: int) -> float:
-    """Share of touches served if the most touched pages are always in fast memory.
+    """Share of touches that fast memory serves if it always holds the most touched pages.
 
     page_touches: element k is the number of pages touched in exactly k stretches.
     pages: the number of pages that fit in fast memory.
@@ -52,7 +52,7 @@ def best_fixed_share(page_touches: list[int], pages: int) -> float:
 
 
 def check(report: Report) -> list[Verdict]:
-    """Check all rules, in order; with a run missing, only that fails."""
+    """Check all rules, in order; if a run is missing, only the rule that every policy ran."""
     missing = [policy for policy in POLICIES if run_of(report, policy) is None]
     verdicts = [Verdict("every policy ran", not missing, f"missing: {missing or 'none'}")]
     if missing:
@@ -61,7 +61,7 @@ def check(report: Report) -> list[Verdict]:
 
 
 def _workload(report: Report) -> list[Verdict]:
-    """The workload needs more than a fixed placement."""
+    """Check that no fixed placement is good enough for the workload."""
     peak, touched = report["peak_bytes"], report["touched_bytes"]
     first_touch = run_of(report, "first-touch")
     assert first_touch is not None
@@ -79,7 +79,7 @@ def _workload(report: Report) -> list[Verdict]:
 
 
 def _budget(report: Report) -> list[Verdict]:
-    """The runs with limited fast memory stay within the limit."""
+    """Check that the runs with limited fast memory stay within the limit."""
     verdicts = []
     for policy in LIMITED:
         run = run_of(report, policy)

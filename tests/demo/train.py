@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a small gated network on a synthetic sequence: the demo's workload.
 
-It does not depend on sentineld: it runs as `python train.py` and as
-`python -m sentineld.shim train.py`.
+The workload does not depend on sentineld: it runs as `python train.py` and as `python -m
+sentineld.shim train.py`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class PositionValue(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Mean over the positions through a narrow layer: one shift per sequence and channel."""
+    """Passes the mean over the positions through a narrow layer: one shift per sequence and
+    channel."""
 
     def __init__(self, width: int, narrow: int) -> None:
         super().__init__()

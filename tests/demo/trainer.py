@@ -38,7 +38,8 @@ class Trainer:
     """One training process."""
 
     def __init__(self, name: str, prefix: tuple[str, ...] = (), shim: bool = True, steps: int = 0):
-        """prefix: a command to run it with, such as numactl. steps: 0 trains until kill()."""
+        """prefix: a command to run the training with, such as numactl. steps: number; 0: until
+        kill()."""
         self.name = name
         self._folder = tempfile.TemporaryDirectory(prefix="sentineld-demo-")
         self._go = Path(self._folder.name) / "go"
@@ -62,7 +63,7 @@ class Trainer:
 
     @property
     def pid(self) -> int:
-        """Process id of the training; numactl and the shim exec and keep it."""
+        """Process id of the training; it stays the same when numactl and the shim call exec()."""
         return self.process.pid
 
     @property
@@ -113,7 +114,7 @@ class Trainer:
 
     @property
     def output(self) -> str:
-        """The last lines it printed."""
+        """The last lines that the process printed."""
         return "".join(self._output[-30:])
 
     def _read(self) -> None:

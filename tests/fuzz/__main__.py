@@ -15,8 +15,8 @@ from pathlib import Path
 TARGETS = ("daemon", "shim")
 
 RSS_LIMIT_MIB = 8192
-"""atheris's instrumentation leaks about 40 KiB per run of the daemon target; without it, the target
-does not leak on the same inputs."""
+"""atheris's instrumentation leaks about 40 KiB per run of the daemon target; without the
+instrumentation, the target does not leak on the same inputs."""
 
 
 def _target(name: str) -> Callable[[bytes], None]:

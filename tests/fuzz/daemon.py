@@ -3,9 +3,9 @@
 
 The input is a client's actions: bytes and frames with descriptors on the socket, words and records
 in its control segment, steps of a training that the daemon can manage. The server, the sessions
-with their plans, the movers and the residency of emulated tiers are the daemon's own; only the
-sessions' threads and the planning processes are replaced by calls in turn with the server. Only a
-SentinelError may result.
+with their plans, the movers and the residency of emulated tiers are the daemon's own. Only the
+sessions' threads and the planning processes are replaced: the target calls their code, in turn with
+the server. No exception except SentinelError may result.
 
 Not covered: the kernel module, and moves of real pages.
 """
@@ -45,7 +45,8 @@ POLICIES = ("static", "sentinel", "fast-only", "slow-only")
 BUDGETS = ("20%", "50%", "4MiB")
 SETTLE_S = 10.0
 CONFIG = Config(
-    # Measured figures differ from run to run. Moves are fast, because an input waits for them.
+    # These figures are fixed, because measured ones differ from run to run. The bandwidth is high,
+    # because each input waits for its moves.
     tiers=TierOverrides(emulated="cxl", migration_bytes_per_s=1e12, birth_ns_per_byte=0.1),
     barrier_timeout_ms=1,
 )
@@ -55,14 +56,14 @@ class OneLine(logging.Handler):
     """Checks that each log message is one printable line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Raise for an invalid message."""
+        """Raise AssertionError for an invalid message."""
         line = record.getMessage()
         assert line.isprintable(), f"not one printable line: {line!r}"
         assert len(line) <= LINE_CHARACTERS_MAX, "too long to log"
 
 
 class NoThread:
-    """In place of a session's thread."""
+    """Replaces a session's thread."""
 
     def start(self) -> None:
         """Do nothing: the session runs in turn()."""
@@ -72,7 +73,7 @@ class NoThread:
 
 
 class TurnedSession(Session):
-    """A session whose rounds the target runs, instead of a thread."""
+    """A session whose rounds are run by the target, not by a thread."""
 
     def __init__(self, link: ShimLink, machine: Machine, states: StateFiles) -> None:
         super().__init__(link, machine, states)
@@ -85,7 +86,8 @@ class TurnedSession(Session):
         return self._driver.ended
 
     def turn(self) -> None:
-        """One round of Session._run; other errors than those of Session._guarded are failures."""
+        """Run one round of Session._run; an error that Session._guarded does not handle is a
+        failure."""
         driver = self._driver
         if not self._resumed:
             self._resumed = True
@@ -96,7 +98,7 @@ class TurnedSession(Session):
             self._guarded(driver.turn)
 
     def begin_attach(self, policy: str, budget: str) -> None:
-        """Attach, or attach again, without a wait for the result."""
+        """Attach, or attach again, without waiting for the result."""
         self._driver_call(lambda: self._driver.attach(FastBudget.parse(budget), policy))
 
     def begin_meter(self) -> None:
@@ -108,7 +110,8 @@ class TurnedSession(Session):
         self._driver_call(self._driver.detach)
 
     def _driver_call(self, act: Callable[[], object]) -> None:
-        """Have act() called as Commands.call() does: its error is the caller's."""
+        """Have turn() call act(). Commands.call() would pass a SentinelError to its caller; here it
+        is ignored."""
 
         def command() -> None:
             with contextlib.suppress(SentinelError):
@@ -142,7 +145,7 @@ class Daemon:
 
     def _hello(self, link: ShimLink) -> Any:
         receive = self._table.hello(link)
-        # All sessions of an input are this process's; the table keeps the newest.
+        # All sessions of an input belong to this process, and the table keeps only the newest one.
         self.sessions.append(receive.__self__)  # type: ignore[attr-defined]
         return receive
 
@@ -154,7 +157,7 @@ class Daemon:
 
     def turn(self) -> None:
         """Let the server read its sockets, then run a round of each session."""
-        for _ in range(2):  # accepted in the first, read in the second
+        for _ in range(2):  # the first pass accepts, the second reads
             self._loop.call_soon(self._loop.stop)
             self._loop.run_forever()
         for session in self.sessions:
@@ -175,7 +178,7 @@ class Daemon:
         raise AssertionError(f"error in the event loop: {error}") from error.get("exception")
 
     def begin(self, choice: int) -> None:
-        """Send a verb to all sessions; mostly an attach."""
+        """Send a verb to all sessions; for most choices the verb is attach."""
         for session in self.sessions:
             if session.ended:
                 continue
@@ -194,12 +197,13 @@ class Daemon:
         assert all(session.ended for session in self.sessions), "a session outlives its connection"
         assert not self._table.all(), "the table keeps an ended session"
         self.sessions.clear()
-        # The next input's process has the same name, but is another one.
+        # The process of the next input must not find this state: it has the same pid and start
+        # time, and so the same name, but represents another process.
         shutil.rmtree(self._state, ignore_errors=True)
 
 
 class Target:
-    """Callable with an input; raises on a failure."""
+    """The fuzz target: called with each input, it raises an exception on a failure."""
 
     def __init__(self) -> None:
         logger = logging.getLogger("sentineld")
@@ -233,10 +237,11 @@ class Target:
         self._require_descriptors()
 
     def _require_descriptors(self) -> None:
-        """Check that no descriptor is left. Some are closed later, by threads or timers."""
+        """Check that no descriptor is left open. Wait for threads and timers, which close some
+        late."""
         deadline_s = time.monotonic() + SETTLE_S
         while held := open_descriptors() - self._descriptors:
             assert time.monotonic() < deadline_s, f"{held} descriptors are left open"
             time.sleep(0.01)
             self._daemon.turn()
-            gc.collect()  # a mapping in a reference cycle keeps its descriptor
+            gc.collect()  # a mapping in a cycle keeps its descriptor open

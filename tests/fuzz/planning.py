@@ -15,7 +15,7 @@ def plan_in_this_process() -> None:
 
 
 def _answer(_: Planners, request: Any) -> Any:
-    """The answer, or the error, as the planning process returns it."""
+    """The answer, or the error, as a planning process would return it."""
     try:
         return request.answer()
     except SentinelError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the shims' socket that sends mostly invalid data, as a script says."""
+"""A client of the shims' socket that sends mostly invalid data, as a script decides."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class Process:
         )()
 
     def train(self) -> None:
-        """Run a step of a training that the daemon can manage; the first call begins one."""
+        """Run a step of a training that the daemon can manage; the first call begins the
+        training."""
         with contextlib.suppress(OSError, EOFError):
             if self._toy is None:
                 self._toy = ToyTraining(self._path, wait=False)
@@ -238,7 +239,8 @@ class Process:
             if what & 8:
                 at = script.byte() % RECORD_DTYPE.itemsize
                 rows.view(np.uint8).reshape(len(rows), -1)[number, at] = script.byte()
-        # numpy adds the head to the count as the process might: past 2^64 it begins again.
+        # The head is a 64-bit count. The script can set it close to 2^64, so the sum can wrap
+        # around.
         head = int(self._writer.header["ring_head"][0])
         for number, row in enumerate(rows):
             self._writer.ring[(head + number) % len(self._writer.ring)] = row

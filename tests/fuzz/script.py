@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a fuzzer's bytes as a script of numbers and choices; zeros after the end."""
+"""Reads a fuzzer's bytes as a script of numbers and choices; after the last byte it reads zeros."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ T = TypeVar("T")
 LISTS_MAX = 4
 DEPTH_MAX = 3
 NESTED_BASE = 745
-"""Nesting depth that, plus up to 255, is just below or above the interpreter's recursion limit."""
+"""A nesting depth: this number plus a random byte (0 to 255) is just below or just above the
+interpreter's recursion limit."""
 
 
 class Script:
-    """Reads from the front; no method ever fails."""
+    """Reads from the front; no method ever raises an exception."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -106,7 +106,7 @@ class Daemon:
         )
 
     def begin(self, script: Script) -> None:
-        """Set the script, and the words as a terminated daemon leaves them."""
+        """Set the script, and set the words as a terminated daemon leaves them."""
         self._script = script
         self.set(flags=0, heartbeat=0, moves_done=0, barrier_timeout_ns=0)
         self.set(ring_tail=int(self._words["ring_head"][0]))
@@ -220,7 +220,8 @@ class Daemon:
         return script.pick(openers)()
 
     def _word(self) -> None:
-        """Write a random value to a daemon's word; the barrier timeout is kept short for speed."""
+        """Write a random value to a word that the daemon writes; the barrier timeout is kept short
+        for speed."""
         script = self._script
         kind = script.byte() % 8
         if kind == 0:
@@ -237,12 +238,12 @@ class Daemon:
         self.set(heartbeat=(1 << 64) - (1 << 32), barrier_timeout_ns=BARRIER_NS_MAX)
 
     def _record(self) -> None:
-        """Mark all records as read and record the next step."""
+        """Mark all records as read and let the shim record the next step."""
         self.set(ring_tail=int(self._words["ring_head"][0]), flags=Flag.RECORD | Flag.SLEEPING)
 
 
 class Target:
-    """Callable with an input; raises on a failure."""
+    """The fuzz target: called with each input, it raises an exception on a failure."""
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="fuzz-")

@@ -43,7 +43,7 @@ extern void sentinel_detach(void);
 extern void *_ZN3c109alloc_cpuEm(size_t bytes);
 extern void _ZN3c108free_cpuEPv(void *address);
 
-/* A stand-in for Python. A mutex is the GIL; the address of a layer's object is its number. */
+/* A stand-in for Python. A mutex takes the place of the GIL; the address of a layer's object is its number. */
 
 typedef struct _object PyObject;
 typedef PyObject *(*py_function)(PyObject *self, PyObject *argument);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the sizes that a process reports about itself before the daemon allocates memory by them.
+"""Checks the sizes that a process reports before the daemon allocates memory in proportion to them.
 
 The daemon keeps a byte or more for each page of a process's heap and arena, and a process can write
 any number into its control words and records. The limits here are larger than the sizes of any real
@@ -39,8 +39,8 @@ def heap_range(segment: ControlSegment, words: ShimWords) -> Range:
 
 
 def arena_range(words: ShimWords, layout_bytes: int) -> Range:
-    """The arena of the live layout; (0, 0): none. layout_bytes: its size in the layout that the
-    daemon sent. Raises SentinelError if the process reports another one."""
+    """The arena of the live layout; (0, 0): there is none. layout_bytes: the arena's size in the
+    layout that the daemon sent. Raises SentinelError if the process reports another size."""
     base, size = words.arena_base, words.arena_bytes
     if not size:
         return 0, 0
@@ -50,13 +50,14 @@ def arena_range(words: ShimWords, layout_bytes: int) -> Range:
 
 
 def require_arena(layout_bytes: int) -> None:
-    """Raise SentinelError if a plan's arena can't be real, as its tensors were not."""
+    """Raise SentinelError if a plan's arena is larger than any real one. Then the process has
+    reported false tensors."""
     if layout_bytes > most_bytes():
         raise _implausible(f"its tensors need an arena of {format_bytes(layout_bytes)}")
 
 
 def require_tensors(step: Step) -> None:
-    """Raise SentinelError if a tensor of the step can't be real."""
+    """Raise SentinelError if a tensor of the step is larger than any real one."""
     records = step.records
     born = records[records["event"] == Event.ALLOC]
     largest = max(

@@ -21,10 +21,10 @@ LAYERS_MAX = 1 << 16
 """The layer field of a ring record has 16 bits."""
 LAYER_CHARACTERS_MAX = 256
 LAYER_NAMES_CHARACTERS_MAX = 1 << 18
-"""Of all layers of a process: a session keeps them."""
+"""Limit for the names of all layers of a process together, because a session keeps them."""
 THREADS_MAX = 1 << 16
 LOGGED_MAX = 50
-"""Lines of the log that one process may cause by its notes and by invalid messages."""
+"""Largest number of log lines that one process can cause by its notes and by invalid messages."""
 
 
 class Inbox:

@@ -31,13 +31,15 @@ from sentineld.observe.writefds import ReceivedWriteFds, WriteFds
 WAY_CHARACTERS_MAX = 20
 REFUSAL_CHARACTERS_MAX = 200
 SAMPLES_PER_PAGE_MAX = 8
-"""Samples that are kept, per page of the machine's memory: each page once in each of 8 stretches.
-A process may begin epochs without end, and each of them brings samples."""
+"""Largest number of kept samples per page of the machine's memory. It allows a sample of each page
+in each of 8 stretches. The limit is needed because a process can begin any number of epochs, and
+each brings samples."""
 
 
 @dataclass(frozen=True)
 class SampledPages:
-    """Page accesses that a backend sampled: the module gives samples with epochs, others areas."""
+    """Page accesses that a backend sampled: samples with epochs from the module, or areas from
+    another backend."""
 
     backend: Backend
     samples: npt.NDArray[np.void]  # SAMPLE_DTYPE
@@ -91,8 +93,8 @@ class Sampling:
             self._link.set_flags(on=on)
 
     def collect(self) -> None:
-        """Drain the module's log. Called often, so that it does not overflow. Raises SentinelError
-        if there are too many samples."""
+        """Drain the module's log; call this often, so that the log does not overflow. Raises
+        SentinelError if there are too many samples."""
         if not self._armed:
             return
         if self._module is None:
@@ -120,7 +122,8 @@ class Sampling:
         self._samples = [part[part["epoch"] >= epoch] for part in self._samples]
 
     def finish(self) -> SampledPages:
-        """Disarm; returns what was sampled since arm(). Takes some seconds with some backends."""
+        """Disarm the pages; returns what was sampled since arm(). With some backends this takes
+        seconds."""
         self.collect()
         samples = self.samples()
         self.disarm()
@@ -141,7 +144,8 @@ class Sampling:
         self._link.set_flags(off=protocol.Flag.EPOCHS | protocol.Flag.RESIDENCY)
         self._watch.close()
         if self._module is not None:
-            # The process's epoch fd has no effect now, but would keep the module from unloading.
+            # The process's epoch fd has no effect from now on, but while it is open, the module
+            # can't be unloaded.
             with contextlib.suppress(EOFError):
                 self._link.send({"type": "epoch_fd_close"})
 
@@ -187,8 +191,8 @@ class Observing:
     def take(self, message: Message) -> None:
         """Take the process's answer to prepare().
 
-        An answer without a question is ignored: its descriptors stay in the connection and count
-        towards the connection's limit."""
+        An answer that was not requested is ignored: its descriptors stay in the connection and
+        count towards the connection's limit."""
         if not self._asked:
             return
         self._asked = False
@@ -234,7 +238,7 @@ class Observing:
         return self._sampling
 
     def collect(self) -> None:
-        """Drain the module's log. Called often, so that it does not overflow."""
+        """Drain the module's log; call this often, so that the log does not overflow."""
         if self._sampling is not None:
             self._sampling.collect()
 

@@ -13,10 +13,10 @@ class Barriers:
     from any thread.
 
     After a time-out the shim passes all barriers until the moves have caught up
-    (barrier_wait() in shim/native/boundary.c). The shim reports neither the position of
-    the time-out nor the position at which it waits again: for both, this class uses the
-    position at which it notices the change. Barriers before the plan was followed count
-    as passed without waiting.
+    (barrier_wait() in shim/native/boundary.c). The shim reports neither the position of the
+    time-out nor the position at which waiting begins again. For both, this class uses the position
+    at which hold() notices the change. Barriers before the plan was followed count as passed
+    without waiting.
     """
 
     def __init__(self, segment: ControlSegment) -> None:
@@ -25,7 +25,7 @@ class Barriers:
         words = segment.words()
         self._timeouts = words.barrier_timeouts
         self._stuck = False
-        self._passed_position = words.position  # without waiting
+        self._passed_position = words.position  # latest known pass without a wait
 
     def hold(self, done_position: int) -> bool:
         """Whether barriers hold the process until moves are complete. done_position: the position

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides when diverged steps are reason enough to leave a plan for another one.
 
-A diverged step costs little: its tensors are allocated in the heap. Another plan
-costs some recorded steps, and for a new shape a profile. So a plan is left only
-after the steps have diverged for some time. A training that changes shape all the
-time keeps its plan; status and log say so.
+A diverged step costs little: its tensors are allocated in the heap. Another plan costs some
+recorded steps and, if the shape is new, a profile. So a plan is left only after the steps have
+diverged for some time. A training that changes shape all the time keeps its plan; status and log
+say so.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ IN_ROW_MAX = 3
 WINDOW_STEPS = 32
 """Number of latest steps over which the share of diverged steps is computed."""
 LEAVE_SHARE = 0.6
-"""Share of diverged steps above which a plan is left. Above it, two steps in a row of another shape
-are likely, which a new profile needs."""
+"""Share of diverged steps above which a plan is left. A new profile needs two steps in a row of the
+other shape; above this share two such steps are likely."""
 KEEP_SHARE = 0.25
 """Share of diverged steps above which a plan that is kept is reported as a poor fit."""
 EARNED_STEPS = 32

@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 
 
 class Managed:
-    """The plan, its mover, and a thread that passes boundaries from the shim's eventfd to it."""
+    """The plan, its mover, and a thread that passes boundaries from the shim's eventfd to the
+    mover."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Managed:
 
         memory: opens the process's pages (see Substrate).
         on_exit: called from the mover's thread, with the reason, if it can't go on.
-        patience: the session's patience with plans that do not fit.
+        patience: decides how long the session keeps a plan that does not fit.
         Raises SentinelError.
         """
         self.plan = plan = planned.plan
@@ -82,7 +83,7 @@ class Managed:
         self.mover.enter()
 
     def start(self) -> None:
-        """Begin to follow the plan's schedule, from the next boundary on."""
+        """Follow the plan's schedule from the next boundary on."""
         self._link.set_flags(on=protocol.Flag.SLEEPING)
         self.mover.start(self._link.segment.position())
         self._pump.start()

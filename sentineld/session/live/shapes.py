@@ -76,7 +76,7 @@ class Shapes:
             self.forget(next(iter(self._planned)))
 
     def forget(self, shape: Shape) -> None:
-        """Drop a shape's plan, so that its next step begins a new profile."""
+        """Drop a shape's plan, so that the next step of this shape begins a new profile."""
         self._planned.pop(shape, None)
         self._strikes.pop(shape, None)
 

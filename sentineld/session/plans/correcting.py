@@ -64,7 +64,7 @@ class Correcting:
         self._planned: Planned | None = None
         self._job: _Job | None = None
         self._spent: list[Floats] = []
-        self._began: tuple[int, int] = 0, 0  # (step, emulated delay owed in ns) at the begin
+        self._began: tuple[int, int] = 0, 0  # (step, ns of delay owed) when recording began
         self.recording = False
         """Whether steps are recorded for a correction."""
 
@@ -91,7 +91,8 @@ class Correcting:
         return self.recording
 
     def stop_recording(self) -> None:
-        """Leave the recording to a request, which stops it when it is done."""
+        """Hand the recording of steps over to a request; the recording stops when the request
+        ends."""
         self.recording = False
 
     def on_step(self, step: Step) -> None:
@@ -118,8 +119,8 @@ class Correcting:
         return self._link.segment.words().step, residency.owed_ns if residency else 0
 
     def _extra_ns(self, planned: Planned) -> Floats:
-        """Time of slow accesses and births in each recorded stretch, as planned; on emulated tiers
-        scaled to the delay that the process owed."""
+        """Planned time of slow accesses and births in each recorded stretch. On emulated tiers the
+        time of slow accesses is scaled to the delay that the process owed."""
         extra_ns = planned_extra_ns(planned.plan, planned.profile, self._machine_tiers)
         step, owed_ns = (
             now - before for now, before in zip(self._owed(), self._began, strict=True)
@@ -149,7 +150,8 @@ class Correcting:
 
     def _begin(self, planned: Planned, correction: Correction) -> None:
         log.info("process %d: %s; planning again", self._link.pid, correction.text)
-        # The plan's own budget excludes memory outside the arena, so it is used again as is.
+        # The plan's own budget does not include unmanaged bytes, so the new plan gets the same
+        # budget.
         budget_bytes = planned.plan.budget_bytes
         self._job = _Job(
             correction,

@@ -40,7 +40,8 @@ class Entering:
         accesses = machine.substrate.accesses(layout, planned.charged, tiers)
         fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
         if sizes := machine.huge_pages():
-            # Emulated moves do not touch the pages, so they can't split a huge page.
+            # Moves on emulated tiers change the residency map only, so they never split a huge
+            # page.
             whole_moves = bool(machine.substrate.emulated)
             layout = with_huge_pages(planned.plan, planned.profile.page_bytes, sizes, whole_moves)
         layout = populated(layout, planned.profile, planned.shape.threads)

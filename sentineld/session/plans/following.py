@@ -110,7 +110,8 @@ class Following:
         self._stop_managed()
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
-            # Otherwise the plan replaces a live plan, and its own moves soon restore the budget.
+            # A plan with a budget that replaces a live plan does not need this: its own moves soon
+            # restore the budget.
             managed.enter()
         self._start(planned, managed)
         what, self._entering = self._entering.what, None  # frees its layout, which is large
@@ -168,7 +169,8 @@ class Following:
         return self.correcting is not None and self.correcting.begin_recording()
 
     def stop_recording(self) -> None:
-        """Leave the recording to a request, which stops it when it is done."""
+        """Hand the recording of steps over to a request; the recording stops when the request
+        ends."""
         if self.correcting is not None:
             self.correcting.stop_recording()
 
@@ -176,8 +178,8 @@ class Following:
         """The input for planning for another goal, while a plan is live."""
         planned = self.planned
         assert planned is not None
-        # Unmanaged bytes vary within a step: the live plan may have reserved more than the current
-        # number.
+        # Unmanaged bytes vary within a step, so the live plan may have reserved more of them than
+        # there are now.
         reserved_bytes = planned.budget_bytes - planned.plan.budget_bytes
         unmanaged_bytes = max(reserved_bytes, self._link.segment.words().unmanaged_bytes)
         return PlanInput(

@@ -59,7 +59,8 @@ class ModuleMetering(Metering):
     def __init__(
         self, link: ShimLink, managed: Managed, sampling: Sampling, tiers: Tiers, steps: int
     ) -> None:
-        """Arm the session's pages. The first metered step is the first with epochs throughout."""
+        """Arm the session's pages. The first metered step is the first step in which all boundaries
+        begin epochs."""
         super().__init__(link, managed, steps)
         self._sampling = sampling
         self._tiers = tiers

@@ -27,7 +27,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class PlanInput:
-    """What a plan is made from, besides the goal."""
+    """The input of planning, besides the goal."""
 
     shape: Shape
     profile: Profile
@@ -39,7 +39,8 @@ class PlanInput:
 def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) -> Planned:
     """Plan; blocks while the planning processes run. Raises SentinelError."""
     budget_bytes = goal.fast.resolve(given.profile.peak_bytes)
-    # Only a check: the session reserves it, in its own thread, when it enters the plan.
+    # This only checks the budget. The session reserves it, in its own thread, when it enters the
+    # plan.
     machine.budgets.require(link, budget_bytes)
     arguments = given.profile, given.tiers, budget_bytes - given.unmanaged_bytes
     started_s = time.monotonic()
@@ -53,6 +54,7 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) 
         budget_bytes,
         duration_s,
         given.tiers.migration_bytes_per_s,
-        # Made now, as the first step under the plan shows whether it reaches that bandwidth.
+        # The spare plan is made now: it is needed as soon as the first step under the plan shows
+        # that moves do not reach this bandwidth.
         machine.planners.spare(link.uid, *arguments, plan),
     )

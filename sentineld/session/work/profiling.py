@@ -39,17 +39,17 @@ from sentineld.session.work.step_sampler import (
 log = logging.getLogger(__name__)
 
 WARM_UP_STEPS = 2
-ACCESS_STEPS_MAX = 6
+ACCESS_STEPS_MIN = 6
 """Minimum number of steps to wait for a completely sampled step; after a failed wait, ALLOCATION
 begins again."""
 SECOND_STEP_REQUESTS = 4
-"""Maximum number of requests for a second step's accesses: the framework may observe a step of
-another shape."""
+"""Maximum number of requests for a second step's accesses. One request may not be enough, because
+the framework may observe a step of another shape."""
 KEPT_RECORDS = 500_000
 """Largest number of ring records in the steps that are kept until the framework answers."""
 OTHER_SHAPE_STEPS = 8
-"""Number of steps to wait for a shape other than the left plan's. After that, a single step of the
-left plan's shape brings the plan back."""
+"""Number of steps to wait for a shape other than that of the plan that was just left. After that, a
+single step of that plan's shape brings the plan back."""
 
 
 class Profiling:
@@ -71,8 +71,8 @@ class Profiling:
 
         shapes: the session's plans.
         tiers: the tiers, with the bandwidth that the plan should assume.
-        left: the shape whose plan the steps no longer follow, or None. With a left shape the first
-        state is ALLOCATION, as the process needs no warm-up; otherwise it is ATTACHED.
+        left: the shape whose plan the steps no longer follow, or None. The first state is ATTACHED
+        if left is None, else ALLOCATION, because the process then needs no warm-up.
         """
         self._link = link
         self._machine = machine
@@ -155,7 +155,7 @@ class Profiling:
         self._allocation_steps += 1
         self._shape = Shape.of(step, self._inbox.threads)
         found = self._shapes.find(self._shape)
-        # If shapes alternate, steps of the shape whose plan was just left are to be expected.
+        # If shapes alternate, some of the next steps still have the shape whose plan was just left.
         patient = self._shape == self._left and self._allocation_steps <= OTHER_SHAPE_STEPS
         if found is not None and (repeated or not patient):
             self._found = found
@@ -177,7 +177,7 @@ class Profiling:
             self._lifecycle.enter(State.PLANNING, reason)
             return
         self._access_steps += 1
-        if self._access_steps > ACCESS_STEPS_MAX and self._sampler.overdue():
+        if self._access_steps > ACCESS_STEPS_MIN and self._sampler.overdue():
             self._sampler.cancel()
             self._sampler = self._new_sampler()
             self._lifecycle.enter(State.ALLOCATION, "no step could be sampled whole")
@@ -208,8 +208,9 @@ class Profiling:
         return profile
 
     def _second_profile(self) -> Profile | None:
-        """The profile of a second step, once the framework has observed such a step: emulated
-        delays should not be computed from the same recording as the plan."""
+        """The profile of a second step, once the framework has observed such a step. Emulated
+        delays are computed from this profile, because the recording that the plan is made from
+        should not also determine the delays."""
         if self._second is None:
             self._second = OperatorSteps(self._link, KEPT_RECORDS)
             self._second.request()

@@ -42,16 +42,18 @@ from sentineld.session.work.step_sampler import (
 from sentineld.session.work.trace_facts import facts_of, mappings_of
 
 STEPS_WITHOUT_REPEAT_MAX = 40
-"""Maximum number of steps, beyond those requested, until enough in a row allocate identically."""
+"""Maximum number of steps, beyond the requested number, until enough steps in a row allocate
+identically."""
 ACCESS_STEPS_MIN = 6
 ACCESS_WAIT_S = 5.0
-"""A recording gives up on the sampled step, or on its operators' accesses, only after both this
-number of steps and this time. Dozens of steps of a few milliseconds may pass before the shim's
-message with the accesses is read."""
+"""A recording gives up on the sampled step, or on its operators' accesses, only after more than
+ACCESS_STEPS_MIN steps and at least ACCESS_WAIT_S seconds. Dozens of steps of a few milliseconds may
+pass before the shim's message with the accesses is read."""
 KEPT_RECORDS = 1 << 19
 """Largest number of ring records in the steps that are kept until the framework answers."""
 RECORDED_RECORDS_MAX = 1 << 21
-"""Limit of all recorded steps together, 64 MiB; 100 steps of 10,000 tensors have 2 million."""
+"""Largest number of records in all recorded steps together (64 MiB). 100 steps of 10,000 tensors
+have 2 million records."""
 
 _NO_TIERS = Tiers((), 0.0, "none")
 
@@ -92,7 +94,7 @@ class Recording(Request[Trace]):
         self._sampled: SampledStep | None = None
         self._notes: list[str] = []
         self._faults: Records | None = None
-        self._since_ns = 0  # begin of the oldest step that is kept
+        self._since_ns = 0  # beginning of the oldest step that is kept
         try:
             machine.probing.record(link.pid)
             self._faults = np.empty(0, FAULT_DTYPE)
@@ -122,7 +124,8 @@ class Recording(Request[Trace]):
         self._machine.probing.stop_recording(self._link.pid)
 
     def _gather(self, step: Step) -> bool:
-        """Wait for enough steps in a row that allocate identically."""
+        """Handle a step before sampling. Begin to sample after enough steps in a row that allocate
+        identically; returns whether the recording has failed."""
         enough = self._sampler.gather(step)
         self._since_ns = _begin_ns(self._sampler.gathered[0])
         if sum(map(kept_records, self._sampler.gathered)) > RECORDED_RECORDS_MAX:
@@ -141,7 +144,7 @@ class Recording(Request[Trace]):
     def _begin_sampling(self) -> None:
         """Sample one of the next steps: its pages, if the module is loaded, and its operators."""
         self._passed_steps, self._sampling_since_s = 0, time.monotonic()
-        # Armed pages fault on access: from here on, faults are no longer only the training's own.
+        # Armed pages fault on access, so from here on not all page faults are the training's own.
         faults = self._machine.probing.stop_recording(self._link.pid)
         if self._faults is not None:
             self._faults = faults.rows
@@ -164,7 +167,8 @@ class Recording(Request[Trace]):
             self._sampler.begin(self._sampling, tiers, FastBudget.parse(fast), self._layers())
 
     def _observe(self, step: Step, since_s: float) -> bool:
-        """Wait for the sampled step, then for its operators' accesses."""
+        """Handle a step that passed since sampling began, until the sampled step and its operators'
+        accesses are known; returns whether the recording is over."""
         waited_s = time.monotonic() - since_s
         patient = self._passed_steps <= ACCESS_STEPS_MIN or waited_s < ACCESS_WAIT_S
         if self._sampled is None:

@@ -30,7 +30,7 @@ from sentineld.session.live.managed import Managed
 from sentineld.session.live.sending import send_layout
 
 WHOLE_STEP_WAIT_S = 5.0
-"""Time to wait for a step that was observed from its begin to its end."""
+"""Time to wait for a step that was observed from its beginning to its end."""
 OP_ACCESSES_WAIT_S = 60.0
 """Time to wait for the framework's answer."""
 
@@ -43,20 +43,20 @@ class SampledStep(NamedTuple):
 
 
 def kept_records(step: Step) -> int:
-    """Number of records that a kept step counts for: its own, and a record for each live tensor,
-    which takes more than that."""
+    """Size of a kept step, as a number of records: the step's own records, and one for each live
+    tensor, although a live tensor takes more memory than a record."""
     return len(step.records) + len(step.live)
 
 
 class OperatorSteps:
     """Keeps steps until the framework's answer names the step that torch.profiler observed.
 
-    The answer comes long after that step: hundreds of short steps may pass in between.
+    The answer comes long after that step. Hundreds of short steps can pass before the answer.
     """
 
     def __init__(self, link: ShimLink, records_max: int, steps_min: int = 1) -> None:
-        """records_max: ring records and live tensors to keep; steps_min: steps to keep even beyond
-        that."""
+        """records_max: number of ring records and live tensors to keep; steps_min: number of steps
+        to keep even if they have more."""
         self.accesses: OpAccesses | None = None
         """The answer to the last request."""
         self.requests = 0
@@ -130,7 +130,7 @@ class StepSampler:
     ) -> None:
         """Begin to sample a process without a plan. Raises EOFError.
 
-        fast: the cuts are those of a plan for this budget.
+        fast: the budget of the plan whose cuts the sampled step gets.
         """
         step, segment = self.gathered[-1], self._link.segment
         peak_bytes = allocation_profile(step, layers).peak_bytes
@@ -138,7 +138,8 @@ class StepSampler:
         layout = provisional_layout(step, self.cuts)
         if sampling is not None:
             sampling.arm([heap_range(segment, segment.words())], residency=False)
-        # Sent last: arming takes long, and the step that reads the messages must be sampled whole.
+        # The layout is sent last, because arming takes long and the step in which the process reads
+        # the messages must be sampled as a whole.
         send_layout(self._link, layout, tiers, self._substrate.accesses(layout, None, tiers))
         self._begin(sampling)
 
@@ -173,17 +174,17 @@ class StepSampler:
 
     def _is_whole(self, step: Step) -> bool:
         """Whether the step is identical to the gathered steps, has the cuts, and was sampled from
-        its begin to its end."""
+        its beginning to its end."""
         sampled = not self._exact or bool(np.all(boundary_records(step)["address"] != 0))
         same = np.array_equal(births(step), births(self.gathered[-1]))
         return sampled and same and cut_count(step) == len(self.cuts)
 
     def _find(self) -> Step | None:
         """The sampled step: the step that the framework observed, which need not be the first step
-        with the cuts. If the framework observed a step of another shape, it is asked again.
+        with the cuts. If the framework observed a step of another shape, another request is sent.
 
-        If the framework has not answered, the first whole step is used: at once with an exact
-        backend, with other backends only after a long wait.
+        If the framework has not answered, the first whole step is used: immediately with an exact
+        backend, and only after a long wait with other backends.
         """
         operators = self.operators
         if operators.accesses is not None:

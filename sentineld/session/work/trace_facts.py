@@ -55,7 +55,7 @@ def facts_of(
         "machine": system.machine,
         "cpus": os.cpu_count() or 0,
         "recorded_unix_ns": time.time_ns(),
-        # A record's time plus this offset is the time of day, which other tracers use.
+        # A record's time plus this offset is a Unix time, which other tracers use.
         "unix_minus_monotonic_ns": time.time_ns() - time.monotonic_ns(),
         "faults_recorded": faults_recorded,
         "notes": list(notes),

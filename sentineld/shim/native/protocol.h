@@ -128,7 +128,7 @@ enum sentinel_boundary {
 	SENTINEL_BOUNDARY_BACKWARD = 2, /* a leaf module's backward begins */
 	SENTINEL_BOUNDARY_OPTIMIZER = 3, /* optimizer.step() begins */
 	SENTINEL_BOUNDARY_CUT = 4, /* the cursor reached a cut of the layout */
-	/* the first allocation between the end of a leaf's forward and the begin of the next; layer 0 */
+	/* the first allocation between the end of a leaf's forward and the beginning of the next; layer 0 */
 	SENTINEL_BOUNDARY_OUTSIDE = 5,
 };
 

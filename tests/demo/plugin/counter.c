@@ -6,20 +6,22 @@
  *
  *   -plugin counter.so,counts=PATH
  *
- * PATH holds struct shared below; the program on the host creates it. Counting
- * is switched by its word `wanted`, which a CPU reads when it goes idle and when
- * it enters or leaves the kernel (swapgs). While counting is off, no memory
- * access is instrumented.
+ * PATH is a file that holds struct shared (below); the program on the host creates
+ * it. The word `wanted` of this struct switches counting on and off. A CPU reads
+ * the word when it goes idle and when it enters or leaves the kernel (swapgs). While
+ * counting is off, no memory access is instrumented.
  *
  * Each CPU has a cache of physical lines: L2_BYTES, L2_WAYS-way, LRU. A
- * direct-mapped filter of FILTER_LINES virtual lines in front of it saves the
- * address translation for repeated accesses to a line. The filter is cleared
- * when counting starts. If a virtual line in the filter is mapped to another
- * physical line, accesses to it are missed until another line evicts it.
+ * direct-mapped filter of FILTER_LINES virtual lines in front of the cache saves
+ * the address translation for repeated accesses to a line. The filter is
+ * cleared when counting starts. If a virtual line in the filter is mapped to
+ * another physical line, accesses to the virtual line are not counted until
+ * another line evicts it from the filter.
  *
  * The last instruction of a block (a jump, a call, a system call) is not
- * counted: if it leaves the block from within a helper, QEMU 7.2 keeps a pointer
- * to its callbacks, which dangles when counting is switched off.
+ * counted. If such an instruction leaves the block from within a helper, QEMU 7.2
+ * keeps a pointer to the instruction's callbacks, and the pointer dangles when
+ * counting is switched off.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -51,17 +53,17 @@ struct range {
 
 /* Same layout as in tests/demo/counter.py; a unit test compares the two. */
 struct counts {
-	uint64_t accesses[PLACE_COUNT]; /* that passed the filter */
+	uint64_t accesses[PLACE_COUNT]; /* accesses that passed the filter */
 	uint64_t misses[PLACE_COUNT][NODES_MAX];
 	uint64_t elsewhere; /* misses outside the nodes: ROM, firmware */
 	uint64_t grains[GRAINS]; /* misses by physical address, to verify the nodes' ranges */
 };
 
 struct shared {
-	_Atomic uint32_t wanted; /* by the host: 1 to count */
-	_Atomic uint32_t active; /* by the plugin: 1 while it counts */
-	uint32_t node_count; /* by the host, before QEMU starts */
-	_Atomic uint32_t range_count; /* by the host while `active` is 0 */
+	_Atomic uint32_t wanted; /* written by the host: 1 to count */
+	_Atomic uint32_t active; /* written by the plugin: 1 while it counts */
+	uint32_t node_count; /* written by the host, before QEMU starts */
+	_Atomic uint32_t range_count; /* written by the host while `active` is 0 */
 	struct range nodes[NODES_MAX]; /* addresses as the plugin interface reports them */
 	struct range tensors[RANGES_MAX]; /* virtual addresses */
 	struct counts cpus[CPUS_MAX];
@@ -162,7 +164,7 @@ static void on_idle(qemu_plugin_id_t id, unsigned int vcpu)
 	apply_switch();
 }
 
-/* movs, stos, lods, cmps, scas end a block but access memory without a helper: safe to count. */
+/* movs, stos, lods, cmps, scas end a block but use no helper to access memory, so count them. */
 static bool is_string_operation(const struct qemu_plugin_insn *insn)
 {
 	const uint8_t *code = qemu_plugin_insn_data(insn);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Fuzzes the layout memfd: the input is the file. With an accepted layout a few steps are trained. */
+/* Fuzzes the layout memfd: the input is the file. If the shim accepts it, a few steps run. */
 #include "world.h"
 
 #include <string.h>
@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(&header, data, sizeof(header));
 		for (int step = 0; step < STEPS; step++)
 			train(data);
-		/* The first arena is retired while it has live tensors. */
+		/* The second layout retires the first arena, in which tensors are live. */
 		sentinel_layout(file_of(data, size));
 		train(data);
 		sentinel_detach();

@@ -2,7 +2,8 @@
 /*
  * Fuzzes the daemon's words while a training runs. The input is a sequence of
  * actions of the training (tensors, boundaries, steps) and of the daemon (words,
- * layouts, descriptors), also while a barrier waits.
+ * layouts, descriptors). The daemon also acts while the training waits at a
+ * barrier.
  */
 #define _GNU_SOURCE
 #include "world.h"
@@ -20,14 +21,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Allocations and boundaries of a step: those of the last layout. */
+/* Allocations and boundaries of a step, as in the last layout that was sent. */
 static uint64_t sizes[SLOTS_MAX];
 static uint32_t size_count;
 static uint32_t boundaries;
 
 /* The daemon's actions. */
 
-/* A value near a meaningful one, or any value. */
+/* A value near a meaningful value, or any value. */
 static uint64_t take_value(void)
 {
 	uint8_t kind = take8();
@@ -75,7 +76,7 @@ static void write_word(void)
 		publish(barrier_timeout_ns, value);
 		break;
 	default:
-		/* Any word or record of the segment, also those that only the shim may write. */
+		/* Any word or record of the segment, even if only the shim may write it. */
 		memcpy((char *)shim.control +
 			       take16() % (PAGE_BYTES + RING_RECORDS * sizeof(*shim.ring) - sizeof(value)),
 		       &value, sizeof(value));
@@ -171,7 +172,7 @@ static void send_odd_layout(void)
 		close(pipes[1]);
 }
 
-/* The shim takes ownership of the fd. It is never the module's, so no epoch begins. */
+/* The shim takes ownership of the fd. The fd is never the module's, so no epoch begins. */
 static void send_epoch_fd(void)
 {
 	switch (take8() % 4) {
@@ -287,7 +288,7 @@ static void act(void)
 			world_fork();
 			break;
 		default:
-			/* A well-behaved daemon: heartbeat, recording, all records read. */
+			/* Act as a working daemon: beat, record, read all records. */
 			publish(heartbeat, world_now_ns());
 			publish(ring_tail, shim.ring_head);
 			publish(barrier_timeout_ns, 1000000000ull);

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TIMEOUT_NS_MAX 60000000000ull /* of a barrier, as in boundary.c */
+#define TIMEOUT_NS_MAX 60000000000ull /* a barrier's longest wait, as in boundary.c */
 #define BARRIERS_PER_CALL 2 /* an allocation may pass two boundaries */
 #define START_NS 1000000000000000ull
 #define TICK_NS 1000
@@ -42,7 +42,7 @@ static uint64_t next_mark;
 
 const char *__asan_default_options(void);
 
-/* A layout may require tables of any size: larger allocations fail, as on a full machine. */
+/* A layout can require tables of any size. Allocations above 64 MiB fail, as on a full machine. */
 const char *__asan_default_options(void)
 {
 	return "allocator_may_return_null=1:max_allocation_size_mb=64:handle_abort=1";
@@ -96,7 +96,7 @@ int world_clock_gettime(clockid_t clock, struct timespec *now)
 	return 0;
 }
 
-/* The delay for slow pages of emulated tiers. */
+/* The shim calls it to delay the training for slow pages of emulated tiers. */
 int world_clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left)
 {
 	uint64_t until_ns = (uint64_t)until->tv_sec * 1000000000ull + (uint64_t)until->tv_nsec;
@@ -109,7 +109,7 @@ int world_clock_nanosleep(clockid_t clock, int flags, const struct timespec *unt
 	return 0;
 }
 
-/* Only a barrier calls it: the daemon must be alive, and the timeout must not have passed. */
+/* Only a barrier calls it: check that the daemon is alive and the timeout has not passed. */
 int world_nanosleep(const struct timespec *wanted, struct timespec *left)
 {
 	uint64_t heartbeat = observe(heartbeat);
@@ -151,7 +151,7 @@ void world_fork(void)
 	fork_prepare();
 	forgotten = shim.emulation;
 	fork_child();
-	/* The child's handler closes the map's descriptor but keeps its memory: free it here. */
+	/* The child's handler closes the map's descriptor but does not free the map: do so here. */
 	if (forgotten) {
 		forgotten->fd = -1;
 		emulation_delete(forgotten);
@@ -204,7 +204,7 @@ void world_hook(enum hook hook, uint32_t layer)
 	py_function function = sentinel_methods()[hook].function;
 
 	slept_ns = 0;
-	/* backward is bound to its layer, forward gets it as an argument: pass both. */
+	/* backward is bound to its layer, forward gets it as an argument: pass the layer twice. */
 	require((void *)function(number, number) == &pristine);
 }
 

@@ -3,7 +3,7 @@
  * A simulated process around the shim, started anew for each input: its own
  * clock, two threads that run in turn, tensors whose contents are checked. It
  * drives the shim only through the functions that torch, Python and the kernel
- * call, and reads the shim's state but does not change it.
+ * call. It reads the shim's state but does not change it.
  *
  * Not covered: torch's own libc10 (c10.c replaces it), the Python API (four
  * functions in world.c replace it), concurrent threads (tests/sanitize has them), mappings that the
@@ -29,7 +29,7 @@ extern void sentinel_epoch_fd(int fd);
 extern const char *sentinel_layout(int fd);
 extern void sentinel_detach(void);
 
-/* The input, read from its front; zeros after its end. */
+/* The input, read from its front; after its end, zeros are read. */
 struct input {
 	const uint8_t *at;
 	const uint8_t *end;
@@ -42,7 +42,7 @@ uint8_t take8(void);
 uint16_t take16(void);
 uint64_t take64(void);
 
-/* Start a process, enabled and connected. daemon_acts: called while the shim sleeps; may be NULL. */
+/* Start a process with an enabled, connected shim. daemon_acts: called while it sleeps, or NULL. */
 void world_begin(const uint8_t *data, size_t size, void (*daemon_acts)(void));
 
 /* Check and free all tensors and all resources of the process. */

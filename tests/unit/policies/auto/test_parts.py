@@ -25,7 +25,10 @@ def toy_groups() -> Groups:
 
 
 def fast_pages(**of: list[float]) -> np.ndarray:
-    """(S, G) of the large toy. of: fast pages by position of a tensor's life."""
+    """A table (S, G) for the groups of the large toy, otherwise 0.
+
+    of: by a group's name, its fast pages at each position of its life.
+    """
     table = np.zeros((4, 5))
     for name, values in of.items():
         table[: len(values), "activation scratch gradient state parameter".split().index(name)] = (

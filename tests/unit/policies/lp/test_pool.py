@@ -42,8 +42,8 @@ def born_pages(plan: Plan, profile: Profile) -> int:
 
 def test_transient_groups_are_born_and_gone_at_pressure_points() -> None:
     # See toy_profile(). Deaths follow the births at events 2 (scratch) and 4 (gradient). In
-    # stretches without births, the begin is a pressure point. The begin of stretch 0 is one, too,
-    # because the gradient dies there before the first birth.
+    # stretches without births, the beginning is a pressure point. The beginning of stretch 0 is
+    # also a pressure point, because the gradient dies in stretch 0 before the first birth.
     groups = groups_of(large_profile(), timing_of(preset_tiers("cxl", 1)))
     found = transient_groups_of(groups)
     events = groups.points.event.tolist()

@@ -26,7 +26,7 @@ class Life:
 
 
 def lap(stretches: int, *lives: Life) -> Profile:
-    """A step in which each stretch is a layer and takes a second. A tensor is born at the begin of
+    """A step in which each stretch is a layer and takes a second. A tensor is born at the start of
     its first stretch and dies at the end of its last one."""
     tensors = np.zeros(len(lives), TENSOR_DTYPE)
     starts = np.cumsum([life.pages for life in lives]) - [life.pages for life in lives]
