@@ -49,8 +49,9 @@ LIMITS = {
 """Limits for geometric means. A limit is met if the lower end of the 95 % interval is within it."""
 
 PLAIN_WITHIN = 0.01
-"""Allowed distance from 1 of the ratio of both plain processes. If it is larger, the other ratios
-are meaningless."""
+"""How far from 1 the ratio of the two plain processes may be. If it is further away, the other
+ratios are meaningless."""
+
 ARENA_GEOMEAN_MAX, ARENA_WORST_MAX = 1.05, 1.10
 RSS_WORST_MAX = 1.10
 
