@@ -22,7 +22,7 @@ def cpuset_nodes(pid: int) -> frozenset[int]:
 
 
 def bound_nodes(reported: object) -> frozenset[int] | None:
-    """The nodes that a process reports as its binding; None: it is not bound, or not known."""
+    """The nodes to which a process reports that it is bound; None if it reports none."""
     if not isinstance(reported, list) or not reported:
         return None
     return frozenset(node for node in reported[:NODES_MAX] if type(node) is int)
@@ -33,7 +33,8 @@ def require_allowed(
 ) -> None:
     """Raise SentinelError "not-permitted" if the tiers have nodes that the process may not use.
 
-    Moves by a privileged process, and the policies of address ranges, would override the binding.
+    Without this check, move_pages by the privileged daemon and mbind of address ranges would
+    override the process's own binding.
     """
     wanted = [node for tier in tiers.tiers for node in tier.nodes]
     outside = _text(node for node in wanted if node not in cpuset)

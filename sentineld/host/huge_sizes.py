@@ -16,7 +16,7 @@ _SIZE = re.compile(r"hugepages-(\d+)kB")
 def offered_sizes(sys_root: Path = Path("/sys")) -> tuple[int, ...]:
     """Enabled sizes in bytes, ascending.
 
-    Kernels before 6.8 have no directory per size: HUGE_BYTES is the only size there.
+    Kernels before 6.8 have no directory per size: HUGE_BYTES is the only size on such a kernel.
     """
     folder = sys_root / FOLDER
     whole = _mode(folder)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Presets: tiers of well-known kinds of machines, by name; figures are per processor socket.
+"""Presets: the tiers of well-known kinds of machines, by name.
 
 docs/reference/timing.md gives the source of each figure. The figures are for all cores
-of a socket; a training with few threads gets a share of the bandwidths (SOCKET_THREADS).
+of one processor socket; a training with few threads gets a share of the bandwidths
+(SOCKET_THREADS).
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from sentineld.config import TierOverrides
 from sentineld.model.tiers import Tier, Tiers
 
 SOCKET_THREADS = 12
-"""Number of threads that saturate a socket's DRAM: a thread reaches a twelfth of the bandwidth."""
+"""Number of threads that saturate a socket's DRAM: one thread reaches 1/12 of its bandwidth."""
 
 DRAM_BYTES_PER_S = 105e9
-"""Six channels of DDR4-2666, loaded sequential reads: 105.9 GB/s (Izraelevitz et al. 2019)."""
+"""Six channels of DDR4-2666 under load read 105.9 GB/s sequentially (Izraelevitz et al. 2019)."""
 
 FIGURES = (
     "fast_read_bytes_per_s",
@@ -32,7 +33,7 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class Preset:
-    """A slow tier next to DRAM; bandwidths of one socket."""
+    """A slow tier next to DRAM, described by the bandwidths of one socket."""
 
     read_bytes_per_s: float
     write_bytes_per_s: float
@@ -40,7 +41,7 @@ class Preset:
 
 
 PRESETS = {
-    # The slow tier is DRAM too; to check that slow accesses then cost nothing.
+    # The slow tier is DRAM too: this preset serves to check that such a slow tier costs no time.
     "dram": Preset(DRAM_BYTES_PER_S, DRAM_BYTES_PER_S, 10e9),
     # One memory expander with eight lanes.
     "cxl": Preset(24e9, 20e9, 10e9),
@@ -52,7 +53,7 @@ PRESETS = {
 def preset_tiers(name: str, threads: int) -> Tiers:
     """The preset's two tiers for a training of `threads` threads.
 
-    Each bandwidth is the socket's, times threads / SOCKET_THREADS if that is below 1. Capacities
+    Each bandwidth is the socket's bandwidth times min(threads / SOCKET_THREADS, 1). Capacities
     are unknown (0). Raises SentinelError("usage") for an unknown name or fewer than 1 thread.
     """
     if name not in PRESETS:
@@ -68,7 +69,7 @@ def preset_tiers(name: str, threads: int) -> Tiers:
 
 
 def configured_tiers(figures: TierOverrides) -> Tiers:
-    """The two tiers that a config's [tiers] table describes completely; nothing is scaled.
+    """The two tiers that a config's [tiers] table describes completely; no figure is scaled.
 
     Raises SentinelError("bad-config") if one of the five bandwidths is missing.
     """

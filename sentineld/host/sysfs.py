@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads NUMA nodes from sysfs and procfs.
 
-Every function takes the root directory, so that tests can use a copy.
+These functions take the root directory of sysfs or procfs, so that tests can pass a copy of it.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def node_access(sys_root: Path, node: int) -> dict[str, float]:
 
 
 def kernel_tiers(sys_root: Path) -> tuple[tuple[int, ...], ...]:
-    """Node lists of the kernel's memory tiers, fastest first; () if it has none.
+    """Node lists of the kernel's memory tiers, fastest first; () if the kernel has no tiers.
 
-    N in memory_tierN is an abstract distance: smaller is faster.
+    N in memory_tierN is an abstract distance: the smaller the distance, the faster the tier.
     """
     found: list[tuple[int, tuple[int, ...]]] = []
     for path in (sys_root / "devices/virtual/memory_tiering").glob("memory_tier*"):
@@ -111,7 +111,8 @@ def kernel_tiers(sys_root: Path) -> tuple[tuple[int, ...], ...]:
 def high_watermark_bytes(proc_root: Path, node: int, page_bytes: int = 4096) -> int:
     """Sum of the high watermarks of the node's zones, from zoneinfo; 0 if unreadable.
 
-    kswapd reclaims until this much memory is free; migration must not consume it.
+    Migration has to leave this much memory free: once less memory than the low watermark is free,
+    kswapd reclaims pages until the high watermark is reached.
     """
     total = 0
     inside = False

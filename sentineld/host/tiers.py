@@ -2,7 +2,7 @@
 """Tiers: sets of NUMA nodes of the same speed, fastest first.
 
 The first of these sources that yields two tiers is used: the config, the kernel's memory
-tiers (which it derives from HMAT and the drivers' abstract distances), the HMAT
+tiers (which the kernel derives from HMAT and the drivers' abstract distances), the HMAT
 attributes of single nodes, and finally CPU-less nodes sorted by NUMA distance.
 """
 
@@ -19,8 +19,8 @@ from sentineld.model.tiers import Tier, Tiers
 MIGRATION_BYTES_PER_S = 100e6
 """Default for Tiers.migration_bytes_per_s. The default is deliberately low: a plan that assumes too
 little bandwidth moves too little, but a plan that assumes too much stalls. An emulated guest moves
-126 MiB/s in batches of 512 pages, real machines 5 to 20 times that. sentineld.migrate.calibrate
-measures the actual value."""
+126 MiB/s in batches of 512 pages; real machines move pages 5 to 20 times as fast.
+sentineld.migrate.calibrate measures the actual value."""
 
 _NO_SECOND_TIER_HINT = (
     "name the nodes in the config ([tiers] fast = [0], slow = [1]), "
@@ -60,7 +60,7 @@ def discover(sys_root: Path = Path("/sys"), overrides: Mapping[str, object] | No
 
 
 def with_figures(tiers: Tiers, config: Mapping[str, object]) -> Tiers:
-    """The tiers with bandwidths and birth time replaced by the config's.
+    """The tiers, with their bandwidths and birth time replaced by the config's values.
 
     Keys: `fast_read_bytes_per_s`, `fast_write_bytes_per_s`, `slow_read_bytes_per_s`,
     `slow_write_bytes_per_s` and `birth_ns_per_byte`. Values that are 0 or missing change nothing.
@@ -162,9 +162,9 @@ def _by_hmat(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[int, ...], .
 
 
 def _by_distance(sys_root: Path, nodes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Nodes with CPUs, then groups of CPU-less nodes by their distance from the nearest CPU.
+    """All nodes with CPUs as one tier, then CPU-less nodes by their distance from the nearest CPU.
 
-    The nodes of several sockets are one tier: each is local to the CPUs of its socket.
+    The nodes of several sockets form one tier, because each is local to the CPUs of its socket.
     """
     cpus = sysfs.cpu_nodes(sys_root)
     online = sysfs.online_nodes(sys_root)

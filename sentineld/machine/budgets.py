@@ -11,7 +11,7 @@ from sentineld.base.units import format_bytes
 
 
 class Budgets:
-    """Budgets by their holder, whose sum never exceeds the capacity. Thread-safe."""
+    """The budget of each holder; reserve() keeps their sum within the capacity. Thread-safe."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes
@@ -26,7 +26,7 @@ class Budgets:
     def reserve(self, holder: Hashable, budget_bytes: int) -> None:
         """Raise the holder's budget to this size, or keep it if it is larger already.
 
-        It is lowered only by settle(), because a plan for the former budget may still be live.
+        Only settle() lowers a budget, because a plan for the former budget may still be live.
         Raises SentinelError if the tier has no room.
         """
         with self._lock:
@@ -34,7 +34,7 @@ class Budgets:
             self._held[holder] = max(self._held.get(holder, 0), budget_bytes)
 
     def settle(self, holder: Hashable, budget_bytes: int) -> None:
-        """Lower the holder's budget to that of the plan that is live now; 0 releases it."""
+        """Lower the holder's budget to budget_bytes, the live plan's budget; 0 releases it."""
         with self._lock:
             if budget_bytes:
                 self._held[holder] = budget_bytes

@@ -26,13 +26,17 @@ from sentineld.planner.planners import Planners
 log = logging.getLogger(__name__)
 
 EBPF_START_TIMEOUT_S = 180.0
-"""bcc compiles the probes for 10 s in an emulated guest, and longer on a loaded machine."""
+"""bcc takes 10 s to compile the probes in an emulated guest, and longer on a loaded machine."""
 PROC_EVENTS_TIMEOUT_S = 20.0
 """Importing pyroute2 takes seconds in an emulated guest."""
 
 
 class Machine:
-    """The machine. Tiers are fixed at start; the module may be loaded later, so each use probes."""
+    """What the daemon uses of its machine: tiers, planners, probes and the kernel module.
+
+    The tiers are determined once, at start. The kernel module can be loaded or unloaded at any
+    time, so its presence is checked at each use.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,7 @@ class Machine:
         self.tiers = tiers
         self._problems = problems
         self.budgets = Budgets(tiers.tiers[0].capacity_bytes if tiers is not None else 0)
-        """Fast memory by session; the holder is the session's ShimLink."""
+        """The sessions' budgets of fast memory; a budget's holder is the session's ShimLink."""
         self.planners = Planners(
             config.plan_processes, config.plan_memory_bytes, config.plan_timeout_s
         )
@@ -71,8 +75,8 @@ class Machine:
             log.info("tiers are emulated (preset %s): no page is copied", substrate.emulated)
         machine = cls(config, substrate, tiers, problems)
         log.info("pages are observed by: %s", machine.backend().backend.name)
-        # Following processes and loading the probes take seconds in an emulated guest. Sessions
-        # can begin without either.
+        # In an emulated guest it takes seconds to begin following processes and to load the
+        # probes. Sessions can begin before either is done.
         threading.Thread(target=machine._follow_processes, name="processes", daemon=True).start()
         if config.ebpf == "required":
             machine.probing.load(EBPF_START_TIMEOUT_S)
@@ -93,8 +97,11 @@ class Machine:
             log.warning("no eBPF probes: %s", error)
 
     def watch(self, pid: int) -> None:
-        """Follow a process's tree; count its page faults and its disturbances (moves of its
-        pages by others), also by probes that are loaded later."""
+        """Follow a process and its descendants, and count the process's page faults and
+        disturbances (moves of its pages by others) by eBPF probes.
+
+        If the probes are loaded later, they begin to count then.
+        """
         self._processes.track(pid)
         self.probing.watch(pid)
 
@@ -117,7 +124,8 @@ class Machine:
     def require(self, link: ShimLink, fast: FastBudget) -> None:
         """Check that a process can be managed, and reserve its budget. Raises SentinelError.
 
-        A share of the peak is reserved when the peak is known and the plan is entered.
+        If the budget is a share of the peak, nothing is reserved yet: the session reserves bytes
+        when the peak is known and the plan is entered.
         """
         if self.tiers is None:
             raise next(p for p in self._problems if p.code in ("no-second-tier", "bad-config"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory below the tiers: the kernel's memory nodes, or emulated tiers on one kind of memory.
 
-One small table of operations with two implementations. The daemon picks one at its start.
+One interface (Substrate) with two implementations. The daemon picks one of the two at its start.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EMULATED_PREFIX = "emulated:"
 
 
 class MeteredBy(Enum):
-    """Source of the tier that served each access of a metered step."""
+    """Who reports which tier served each access of a metered step."""
 
     # The kernel module reports the node of each page's first access in a stretch.
     MODULE_EPOCHS = auto()
@@ -49,7 +49,7 @@ class MeteredBy(Enum):
 class Substrate(Protocol):
     """Operations that differ between the kernel's nodes and emulated tiers."""
 
-    emulated: str  # the preset's name; "": the machine's own memory
+    emulated: str  # name of the preset; "" for the kernel's nodes
     metered_by: MeteredBy
 
     def tiers(self) -> Tiers:
@@ -64,7 +64,7 @@ class Substrate(Protocol):
         """The interface to a managed process's pages. Raises SentinelError."""
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
-        """The cost of each access (ACCESS_DTYPE), which the shim charges under this layout; None
+        """For each access, the delay that the shim charges under this layout (ACCESS_DTYPE). None
         on the kernel's nodes. profile: None for a layout that only adds cuts."""
 
     def fast_pages(self, plan: Plan, page_bytes: int) -> int | None:
@@ -86,11 +86,11 @@ class KernelSubstrate:
         return tiers if self._figures.migration_bytes_per_s else measure_bytes_per_s(tiers)
 
     def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
-        """Respects the process's cpuset and its memory binding."""
+        """Checks the process's cpuset and its memory binding."""
         try:
             cpuset = cpuset_nodes(link.pid)
         except OSError:
-            return  # the process has exited, which the session notices in its next turn
+            return  # the process has exited; the session detects this in its next turn
         require_allowed(link.pid, tiers, cpuset, bound_nodes(link.hello.get("bound_nodes")))
 
     def memory(
@@ -175,7 +175,7 @@ class EmulatedSubstrate:
         return access_table(profile, layout, tiers)
 
     def fast_pages(self, plan: Plan, page_bytes: int) -> int | None:
-        """The limit on fast pages that the simulator uses, too."""
+        """The same limit on fast pages as in the simulator."""
         return fast_pages(policy(plan.policy), plan, page_bytes)
 
 
@@ -197,7 +197,7 @@ def with_tiers_option(config: Config, option: str | None) -> Config:
 
 
 def _overrides(figures: TierOverrides) -> dict[str, Any]:
-    """The [tiers] table as discover() takes it, without empty settings."""
+    """The [tiers] table in the form that discover() takes, without empty settings."""
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in asdict(figures).items()

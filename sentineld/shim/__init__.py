@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim, in the training process: interposes torch's CPU allocator. Any of these loads it:
+"""The shim runs in the training process and interposes torch's CPU allocator.
+
+Each of these ways loads it:
 
     python -m sentineld.shim train.py ARGS...
     sentinelctl run --fast 20% -- python train.py ARGS...

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shim's end of the daemon's socket: frames, file descriptors, reconnecting.
 
-Client never blocks. A missing, slow, dead or misbehaving daemon may cost the connection, but never
-delays a training step.
+Client never blocks. A missing, slow, dead or misbehaving daemon can make Client close the
+connection, but never delays a training step.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ SOCKET_VARIABLE = "SENTINELD_SHIM_SOCKET"
 SOCKET_PATH = "/run/sentineld/shim.sock"
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
-"""Delay before reconnecting after a refusal: by then a daemon of another version may run."""
+"""Delay before reconnecting after a refusal: another version of the daemon may be running then."""
 FRAME_BYTES_MAX = 16 << 20
 BACKLOG_BYTES_MAX = 64 << 20
 """Unsent bytes above which the connection is closed."""
 DESCRIPTORS_MAX = 16
 READS_MAX = 16
-"""Limit of 64 KiB reads per call of receive(): a daemon that never stops writing delays no step."""
+"""Maximum number of reads (of up to 64 KiB each) in one call of receive(), so that a daemon that
+never stops writing delays no step."""
 
 Message = dict[str, Any]
 
@@ -38,7 +39,7 @@ class BrokenPeerError(Exception):
 
 
 class Client:
-    """The connection to the daemon, if there is one; connects at most once per RETRY_SECONDS."""
+    """A connection to the daemon; tries to connect at most once per RETRY_SECONDS."""
 
     def __init__(self, path: str | None = None) -> None:
         """Does not connect yet; connect() does.
@@ -128,7 +129,7 @@ class Client:
         """Return the complete messages that have arrived, after at most READS_MAX reads.
 
         If the daemon has hung up or sent garbage, closes the connection and returns the messages
-        before that, without their descriptors.
+        that arrived before, without their descriptors.
         """
         messages: list[Message] = []
         if self._socket is None or not self._poll.poll(0):

@@ -3,8 +3,8 @@
 
 Global forward hooks and grad_fn prehooks do not change the allocation sequence; full backward
 hooks and dispatch modes would. Only leaf modules make boundaries. Every hook returns None,
-because torch would use any other value as the module's output. While torch.compile traces, the
-hooks do nothing.
+because torch would use any other value in place of the hooked call's arguments or output. While
+torch.compile traces, the hooks do nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ LAYERS_MAX = 65535  # record.layer has 16 bits
 
 
 class Layers:
-    """Layer ids of modules: leaf modules are numbered from 1, all others are OUTSIDE_LAYER."""
+    """Layer ids of modules: leaf modules are numbered from 1, all others have OUTSIDE_LAYER."""
 
     def __init__(self, tensors: Names) -> None:
-        """tensors: gets each outermost module."""
+        """tensors: each outermost module is added to this collection."""
         self._tensors = tensors
         self.enabled = False
         """Whether boundaries are reported; changes only between steps."""
@@ -72,7 +72,7 @@ class Layers:
         key = id(module)
 
         def forget(_: object) -> None:
-            # CPython may give the id() of a freed module to a new one.
+            # CPython may give the id() of a freed module to a new module.
             self.by_module.pop(key, None)
             self._references.pop(key, None)
 
@@ -90,8 +90,8 @@ class Hooks:
 
     The hooks are methods, not closures: torch.compile guards the contents of a closure's cells,
     and recompiles when, for example, an empty dictionary in a cell gets its first entry. For an
-    object, torch.compile guards only the attributes that traced code reads, and the hooks return
-    early if is_compiling().
+    object, torch.compile guards only the attributes that traced code reads. Traced hooks read no
+    attribute, because they return at once if is_compiling().
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class Hooks:
 
         native: receives the boundaries.
         layers: assigns the layer ids.
-        tensors: gets each optimizer.
-        missing_steps: gets the forward calls while `layers` is not enabled.
+        tensors: each optimizer is added to this collection.
+        missing_steps: is told of each forward call while `layers` is not enabled.
         step_ended: called after each training step.
         """
         self._native = native

@@ -39,7 +39,7 @@ class Names:
         self._optimizers.add(optimizer)
 
     def rows(self) -> list[Row]:
-        """Return one row for each address, for tensors of at least TENSOR_BYTES_MIN."""
+        """Return one row for each storage of at least TENSOR_BYTES_MIN; at most NAMES_MAX rows."""
         found: dict[int, Row] = {}
         for tensor, role, name in self._tensors():
             storage = tensor.untyped_storage()
@@ -51,7 +51,10 @@ class Names:
         return list(found.values())
 
     def _tensors(self) -> Iterator[tuple[torch.Tensor, str, str]]:
-        """Yield (tensor, role, name), parameters first, as rows() keeps an address's first name."""
+        """Yield (tensor, role, name).
+
+        Parameters come first, because rows() keeps the first name that an address gets.
+        """
         names: dict[int, str] = {}
         taken: set[str] = set()
         gradients: list[tuple[torch.Tensor, str, str]] = []

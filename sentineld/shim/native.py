@@ -20,14 +20,15 @@ LIBRARY_VARIABLE = "SENTINELD_SHIM_LIBRARY"
 HEAP_VARIABLE = "SENTINELD_SHIM_HEAP_BYTES"
 RING_RECORDS = 131072
 HEAP_PER_MEMORY = 2
-"""Bytes of heap address space per byte of RAM: room for fragmentation; untouched pages are free."""
+"""Bytes of heap address space per byte of RAM. A value above 1 leaves room for fragmentation;
+address space that is never touched takes no memory."""
 
 _SOURCES = Path(__file__).parent / "native"
 _COMPILE_FLAGS = (
     *("-O2", "-g", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-fexceptions", "-pthread"),
     *("-shared", "-Wl,-z,lazy", f"-Wl,-soname,{LIBRARY_NAME}"),
 )
-"""The same flags as in native/Makefile, which explains them."""
+"""The flags of native/Makefile, which explains them, without its warning options."""
 
 
 class ShimUnavailableError(Exception):
@@ -35,7 +36,7 @@ class ShimUnavailableError(Exception):
 
 
 def library_path() -> Path:
-    """Path of the C library: SENTINELD_SHIM_LIBRARY, the packaged file, or one built now.
+    """Path of the C library: SENTINELD_SHIM_LIBRARY, the packaged file, or a file built now.
 
     Raises:
         ShimUnavailableError: the library does not exist and cannot be built.
@@ -53,7 +54,8 @@ def library_path() -> Path:
         return _build(sources)
     except ShimUnavailableError:
         if packaged.exists():
-            # The library may be current: a copied file can have any mtime. Native checks it.
+            # The library may still be current: a copied file can have any mtime. Native checks the
+            # library's protocol version.
             return packaged
         raise
 
@@ -112,9 +114,9 @@ class _MethodDef(ctypes.Structure):
 class Native:
     """The loaded C library.
 
-    The five attributes below are CPython built-in functions (python.c explains why). In
-    passthrough the functions do nothing; on a thread that does not own the step, all but
-    step_begin do nothing.
+    The five attributes below are CPython built-in functions (python.c explains why). While the
+    shim is a passthrough, the functions do nothing. On a thread that does not own the step, only
+    step_begin has an effect.
     """
 
     # A leaf module's forward begins.
@@ -185,7 +187,7 @@ class Native:
             raise ShimUnavailableError(f"cannot reserve the shim's heap or shared memory: {reason}")
 
     def enable(self, on: bool) -> None:
-        """Serve tensors from the heap, or pass everything through."""
+        """Serve tensors from the heap (on=True), or pass all requests through to libc10."""
         self._library.sentinel_enable(int(on))
 
     @property
@@ -195,7 +197,7 @@ class Native:
 
     @property
     def event_fd(self) -> int:
-        """The eventfd that a boundary writes while the daemon sleeps."""
+        """The eventfd to which the shim writes at each boundary while the daemon sleeps."""
         return int(self._library.sentinel_event_fd())
 
     @property
@@ -214,11 +216,12 @@ class Native:
         return ctypes.string_at(base + start, count)
 
     def connected(self, on: bool) -> None:
-        """Set whether a daemon is connected; without one nothing is recorded or waited for."""
+        """Set whether a daemon is connected. Without a daemon nothing is recorded and no barrier
+        waits."""
         self._library.sentinel_connected(int(on))
 
     def epoch_fd(self, fd: int) -> None:
-        """Give the kernel module's epoch fd to the library, which closes it (-1: none)."""
+        """Give the library ownership of the kernel module's epoch fd; -1: epochs end."""
         self._library.sentinel_epoch_fd(fd)
 
     def layout(self, fd: int) -> str:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The access step: which tensors each operator of one step reads and writes.
+"""The access step: finds which tensors each operator of one step reads and writes.
 
 torch.profiler with shapes and memory does not change the allocation sequence. The profiler
-reports each operator's input storages and the allocations inside it, but not its outputs: these
-are derived as the allocations and the inputs that the operator's schema marks as written. The
-event tree is a private interface of torch, so callers of finish() treat any exception as "not
-supported by this torch".
+reports each operator's input storages and the allocations inside the operator, but not its
+outputs. The outputs are taken to be these allocations, and the inputs that the operator's schema
+marks as written. The event tree is a private interface of torch, so callers of finish() treat any
+exception as "not supported by this torch".
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OVERWRITE_NAMES = """
 _METADATA_ONLY = frozenset(f"aten::{name}" for name in _METADATA_NAMES.split())
 # Operators that write their mutated argument without reading it.
 _OVERWRITES = frozenset(f"aten::{name}" for name in _OVERWRITE_NAMES.split())
-# Operators that read from their first tensor at most the number of bytes that they output.
+# Operators that read at most as many bytes from their first tensor as they output.
 _GATHERS = frozenset(("aten::embedding", "aten::gather", "aten::index", "aten::index_select"))
 
 
@@ -101,7 +101,7 @@ class _Schemas:
         self._known: dict[tuple[str, int], dict[int, bool]] = {}
 
     def written(self, name: str, count: int) -> dict[int, bool]:
-        """Return {written position: whether it is an `out` argument, which is not read}."""
+        """Return {position of a written argument: whether it is an `out` argument (not read)}."""
         key = (name, count)
         if key not in self._known:
             self._known[key] = self._look_up(name, count)
@@ -187,9 +187,10 @@ class _Walk:
                 )
 
     def _operator(self, event: Any, fields: Any, seen: _Touched) -> None:
-        """Add the operator's accesses that are not accounted for by the operators inside it."""
+        """Add the operator's accesses, except those that the operators inside it have added."""
         own = [made for made in seen.allocated if made.address not in seen.written]
-        # The accesses follow the first allocation, because a boundary may lie at it.
+        # Reads and in-place writes get a time just after the operator's first allocation, because
+        # the shim may pass a boundary at this allocation.
         time = min((made.time + 1 for made in own), default=int(event.start_time_ns))
         output_bytes = sum(made.bytes for made in own if not made.dies_inside)
         gathers = event.name in _GATHERS
@@ -233,7 +234,7 @@ class AccessStep:
         self._profiler.start()
 
     def finish(self) -> npt.NDArray[np.void]:
-        """Return the step's accesses to heap and arena, OP_ACCESS_DTYPE sorted by time_ns.
+        """Return the step's accesses to heap and arena as OP_ACCESS_DTYPE, sorted by time_ns.
 
         Times are CLOCK_MONOTONIC.
 
@@ -257,7 +258,8 @@ class AccessStep:
         for name, column in zip(_COLUMNS, columns[1:], strict=True):
             reported[name] = column
         for index, write in ((0, True), (1, False)):
-            # Allocations that bypass the profiler are libraries' scratch: written, then read.
+            # Allocations that bypass the profiler are scratch memory of libraries. It is assumed
+            # that each of them is written and then read.
             part = table[len(rows) + index * len(unreported) :][: len(unreported)]
             part["time_ns"] = unreported["time_ns"] + 1 + index
             part["address"] = unreported["address"]

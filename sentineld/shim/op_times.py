@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps the profiler's clock to the ring's, by allocations and frees that both have recorded.
+"""Maps the profiler's clock to the clock of the ring's records.
 
-torch.profiler stamps events with wall time derived from the cycle counter, the ring with
-CLOCK_MONOTONIC. Each allocation and free >= 4 KiB that both have recorded gives one pair of times
-(a pin). Times between two pins are interpolated and stay between these pins, so an access never
-moves across its tensor's birth or death.
+torch.profiler stamps events with wall time derived from the cycle counter; the shim stamps the
+ring's records with CLOCK_MONOTONIC. Each allocation or free >= 4 KiB that both the profiler and
+the ring have recorded gives one pair of times (a pin). Times between two pins are interpolated and
+stay between these pins, so an access never moves across its tensor's birth or death.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class TimeMap:
                 pins += zip(times, kept["time_ns"][indices].tolist(), strict=True)
                 seen[indices] = True
             elif times:
-                seen[indices] = True  # only some were reported: they give no pins
+                seen[indices] = True  # the profiler reported some but not all: none gives a pin
         unreported = ~seen & (kept["event"] == protocol.Event.ALLOC)
         self._unreported: npt.NDArray[np.void] = kept[unreported]
         self._set_pins(pins)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connects the C library, the hooks and the daemon; driven by the end of each step."""
+"""Connects the C library, the hooks and the daemon; runs at the end of each step."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ class Shim:
     def _after_fork(self) -> None:
         """In a forked child: drop the connection, which belongs to the parent."""
         self._alive = False
-        # A thread of the parent may hold the old lock.
+        # Another thread of the parent may have held the old lock at the fork.
         self._ending = threading.RLock()
         self._client.close()
 
     def step_ended(self) -> None:
         """End the step, exchange messages with the daemon, begin the next step. Never raises."""
-        # Another training thread may end a step of its own meanwhile.
+        # Another training thread may end a step of its own at the same time.
         with self._ending:
             self._step_ended()
 
@@ -219,7 +219,8 @@ class Shim:
             self._client.send({"type": "writes", "way": "", "error": str(error)})
             return
         self._client.send({"type": "writes", "way": way}, fds)
-        # Close them here, so that only the daemon has copies: the write protection ends with it.
+        # With these copies closed, only the daemon has the descriptors, so the write protection
+        # ends when the daemon closes them or exits.
         for fd in fds:
             os.close(fd)
 

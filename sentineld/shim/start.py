@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start-up: load the C library before torch, install the hooks after its import."""
+"""Start-up: load the C library before torch is imported, install the hooks afterwards."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 PASSES_MAX = 100
-"""Number of backward passes without a step after which the user is told; few scripts accumulate
-gradients over more passes."""
+"""Number of backward passes without an optimizer step after which the user gets the message. Few
+scripts accumulate gradients over more passes than this."""
 
 
 def grad_fn(output: Any) -> Any:
@@ -37,7 +37,8 @@ class MissingSteps:
     def __init__(self, report: Callable[[str], None]) -> None:
         """report: called at most once, with the message."""
         self.active = True
-        """Whether no optimizer has stepped yet; the hooks clear it at the first optimizer step."""
+        """Whether passes are still counted. The hooks clear this flag at the first optimizer step;
+        it is also cleared when the message is reported."""
         self._report = report
         self._layer: int | None = None
         self._pass = -1

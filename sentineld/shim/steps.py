@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the end of a training step: the end of step() of the optimizer that steps least often.
 
-Training repeats, so a step may begin at any point of the cycle, but always at the same point.
-With several optimizers (as in a GAN), every other optimizer steps at least once between two
-steps of the slowest one.
+Training is a cycle. A step may begin at any point of the cycle, provided that every step begins
+at the same point. If there are several optimizers (as in a GAN), all others step at least once
+between two steps of the optimizer that steps least often.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class StepEnds:
         self._steps_at[id(optimizer)] = self._steps
         if before is None or self._steps - before < 2:
             return False
-        # The chosen optimizer has stepped at least twice since: this optimizer is slower.
+        # Since this optimizer's previous step, the chosen optimizer has stepped at least twice. So
+        # this optimizer steps less often.
         self._choose(optimizer)
         self._steps = 1
         return True

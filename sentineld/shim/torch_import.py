@@ -17,7 +17,7 @@ class TorchImportHook(MetaPathFinder):
     """Finder on sys.meta_path that wraps torch's loader and then removes itself."""
 
     def __init__(self, before: Callable[[], None], after: Callable[[ModuleType], None]) -> None:
-        """before() runs before torch's code is executed, after(torch) afterwards."""
+        """before() runs before torch's code is executed, and after(torch) runs afterwards."""
         self._before = before
         self._after = after
         self._finding = False
@@ -50,7 +50,10 @@ class TorchImportHook(MetaPathFinder):
 
 
 class _HookedLoader(Loader):
-    """Calls before() and after() around another loader, which stays the module's loader."""
+    """Calls before() and after() around another loader's exec_module().
+
+    The module's __loader__ is that other loader.
+    """
 
     def __init__(
         self, loader: Loader, before: Callable[[], None], after: Callable[[ModuleType], None]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens the descriptors through which another process can track this process's writes.
 
-The descriptors are for the process's pagemap and, preferably, for a userfaultfd with asynchronous
+One descriptor is for the process's pagemap. The other is preferably a userfaultfd with asynchronous
 write protection: the kernel lets each write through and marks the page as written. The protection
 ends when the last copy of the userfaultfd is closed. If the kernel or a seccomp filter refuses a
 userfaultfd, /proc/self/clear_refs is used for soft-dirty bits instead.
@@ -19,8 +19,8 @@ SCAN = "pagemap-scan"
 SOFT_DIRTY = "soft-dirty"
 
 _USERFAULTFD_NUMBERS = {"x86_64": 323, "aarch64": 282}
-# UFFD_USER_MODE_ONLY, which unprivileged processes may use. Faults in kernel mode are handled too,
-# as the kernel itself resolves the faults of asynchronous write protection.
+# UFFD_USER_MODE_ONLY, which unprivileged processes may use. Faults in kernel mode are handled
+# even so, because the kernel itself resolves the faults of asynchronous write protection.
 _USER_MODE_ONLY = 1
 _API = 0xAA
 _FEATURES = 1 << 13 | 1 << 15  # UFFD_FEATURE_WP_UNPOPULATED, UFFD_FEATURE_WP_ASYNC
@@ -32,7 +32,7 @@ _IOC_REGISTER = 0xC020AA00  # _IOWR(0xAA, 0x00, struct uffdio_register)
 def protect_writes(start: int, length_bytes: int) -> int:
     """Return a userfaultfd with the range registered for asynchronous write protection.
 
-    No page is protected yet: PAGEMAP_SCAN with PM_SCAN_WP_MATCHING protects pages. Raises OSError
+    No page is protected until a PAGEMAP_SCAN with PM_SCAN_WP_MATCHING protects it. Raises OSError
     if the kernel does not support or refuses the registration.
     """
     number = _USERFAULTFD_NUMBERS.get(platform.machine())

@@ -251,11 +251,10 @@ class _Program:
         """Add the number of pages that a generous program may hold at each pressure point beyond
         the capacity.
 
-                This is the number of pages that can have been moved between the beginning of the stretch
+        This is the number of pages that can have been moved between the beginning of the stretch
         and the pressure point. The time for these moves is the sum of two times: the time by which
         the stretch's duration exceeds its own time (a wait, which comes first), and the share of
         its own time that has passed. Returns the part of the number that is constant.
-
 
         all_slow: (S,), time of each stretch if everything is slow.
         """

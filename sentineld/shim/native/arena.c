@@ -68,7 +68,8 @@ int memory_prefer(void *address, uint64_t bytes, int32_t node)
 	return 0;
 }
 
-/* Map anonymous memory aligned to SENTINEL_HUGE_BYTES, even if it is smaller; or return MAP_FAILED. */
+/* Map anonymous memory that begins at a multiple of SENTINEL_HUGE_BYTES. Returns MAP_FAILED if the
+   kernel refuses. */
 static void *map_aligned(uint64_t bytes)
 {
 	uint64_t mapped = bytes + SENTINEL_HUGE_BYTES, before;
@@ -84,7 +85,8 @@ static void *map_aligned(uint64_t bytes)
 	return base + before;
 }
 
-/* The plan has huge pages only in ranges where they do not keep memory resident for longer. */
+/* The plan has huge pages only in ranges in which memory does not stay resident longer than
+   with base pages. */
 static void choose_page_sizes(const struct arena *arena, const struct layout *layout)
 {
 	/* The madvise calls fail only on a kernel without huge pages. */
@@ -183,7 +185,7 @@ void arena_drop(struct arena *arena, uint32_t slot)
 	const struct sentinel_part *parts;
 	uint32_t count;
 
-	/* The pages are marked live until arena_give, so no tensor can be born in them before that. */
+	/* The pages are marked live until arena_give(), so no tensor is born in them meanwhile. */
 	if (arena->layout.slots[slot].flags & SENTINEL_SLOT_DROP)
 		madvise(arena->base + (slot_page(arena, slot) << arena->page_shift),
 			slot_pages(arena, slot) << arena->page_shift, MADV_DONTNEED);

@@ -3,8 +3,9 @@
  * The planned arena: each slot of the layout lies at a fixed offset. A bitmap of
  * live pages is checked at each birth, so that two live tensors never share a
  * page, even if the plan is wrong. The caller of these functions holds the lock,
- * except for arena_find and arena_drop, which the thread that frees a tensor may
- * call without the lock.
+ * with two exceptions: an arena that no other thread uses yet needs no lock, and
+ * the thread that allocates or frees a tensor may call arena_populate, arena_find
+ * and arena_drop for this tensor without the lock.
  */
 #ifndef SENTINELD_SHIM_ARENA_H
 #define SENTINELD_SHIM_ARENA_H
@@ -26,8 +27,8 @@ struct arena {
 	uint64_t live_pages;
 };
 
-/* Map the arena, and set its huge ranges and memory policies. Returns NULL on success, which takes
-   ownership of the layout; otherwise returns a description of the problem. */
+/* Map the arena, and set its huge ranges and memory policies. On success takes
+   ownership of the layout and returns NULL; otherwise returns a description of the problem. */
 const char *arena_new(struct arena **arena, struct layout *layout);
 
 /* Unmap and free an arena without live tensors. */

@@ -73,7 +73,8 @@ static uint64_t wait_target(void)
 	return step << 32 | wait->boundary;
 }
 
-/* Needs the lock and releases it. */
+/* Record and publish the boundary. Returns the position to wait for, or 0. Needs the lock and
+   releases it. */
 static uint64_t cross(enum sentinel_boundary kind, uint32_t layer, uint32_t epoch)
 {
 	uint64_t position = shim.step << 32 | shim.index, target;
@@ -213,7 +214,8 @@ void debt_pay(uint64_t debt_ns)
 	pthread_mutex_unlock(&shim.lock);
 }
 
-/* Pass a boundary within an allocation. Does not release the GIL, which the thread may not hold. */
+/* Pass a boundary within an allocation. Does not release the GIL, because the thread does
+   not always hold the GIL. */
 static void pass_in_allocation(enum sentinel_boundary kind, uint32_t layer)
 {
 	uint64_t debt_ns = debt_due(false), target;
@@ -263,7 +265,7 @@ void step_end(void)
 	pthread_mutex_unlock(&shim.lock);
 }
 
-/* Delete the former layouts' arenas without live tensors. Needs the lock. */
+/* Delete those arenas of former layouts that hold no live tensor. Needs the lock. */
 static void delete_empty_arenas(void)
 {
 	struct arena **link = &shim.older;

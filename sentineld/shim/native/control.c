@@ -142,9 +142,9 @@ API void sentinel_connected(int connected)
 
 /*
  * Needs the lock. The former arena stays mapped until its last tensor dies. The
- * mode changes, because the retired layout must not serve an allocation before
- * the next step begins (by a finalizer, or by a thread that owned the step
- * earlier).
+ * mode changes, so that the retired layout serves no allocation before the next
+ * step begins. A finalizer, or a thread that owned the step earlier, could make
+ * such an allocation.
  */
 static void retire_arena(void)
 {
@@ -185,8 +185,8 @@ static void publish_arena(uint64_t layout_id)
 
 /*
  * Check the layout in the memfd and make it live from the next step on. Call this
- * between two steps. Returns NULL, or a description of the problem; then the
- * former layout stays live.
+ * between two steps. Returns NULL, or a description of the problem. If there is
+ * a problem, the former layout stays live.
  */
 API const char *sentinel_layout(int fd)
 {

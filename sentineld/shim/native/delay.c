@@ -7,9 +7,9 @@
 #include "residency.h"
 
 #define PAY_NS_MIN 100000 /* smaller debts are carried over */
-#define SPIN_NS 80000 /* a sleep may end late by this time, so the end of a delay is spent spinning */
-/* Time waited beyond the deadline counts as paid, up to this limit. If it is longer, the process was
-   stopped or preempted. */
+#define SPIN_NS 80000 /* a sleep can end this much late, so spin at the end of a delay */
+/* Time waited beyond the deadline counts as paid, up to this limit. Time beyond the limit means
+   that the process was stopped or preempted. */
 #define CREDIT_NS_MAX 200000
 
 static uint64_t monotonic_ns(void)

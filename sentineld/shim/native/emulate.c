@@ -36,7 +36,7 @@ static uint8_t birth_at(const struct layout *layout, uint64_t offset, uint64_t *
 	return RESIDENCY_FAST;
 }
 
-/* A slot may span two regions. */
+/* The map's values for the slot's pages at birth. A slot can span two regions. */
 static struct slot_birth slot_birth(const struct layout *layout, const struct sentinel_slot *slot,
 				    uint32_t page_shift)
 {
@@ -59,7 +59,7 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 	struct rlimit limit;
 	void *base;
 
-	/* Beyond RLIMIT_FSIZE ftruncate raises SIGXFSZ. */
+	/* Above RLIMIT_FSIZE, ftruncate would raise SIGXFSZ. */
 	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur < bytes)
 		return false;
 	emulation->fd = memfd_create("sentinel-residency", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -91,8 +91,8 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 /*
  * Copy the residency of the heap's live blocks; without a former map all of them are fast. If the fast
  * node is limited, two kinds of pages become slow: pages that do not fit, highest addresses first,
- * and pages of tensors born in the step that ended. The same tensors will soon be born again in the
- * arena, and need room on the fast node there.
+ * and pages of tensors born in the step that ended. The next step allocates such tensors again, in
+ * the arena, where they need room on the fast node.
  */
 static void copy_heap_residency(struct emulation *emulation, const struct heap *heap,
 				const struct emulation *before, uint32_t step)

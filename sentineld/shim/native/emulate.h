@@ -4,9 +4,9 @@
  * the delay that slow memory would cause. All memory of this machine has one
  * speed, so a map (struct sentinel_residency) takes the place of the page
  * table: this process writes births and drops, the daemon writes moves. Like a
- * page table, the map outlives the daemon. At each boundary the stretch that
- * begins is charged for its slow pages in the map; the debt is paid, by waiting,
- * before the next boundary.
+ * page table, the map outlives the daemon. At each boundary, the shim charges the
+ * stretch that begins for those of its pages that are slow in the map. Before the
+ * next boundary, the shim pays this debt by waiting.
  *
  * emulate.c creates the map, residency.c changes it, delay.c charges and pays.
  */
@@ -55,8 +55,8 @@ struct served {
 /*
  * Create the map for an emulated layout's arena and for the heap. Needs the lock. Returns NULL, or
  * a description of the problem.
- *   before: the former map, from which the heap's live blocks are copied; NULL: the blocks are fast
- *           as far as the fast node has room.
+ *   before: the former map, from which the residency of the heap's live blocks is copied. NULL:
+ *           these blocks' pages are fast as long as the fast node has room.
  *   step:   the step that has just ended.
  */
 const char *emulation_new(struct emulation **out, const struct layout *layout, const struct heap *heap,
@@ -64,20 +64,22 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 
 void emulation_delete(struct emulation *emulation);
 
-/* Record births and drops in the map. All need the lock, and do nothing if emulation is NULL. */
+/* Record births and drops in the map. All four need the lock; if emulation is NULL, they
+   do nothing. */
 void emulation_slot_born(struct emulation *emulation, uint32_t slot);
 void emulation_slot_dropped(struct emulation *emulation, uint32_t slot);
 void emulation_heap_born(struct emulation *emulation, uint64_t page, uint64_t pages);
 void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t pages);
 
-/* Recount the fast pages of the arena and of the heap's first heap_pages, once per step: the running
-   count drifts if this process and the daemon write a page's entry at the same time. Needs the lock. */
+/* Recount the fast pages of the arena and of the heap's first heap_pages pages, once per step. The
+   running count drifts if this process and the daemon write a page's entry at the same time. Needs
+   the lock. */
 void emulation_recount(struct emulation *emulation, uint64_t heap_pages);
 
 /* Charge the stretch that begins; call this after the stretch's barrier. */
 struct served emulation_charge(struct emulation *emulation, uint32_t stretch);
 
-/* Resident bytes in fast and in slow memory, of the arena and the heap's first heap_pages. */
+/* Resident bytes of the arena and of the heap's first heap_pages pages, in fast and slow memory. */
 void emulation_resident(const struct emulation *emulation, uint64_t heap_pages, uint64_t *fast_bytes,
 			uint64_t *slow_bytes);
 

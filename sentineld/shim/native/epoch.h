@@ -2,7 +2,7 @@
 /*
  * The only ioctl of the kernel module that a training process may call. It is
  * copied from kmod/sentinel_uapi.h (struct sentinel_epoch) so that the shim builds
- * where only this folder is installed; a test compares the two definitions.
+ * even if only this folder is installed; a test compares the two definitions.
  */
 #ifndef SENTINELD_SHIM_EPOCH_H
 #define SENTINELD_SHIM_EPOCH_H

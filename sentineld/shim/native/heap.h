@@ -45,15 +45,16 @@ struct heap {
 	uint32_t *block_at; /* by page: the live block that begins at the page */
 	struct heap_block *blocks;
 	uint32_t blocks_used; /* number of entries of `blocks` that have ever been used */
-	uint32_t spare; /* list of unused entries: a merge freed them for reuse */
+	uint32_t spare; /* list of the entries that merges have freed for reuse */
 	uint32_t first; /* the block that begins at page 0 */
 	uint32_t bins[HEAP_BINS]; /* first free block of each bin */
 	uint64_t bin_map[(HEAP_BINS + 63) / 64]; /* a bit per bin, set if the bin is not empty */
 	uint64_t live_pages;
-	uint32_t top_page; /* no page from this one on was ever allocated */
+	uint32_t top_page; /* first page above all pages that were ever allocated */
 };
 
-/* Reserve `bytes` of address space; larger requests than request_bytes_max fail. Returns 0 or -errno. */
+/* Reserve `bytes` of address space; heap_take() will refuse requests above request_bytes_max.
+   Returns 0 or -errno. */
 int heap_init(struct heap *heap, uint64_t bytes, uint64_t request_bytes_max);
 
 static inline bool heap_owns(const struct heap *heap, const void *address)

@@ -3,7 +3,7 @@
  * Interposes c10::alloc_cpu and c10::free_cpu. Because this library is loaded
  * with RTLD_GLOBAL before torch, every PLT binds to these two symbols instead
  * of libc10's; malloc is not interposed. Requests that the shim does not serve
- * go to libc10, which also raises the errors.
+ * go to libc10, which also raises allocation errors.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -41,7 +41,7 @@ static int find_c10(struct dl_phdr_info *info, size_t size, void *found)
 
 /*
  * Stores the address of libc10's function. Only libraries that link libc10 call the interposed
- * functions, so libc10 is loaded by then.
+ * functions, so libc10 is loaded when resolve() runs.
  */
 static void resolve(const char *symbol, void *function)
 {
@@ -54,7 +54,8 @@ static void resolve(const char *symbol, void *function)
 	memcpy(function, &found, sizeof(found));
 }
 
-/* Count live bytes served by libc10. malloc_usable_size gives the same number at birth and death. */
+/* Count the live bytes that libc10 has served. malloc_usable_size returns the same number at a
+   tensor's birth and at its death. */
 static void account(void *address, bool birth)
 {
 	uint64_t bytes, *word;
@@ -217,7 +218,8 @@ static bool arena_free(void *address)
 	return true;
 }
 
-/* In a forked child: whether the parent allocated the tensor. Such tensors are never freed. */
+/* In a forked child: whether the parent allocated the tensor. The child never frees such
+   tensors. */
 static bool inherited(const void *address)
 {
 	return heap_owns(&shim.heap, address) || arena_of(address);
@@ -233,7 +235,7 @@ API void *_ZN3c109alloc_cpuEm(size_t bytes)
 		if (address)
 			return address;
 	}
-	/* Not a call of real_alloc itself: gcc loads the address for it non-atomically. */
+	/* Do not call real_alloc directly: gcc would load its value non-atomically. */
 	function = atomic_load(&real_alloc);
 	if (unlikely(!function)) {
 		resolve(ALLOC_SYMBOL, &function);

@@ -38,11 +38,11 @@ static void *copy_of(int fd, uint64_t *bytes)
 	return copy;
 }
 
-/* The end of the table of `count` items at `offset`; 0 if it is not aligned or not inside [from,
-   total). */
+/* The end of the table of `count` items at `offset`; 0 if the table is not 8-byte aligned or not
+   inside [from, total). */
 static uint64_t table_end(uint64_t offset, uint64_t count, uint64_t item_bytes, uint64_t from, uint64_t total)
 {
-	uint64_t bytes = count * item_bytes; /* count < 2^32, item_bytes <= 32 */
+	uint64_t bytes = count * item_bytes; /* no overflow: count < 2^32, item_bytes <= 32 */
 
 	if (offset % 8 || offset < from || offset > total || bytes > total - offset)
 		return 0;

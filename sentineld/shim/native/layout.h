@@ -10,7 +10,8 @@
 #define LAYOUT_BYTES_MAX (1ull << 30)
 
 struct layout {
-	void *copy; /* the pointers below point into this copy; NULL for an empty table */
+	/* the pointers below point into this copy; parts, accesses and huge are NULL if empty */
+	void *copy;
 	const struct sentinel_layout *header;
 	const struct sentinel_slot *slots;
 	const uint32_t *cuts;

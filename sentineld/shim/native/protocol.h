@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The shared memory between the shim (inside a training process) and the
- * daemon. protocol.py has the same numbers as numpy dtypes; a test compares
- * the two.
+ * daemon. protocol.py repeats the constants, and the structs as numpy dtypes; a
+ * test compares the two files.
  *
  * Three segments, all memfds sent with SCM_RIGHTS:
- *   control:   created by the shim, sent with its hello. Words, then the ring.
+ *   control:   created by the shim, sent with its hello. Holds the control words, then the ring.
  *   layout:    created and sealed by the daemon, sent with a "layout" message.
  *              The shim copies and checks it between two steps and never reads
  *              the memfd again.
@@ -45,7 +45,7 @@ enum sentinel_mode {
 #define SENTINEL_FLAG_EPOCHS (1u << 1) /* advance the module's epoch at each boundary */
 #define SENTINEL_FLAG_RESIDENCY (1u << 2) /* log residency: in the module's log, or as SERVED records */
 #define SENTINEL_FLAG_SLEEPING (1u << 3) /* the daemon sleeps: write the eventfd at boundaries */
-#define SENTINEL_FLAG_MESSAGE (1u << 4) /* a message waits on the socket: read it at step begin */
+#define SENTINEL_FLAG_MESSAGE (1u << 4) /* read the socket between two steps: it has a message */
 
 /*
  * 512 bytes; the ring begins in a later page (ring_offset >= 4096). The offsets of the fields are part
@@ -61,7 +61,8 @@ struct sentinel_control {
 	uint64_t heap_base; /* address of the shim's heap, which holds unplanned tensors >= 4 KiB */
 	uint64_t heap_bytes; /* reserved address space */
 	uint64_t reserved0[9];
-	/* written by the shim at any time: steps diverged since the last step that followed the layout */
+	/* written by the shim at any time: number of diverged steps since the last step that
+	   followed the layout */
 	uint64_t diverged_in_row;
 
 	/* 0x080: written by the shim */
@@ -77,8 +78,8 @@ struct sentinel_control {
 	uint64_t arena_base; /* address of the planned arena; 0: none */
 	uint64_t arena_bytes;
 	uint64_t layout_id; /* id of the live layout; 0: none */
-	uint64_t small_bytes; /* live tensor bytes below 4 KiB each */
-	uint64_t fallback_bytes; /* live tensor bytes >= 4 KiB that neither heap nor arena could take */
+	uint64_t small_bytes; /* live bytes of tensors smaller than 4 KiB */
+	uint64_t fallback_bytes; /* live bytes of tensors >= 4 KiB that fit neither heap nor arena */
 	uint64_t diverged_steps; /* since start */
 	uint64_t barrier_timeouts; /* since start */
 	uint64_t barrier_wait_ns; /* time spent in barriers since start */
@@ -88,7 +89,7 @@ struct sentinel_control {
 	uint32_t reserved1;
 	uint64_t heartbeat; /* CLOCK_MONOTONIC ns, refreshed every 250 ms */
 	uint64_t ring_tail; /* records read since start */
-	uint64_t moves_done; /* position: every move issued up to it is complete */
+	uint64_t moves_done; /* a position: every move issued up to this position is complete */
 	uint64_t barrier_timeout_ns; /* 0: do not wait at barriers */
 	uint64_t reserved2[27];
 };
@@ -100,7 +101,7 @@ enum sentinel_event {
 	SENTINEL_EVENT_NONE = 0,
 	/* address, bytes, value = cursor of this allocation or ~0, detail = enum sentinel_alloc */
 	SENTINEL_EVENT_ALLOC = 1,
-	/* address, bytes, value = cursor at birth, or ~0: not born in this step's sequence */
+	/* address, bytes, value = cursor at birth, or ~0 if not born in this step's sequence */
 	SENTINEL_EVENT_FREE = 2,
 	/* address = epoch that begins (0: none), bytes = cursor, value = boundary index, layer,
 	   detail = enum sentinel_boundary */
@@ -123,12 +124,12 @@ enum sentinel_alloc {
 };
 
 enum sentinel_boundary {
-	SENTINEL_BOUNDARY_STEP = 0, /* the step's begin: boundary 0 */
+	SENTINEL_BOUNDARY_STEP = 0, /* the step begins: boundary 0 */
 	SENTINEL_BOUNDARY_FORWARD = 1, /* a leaf module's forward begins */
 	SENTINEL_BOUNDARY_BACKWARD = 2, /* a leaf module's backward begins */
 	SENTINEL_BOUNDARY_OPTIMIZER = 3, /* optimizer.step() begins */
 	SENTINEL_BOUNDARY_CUT = 4, /* the cursor reached a cut of the layout */
-	/* the first allocation between the end of a leaf's forward and the beginning of the next; layer 0 */
+	/* the first allocation after a leaf's forward, before any other boundary; layer 0 */
 	SENTINEL_BOUNDARY_OUTSIDE = 5,
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The functions that hooks call at every boundary, as CPython built-in
- * functions: a call takes a few tens of ns, and through ctypes several hundred.
- * The functions use only the stable ABI (PyMethodDef and a few functions),
- * declared here so that no Python headers are needed. native.py makes Python
- * objects of these functions with PyCFunction_NewEx. CPython's symbols are bound
- * lazily, inside the Python process.
+ * The functions that hooks call at every boundary. They are CPython built-in
+ * functions, because a call of a built-in function takes a few tens of ns, and a
+ * call through ctypes takes several hundred ns. The functions use only the stable
+ * ABI (PyMethodDef and a few functions), which is declared here so that no Python
+ * headers are needed. native.py makes Python objects of these functions with
+ * PyCFunction_NewEx. CPython's symbols are bound lazily, inside the Python process.
  */
 #include "shim.h"
 
@@ -56,7 +56,8 @@ static void wait_for(uint64_t position)
 	PyEval_RestoreThread(state);
 }
 
-/* Emulated tiers: wait for the delay owed for the stretches so far. all: wait even for a small debt. */
+/* Emulated tiers: pay the delay debt of the stretches so far by waiting. all: pay even a small
+   debt. */
 static void pay_debt(bool all)
 {
 	uint64_t debt_ns = debt_due(all);

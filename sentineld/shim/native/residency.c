@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Emulated tiers: births and drops in the residency map, and its counts. */
+/* Emulated tiers: births, drops and page counts in the residency map. */
 #include "residency.h"
 
 #include <string.h>
 
 uint64_t residency_fast_room(const struct emulation *emulation)
 {
-	/* unsigned: the daemon's words are untrusted, and overflow must not be undefined */
+	/* unsigned: the daemon's words are untrusted, and signed overflow would be undefined */
 	uint64_t moved = (uint64_t)__atomic_load_n(&emulation->segment->moved_fast, __ATOMIC_RELAXED);
 	uint64_t flying = __atomic_load_n(&emulation->segment->in_flight_fast, __ATOMIC_RELAXED);
 	int64_t room = (int64_t)(emulation->fast_limit - emulation->fast_own - moved - flying);
@@ -21,7 +21,7 @@ void residency_publish_fast(const struct emulation *emulation)
 	__atomic_store_n(&emulation->segment->fast_own, (int64_t)emulation->fast_own, __ATOMIC_RELAXED);
 }
 
-/* Give the absent pages a tier; resident pages keep theirs. In emulation, a
+/* Give the absent pages a tier; resident pages keep their tier. In emulation, a
    tensor's birth counts as the first touch of all its pages. */
 static void born(struct emulation *emulation, uint8_t *map, uint64_t pages, uint8_t birth)
 {

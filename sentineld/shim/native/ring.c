@@ -29,7 +29,7 @@ static int reserve(int fd, uint64_t bytes)
 	struct rlimit limit;
 	int error;
 
-	/* Beyond RLIMIT_FSIZE fallocate raises SIGXFSZ. */
+	/* Above RLIMIT_FSIZE, fallocate would raise SIGXFSZ. */
 	if (getrlimit(RLIMIT_FSIZE, &limit))
 		return -1;
 	if (limit.rlim_cur < bytes) {

@@ -2,11 +2,12 @@
 /*
  * The shim's state, one per process, and the functions that its files share.
  *
- * Threads: the step's owner is the thread that began it, and its allocations
- * and boundaries are the step's. Any thread may become the owner by beginning a
- * step, even within another thread's step. So everything that is not atomic is
- * read and written under `lock`, and a function that releases the lock checks
- * the ownership again. No thread sleeps with the lock held.
+ * Threads: the owner of a step is the thread that began the step. Only the
+ * owner's allocations and boundaries belong to the step. Any thread may become
+ * the owner by beginning a step, even within another thread's step. So everything
+ * that is not atomic is read and written under `lock`, and a function that
+ * releases the lock checks the ownership again. No thread sleeps with the lock
+ * held.
  */
 #ifndef SENTINELD_SHIM_SHIM_H
 #define SENTINELD_SHIM_SHIM_H
@@ -59,7 +60,8 @@ struct shim {
 	uint32_t next_cut; /* index in the layout's cuts */
 	uint32_t layer; /* of the last passed boundary */
 	uint64_t first_replay_step; /* first step with the live layout; 0: not begun yet */
-	_Atomic uint64_t stuck_position; /* its barrier timed out: none waits until its moves are done */
+	/* the barrier for this position timed out; until its moves are done, no barrier waits */
+	_Atomic uint64_t stuck_position;
 };
 
 extern struct shim shim;
@@ -89,10 +91,10 @@ void ring_put(enum sentinel_event event, uint8_t detail, uint64_t address, uint6
 void ring_put_live(void);
 
 /*
- * boundary.c. All its functions but those marked take the lock themselves.
+ * Functions of boundary.c. Call each without the lock, unless its comment says "Needs the lock".
  *
- * Pass a boundary of the owner's step. Returns the position to call barrier_wait() for (0: none);
- * after that wait call stretch_begin().
+ * Pass a boundary of the owner's step. Returns the position with which to call barrier_wait(), or 0
+ * if there is no need to wait. After this wait, call stretch_begin().
  */
 uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
 
@@ -106,10 +108,10 @@ void stretch_begin(void);
 void boundary_leaf_ended(void);
 
 /* Pass the boundaries that are due before the owner's next allocation: OUTSIDE, then a cut. Needs
-   the lock, which it releases meanwhile if one is due. */
+   the lock, but releases it while such a boundary is passed. */
 void boundary_before_alloc(void);
 
-/* With emulated tiers: the delay that the process owes now, in ns. all: even a small one. */
+/* With emulated tiers: the delay to pay now, in ns; 0 for a small delay, unless `all` is set. */
 uint64_t debt_due(bool all);
 
 /* Spend this delay as real time. */
@@ -118,7 +120,8 @@ void debt_pay(uint64_t debt_ns);
 /* End the step: it has diverged if allocations or boundaries are missing. */
 void step_end(void);
 
-/* Begin a step with its boundary 0; the caller becomes the owner. Returns the same as boundary_pass(). */
+/* Begin a step with its boundary 0; the caller becomes the owner. Returns what boundary_pass()
+   returns. */
 uint64_t step_begin(void);
 
 /* Mark the step as different from the layout: the heap serves the rest of the step. Needs the lock. */

@@ -51,7 +51,6 @@ LIMITS = {
 PLAIN_WITHIN = 0.01
 """How far from 1 the ratio of the two plain processes may be. If it is further away, the other
 ratios are meaningless."""
-
 ARENA_GEOMEAN_MAX, ARENA_WORST_MAX = 1.05, 1.10
 RSS_WORST_MAX = 1.10
 
