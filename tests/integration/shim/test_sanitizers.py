@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shim's C library with two training threads and two workers, under sanitizers.
+"""The shim's C code with several threads, under sanitizers.
 
 ThreadSanitizer finds data races. AddressSanitizer finds the use of an arena or of emulated tiers
-that another thread has replaced. tests/sanitize/threads.c describes the threads.
+that another thread has replaced. tests/sanitize/threads.c and tests/sanitize/pager.c describe the
+threads.
 """
 
 from __future__ import annotations
@@ -12,28 +13,52 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.shim.paged import pager_problem
+
 FOLDER = Path(__file__).parents[2] / "sanitize"
 STEPS = 2000
 """Steps of each training thread."""
+OPERATIONS = 300
+"""Operations of each thread that uses the pager."""
+SEEDS = (1, 2, 3)
+
+each_sanitizer = pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 
 
-@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_threads_share_the_library(sanitizer: str, tmp_path: Path) -> None:
-    make = ["make", "-C", str(FOLDER), f"OUT={tmp_path}", f"SANITIZE={sanitizer}"]
-    built = subprocess.run(
-        [*make, f"{tmp_path}/threads"], capture_output=True, text=True, timeout=300, check=False
+def built(program: str, sanitizer: str, folder: Path) -> Path:
+    """Build a program of tests/sanitize."""
+    path = folder / program
+    make = ["make", "-C", str(FOLDER), f"OUT={folder}", f"SANITIZE={sanitizer}", str(path)]
+    done = subprocess.run(make, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def counts_of(*command: object) -> dict[str, str]:
+    """Run a program of tests/sanitize; returns the counts that it prints."""
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=300, check=False
     )
-    assert built.returncode == 0, built.stderr
-    for seed in (1, 2, 3):
-        done = subprocess.run(
-            [tmp_path / "threads", str(seed), str(STEPS)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[:4000]
-        counts = dict(part.split() for part in done.stdout.strip().split(", "))
+    assert done.returncode == 0, done.stderr[:4000]
+    return dict(part.split() for part in done.stdout.strip().split(", "))
+
+
+@each_sanitizer
+def test_threads_share_the_library(sanitizer: str, tmp_path: Path) -> None:
+    program = built("threads", sanitizer, tmp_path)
+    for seed in SEEDS:
+        counts = counts_of(program, seed, STEPS)
         # Layouts arrived; some steps followed them, and other steps diverged.
         assert int(counts["layouts"]) > STEPS / 4
         assert 0 < int(counts["diverged"]) < int(counts["steps"])
+
+
+@pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
+@each_sanitizer
+def test_threads_share_the_pager(sanitizer: str, tmp_path: Path) -> None:
+    program = built("pager", sanitizer, tmp_path)
+    for seed in SEEDS:
+        counts = counts_of(program, seed, OPERATIONS, tmp_path)
+        assert int(counts["frames"]) <= int(counts["budget"])
+        assert int(counts["faults"]) > 0
+        assert counts["overruns"] == counts["error"] == "0"

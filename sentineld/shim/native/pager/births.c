@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Births and drops of pages, the budget, and the table of transits. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "pages.h"
+#include "uffd.h"
+
+/* The frames of smaller pieces of dropped memory go back to the kernel, because madvise() is faster
+   than UFFDIO_MOVE for few pages. */
+#define RECYCLED_PAGES_MIN 16u
+
+bool pager_busy(const struct pager *pager)
+{
+	for (unsigned i = 0; i < TRANSITS_MAX; i++)
+		if (pager->transits[i].used)
+			return true;
+	return false;
+}
+
+bool frame_ready(struct pager *pager, uint64_t pages)
+{
+	uint64_t used = pager_frames(pager);
+
+	if (pager->frames.free_pages)
+		return true;
+	if (pages > TRAY_PAGES)
+		pages = TRAY_PAGES;
+	if (used < pager->budget)
+		return frames_grow(&pager->frames,
+				   (uint32_t)(pages < pager->budget - used ? pages : pager->budget - used));
+	make_room(pager, pages);
+	if (pager_busy(pager))
+		return false;
+	/* No page can leave. To exceed the budget is better than to block the training for ever. */
+	pages = frames_grow(&pager->frames, 1);
+	pager->counts.overruns += pages;
+	return pages;
+}
+
+/* Give frames to a part of the absent pages [page, page + pages); returns the number of pages. */
+static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	uint32_t tray, count;
+	uint64_t born;
+	int error = 0;
+
+	tray = frames_open_filled(&pager->frames);
+	count = pager->frames.trays[tray].present;
+	if (count > pages)
+		count = (uint32_t)pages;
+	born = frames_place(&pager->frames, tray, page_address(pager, range, page), count, &error);
+	frames_close(&pager->frames, tray);
+	if (born < count && error == EEXIST)
+		pager_fatal("a page at %p is in memory already",
+			    (void *)page_address(pager, range, page + born));
+	memset(range->state + page, PAGE_IN, born);
+	memset(range->recent + page, 1, born);
+	pager->resident += born;
+	return born;
+}
+
+static uint64_t absent_run(const struct paged_range *range, uint64_t page, uint64_t end)
+{
+	uint64_t run = 0;
+
+	while (page + run < end && range->state[page + run] == PAGE_ABSENT)
+		run++;
+	return run;
+}
+
+void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
+{
+	bool waited = false;
+
+	if (range->top < end)
+		range->top = end;
+	while (page < end) {
+		uint64_t run = absent_run(range, page, end);
+
+		if (!run) {
+			page++;
+		} else if (!pager->wanted_count && frame_ready(pager, run)) {
+			page += give_birth(pager, range, page, run);
+		} else {
+			/* Wanted pages get frames first. They wait for the end of a transit, too. */
+			pager->counts.waits += !waited;
+			waited = true;
+			pthread_cond_wait(&pager->changed, &pager->lock);
+		}
+	}
+}
+
+void pager_born(struct pager *pager, void *address, uint64_t pages)
+{
+	struct paged_range *range;
+
+	pthread_mutex_lock(&pager->lock);
+	range = range_of(pager, address);
+	if (range) {
+		uint64_t page = page_number(pager, range, address);
+
+		pages_born(pager, range, page, page + pages);
+	}
+	pthread_mutex_unlock(&pager->lock);
+}
+
+/* Drop the pages [page, page + run), which are in memory. */
+static void drop_run(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t run)
+{
+	uint64_t kept = 0;
+
+	while (run - kept >= RECYCLED_PAGES_MIN && pager_frames(pager) <= pager->budget) {
+		uint32_t tray = frames_open_empty(&pager->frames);
+		uint32_t some = run - kept < TRAY_PAGES ? (uint32_t)(run - kept) : TRAY_PAGES;
+		int error = 0;
+
+		if (tray == TRAY_NONE)
+			break;
+		some = frames_collect(&pager->frames, tray, page_address(pager, range, page + kept), some,
+				      &error);
+		frames_close(&pager->frames, tray);
+		pager->resident -= some;
+		kept += some;
+		if (error)
+			break;
+	}
+	if (kept < run) {
+		madvise(page_address(pager, range, page + kept), (run - kept) << pager->page_shift,
+			MADV_DONTNEED);
+		pager->resident -= run - kept;
+	}
+	memset(range->state + page, PAGE_ABSENT, run);
+}
+
+static void forget_file_pages(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
+{
+	while (page < end) {
+		uint64_t run = 1;
+
+		if (!range->file_page[page]) {
+			page++;
+			continue;
+		}
+		while (page + run < end && range->file_page[page + run] == range->file_page[page] + run)
+			run++;
+		filespace_give(&pager->space, range->file_page[page], run);
+		memset(range->file_page + page, 0, run * sizeof(*range->file_page));
+		page += run;
+	}
+}
+
+void pager_dropped(struct pager *pager, void *address, uint64_t pages)
+{
+	struct paged_range *range;
+	uint64_t page, end;
+
+	pthread_mutex_lock(&pager->lock);
+	range = range_of(pager, address);
+	if (!range) {
+		pthread_mutex_unlock(&pager->lock);
+		return;
+	}
+	page = page_number(pager, range, address);
+	end = page + pages;
+	for (uint64_t at = page; at < end; at++) {
+		uint64_t run = 0;
+
+		if (range->transit[at])
+			transit_cut(pager, range, at);
+		while (at + run < end && range->state[at + run] == PAGE_IN)
+			run++;
+		if (run) {
+			drop_run(pager, range, at, run);
+			at += run - 1;
+		} else {
+			range->state[at] = PAGE_ABSENT;
+		}
+	}
+	forget_file_pages(pager, range, page, end);
+	if (pager->wanted_count)
+		pages_continue(pager);
+	else if (pager->leaving)
+		pthread_cond_broadcast(&pager->changed);
+	pthread_mutex_unlock(&pager->lock);
+}
+
+void pages_continue(struct pager *pager)
+{
+	uint64_t used;
+
+	while (pager->wanted_count) {
+		struct wanted *next = &pager->wanted[pager->wanted_first];
+		uint64_t some = pages_fetch(pager, next->range, next->page, next->pages);
+
+		next->page += some;
+		next->pages -= some;
+		if (next->pages)
+			break;
+		pager->wanted_first = (pager->wanted_first + 1) % pager->wanted_room;
+		pager->wanted_count--;
+	}
+	used = pager_frames(pager);
+	if (used > pager->budget)
+		used -= frames_shrink(&pager->frames, used - pager->budget);
+	if (used > pager->budget)
+		make_room(pager, used - pager->budget);
+	pthread_cond_broadcast(&pager->changed);
+}
+
+void pager_set_budget(struct pager *pager, uint64_t pages)
+{
+	pthread_mutex_lock(&pager->lock);
+	pager->budget = pages;
+	pages_continue(pager);
+	pthread_mutex_unlock(&pager->lock);
+}
+
+void pager_settle(struct pager *pager)
+{
+	pthread_mutex_lock(&pager->lock);
+	while (pager_busy(pager) || pager->wanted_count)
+		pthread_cond_wait(&pager->changed, &pager->lock);
+	pthread_mutex_unlock(&pager->lock);
+}
+
+struct transit *transit_open(struct pager *pager, bool leaves)
+{
+	for (unsigned i = 0; i < TRANSITS_MAX; i++) {
+		struct transit *transit = &pager->transits[i];
+
+		if (transit->used)
+			continue;
+		transit->used = true;
+		transit->leaves = leaves;
+		transit->first = transit->count = 0;
+		memset(transit->file_page, 0, sizeof(transit->file_page));
+		return transit;
+	}
+	return NULL;
+}
+
+void transit_close(struct transit *transit)
+{
+	struct pager *pager = transit->pager;
+
+	transit->used = false;
+	frames_close(&pager->frames, transit->tray);
+	pages_continue(pager);
+}
+
+void pager_read_counts(struct pager *pager, struct pager_counts *counts)
+{
+	pthread_mutex_lock(&pager->lock);
+	*counts = pager->counts;
+	counts->bytes_read = __atomic_load_n(&pager->counts.bytes_read, __ATOMIC_RELAXED);
+	counts->bytes_written = __atomic_load_n(&pager->counts.bytes_written, __ATOMIC_RELAXED);
+	counts->frames = pager_frames(pager);
+	pthread_mutex_unlock(&pager->lock);
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Pages leave memory. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+
+#include "checksum.h"
+#include "pages.h"
+#include "uffd.h"
+
+/* A frame is busy for a moment after a read or write of the file. */
+#define BUSY_TRIES 8
+
+/* After fork() the parent shares its pages with the child, and a shared page cannot be moved. A write
+   gives the parent a frame of its own. The atomic operation does not undo a store that another thread
+   makes at the same time. */
+__attribute__((no_sanitize("thread"))) static void
+stop_sharing(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
+{
+	for (uint32_t i = 0; i < pages; i++)
+		__atomic_fetch_or((uint8_t *)page_address(pager, range, page + i), 0, __ATOMIC_RELAXED);
+}
+
+/* Move the frames of [page, page + pages) into the transit's tray; returns how many moved. */
+static uint32_t collect(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages)
+{
+	struct pager *pager = transit->pager;
+	uint32_t moved = 0;
+	int error = EBUSY;
+
+	for (int tries = 0; moved < pages && error == EBUSY && tries < BUSY_TRIES; tries++) {
+		if (tries == 1)
+			stop_sharing(pager, range, page + moved, pages - moved);
+		else if (tries)
+			sched_yield();
+		error = 0;
+		moved += frames_collect(&pager->frames, transit->tray,
+					page_address(pager, range, page + moved), pages - moved, &error);
+	}
+	return moved;
+}
+
+/* Add pages that are in memory to a transit; returns how many. */
+static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages)
+{
+	struct pager *pager = transit->pager;
+	uint8_t mark = (uint8_t)(transit - pager->transits + 1);
+	uint32_t moved = collect(transit, range, page, pages);
+
+	for (uint32_t i = 0; i < moved; i++) {
+		transit->of[transit->count].range = range;
+		transit->of[transit->count++].page = page + i;
+	}
+	memset(range->state + page, PAGE_OUT, moved);
+	memset(range->transit + page, mark, moved);
+	pager->resident -= moved;
+	pager->leaving += moved;
+	return moved;
+}
+
+/* Choose for each page that has changed where to write it. Returns 0 or -ENOSPC. */
+static int assign(struct transit *transit)
+{
+	struct pager *pager = transit->pager;
+	uint32_t i = 0;
+
+	while (i < transit->count) {
+		uint32_t run = 0;
+		uint64_t first, got;
+
+		for (; i + run < transit->count; run++) {
+			struct paged_range *range = transit->of[i + run].range;
+			uint64_t page = transit->of[i + run].page;
+
+			if (!range || (range->file_page[page] && range->sum[page] == transit->sum[i + run]))
+				break;
+		}
+		if (!run) {
+			pager->counts.clean_pages += transit->of[i].range != NULL;
+			transit->file_page[i++] = 0;
+			continue;
+		}
+		got = filespace_take(&pager->space, run, &first);
+		if (!got)
+			return -ENOSPC;
+		for (uint32_t k = 0; k < got; k++, i++) {
+			struct paged_range *range = transit->of[i].range;
+			uint64_t page = transit->of[i].page;
+
+			if (range->file_page[page])
+				filespace_give(&pager->space, range->file_page[page], 1);
+			range->file_page[page] = transit->file_page[i] = (uint32_t)(first + k);
+			range->sum[page] = transit->sum[i];
+		}
+	}
+	return 0;
+}
+
+/* Write the assigned pages; contiguous pages with one request. Returns 0 or -errno. */
+static int write_pages(struct transit *transit)
+{
+	struct pager *pager = transit->pager;
+	uint32_t i = 0;
+
+	while (i < transit->count) {
+		uint32_t run = 1;
+		int error;
+
+		if (!transit->file_page[i]) {
+			i++;
+			continue;
+		}
+		while (i + run < transit->count && transit->file_page[i + run] == transit->file_page[i] + run)
+			run++;
+		error = write_whole(pager->file, frames_address(&pager->frames, transit->tray, i),
+				    (uint64_t)run << pager->page_shift,
+				    (uint64_t)transit->file_page[i] << pager->page_shift);
+		if (error)
+			return error;
+		__atomic_fetch_add(&pager->counts.bytes_written, (uint64_t)run << pager->page_shift,
+				   __ATOMIC_RELAXED);
+		i += run;
+	}
+	return 0;
+}
+
+/* Copy the page from its tray to its place. */
+static void put_back(struct transit *transit, uint32_t i)
+{
+	struct pager *pager = transit->pager;
+	struct paged_range *range = transit->of[i].range;
+	uint64_t page = transit->of[i].page;
+	int error = 0;
+
+	if (!uffd_copy(pager->uffd, page_address(pager, range, page),
+		       frames_address(&pager->frames, transit->tray, i), 1ull << pager->page_shift, &error))
+		pager_fatal("no memory for a page that could not be written: %s", strerror(error));
+	transit_cut(pager, range, page);
+	range->state[page] = PAGE_IN;
+	range->recent[page] = 1;
+	pager->resident++;
+}
+
+void page_recall(struct pager *pager, struct paged_range *range, uint64_t page)
+{
+	struct transit *transit = &pager->transits[range->transit[page] - 1];
+
+	for (uint32_t i = 0; i < transit->count; i++)
+		if (transit->of[i].range == range && transit->of[i].page == page) {
+			put_back(transit, i);
+			return;
+		}
+}
+
+static void leave(struct job *job)
+{
+	struct transit *transit = (struct transit *)job;
+	struct pager *pager = transit->pager;
+	int error;
+
+	for (uint32_t i = 0; i < transit->count; i++)
+		transit->sum[i] =
+			checksum(frames_address(&pager->frames, transit->tray, i), 1ull << pager->page_shift);
+	pthread_mutex_lock(&pager->lock);
+	error = pager->counts.write_error ? pager->counts.write_error : assign(transit);
+	pthread_mutex_unlock(&pager->lock);
+	if (!error)
+		error = write_pages(transit);
+	pthread_mutex_lock(&pager->lock);
+	if (error)
+		pager->counts.write_error = error;
+	for (uint32_t i = 0; i < transit->count; i++) {
+		struct paged_range *range = transit->of[i].range;
+
+		if (!range) {
+			if (transit->file_page[i])
+				filespace_give(&pager->space, transit->file_page[i], 1);
+		} else if (error) {
+			put_back(transit, i);
+			if (transit->file_page[i])
+				filespace_give(&pager->space, transit->file_page[i], 1);
+		} else {
+			range->transit[transit->of[i].page] = 0;
+		}
+	}
+	pager->leaving -= transit->count;
+	transit_close(transit);
+	pthread_mutex_unlock(&pager->lock);
+}
+
+void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page)
+{
+	struct transit *transit = &pager->transits[range->transit[page] - 1];
+
+	for (uint32_t i = 0; i < transit->count; i++)
+		if (transit->of[i].range == range && transit->of[i].page == page) {
+			transit->of[i].range = NULL;
+			/* The transit's job reads or writes this copy: the job frees it. */
+			if (transit->file_page[i] && range->file_page[page] == transit->file_page[i])
+				range->file_page[page] = 0;
+			break;
+		}
+	range->transit[page] = 0;
+}
+
+static void submit(struct transit *transit)
+{
+	transit->job.run = leave;
+	workers_add(&transit->pager->workers, &transit->job, true);
+}
+
+static uint32_t leaving_run(const struct paged_range *range, uint64_t page, uint64_t end, uint32_t room)
+{
+	uint32_t run = 0;
+
+	while (run < room && page + run < end && range->state[page + run] == PAGE_IN)
+		run++;
+	return run;
+}
+
+/* After a failed write pages stay in memory. If the file was full, the next page leaves when a tray of
+   pages is free again. */
+static bool can_write(struct pager *pager)
+{
+	if (pager->counts.write_error == -ENOSPC && pager->space.free_pages >= TRAY_PAGES)
+		pager->counts.write_error = 0;
+	return !pager->counts.write_error;
+}
+
+uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	uint64_t end = page + pages, begun = 0;
+	struct transit *transit = NULL;
+
+	while (page < end && can_write(pager)) {
+		uint32_t run, moved;
+
+		run = leaving_run(range, page, end, transit ? TRAY_PAGES - transit->count : TRAY_PAGES);
+		if (!run) {
+			page++;
+			continue;
+		}
+		if (!transit) {
+			transit = transit_open(pager, true);
+			if (!transit)
+				break;
+			transit->tray = frames_open_empty(&pager->frames);
+			if (transit->tray == TRAY_NONE) {
+				transit->used = false;
+				return begun;
+			}
+		}
+		moved = add(transit, range, page, run);
+		begun += moved;
+		/* A page that is pinned stays. */
+		page += moved < run ? moved + 1 : moved;
+		if (transit->count == TRAY_PAGES) {
+			submit(transit);
+			transit = NULL;
+		}
+	}
+	if (transit && transit->count)
+		submit(transit);
+	else if (transit) {
+		transit->used = false;
+		frames_close(&pager->frames, transit->tray);
+	}
+	return begun;
+}
+
+/* Advance the hand to the next page in memory; returns false after the last range. */
+static bool next_resident(struct pager *pager)
+{
+	struct paged_range *range = pager->hand_range;
+	uint8_t *found = NULL;
+
+	while (range) {
+		if (pager->hand < range->top)
+			found = memchr(range->state + pager->hand, PAGE_IN, range->top - pager->hand);
+		if (found) {
+			pager->hand_range = range;
+			pager->hand = (uint64_t)(found - range->state);
+			return true;
+		}
+		range = range->next;
+		pager->hand = 0;
+	}
+	pager->hand_range = pager->ranges;
+	pager->hand = 0;
+	return false;
+}
+
+void make_room(struct pager *pager, uint64_t pages)
+{
+	int turns = 0;
+
+	if (!pager->hand_range) {
+		pager->hand_range = pager->ranges;
+		pager->hand = 0;
+	}
+	/* The first turn clears `recent`, so the second one finds a page if there is one. */
+	while (pager->frames.free_pages + pager->leaving < pages && turns < 3 && can_write(pager)) {
+		struct paged_range *range;
+		uint64_t first, run = 0, left;
+
+		if (!next_resident(pager)) {
+			turns++;
+			continue;
+		}
+		range = pager->hand_range;
+		first = pager->hand;
+		left = pages - pager->frames.free_pages - pager->leaving;
+		if (range->recent[first]) {
+			range->recent[first] = 0;
+			pager->hand++;
+			continue;
+		}
+		while (run < left && first + run < range->top && range->state[first + run] == PAGE_IN &&
+		       !range->recent[first + run])
+			run++;
+		pager->hand += run;
+		if (!pages_evict(pager, range, first, run) && pager_busy(pager))
+			break;
+	}
+}
+
+uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages)
+{
+	struct paged_range *range;
+	uint64_t begun = 0;
+
+	pthread_mutex_lock(&pager->lock);
+	range = range_of(pager, address);
+	if (range)
+		begun = pages_evict(pager, range, page_number(pager, range, address), pages);
+	pthread_mutex_unlock(&pager->lock);
+	return begun;
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Pages arrive in memory. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+
+#include "checksum.h"
+#include "pages.h"
+
+/* Read the transit's pages; contiguous pages of the file with one request. */
+static void read_pages(struct transit *transit)
+{
+	struct pager *pager = transit->pager;
+	uint32_t i = 0;
+
+	while (i < transit->count) {
+		uint64_t offset = (uint64_t)transit->file_page[i] << pager->page_shift;
+		char *to = frames_address(&pager->frames, transit->tray, transit->first + i);
+		uint32_t run = 1;
+		int error;
+
+		while (i + run < transit->count && transit->file_page[i + run] == transit->file_page[i] + run)
+			run++;
+		error = read_whole(pager->file, to, (uint64_t)run << pager->page_shift, offset);
+		if (error)
+			pager_fatal("cannot read pages back from the file: %s", strerror(-error));
+		__atomic_fetch_add(&pager->counts.bytes_read, (uint64_t)run << pager->page_shift,
+				   __ATOMIC_RELAXED);
+		i += run;
+	}
+}
+
+static void check_pages(const struct transit *transit)
+{
+	const struct pager *pager = transit->pager;
+
+	for (uint32_t i = 0; i < transit->count; i++) {
+		const char *page = frames_address(&pager->frames, transit->tray, transit->first + i);
+
+		if (checksum(page, 1ull << pager->page_shift) != transit->sum[i])
+			pager_fatal("a page read back from the file is corrupt (file offset %llu)",
+				    (unsigned long long)transit->file_page[i] << pager->page_shift);
+	}
+}
+
+/* Move the last `run` pages of the transit to their place. */
+static void place(struct transit *transit, uint32_t run)
+{
+	struct pager *pager = transit->pager;
+	uint32_t first = transit->count - run;
+	struct paged_range *range = transit->of[first].range;
+	uint64_t page = transit->of[first].page;
+	int error = 0;
+
+	if (frames_place(&pager->frames, transit->tray, page_address(pager, range, page), run, &error) < run)
+		pager_fatal("a page cannot be moved to its place: %s", strerror(error));
+	memset(range->state + page, PAGE_IN, run);
+	memset(range->recent + page, 1, run);
+	memset(range->transit + page, 0, run);
+	pager->resident += run;
+}
+
+/* The transit's last page was cut out: free its frame and its copy. */
+static void discard(struct transit *transit)
+{
+	struct pager *pager = transit->pager;
+
+	filespace_give(&pager->space, transit->file_page[transit->count - 1], 1);
+	frames_discard(&pager->frames, transit->tray, 1);
+}
+
+static void arrive(struct job *job)
+{
+	struct transit *transit = (struct transit *)job;
+	struct pager *pager = transit->pager;
+
+	read_pages(transit);
+	check_pages(transit);
+	pthread_mutex_lock(&pager->lock);
+	while (transit->count) {
+		uint32_t last = transit->count - 1, run = 1;
+
+		if (!transit->of[last].range) {
+			discard(transit);
+			transit->count--;
+			continue;
+		}
+		while (run <= last && transit->of[last - run].range == transit->of[last].range &&
+		       transit->of[last - run].page + run == transit->of[last].page)
+			run++;
+		place(transit, run);
+		transit->count -= run;
+	}
+	transit_close(transit);
+	pthread_mutex_unlock(&pager->lock);
+}
+
+static uint32_t arriving_run(const struct paged_range *range, uint64_t page, uint64_t end, uint32_t room)
+{
+	uint32_t run = 0;
+
+	while (run < room && page + run < end && range->state[page + run] == PAGE_OUT &&
+	       !range->transit[page + run])
+		run++;
+	return run;
+}
+
+/* Begin to read pages that are out. Returns how many; 0 if there are no frames. */
+static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
+{
+	struct transit *transit;
+	struct tray *tray;
+	uint32_t id;
+
+	if (!frame_ready(pager, pages))
+		return 0;
+	transit = transit_open(pager, false);
+	if (!transit)
+		return 0;
+	id = frames_open_filled(&pager->frames);
+	tray = &pager->frames.trays[id];
+	if (pages > tray->present)
+		pages = tray->present;
+	transit->tray = id;
+	transit->first = tray->present - pages;
+	transit->count = pages;
+	for (uint32_t i = 0; i < pages; i++) {
+		transit->of[i].range = range;
+		transit->of[i].page = page + i;
+		transit->file_page[i] = range->file_page[page + i];
+		transit->sum[i] = range->sum[page + i];
+	}
+	memset(range->transit + page, (int)(transit - pager->transits + 1), pages);
+	transit->job.run = arrive;
+	workers_add(&pager->workers, &transit->job, false);
+	return pages;
+}
+
+static bool is_leaving(const struct pager *pager, const struct paged_range *range, uint64_t page)
+{
+	return range->transit[page] && pager->transits[range->transit[page] - 1].leaves;
+}
+
+uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	uint64_t done = 0;
+
+	while (done < pages) {
+		uint32_t run = arriving_run(range, page + done, page + pages, TRAY_PAGES);
+
+		if (run) {
+			run = begin(pager, range, page + done, run);
+			if (!run)
+				break;
+			done += run;
+			continue;
+		}
+		if (is_leaving(pager, range, page + done))
+			page_recall(pager, range, page + done);
+		done++;
+	}
+	return done;
+}
+
+/* Double the queue; it then begins at the first entry. */
+static void enlarge(struct pager *pager)
+{
+	struct wanted *larger = calloc(2 * pager->wanted_room, sizeof(*larger));
+
+	if (!larger)
+		pager_fatal("no memory for the queue of wanted pages");
+	for (uint64_t i = 0; i < pager->wanted_count; i++)
+		larger[i] = pager->wanted[(pager->wanted_first + i) % pager->wanted_room];
+	free(pager->wanted);
+	pager->wanted = larger;
+	pager->wanted_first = 0;
+	pager->wanted_room *= 2;
+}
+
+void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	uint64_t done = pager->wanted_count ? 0 : pages_fetch(pager, range, page, pages);
+
+	if (done == pages)
+		return;
+	if (pager->wanted_count == pager->wanted_room)
+		enlarge(pager);
+	pager->wanted[(pager->wanted_first + pager->wanted_count++) % pager->wanted_room] =
+		(struct wanted){.range = range, .page = page + done, .pages = pages - done};
+}
+
+void pager_fetch(struct pager *pager, void *address, uint64_t pages)
+{
+	struct paged_range *range;
+
+	pthread_mutex_lock(&pager->lock);
+	range = range_of(pager, address);
+	if (range)
+		pages_want(pager, range, page_number(pager, range, address), pages);
+	pthread_mutex_unlock(&pager->lock);
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "filespace.h"
+
+#include <stdlib.h>
+
+#define WORD_BITS 64u
+
+static bool is_used(const struct filespace *space, uint64_t page)
+{
+	return space->used[page / WORD_BITS] >> (page % WORD_BITS) & 1;
+}
+
+static void set_used(struct filespace *space, uint64_t page)
+{
+	space->used[page / WORD_BITS] |= 1ull << (page % WORD_BITS);
+}
+
+bool filespace_init(struct filespace *space, uint64_t pages)
+{
+	*space = (struct filespace){.pages = pages, .free_pages = pages ? pages - 1 : 0, .next = 1};
+	space->used = calloc(pages / WORD_BITS + 1, sizeof(*space->used));
+	if (!space->used)
+		return false;
+	/* The bits after the last page are used, so that no search leaves the file. */
+	for (uint64_t page = pages; page < (pages / WORD_BITS + 1) * WORD_BITS; page++)
+		set_used(space, page);
+	set_used(space, 0);
+	return true;
+}
+
+void filespace_destroy(struct filespace *space)
+{
+	free(space->used);
+	free(space->held);
+	free(space->released);
+	*space = (struct filespace){0};
+}
+
+/* The first free page in [from, to), or to. */
+static uint64_t first_free(const struct filespace *space, uint64_t from, uint64_t to)
+{
+	while (from < to) {
+		uint64_t word = ~space->used[from / WORD_BITS] >> (from % WORD_BITS);
+
+		if (word) {
+			from += (uint64_t)__builtin_ctzll(word);
+			return from < to ? from : to;
+		}
+		from = (from / WORD_BITS + 1) * WORD_BITS;
+	}
+	return to;
+}
+
+uint64_t filespace_take(struct filespace *space, uint64_t pages, uint64_t *first)
+{
+	uint64_t page, count = 0;
+
+	if (!space->free_pages || !pages)
+		return 0;
+	page = first_free(space, space->next, space->pages);
+	if (page == space->pages)
+		page = first_free(space, 1, space->next);
+	*first = page;
+	while (count < pages && page < space->pages && !is_used(space, page)) {
+		set_used(space, page++);
+		count++;
+	}
+	space->free_pages -= count;
+	space->next = page < space->pages ? page : 1;
+	return count;
+}
+
+void filespace_give(struct filespace *space, uint64_t first, uint64_t pages)
+{
+	for (uint64_t page = first; page < first + pages; page++) {
+		uint64_t word = page / WORD_BITS, bit = 1ull << (page % WORD_BITS);
+
+		if (space->held && space->held[word] & bit) {
+			space->released[word] |= bit;
+			continue;
+		}
+		space->used[word] &= ~bit;
+		space->free_pages++;
+	}
+}
+
+void filespace_hold(struct filespace *space)
+{
+	uint64_t words = space->pages / WORD_BITS + 1;
+
+	if (!space->held) {
+		space->held = calloc(words, sizeof(*space->held));
+		space->released = calloc(words, sizeof(*space->released));
+	}
+	if (!space->held || !space->released) {
+		space->free_pages = 0;
+		return;
+	}
+	for (uint64_t word = 0; word < words; word++)
+		space->held[word] |= space->used[word];
+}
+
+void filespace_release(struct filespace *space)
+{
+	uint64_t words = space->pages / WORD_BITS + 1;
+
+	for (uint64_t word = 0; word < words && space->held && space->released; word++) {
+		space->used[word] &= ~space->released[word];
+		space->free_pages += (uint64_t)__builtin_popcountll(space->released[word]);
+	}
+	free(space->held);
+	free(space->released);
+	space->held = space->released = NULL;
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a forked child sees. The child inherits the pages that are in memory. The
+ * pages that are out would read as zeros in the child, because a child does not
+ * inherit userfaultfd registrations. So the child maps the copies of these pages
+ * in the file. The parent does not reuse this part of the file until all children
+ * have ended or called exec(): each child holds the write end of a pipe, and the
+ * parent polls the read end for the hang-up.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "pages.h"
+
+void pager_before_fork(struct pager *pager)
+{
+	pthread_mutex_lock(&pager->lock);
+	while (pager_busy(pager) || pager->wanted_count)
+		pthread_cond_wait(&pager->changed, &pager->lock);
+	if (pipe2(pager->fork_pipe, O_CLOEXEC))
+		pager->fork_pipe[0] = pager->fork_pipe[1] = -1;
+}
+
+void pager_after_fork_in_parent(struct pager *pager)
+{
+	struct epoll_event event = {.events = EPOLLHUP, .data.fd = pager->fork_pipe[0]};
+
+	filespace_hold(&pager->space);
+	pager->holders++;
+	/* Without a pipe, the children's parts of the file are held for ever. */
+	if (pager->fork_pipe[0] >= 0) {
+		close(pager->fork_pipe[1]);
+		if (epoll_ctl(pager->children, EPOLL_CTL_ADD, pager->fork_pipe[0], &event))
+			close(pager->fork_pipe[0]);
+	}
+	pthread_mutex_unlock(&pager->lock);
+}
+
+void forget_children(struct pager *pager)
+{
+	struct epoll_event event;
+
+	while (epoll_wait(pager->children, &event, 1, 0) == 1) {
+		close(event.data.fd);
+		if (!--pager->holders)
+			filespace_release(&pager->space);
+	}
+}
+
+static uint64_t file_run(const struct paged_range *range, uint64_t page)
+{
+	uint64_t run = 1;
+
+	while (page + run < range->top && range->state[page + run] == PAGE_OUT &&
+	       range->file_page[page + run] == range->file_page[page] + run)
+		run++;
+	return run;
+}
+
+void pager_after_fork_in_child(struct pager *pager)
+{
+	for (const struct paged_range *range = pager->ranges; range; range = range->next)
+		for (uint64_t page = 0, run; page < range->top; page += run) {
+			void *address = page_address(pager, range, page);
+			uint64_t bytes;
+
+			run = 1;
+			if (range->state[page] != PAGE_OUT)
+				continue;
+			run = file_run(range, page);
+			bytes = run << pager->page_shift;
+			/* A crash is better than zeros. */
+			if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, pager->file,
+				 (off_t)((uint64_t)range->file_page[page] << pager->page_shift)) ==
+			    MAP_FAILED)
+				mprotect(address, bytes, PROT_NONE);
+		}
+	close(pager->uffd);
+	close(pager->stop_fd);
+	close(pager->pagemap);
+	close(pager->children);
+	close(pager->fork_pipe[0]);
+}

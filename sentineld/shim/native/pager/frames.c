@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "frames.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "uffd.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+/* Open trays and partly filled trays take more address space than their frames. */
+#define SPARE_TRAYS 256u
+
+static uint64_t tray_bytes(const struct frames *frames)
+{
+	return (uint64_t)TRAY_PAGES << frames->page_shift;
+}
+
+static uint32_t pop(struct frames *frames, uint32_t *list)
+{
+	uint32_t tray = *list;
+
+	if (tray != TRAY_NONE)
+		*list = frames->trays[tray].next;
+	return tray;
+}
+
+static void push(struct frames *frames, uint32_t *list, uint32_t tray)
+{
+	frames->trays[tray].next = *list;
+	*list = tray;
+}
+
+const char *frames_init(struct frames *frames, int uffd, unsigned page_shift, uint64_t pages)
+{
+	char *base;
+
+	*frames = (struct frames){
+		.uffd = uffd,
+		.page_shift = page_shift,
+		.count = (uint32_t)(pages / TRAY_PAGES * 2 + SPARE_TRAYS),
+		.filled = TRAY_NONE,
+		.empty = TRAY_NONE,
+	};
+	frames->trays = calloc(frames->count, sizeof(*frames->trays));
+	frames->bytes = (frames->count + 1) * tray_bytes(frames);
+	base = mmap(NULL, frames->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		    -1, 0);
+	if (base == MAP_FAILED || !frames->trays) {
+		free(frames->trays);
+		frames->trays = NULL;
+		return "no memory for the staging area";
+	}
+	frames->nursery = base;
+	frames->staging = base + tray_bytes(frames);
+	/* A frame that a child process shares could not be moved. */
+	madvise(base, frames->bytes, MADV_DONTFORK);
+	madvise(base, frames->bytes, MADV_NOHUGEPAGE);
+	for (uint32_t tray = frames->count; tray-- > 0;)
+		push(frames, &frames->empty, tray);
+	if (uffd_register(uffd, frames->staging, frames->bytes - tray_bytes(frames))) {
+		frames_destroy(frames);
+		return "the staging area cannot be registered with userfaultfd";
+	}
+	return NULL;
+}
+
+void frames_destroy(struct frames *frames)
+{
+	if (!frames->trays)
+		return;
+	munmap(frames->nursery, frames->bytes);
+	free(frames->trays);
+	frames->trays = NULL;
+}
+
+/* Take the tray with the fewest frames out of the list of filled trays; TRAY_NONE if it is empty. */
+static uint32_t pop_least(struct frames *frames)
+{
+	uint32_t *least = &frames->filled;
+
+	for (uint32_t *link = least; *link != TRAY_NONE; link = &frames->trays[*link].next)
+		if (frames->trays[*link].present < frames->trays[*least].present)
+			least = link;
+	return pop(frames, least);
+}
+
+uint32_t frames_open_empty(struct frames *frames)
+{
+	uint32_t tray = pop(frames, &frames->empty);
+
+	if (tray != TRAY_NONE)
+		return tray;
+	/* Only if many trays are partly filled. */
+	tray = pop_least(frames);
+	if (tray == TRAY_NONE)
+		return tray;
+	frames->free_pages -= frames->trays[tray].present;
+	frames_discard(frames, tray, frames->trays[tray].present);
+	return tray;
+}
+
+uint32_t frames_open_filled(struct frames *frames)
+{
+	uint32_t tray = pop(frames, &frames->filled);
+
+	if (tray != TRAY_NONE)
+		frames->free_pages -= frames->trays[tray].present;
+	return tray;
+}
+
+void frames_close(struct frames *frames, uint32_t tray)
+{
+	uint32_t present = frames->trays[tray].present;
+
+	frames->free_pages += present;
+	push(frames, present ? &frames->filled : &frames->empty, tray);
+}
+
+uint32_t frames_collect(struct frames *frames, uint32_t tray, void *from, uint32_t pages, int *error)
+{
+	void *to = frames_address(frames, tray, frames->trays[tray].present);
+	uint64_t moved = uffd_move(frames->uffd, to, from, (uint64_t)pages << frames->page_shift, error);
+
+	frames->trays[tray].present += (uint32_t)(moved >> frames->page_shift);
+	frames->pages += moved >> frames->page_shift;
+	return (uint32_t)(moved >> frames->page_shift);
+}
+
+void frames_discard(struct frames *frames, uint32_t tray, uint32_t pages)
+{
+	struct tray *source = &frames->trays[tray];
+
+	source->present -= pages;
+	frames->pages -= pages;
+	madvise(frames_address(frames, tray, source->present), (uint64_t)pages << frames->page_shift,
+		MADV_DONTNEED);
+}
+
+uint32_t frames_place(struct frames *frames, uint32_t tray, void *to, uint32_t pages, int *error)
+{
+	struct tray *source = &frames->trays[tray];
+	uint64_t bytes = (uint64_t)pages << frames->page_shift, done;
+	char *from = frames_address(frames, tray, source->present - pages);
+
+	done = uffd_move(frames->uffd, to, from, bytes, error);
+	if (done == bytes) {
+		source->present -= pages;
+		frames->pages -= pages;
+		return pages;
+	}
+	/* The kernel can keep a frame pinned for a moment after the frame was read from the file. */
+	if (*error == EBUSY)
+		done += uffd_copy(frames->uffd, (char *)to + done, from + done, bytes - done, error);
+	frames_discard(frames, tray, pages);
+	return (uint32_t)(done >> frames->page_shift);
+}
+
+uint32_t frames_grow(struct frames *frames, uint32_t pages)
+{
+	uint32_t tray;
+	int error;
+
+	if (pages > TRAY_PAGES)
+		pages = TRAY_PAGES;
+	if (madvise(frames->nursery, (uint64_t)pages << frames->page_shift, MADV_POPULATE_WRITE))
+		return 0;
+	tray = frames_open_empty(frames);
+	if (tray == TRAY_NONE)
+		return 0;
+	pages = frames_collect(frames, tray, frames->nursery, pages, &error);
+	frames_close(frames, tray);
+	return pages;
+}
+
+uint64_t frames_shrink(struct frames *frames, uint64_t pages)
+{
+	uint64_t done = 0;
+
+	while (done < pages && frames->filled != TRAY_NONE) {
+		uint32_t tray = frames_open_filled(frames), some = frames->trays[tray].present;
+
+		if (some > pages - done)
+			some = (uint32_t)(pages - done);
+		frames_discard(frames, tray, some);
+		frames_close(frames, tray);
+		done += some;
+	}
+	return done;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pager's free page frames, and the memory from which the backing file is
+ * written and read. When a page leaves memory, its frame comes here. After the
+ * page is written, the frame is free for the next page that is read or born,
+ * without being zeroed or copied.
+ *
+ * The staging memory is divided into trays. A tray's frames are its first
+ * `present` pages; the rest of the tray is absent. An open tray belongs to the
+ * caller that opened it. All functions need the pager's lock.
+ */
+#ifndef SENTINELD_SHIM_FRAMES_H
+#define SENTINELD_SHIM_FRAMES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TRAY_PAGES 256u
+#define TRAY_NONE UINT32_MAX
+
+struct tray {
+	uint32_t present;
+	uint32_t next; /* in the list of closed trays */
+};
+
+struct frames {
+	int uffd;
+	unsigned page_shift;
+	char *staging; /* registered with uffd, because UFFDIO_MOVE's destination must be */
+	char *nursery; /* a tray's memory that is not registered, where new frames are populated */
+	uint64_t bytes; /* of staging and nursery */
+	struct tray *trays;
+	uint32_t count;
+	uint32_t filled; /* list of closed trays that have frames */
+	uint32_t empty; /* list of closed trays without frames */
+	uint64_t free_pages; /* frames in closed trays */
+	uint64_t pages; /* frames in all trays */
+};
+
+/* pages: the number of frames for which there are enough trays. Returns NULL, or a description of the problem. */
+const char *frames_init(struct frames *frames, int uffd, unsigned page_shift, uint64_t pages);
+void frames_destroy(struct frames *frames);
+
+/* Open a tray without frames; TRAY_NONE if there is none. */
+uint32_t frames_open_empty(struct frames *frames);
+
+/* Open a tray with frames; TRAY_NONE if there is none. */
+uint32_t frames_open_filled(struct frames *frames);
+
+/* Close a tray; its frames are free now. */
+void frames_close(struct frames *frames, uint32_t tray);
+
+static inline char *frames_address(const struct frames *frames, uint32_t tray, uint32_t page)
+{
+	return frames->staging + (((uint64_t)tray * TRAY_PAGES + page) << frames->page_shift);
+}
+
+/* Move `pages` frames from `from` into an open tray. Returns how many moved, and *error as
+   uffd_move(). */
+uint32_t frames_collect(struct frames *frames, uint32_t tray, void *from, uint32_t pages, int *error);
+
+/* Move the last `pages` frames of an open tray to the absent range at `to`, or copy those that are
+   pinned. The tray no longer has them, even if not all arrive. Returns how many arrived, and *error as
+   uffd_move(). */
+uint32_t frames_place(struct frames *frames, uint32_t tray, void *to, uint32_t pages, int *error);
+
+/* Return the last `pages` frames of an open tray to the kernel. */
+void frames_discard(struct frames *frames, uint32_t tray, uint32_t pages);
+
+/* Get new frames from the kernel; returns how many: 0 if there is no memory or no empty tray. */
+uint32_t frames_grow(struct frames *frames, uint32_t pages);
+
+/* Return at most `pages` free frames to the kernel; returns how many. */
+uint64_t frames_shrink(struct frames *frames, uint64_t pages);
+
+#endif

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Start, stop, and the ranges of managed memory. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "pages.h"
+#include "uffd.h"
+
+#define PAGEMAP_PRESENT (1ull << 63)
+#define PAGEMAP_SWAPPED (1ull << 62)
+#define PAGEMAP_BATCH 4096u
+#define WANTED_ROOM 1024u
+
+void pager_fatal(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	fputs("sentineld: ", stderr);
+	vfprintf(stderr, format, arguments);
+	fputs("; the training cannot go on\n", stderr);
+	va_end(arguments);
+	abort();
+}
+
+/* Tables of large ranges are mostly untouched. */
+static void *table(uint64_t items, uint64_t item_bytes)
+{
+	void *made = mmap(NULL, items * item_bytes, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return made == MAP_FAILED ? NULL : made;
+}
+
+static void range_delete(struct paged_range *range)
+{
+	if (range->state)
+		munmap(range->state, range->pages);
+	if (range->transit)
+		munmap(range->transit, range->pages);
+	if (range->recent)
+		munmap(range->recent, range->pages);
+	if (range->file_page)
+		munmap(range->file_page, range->pages * sizeof(*range->file_page));
+	if (range->sum)
+		munmap(range->sum, range->pages * sizeof(*range->sum));
+	free(range);
+}
+
+static struct paged_range *range_new(char *base, uint64_t pages)
+{
+	struct paged_range *range = calloc(1, sizeof(*range));
+
+	if (!range)
+		return NULL;
+	range->base = base;
+	range->pages = pages;
+	range->state = table(pages, 1);
+	range->transit = table(pages, 1);
+	range->recent = table(pages, 1);
+	range->file_page = table(pages, sizeof(*range->file_page));
+	range->sum = table(pages, sizeof(*range->sum));
+	if (range->state && range->transit && range->recent && range->file_page && range->sum)
+		return range;
+	range_delete(range);
+	return NULL;
+}
+
+/* Find the pages that the mapping has already. Returns their number, or -errno. */
+static int64_t find_present(struct pager *pager, struct paged_range *range)
+{
+	uint64_t entries[PAGEMAP_BATCH], first = (uintptr_t)range->base >> pager->page_shift;
+	int64_t found = 0;
+
+	for (uint64_t page = 0; page < range->pages;) {
+		uint64_t left = range->pages - page, count = left < PAGEMAP_BATCH ? left : PAGEMAP_BATCH;
+		ssize_t got = pread(pager->pagemap, entries, count * sizeof(*entries),
+				    (off_t)((first + page) * sizeof(*entries)));
+
+		if (got <= 0)
+			return got ? -errno : -EIO;
+		count = (uint64_t)got / sizeof(*entries);
+		for (uint64_t i = 0; i < count; i++)
+			if (entries[i] & (PAGEMAP_PRESENT | PAGEMAP_SWAPPED)) {
+				range->state[page + i] = PAGE_IN;
+				range->top = page + i + 1;
+				found++;
+			}
+		page += count;
+	}
+	return found;
+}
+
+const char *pager_add(struct pager *pager, void *base, uint64_t bytes)
+{
+	struct paged_range *range = range_new(base, bytes >> pager->page_shift);
+	int64_t found;
+
+	if (!range)
+		return "no memory for the tables of paged memory";
+	/* A part of a huge page could not be moved without splitting it. */
+	madvise(base, bytes, MADV_NOHUGEPAGE);
+	pthread_mutex_lock(&pager->lock);
+	if (uffd_register(pager->uffd, base, bytes)) {
+		pthread_mutex_unlock(&pager->lock);
+		range_delete(range);
+		return "the memory cannot be registered with userfaultfd";
+	}
+	/* From now on only the pager creates pages. */
+	found = find_present(pager, range);
+	if (found < 0) {
+		uffd_unregister(pager->uffd, base, bytes);
+		pthread_mutex_unlock(&pager->lock);
+		range_delete(range);
+		return "/proc/self/pagemap cannot be read";
+	}
+	pager->resident += (uint64_t)found;
+	range->next = pager->ranges;
+	pager->ranges = range;
+	pages_continue(pager);
+	pthread_mutex_unlock(&pager->lock);
+	return NULL;
+}
+
+struct paged_range *range_of(struct pager *pager, const void *address)
+{
+	struct paged_range *range = pager->ranges;
+
+	while (range && (uintptr_t)address - (uintptr_t)range->base >= range->pages << pager->page_shift)
+		range = range->next;
+	return range;
+}
+
+void pager_remove(struct pager *pager, void *base)
+{
+	struct paged_range **link = &pager->ranges, *range;
+
+	pthread_mutex_lock(&pager->lock);
+	while (*link && (*link)->base != base)
+		link = &(*link)->next;
+	range = *link;
+	if (range) {
+		*link = range->next;
+		for (uint64_t page = 0; page < range->top; page++)
+			pager->resident -= range->state[page] == PAGE_IN;
+		if (pager->hand_range == range)
+			pager->hand_range = NULL;
+		for (uint64_t i = 0; i < pager->wanted_count; i++) {
+			struct wanted *wanted =
+				&pager->wanted[(pager->wanted_first + i) % pager->wanted_room];
+
+			if (wanted->range == range)
+				wanted->pages = 0;
+		}
+		uffd_unregister(pager->uffd, base, range->pages << pager->page_shift);
+		range_delete(range);
+	}
+	pthread_mutex_unlock(&pager->lock);
+}
+
+static void stop_threads(struct pager *pager)
+{
+	uint64_t one = 1;
+
+	if (pager->has_thread) {
+		ssize_t written = write(pager->stop_fd, &one, sizeof(one));
+
+		(void)written;
+		pthread_join(pager->thread, NULL);
+	}
+	if (pager->workers.count)
+		workers_stop(&pager->workers);
+}
+
+static void pager_delete(struct pager *pager)
+{
+	int fds[] = {pager->uffd, pager->stop_fd, pager->pagemap, pager->children};
+
+	stop_threads(pager);
+	for (unsigned i = 0; i < sizeof(fds) / sizeof(*fds); i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	frames_destroy(&pager->frames);
+	filespace_destroy(&pager->space);
+	free(pager->wanted);
+	free(pager);
+}
+
+static const char *start(struct pager *pager, const struct pager_settings *settings)
+{
+	sigset_t all, before;
+	const char *problem = NULL;
+	int error;
+
+	pager->uffd = uffd_open(settings->device, &problem);
+	if (pager->uffd < 0)
+		return problem;
+	pager->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	pager->children = epoll_create1(EPOLL_CLOEXEC);
+	pager->pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	if (pager->stop_fd < 0 || pager->children < 0 || pager->pagemap < 0)
+		return "no descriptor is left, or /proc/self/pagemap cannot be opened";
+	problem = frames_init(&pager->frames, pager->uffd, pager->page_shift, settings->budget_pages);
+	if (problem)
+		return problem;
+	pager->wanted_room = WANTED_ROOM;
+	pager->wanted = calloc(pager->wanted_room, sizeof(*pager->wanted));
+	if (!pager->wanted || !filespace_init(&pager->space, settings->file_pages))
+		return "no memory for the pager's tables";
+	if (workers_start(&pager->workers, settings->requests))
+		return "the pager's threads cannot be started";
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&pager->thread, NULL, serve_faults, pager);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pager->has_thread = !error;
+	return error ? "the pager's threads cannot be started" : NULL;
+}
+
+const char *pager_start(struct pager **out, const struct pager_settings *settings)
+{
+	struct pager *pager = calloc(1, sizeof(*pager));
+	const char *problem;
+
+	if (!pager)
+		return "no memory for the pager";
+	pthread_mutex_init(&pager->lock, NULL);
+	pthread_cond_init(&pager->changed, NULL);
+	pager->uffd = pager->stop_fd = pager->pagemap = pager->children = -1;
+	pager->file = settings->file;
+	pager->budget = settings->budget_pages;
+	pager->page_shift = (unsigned)__builtin_ctzl((unsigned long)sysconf(_SC_PAGESIZE));
+	for (unsigned i = 0; i < TRANSITS_MAX; i++)
+		pager->transits[i].pager = pager;
+	problem = start(pager, settings);
+	if (problem)
+		pager_delete(pager);
+	else
+		*out = pager;
+	return problem;
+}
+
+void pager_stop(struct pager *pager)
+{
+	pthread_mutex_lock(&pager->lock);
+	pager->budget = UINT64_MAX;
+	for (struct paged_range *range = pager->ranges; range; range = range->next)
+		pages_want(pager, range, 0, range->top);
+	pthread_mutex_unlock(&pager->lock);
+	pager_settle(pager);
+	while (pager->ranges)
+		pager_remove(pager, pager->ranges->base);
+	pager_delete(pager);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pager keeps at most `budget` page frames of tensors in memory, and the
+ * other pages in a file. It runs in the training process, because UFFDIO_MOVE
+ * works within one address space, and because the process needs its pages after
+ * the daemon has ended.
+ *
+ * A page is absent (never born, or dropped), in memory, or out (in the file):
+ *
+ *     born      free frames ---UFFDIO_MOVE---> page
+ *     evicted   page ---UFFDIO_MOVE---> tray ---write---> file; the frames are free
+ *     fetched   file ---read---> free frames ---UFFDIO_MOVE---> page
+ *     dropped   page ---UFFDIO_MOVE---> tray; the frames are free
+ *
+ * An access to a page that is out fetches it together with the pages that follow.
+ * An unchanged page is not written again. All functions may be called by any thread.
+ */
+#ifndef SENTINELD_SHIM_PAGER_H
+#define SENTINELD_SHIM_PAGER_H
+
+#include <stdint.h>
+
+struct pager;
+
+struct pager_settings {
+	int device; /* an open /dev/userfaultfd; -1: the pager opens it */
+	int file; /* backing file, opened with O_DIRECT; the caller keeps it open */
+	uint64_t file_pages; /* size of the file */
+	uint64_t budget_pages;
+	unsigned requests; /* largest number of reads and writes in flight, 1 to 32 */
+};
+
+/* Counted since the start. */
+struct pager_counts {
+	uint64_t bytes_read;
+	uint64_t bytes_written;
+	uint64_t faults; /* accesses to pages that were out, or on their way in or out */
+	uint64_t births_by_fault; /* accesses to absent pages */
+	uint64_t clean_pages; /* pages that left memory without a write */
+	uint64_t waits; /* calls of pager_born() that waited for a frame */
+	uint64_t overruns; /* frames beyond the budget, because no page could leave */
+	uint64_t frames; /* page frames now: of pages in memory, free, and in reads and writes */
+	int write_error; /* -errno of a failed write, after which pages stay in memory; 0: none */
+};
+
+/* Returns NULL, or a description of the problem. */
+const char *pager_start(struct pager **pager, const struct pager_settings *settings);
+
+/* Fetch all pages, and stop managing them. */
+void pager_stop(struct pager *pager);
+
+/* Manage the pages of a private anonymous mapping. Returns NULL, or a description of the problem. */
+const char *pager_add(struct pager *pager, void *base, uint64_t bytes);
+
+/* Stop managing a mapping. Its pages must be in memory or dropped. */
+void pager_remove(struct pager *pager, void *base);
+
+/* Give frames to the absent pages among the `pages` pages at `address`. Their content is undefined.
+   Waits until there are frames. */
+void pager_born(struct pager *pager, void *address, uint64_t pages);
+
+/* Make the pages absent. */
+void pager_dropped(struct pager *pager, void *address, uint64_t pages);
+
+/* Begin to evict the pages that are in memory; returns the number of these pages. Pages that the
+   kernel has pinned stay in memory. */
+uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages);
+
+/* Begin to fetch the pages that are out, as soon as there are frames. */
+void pager_fetch(struct pager *pager, void *address, uint64_t pages);
+
+/* Change the budget; begins to evict pages if it is exceeded. */
+void pager_set_budget(struct pager *pager, uint64_t pages);
+
+/* Wait until no page is on its way in or out. */
+void pager_settle(struct pager *pager);
+
+void pager_read_counts(struct pager *pager, struct pager_counts *counts);
+
+/* Call these around fork(). The first one waits until no page is on its way. */
+void pager_before_fork(struct pager *pager);
+void pager_after_fork_in_parent(struct pager *pager);
+void pager_after_fork_in_child(struct pager *pager);
+
+#endif

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls the shim's pager by ctypes.
+
+Run as a program, it does what a test names in a process of its own: `python -m
+tests.unit.shim.paged LIBRARY CASE FOLDER`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+PAGE = mmap.PAGESIZE
+REQUESTS = 4
+DEVICE = "/dev/userfaultfd"
+
+
+def pager_problem() -> str | None:
+    """Why no pager can run on this machine, or None."""
+    release = tuple(int(part) for part in os.uname().release.split(".")[:2])
+    if release < (6, 8):
+        return "needs Linux 6.8 for UFFDIO_MOVE"
+    return None if os.access(DEVICE, os.R_OK | os.W_OK) else f"needs access to {DEVICE}"
+
+
+class Settings(ctypes.Structure):
+    """struct pager_settings."""
+
+    _fields_ = (
+        ("device", ctypes.c_int),
+        ("file", ctypes.c_int),
+        ("file_pages", ctypes.c_uint64),
+        ("budget_pages", ctypes.c_uint64),
+        ("requests", ctypes.c_uint),
+    )
+
+
+class Counts(ctypes.Structure):
+    """struct pager_counts."""
+
+    _fields_ = (
+        ("bytes_read", ctypes.c_uint64),
+        ("bytes_written", ctypes.c_uint64),
+        ("faults", ctypes.c_uint64),
+        ("births_by_fault", ctypes.c_uint64),
+        ("clean_pages", ctypes.c_uint64),
+        ("waits", ctypes.c_uint64),
+        ("overruns", ctypes.c_uint64),
+        ("frames", ctypes.c_uint64),
+        ("write_error", ctypes.c_int),
+    )
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """The pager's library."""
+    library = ctypes.CDLL(str(path))
+    pages = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+    library.pager_start.restype = ctypes.c_char_p
+    library.pager_start.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(Settings))
+    library.pager_add.restype = ctypes.c_char_p
+    library.pager_evict.restype = ctypes.c_uint64
+    for name in ("add", "born", "dropped", "evict", "fetch"):
+        getattr(library, f"pager_{name}").argtypes = pages
+    library.pager_set_budget.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
+    library.pager_read_counts.argtypes = (ctypes.c_void_p, ctypes.POINTER(Counts))
+    for name in ("stop", "settle", "before_fork", "after_fork_in_parent", "after_fork_in_child"):
+        getattr(library, f"pager_{name}").argtypes = (ctypes.c_void_p,)
+    return library
+
+
+def backing_file(folder: Path, pages: int, flags: int = os.O_RDWR) -> int:
+    """A file of this size, opened with O_DIRECT."""
+    path = folder / "backing"
+    path.touch()
+    os.truncate(path, pages * PAGE)
+    return os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC)
+
+
+class Paged:
+    """Memory of `pages` pages under a pager. Pages are absent at first."""
+
+    def __init__(
+        self, library: ctypes.CDLL, file: int, file_pages: int, pages: int, budget: int
+    ) -> None:
+        self._library = library
+        self._pager = ctypes.c_void_p()
+        self._map = mmap.mmap(-1, pages * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.words: npt.NDArray[np.uint64] = np.frombuffer(self._map, np.uint64).reshape(pages, -1)
+        """(pages, words of a page)"""
+        self._base = self.words.ctypes.data
+        settings = Settings(-1, file, file_pages, budget, REQUESTS)
+        problem = library.pager_start(ctypes.byref(self._pager), ctypes.byref(settings))
+        if not problem:
+            problem = library.pager_add(self._pager, self._base, pages * PAGE)
+        assert not problem, problem.decode()
+
+    def born(self, first: int, pages: int) -> None:
+        """Give frames to absent pages."""
+        self._library.pager_born(self._pager, self._base + first * PAGE, pages)
+
+    def dropped(self, first: int, pages: int) -> None:
+        """Make pages absent."""
+        self._library.pager_dropped(self._pager, self._base + first * PAGE, pages)
+
+    def evict(self, first: int, pages: int) -> int:
+        """Begin to evict pages; returns the number of pages that leave."""
+        return int(self._library.pager_evict(self._pager, self._base + first * PAGE, pages))
+
+    def fetch(self, first: int, pages: int) -> None:
+        """Begin to fetch pages."""
+        self._library.pager_fetch(self._pager, self._base + first * PAGE, pages)
+
+    def settle(self) -> None:
+        """Wait until no page is on its way."""
+        self._library.pager_settle(self._pager)
+
+    def set_budget(self, pages: int) -> None:
+        """Change the budget."""
+        self._library.pager_set_budget(self._pager, pages)
+
+    def counts(self) -> Counts:
+        """The counters."""
+        counts = Counts()
+        self._library.pager_read_counts(self._pager, ctypes.byref(counts))
+        return counts
+
+    def fill(self, first: int, pages: int, seed: int) -> None:
+        """Write to each page numbers that only this page and this seed have."""
+        self.words[first : first + pages] = self.expected(first, pages, seed)
+
+    def expected(self, first: int, pages: int, seed: int) -> npt.NDArray[np.uint64]:
+        """What fill() writes."""
+        numbers = np.arange(first, first + pages, dtype=np.uint64)[:, None] << np.uint64(32)
+        offsets = np.arange(self.words.shape[1], dtype=np.uint64)[None, :]
+        found: npt.NDArray[np.uint64] = (numbers | offsets) * np.uint64(2 * seed + 1)
+        return found
+
+    def holds(self, first: int, pages: int, seed: int) -> bool:
+        """Whether the pages have what fill() wrote."""
+        return bool(
+            np.array_equal(self.words[first : first + pages], self.expected(first, pages, seed))
+        )
+
+    def fork(self) -> int:
+        """Fork as the shim's handlers do; returns 0 in the child."""
+        self._library.pager_before_fork(self._pager)
+        pid = os.fork()
+        side = "child" if pid == 0 else "parent"
+        getattr(self._library, f"pager_after_fork_in_{side}")(self._pager)
+        return pid
+
+    def stop(self) -> None:
+        """Fetch all pages, and stop the pager."""
+        self._library.pager_stop(self._pager)
+
+
+def filled_and_evicted(library: ctypes.CDLL, folder: Path, flags: int = os.O_RDWR) -> Paged:
+    """256 pages that are filled with seed 1 and evicted."""
+    paged = Paged(library, backing_file(folder, 1024, flags), 1024, 256, 256)
+    paged.born(0, 256)
+    paged.fill(0, 256, 1)
+    assert paged.evict(0, 256) == 256
+    paged.settle()
+    return paged
+
+
+def read_corrupt(library: ctypes.CDLL, folder: Path) -> None:
+    """Another program changes one bit of the file."""
+    paged = filled_and_evicted(library, folder)
+    with (folder / "backing").open("r+b") as file:
+        file.seek(100 * PAGE + 1234)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 4]))
+    print(paged.words.sum())
+
+
+def read_fails(library: ctypes.CDLL, folder: Path) -> None:
+    """The file becomes shorter, so that reads of its end fail."""
+    paged = filled_and_evicted(library, folder)
+    os.truncate(folder / "backing", 0)
+    print(paged.words.sum())
+
+
+def write_fails(library: ctypes.CDLL, folder: Path) -> None:
+    """The file cannot be written."""
+    paged = filled_and_evicted(library, folder, os.O_RDONLY)
+    assert paged.counts().write_error == -errno.EBADF
+    assert paged.holds(0, 256, 1)
+    assert paged.evict(0, 256) == 0
+    paged.born(0, 256)
+    paged.stop()
+
+
+def file_full(library: ctypes.CDLL, folder: Path) -> None:
+    """The file has room for half of the pages only."""
+    paged = Paged(library, backing_file(folder, 129), 129, 512, 64)
+    for first in range(0, 512, 32):
+        paged.born(first, 32)
+        paged.fill(first, 32, 1)
+    paged.settle()
+    assert paged.counts().write_error == -errno.ENOSPC
+    assert paged.holds(0, 512, 1)
+    paged.stop()
+
+
+def fork_children(library: ctypes.CDLL, folder: Path) -> None:
+    """Children read pages that were out at the fork, while the parent changes them."""
+    paged = filled_and_evicted(library, folder)
+    children = []
+    for seed in (1, 2, 3):
+        go_reading, go_writing = os.pipe()
+        pid = paged.fork()
+        if pid == 0:
+            os.close(go_writing)
+            signal.alarm(60)
+            right = paged.holds(0, 100, seed)
+            os.read(go_reading, 1)
+            os._exit(0 if right and paged.holds(0, 256, seed) else 1)
+        os.close(go_reading)
+        children.append((pid, go_writing))
+        paged.fill(0, 256, seed + 1)
+        paged.evict(0, 256)
+        paged.settle()
+    # The later children hold the earlier pipes open, too.
+    for _, go_writing in children:
+        os.close(go_writing)
+    for pid, _ in children:
+        assert os.waitpid(pid, 0)[1] == 0, "a child read wrong numbers"
+    # The file had no room for another version while children held the former ones.
+    assert paged.counts().write_error == -errno.ENOSPC
+    deadline_s = time.monotonic() + 30
+    while paged.evict(0, 256) == 0:
+        assert time.monotonic() < deadline_s
+    for seed in range(5, 25):
+        paged.fill(0, 256, seed)
+        assert paged.evict(0, 256) == 256
+        paged.settle()
+    assert paged.counts().write_error == 0
+    assert paged.holds(0, 256, 24)
+    paged.stop()
+
+
+def kernel_reads(library: ctypes.CDLL, folder: Path) -> None:
+    """write(2) of pages that are out, with and without O_DIRECT."""
+    paged = filled_and_evicted(library, folder)
+    wanted = paged.expected(0, 256, 1).tobytes()
+    for flags in (0, os.O_DIRECT):
+        path = folder / "checkpoint"
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | flags)
+        assert os.write(file, paged.words) == len(wanted)
+        os.close(file)
+        assert path.read_bytes() == wanted
+        assert paged.evict(0, 256) == 256
+        paged.settle()
+    paged.stop()
+
+
+CASES: dict[str, Callable[[ctypes.CDLL, Path], None]] = {
+    case.__name__: case
+    for case in (read_corrupt, read_fails, write_fails, file_full, fork_children, kernel_reads)
+}
+
+if __name__ == "__main__":
+    CASES[sys.argv[2]](load(Path(sys.argv[1])), Path(sys.argv[3]))
+    print("done")

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pager keeps its budget and every page's content."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.shim.conftest import COMPILER, NATIVE
+from tests.unit.shim.paged import PAGE, Paged, backing_file, load, pager_problem
+
+ROOT = Path(__file__).parents[3]
+PAGES = 1200
+BUDGET = 400
+FILE_PAGES = 3 * PAGES
+
+pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
+
+
+@pytest.fixture(scope="module")
+def library_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pager") / "pager.so"
+    sources = sorted(map(str, (NATIVE / "pager").glob("*.c")))
+    flags = "-std=gnu11 -O2 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
+    subprocess.run([COMPILER, *flags, "-o", str(path), *sources], check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def library(library_path: Path) -> ctypes.CDLL:
+    return load(library_path)
+
+
+@pytest.fixture
+def start(library: ctypes.CDLL, tmp_path: Path) -> Iterator[Callable[..., Paged]]:
+    started: list[tuple[Paged, int]] = []
+
+    def start_one(pages: int = PAGES, budget: int = BUDGET) -> Paged:
+        file = backing_file(tmp_path, FILE_PAGES)
+        started.append((Paged(library, file, FILE_PAGES, pages, budget), file))
+        return started[-1][0]
+
+    yield start_one
+    for paged, file in started:
+        paged.stop()
+        os.close(file)
+
+
+def test_the_budget_is_kept(start: Callable[..., Paged]) -> None:
+    paged = start()
+    for seed in (1, 2):
+        for first in range(0, PAGES, 100):
+            paged.born(first, 100)
+            paged.fill(first, 100, seed)
+            assert paged.counts().frames <= BUDGET
+    for first in range(0, PAGES, 100):
+        assert paged.holds(first, 100, 2)
+        assert paged.counts().frames <= BUDGET
+    counts = paged.counts()
+    assert counts.faults > 0
+    assert counts.overruns == counts.births_by_fault == counts.write_error == 0
+    assert counts.bytes_written >= (PAGES - BUDGET) * PAGE
+
+
+def test_unchanged_pages_are_not_written_again(start: Callable[..., Paged]) -> None:
+    paged = start()
+    paged.born(0, 300)
+    paged.fill(0, 300, 1)
+    paged.evict(0, 300)
+    paged.settle()
+    assert paged.holds(0, 300, 1)
+    paged.words[7, 3] += 1
+    written = paged.counts().bytes_written
+    assert paged.evict(0, 300) == 300
+    paged.settle()
+    counts = paged.counts()
+    assert (counts.bytes_written - written, counts.clean_pages) == (PAGE, 299)
+    paged.words[7, 3] -= 1
+    assert paged.holds(0, 300, 1)
+
+
+def test_dropped_pages_are_neither_written_nor_read(start: Callable[..., Paged]) -> None:
+    paged = start()
+    for seed in range(1, 20):
+        paged.born(0, BUDGET)
+        paged.fill(0, BUDGET, seed)
+        paged.dropped(0, BUDGET)
+    counts = paged.counts()
+    assert counts.bytes_written == counts.bytes_read == counts.waits == 0
+
+
+def test_pages_are_fetched_before_their_use(start: Callable[..., Paged]) -> None:
+    paged = start()
+    paged.born(0, 300)
+    paged.fill(0, 300, 1)
+    paged.evict(0, 300)
+    paged.settle()
+    paged.fetch(0, 300)
+    paged.settle()
+    assert paged.holds(0, 300, 1)
+    assert paged.counts().faults == 0
+
+
+def test_a_smaller_budget_evicts_pages(start: Callable[..., Paged]) -> None:
+    paged = start()
+    paged.born(0, BUDGET)
+    paged.fill(0, BUDGET, 1)
+    paged.set_budget(BUDGET // 4)
+    paged.settle()
+    assert paged.counts().frames <= BUDGET // 4
+    assert paged.holds(0, BUDGET, 1)
+
+
+def test_pages_that_exist_before_are_kept(library: ctypes.CDLL, tmp_path: Path) -> None:
+    """pager_add() of memory that the process has used."""
+    file = backing_file(tmp_path, FILE_PAGES)
+    paged = Paged(library, file, FILE_PAGES, PAGES, BUDGET)
+    # An access to an absent page is a birth.
+    paged.fill(0, 10, 1)
+    assert paged.counts().births_by_fault == 10
+    assert paged.holds(0, 10, 1)
+    paged.stop()
+    assert paged.holds(0, 10, 1)
+    os.close(file)
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(("born", "born", "dropped", "evict", "fetch", "fill", "check", "settle")),
+        st.integers(0, PAGES - 1),
+        st.integers(1, 500),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(operations=OPERATIONS, budget=st.integers(40, PAGES))
+def test_any_sequence_keeps_the_content(
+    library: ctypes.CDLL, tmp_path: Path, operations: list[tuple[str, int, int]], budget: int
+) -> None:
+    file = backing_file(tmp_path, FILE_PAGES)
+    paged = Paged(library, file, FILE_PAGES, PAGES, budget)
+    seeds = [0] * PAGES
+    for number, (operation, first, count) in enumerate(operations, 1):
+        last = min(first + count, PAGES)
+        if operation in ("born", "dropped", "evict", "fetch"):
+            getattr(paged, operation)(first, last - first)
+        elif operation == "settle":
+            paged.settle()
+            assert paged.counts().frames <= budget
+        if operation == "dropped":
+            seeds[first:last] = [0] * (last - first)
+        for page in range(first, last):
+            if operation in ("born", "fill") and (operation == "born" or seeds[page]):
+                paged.fill(page, 1, number)
+                seeds[page] = number
+            elif operation == "check" and seeds[page]:
+                assert paged.holds(page, 1, seeds[page])
+    for page, seed in enumerate(seeds):
+        assert not seed or paged.holds(page, 1, seed)
+    assert paged.counts().overruns == 0
+    paged.stop()
+    for page, seed in enumerate(seeds):
+        assert not seed or paged.holds(page, 1, seed)
+    os.close(file)
+
+
+def run_case(library_path: Path, case: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.unit.shim.paged", str(library_path), case, str(folder)]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("case", ["write_fails", "file_full", "fork_children", "kernel_reads"])
+def test_in_a_process_of_its_own(library_path: Path, case: str, tmp_path: Path) -> None:
+    done = run_case(library_path, case, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("read_corrupt", "a page read back from the file is corrupt"),
+        ("read_fails", "cannot read pages back from the file"),
+    ],
+)
+def test_lost_pages_end_the_training(
+    library_path: Path, case: str, message: str, tmp_path: Path
+) -> None:
+    """With a message, and never with wrong numbers."""
+    done = run_case(library_path, case, tmp_path)
+    assert done.returncode == -6
+    assert message in done.stderr
+    assert done.stderr.rstrip().endswith("the training cannot go on")
+    assert done.stdout == ""
