@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What attacks cost the daemon's other users: `python -m tests.bench.attacks`.
 
-Runs the attacks of tests/hostile several times, longer than the tests do, and measures the speed
-of a managed training before and during each of them. Writes build/bench/attacks.json and prints a
-table of medians. Run it on an idle machine.
+Runs each attack of tests/hostile several times, for longer than the tests run it, and measures the
+speed of a managed training before and during the attack. Writes build/bench/attacks.json and prints
+a table with a row per attack. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def one_round(select: str, file: Path) -> list[Figures]:
 
 
 def summary(rounds: list[list[Figures]]) -> list[Json]:
-    """Return one row per attack: the worst answer time, memory and log of all rounds, and the
-    median speed."""
+    """Return one row per attack: the longest answer time, the largest memory and the fastest growth
+    of the log in any round, and the median speed."""
     rows = []
     for name in dict.fromkeys(figures.attack for one in rounds for figures in one):
         found = [figures for one in rounds for figures in one if figures.attack == name]
@@ -102,7 +102,10 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=BENCH / "attacks.json")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument(
-        "-k", dest="select", default="", help="run only the attacks that match, as pytest -k does"
+        "-k",
+        dest="select",
+        default="",
+        help="run only attacks that match this pytest -k expression",
     )
     arguments = parser.parse_args()
     part = arguments.output.with_suffix(".round.json")

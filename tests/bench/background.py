@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def repeat_in_background(act: Callable[[], object]) -> Iterator[None]:
-    """Call act() repeatedly in a thread; leaving the context re-raises its RuntimeError."""
+    """Call act() repeatedly in a thread; leaving the context re-raises a RuntimeError of act()."""
     stop = threading.Event()
     failed: list[RuntimeError] = []
 

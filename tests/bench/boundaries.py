@@ -59,13 +59,14 @@ class Boundaries:
     time: float  # duration of the longest stretch, divided by the limit
     finest_time: float  # the same with a cut before every allocation
     known_share: float  # share of tensor bytes with an access reported by the framework
-    estimated_share: float  # share of tensor bytes known only as an operator's scratch
+    estimated_share: float  # share of tensor bytes whose accesses are only estimated (scratch)
     outside_share: float | None  # unmanaged bytes divided by the peak, if known
     planned_share: float  # share of the allocations of 4 KiB and more with a slot in the arena
 
     @property
     def holds(self) -> bool:
-        """Whether every stretch is within its limits, or within NEAR of the finest possible one."""
+        """Whether `touched` and `time` are within the limit 1, or within NEAR times their finest
+        values."""
         return self.touched <= max(1.0, NEAR * self.finest_touched) and self.time <= max(
             1.0, NEAR * self.finest_time
         )
@@ -116,7 +117,8 @@ def _time(profile: Profile) -> Floats:
 
 
 def _access_shares(trace: Trace, profile: Profile) -> tuple[float, float]:
-    """Return two shares of the tensor bytes: with a known access, with any access."""
+    """Return the share of tensor bytes with a reported access, and the share with a reported or an
+    estimated access."""
     sizes = profile.tensors["bytes"].astype(np.float64)
     known = replace(trace, op_accesses=trace.op_accesses[~trace.op_accesses["estimated"]])
     shares = []

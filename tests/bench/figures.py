@@ -65,7 +65,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def summarise(raw: Json) -> Json:
-    """Compute the result's keys for the parts that were measured."""
+    """Compute the entries of the result for those parts that were measured."""
     found: Json = {}
     if "instructions" in raw:
         found |= _of_instructions(raw["instructions"])

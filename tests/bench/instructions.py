@@ -2,7 +2,7 @@
 """Counts the instructions of page faults and page observers in a guest under -icount.
 
 The guest's only CPU has a time stamp counter that counts executed instructions.
-The host therefore adds no noise; caches, TLBs and exception latency do not count.
+The host therefore adds no noise; caches, TLBs and exception latency do not affect the counts.
 """
 
 from __future__ import annotations

@@ -88,11 +88,12 @@ def _paced_s(row: Row) -> float:
 
 
 def summary(rows: Sequence[Row]) -> Row:
-    """Return geometric means over all cells of the step time divided by the bound.
+    """Return geometric means, over all cells, of the step time divided by the bound.
 
     quiet, noisy: steps without and with noise.
-    paced: noisy steps, minus the drawn steps' all-fast time beyond the profile's.
-    points, paced_points: noisy and paced minus quiet, in hundredths of the bound.
+    paced: noisy steps, minus the time by which the drawn steps' all-fast time exceeds the
+    profile's.
+    points: noisy minus quiet; paced_points: paced minus quiet. Both are in hundredths of the bound.
     """
     quiet, noisy, paced = (
         geometric_mean(seconds(row) / row["bound_seconds"] for row in rows)

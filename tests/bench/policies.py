@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulate every policy on nine models: `python -m tests.bench.policies`.
 
-A cell is one of nine traces, two presets and three fast fractions. Everything is
-simulated; only planning time is measured. Writes build/bench/policies.json, prints
-tables and draws plots. Traces come from build/bench/traces; missing ones are
-recorded first. A policy that fails leaves a note in its cell, and the run
-continues. At the end `auto` plans a huge synthetic step.
+A cell combines one of nine traces, one of two presets and one of three fast fractions. Everything
+is simulated; only planning time is measured. Writes build/bench/policies.json, prints tables and
+draws plots. Traces come from build/bench/traces; missing ones are recorded first. A policy that
+fails leaves a note in its cell, and the run continues. At the end `auto` plans a huge synthetic
+step.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _figures(
         found = simulate(profile, policy(name), tiers, budget_bytes, clock=time.perf_counter)
     except SentinelError as error:
         return {"note": "; ".join([error.message, *notes])}
-    except Exception as error:  # a bug in one policy must not cost the other policies' results
+    except Exception as error:  # a bug in one policy must not lose the results of the others
         return {"note": "; ".join([f"error: {type(error).__name__}: {error}", *notes])}
     return {
         "step_seconds": found.step_seconds,

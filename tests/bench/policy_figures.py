@@ -18,7 +18,7 @@ UNLIMITED = "fast-only"
 
 OURS = "auto"
 TIE = 1e-3
-"""Relative difference below which two steps count as equal."""
+"""Relative difference below which two step times count as equal."""
 
 OVER_BOUND_MEAN, OVER_BOUND_WORST, PLAN_SECONDS = 1.05, 1.12, 3.0
 """Limits for `auto`: step time divided by the bound (geometric mean, worst cell), and planning
@@ -63,7 +63,7 @@ def by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def policies_table(rows: Sequence[Row]) -> str:
-    """Format a line per policy: slowdowns by geometric mean over traces."""
+    """Format a line per policy: geometric means of its slowdowns over the traces."""
     columns = sorted({(row["tiers"], row["fast_fraction"]) for row in rows})
     head = [
         "step / all-fast step",
@@ -154,7 +154,8 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
 
 
 def better_than_ours(rows: Sequence[Row]) -> dict[Cell, tuple[str, float]]:
-    """Return, for each cell in which `auto` is beaten, the best policy and its relative gain.
+    """Return, for each cell in which `auto` is beaten, the best policy and the share of `auto`'s
+    step time that this policy saves.
 
     Only software policies that keep to the budget count.
     """

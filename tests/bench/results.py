@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 def earlier_models(output: Path, settings: Json) -> Json:
-    """Return the models already in the file. Raises RuntimeError if its settings differ."""
+    """Return the models already in the file. Raises RuntimeError if the file has other settings."""
     try:
         found = json.loads(output.read_text())
     except FileNotFoundError:

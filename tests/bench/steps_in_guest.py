@@ -41,7 +41,7 @@ class Usage:
     """Resource usage of a process since it started."""
 
     user_seconds: float
-    system_seconds: float  # in the daemon mostly spent in move_pages()
+    system_seconds: float  # the daemon spends most of it in move_pages()
     children_cpu_seconds: float  # user and system time of children that have exited
     resident_kib: int
     anonymous_kib: int
@@ -113,7 +113,7 @@ def wait_profiled(pid: int) -> int:
 
 def one_round(trainer: Trainer, daemon: int, offset: int) -> dict[str, Any]:
     """Run plain, profiled, managed and metered steps, then detach."""
-    # the current step may have begun in another state
+    # the session possibly changed its state after the current step had begun
     trainer.wait_step()
     plain = [trainer.wait_step().seconds for _ in range(PLAIN_STEPS)]
     before = usage(daemon)

@@ -39,7 +39,8 @@ LOG_S_MIN = 10.0
 SETTLE_S = 15.0
 SLACK = 6
 """Number of descriptors that the daemon's own work, such as planning a correction, can open. An
-attack on descriptors is repeated so often that its success would cost more descriptors."""
+attack on descriptors is repeated so often that its success would cost more descriptors than this
+number."""
 STATUS_TIMEOUT_S = 45.0
 LOOK_S = 0.1
 MODEL = "transformer"
@@ -215,7 +216,7 @@ class Attack:
         self.release()
         problems = []
         left = self._left_descriptors()
-        # Not earlier: the unmanaged run would delay the end of the attackers' processes.
+        # The unmanaged run continues only now: it would have delayed the end of the attackers.
         if self.managed_training:
             self.managed_training.pause_plain(False)
         self._observer.stop()
@@ -287,7 +288,8 @@ class Attack:
         return 0
 
     def _check_training(self, problems: list[str]) -> None:
-        """Check that the training made steps, and compare its losses."""
+        """Check that the training made steps, and compare its losses with those of the unmanaged
+        run."""
         managed_training = self.managed_training
         if managed_training is None or self.daemon.process.poll() is not None:
             return

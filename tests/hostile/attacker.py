@@ -76,7 +76,8 @@ class Attacker:
         os.close(writing)
 
     def heard(self, patience_s: float = PATIENCE_S) -> Any:
-        """Return the process's next value; raises AssertionError if the attack failed."""
+        """Return the next value that the process has sent; raises AssertionError if the attack
+        failed."""
         deadline_s = time.monotonic() + patience_s
         while b"\n" not in self._buffer:
             left_s = deadline_s - time.monotonic()

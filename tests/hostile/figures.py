@@ -24,12 +24,12 @@ class Figures:
     """Steps of the training during the attack; None: no training."""
     steps_per_s: float | None
     expected_steps_per_s: float | None
-    """Speed of the training beside an ordinary program that uses the other CPU as much as this CPU
-    was used during the attack; None if the speed was not measured."""
+    """Speed of the training beside an ordinary program that keeps the other CPU as busy as the
+    attack kept it; None if the speed was not measured."""
 
     @property
     def speed_share(self) -> float | None:
-        """The training's speed during the attack as a share of the expected one."""
+        """The training's speed during the attack as a share of the expected speed."""
         if self.steps_per_s is None or not self.expected_steps_per_s:
             return None
         return self.steps_per_s / self.expected_steps_per_s

@@ -57,7 +57,7 @@ class Lying(ToyTraining):
 def lie(say: Say, paths: tuple[str, str], lies: dict[str, int], when: str, lying_s: float) -> None:
     """Get managed with impossible control words; reports the states of the session.
 
-    paths: the sockets of shims and of control.
+    paths: the shims' socket and the control socket.
     """
     shims, control = paths
     pid = os.getpid()
@@ -99,7 +99,7 @@ def test_impossible_words_cost_no_memory(attack: Attack, when: str) -> None:
 
 
 def large_segment(say: Say, path: str, control: str, size: int, records: int) -> None:
-    """Register a segment of the largest allowed size whose words say that the ring is unread."""
+    """Register a segment of the largest allowed size whose words say that the ring is full."""
     client, segment = ShimClient(Path(path)), Segment(records)
     os.close(client.register(segment))
     answer = client.answer()

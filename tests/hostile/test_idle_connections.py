@@ -194,7 +194,8 @@ def idle_tcp(say: Say, port: int, count: int) -> None:
 
 
 def test_a_silent_connection_is_closed(daemon: Daemon) -> None:
-    """Neither a silent connection nor one with half a hello outlives the deadline of the hello."""
+    """Neither a silent connection nor a connection with half a hello outlives the deadline of the
+    hello."""
     silent, half = ShimClient(daemon.shims), ShimClient(daemon.shims)
     half.raw(b"\x40\x00\x00\x00{")
     assert silent.closed(HELLO_DEADLINE_S)

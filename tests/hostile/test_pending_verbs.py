@@ -31,7 +31,7 @@ def pend(say: Say, shims: str, control: str, verb: str) -> None:
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         client.connect(control)
         arguments = {"pid": os.getpid(), "steps": 1}
-        with contextlib.suppress(OSError):  # the daemon may refuse so many connections
+        with contextlib.suppress(OSError):  # the daemon possibly refuses some connections
             client.sendall(encode({"version": 1, "verb": verb, "arguments": arguments}))
         held.append(client)
     say("sent")
@@ -71,7 +71,7 @@ def test_the_end_of_a_client_cancels_its_verb(attack: Attack) -> None:
     attacker = attack.start(pend_and_hang_up, str(daemon.shims), str(daemon.control), 30)
     attacker.heard()
     deadline_s = time.monotonic() + 20
-    # The limit is higher because the attacker's session itself has a thread.
+    # A few more threads are allowed than before, because the attacker's session itself has one.
     while (now := attack.settled(daemon.threads)) > threads + 6 and time.monotonic() < deadline_s:
         time.sleep(0.2)
     attacker.signal(signal.SIGUSR1)

@@ -167,7 +167,7 @@ def _as_map_of_a_layout(path: Path, open_one: Opener) -> None:
 
 
 def _with_a_note(path: Path, open_one: Opener) -> None:
-    """Send descriptors with many notes, which need no descriptors."""
+    """Send many `note` messages, each with descriptors that the message does not need."""
     client, _ = registered(path)
     _kept(client)
     for _ in range(20):

@@ -96,7 +96,8 @@ def _managed(shims: str, control: str) -> None:
 
 
 def run_sessions(daemon: Daemon, first: int, count: int) -> None:
-    """Run sessions by processes of two users at a time."""
+    """Run half of the sessions in a process of one user and, at the same time, the other half in a
+    process of another user."""
     paths = str(daemon.shims), str(daemon.control)
     half = count // 2
     parts = [(USER, first, half), (OTHER_USER, first + half, count - half)]

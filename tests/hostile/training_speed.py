@@ -23,7 +23,7 @@ REFERENCE_S = 5.0
 HOLD_FACTOR = 3.0
 """An attack lasts this many times as long as in the tests."""
 DURATION_S_MIN = 2.0
-"""Shorter attacks have too few steps for a speed."""
+"""In a shorter attack, the training runs too few steps to measure its speed."""
 
 StepsPerS = Callable[[float, float], float]
 """Speed between two times of time.monotonic()."""
@@ -50,7 +50,8 @@ class TrainingSpeed:
         self._attack = CpuUse()
 
     def expected_steps_per_s(self, duration_s: float) -> float | None:
-        """Return the speed beside a program that uses the other CPU as much as the attack so far.
+        """Return the speed beside a program that keeps the other CPU as busy as the attack has kept
+        it.
 
         Returns None if the attack was too short.
         """

@@ -105,7 +105,8 @@ def test_delays_and_fast_memory_agree_without_moves(run: ManagedRun) -> None:
 
 
 def steps_moved_as_simulated(run: ManagedRun, expected: Outcome) -> list[dict[str, Any]]:
-    """Meter steps; return those whose numbers of moved bytes and of late moves are as simulated."""
+    """Meter steps; return the steps with as many moved bytes and late moves as in the
+    simulation."""
     moves = (expected.bytes_promoted + expected.bytes_demoted, expected.late_moves)
     found: list[dict[str, Any]] = []
     for _ in range(METERED_MAX // METERED_AT_ONCE):

@@ -64,7 +64,7 @@ void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *state);
 
 static pthread_mutex_t gil = PTHREAD_MUTEX_INITIALIZER;
-/* plays the lock of this purpose in sentineld/shim/runtime.py */
+/* stands for the lock with the same purpose in sentineld/shim/runtime.py */
 static pthread_mutex_t between_steps = PTHREAD_MUTEX_INITIALIZER;
 static int none;
 
@@ -156,7 +156,7 @@ static uint64_t slot_bytes(unsigned slot)
 struct file {
 	struct sentinel_layout header;
 	struct sentinel_slot slots[SLOTS];
-	uint32_t cuts[2]; /* one, and padding */
+	uint32_t cuts[2]; /* one cut, and padding */
 	struct sentinel_region region;
 	struct sentinel_wait waits[BOUNDARIES];
 	struct sentinel_access accesses[BOUNDARIES];
@@ -287,7 +287,7 @@ static void *train(void *argument)
 	for (uint64_t step = 0; step < steps; step++) {
 		end_step(&seed);
 		run_step(&seed, (uint64_t)seed << 32 | step * SLOTS);
-		/* Meanwhile the other thread runs steps alone, which follow the layout. */
+		/* Meanwhile only the other thread runs steps, so they follow the layout. */
 		if (rand_r(&seed) % 16 == 0)
 			usleep(2000);
 	}

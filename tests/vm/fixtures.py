@@ -28,7 +28,7 @@ class GuestKind:
     """The key of a shared guest."""
 
     suite: str  # Debian suite of the image
-    tcg_thread: Literal["multi", "single"]  # as in Guest
+    tcg_thread: Literal["multi", "single"]  # see Guest
 
 
 SYSTEM = GuestKind(MAIN.suite, "single")

@@ -31,7 +31,7 @@ Acquire::Languages "none";
 # A mirror that is not updated daily still has a kernel that is newer than the stable release's.
 Acquire::Check-Valid-Until "false";
 """
-"""apt's configuration for one suite, apart from the machine's own."""
+"""apt's configuration for one suite, separate from that of this machine."""
 
 
 def ensure_headers(suite: str) -> Path:
@@ -95,7 +95,8 @@ def _apt(place: Path, *command: str) -> str:
 def place_headers(headers: Path, target: Path, place: str) -> str:
     """Copy unpacked headers to TARGET, for use where PLACE is bound to it.
 
-    Returns the build folder, for make -C. The packages expect to lie in /usr.
+    Returns the build folder, for make -C. The packages' Makefile refers to /usr/src; the copy
+    refers to PLACE instead.
     """
     shutil.copytree(headers / "usr", target, symlinks=True, dirs_exist_ok=True)
     (build,) = (target / "src").glob("linux-headers-*-amd64")

@@ -51,7 +51,7 @@ SLOWEST_NODE = 2
 
 @dataclasses.dataclass(frozen=True)
 class Hardware:
-    """The hardware of a guest; the arguments of Guest describe the fields."""
+    """The hardware of a guest. See Guest, whose arguments have the names of these fields."""
 
     variant: Variant = "two-tier"
     fast_mib: int = 2048

@@ -207,8 +207,8 @@ FILES: dict[str, str] = {
 EARLY_FILES: dict[str, str] = {
     "etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=zstd\n",
 }
-"""Written before any package is installed. The kernel's package then quickly builds its initrd,
-which is not used."""
+"""Files written before any package is installed. They make the kernel's package build its own
+initrd quickly; no guest uses this initrd."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,9 +222,9 @@ class Recipe:
     free_bytes: int
     """Free space in the root file system; sparse on the host's disk."""
     release: str = ""
-    """The release that mmdebstrap installs, if its name is not the suite's; "": the suite."""
+    """Name of the release that mmdebstrap installs; "": the same name as `suite`."""
     mirrors: tuple[str, ...] = ()
-    """Lines of sources.list instead of mmdebstrap's own."""
+    """Lines of sources.list; (): the lines that mmdebstrap writes by default."""
     early_files: tuple[tuple[str, str], ...] = ()
     """Path below root and text of files that are written before any package is installed."""
 

@@ -21,7 +21,7 @@ TRAINING = f"{TREE}/tests/demo/train.py --blocks 3 --positions 128 --width 512"
 """A training whose steps take less than a second in an emulated guest."""
 PAUSE = "--pause 1"
 """The pause after each step leaves CPU time to the code under test. It also keeps the number of
-steps small, and the unmanaged run has to repeat all of them."""
+steps small: the unmanaged run has to repeat all of the steps."""
 STEPS = 400
 METRICS = "http://127.0.0.1:9464/metrics"
 LOG = "/tmp/training.log"

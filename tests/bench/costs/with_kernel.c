@@ -224,7 +224,10 @@ static void perf_faults_epoch_end(char *memory, uint8_t *seen)
 	uint64_t at = perf_map->data_tail;
 
 	while (at < head) {
-		/* sizes are multiples of 8: no header wraps; samples have 16 bytes: none wraps */
+		/*
+		 * All sizes are multiples of 8 bytes, so no header wraps around the end of the ring.
+		 * Samples have 16 bytes, so no sample wraps.
+		 */
 		uint64_t place = at % (PERF_PAGES * PAGE);
 		struct perf_event_header *header = (void *)((char *)perf_map + PAGE + place);
 		uint64_t address = *(uint64_t *)(header + 1);

@@ -2,7 +2,7 @@
 """Transformers with Adam, and recurrent networks with plain SGD; random weights and tokens.
 
 BERT and GPT-2 come from the transformers package and are built from a config, without
-a download. Importing the package takes seconds, so only these two models do it.
+a download. Importing this package takes seconds, so only these two models import it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ VOCABULARY = 8000
 
 
 class Recurrent(nn.Module):
-    """An LSTM language model. cells: run LSTM cells step by step instead of one LSTM operator."""
+    """An LSTM language model. cells: call LSTM cells for each position instead of one LSTM
+    operator."""
 
     def __init__(self, words: int, width: int, cells: bool) -> None:
         super().__init__()
@@ -127,6 +128,6 @@ def lstm() -> Callable[[], Tensor]:
 
 
 def lstmcell() -> Callable[[], Tensor]:
-    """The same network cell by cell."""
+    """The network of lstm(), run by calls of single LSTM cells."""
     model = Recurrent(10000, 512, cells=True)
     return trained(model, torch.optim.SGD(model.parameters(), lr=0.1), 10000, 20, 35)

@@ -14,7 +14,7 @@ from sentineld.plan.packing import circular_peak
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much a layout plans of a step's allocations of 4 KiB and more, which have slots."""
+    """How many of a step's allocations of 4 KiB and more a layout places in the arena."""
 
     planned_share: float  # share of the allocations
     planned_bytes_share: float  # share of their bytes

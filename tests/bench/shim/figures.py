@@ -49,8 +49,9 @@ LIMITS = {
 """Limits for geometric means. A limit is met if the lower end of the 95 % interval is within it."""
 
 PLAIN_WITHIN = 0.01
-"""How far from 1 the ratio of the two plain processes may be. If it is further away, the other
-ratios are meaningless."""
+"""Largest allowed difference between the CPU times of the two plain processes, as a share. If the
+difference is larger, the other ratios are meaningless."""
+
 ARENA_GEOMEAN_MAX, ARENA_WORST_MAX = 1.05, 1.10
 RSS_WORST_MAX = 1.10
 
@@ -94,7 +95,7 @@ def of_models(
 
 
 def enough_pairs(cpu_s: Figures) -> bool:
-    """Whether the ratio of both plain processes is close enough to 1."""
+    """Whether the two plain processes' CPU times are close enough to each other."""
     ratios = np.asarray(cpu_s["plain-again"], np.float64) / cpu_s["plain"]
     return abs(float(np.median(ratios)) - 1) <= PLAIN_WITHIN
 

@@ -77,8 +77,8 @@ def parts(one: Json, fast: Json, fast_s: float) -> Json:
     """Break the measured steps down into parts: medians in seconds, with predictions.
 
     own_extra_seconds: the step time minus delay, wait and the all-fast step of the same round.
-        These are real costs; the model predicts only the costs of births.
-    cpu_extra_seconds: the CPU time of own_extra_seconds, less sensitive to other load.
+        This time is not emulated; the timing model predicts only the part for births.
+    cpu_extra_seconds: the CPU time in own_extra_seconds; other load affects it less.
     system_extra_seconds: the system time in cpu_extra_seconds, mostly for page faults.
     page_faults: number of faults beyond those of the all-fast step.
     """

@@ -305,8 +305,8 @@ def main() -> None:
     for step in itertools.count():
         if reached(arguments.until, step):
             break
-        # Write a line and its newline in one call: print() would write them in two, because
-        # torchrun makes Python's output unbuffered, and the ranks share the pipe.
+        # Write a line and its newline in one call, because the ranks share the pipe. print() would
+        # write them in two calls, because torchrun makes Python's output unbuffered.
         sys.stdout.write(f"{next(losses).item().hex()}\n")
         sys.stdout.flush()
     if torch.distributed.is_initialized():

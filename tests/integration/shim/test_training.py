@@ -162,7 +162,8 @@ def test_cuts_waits_and_dropped_pages(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def stopped_position(training: Training, daemon: Daemon, any_boundary: bool = False) -> int:
-    """Stop the training and return its position, which is boundary 1 only if any_boundary."""
+    """Stop the training and return its position. Unless any_boundary is set, the training does not
+    stop at boundary 1."""
     while True:
         training.process.send_signal(signal.SIGSTOP)
         os.waitpid(training.process.pid, os.WUNTRACED)

@@ -14,7 +14,7 @@ from sentineld.profile.trace import Trace, profile_of
 from tests.bench.boundaries import Boundaries, boundaries_of, recut, table
 from tests.unit.traces import SMALL, recorded
 
-TOUCHED_LIMIT_OVER_PEAK = 0.1  # half of the budget, which is 20 % of the peak
+TOUCHED_LIMIT_OVER_PEAK = 0.1  # half of the budget; the budget is 20 % of the peak
 
 
 def framework_only(trace: Trace) -> Trace:

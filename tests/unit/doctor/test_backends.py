@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check names the backend that runs and says why no better one does."""
+"""The check names the backend that runs and says why no better backend runs."""
 
 from __future__ import annotations
 

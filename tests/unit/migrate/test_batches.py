@@ -353,8 +353,8 @@ def test_a_batch_is_clipped_to_the_node_s_free_pages() -> None:
 
 
 def test_a_stalling_plan_waits_at_the_deadline_of_a_promotion() -> None:
-    # Boundary 3, the promotion's deadline, waits until boundary 2 is done, and boundary 2 is done
-    # only when the promotion is.
+    # Boundary 3, the promotion's deadline, waits until boundary 2 is done. Boundary 2 is done only
+    # when the promotion is finished.
     world = World([(1, 3, 0, 0, 2)], count=4)
     world.schedule.stalls_for_promotions = True
     world.tier[0:2] = 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A measurement reports an error where pages can't move.
+"""A measurement reports an error if pages can't move.
 
 tests/vm/test_machine.py measures on a machine with two nodes.
 """

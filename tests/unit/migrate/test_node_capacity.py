@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Room of nodes for moved pages, from made-up files of the kernel."""
+"""The room that nodes have for moved pages, according to made-up kernel files."""
 
 from __future__ import annotations
 

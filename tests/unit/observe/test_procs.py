@@ -137,7 +137,8 @@ def test_tracking_a_dead_process_is_refused(
 
 
 def test_exits_are_reported_without_netlink() -> None:
-    """Another network namespace has no connector, so the watcher sets its note and continues."""
+    """In a new network namespace, the proc connector does not work: the watcher says so and
+    continues."""
     script = (
         "import queue, subprocess\n"
         "from sentineld.observe.procs import ProcessWatcher\n"

@@ -89,7 +89,8 @@ def test_lines_are_wrapped(page: str) -> None:
 
 @pytest.mark.parametrize("page", WRITTEN)
 def test_no_line_begins_with_a_comment(page: str) -> None:
-    # Markdown would end the paragraph before such a line, and show the line as it is.
+    # Before a line that begins with <!--, Markdown would end the paragraph, and it would show the
+    # line as it is.
     assert not re.search(r"^ *<!--", (ROOT / page).read_text(), re.MULTILINE)
 
 

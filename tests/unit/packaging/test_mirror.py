@@ -78,7 +78,8 @@ def has_module(name: Path) -> bool:
 
 
 def has_code(path: Path) -> bool:
-    """Whether any function of a module does something; those of a Protocol have only docstrings."""
+    """Whether any function of a module does something: a Protocol's functions have only
+    docstrings."""
     functions = [
         node
         for node in ast.walk(ast.parse(path.read_text()))

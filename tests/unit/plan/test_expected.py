@@ -188,8 +188,8 @@ def test_a_promotion_is_useful_until_its_last_use_before_the_next_demotion() -> 
 
 def test_a_demotion_may_begin_after_the_last_use() -> None:
     heap = (4, Space.HEAP)
-    # The tensor is used in 0 and 2. A demotion at 1 or 3 follows a use directly, and a demotion at
-    # 0 or 2 is at a use: none can begin ahead of its boundary.
+    # The tensor is used in 0 and 2. A demotion at 1 or 3 directly follows a use, and a demotion at
+    # 0 or 2 coincides with a use: none of the four can begin ahead of its boundary.
     for boundary, ahead in ((1, 0), (0, 0), (2, 0), (3, 0)):
         rows = [(boundary, boundary, *heap, 1, 16 * PAGE, 10 * PAGE)]
         assert ahead_of_time(profile(), plan(rows)).tolist() == [ahead]

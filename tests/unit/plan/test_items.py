@@ -58,7 +58,8 @@ def test_accesses_are_summed_by_position_of_the_lifetime() -> None:
     # The gradient is born in stretch 2: this is its first position.
     assert summed[:, GRADIENT].tolist() == [2, 2, 0, 0]
     assert summed[:, PARAMETER].tolist() == [0, 2, 2, 2]
-    # An access in stretch 0 of the next step, before its death, is at its third position.
+    # An access to the gradient in stretch 0 of the next step, before the gradient's death, is at
+    # the gradient's third position.
     profile.accesses["tensor"][0] = GRADIENT
     assert by_position(profile, access_pages(profile))[:, GRADIENT].tolist() == [2, 2, 2, 0]
 
@@ -69,7 +70,7 @@ def test_pages_are_sampled_ones_or_those_that_the_bytes_fill() -> None:
     rows["pages"] = 77
     rows["bytes_read"][:4] = [1, PAGE + 1, 0, 100 * PAGE]
     rows["bytes_written"][:4] = [0, 0, PAGE, 1]
-    assert access_pages(profile)[:4].tolist() == [1, 1, 1, 2]  # at most the tensor's pages
+    assert access_pages(profile)[:4].tolist() == [1, 1, 1, 2]  # not more than the tensor has
     assert set(access_pages(replace(profile, source="module+shim"))) == {77}
 
 

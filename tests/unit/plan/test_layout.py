@@ -87,9 +87,10 @@ def large_step(sizes: list[int]) -> Profile:
 
 
 def test_unmoved_tensors_are_aligned_to_huge_pages() -> None:
-    """Sizes of whole huge pages share one part of the area; each other size has a separate part.
+    """Tensors that fill whole huge pages share one part of the area. Each other size has a separate
+    part.
 
-    In a part, tensors that live one after the other overlay. Small and moved tensors are packed
+    Within a part, tensors that live one after the other overlay. Small and moved tensors are packed
     behind these parts.
     """
     sizes = [2 * HUGE_PAGES, HUGE_PAGES, HUGE_PAGES + 3, 700, 700, 700, 5]

@@ -107,7 +107,7 @@ def test_times_wrap_around_the_step() -> None:
     assert move_times(moves, 8, useful, ahead) == [
         MoveTimes(1, 0, 2, 5),
         MoveTimes(6, 0, 4, 4),  # useful at least until its deadline
-        MoveTimes(7, 4, 8, 8),  # a deadline at its own boundary is a step later
+        MoveTimes(7, 4, 8, 8),  # a deadline at the move's own boundary is in the next step
     ]
     assert move_times(moves[:1], 8) == [MoveTimes(1, 0, 2, 2)]
 

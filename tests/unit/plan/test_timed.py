@@ -16,11 +16,12 @@ from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, two_tie
 from tests.unit.profile.toys import toy
 
 SLOW_PAGE_NS = (0.125 + 0.375 / 2) * PAGE
-"""Extra ns of a slow page: 1/4 - 1/8 for each byte read, 1/2 - 1/8 for the half that is written."""
+"""Extra ns when a slow page is read completely and half of it is written: 1/4 - 1/8 = 0.125 for
+each byte read, 1/2 - 1/8 = 0.375 for each byte written."""
 
 
 def test_slow_accesses_by_hand() -> None:
-    # The gradient is accessed in slow memory in 2 and 3, the half of the state that rests in 3.
+    # Slow memory serves the gradient in stretches 2 and 3, and the resting half of the state in 3.
     extra = planned_extra_ns(large_plan(), large_profile(), two_tiers())
     assert extra == pytest.approx([0, 0, 2 * LARGE * SLOW_PAGE_NS, 4 * LARGE * SLOW_PAGE_NS])
 

@@ -14,7 +14,8 @@ from tests.unit.trainer import PAGE, Trainer
 
 
 def run(steps: int, sizes: tuple[int, ...] = (2 * PAGE, PAGE)) -> Trainer:
-    """Each step frees the last step's tensor, allocates two tensors and frees the first one."""
+    """Each step frees the tensor that the previous step kept, allocates two tensors, frees the
+    first of them and keeps the second."""
     trainer = Trainer()
     trainer.alloc(3 * PAGE)
     kept = None
@@ -88,7 +89,8 @@ def test_identical_steps_may_differ_in_addresses_only() -> None:
 
 def test_live_table_has_cursors_and_ages() -> None:
     steps = StepCutter().feed(run(3).take_records())
-    # Of a tensor older than the ring, only the size is known. The kept tensor was born at cursor 1.
+    # The birth of the tensor of 3 pages is older than the ring, so its cursor is unknown. The kept
+    # tensor was born at cursor 1.
     live = sorted((entry.bytes, entry.cursor, entry.age) for entry in steps[2].live.values())
     assert live == [(PAGE, 1, 1), (3 * PAGE, None, 3)]
 

@@ -392,7 +392,8 @@ def test_a_recording_ends_when_its_caller_hangs_up(daemon: Daemon) -> None:
 
 
 def test_a_verb_whose_caller_has_hung_up_does_nothing_later(tmp_path: Path) -> None:
-    """This holds even if the session's thread is busy until the caller has hung up."""
+    """Even if the session's thread is busy until the caller has hung up, the verb has no later
+    effect."""
     linked = Linked()
     session = Session(linked.link, machine(), StateFiles(tmp_path))
     gone = threading.Event()

@@ -40,7 +40,7 @@ def test_a_session_that_was_never_saved_is_not_restored(states: StateFiles) -> N
 def test_a_session_without_a_plan(states: StateFiles) -> None:
     states.attached(NAME, SAVED)
     assert states.load(NAME, 0) == (SAVED, None, False)
-    assert states.load(NAME, 7) == (SAVED, None, False)  # layout 7 is not of this daemon
+    assert states.load(NAME, 7) == (SAVED, None, False)  # no plan with layout 7 was saved
 
 
 def test_a_plan_is_restored_before_and_after_it_is_live(states: StateFiles) -> None:

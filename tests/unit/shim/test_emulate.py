@@ -171,7 +171,7 @@ def test_the_daemons_moves_change_the_fast_room(harness: ctypes.CDLL) -> None:
     emulation.segment.moved(-2)
     harness.emulation_slot_born(handle, 0)
     assert arena[:4].tolist() == [1, 1, 1, 2]
-    # The recount at a step's begin corrects the count.
+    # The recount at the beginning of a step corrects the count of fast pages.
     arena[:4], arena[16:18] = 0, 0
     harness.emulation_recount(handle, HEAP_PAGES)
     harness.emulation_slot_born(handle, 0)
@@ -261,7 +261,8 @@ def test_small_debts_are_carried_over_and_paid_in_full(harness: ctypes.CDLL) -> 
     emulation.charge(1)
     assert harness.emulation_due(emulation.handle, False) == 3_060_000
     spent_ns = harness.delay_spend(3_060_000)
-    # At least the debt, and at most 200 us (CREDIT_NS_MAX) more, because a sleep ends late.
+    # The time spent is at least the debt, and at most 200 us (CREDIT_NS_MAX) more, because a sleep
+    # ends late.
     assert 3_060_000 <= spent_ns <= 3_260_000
     harness.emulation_paid(emulation.handle, spent_ns)
     assert emulation.segment.paid_ns == spent_ns

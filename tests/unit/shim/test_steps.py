@@ -12,7 +12,7 @@ class Optimizer:
 
 
 def ends(cycle: str, times: int) -> list[str]:
-    """The optimizers that ended a step in each cycle of the last half of the cycles."""
+    """For each cycle in the second half of the cycles: the optimizers that ended a step."""
     tracker = StepEnds()
     optimizers = {name: Optimizer() for name in cycle}
     found = []

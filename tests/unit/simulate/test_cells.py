@@ -87,7 +87,7 @@ def test_tensors_outside_the_plan_have_separate_ranges_and_are_dropped() -> None
     outside = cells.space == UNPLACED
     assert cells.pages[outside].tolist() == [2, 1, 2]
     assert cells.persistent[outside].tolist() == [False, False, True]
-    # Without a tier for the heap its pages are born fast.
+    # If the plan gives the heap no tier, the heap's pages are born fast.
     assert cells.born_fast[outside].tolist() == [2, 1, 2]
     assert set(cells.dropper.tolist()) == {ACTIVATION, SCRATCH}
 
@@ -128,5 +128,5 @@ def test_runs_are_the_ranges_in_which_the_mask_holds(
     found = runs(low, high, np.array(mask, np.bool_))
     inside = {at for begin, end in found for at in range(begin, end)}
     assert inside == {at for at in range(low, high) if mask[at]}
-    # Neighbours are joined.
+    # Adjacent positions are in one range.
     assert all(end < begin for (_, end), (begin, _) in pairwise(found))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Noise, skew and interference: the factors drawn, which are the same for the same seed."""
+"""The factors drawn for noise, skew and interference; the same seed gives the same factors."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, with_la
 
 READ_NS, WRITE_NS = 0.375, 0.75
 PAGE_NS = (READ_NS + WRITE_NS / 2) * PAGE
-"""Cost of an access of the toy to a slow page: it writes half of the bytes that it reads."""
+"""Extra ns when a slow page is read completely and half of it is written, as in the toy."""
 STATE = 2 * LARGE
 """Pages of the moving half of the state."""
 
@@ -74,8 +74,8 @@ def test_births_of_dropped_pages_take_time() -> None:
 def test_a_late_promotion_leaves_the_rest_slow() -> None:
     # 128 pages take 1.5 s. The stretch before their use takes 1 s plus the cost of the slow
     # gradient: 85 pages arrive in time. The page that is in flight at the end of this stretch is
-    # finished, too; the other pages expire. The demotion of these 86 pages takes 8 ms longer than
-    # stretch 0.
+    # finished, too; the moves of the other pages expire. The demotion of these 86 pages takes 8 ms
+    # longer than stretch 0.
     _, steps = replayed(large_plan(), STATE / 1.5)
     last = steps[-1]
     came = int((1e9 + 2 * LARGE * PAGE_NS) // (1.5e9 / STATE))

@@ -15,7 +15,8 @@ from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, two_tie
 
 SCRATCH_CELL, ACTIVATION_CELL, GRADIENT_CELL, MOVING_CELL, RESTING_CELL, PARAMETER_CELL = range(6)
 SLOW_PAGE_NS = (0.125 + 0.375 / 2) * PAGE
-"""Extra ns of a slow page: 1/4 - 1/8 for each byte read, 1/2 - 1/8 for the half that is written."""
+"""Extra ns when a slow page is read completely and half of it is written: 1/4 - 1/8 = 0.125 for
+each byte read, 1/2 - 1/8 = 0.375 for each byte written."""
 
 
 def made() -> Scripts:
@@ -93,7 +94,7 @@ def test_moves_begin_once_their_pages_are_unused() -> None:
 def test_tiers_that_the_plan_assumes() -> None:
     one = made()
     assert one.initial == ((MOVING_CELL, 4, 0), (RESTING_CELL, 5, 1), (PARAMETER_CELL, 6, 0))
-    # The pages of these never move: pool, gradient, other half of the state, parameter.
+    # The pages of the pool, the gradient, the other half of the state and the parameter never move.
     settled = {cell: tier for low, high, tier in one.settled for cell in range(low, high)}
     assert settled == {SCRATCH_CELL: 0, GRADIENT_CELL: 1, RESTING_CELL: 1, PARAMETER_CELL: 0}
 

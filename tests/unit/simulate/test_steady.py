@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a steady step, which has waits and late moves that a prediction lacks."""
+"""The time of a steady step with waits and late moves, which a prediction does not include."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.plan.toys import LARGE, PAGE, large_plan, large_profile, with_la
 from tests.unit.policies.tiering import tiers
 
 PAGE_NS = (0.375 + 0.75 / 2) * PAGE
-"""Cost of an access of the toy to a slow page: it writes half of the bytes that it reads."""
+"""Extra ns when a slow page is read completely and half of it is written, as in the toy."""
 STATE = 2 * LARGE
 """Pages of the moving half of the state."""
 

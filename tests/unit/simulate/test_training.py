@@ -18,7 +18,7 @@ from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.policies.tiering import tiers
 
 SLOW_PAGE_NS = (0.375 + 0.75 / 2) * PAGE
-"""Cost of an access of the toy to a slow page: it writes half of the bytes that it reads."""
+"""Extra ns when a slow page is read completely and half of it is written, as in the toy."""
 EVERYTHING = 20 * LARGE * PAGE
 
 

@@ -125,7 +125,8 @@ def main(steps: int, armed: bool) -> None:
 
 
 def describe(samples: np.ndarray, spaces: dict[Space, tuple[int, int]]) -> dict[str, object]:
-    """Counts of the access records: in all, distinct pages by space, and records by node."""
+    """The numbers of access records, of distinct accessed pages by space, and of records by
+    node."""
     accesses = samples[(samples["flags"] & 128) == 0]
     nodes, counts = np.unique(accesses["node"], return_counts=True)
     return {

@@ -43,9 +43,9 @@ PLAIN = [
     "stress",
 ]
 SLOW = ["huge", "sparse", "stress"]
-"""Checks that `make test` does not run on the newest kernel."""
+"""The checks that `make test` does not run on the newest kernel."""
 SPECIAL = ["swap", "tracepoint", "unhooked", "locked", "hooking", "race"]
-"""Checks that need a special state of the machine."""
+"""The checks that need a special state of the machine."""
 
 UNLOADING = f"""
 set -e

@@ -32,7 +32,7 @@ RATE = 0.9999
 WRITE_RATE = 0.999
 """Smallest allowed recall of writes."""
 UNKNOWN_SHARE_MAX = 0.05
-"""Maximum share of unknown pairs under NUMA balancing."""
+"""Largest allowed Score.unknown_share under NUMA balancing."""
 
 BASIC = Kind()
 UNARMING = Kind(unarming=True)

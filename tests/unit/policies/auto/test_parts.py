@@ -25,7 +25,7 @@ def toy_groups() -> Groups:
 
 
 def fast_pages(**of: list[float]) -> np.ndarray:
-    """A table (S, G) for the groups of the large toy, otherwise 0.
+    """A table (S, G) for the groups of the large toy; entries that `of` does not give are 0.
 
     of: by a group's name, its fast pages at each position of its life.
     """
@@ -69,8 +69,8 @@ def test_parts_of_a_tensor_that_moves_in_two_steps() -> None:
 
 
 def test_a_transient_tensor_is_absent_outside_its_life_and_keeps_its_last_tier() -> None:
-    # The gradient is born in stretch 2 and lives for three stretches. Its pages are demoted in its
-    # position 1.
+    # The gradient is born in stretch 2 and lives for three stretches. Its pages are demoted in
+    # position 1 of its life, which is stretch 3.
     groups = toy_groups().take(np.array([GRADIENT]))
     items, lives = parts(groups, levels(groups, np.array([[128.0], [128.0], [0.0], [0.0]])))
     found = residency_of(items, lives)
@@ -80,7 +80,7 @@ def test_a_transient_tensor_is_absent_outside_its_life_and_keeps_its_last_tier()
 
 
 def test_the_first_pages_of_a_group_are_fast() -> None:
-    # Three tensors of 32 pages in a group, of which 48 pages are fast.
+    # A group has three tensors of 32 pages; 48 of these 96 pages are fast.
     groups = groups_of(lap(2, *[Life(32, (0, 1))] * 3), timing_of(moving(1.0)))
     items, lives = parts(groups, np.array([[48], [48]]))
     found = list(

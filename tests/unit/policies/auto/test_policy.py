@@ -40,7 +40,8 @@ def tiers(pages_per_s: float) -> Tiers:
 
 
 def planned(pages: int, pages_per_s: float) -> Plan:
-    """A plan of the large toy. pages: fast pages, in units of 64; the budget adds the margin."""
+    """A plan of the large toy. pages: fast pages, in units of 64; the budget also includes the
+    policy's margin."""
     profile, budget = large_profile(), pages * LARGE * PAGE * 201 // 200 + PAGE
     plan = policy("auto").plan(profile, tiers(pages_per_s), budget)
     verify(plan, profile, budget)
@@ -60,8 +61,8 @@ def test_with_room_for_everything_nothing_moves() -> None:
 
 def test_without_time_to_move_the_plan_is_the_best_placement() -> None:
     # In units of 64 pages: with two fast pages, 6 of the 19 page uses (see toy_profile) can be
-    # fast. Two pages of the parameter have 3 uses each. So do one page of the parameter, and one
-    # page that serves the scratch (1 use) and then the gradient (2 uses).
+    # fast. Each of the parameter's two pages serves 3 uses. A page that serves the scratch (1 use)
+    # and then the gradient (2 uses) serves 3 uses, too.
     page_s = 0.75 * PAGE * LARGE / 1e9
     plan = planned(2, 1e-3)
     assert not len(plan.moves)

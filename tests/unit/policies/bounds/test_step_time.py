@@ -13,7 +13,8 @@ from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.policies.tiering import tiers
 
 PAGE_S = 0.75 * PAGE / 1e9
-"""Extra time of a slow page, in ns: 0.375 for each byte read, 0.75 for the half that is written."""
+"""Extra seconds when a slow page is read completely and half of it is written: 0.375 ns for each
+byte read, 0.75 ns for each byte written."""
 
 
 def bound(pages: int, pages_per_s: float) -> float:

@@ -19,7 +19,7 @@ from tests.unit.policies.rivals.laps import Life, lap, moving
 from tests.unit.policies.tiering import tiers
 
 PAGE_NS = (0.375 + 0.75 / 2) * PAGE
-"""Cost of the large toy's access to a slow page: it writes half of the bytes that it reads."""
+"""Extra ns when a slow page is read completely and half of it is written, as in the toy."""
 
 
 def grouped(profile: Profile) -> Groups:
@@ -60,8 +60,8 @@ def test_tensors_that_are_alike_are_one_group() -> None:
 
 def test_a_group_is_alive_at_the_points_between_its_birth_and_death() -> None:
     groups = groups_of(large_profile(), timing_of(tiers(1.0)))
-    # The points are: the beginning of stretch 0, after its births, the beginning of stretch 1,
-    # after the gradient's birth in stretch 2, the beginning of stretch 3.
+    # The pressure points 0 to 4: the beginning of stretch 0, after the births in stretch 0, the
+    # beginning of stretch 1, after the gradient's birth in stretch 2, the beginning of stretch 3.
     lived = {
         int(rows[0]): (points.tolist(), positions.tolist())
         for rows, (points, positions) in zip(groups.members, groups.lived_points, strict=True)

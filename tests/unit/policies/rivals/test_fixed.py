@@ -16,7 +16,8 @@ from tests.unit.plan.toys import LARGE, PAGE, large_profile
 from tests.unit.policies.tiering import tiers
 
 PAGE_NS = 0.75 * PAGE
-"""Extra ns of a slow page: 0.375 for each byte read, 0.75 for the half that is written."""
+"""Extra ns when a slow page is read completely and half of it is written: 0.375 for each byte read,
+0.75 for each byte written."""
 
 
 def plan(fast: list[bool], state: int, parameter: int, budget: int = 99 * LARGE) -> Plan:
@@ -65,8 +66,8 @@ def test_persistent_tensors_are_split_at_the_page() -> None:
 
 
 def test_the_prediction_counts_what_is_slow() -> None:
-    # Slow are 1 access of the scratch, 4 of the gradient and 3 of the state's 4, in units of 64
-    # pages.
+    # In units of 64 pages, the slow accesses are 1 to the scratch, 4 to the gradient and 3 of the 4
+    # to the state.
     found = plan([True, False, False], state=LARGE, parameter=2 * LARGE)
     assert found.predicted.step_ns == pytest.approx(4e9 + (1 + 4 + 3) * LARGE * PAGE_NS, abs=2)
     assert not len(found.moves)

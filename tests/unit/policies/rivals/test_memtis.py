@@ -12,8 +12,9 @@ from tests.unit.policies.rivals.observing import observation
 
 def test_memtis_thresholds() -> None:
     level, pages = np.array([5, 3, 1]), np.array([50, 60, 100])
-    # Capacity 120 less 3 %: the 110 pages of bins 5 and 3 fit, all 210 pages do not. The 110 pages
-    # fill more than three quarters of 120, so the next bin is not warm.
+    # Hot pages must fit in 97 % of the capacity of 120 pages: the 110 pages of bins 5 and 3 fit,
+    # all 210 pages do not. The 110 pages fill more than three quarters of 120, so the next bin is
+    # not warm.
     assert thresholds(level, pages, 120) == (2, 2)
     # The 110 pages fill less than three quarters of 160, so the next bin is warm.
     assert thresholds(level, pages, 160) == (2, 1)
@@ -22,8 +23,8 @@ def test_memtis_thresholds() -> None:
 
 def test_memtis_moves_across_the_threshold() -> None:
     histogram = Histogram(1.0)
-    # The counts 9, 3, 0, 0 are in the bins 3, 2, 0, 0. The 20 pages of cells 0 and 1 fit into 21
-    # less 3 % and are hot. Cell 0 is hot but slow, cell 2 is fast but cold.
+    # The counts 9, 3, 0, 0 are in the bins 3, 2, 0, 0. The 20 pages of cells 0 and 1 fit in 97 % of
+    # 21 pages and are hot. Cell 0 is hot but slow, cell 2 is fast but cold.
     requested = histogram.tick(observation([9, 3, 0, 0], [0, 10, 10, 0], capacity=21, free=1))
     assert requested == [MoveRequest(2, 1, 9), MoveRequest(0, 0, 10)]
 

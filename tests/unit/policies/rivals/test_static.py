@@ -18,7 +18,8 @@ from sentineld.policies.rivals.static import best_placement
 from tests.unit.plan.toys import LARGE, PAGE, large_profile
 
 PAGE_NS = 0.75 * PAGE
-"""Extra ns of a slow page: 0.375 for each byte read, 0.75 for the half that is written."""
+"""Extra ns when a slow page is read completely and half of it is written: 0.375 for each byte read,
+0.75 for each byte written."""
 
 
 def tiers() -> Tiers:

@@ -14,7 +14,7 @@ from sentineld.policies.sentinel.fit import MOVE_COST, Fitting
 def items(*uses: tuple[int, ...], stretches: int = 4, pages: int = 1, lasts: bool = True) -> Items:
     """Chunks that live for the whole step and are read completely in the given stretches.
 
-    Transient chunks belong to one tensor.
+    lasts: whether the chunks are persistent. Otherwise, all of them belong to one transient tensor.
     """
     many = len(uses)
     worth = np.zeros((stretches, many))

@@ -50,8 +50,8 @@ def test_with_half_the_room_the_costliest_tensors_of_the_toy_are_fast() -> None:
     # activation   2     2     2           born fast, used in 0 and 2
     # gradient     2           2     2     born fast in 2, dies in 0; used in 2 and 3
     # parameter    2     2     2     2     used in 1, 2 and 3
-    # These fill stretches 0 and 2 and serve 1 + 4 + 4 + 6 of 19 page accesses. The state's 4 pages
-    # for stretch 3 would have to be promoted in 2, where there is no room.
+    # The scratch and these pages serve 1 + 4 + 4 + 6 = 15 of 19 page accesses. The state's 4 pages
+    # would have to be promoted in stretch 2 for their use in 3, but stretch 2 has no room for them.
     plan = policy("sentinel").plan(toy_profile(), two_tiers(), 8 * PAGE)
     verify(plan, toy_profile(), 8 * PAGE)
     assert plan.predicted.fast_share == pytest.approx(15 / 19)

@@ -122,7 +122,7 @@ def whole_way(profiled: Profiled, network: Network) -> Planned:
     cuts = tuple(layout.cuts.tolist())
     step, again = steps_of(network, 2, cuts)
     profiled.answer(step, train(network, 2, cuts).take_ops())
-    # Emulated tiers charge for the accesses of a second step.
+    # On emulated tiers, the delays are computed from the accesses of a second step.
     assert profiled.tell(step) is None
     assert profiled.asked() == (None, 1)
     profiled.answer(again, train(network, 2, cuts).take_ops())

@@ -26,7 +26,10 @@ struct work {
 	uint32_t thread;
 };
 
-/* All threads access every eighth page at the same time; each other page belongs to one thread. */
+/*
+ * All threads access every eighth page at the same time. Each of the other pages belongs to one
+ * thread.
+ */
 static void *access_pages(void *argument)
 {
 	struct work *work = argument;

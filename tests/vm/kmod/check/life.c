@@ -93,8 +93,8 @@ void check_epoch_fd(void)
 }
 
 /*
- * Called in a worker: writes to all pages, which copies them. Returns 0, -1 if the
- * data was wrong before the write, or -2 if it was wrong after all writes.
+ * Called in a worker: writes to all pages, which copies them. Returns -1 if the
+ * data was wrong before the write, -2 if it was wrong after all writes, or else 0.
  */
 static uint64_t write_own_copies(uint64_t address, uint64_t unused)
 {
@@ -162,7 +162,7 @@ void check_fork(void)
 	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "the target is not armed any more");
 	sampler_epoch(&sampler);
 
-	/* while a worker shares the pages, a write must copy the page: the worker must not see it */
+	/* a write must copy a page shared with a worker: the worker must not see the write */
 	target_call(&target, start_worker, address, 0);
 	target_call(&target, write_pages, address, PAGES);
 	CHECK(sampler_count(&sampler, address, PAGES, ANY_NODE) == PAGES, "writes that copy");

@@ -167,7 +167,7 @@ void check_arguments(void)
 	target_stop(&target);
 }
 
-/* A full log drops and counts records; a tail out of bounds makes the log full at worst. */
+/* A full log drops records and counts them. A tail out of bounds at worst makes the log full. */
 void check_log(void)
 {
 	struct target target = target_start();

@@ -2,7 +2,7 @@
 /*
  * A target keeps its address space locked. One thread waits for a FUSE server
  * while it holds mmap_lock for reading. Another thread waits to get mmap_lock for
- * writing, and until then nobody else gets it for reading.
+ * writing. While it waits, no other thread gets mmap_lock for reading.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -49,7 +49,7 @@ static struct fuse_attr attributes(uint64_t node)
 	};
 }
 
-/* Serves one file. Counts the requests to read it in *stalled and never answers them. */
+/* Serves one file. Never answers requests to read the file, but counts them in *stalled. */
 static void serve(int device, volatile int *stalled)
 {
 	static struct request request;
@@ -118,7 +118,7 @@ static struct server server_start(void)
 	return server;
 }
 
-/* Every request fails from now on, so whoever waits for an answer goes on. */
+/* Every request fails from now on, so each thread that waits for an answer continues. */
 static void server_stop(struct server *server)
 {
 	kill(server->pid, SIGKILL);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* ATTACH accepts only the process that the caller means, with all its ids of the given user. */
+/*
+ * ATTACH accepts only the process that the caller means, and only if all ids of this process are
+ * those of the given user.
+ */
 #define _GNU_SOURCE
 #include "check.h"
 

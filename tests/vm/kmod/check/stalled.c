@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define PAGES 600ul
-#define LIMIT_S 30 /* the calls take milliseconds, or forever */
+#define LIMIT_S 30 /* a call takes milliseconds, or forever if it stalls */
 
 /* Returns a page of the caller; every access to it blocks until the process is killed. */
 static uint64_t stalling_page(uint64_t unused, uint64_t again)

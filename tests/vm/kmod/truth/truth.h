@@ -97,7 +97,7 @@ struct program {
 	struct region region[REGIONS];
 	struct range range[REGIONS];
 	struct item item[ITEMS];
-	uint32_t epoch_item[EPOCHS + 2]; /* index of each epoch's first item, then `items` */
+	uint32_t epoch_item[EPOCHS + 2]; /* first item by epoch; after the last epoch: `items` */
 };
 
 /* Memory shared by controller and target. */
