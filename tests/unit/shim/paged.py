@@ -120,6 +120,10 @@ class Paged:
         """Begin to fetch pages."""
         self._library.pager_fetch(self._pager, self._base + first * PAGE, pages)
 
+    def discard(self, first: int, pages: int) -> None:
+        """Drop pages without the pager, as a program can do."""
+        self._map.madvise(mmap.MADV_DONTNEED, first * PAGE, pages * PAGE)
+
     def settle(self) -> None:
         """Wait until no page is on its way."""
         self._library.pager_settle(self._pager)

@@ -132,6 +132,22 @@ def test_pages_that_exist_before_are_kept(library: ctypes.CDLL, tmp_path: Path) 
     os.close(file)
 
 
+def test_pages_that_the_program_drops_itself(start: Callable[..., Paged]) -> None:
+    paged = start()
+    paged.born(0, 100)
+    paged.fill(0, 100, 1)
+    paged.discard(10, 20)
+    paged.fill(10, 5, 2)  # An access to a page that the pager takes for present.
+    assert paged.evict(0, 100) == 85
+    paged.settle()
+    paged.fill(15, 15, 2)
+    assert paged.holds(0, 10, 1)
+    assert paged.holds(10, 20, 2)
+    assert paged.holds(30, 70, 1)
+    assert paged.counts().births_by_fault == 20
+    assert paged.counts().frames <= BUDGET
+
+
 OPERATIONS = st.lists(
     st.tuples(
         st.sampled_from(("born", "born", "dropped", "evict", "fetch", "fill", "check", "settle")),

@@ -28,16 +28,20 @@ bool frame_ready(struct pager *pager, uint64_t pages)
 		return true;
 	if (pages > TRAY_PAGES)
 		pages = TRAY_PAGES;
-	if (used < pager->budget)
-		return frames_grow(&pager->frames,
-				   (uint32_t)(pages < pager->budget - used ? pages : pager->budget - used));
+	if (used < pager->budget) {
+		uint64_t room = pager->budget - used;
+
+		if (frames_grow(&pager->frames, (uint32_t)(pages < room ? pages : room)))
+			return true;
+	}
 	make_room(pager, pages);
 	if (pager_busy(pager))
 		return false;
 	/* No page can leave. To exceed the budget is better than to block the training for ever. */
-	pages = frames_grow(&pager->frames, 1);
-	pager->counts.overruns += pages;
-	return pages;
+	if (!frames_grow(&pager->frames, 1))
+		pager_fatal("no memory for a page, and no page can leave memory");
+	pager->counts.overruns += used >= pager->budget;
+	return true;
 }
 
 /* Give frames to a part of the absent pages [page, page + pages); returns the number of pages. */
@@ -180,10 +184,7 @@ void pager_dropped(struct pager *pager, void *address, uint64_t pages)
 		}
 	}
 	forget_file_pages(pager, range, page, end);
-	if (pager->wanted_count)
-		pages_continue(pager);
-	else if (pager->leaving)
-		pthread_cond_broadcast(&pager->changed);
+	pages_continue(pager);
 	pthread_mutex_unlock(&pager->lock);
 }
 

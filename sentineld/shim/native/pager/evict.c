@@ -15,30 +15,36 @@
 /* After fork() the parent shares its pages with the child, and a shared page cannot be moved. A write
    gives the parent a frame of its own. The atomic operation does not undo a store that another thread
    makes at the same time. */
-__attribute__((no_sanitize("thread"))) static void
-stop_sharing(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
+__attribute__((no_sanitize("thread"))) static void stop_sharing(void *page)
 {
-	for (uint32_t i = 0; i < pages; i++)
-		__atomic_fetch_or((uint8_t *)page_address(pager, range, page + i), 0, __ATOMIC_RELAXED);
+	__atomic_fetch_or((uint8_t *)page, 0, __ATOMIC_RELAXED);
 }
 
-/* Move the frames of [page, page + pages) into the transit's tray; returns how many moved. */
-static uint32_t collect(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages)
+/* Move the frames of [page, page + pages) into the transit's tray. Returns how many moved; if not all
+   moved, *error says why the next one did not, see uffd_move(). */
+static uint32_t collect(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages,
+			int *error)
 {
 	struct pager *pager = transit->pager;
-	uint32_t moved = 0;
-	int error = EBUSY;
+	uint32_t moved = 0, busy = UINT32_MAX;
+	int tries = 0;
 
-	for (int tries = 0; moved < pages && error == EBUSY && tries < BUSY_TRIES; tries++) {
-		if (tries == 1)
-			stop_sharing(pager, range, page + moved, pages - moved);
-		else if (tries)
+	for (;;) {
+		char *from = page_address(pager, range, page + moved);
+
+		*error = 0;
+		moved += frames_collect(&pager->frames, transit->tray, from, pages - moved, error);
+		if (moved == pages || *error != EBUSY)
+			return moved;
+		tries = moved == busy ? tries + 1 : 0;
+		busy = moved;
+		if (tries == BUSY_TRIES)
+			return moved;
+		if (tries)
 			sched_yield();
-		error = 0;
-		moved += frames_collect(&pager->frames, transit->tray,
-					page_address(pager, range, page + moved), pages - moved, &error);
+		else
+			stop_sharing(page_address(pager, range, page + moved));
 	}
-	return moved;
 }
 
 /* Add pages that are in memory to a transit; returns how many. */
@@ -46,7 +52,8 @@ static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t
 {
 	struct pager *pager = transit->pager;
 	uint8_t mark = (uint8_t)(transit - pager->transits + 1);
-	uint32_t moved = collect(transit, range, page, pages);
+	int error;
+	uint32_t moved = collect(transit, range, page, pages, &error);
 
 	for (uint32_t i = 0; i < moved; i++) {
 		transit->of[transit->count].range = range;
@@ -56,6 +63,11 @@ static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t
 	memset(range->transit + page, mark, moved);
 	pager->resident -= moved;
 	pager->leaving += moved;
+	if (error == ENOENT) {
+		/* The program itself has dropped the page by madvise(). */
+		range->state[page + moved] = PAGE_ABSENT;
+		pager->resident--;
+	}
 	return moved;
 }
 
@@ -253,7 +265,7 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 		}
 		moved = add(transit, range, page, run);
 		begun += moved;
-		/* A page that is pinned stays. */
+		/* A page that the kernel has pinned stays. */
 		page += moved < run ? moved + 1 : moved;
 		if (transit->count == TRAY_PAGES) {
 			submit(transit);

@@ -138,8 +138,9 @@ void transit_close(struct transit *transit);
 /* Cut a page on its way out of its transit. The page then has no copy in the file. */
 void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page);
 
-/* Whether there is a free frame. Otherwise gets new frames for up to `pages` pages if the budget
-   allows it, or begins to evict as many. */
+/* Get a free frame: one that exists, or new ones for up to `pages` pages if the budget allows it.
+   Otherwise begins to evict as many pages. Returns false if the caller must wait for the end of a
+   transit. */
 bool frame_ready(struct pager *pager, uint64_t pages);
 
 /* Give frames to the absent pages of [page, end). Releases the lock while it waits. */
