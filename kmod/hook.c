@@ -139,6 +139,25 @@ static struct sentinel_chunk *watched_chunk(struct sentinel_session *s, unsigned
 	return chunk;
 }
 
+/* Notes that a fault at a page that is not watched may map watched pages: those of its chunk. */
+static void note_neighbours(struct sentinel_session *s, unsigned long address)
+{
+	const struct sentinel_areas *table = rcu_dereference(s->areas);
+	unsigned long start = ALIGN_DOWN(address, 1UL << SENTINEL_CHUNK_SHIFT);
+	unsigned int i;
+
+	for (i = 0; table && i < table->count; i++) {
+		struct sentinel_area *area = table->area[i];
+		struct sentinel_chunk *chunk;
+
+		if (area->end <= start || area->start >= start + (1UL << SENTINEL_CHUNK_SHIFT))
+			continue;
+		chunk = sentinel_chunk_at(area, sentinel_chunk_index(area, start));
+		if (chunk)
+			sentinel_note_resolved(s, chunk);
+	}
+}
+
 static bool session_fault(struct sentinel_session *s, struct vm_area_struct *vma,
 			  unsigned long address, unsigned int flags)
 {
@@ -157,8 +176,10 @@ static bool session_fault(struct sentinel_session *s, struct vm_area_struct *vma
 	if (!sentinel_vma_fit(vma))
 		return false;
 	fault.chunk = watched_chunk(s, address);
-	if (!fault.chunk)
+	if (!fault.chunk) {
+		note_neighbours(s, address);
 		return false;
+	}
 	pmd = sentinel_pmd(vma->vm_mm, address, &next);
 	if (pmd)
 		ptep = sentinel_pte_lock(vma->vm_mm, pmd, address, &ptl);

@@ -88,6 +88,17 @@ out:
 	spin_unlock(&s->lock);
 }
 
+/* Notes that the kernel is about to resolve a fault, and may map pages of this chunk. */
+void sentinel_note_resolved(struct sentinel_session *s, struct sentinel_chunk *chunk)
+{
+	spin_lock(&s->lock);
+	if (!bitmap_empty(chunk->active, SENTINEL_CHUNK_PAGES)) {
+		chunk->resolved = true;
+		sentinel_chunk_queue(s, chunk);
+	}
+	spin_unlock(&s->lock);
+}
+
 /* Records an access that the kernel resolved; the page-table lock is held. */
 void sentinel_record_late(struct sentinel_session *s, unsigned long address, u32 epoch,
 			  struct page *page, u8 flags)

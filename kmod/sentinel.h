@@ -231,6 +231,7 @@ u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 		      bool was_armed, u8 node, u8 *flags);
 void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 			bool born, bool write);
+void sentinel_note_resolved(struct sentinel_session *s, struct sentinel_chunk *chunk);
 void sentinel_record_late(struct sentinel_session *s, unsigned long address, u32 epoch,
 			  struct page *page, u8 flags);
 void sentinel_note_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, bool was_armed,
