@@ -101,10 +101,13 @@ def run_sessions(daemon: Daemon, first: int, count: int) -> None:
     paths = str(daemon.shims), str(daemon.control)
     half = count // 2
     parts = [(USER, first, half), (OTHER_USER, first + half, count - half)]
+    log_begin = daemon.log_bytes()
     attackers = [Attacker(session, *paths, begin, share, user=u) for u, begin, share in parts]
     try:
         for attacker in attackers:
             assert attacker.heard(60 + count) == "done"
+    except AssertionError as error:
+        raise AssertionError(f"{error}\nthe log's end:\n{daemon.log_tail(log_begin)}") from None
     finally:
         for attacker in attackers:
             attacker.close()
