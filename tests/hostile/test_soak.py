@@ -76,6 +76,10 @@ def _attached(shims: str, control: str) -> None:
 def _managed(shims: str, control: str) -> None:
     """Get managed, and hang up without a detach."""
     training = ToyTraining(Path(shims))
+    # Before the answer, status still shows the process's previous session.
+    answer = training.client.answer()
+    assert answer is not None
+    assert answer["type"] == "welcome", answer
     pid = os.getpid()
 
     def state() -> str:
