@@ -16,7 +16,7 @@ from sentineld.base.units import FastBudget
 
 CONFIG_FILE = Path("/etc/sentineld/config.toml")
 PLAN_MEMORY_BYTES_MIN = 256 << 20
-"""numpy and scipy alone take half of it."""
+"""Lower limit of plan_memory_bytes. numpy and scipy alone take half of these bytes."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class TierOverrides:
     fast_write_bytes_per_s: float = 0.0
     slow_read_bytes_per_s: float = 0.0
     slow_write_bytes_per_s: float = 0.0
-    birth_ns_per_byte: float = 0.0  # 0: births cost nothing; emulated tiers: measured at start
+    birth_ns_per_byte: float = 0.0  # 0: births cost nothing, or, on emulated tiers, are measured
     emulated: str = ""  # preset of emulated tiers; "": the machine's nodes
-    emulated_threads: int = 1  # threads of the training; they scale the preset's bandwidths
+    emulated_threads: int = 1  # threads of the training; scales the preset's bandwidths
 
 
 @dataclass(frozen=True)

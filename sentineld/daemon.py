@@ -36,14 +36,15 @@ log = logging.getLogger("sentineld")
 
 HEARTBEAT_S = 0.25
 SWITCH_S = 0.0005
-"""Longest time for which a thread keeps Python's lock when others want it. By default it is 5 ms,
-and a thread that makes system calls while the event loop is busy waits that long after each."""
+"""Longest time for which a thread keeps Python's global lock while other threads wait for it.
+Python's default is 5 ms. While the event loop is busy, another thread would wait that long for the
+lock after each system call."""
 DESCRIPTORS_MAX = 16384
-"""As LimitNOFILE of the unit."""
+"""The same number as LimitNOFILE in the systemd unit."""
 MMAP_THRESHOLD_BYTES = 512 << 10
-"""Blocks from this size on are mapped one by one, so that free() returns them to the kernel. By
-default glibc raises the threshold to the largest block freed so far: after a few large messages the
-heaps of all threads would keep such blocks."""
+"""malloc() maps blocks of this size or more one by one, and free() returns them to the kernel. By
+default glibc raises the threshold to the size of the largest block freed so far. After a few large
+messages, the heaps of all threads would then keep such blocks."""
 M_MMAP_THRESHOLD = -3  # malloc.h
 
 
@@ -90,7 +91,7 @@ async def run(config: Config) -> None:
         quick={"status": status},
     )
     control.listen(listen(Path(config.control_socket), 0o660, config.socket_group))
-    # Any user may train under the shim; SO_PEERCRED tells who sent a hello.
+    # Any user may train under the shim; SO_PEERCRED identifies the sender of a hello.
     shims = ShimServer(listen(Path(config.shim_socket), 0o666, None), sessions.hello)
     beat = asyncio.create_task(_beat(sessions))
     notify("READY=1")
@@ -153,15 +154,15 @@ def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:
 
 
 def _raise_descriptor_limit() -> None:
-    """Use the descriptors that the hard limit allows: the soft one is often 1024, for programs that
-    call select()."""
+    """Raise the soft limit of open descriptors. By default it is often 1024, because programs that
+    call select() can't use more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def _fix_mmap_threshold() -> None:
-    """Set malloc's threshold, where the C library has one."""
+    """Fix malloc's mmap threshold, if the C library has mallopt()."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
@@ -169,7 +170,7 @@ def _fix_mmap_threshold() -> None:
 
 def main() -> None:
     """The entry point."""
-    # ctypes and shared mappings can crash the interpreter: print where.
+    # ctypes and shared mappings can crash the interpreter; print the Python stack if that happens.
     faulthandler.enable()
     run_command(sentineld)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns an error into a line on stderr and an exit status, for both programs."""
+"""Turns an error of sentineld or sentinelctl into a line on stderr and an exit status."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def run_command(command: click.Command) -> None:
     except click.Abort:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader closed the pipe; the flush at exit must not fail again.
+        # The reader closed the pipe. Without this redirection the flush at exit would fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

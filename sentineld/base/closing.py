@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls on descriptors that other processes sent, in threads that may block.
+"""Makes calls on descriptors that other processes sent, in threads that may block.
 
 Any call on an unknown descriptor can block for as long as its sender likes, for example close()
-of a TCP socket with SO_LINGER or of a file on FUSE. Therefore each user has a queue of such calls,
-and a thread that makes them. The thread ends when the queue is empty.
+of a TCP socket with SO_LINGER or of a file on FUSE. Therefore each user has a queue of such calls
+and a thread that makes the calls. The thread ends when the queue is empty.
 
 A queue accepts every call, because a descriptor whose close() is refused would stay open forever.
 The length of a queue is limited where descriptors are received: the receiver refuses a user for
@@ -22,11 +22,12 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 CLOSING_MAX = 64
-"""Limit of the calls in one user's queue. A shim has at most 2 descriptors of unknown kind
-open."""
+"""Maximum number of calls in one user's queue. A shim needs few calls: at most 2 of its descriptors
+are of an unknown kind."""
 
 THREADS_MAX = 32
-"""Further users share one thread, because one person can own 65,536 user IDs (subuid(5))."""
+"""Maximum number of threads that serve one user each. Further users share one more thread, because
+one person can own 65,536 user IDs (subuid(5))."""
 
 _SHARED = -1
 _lock = threading.Lock()
@@ -35,6 +36,7 @@ _queues: dict[int, deque[Callable[[], object]]] = {}
 _served: set[int] = set()
 """Keys of the queues that have a thread."""
 _waiting: Counter[int] = Counter()
+"""For each user ID, the number of calls that have not returned."""
 
 
 def close_untrusted(uid: int, fd: int) -> None:
@@ -70,7 +72,7 @@ def run_untrusted(uid: int, call: Callable[[], object]) -> None:
     try:
         threading.Thread(target=_serve, args=(key,), name=f"closing-{key}", daemon=True).start()
     except RuntimeError as error:
-        log.warning("descriptors of user %d stay open until their next call: %s", uid, error)
+        log.warning("descriptors of user %d stay open until that user's next call: %s", uid, error)
         with _lock:
             _served.discard(key)
 

@@ -22,7 +22,8 @@ class Backlog:
     """
 
     def __init__(self, items_max: int, bytes_max: int, on_room: Callable[[], None]) -> None:
-        """on_room: called, in the queue's thread, when half of a full backlog is handled."""
+        """on_room: called in the thread that handles the queue, when a full backlog has become half
+        empty."""
         self._items_max, self._bytes_max = items_max, bytes_max
         self._on_room = on_room
         self._lock = threading.Lock()

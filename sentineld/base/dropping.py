@@ -24,14 +24,14 @@ import time
 log = logging.getLogger(__name__)
 
 HELD_MAX = 512
-"""Limit of the connections that wait to be dropped; at the limit, listeners pause."""
+"""Maximum number of connections that wait to be dropped. At the maximum, listeners pause."""
 BATCH = 256
-"""Connections that one child process drops."""
+"""Maximum number of connections that one child process drops."""
 BATCH_S = 0.05
-"""Pause before each child process, in which connections for it are collected."""
+"""Time for which connections are collected before a child process is started for them."""
 CHILDREN_MAX = 4
-"""Limit of simultaneous child processes. A child process ends at once unless the driver of a
-descriptor makes it wait."""
+"""Maximum number of child processes at a time. A child process ends at once unless closing one of
+its descriptors blocks in a kernel driver."""
 RETRY_S = 1.0
 
 _lock = threading.Lock()

@@ -40,7 +40,7 @@ class SentinelError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[type[SentinelError], tuple[str, str, str]]:
-        """Pickle all parts: planning processes return their errors."""
+        """Pickle all attributes, because planning processes return pickled errors."""
         return type(self), (self.code, self.message, self.hint)
 
     @property

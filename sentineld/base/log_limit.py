@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits the log: other users' processes cause many of its lines."""
+"""Limits the number of log lines, because other users' processes cause many of them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 PERIOD_S = 60.0
 SITE_LINES = 30
-"""Limit of the lines that one logging statement writes for one user in a period; see LogLimit."""
+"""Maximum number of lines of one logging statement for one user in a period; see LogLimit."""
 LINES = 3000
-"""Limit of all lines in a period, about 0.5 MB."""
+"""Maximum number of all lines in a period; they take about 0.5 MB."""
 LOGGED_USER: ContextVar[int | None] = ContextVar("LOGGED_USER", default=None)
 """The user whose process the current thread serves."""
 _WARNING = "; further lines like this are left out for a minute"
@@ -29,14 +29,14 @@ class _Count:
 class LogLimit(logging.Filter):
     """Passes SITE_LINES lines of each logging statement in PERIOD_S, and LINES in total.
 
-    If a logging statement serves several users, SITE_LINES holds for each of them, so that no user
-    can suppress lines about another user's processes. The statement names the user by
-    extra={"uid": uid}, or the thread has set LOGGED_USER. The last line before the limit says that
-    lines will be left out. The first line of the next period gives their number.
+    If a logging statement serves several users, SITE_LINES applies to each of them, so that no
+    user can suppress lines about another user's processes. The user is the statement's
+    extra={"uid": uid} or, without that, the thread's LOGGED_USER. The last line before the limit
+    says that lines will be left out. The first line of the next period gives their number.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """clock: seconds."""
+        """clock: returns the time in seconds."""
         super().__init__()
         self._clock = clock
         self._sites: dict[tuple[str, int, object], _Count] = {}

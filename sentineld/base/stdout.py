@@ -14,8 +14,8 @@ from contextlib import contextmanager
 def silent_stdout() -> Iterator[None]:
     """Redirect file descriptor 1 to /dev/null.
 
-    Some releases of HiGHS print from C++ whatever their options say, but planning processes and
-    `sentinelctl --json` write their answers to standard output.
+    Some releases of HiGHS print from C++ even if their options forbid it. Such output would mix
+    with the answers that planning processes and `sentinelctl --json` write to standard output.
     """
     flush = ctypes.CDLL(None).fflush
     sys.stdout.flush()

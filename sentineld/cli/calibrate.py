@@ -27,8 +27,8 @@ from sentineld.model.tiers import Tiers
 
 OUTPUT = Path("/etc/sentineld/config.d/40-calibrated.toml")
 HEAD = "# Measured by sentinelctl calibrate"
-"""The first words of every file that calibrate writes; calibrate overwrites no file that begins
-with other words."""
+"""The first words of every file that calibrate writes. It overwrites only files that begin with
+these words."""
 
 SIZE_MIN_BYTES = 1 << 20
 BATCHES = (64, 512, BATCH_PAGES, 8192)

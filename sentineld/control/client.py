@@ -80,10 +80,11 @@ def _request(
 
 
 def _connect(connection: socket.socket, path: Path, timeout_s: float) -> None:
-    """Connect; wait while the daemon has too many connections to accept. Raises OSError.
+    """Connect; wait while the daemon's backlog of connections is full. Raises OSError.
 
-    The kernel serves waiting connect() calls in their order. A socket with a Python time-out would
-    not wait: it would have to try again and again, while other clients take each free place.
+    The kernel serves waiting connect() calls in their order. connect() on a socket with a Python
+    time-out does not wait: it fails while the backlog is full, so the client would have to try
+    again and again, and other clients could take each free place first.
     """
     seconds, rest_s = divmod(timeout_s, 1)
     timeval = struct.pack("ll", int(seconds), 1 + int(rest_s * 999_998))  # 0 would be unlimited
@@ -94,7 +95,7 @@ def _connect(connection: socket.socket, path: Path, timeout_s: float) -> None:
 
 
 def _connected(connection: socket.socket) -> bool:
-    """False also after a connect() that a signal interrupted."""
+    """Whether the socket is connected. It is not after a connect() that a signal interrupted."""
     try:
         connection.getpeername()
     except OSError:

@@ -29,15 +29,15 @@ _SO_PEEK_OFF = 42  # asm-generic; Python has no name for it
 _CREDENTIALS = struct.Struct("3i")
 _SCM_MAX_FD = 253
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * _SCM_MAX_FD) + socket.CMSG_SPACE(_CREDENTIALS.size)
-"""Room for all descriptors that a message can have. The kernel would close descriptors without room
-in this thread, which can block (dropping.py)."""
+"""Room for all descriptors that a message can have. If there were too little room, the kernel would
+close the other descriptors in this thread, which can block (dropping.py)."""
 READS_MAX = 4
 """Reads of 64 KiB per call of receive(), so that one peer cannot occupy the event loop."""
 MESSAGES_MAX = 32
 """Messages per call of receive(), for the same reason."""
 _VALUE_BYTES = 64
-"""Memory of a decoded value in addition to its text: 56 bytes for a list, 49 for a string, 32 for a
-number."""
+"""Upper bound of the memory of a decoded value in addition to its text: a list takes 56 bytes, a
+string 49 and a number 32."""
 
 Message = dict[str, Any]
 
@@ -80,7 +80,8 @@ class FrameBuffer:
         return [message for message, _ in self.feed_sized(data)]
 
     def feed_sized(self, data: bytes) -> list[tuple[Message, int]]:
-        """As feed(), each message with the bytes that it takes in memory; see take()."""
+        """Like feed(), but returns each message with an estimate of its bytes in memory; see
+        take()."""
         self.add(data)
         messages: list[tuple[Message, int]] = []
         while (taken := self.take()) is not None:
@@ -132,8 +133,8 @@ class FrameSocket:
     def __init__(self, connection: socket.socket, limits: FrameLimits = FROM_SHIM) -> None:
         """limits: limits of received frames."""
         connection.setblocking(False)
-        # The listener has set this option, too: otherwise data that arrived before this call would
-        # have no sender.
+        # The listening socket has this option, too. Otherwise the kernel would not name the sender
+        # of data that arrived before this call.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket = connection
         # Without this option the kernel would discard out-of-band data and close its descriptors in
@@ -189,11 +190,12 @@ class FrameSocket:
     def receive_sized(self) -> list[tuple[Message, int]]:
         """The messages that have arrived, each with an estimate of its bytes in memory.
 
-        After READS_MAX reads or MESSAGES_MAX messages the rest comes with the next call; see
-        has_message().
+        A call returns after READS_MAX reads or MESSAGES_MAX messages. The next call returns the
+        remaining messages; see has_message().
 
         Raises FrameError on invalid data, EOFError if the peer closed the connection, and
-        SentinelError "not-permitted" for data of another process than the one that connected.
+        SentinelError "not-permitted" if data was sent by a process other than the one that
+        connected.
         """
         messages: list[tuple[Message, int]] = []
         for _ in range(READS_MAX):
@@ -261,7 +263,8 @@ class FrameSocket:
             raise EOFError
 
     def send_some(self, data: bytes | memoryview, fds: Sequence[int] = ()) -> int:
-        """Send the descriptors and as much of the data as possible; returns its bytes.
+        """Send the descriptors and as much of the data as possible; returns the number of bytes
+        sent.
 
         Raises BlockingIOError if the peer's receive buffer is full, EOFError if it is gone.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accepts connections at a Unix socket, in limited numbers for each user and in total."""
+"""Accepts connections on a Unix socket, in limited numbers for each user and in total."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sentineld.base.errors import SentinelError
 log = logging.getLogger(__name__)
 
 ACCEPTED_MAX = 64
-"""Connections accepted in one turn of the event loop."""
+"""Maximum number of connections accepted in one turn of the event loop."""
 PAUSE_S = 1.0
 """Pause after accept() has failed, for example for lack of descriptors. The listener stays
 readable, so without a pause the event loop would call accept() again and again."""
@@ -27,19 +27,20 @@ readable, so without a pause the event loop would call accept() again and again.
 HELD_PAUSE_S = 0.02
 """Pause while too many refused connections are being closed, which takes milliseconds."""
 REFUSED_MAX = 32
-"""Connections refused in one turn before a pause."""
+"""Number of connections refused in one turn of the event loop before a pause."""
 
 
 class Limits(NamedTuple):
-    """Limits of connections. Root's are limited, too, because its trainings can be faulty."""
+    """Limits of connections or commands. Root is limited, too, because its trainings can be
+    faulty."""
 
     of_user: int
     of_root: int
-    total: int  # of all users but root, so that they can't lock root out together
+    total: int  # of all users but root together, so that root can still connect
 
     def problem(self, counts: Counter[int], uid: int, what: str) -> str:
-        """The reason why this user can have no more, or "". counts: by user ID. what: the name of
-        what is counted."""
+        """The reason why this user can't have one more, or "". counts: numbers by user ID. what:
+        the name of the things that are counted."""
         limit = self.of_user if uid else self.of_root
         if counts[uid] >= limit:
             return f"user {uid} has {limit} {what}, which is the limit"
@@ -49,7 +50,7 @@ class Limits(NamedTuple):
 
 
 class Listener:
-    """Accepts connections in the event loop that runs when it is created."""
+    """Accepts connections in the event loop in which the Listener is created."""
 
     def __init__(
         self,
@@ -62,8 +63,8 @@ class Listener:
         """on_connection: takes over a connection and its user ID; calls release() when the
         connection no longer counts.
         on_refused: may send the reason before a connection is closed.
-        refused_pause_s: pause after REFUSED_MAX refused connections; only for clients that wait in
-        connect(), because the backlog may be full during the pause."""
+        refused_pause_s: pause after REFUSED_MAX refused connections. Use it only if the clients
+        wait in connect(), because the backlog may be full during the pause."""
         self._listening = listening
         self._limits = limits
         self._on_connection = on_connection

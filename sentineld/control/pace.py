@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limits how much of the daemon's time the connections of each user take.
 
-Python runs one thread at a time: while it handles one user's messages, it moves no other user's
-pages.
+Python runs one thread at a time. While the daemon handles one user's messages, it can't move
+another user's pages.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from collections.abc import Callable
 SHARE = 0.03
 """Share of the time that one user's messages may take."""
 BURST_S = 0.05
-"""Time that these messages may take at once. Shims tolerate much longer delays of the heartbeat."""
+"""Time that one user's messages may take without a pause. Shims tolerate much longer delays of the
+heartbeat."""
 
 
 class Pace:
-    """All calls come from the event loop's thread."""
+    """The time that each user's messages took. All calls come from the event loop's thread."""
 
     def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._paid_s: dict[int, float] = {}
-        """By user: the time at which the user's average since its first message falls to SHARE."""
+        """By user: the clock time up to which the user has used up its share. Messages that took T
+        seconds use up the share of T / SHARE seconds."""
 
     def charge(self, uid: int, took_s: float) -> None:
         """Count time that a user's messages took."""
@@ -30,7 +32,7 @@ class Pace:
         self._paid_s[uid] = paid_s + took_s / SHARE
 
     def rest_s(self, uid: int) -> float:
-        """How long to read nothing from this user; 0 or less: read now."""
+        """Time for which not to read from this user; 0 or less: read now."""
         ahead_s = self._paid_s.get(uid, 0.0) - self._clock_s()
         if ahead_s <= 0:
             self._paid_s.pop(uid, None)

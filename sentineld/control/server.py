@@ -53,24 +53,24 @@ class WithFile:
 
 
 SOCKET_BACKLOG = 1024
-"""Connections that wait for accept()."""
+"""Maximum number of connections that wait for accept()."""
 CONTROL_BACKLOG = 128
 REFUSED_PAUSE_S = 0.02
 """Pause of accept() after some refused connections. Without it, a user who connects again and again
-would take a core. All connections of the backlog are accepted or refused within a tenth of a
+would occupy a CPU core. All connections of the backlog are accepted or refused within a tenth of a
 second, and further clients wait in connect()."""
 VERB_CHARACTERS_MAX = 40
 CONNECTIONS = Limits(of_user=64, of_root=128, total=256)
 REQUEST_COST_S = 0.001
-"""CPU time that a request takes, in the event loop and in a verb's thread. Verbs that take longer
-are limited in number."""
+"""Assumed CPU time of a request, in the event loop and in a verb's thread. The number of verbs that
+take longer is limited."""
 REQUEST_S = 10.0
-"""Time for a request to arrive."""
+"""Time limit for a request to arrive."""
 ANSWER_S = 10.0
-"""Time for the client to take an answer."""
+"""Time limit for the client to receive an answer."""
 VERBS = Limits(of_user=16, of_root=32, total=32)
 """Limits of pending verbs, such as recordings. A verb is pending until the client has received the
-answer. One user can have a training process for each rank."""
+answer. One user may need several at once, because each rank of a training is a process."""
 QUICK_THREADS = 4
 
 
@@ -91,7 +91,7 @@ def listen(path: Path, mode: int, group: str | None) -> socket.socket:
                 "failed", f"another daemon listens at {path}", "stop it: systemctl stop sentineld"
             )
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    # Accepted sockets inherit it, so that the sender of data is known from the first byte on.
+    # Accepted sockets inherit this option, so the sender of data is known from the first byte on.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     umask = os.umask(0o177)
     try:
@@ -136,7 +136,7 @@ class ControlServer:
         )
 
     async def close(self) -> None:
-        """Accept no more connections, and give up all verbs."""
+        """Accept no more connections, and cancel all verbs."""
         if self._listener is not None:
             self._listener.close()
         for task in self._tasks:
@@ -163,7 +163,7 @@ class ControlServer:
         except _HungUpError:
             pass
         except TimeoutError:
-            log.info("closing a control connection: it is too slow", extra={"uid": uid})
+            log.info("closing a control connection: the client is too slow", extra={"uid": uid})
         except (FrameError, SentinelError) as error:
             log.info("closing a control connection: %s", error, extra={"uid": uid})
         finally:
@@ -196,7 +196,7 @@ class ControlServer:
         self, uid: int, name: str, arguments: Message, client: FrameSocket
     ) -> None:
         """Run a verb that may take long, and send its answer. Raises SentinelError if the user has
-        too many."""
+        too many pending verbs."""
         problem = VERBS.problem(self._pending, uid, "pending commands")
         if problem:
             raise SentinelError("busy", problem, "wait for one of them, or interrupt it")
@@ -217,10 +217,10 @@ class ControlServer:
         arguments: Message,
         client: FrameSocket,
     ) -> _Answer:
-        """Run a verb, and tell it if the client hangs up meanwhile.
+        """Run a verb; if the client hangs up meanwhile, set the verb's Caller.gone.
 
-        Returns when the verb has ended, because it counts as pending until then. start: starts the
-        verb in a thread; may raise SentinelError."""
+        Returns only when the verb has ended, because it counts as pending until then. start: starts
+        the verb in a thread; may raise SentinelError."""
         loop = asyncio.get_running_loop()
         caller = Caller(uid, threading.Event())
         verb = start(lambda: self._answer(name, caller, arguments))
@@ -267,7 +267,7 @@ class ControlServer:
 
 
 def _in_thread(call: Callable[[], _Answer]) -> asyncio.Future[_Answer]:
-    """Run a call in a new thread, which ends with the call. A pool would never shrink again.
+    """Run a call in a new thread, which ends with the call. A thread pool would never shrink.
 
     Raises SentinelError."""
     answer: Future[_Answer] = Future()
@@ -291,7 +291,7 @@ class _Answer:
         self._fd = fd
 
     async def send(self, client: FrameSocket) -> None:
-        """Send it. Raises TimeoutError if the client does not take it in ANSWER_S."""
+        """Send the answer. Raises TimeoutError if the client does not take it within ANSWER_S."""
         try:
             async with asyncio.timeout(ANSWER_S):
                 left = memoryview(self._frame)

@@ -14,7 +14,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 def backend(system: System) -> Finding:
-    """The best usable backend: as the daemon reports it, or else as this process can use it."""
+    """The best backend that the daemon or, if no daemon answers, this process can use."""
     try:
         found = request(system.socket, "status", ANSWER_TIMEOUT_S)["backends"]
     except SentinelError:

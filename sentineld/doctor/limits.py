@@ -25,7 +25,7 @@ ANSWER_TIMEOUT_S = 10.0
 
 
 def cpuset(system: System) -> Finding:
-    """Whether each process may use all nodes; moves to a forbidden node fail as to a full node."""
+    """Whether each process may use all nodes; moves to a forbidden node fail as if it were full."""
     nodes = _tier_nodes(system)
     for name, process in _processes(system).items():
         found = re.search(
@@ -65,7 +65,7 @@ def memory_limit(system: System) -> Finding:
 
 
 def mappings(system: System) -> Finding:
-    """Whether managed processes may create more mappings: each range with a policy needs one."""
+    """Whether sessions can create more mappings; each range with a memory policy is one."""
     most = int(system.text("proc/sys/vm/max_map_count") or DEFAULT_MAX_MAP_COUNT)
     counts = {
         name: len((system.text(f"proc/{process}/maps") or "").splitlines())
@@ -92,7 +92,7 @@ def _subject(name: str) -> str:
 
 
 def _processes(system: System) -> dict[str, str]:
-    """Processes to examine: name in messages -> directory in /proc."""
+    """The processes to examine, as a dict from the name in messages to the directory in /proc."""
     found = {HERE: "self"}
     try:
         answer: dict[str, Any] = request(system.socket, "status", ANSWER_TIMEOUT_S)

@@ -14,14 +14,14 @@ from sentineld.host.tiers import discover
 
 DEFAULT_MAX_MAP_COUNT = 65530
 SYSCTL_FOLDERS = ("etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d")
-"""If several folders have a file of the same name, the first folder wins; see sysctl.d(5)."""
+"""If several folders have a file of the same name, the first folder's is used; see sysctl.d(5)."""
 TUNED_FOLDERS = ("etc/tuned", "etc/tuned/profiles", "usr/lib/tuned", "usr/lib/tuned/profiles")
 
 VIRTIO_BALLOON_F_REPORTING = 5
 """Bit number of the feature in include/uapi/linux/virtio_balloon.h."""
 LIST_FRACTION = "proc/sys/vm/percpu_pagelist_high_fraction"
 LIST_FRACTION_MIN = 8
-"""mm/page_alloc.c: the per-CPU lists of a zone hold at most an eighth of it."""
+"""mm/page_alloc.c: the per-CPU lists of a zone hold at most an eighth of the zone."""
 
 _NUMA_BALANCING = re.compile(r"^\s*-?kernel[./]numa_balancing\s*=", re.MULTILINE)
 
@@ -69,7 +69,7 @@ def _writer(system: System) -> str | None:
         for folder in TUNED_FOLDERS:
             if _NUMA_BALANCING.search(system.text(f"{folder}/{name}/tuned.conf") or ""):
                 return f"the tuned profile {name}"
-    # The last file by name wins; a file in /etc replaces files of the same name elsewhere.
+    # The last file by name takes effect; a file in /etc replaces files of that name elsewhere.
     files = {
         path.name: path
         for folder in reversed(SYSCTL_FOLDERS)
@@ -82,7 +82,7 @@ def _writer(system: System) -> str | None:
 
 
 def demotion(system: System) -> Finding:
-    """Whether reclaim demotes pages to slower nodes, against the plan."""
+    """Whether reclaim demotes pages to slower nodes, even if the plan keeps them in fast memory."""
     if system.text("sys/kernel/mm/numa/demotion_enabled") != "true":
         return Finding("demotion", Status.OK, "the kernel does not demote pages")
     return Finding(
@@ -94,7 +94,7 @@ def demotion(system: System) -> Finding:
 
 
 def huge_pages(system: System) -> Finding:
-    """The mode of transparent huge pages; any mode works, as heap and arena use madvise()."""
+    """The mode of transparent huge pages; any mode works, because the shim uses madvise()."""
     modes = system.text("sys/kernel/mm/transparent_hugepage/enabled") or ""
     mode = chosen(modes) or "not built in"
     exception = "" if mode in ("never", "not built in") else ", except where a plan uses huge pages"
@@ -115,7 +115,7 @@ def max_map_count(system: System) -> Finding:
 
 
 def swap(system: System) -> Finding:
-    """Whether swap is off: with swap on, the kernel may reclaim pages of both tiers."""
+    """Whether swap is off. If swap is on, the kernel may reclaim pages of both tiers."""
     if len((system.text("proc/swaps") or "").splitlines()) > 1:
         return Finding(
             "swap",
@@ -139,7 +139,7 @@ def reports_free_memory(root: Path) -> bool:
 
 
 def free_memory(system: System) -> Finding:
-    """Whether a hypervisor takes back free memory, which makes the births of each step slow."""
+    """Whether a hypervisor takes back free memory, which makes page births slow in each step."""
     if not reports_free_memory(system.root):
         return Finding(
             "free_memory", Status.OK, "no virtio balloon reports free memory to a hypervisor"

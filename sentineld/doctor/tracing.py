@@ -16,7 +16,7 @@ NEEDED_CAPABILITIES = {"SYS_PTRACE": 19, "PERFMON": 38, "BPF": 39}
 
 
 def bcc(_: System) -> Finding:
-    """Whether bcc is installed; PyPI has another project of that name."""
+    """Whether bcc is installed. The package bcc on PyPI is a different project."""
     try:
         found = import_bcc()
     except SentinelError as error:

@@ -22,7 +22,7 @@ def cpuset_nodes(pid: int) -> frozenset[int]:
 
 
 def bound_nodes(reported: object) -> frozenset[int] | None:
-    """The nodes to which a process reports that it is bound; None if it reports none."""
+    """The nodes that a process reports as its memory binding; None if it reports no binding."""
     if not isinstance(reported, list) or not reported:
         return None
     return frozenset(node for node in reported[:NODES_MAX] if type(node) is int)

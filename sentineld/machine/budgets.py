@@ -19,12 +19,12 @@ class Budgets:
         self._held: dict[Hashable, int] = {}
 
     def require(self, holder: Hashable, budget_bytes: int) -> None:
-        """Check that the holder's budget fits beside all others. Raises SentinelError."""
+        """Check that the budget fits together with all other budgets. Raises SentinelError."""
         with self._lock:
             self._require(holder, budget_bytes)
 
     def reserve(self, holder: Hashable, budget_bytes: int) -> None:
-        """Raise the holder's budget to this size, or keep it if it is larger already.
+        """Raise the holder's budget to this size; a larger budget is kept.
 
         Only settle() lowers a budget, because a plan for the former budget may still be live.
         Raises SentinelError if the tier has no room.

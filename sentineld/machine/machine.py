@@ -125,7 +125,7 @@ class Machine:
         """Check that a process can be managed, and reserve its budget. Raises SentinelError.
 
         If the budget is a share of the peak, nothing is reserved yet: the session reserves bytes
-        when the peak is known and the plan is entered.
+        when the peak is known, before the plan becomes live.
         """
         if self.tiers is None:
             raise next(p for p in self._problems if p.code in ("no-second-tier", "bad-config"))

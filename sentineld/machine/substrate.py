@@ -38,7 +38,7 @@ EMULATED_PREFIX = "emulated:"
 
 
 class MeteredBy(Enum):
-    """Who reports which tier served each access of a metered step."""
+    """The component that reports which tier served each access of a metered step."""
 
     # The kernel module reports the node of each page's first access in a stretch.
     MODULE_EPOCHS = auto()
@@ -90,7 +90,7 @@ class KernelSubstrate:
         try:
             cpuset = cpuset_nodes(link.pid)
         except OSError:
-            return  # the process has exited; the session detects this in its next turn
+            return  # the process has exited; the session will detect this
         require_allowed(link.pid, tiers, cpuset, bound_nodes(link.hello.get("bound_nodes")))
 
     def memory(
@@ -126,7 +126,7 @@ class EmulatedSubstrate:
         except SentinelError as error:
             raise SentinelError("bad-config", f"tiers: {error.message}", error.hint) from None
         self.emulated = figures.emulated
-        # Either tier may hold all of the machine's memory: only the budget limits a session.
+        # Each tier has the capacity of the machine's memory, so only the budget limits a session.
         memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._tiers = with_figures(
             Tiers(

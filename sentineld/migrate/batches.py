@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decide which pages to move now, by a plan's schedule, which repeats in every step.
+"""Decides which pages to move now, by a plan's schedule. The schedule repeats in every step.
 
-plan/move_queue.py has the rules of the queue. This module also handles batches of pages, full
-nodes, and pages that the kernel does not move. Such a page is tried TRIES times in all. The module
-only makes decisions: it uses no kernel interface, no clock and no thread.
+plan/move_queue.py implements the rules of the queue. This module also handles batches of pages,
+full nodes, and pages that the kernel does not move. Such a page is tried TRIES times in all. The
+module only makes decisions: it uses no kernel interface, no clock and no thread.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ MADV_POPULATE_WRITE = 23
 such constant."""
 
 PIECE_BYTES = 8 << 20
-"""Bytes that are dropped in one call and populated in another, like the bytes of a large tensor."""
+"""Bytes that are dropped with one call and then populated with one call, as for a large tensor."""
 
 SCRATCH_BYTES = 16 << 20
 """Bytes that a round touches; this takes a few milliseconds."""
@@ -38,8 +38,8 @@ def measure_births(tiers: Tiers) -> Tiers:
 def birth_ns_per_byte(size_bytes: int) -> float:
     """Measure how much longer it takes to fill memory if its pages are dropped first.
 
-    The result is at least 0 and includes the time of the drop. The pages are small. They are
-    populated as the shim populates them: with one call per tensor, if the kernel supports that.
+    The result is at least 0 and includes the time of the drop. The pages are not huge pages. They
+    are populated as the shim does it: with one call per tensor, if the kernel supports that.
     Raises OSError if there is no memory.
     """
     with scratch_on(None, size_bytes) as scratch:

@@ -133,7 +133,7 @@ class Charge:
             )
             return most_bytes + self._others_bytes(snapshot)
         # Unplanned tensors that are alive at the boundary are alive in the stretch before it and in
-        # the stretch after it.
+        # the stretch after it, so the smaller of the two heap peaks is an upper bound.
         heap_bytes = min(self._step.heap_bytes[[snapshot.stretch - 1, snapshot.stretch]])
         return (
             self._fast_bytes(snapshot.without_births())

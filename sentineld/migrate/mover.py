@@ -319,8 +319,8 @@ class Mover:
     def _account(
         self, move: Pending, pages: Pages, status: npt.NDArray[np.int32], error: int
     ) -> int:
-        """Account for the pages of one move; returns how many bytes of them are on the move's tier
-        now."""
+        """Account for the pages of one move; returns the bytes of those that are now on the move's
+        tier."""
         direction = _direction(move)
         there = np.isin(status, self._spaces.tiers.tiers[move.tier].nodes)
         absent = (status == -errno.ENOENT) | (status == -errno.EFAULT)

@@ -54,11 +54,11 @@ class KernelMemory:
         self._capacity = Capacity(tiers)
 
     def query_pages(self, pages: Addresses) -> Status:
-        """Query move_pages(2)."""
+        """Query the nodes with move_pages(2)."""
         return kernel_query_pages(self._pid, pages)
 
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
-        """Move with move_pages(2)."""
+        """Move the pages with move_pages(2)."""
         return kernel_move_pages(self._pid, pages, node, self.batch_pages)
 
     def best_node(self, tier: int) -> tuple[int, int]:
@@ -66,4 +66,4 @@ class KernelMemory:
         return self._capacity.best_node(tier)
 
     def close(self) -> None:
-        """Do nothing: the kernel's pages are named by pid."""
+        """Do nothing: access by pid holds no resource."""

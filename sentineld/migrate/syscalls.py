@@ -24,8 +24,8 @@ from sentineld.base.errors import SentinelError
 from sentineld.model.records import PAGE_BYTES
 
 BATCH_PAGES = 2048
-"""Pages per call. 512 to 4096 pages reach the full bandwidth; a call's overhead equals the time of
-about 200 pages."""
+"""Pages per call. 512 to 4096 pages reach the full bandwidth. A call's overhead equals the time to
+move about 200 pages."""
 
 NOT_WRITTEN = -(1 << 30)
 """Status of a page for which the kernel wrote no status, not even in a second query."""
@@ -195,7 +195,7 @@ def numa_maps(
     """Resident 4 KiB pages by node of the mappings that begin inside the (start, bytes) ranges.
 
     The kernel counts whole mappings, so the result is exact only for ranges that consist of whole
-    mappings (heap, arena). The cost is a fifth of that of a query of each page. Raises
+    mappings (heap, arena). This costs a fifth as much as a query of each page. Raises
     ProcessLookupError if pid is gone.
     """
     try:

@@ -13,8 +13,8 @@ pause then remains available."""
 class TokenBucket:
     """Bandwidth shared by all movers and both directions. Thread-safe.
 
-    Unused bandwidth is not saved: after a pause longer than SLACK_NS a user begins at the
-    present time. So in a period of T ns, at most the bytes that take T + SLACK_NS are granted.
+    Unused bandwidth is not saved: after a pause longer than SLACK_NS, the next transfer begins at
+    the present time. So in T ns, at most the bytes that take T + SLACK_NS to move are granted.
     """
 
     def __init__(self, bytes_per_s: float, slack_ns: int = SLACK_NS) -> None:

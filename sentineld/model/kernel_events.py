@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records and counters of the eBPF programs: the structures of bpf/*.h and bpf/*.c.
 
-BpfMap compares the sizes with the kernel's maps. If a structure has been changed on one side only,
-this comparison raises an error. Without it, figures would be wrong.
+BpfMap compares the sizes with the kernel's maps, and raises an error if a structure was changed on
+one side only. Without this check such a change could go unnoticed and make counters wrong.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ FAULT_KINDS = (
     "in_motion",
 )
 """Names of enum fault_kind. The first five are known when a fault begins. The last three are found
-while the kernel handles it, so such a fault has two records. "major": the page was read from swap.
-"hint": NUMA balancing had unmapped the page to see which node uses it. "in_motion": the page was
-being migrated. A fault on an armed page, or on a page that NUMA balancing unmapped, begins as a
-"missing" kind, because the processor sees no page."""
+while the kernel handles the fault, so a fault of these kinds has two records. "major": the page was
+read from swap. "hint": NUMA balancing had unmapped the page to see which node uses it. "in_motion":
+the page was being migrated. A fault on an armed page, or on a page that NUMA balancing unmapped,
+begins as a "missing" kind, because the processor sees no page."""
 
 FOUND_KINDS = tuple(map(FAULT_KINDS.index, ("major", "hint", "in_motion")))
 """Indices of the kinds that are found while the fault is handled."""
@@ -80,7 +80,7 @@ DISTURBANCE_DTYPE = np.dtype(
 """struct disturbance: counters of one disturbance_key."""
 
 DEEDS = {64: "reclaim", 65: "collapse", 66: "unknown"}
-"""Actions other than migrations. Smaller numbers are the kernel's migration reasons."""
+"""Actions other than migrations, by number. Smaller numbers are the kernel's migration reasons."""
 NO_NODE = 255
 
 DROP_DTYPE = np.dtype("<u8")
@@ -178,7 +178,7 @@ class Disturbance(TypedDict):
 
 
 class EbpfCounters(TypedDict):
-    """Counters since the programs were attached; those of one process, since it has been
+    """Counters since the programs were attached. Counters of one process begin when the process is
     watched."""
 
     faults: dict[int, dict[str, int]]  # by pid and FAULT_KINDS

@@ -93,7 +93,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the policy expects of a steady step."""
+    """The policy's prediction for a steady step."""
 
     step_ns: int
     promoted_bytes: int  # moved to the fast tier

@@ -2,9 +2,9 @@
 """The profile of one training step: tensors x stretches.
 
 A profile describes one steady step, which repeats: lifetimes may wrap around
-the step's end. Births and deaths are given in two units: as positions in the
-step's sequence of allocations and frees (events), for packing tensors within a
-stretch; and as stretches, the unit of page moves.
+the step's end. Births and deaths are given in two units. Positions in
+the step's sequence of allocations and frees (events) are for packing tensors
+within a stretch. Stretches are for page moves, which have no finer unit.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ STRETCH_DTYPE = np.dtype(
         ("cursor", "<u4"),  # allocation cursor at the boundary
         ("event", "<u4"),  # number of events before the boundary
         ("layer", "<u2"),  # index in Profile.layers
-        ("kind", "u1"),  # shim.protocol.Boundary
+        ("kind", "u1"),  # model.protocol.Boundary
         ("cut", "?"),  # the boundary is a planned cut
         ("time_ns", "<u8"),  # duration
     ]
@@ -83,8 +83,8 @@ class Profile:
     page_bytes: int
     peak_bytes: int  # largest sum of live page-rounded tensor bytes, persistent ones included
     source: str
-    """Sources of the accesses, joined by "+": "module" and "shim" give accesses, other backends
-    only check them."""
+    """Sources of the accesses, joined by "+": "module" and "shim" provide accesses; other
+    backends only check these accesses."""
     unattributed_pages: int
     """Number of pairs (page, stretch) with an access to the page but no live tensor on it. For
     backends without epochs: the number of such pages."""

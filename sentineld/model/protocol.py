@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python version of native/protocol.h: the shared memory's words, records and layout.
+"""The structures and values of shim/native/protocol.h in Python: control words, records, layout.
 
 tests/unit/model/test_protocol.py compiles a C program against the header and compares every size,
 offset and value. This module imports numpy, so the shim imports it only after torch.

@@ -24,8 +24,8 @@ RECORD_DTYPE = np.dtype(
         ("bytes", "<u8"),  # of a tensor; at a boundary the allocation cursor, at a step its number
         ("value", "<u4"),  # allocation cursor of a tensor; index of a boundary
         ("layer", "<u2"),
-        ("event", "u1"),  # shim.protocol.Event
-        ("detail", "u1"),  # shim.protocol.Alloc or Boundary
+        ("event", "u1"),  # model.protocol.Event
+        ("detail", "u1"),  # model.protocol.Alloc or Boundary
     ]
 )
 """One record of the shim's ring; 32 bytes."""
@@ -51,7 +51,7 @@ ACCESS_AGAIN = 8
 ACCESS_AGED = 16
 """The accessed bit was set since the last PageSampler.age(); the epoch is unknown."""
 ACCESS_RESIDENCY = 128
-"""The record has the number of resident pages on a node when an epoch began."""
+"""The record has the number of pages that were resident on a node when the epoch began."""
 NO_ACCESS = ACCESS_UNKNOWN | ACCESS_AGED | ACCESS_RESIDENCY
 """Records with any of these flags are not accesses of an epoch."""
 

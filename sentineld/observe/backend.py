@@ -3,8 +3,8 @@
 
 A watch observes address ranges of one process during a period, the window, and then reports
 which memory was accessed. The kernel module can do more: its epochs begin at the
-boundaries of the training step (see sentineld.session.intake.sampling). Training steps repeat,
-so a window of at least one whole step sees the accesses of every step.
+boundaries of the training step (see sentineld.session.intake.sampling). Because training steps
+repeat, the accesses in a window of at least one whole step represent those of every step.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def load_traced(instructions: bytes, function_id: int, returns: bool) -> int:
 
 
 def attach_traced(program_fd: int) -> int:
-    """Attach a program of load_traced(), which runs until the returned link fd is closed."""
+    """Attach a program loaded by load_traced(); it runs until the returned link fd is closed."""
     return _bpf(_RAW_TRACEPOINT_OPEN, _RawTracepointAttr(name=0, prog_fd=program_fd))
 
 

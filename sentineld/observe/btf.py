@@ -2,8 +2,8 @@
 """Reader of the kernel's type information (BTF): field offsets, functions, enum constants.
 
 The format is described in Documentation/bpf/btf.rst. The eBPF programs need only a few field
-offsets. With offsets from BTF the programs do without the kernel's memory-management headers, which
-would take most of the compile time.
+offsets. Because BTF gives these offsets, the programs do not include the kernel's memory-management
+headers, which would take most of the compile time.
 """
 
 from __future__ import annotations

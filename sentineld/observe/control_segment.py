@@ -104,7 +104,7 @@ class ControlSegment:
         if count <= 0:
             return np.empty(0, RECORD_DTYPE)
         if count > records:
-            # Only a corrupt `ring_head` gets here: the shim never overwrites unread records.
+            # This happens only if `ring_head` is corrupt: the shim never overwrites unread records.
             self.ring_overrun += count - records
             self._tail, count = head - records, records
         first = self._tail & (records - 1)

@@ -49,7 +49,7 @@ SNAPSHOTS_MIN = 20
 _EVERYTHING = str((1 << 64) - 1)
 _OPERATIONS = "fvaddr"  # fixed ranges of one process; vaddr would choose the ranges itself
 _in_use = threading.Lock()
-"""Held by the open DamonWatch, because a process can have only one."""
+"""Held by the open DamonWatch: the daemon can have only one at a time."""
 
 
 @dataclass(frozen=True)
@@ -241,8 +241,8 @@ def usable(
 ) -> SentinelError | None:
     """Why DAMON can't be used now, or None.
 
-    pid: a kdamond that watches this process was left behind by a daemon that has died, so this
-        daemon can take over the kdamond.
+    pid: the process to watch. A kdamond that already watches this process was left behind by a
+        daemon that has died, so this daemon can take it over.
     """
     count = read_text(kdamonds / "nr_kdamonds")
     if count is None:

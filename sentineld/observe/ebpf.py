@@ -339,7 +339,7 @@ class EbpfProbes:
         return lines[-1].strip() if lines else ""
 
     def _end_child(self) -> None:
-        """Kill and reap the child, which has sent its message or exited."""
+        """Kill and reap the child, if there is one, and close its socket and its stderr."""
         if self._child is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._child.kill()

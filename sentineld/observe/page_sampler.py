@@ -44,7 +44,7 @@ class SamplerStats:
     births: int  # first touches logged
     lost: int  # records lost: no room in the log, or no memory in the fault handler
     armed_pages: int
-    passed_on: int  # faults in the ranges; the module left them to the kernel
+    passed_on: int  # faults in the ranges that the module left to the kernel
     unarmed: int  # armed pages un-armed by others before an access
     rearms: int  # rounds of re-arming within epochs
 
@@ -106,8 +106,8 @@ class PageSampler:
             None: the start time of the process that has the pid now.
 
         The module also refuses a process that is not dumpable. If the process can exit during the
-        call, another process can get its pid. The caller then has to hold a pidfd and check the
-        pidfd after the call, or to pass a start time that it read while it held a pidfd.
+        call, another process can get its pid. In that case, the caller must either hold a pidfd and
+        check it after the call, or pass a start time that it read while it held a pidfd.
 
         Raises SentinelError no-such-process, not-permitted, wrong-state (already attached, or about
         to execute another program) or failed.
@@ -151,8 +151,8 @@ class PageSampler:
     def age(self, start: int, length_bytes: int) -> RangeResult:
         """Log the pages whose accessed bit was set since the last call, with flag ACCESS_AGED.
 
-        This causes no faults, but leaves the epoch of an access unknown. To the kernel's reclaim,
-        pages look colder afterwards, because their accessed bits are cleared.
+        This causes no faults, but leaves the epoch of an access unknown. It clears the accessed
+        bits, so the pages then look colder to the kernel's reclaim.
         """
         return self._range(uapi.IOC_AGE, start, length_bytes)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identifies the process at the other end of a shim's connection, and checks that its user owns it.
+"""Identifies the process that a shim's connection comes from, and checks who owns this process.
 
 SO_PEERCRED names the process that called connect() and never changes. That process may since have
 passed the socket on, executed a setuid program, or exited, after which its pid can be reused. If
@@ -13,9 +13,9 @@ How the process is identified:
 - By the sender of the data: FrameSocket.receive() compares the sender that the kernel reports
   (SCM_CREDENTIALS) with SO_PEERCRED. A child that inherits the socket is therefore refused.
 
-require_own() checks that the user owns the process. It is called at the hello, before each verb
-that looks into the process, once a second while the process is managed, and after a backend has
-opened the process's pages. It requires:
+require_own() checks that the peer's user owns the process. It is called at the hello, before each
+verb that looks into the process, once a second while the process is managed, and after a backend
+has opened the process's pages. It requires:
 
 - The process has user memory, so it is no kernel thread.
 - Its real, effective, saved and file-system user IDs are the peer's user ID, and its group IDs are
@@ -28,7 +28,8 @@ opened the process's pages. It requires:
 - The process has not exited, according to its pidfd. This is checked after the files in /proc were
   read; if the process has not exited by then, the files belonged to it.
 
-If the peer is root, the owner of the files proves nothing, but root may look into any process.
+If the peer is root, the owner of the files proves nothing. That is harmless, because root may look
+into any process.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Peer:
         return peer
 
     def require_own(self) -> None:
-        """Check that the process is its user's own; see the module's docstring.
+        """Check that the peer's user owns the process; see the module's docstring.
 
         Raises SentinelError "not-permitted" or "no-such-process".
         """

@@ -33,7 +33,7 @@ class RecordedFaults:
         return np.concatenate([np.zeros(0, FAULT_DTYPE), *self.parts])
 
     def add(self, rows: npt.NDArray[np.void]) -> None:
-        """Append faults up to a total of FAULTS_MAX; count the further ones as lost."""
+        """Append faults up to a total of FAULTS_MAX; count the rest as lost."""
         room = FAULTS_MAX - sum(map(len, self.parts))
         self.lost += max(len(rows) - room, 0)
         if len(rows[:room]):
@@ -45,7 +45,7 @@ class RecordedFaults:
 
 
 class Probing:
-    """The probes and their users. watch() may be called even if the probes are not loaded.
+    """The probes, shared by all sessions. watch() may be called even if the probes are not loaded.
 
     Thread-safe.
     """

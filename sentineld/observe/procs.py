@@ -73,7 +73,7 @@ class ProcessWatcher:
             _make_fork_event()
             if self._connected.wait(0.05):
                 return
-        self.note = f"forks and execs are not seen, exits are: {self._refusal}"
+        self.note = f"only exits are observed, not forks and execs: {self._refusal}"
 
     def track(self, pid: int) -> None:
         """Watch a process and its descendants; existing descendants get a fork event.
@@ -194,7 +194,7 @@ class ProcessWatcher:
                 self._stopping.wait(GATHER_S)
                 self._follow(connector)
         except OSError as error:
-            self.note = f"forks and execs are no longer seen: {error}"
+            self.note = f"forks and execs are no longer observed: {error}"
         finally:
             connector.close()
 

@@ -47,7 +47,7 @@ class ResidencySegment:
         self.maps = {space: np.empty(0, np.uint8) for space in self.maps}
 
     def moved(self, pages: int) -> None:
-        """Add a change, caused by moves, in the number of fast pages. The process reads the sum."""
+        """Add a change in the number of fast pages to the sum that the process reads."""
         self._header["moved_fast"] += pages
 
     def flying(self, pages: int) -> None:

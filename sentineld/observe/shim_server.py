@@ -54,7 +54,7 @@ on_handled(), from any thread, with this estimate for each message that it has h
 def session_limits() -> Limits:
     """Limits of the number of sessions, so that the daemon's descriptors (RLIMIT_NOFILE) suffice.
 
-    Root can have a third of the sessions. All other users share two thirds. One user of them
+    Root can have a third of the sessions, and all other users together two thirds. A single user
     can have at most one third, so that other users can still register.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -73,7 +73,7 @@ class _Connection:
         self.hello_timer: asyncio.TimerHandle | None = None
         self.full = False  # its session has too many messages
         self.starved = False  # its user's messages take too much memory
-        self.reads_again = False  # _read() will be called in the event loop's next turn
+        self.reads_again = False  # _read() is scheduled in the event loop
 
 
 class ShimServer:
@@ -98,10 +98,10 @@ class ShimServer:
         self._listener = Listener(listener, STRANGERS, self._accepted, _refuse_socket)
 
     def close(self) -> None:
-        """Take no new shims."""
+        """Accept no new connections."""
         self._listener.close()
 
-    # A connection without a hello.
+    # Connections that have not sent a hello yet.
 
     def _accepted(self, connection: socket.socket, uid: int) -> None:
         one = _Connection(FrameSocket(connection), uid)
@@ -113,12 +113,12 @@ class ShimServer:
         self._close(one, FrameError(f"no hello came within {HELLO_S:g} s"))
 
     def _read_hello(self, one: _Connection) -> None:
-        """Receive the hello once it is whole: until then no descriptor is accepted."""
+        """Receive the hello once all of it has arrived. Until then no descriptor is accepted."""
         self._loop.remove_reader(one.frames.fileno())
         one.starved = False
         began_s = time.thread_time()
         try:
-            # The user's pace also limits the reading of data before the hello.
+            # The limit on a user's share of the daemon's time also applies before the hello.
             ready = self._pace.rest_s(one.uid) <= 0 and one.frames.peek_frame()
             messages = one.frames.receive_sized() if ready else []
             if not messages:
@@ -162,10 +162,10 @@ class ShimServer:
         assert one.hello_timer is not None
         one.hello_timer.cancel()
 
-    # A registered connection.
+    # Registered connections.
 
     def _watch(self, one: _Connection) -> None:
-        """Read the connection when there is something to read, unless it has to wait."""
+        """Read the connection when there is something to read, unless it is full or starved."""
         if one.frames.fileno() < 0 or one.full or one.starved:
             return
         self._loop.add_reader(one.frames.fileno(), self._read, one)
@@ -212,7 +212,7 @@ class ShimServer:
                 one.full = True
 
     def _empty(self, one: _Connection) -> None:
-        """Continue reading, because the session has room again or has hung up."""
+        """Continue reading, because the session has room for messages again or has hung up."""
         one.full = False
         if one.frames.hung_up:
             one.starved = False
@@ -241,7 +241,7 @@ class ShimServer:
             return
         for one in user:
             if one.account.admitted_bytes and time.monotonic() - one.account.admitted_s > FRAME_S:
-                self._close(one, FrameError(f"a message was not whole after {FRAME_S:g} s"))
+                self._close(one, FrameError(f"a message was still incomplete after {FRAME_S:g} s"))
         self._evicting.add(uid)
         self._loop.call_later(STARVED_CHECK_S, self._evict, uid)
 

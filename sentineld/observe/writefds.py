@@ -27,7 +27,7 @@ class WriteFds:
     """SCAN: a userfaultfd, which protects memory while it is open. SOFT_DIRTY: clear_refs."""
     uid: int | None = None
     """The user whose process sent them; None: they are the daemon's own."""
-    refusal: str = "it has sent no descriptors for it"
+    refusal: str = "it has sent no descriptors"
     """Why there are no descriptors."""
 
     def close(self) -> None:
@@ -37,17 +37,17 @@ class WriteFds:
                 os.close(fd)
             elif fd >= 0 and self.uid is not None:
                 # close() of a userfaultfd waits for the lock of the process's memory map. The
-                # process can hold this lock for long.
+                # process can hold this lock for a long time.
                 close_untrusted(self.uid, fd)
         self.pagemap_fd = self.control_fd = -1
 
     def without(self, way: str) -> str:
         """Why the process can't be watched this way."""
-        return f"it sent those for {self.way}" if self.way and self.way != way else self.refusal
+        return f"it sent fds for {self.way}" if self.way and self.way != way else self.refusal
 
 
 class ReceivedWriteFds:
-    """Descriptors that a process sent, and the check that they are of the process's own files.
+    """Descriptors that a process sent, and the check that they refer to the process's own files.
 
     Only the kernel's answers are trusted: a root daemon that reads or writes arbitrary descriptors
     would lend its privileges to the sender.

@@ -20,7 +20,7 @@ from sentineld.plan.items import access_pages, tensor_pages
 from sentineld.plan.layout import cut_at_regions
 
 HEAP_BYTES_MAX = 1 << 44
-"""Addresses further than this above the heap's base are outside the heap."""
+"""Addresses this far or further above the heap's base are outside the heap."""
 
 
 def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[np.void]:
@@ -31,10 +31,10 @@ def access_table(profile: Profile, layout: Layout, tiers: Tiers) -> npt.NDArray[
 
     - accesses in the stretch of the tensor's birth, if the tensor's pages are dropped at its death:
       the pages are born again in every step, on the tier of their region;
-    - all accesses to a transient tensor outside the plan: its address in the heap differs from step
-      to step, so the tensor is charged by the tier of births in the heap;
-    - all accesses to a persistent tensor outside the heap, which was allocated before the shim
-      started: such a tensor counts as fast.
+    - all accesses to a transient tensor without a place in the arena: its address in the heap
+      differs from step to step, so the tensor is charged by the tier of births in the heap;
+    - all accesses to a persistent tensor outside the heap: such a tensor was allocated before the
+      shim started and counts as fast.
     """
     rows, tensors = profile.accesses, profile.tensors[profile.accesses["tensor"]]
     pages = tensor_pages(profile)[rows["tensor"]]

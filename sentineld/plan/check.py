@@ -143,7 +143,7 @@ def _moves(plan: Plan, profile: Profile) -> None:
     _ensure(not late.any(), "moves", "a demotion follows a promotion of the same boundary")
     for table in (moves, plan.initial):
         whole = (table["offset"] % page == 0) & (table["bytes"] % page == 0) & (table["bytes"] > 0)
-        _ensure(_all(whole), "moves", "a move is not of whole pages")
+        _ensure(_all(whole), "moves", "a move does not consist of whole pages")
         arena = table[table["space"] == Space.ARENA]
         end = int((arena["offset"] + arena["bytes"]).max(initial=0))
         _ensure(end <= plan.layout.arena_bytes, "moves", "a move ends past the arena")
@@ -186,15 +186,15 @@ def _tiers(plan: Plan, profile: Profile, found: Residency) -> None:
     _ensure(
         not len(open_),
         "circle",
-        f"tensor {_first(found.tensor, open_)} ends the step on another tier than it began",
+        f"tensor {_first(found.tensor, open_)} ends the step on a different tier than it began on",
     )
     kept = ~persistent & ~_dropped(plan, profile, found)
     dirty = np.flatnonzero(kept & (_birth_tier(profile, found) != found.end_tier))
     _ensure(
         not len(dirty),
         "clean-death",
-        f"slot {_first(tensors['slot'], dirty)} dies on another tier than it was born on"
-        " and keeps its pages",
+        f"slot {_first(tensors['slot'], dirty)} keeps its pages, although it dies on a different"
+        " tier than it was born on",
     )
 
 
@@ -207,7 +207,7 @@ def _budget(charged: Integers, budget: int) -> None:
 
 
 def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) -> None:
-    """Check that births fit the budget even if demotions that no boundary waits for are late."""
+    """Check that births fit the budget even if the demotions that nothing waits for are late."""
     count = profile.stretch_count
     births = turnover(plan.layout, profile).births(profile)
     down = plan.moves[plan.moves["tier"] != 0]
@@ -226,7 +226,7 @@ def _gated_births(plan: Plan, profile: Profile, charged: Integers, budget: int) 
         if births[boundary] and pages > budget:
             raise PlanError(
                 "gated-births",
-                f"births of stretch {boundary} may find {pages} pages charged, {budget} allowed",
+                f"births of stretch {boundary}: up to {pages} pages charged, {budget} allowed",
             )
         unsure[boundary] = demoted[boundary]
 

@@ -20,7 +20,7 @@ from sentineld.model.profile import Profile
 from sentineld.model.tiers import Tiers
 
 RATE_TOLERANCE = 0.1
-"""A measured bandwidth that is lower than the assumed one by at most this share is ignored."""
+"""If the measured bandwidth is below the assumed one by at most this share, the drop is ignored."""
 FALL_TOLERANCE = 0.25
 """If the measured bandwidth is below the assumed one by more than this share, the plan is corrected
 at once. A smaller drop has to last for WINDOW_STEPS steps, because a mover that waits for a CPU
@@ -41,28 +41,29 @@ EVIDENCE_SHARE = 1 / 8
 """A bandwidth is measured only if at least this share of the bytes that the plan moves in a step
 has been moved."""
 RECENT_STEPS = 2
-"""Number of last steps that are checked for harmful deviations. The number is small, so that one
-harmful step is enough for a correction."""
+"""Number of most recent steps that are checked for harmful deviations. The number is small, so that
+one harmful step is enough for a correction."""
 WINDOW_STEPS = 16
-"""Number of last steps that are checked for rises and small drops of the bandwidth. The times of
-stretches are measured over these steps, too."""
+"""Number of most recent steps that are checked for rises and small drops of the bandwidth. The
+times of stretches are measured over the same steps."""
 
 DRIFT_MIN = 0.05
-"""The deviations of the stretches' times are ignored if their sum is below this share of the step's
+"""Deviations of the stretches' times are ignored if their sum is below this share of the step's
 time."""
 DRIFT_NOISE = 2.0
-"""The deviations are also ignored if their sum exceeds DRIFT_MIN by less than this multiple of the
-sum that random scatter explains."""
+"""Random scatter alone also makes the times deviate. The deviations are ignored if their sum is at
+most DRIFT_MIN plus this multiple of the sum that random scatter is expected to cause."""
 RECHECK_STEPS = 256
-"""Minimum number of steps between a correction that led to no new plan and the next correction, and
-between two comparisons of the stretches' times."""
+"""Minimum number of steps between two comparisons of the stretches' times. It is also the minimum
+number of steps from a correction that led to no new plan to the next correction."""
 
 PATIENCE_STEPS = 8
-"""Minimum age of a plan at its correction if the previous plan was corrected early. The minimum
-doubles with each further early correction."""
+"""If a plan was corrected early, its successor is not corrected before this age. Each further early
+correction doubles this minimum age."""
 PATIENCE_STEPS_MAX = 4096
 EARNED_STEPS = 512
-"""A correction of a plan of at least this age is not early and resets the minimum age to 0."""
+"""The correction of a plan is early if the plan is younger than this. Any other correction resets
+the minimum age to 0."""
 
 _MEDIAN_ERROR = 1.2533
 """Normal distribution: standard error of the median divided by that of the mean."""
@@ -100,11 +101,11 @@ class Correction:
     profile: Profile
     tiers: Tiers
     cause: str  # "migration": another bandwidth; "times": other times of stretches
-    text: str  # the cause in words, for logs and users
+    text: str  # description of the cause, for logs and users
 
 
 class Corrector:
-    """Compares the assumptions of one training's plans with measurements.
+    """Compares the assumptions of a training run's plans with measurements.
 
     Call entered() first. After a correction, call left() and entered() if a new plan goes live, or
     kept() if the old plan stays.
@@ -128,9 +129,9 @@ class Corrector:
         self._step_bytes = float(plan.moves["bytes"].astype(np.float64).sum())
 
     def look(self, progress: Progress) -> Correction | None:
-        """Evaluate the counters; returns a correction if the bandwidth justifies one.
+        """Evaluate the counters; return a correction if the bandwidth justifies one.
 
-        After a correction, returns None until the caller has called entered() or kept().
+        After a correction, return None until the caller has called entered() or kept().
         """
         self._last = progress
         if progress.steps > self._looks[-1].steps:
@@ -164,18 +165,18 @@ class Corrector:
 
     @property
     def undecided(self) -> bool:
-        """Whether further steps like the previous ones can still lead to a correction."""
+        """Whether a correction is still possible if the next steps are like the previous ones."""
         open_ = not (self._pending or self._rejected) and self._step_bytes > 0
         return open_ and self._age_steps() < max(WINDOW_STEPS, self._min_age_steps + 1)
 
     def timed(self, times_ns: Floats) -> Correction | None:
-        """Evaluate measured times of stretches; returns a correction if they justify one.
+        """Evaluate measured times of stretches; return a correction if they justify one.
 
-        times_ns: (N, S), times of the stretches of N steps with all memory fast.
+        times_ns: (N, S), times that the stretches of N steps would take with all memory fast.
 
-        If the steps are slower as a whole, the times are first scaled down. A uniform slowdown only
-        gives moves more time, and a plan that relied on this time would be wrong once the slowdown
-        ends.
+        If whole steps are slower than profiled, the times are first scaled down. A uniform slowdown
+        only gives moves more time, and a plan that relied on this time would be wrong once the
+        slowdown ends.
         """
         self._timed_steps = self._age_steps()
         assumed = self._profile.stretches["time_ns"].astype(np.float64)
@@ -218,8 +219,8 @@ class Corrector:
         )
 
     def left(self) -> None:
-        """Record that a corrected plan replaces the live one, and set the number of steps for which
-        the new plan is not corrected."""
+        """Note that a corrected plan replaces the live one. Set the minimum age at which the new
+        plan may be corrected."""
         if self._age_steps() >= EARNED_STEPS:
             self._patience = 0
         else:
@@ -246,14 +247,14 @@ class Corrector:
         return passed.moved_bytes / passed.busy_ns * 1e9
 
     def _slow(self, passed: Progress, tolerance: float) -> float | None:
-        """The measured bandwidth if it is too low by more than the tolerance and does harm; else
-        None."""
+        """The measured bandwidth if it is below the assumed one by more than the tolerance and this
+        does harm; else None."""
         rate = self._rate(passed)
         least = self._tiers.migration_bytes_per_s * (1 - tolerance)
         return rate if rate is not None and rate < least and self._harmed(passed) else None
 
     def _gained(self, passed: Progress) -> float | None:
-        """The measured bandwidth, capped at the nominal one; None if it is too low for a replan."""
+        """The measured bandwidth, capped at the nominal one; None if too low for a replan."""
         rate = min(self._rate(passed) or 0.0, self._nominal)
         more = rate > self._tiers.migration_bytes_per_s * (1 + RATE_GAIN)
         return rate if more and passed.busy_ns > BUSY_SHARE * passed.time_ns else None

@@ -21,17 +21,18 @@ STRETCH_SHARE_MAX = 0.01
 """Maximum duration of a stretch, as a share of the step's time, wherever a cut is possible."""
 
 TOUCHED_SHARE_MAX = 0.5
-"""Maximum number of bytes that a stretch touches, as a share of the budget, wherever a cut is
+"""Maximum number of bytes touched in a stretch, as a share of the budget, wherever a cut is
 possible."""
 
 TOUCHED_OVER_BORN = 2.0
-"""Estimated bytes touched per byte allocated in the forward and backward passes, which read about
-as many bytes as they allocate."""
+"""Estimated bytes touched per byte allocated in the forward and backward passes. The passes write
+the bytes that they allocate and read about as many."""
 
 OPTIMIZER_MARGIN = 3.0
 """Safety factor for the touched bytes of an optimizer step. These bytes are only estimated from the
-step's scratch tensors: the work on a parameter begins before its scratch tensor is allocated, and
-the ratio of touched bytes to scratch bytes varies between parameters."""
+optimizer's scratch tensors. The estimate is imprecise, because the work on a parameter begins
+before its scratch tensor is allocated, and the ratio of touched bytes to scratch bytes varies
+between parameters."""
 
 
 def choose_cuts(
@@ -39,8 +40,9 @@ def choose_cuts(
 ) -> npt.NDArray[np.uint32]:
     """Choose the allocation cursors at which the step gets an extra boundary, ascending.
 
-    Each stretch is cut as late as both limits allow, which gives the fewest cuts. A cut is only
-    possible at an allocation, so a stretch between distant allocations can exceed the limits.
+    Each stretch is cut as late as the limits on its duration and touched bytes allow, which gives
+    the fewest cuts. A cut is only possible at an allocation, so a stretch between distant
+    allocations can exceed the limits.
 
     share_max: maximum duration of a stretch, as a share of the step's time.
     """

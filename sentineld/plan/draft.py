@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draft a plan from a layout, and complete a plan that has its moves."""
+"""Draft a plan from a layout, and complete a plan once its moves are chosen."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def draft(
 
 
 def finished(plan: Plan, profile: Profile, tiers: Tiers) -> Plan:
-    """Complete a plan that has its moves: add initial tiers, prediction and reasons."""
+    """Complete a plan whose moves are chosen: add initial tiers, prediction and reasons."""
     plan = replace(plan, initial_tier=initial_tiers(plan, profile))
     found = residency(plan, profile)
     return replace(

@@ -27,7 +27,7 @@ def drops(layout: Layout, page_bytes: int) -> npt.NDArray[np.void]:
 def drops_by_tensor(
     layout: Layout, slot: Integers, page_bytes: int
 ) -> tuple[npt.NDArray[np.void], Integers]:
-    """(rows of drops() whose slot belongs to a tensor, index of the tensor of each row).
+    """(rows of drops() whose slot belongs to a tensor, index of each row's tensor).
 
     slot: slot of each tensor; a negative number if the tensor has no slot.
     """

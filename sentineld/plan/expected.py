@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The expected events of a planned step: births, drops, and when each move is of use.
+"""The expected events of a planned step: births and drops, and when each move is useful.
 
 The functions of this module are pure functions of profile and plan. The mover needs these
 events because the shim does not report individual births and drops.
@@ -19,8 +19,7 @@ from sentineld.plan.drops import drops_by_tensor
 from sentineld.plan.layout import cut_at_regions
 
 UNKNOWN_TIER = 255
-"""Stands for the tier of births that the kernel places at first touch. These births are charged as
-fast."""
+"""Tier number for births that the kernel places at first touch. They are charged as fast."""
 
 BIRTH_DTYPE = np.dtype(
     [
@@ -47,7 +46,7 @@ EVENT_DTYPE = np.dtype(
 
 @dataclass(frozen=True)
 class ExpectedStep:
-    """The births and drops of each step under a layout."""
+    """The births and drops of a steady step under a layout."""
 
     births: Table
     """BIRTH_DTYPE, sorted by stretch; adjacent ranges are merged."""
@@ -100,7 +99,10 @@ def expected_step(profile: Profile, layout: Layout) -> ExpectedStep:
 def _in_order(
     births: Table, born: npt.NDArray[np.uint32], drops: Table, dropped: npt.NDArray[np.uint32]
 ) -> Table:
-    """Merge births and drops to EVENT_DTYPE. born, dropped: event number of each birth and drop."""
+    """Merge births and drops into EVENT_DTYPE rows, in order.
+
+    born, dropped: event number of each birth and of each drop.
+    """
     events = np.zeros(len(births) + len(drops), EVENT_DTYPE)
     for name in ("stretch", "offset", "bytes"):
         events[name] = np.concatenate([births[name], drops[name]])
@@ -111,11 +113,11 @@ def _in_order(
 
 
 def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
-    """(M,): the number of boundaries from each move's own boundary to the end of its use.
+    """(M,): for how many boundaries, counted from its own boundary, each move is useful.
 
-    A promotion serves the accesses between its boundary and the next move of the same pages to
-    another tier; the promotion is of no use once the last stretch with such an access has begun.
-    A demotion frees fast memory and is of use for a whole step.
+    A promotion serves the accesses between its boundary and the next demotion of the same pages.
+    It is useless once the last stretch with such an access has begun. A demotion frees fast memory
+    and is useful for a whole step.
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.full(len(moves), count, dtype=np.int64)
@@ -135,8 +137,8 @@ def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
 def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
     """(M,): the number of boundaries by which each move may begin before its own boundary.
 
-    A demotion may begin as soon as the last use, birth or other move of its pages has passed; the
-    plan lets the demotion begin later only for lack of bandwidth. The result is 0 for promotions,
+    A demotion may begin as soon as the last use, birth or other move of its pages has passed. The
+    plan schedules it later only because bandwidth is limited. The result is 0 for promotions,
     because early promotions would take room that the plan needs. The result is also 0 for a
     demotion if the stretch that begins at the demotion's own boundary uses the pages.
     """
@@ -162,8 +164,8 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     """MOVE_DTYPE rows of the pages that no planned move touches, with the tier they belong to.
 
     The rows come from Plan.initial and from slots (in regions with a tier, such as the pool) whose
-    pages stay resident when their tensors die. Each of these pages is born only once; if the tier
-    of its region is full at that moment, the page is born on another tier.
+    pages stay resident when their tensors die. Each of these pages is born only once. If its tier
+    is full at that moment, the page is born on another tier and has to be healed.
     """
     slots = plan.layout.slots
     flags = slots["flags"] & (SLOT_PLANNED | SLOT_DROP)

@@ -20,7 +20,7 @@ REASONS_SHOWN = 20
 
 
 def plan_json(plan: Plan, profile: Profile) -> dict[str, Any]:
-    """The plan as values that json can dump."""
+    """The plan as plain values that can be serialised as JSON."""
     return {
         "policy": plan.policy,
         "budget_bytes": plan.budget_bytes,

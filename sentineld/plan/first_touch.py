@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan without placement: each page stays where the kernel puts it at its first touch.
 
-Policy `first-touch` makes this plan. A simulated training under another policy also runs under this
-plan in its first steps.
+Policy `first-touch` makes this plan. Under any other policy, the simulator uses this plan for the
+first steps, before the policy's own plan is made.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ REASON = "where the kernel puts it at its first touch"
 def first_touch_plan(profile: Profile, budget_bytes: int) -> Plan:
     """Make a plan that has a layout but no tiers, moves or prediction."""
     placed, short = transient(profile), short_lived(profile)
-    # Pages never move, and tensors that share pages share a tier. So only tensors with similar
-    # lives share pages.
+    # Pages never move, so tensors that share pages also share a tier. Therefore only tensors with
+    # similar lifetimes share pages.
     parts = {"short-lived": placed & short, "long-lived": placed & ~short}
     areas = []
     for name, chosen in parts.items():

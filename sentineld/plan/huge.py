@@ -10,8 +10,8 @@ page in two cases:
   a block is fully resident from the end of the plan's first step, and every step is charged for all
   of it. In the first step, parts of the block can become resident before their tensors are born.
 
-The plan's moves handle pages one by one. A block with moved pages therefore consists of small
-pages, unless whole_moves is set and every move that touches the block covers all of it.
+A move can cover only a part of a block. A block with moved pages therefore consists of small pages,
+unless whole_moves is set and every move that touches the block covers all of it.
 
 If the kernel also offers smaller huge pages, the same rules hold for blocks of that size. In a
 mapping that allows both sizes the kernel uses the larger one wherever it fits. Therefore, if all
@@ -32,9 +32,9 @@ from sentineld.model.protocol import HUGE_BYTES
 from sentineld.plan.drops import drops
 
 UNITS = (HUGE_BYTES, 64 << 10)
-"""Alignments of tensors in bytes, the largest first: a tensor begins at a multiple of the first of
-these numbers that its size reaches. Linux has huge pages of sizes other than 2 MiB since 6.8;
-64 KiB is the smallest size that avoids most of the cost of small pages."""
+"""Alignments of tensors in bytes, in descending order. A tensor begins at a multiple of the largest
+of these numbers that does not exceed its size. Linux 6.8 added huge pages of other sizes than
+2 MiB; 64 KiB is the smallest size that avoids most of the cost of small pages."""
 
 RANGES_MAX = 1024
 """Limit on the number of ranges. Each range splits a mapping into three, and the kernel allows a

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The units that a policy plans: chunks of tensors, and the page accesses to them.
 
-A chunk is a run of pages of one tensor that is moved as a unit. A chunk's time is
-counted in positions of its lifetime: position j is stretch (birth + j) mod S.
+A chunk is a run of pages of one tensor that is moved as a unit. The stretches of a chunk's
+lifetime are numbered by position: position j is stretch (birth + j) mod S.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class Items:
     birth: Integers  # (N,): stretch of the tensor's birth
     length: Integers  # (N,): number of stretches in the tensor's lifetime
     persistent: npt.NDArray[np.bool_]  # (N,): whether the tensor lives for the whole step
-    worth: Floats  # (S, N): page accesses to the chunk at each position of its lifetime
+    # (S, N): page accesses to the chunk at each position of its lifetime. Policy `auto` stores the
+    # time that these accesses cost in slow memory instead.
+    worth: Floats
 
     @property
     def stretch_count(self) -> int:
@@ -112,7 +114,7 @@ def share_passed(profile: Profile, stretch: Integers, event: Integers) -> Floats
 def access_pages(profile: Profile) -> Floats:
     """(A,): page accesses of each access row.
 
-    These are the sampled pages if the profile has samples of the kernel module; otherwise they are
+    If the profile has samples of the kernel module, these are the sampled pages. Otherwise they are
     the pages that the row's bytes fill, at most all pages of the tensor.
     """
     rows = profile.accesses

@@ -26,8 +26,8 @@ from sentineld.plan.residency import Residency, free_pages, places, residency
 from sentineld.plan.turnover import Turnover, alive_pages, first_moments, turnover
 
 TURNS = 3
-"""Number of passes over the circular step, after which the set of pages that are kept across the
-step's end has usually converged."""
+"""Number of passes over the circular step. Pages can be kept across the step's end; after this many
+passes, the set of these pages has usually converged."""
 
 
 RESIDENT_MAX = 1.06
@@ -35,7 +35,7 @@ RESIDENT_MAX = 1.06
 
 
 def keep(plan: Plan, profile: Profile, limit_pages: int, share: float = 1.0) -> Plan:
-    """The plan with fewer drops: dead pages are kept if memory has room for them until their reuse.
+    """The plan with fewer drops: dead pages are kept until their next birth if memory has room.
 
     Kept fast pages take up at most `share` (0..1) of the free fast memory. Slow pages take no fast
     memory; they are kept while the number of resident arena pages is at most RESIDENT_MAX times the

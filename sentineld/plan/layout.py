@@ -2,10 +2,10 @@
 """Layouts: where in the arena each allocation of a step lies.
 
 An area is a part of the arena whose pages are all born on the same tier. Tensors of an
-area that are accessed in the same stretches (they have the same bit string) and have the
-same lifetime form a group: they are laid out side by side, the most accessed first, and
-packed as one block. Tensors that move at the same time therefore form one range. Areas
-without moves are packed tensor by tensor.
+area form a group if they have the same lifetime and are accessed in the same stretches,
+that is, have the same bit string. The tensors of a group are laid out side by side, the
+most accessed first, and packed as one block. Tensors that move at the same time therefore
+form one range. Areas without moves are packed tensor by tensor.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ class Area:
     tensors: Integers  # (N,): rows of the profile's tensors; each has a slot
     drops: npt.NDArray[np.bool_]  # (N,): whether the tensor's pages are dropped at its death
     grouped: bool = True  # lay tensors with equal bit strings and lifetimes side by side
-    # (N,): which tensors are never moved; see area_offsets(). None: treat no tensor as never moved.
+    # (N,): which tensors are never moved; see area_offsets(). None: any tensor may be moved.
     still: Mask | None = None
-    # Place each tensor where another one has just died, which takes more space than packing. Set
-    # this flag only for areas without moves. If the flag is set, `grouped` and `still` are ignored.
+    # Place the tensors in the order of births, as an allocator would; this takes more space than
+    # packing. Set this flag only for areas without moves. If the flag is set, `grouped` and `still`
+    # are ignored.
     as_born: bool = False
 
 
@@ -99,11 +100,11 @@ def area_offsets(
     grouped: pack groups of tensors instead of single tensors; see the module's docstring.
     still: (N,), which tensors are never moved. Never-moved tensors that are at least as large as a
         huge page are aligned to huge pages and not grouped.
-    apart: align the other blocks to the smallest huge page, which makes the area larger.
+    apart: align all other blocks to the smallest huge page, which makes the area larger.
 
-    A block can be a huge page only if each tensor that overlaps it fills it. Aligned tensors are
-    therefore packed in separate parts of the area: one part for sizes that are multiples of a huge
-    page, and one for each other size.
+    Memory whose pages are dropped can be a huge page only if each tensor that overlaps the huge
+    page fills it. Aligned tensors are therefore packed in separate parts of the area: one part for
+    sizes that are multiples of a huge page, and one for each other size.
     """
     pages = tensor_pages(profile)[tensors]
     huge, least = (unit // profile.page_bytes for unit in UNITS)
@@ -153,8 +154,8 @@ def cut_at_regions(
 ) -> tuple[Integers, Integers, Integers]:
     """Split ranges of the arena at region borders.
 
-    offset, size: (N,), in bytes. Returns (index, offset, size), each (M,), in order; index is the
-    range that each part comes from.
+    offset, size: (N,), in bytes. Returns (index, offset, size) of the parts, each (M,), in order;
+    index is the range that each part comes from.
     """
     edges = np.unique([region.offset for region in layout.regions]).astype(np.int64)
     after = np.searchsorted(edges, offset, side="right")

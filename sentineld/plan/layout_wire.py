@@ -44,12 +44,13 @@ def pack_layout(
     accesses: npt.NDArray[np.void] | None = None,
     fast_pages: int | None = None,
 ) -> bytes:
-    """The contents of the layout memfd. A tier is written as the id of its first node.
+    """Return the contents of the layout memfd. A tier is written as the id of its first node.
 
     accesses: ACCESS_DTYPE, for emulated tiers only.
-    fast_pages: size of the emulated fast tier; None: unlimited. A size of 0 is written as 1.
+    fast_pages: size of the emulated fast tier; None: unlimited. A size of 0 is written as 1,
+        because 0 in the header means unlimited.
 
-    Raises ValueError if the layout does not have boundary_count boundaries, or a tier is unknown.
+    Raises ValueError if the layout does not have boundary_count boundaries or a tier is unknown.
     """
     if len(layout.waits) != boundary_count:
         raise ValueError(f"{len(layout.waits)} waits for {boundary_count} boundaries")

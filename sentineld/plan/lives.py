@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lives of chunks: in which positions each chunk is in fast memory, and when it is moved."""
+"""Lives of chunks: a life says when a chunk is in fast memory and when it is moved."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sentineld.plan.items import Items
 
 @dataclass(frozen=True)
 class Lives:
-    """One life for each of N chunks, by position of the chunk's lifetime; see Items."""
+    """The lives of N chunks, by position of each chunk's lifetime; see Items."""
 
     value: Floats
     """(N,): the worth of each life minus its costs, in page accesses."""
 
     fast: Mask
     """(S, N): whether the chunk is fast when the position begins. A move that starts in a position
-    lasts for the whole position."""
+    takes effect at the end of the position."""
 
     moving: Mask
     """(S, N): whether the chunk is moved in the position and is on the other tier afterwards."""

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The queue of moves: which move runs next, and which moves are obsolete.
 
-The mover (migrate/batches.py) and the simulator (simulate/world.py) share these rules. The mover
-applies the rules to pages of a process, the simulator applies them to cells. Time is counted in
+The mover (migrate/batches.py) and the simulator (simulate/world.py) share the rules below. The
+mover applies them to pages of a process, the simulator applies them to cells. Time is counted in
 boundaries since the first step: step * boundary_count + boundary.
 
 - Due demotions run first, in order, and are never held back, because births wait for them.
-- A promotion runs if the fast tier has room, earliest deadline first. A late promotion stays in the
-  queue until its expiry and is then cancelled. The expiry is the boundary at which the last stretch
-  begins that uses the pages before they are moved away again.
-- If nothing else can run, demotions run ahead of time, provided that no stretch before their own
-  boundary uses their pages. These early demotions help if later stretches are shorter than planned.
+- Promotions run while the fast tier has room, earliest deadline first. A late promotion stays in
+  the queue until its expiry and is then cancelled. The expiry is the beginning of the last stretch
+  that uses the pages before their next demotion.
+- If nothing else can run, demotions run ahead of time, provided that their pages are not used again
+  before the planned boundary. This helps if later stretches are shorter than planned.
 - The newest move of a page wins: a new move cancels the promotions that it overlaps,
   a new promotion also cancels the demotions that it covers, and a drop cancels all
   moves that it covers.
@@ -35,11 +35,11 @@ class Span(NamedTuple):
 
     due: int  # the plan's boundary
     deadline: int  # first boundary at which the move is late
-    expiry: int  # first boundary at which a promotion is of no use
+    expiry: int  # first boundary at which a promotion is useless
 
 
 class MoveTimes(NamedTuple):
-    """When a planned move runs, in boundaries."""
+    """When a planned move may run, in boundaries."""
 
     begin: int  # boundary of the step at which the move enters the queue
     ahead: int  # number of boundaries from `begin` to the plan's boundary
@@ -49,7 +49,7 @@ class MoveTimes(NamedTuple):
     useful: int
 
     def span(self, due: int, stalls: bool) -> Span:
-        """The span of the move if it is due at `due`. stalls: Plan.stalls_for_promotions."""
+        """The span of the move for the given due boundary. stalls: Plan.stalls_for_promotions."""
         return Span(due, due + self.window, due + self.useful + stalls)
 
 
@@ -62,7 +62,7 @@ def move_times(
     """Return the MoveTimes of each move of a plan.
 
     moves: (M,) of MOVE_DTYPE.
-    useful_until: (M,), see expected.useful_until(); None: moves are of use until their deadline.
+    useful_until: (M,), see expected.useful_until(); None: moves are useful until their deadline.
     ahead: (M,), see expected.ahead_of_time(); None: no move runs ahead of time.
     """
     found = []
@@ -122,7 +122,7 @@ class MoveQueue(Generic[M]):
             (self.demotions if move.tier else self.promotions).append(move)
 
     def drop(self, covered: Callable[[M], bool]) -> None:
-        """Cancel the moves of which the process has given back all pages.
+        """Cancel the moves for which the process has given back all pages.
 
         covered: returns whether the process has given back all pages of a move.
         """
@@ -135,11 +135,14 @@ class MoveQueue(Generic[M]):
             self.cancel(queue, lambda _: True, why)
 
     def expire(self, now: int) -> None:
-        """Cancel the promotions that are of no use from boundary `now` on."""
+        """Cancel the promotions that are useless from boundary `now` on."""
         self.cancel(self.promotions, lambda move: now >= move.expiry, "late")
 
     def cancel(self, queue: list[M], obsolete: Callable[[M], bool], why: str) -> None:
-        """Remove the obsolete moves from self.demotions or self.promotions and report them."""
+        """Remove the obsolete moves from the queue and report them.
+
+        queue: self.demotions or self.promotions.
+        """
         for move in [move for move in queue if obsolete(move)]:
             self.remove(move)
             if self._cancelled is not None:
@@ -158,7 +161,7 @@ class MoveQueue(Generic[M]):
         """Return what to move next, or None if no queued move can run now.
 
         due_demotion: returns the next pages of due demotions.
-        promotion: returns the next pages of promotions, no more than there is room for.
+        promotion: returns the next pages of promotions, at most as many as fit into fast memory.
         early_demotion: returns the next pages of any demotion.
         """
         if (work := due_demotion()) is not None:
@@ -173,10 +176,10 @@ class MoveQueue(Generic[M]):
         return [move for move in self.demotions if move.due <= now]
 
     def done(self, now: int, stalls: bool) -> int:
-        """Return the last boundary, at most `now`, by which all due demotions are complete.
+        """Return the last boundary, at most `now`, up to which all due demotions are complete.
 
-        stalls: boundaries also wait for late promotions (Plan.stalls_for_promotions), so these have
-        to be complete, too.
+        stalls: boundaries also wait for late promotions (Plan.stalls_for_promotions), so late
+        promotions have to be complete, too.
         """
         held = [move.due for move in self.demotions]
         if stalls and not self.blocked:

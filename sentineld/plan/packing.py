@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packing: offsets for blocks with circular lifetimes, such that live blocks do not overlap.
+"""Packing: find offsets for blocks with circular lifetimes such that live blocks never overlap.
 
 A lifetime is [birth, death) in events. A lifetime with death < birth wraps around the end of the
 step; a lifetime with death == birth covers all events.
 
-pack() aims at the smallest total size. pack_as_born() places each block where memory was freed
-last, because that memory is still in the caches.
+pack() aims at the smallest total size. pack_as_born() places the blocks in the order of births, as
+an allocator would, so that blocks reuse freed memory that may still be in the caches.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Policy(Protocol):
 
     name: str
     charges_budget: bool
-    """Whether the policy's plans stay within the budget; the plans of the baselines do not."""
+    """Whether the policy's plans stay within the budget. The baselines' plans may exceed it."""
 
     def plan(self, profile: Profile, tiers: Tiers, budget_bytes: int) -> Plan:
         """Make the plan of a step.
@@ -32,16 +32,16 @@ class Policy(Protocol):
 class HasVariants(Policy, Protocol):
     """A policy that offers variants of its plan, which differ only in their waits.
 
-    If moves are late, each variant runs for some steps, and the fastest of all these plans stays
-    live.
+    If moves are late, each variant is tried for some steps. The fastest plan, a variant or the
+    original, stays live.
     """
 
     def variants(self, plan: Plan) -> Sequence[tuple[str, Plan]]:
-        """(description, plan) of each variant to try besides the plan itself."""
+        """(description, plan) of each variant to try in addition to the plan itself."""
 
 
 def fast_pages(policy: Policy, plan: Plan, page_bytes: int) -> int | None:
-    """Size of the fast tier, in pages, that the simulator and emulated tiers enforce for a plan.
+    """The size of the fast tier, in pages, to which the simulator and emulated tiers limit a plan.
 
     Returns None (unlimited) for baselines that ignore the budget and place the heap in fast memory.
     Such a baseline shows the step time without a limit on fast memory.

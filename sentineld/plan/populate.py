@@ -2,7 +2,7 @@
 """Which tensors' pages the shim populates at birth, in one system call.
 
 Without this call, dropped pages come back one page fault at a time. One call for all pages of a
-tensor takes half the time that one thread needs for the page faults. Several threads that fault in
+tensor takes half as long as page faults of a single thread. Page faults of several threads in
 parallel are as fast as the call.
 """
 

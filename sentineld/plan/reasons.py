@@ -12,7 +12,7 @@ from sentineld.plan.residency import ABSENT, Residency, places, residency
 
 
 def reasons(plan: Plan, profile: Profile, found: Residency | None = None) -> tuple[str, ...]:
-    """(T,): one sentence per tensor of the profile.
+    """(T,): the reason for the placement of each tensor of the profile.
 
     found: the plan's residency, if the caller has already computed it.
     """
@@ -41,7 +41,7 @@ def reasons(plan: Plan, profile: Profile, found: Residency | None = None) -> tup
             result.append(_unplanned(plan, profile, tensor))
         elif name == "pool":
             result.append(
-                "short-lived: freed in the layer that allocates it, in the pool that stays fast"
+                "short-lived (freed in the layer that allocates it): in the pool, which stays fast"
             )
         elif not accessed[row]:
             result.append("slow: not accessed in the step")

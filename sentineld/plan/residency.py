@@ -24,9 +24,9 @@ from sentineld.plan.items import access_pages, lifetimes, tensor_pages
 from sentineld.plan.turnover import first_moments, turnover
 
 UNKNOWN = 254
-"""Stands for the tier of pages that the kernel places."""
+"""Tier number for pages that the kernel places."""
 ABSENT = 255
-"""Stands for the tier of pages whose tensor is not alive in the stretch."""
+"""Tier number for pages whose tensor is not alive in the stretch."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ def charged_pages(plan: Plan, profile: Profile, found: Residency) -> Integers:
     """(S,): fast pages charged in each stretch, by a conservative rule.
 
     A page counts for each stretch in which its tensor is alive and the page is fast or in flight.
-    If a region of fast births keeps some pages, the whole region counts in every stretch.
+    If some tensor in a region of fast births keeps its pages at its death, the whole region counts
+    in every stretch.
     """
     in_resident = _in_resident(plan, profile, found)
     fast = ((found.tier == 0) | found.moving) & ~in_resident[None, :]
@@ -143,11 +144,11 @@ def occupied_pages(profile: Profile, found: Residency) -> Integers:
 def free_pages(profile: Profile, found: Residency, limit_pages: int) -> Integers:
     """(M,): fast pages that live tensors leave free at each moment; may be negative.
 
-    The moves of a stretch finish at an unknown moment of the stretch. Therefore two numbers of
-    occupied pages are computed for each moment, one with these moves pending and one with these
-    moves complete, and the larger number counts.
+    The moves of a stretch finish at an unknown moment of the stretch. Therefore the number of
+    occupied pages is computed twice for each moment, once with these moves pending and once with
+    these moves complete, and the larger result counts.
     """
-    # With two tiers, a move makes a fast piece slow or a slow piece fast.
+    # There are two tiers, so a move makes a fast piece slow or a slow piece fast.
     after = (found.tier == 0) ^ found.moving
     occupied = np.maximum(occupied_pages(profile, found), _occupied(profile, found, after))
     free: Integers = limit_pages - occupied
@@ -184,11 +185,11 @@ def _occupied(profile: Profile, found: Residency, fast: Mask) -> Integers:
 
 
 def fast_shares(profile: Profile, found: Residency) -> Floats:
-    """(A,): the share (0..1) of the tensor's pages that serve each access row from the fast tier.
+    """(A,): for each access row, the share (0..1) of the tensor's pages that are on the fast tier.
 
-    A page serves the accesses of a stretch from the tier on which it is when the stretch begins, or
-    on which it is born if the birth is later. A page in flight serves accesses from its source
-    tier.
+    A page serves the accesses of a stretch from the tier that it is on when the stretch begins. If
+    the page is born later in the stretch, it serves them from the tier that it is born on. A page
+    in flight serves accesses from its source tier.
     """
     rows = profile.accesses
     share = np.zeros((profile.stretch_count, len(profile.tensors)))

@@ -2,8 +2,8 @@
 """Schedules: the moves of page ranges, and the waits that enforce the budget.
 
 The mover cannot delay births in fast memory. The process therefore waits at a boundary
-if the births after the boundary need memory that an earlier demotion has possibly not freed yet.
-Promotions need no wait: the mover starts them only if there is room.
+if the births after the boundary need memory that an earlier demotion may not have freed yet.
+Promotions need no wait, because the mover starts them only if there is room.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def coalesce(moves: Table) -> Table:
     same = np.ones(len(moves) - 1, np.bool_)
     for name in ("boundary", "tier", "space"):
         same &= moves[name][1:] == moves[name][:-1]
-    # Ranges with different deadlines are not joined: all pages would get the earlier deadline.
+    # Don't join ranges with different deadlines: all their pages would get the same deadline.
     same &= (moves["offset"][1:] == ends[:-1]) & (moves["deadline"][1:] == moves["deadline"][:-1])
     begins = np.flatnonzero(np.concatenate([[True], ~same]))
     joined = moves[begins].copy()
@@ -101,8 +101,8 @@ def needed_waits(
 ) -> Integers:
     """(S,): for each boundary, the boundary whose demotions it waits for, or -1.
 
-    A demotion is only known to be complete once a boundary has waited for it; until then its pages
-    count as occupied.
+    A demotion is not known to be complete before a boundary has waited for it. Until then, its
+    pages count as occupied.
 
     charged: (S,), pages charged in each stretch if each demotion completes by the next boundary.
     births: (S,), pages born in fast memory in each stretch.
@@ -115,7 +115,7 @@ def needed_waits(
     for boundary, size in demoted:
         pages[boundary] += size
     open_: list[tuple[int, int]] = []
-    # The second pass begins, as a steady step does, with the pending demotions of the first pass.
+    # A steady step begins with pending demotions of the previous step. The first pass finds them.
     for turn in range(2):
         for boundary in range(count):
             # Forget the demotions that began at this boundary in the previous step: `charged`

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spare plan: a plan made in advance for half of the migration bandwidth.
 
-Replanning takes as long as several steps, and each of these steps waits for late moves. A spare
-plan is ready at once when the measured bandwidth drops.
+Replanning takes as long as several steps. If the bandwidth drops, each of these steps waits for
+late moves under the old plan. A spare plan avoids this, because it is already made.
 """
 
 from __future__ import annotations

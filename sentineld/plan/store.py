@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Store plan and profile in one versioned .npz file, from which a daemon resumes a session."""
+"""Store plan and profile in a versioned .npz file, so that a daemon can resume the session."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derive the times of stretches with all memory fast from steps measured under a plan."""
+"""Estimate how long stretches would take with all memory fast, from steps measured under a plan."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def pages_there(moments: int, begin: Integers, past: Integers, pages: Integers) 
 
 @dataclass(frozen=True)
 class Turnover:
-    """P tenancies. A tenancy is the use of a page range by one tensor for its lifetime.
+    """P tenancies. A tenancy is the use of a page range by one tensor for the tensor's lifetime.
 
     The page ranges are cut such that no tensor, region or drop begins or ends within a range.
     """
@@ -63,8 +63,8 @@ class Turnover:
         return self.used(np.flatnonzero(~self.dropped), moments)
 
     def births(self, profile: Profile) -> Integers:
-        """(S,): number of pages that births fault in during each stretch; reused pages do not
-        count."""
+        """(S,): number of pages that births fault in during each stretch. Births that reuse kept
+        pages cause no faults."""
         stretch = profile.tensors["birth_stretch"][self.tensor[self.fresh]].astype(np.int64)
         pages = np.bincount(stretch, self.pages[self.fresh], minlength=profile.stretch_count)
         return pages.astype(np.int64)

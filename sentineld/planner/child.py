@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The planning process: `python -P -m sentineld.planner.child DAEMON_PID MEMORY_BYTES`.
 
-The process reads one pickled request (requests.py) from its standard input and writes the pickled
-answer, or the SentinelError, to its standard output. The daemon starts the process and is the only
-source of its input, so unpickling is safe.
+The process reads one pickled request (requests.py) from its standard input. It writes the pickled
+answer, or a pickled SentinelError, to its standard output. The daemon starts the process and is the
+only source of its input, so unpickling is safe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sentineld.base.units import format_bytes
 from sentineld.planner.requests import Request
 
 NICE_LEVEL = 10
-"""Low priority, so that planning does not slow down the trainings on this machine."""
+"""Low priority, so that planning does not slow down the training processes on this machine."""
 _OOM_SCORE_MAX = 1000
 _PR_SET_PDEATHSIG = 1
 
@@ -49,9 +49,9 @@ def main() -> None:
 
 
 def _die_with(daemon_pid: int) -> None:
-    """Have the kernel kill this process when the daemon's thread that started it ends.
+    """Have the kernel kill this process when the daemon thread that started it ends.
 
-    That thread reads the answer, so nothing can use the answer after the thread's end.
+    Only that thread reads the answer, so the process is useless after the thread's end.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != daemon_pid:

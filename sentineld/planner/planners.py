@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning in child processes, which keeps the daemon small and responsive.
+"""Plan in child processes, which keeps the daemon small and responsive.
 
-The number, memory and CPU priority of the child processes are limited, and users take turns.
+The child processes are limited in number, memory and CPU priority. Users take turns.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 class Planners:
     """Starts planning processes. Thread-safe; every method blocks until it has the answer.
 
-    uid: the user that the plan is for. Users with waiting requests are served in rotation.
-    All methods but spare() raise SentinelError.
+    uid: the user for whom the method plans. Users with waiting requests are served in rotation.
+    All methods except spare() may raise SentinelError.
     """
 
     def __init__(self, processes: int, memory_bytes: int, timeout_s: float) -> None:
         """processes: limit on the number of planning processes at a time. memory_bytes: limit on
         the private memory of each process. timeout_s: limit on the run time of each process,
-        without the wait for its turn."""
+        not counting the wait for its turn."""
         self._turns = Turns(processes)
         self._memory_bytes = memory_bytes
         self._timeout_s = timeout_s
@@ -54,7 +54,7 @@ class Planners:
         return self._answer(uid, PlanRequest(name, profile, tiers, budget_bytes))
 
     def bound(self, uid: int, profile: Profile, tiers: Tiers, budget_bytes: int) -> FastShareBound:
-        """Compute the fast-share bound at this budget and migration bandwidth."""
+        """Compute the fast-share bound for the budget and the tiers' migration bandwidth."""
         return self._answer(uid, BoundRequest(profile, tiers, budget_bytes))
 
     def plan_again(
@@ -70,8 +70,8 @@ class Planners:
     def spare(
         self, uid: int, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
     ) -> Spare | None:
-        """Make the spare plan for the live plan. Returns None if planning fails, which is logged,
-        or if the live plan has no use for a spare plan."""
+        """Make the spare plan for the live plan. Returns None if a spare plan would be useless or
+        cannot be made. Failures of the planning process are logged."""
         if not len(live.moves):
             return None
         try:
@@ -94,7 +94,7 @@ class Planners:
         module = ["-m", "sentineld.planner.child", str(os.getpid()), str(self._memory_bytes)]
         try:
             done = subprocess.run(
-                # -P prevents imports from the working directory, in which any user could have put
+                # -P prevents imports from the working directory, where another user may have put
                 # files.
                 [sys.executable, "-P", *module],
                 input=pickle.dumps(request),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that the planning child process answers, one class for each kind.
+"""Requests to the planning child process, one class for each kind.
 
-A request travels to the child as a pickle and carries everything that its answer depends on.
+A request is pickled and sent to the child. It contains everything that its answer depends on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BoundRequest:
     budget_bytes: int
 
     def answer(self) -> FastShareBound:
-        """The bound at the budget and the tiers' migration bandwidth."""
+        """The bound for the budget and the tiers' migration bandwidth."""
         return fast_share_bound(self.profile, self.budget_bytes, self.tiers.migration_bytes_per_s)
 
 
@@ -86,7 +86,7 @@ class SpareRequest:
     live: Plan
 
     def answer(self) -> Spare | None:
-        """The spare plan; None if a spare plan would be of no use."""
+        """The spare plan; None if a spare plan would be useless or cannot be made."""
         return spare_plan(
             policy(self.policy_name), self.profile, self.tiers, self.budget_bytes, self.live
         )

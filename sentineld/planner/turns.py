@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fair turns at a limited resource."""
+"""Fair access of several owners to a limited resource."""
 
 from __future__ import annotations
 

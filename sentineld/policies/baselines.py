@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Baselines: plans that are only a layout, without moves and without regard to the budget.
+"""Baselines: plans that have a layout but no moves, and that ignore the budget.
 
-Baselines use an arena as every plan does, so that a comparison shows the effect of placement
-and moves. Baselines that put everything on one tier lay out the tensors in the order of births.
+Baselines use an arena, as every plan does. A comparison with a baseline therefore shows only the
+effect of placement and moves. Baselines that put everything on one tier lay out the tensors in the
+order of births.
 """
 
 from __future__ import annotations

@@ -31,18 +31,20 @@ from sentineld.profile.steps import Step, boundary_records
 from sentineld.profile.times import stretch_times
 
 PAGE_BITS = 40
-"""Bits of a key for the page number: addresses have 48 bits, of which 12 or more are the offset."""
+"""Number of low bits of a key that hold the page number. Addresses have 48 bits, of which 12 or
+more are the offset in the page."""
 
 PAGE_MASK = (1 << PAGE_BITS) - 1
 """Mask of the page number in a key."""
 
 LIVES_MAX = 1 << 20
-"""Limit of the intervals on the axis at one time. A tensor has one per stretch of its life, and
-100,000 persistent tensors over 1,000 stretches would not fit in memory."""
+"""Maximum number of intervals on the axis at one time. A tensor has one interval per stretch of its
+life, and the intervals of 100,000 persistent tensors in 1,000 stretches would not fit in memory."""
 
 PARTS_MAX = 1 << 23
-"""Limit of the parts into which the intervals are split by each other's ends. Real tensors overlap
-by at most a page, or use the same address one after the other."""
+"""Maximum number of pieces of intervals: the ends of all intervals cut the axis into parts, and
+each interval has one piece in every part that it covers. Real tensors overlap by at most a page, or
+use the same address one after the other."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,12 @@ def build_profile(
     samples: SAMPLE_DTYPE; those of other epochs are ignored.
     op_accesses: OP_ACCESS_DTYPE; those outside the step are ignored.
     cuts: allocation cursors of planned boundaries in the step.
-    timed: an identical step that was not sampled, with or without the cuts, for the times.
+    timed: an identical step that was not sampled, from which the times of stretches are taken. It
+        may lack the cuts.
     heap_base: address of the shim's heap.
 
-    There is an access row if either source saw the access. Its bytes are the framework's, its
-    pages the module's; if only the module saw the access, bytes are whole pages.
+    An access has a row if either source saw it. The row's bytes are the framework's, and its pages
+    are the module's. If only the module saw the access, the bytes are those of whole pages.
 
     Raises SentinelError if the step was not recorded completely, or if there are samples but the
     step has no epochs.
@@ -163,7 +166,7 @@ def find_tenants(
 def _pieces(first: Integers, last: Integers, count: int) -> list[tuple[int, int]]:
     """Ranges of stretches, end exclusive, each with about LIVES_MAX intervals at most.
 
-    first, last: the stretches of each instance; first > last: none.
+    first, last: the first and last stretch of each instance; first > last: no stretch.
     """
     lives = first <= last
     change = np.bincount(first[lives], minlength=count + 1)
@@ -174,7 +177,7 @@ def _pieces(first: Integers, last: Integers, count: int) -> list[tuple[int, int]
 
 
 def _tenants(found: StepLifetimes, first: Integers, last: Integers, page_bytes: int) -> Tenants:
-    """Place instances on the axis, each in the stretches first to last (first > last: none)."""
+    """Place instances on the axis, each in the stretches first to last (first > last: in none)."""
     instances = found.instances
     lives = np.maximum(last - first + 1, 0)
     instance = np.repeat(np.arange(len(instances)), lives)
@@ -218,8 +221,9 @@ def sampled_pairs(step: Step, samples: Records) -> tuple[Integers, npt.NDArray[n
 
 
 def unknown_pairs(step: Step, samples: Records) -> int:
-    """Number of (stretch, page) pairs of which it is unknown whether they were accessed: the pages
-    were un-armed by others or can't be armed. Raises SentinelError as sampled_pairs()."""
+    """Number of (stretch, page) pairs for which it is unknown whether the page was accessed,
+    because something other than the daemon unarmed the page or the page can't be armed. Raises
+    SentinelError like sampled_pairs()."""
     seen, _ = sampled_pairs(step, samples)
     first, past = unknown_ranges(step, samples)
     if not len(first):
@@ -246,7 +250,8 @@ def unknown_ranges(step: Step, samples: Records) -> tuple[Integers, Integers]:
 def _first_keys(
     epochs: Integers, end_epoch: int, samples: Records
 ) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """Keys of the first page of the samples in the step's epochs, and which samples those are."""
+    """The key of the first page of each sample in the step's epochs, and a mask of these
+    samples."""
     epoch = samples["epoch"].astype(np.int64)
     stretch = np.searchsorted(epochs, epoch, side="right") - 1
     inside = (stretch >= 0) & (epoch < (end_epoch or np.iinfo(np.int64).max))
@@ -273,7 +278,7 @@ def _join_samples(
 
 
 def _join_ops(found: StepLifetimes, step: Step, op_accesses: Records, page_bytes: int) -> _Joined:
-    """Access amounts in bytes, by the tensors at the operators' addresses and times."""
+    """Access amounts in bytes, of the tensors that were at the operators' addresses and times."""
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     time = op_accesses["time_ns"].astype(np.int64)
     ops = op_accesses[(time >= begins[0]) & (time < step.end_ns)]
@@ -296,8 +301,9 @@ def holders(
 
     stretch, address, time: one entry per row; times in ns.
 
-    If no tensor of the stretch was live at the time (an output is allocated after its operator
-    begins), the youngest one at the address is used. Rows without a tensor are left out.
+    An output is allocated after its operator begins, so it may not be live yet at the time. If no
+    tensor was live, the one that is born last in the stretch at the address is used. Rows without a
+    tensor are left out.
     """
     keys = address // page_bytes + (stretch << PAGE_BITS)
     rows, instance = find_tenants(found, keys, page_bytes)

@@ -13,7 +13,7 @@ from sentineld.model.profile import Kind, Profile
 
 @dataclass(frozen=True)
 class Coverage:
-    """Page counts are numbers of accessed page x stretch pairs."""
+    """The coverage of one profile. Page counts are numbers of accessed page x stretch pairs."""
 
     source: str  # as in Profile
     attributed_pages: int

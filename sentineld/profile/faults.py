@@ -2,9 +2,9 @@
 """Page faults attributed to tensors.
 
 The faults are those of the recorded steps before the access step, in which no
-pages were armed. Some faults have two records: one when the fault begins, and
-one for what the kernel found; they are merged here. A fault belongs to the
-tensor that was live at its address and time.
+pages were armed. Some faults have two records: one from when the fault began,
+and one for what the kernel found. This module merges the two. A fault belongs
+to the tensor that was live at its address and time.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def resolved(faults: Records, page_bytes: int) -> tuple[Integers, Integers, Inte
 def _tensors_at(
     step: Step, address: Integers, time: Integers, page_bytes: int, profiled: StepLifetimes
 ) -> Integers:
-    """The tensor live at each address and time of `step`, as a profiled step's row; -1: none."""
+    """The tensor live at each address and time of `step`, as a row of `profiled`; -1: none."""
     found = step_lifetimes(step)
     begins = boundary_records(step)["time_ns"].astype(np.int64)
     stretch = np.maximum(np.searchsorted(begins, time, side="right") - 1, 0)

@@ -74,9 +74,10 @@ def step_lifetimes(step: Step, cuts: Sequence[int] | npt.NDArray[np.uint32] = ()
     cuts: allocation cursors at which a layout had planned boundaries in this step.
 
     A tensor that outlives the step is matched with the instance of the previous step that is
-    freed in this one: by address if the previous step was recorded, else by size in order of
-    birth. A tensor that lives longer than one step can't be planned: its row has kind PERSISTENT
-    and a slot, and the shim keeps it in the heap.
+    freed in this one. If the previous step was recorded, the address identifies the instance. If
+    not, tensors and instances of the same size are matched in the order of births and frees. A
+    tensor that lives longer than one step can't be planned. Its row has kind PERSISTENT and a
+    slot, and the shim keeps it in the heap.
 
     Raises SentinelError if allocations of the step are missing.
     """
@@ -130,7 +131,7 @@ def allocation_profile(
     cuts: Sequence[int] | npt.NDArray[np.uint32] = (),
     heap_base: int = 0,
 ) -> Profile:
-    """The profile of a step from the ring only: tensors and stretches without accesses."""
+    """The profile of a step from ring records only, so it has no accesses."""
     return step_lifetimes(step, cuts).profile(layers, page_bytes, heap_base)
 
 
@@ -165,8 +166,8 @@ def _stretches(step: Step, cuts: npt.NDArray[np.uint32]) -> Table:
 
 
 def _stretch_of(stretches: Table, events: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The stretch of each event; stretch 0 also for events before the first boundary, which only a
-    corrupt ring has."""
+    """The stretch of each event. Events before the first boundary, which only a corrupt ring has,
+    belong to stretch 0."""
     found = np.searchsorted(stretches["event"], events, side="right") - 1
     return np.maximum(found, 0)
 
@@ -176,9 +177,9 @@ def _deaths(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
     """When each slot's tensor dies.
 
-    Returns two arrays with one entry per slot: the event of the free, -1 if the tensor lives
-    longer than one step; and for tensors that live across the step's end, the address of the
-    instance born in the previous step, else 0.
+    Returns two arrays with one entry per slot. The first has the event of the free, or -1 if the
+    tensor lives longer than one step. The second has the address of the instance born in the
+    previous step if the tensor lives across the step's end, else 0.
     """
     deaths = np.full(len(allocs), -1, np.int64)
     wrap_address = np.zeros(len(allocs), np.uint64)

@@ -27,7 +27,7 @@ class StretchMeter:
     layer: int
     time_ns: int
     accesses: int  # number of accessed pages
-    fast_accesses: int  # of those on the fast tier
+    fast_accesses: int  # number of accessed pages that were on the fast tier
     resident_bytes: tuple[int, ...]  # by tier, at the beginning of the stretch
 
 
@@ -40,18 +40,18 @@ class StepMeter:
     accesses: int
     fast_accesses: int  # served by the fast tier
     unknown_node: int  # accesses whose node is unknown
-    unknown_pages: int  # pairs of which it is unknown whether they were accessed; not in accesses
+    unknown_pages: int  # pairs not counted in accesses: an access may have been missed
     charged_bytes_max: int
     moved_bytes: int
     late_moves: int
     page_touches: tuple[int, ...]
-    """[k]: number of pages accessed in exactly k stretches. The table tells how many
+    """[k]: number of pages accessed in exactly k stretches. These numbers determine how many
     accesses the best fixed placement of N pages would have served from fast memory."""
     stretches: tuple[StretchMeter, ...]
     delay_owed_ns: int = 0
     """Emulated tiers: delay of the step's accesses to slow pages, by the timing model."""
     paid_before_ns: int = 0
-    """Emulated tiers: total delay that the process had waited for when the step began."""
+    """Emulated tiers: total delay that the process had already paid when the step began."""
 
     @property
     def fast_share(self) -> float:
@@ -75,8 +75,8 @@ def meter_step(
 ) -> StepMeter:
     """Meter one step.
 
-    boundaries: RECORD_DTYPE: the step's STEP and BOUNDARY records and the next step's STEP record,
-        each with the epoch that begins there.
+    boundaries: RECORD_DTYPE: the step's BOUNDARY records, and a record for the step's end; each has
+        the epoch that begins there.
     samples: SAMPLE_DTYPE of at least these epochs, including residency records.
     unmanaged_fast_bytes: fast memory of tensors outside the plan.
     """
@@ -139,7 +139,7 @@ def meter_residency(
 
     Accesses are the profile's, so no page is unknown, and a page counts as accessed in every
     stretch that accesses its tensor. Returns None if SERVED records are missing, or if the step
-    has another number of boundaries than the profiled one.
+    and the profiled step differ in the number of boundaries.
     """
     records = step.records
     served = records[records["event"] == Event.SERVED]

@@ -17,16 +17,16 @@ from sentineld.model.protocol import NOT_IN_SEQUENCE, Alloc, Boundary, Event
 from sentineld.model.records import Records
 
 STEP_RECORDS_MAX = 1 << 19
-"""Limit of the records of a step, which take 16 MiB. A step of 100,000 tensors has 300,000 records:
-the list of live tensors, the births and the frees."""
+"""Maximum number of records of a step; they take 16 MiB. A step of 100,000 tensors has 300,000
+records: the list of live tensors, the births and the frees."""
 
 LIVE_MAX = 1 << 17
-"""Limit of live tensors at one time; the table takes 250 bytes for each."""
+"""Maximum number of live tensors at one time; the table takes 250 bytes for each."""
 
 WORK_MAX = 1 << 22
-"""Limit of the sum of records and live tensors over the steps of one call; computing so many takes
-about two seconds. Live tensors count because each step copies their table, even a step of one
-record."""
+"""Largest sum of records and live tensors over the steps of one call of steps(); that many take
+about two seconds. Live tensors count because their table is copied for each step, even for a step
+of one record."""
 
 
 class LiveTensor(NamedTuple):
@@ -51,8 +51,8 @@ class LiveTable:
     def begin_step(self, live: Records) -> None:
         """Begin a step.
 
-        live: its ALLOC records with detail Alloc.LIVE, the complete list of live tensors; empty:
-            the shim sent no list, and the table stays as computed from the ring.
+        live: the step's ALLOC records with detail Alloc.LIVE, the complete list of live tensors. If
+            empty, the shim sent no list, and the table stays as computed from the ring.
 
         Raises SentinelError if there are more than LIVE_MAX live tensors.
         """
@@ -70,7 +70,7 @@ class LiveTable:
         self._require_limit()
 
     def fold(self, records: Records) -> None:
-        """Apply the allocations and frees of a step; ignores lists of live tensors.
+        """Apply the allocations and frees of a step, but not its list of live tensors.
 
         Raises SentinelError if there are more than LIVE_MAX live tensors.
         """
@@ -120,7 +120,7 @@ class StepCutter:
         """live: (address, bytes) of tensors allocated before the ring began, if known."""
         self._table = LiveTable(live)
         self._parts: list[Records] = []
-        """Records of the current step from its STEP record on; empty if that one was not seen."""
+        """Records of the current step from its STEP record on; empty if that was not seen."""
         self._gathered = 0
 
     def feed(self, records: Records) -> list[Step]:
@@ -129,8 +129,8 @@ class StepCutter:
 
     def steps(self, records: Records) -> Iterator[Step]:
         """Add records; yields the steps that they complete, oldest first. The caller must
-        exhaust the iterator before it adds more records. Steps beyond WORK_MAX count as lost; see
-        gap().
+        exhaust the iterator before it adds more records. Steps beyond WORK_MAX are discarded as
+        if their records were lost; see gap().
 
         Raises SentinelError if a step or the number of live tensors exceeds its limit.
         """
@@ -160,7 +160,7 @@ class StepCutter:
 
     def _gather(self, records: Records) -> None:
         if not self._parts:
-            # The rest of a step whose begin was not seen.
+            # The rest of a step whose beginning was not seen.
             self._table.fold(records)
         elif len(records):
             self._add(records)
@@ -234,7 +234,7 @@ def cut_count(step: Step) -> int:
 
 
 def boundary_records(step: Step) -> Records:
-    """One record per boundary. Boundary 0, the step's begin, is added if it was not recorded."""
+    """One record per boundary. Boundary 0, at the step's beginning, is added if missing."""
     records = step.records
     boundaries = records[records["event"] == Event.BOUNDARY].copy()
     if len(boundaries) and boundaries["value"][0] == 0:

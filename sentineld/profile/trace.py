@@ -54,7 +54,7 @@ class Trace:
 
 
 def profile_of(trace: Trace) -> Profile:
-    """The same profile that the daemon computes from these observations. Raises SentinelError."""
+    """Compute the profile as the daemon does from these observations. Raises SentinelError."""
     return build_profile(
         trace.access_step,
         trace.samples,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces as versioned .npz files.
 
-A zip archive of .npy tables without pickles. The reader trusts nothing: it
-checks each table's type, shape and length before reading it, and then the
-consistency of the tables.
+A zip archive of .npy tables without pickles. The file is untrusted: the
+reader checks each table's type, shape and length before reading the table, and
+then the consistency of the tables.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def require_writable(path: Path) -> None:
 
 
 def load_trace(path: Path) -> Trace:
-    """Read a trace of save_trace(). Raises SentinelError with the file's name and the problem."""
+    """Read a file of save_trace(). Raises SentinelError with the file's name and the problem."""
     try:
         with path.open("rb") as file:
             return read_trace(file, str(path))

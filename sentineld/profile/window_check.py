@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check of a profile's accesses against a window of whole steps: does the framework report all?
+"""Checks whether the framework reports all accesses that a backend saw in a window of whole steps.
 
-A backend without epochs does not know in which stretch a page was accessed, so
-its areas add no access rows, but check the framework's. An accessed page is
-"untold" if it holds only tensors for which the framework reports no access in
-the whole step. With a write-only backend the same holds for writes.
+A backend without epochs does not know in which stretch a page was accessed.
+Therefore its areas add no access rows; they only check the rows that the
+framework reported. An accessed page is "untold" if it holds only tensors for
+which the framework reports no access in the whole step. If the backend sees only
+writes, only the reported writes are compared.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ Intervals = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 def checked(profile: Profile, source: str, capabilities: Capabilities, areas: Areas) -> Profile:
-    """The profile with the window's source, and its counts of untold and unattributed pages.
+    """The profile with the backend added as a source, and with counts of untold and unattributed
+    pages.
 
     source: the backend's name.
     areas: AREA_DTYPE of the window.

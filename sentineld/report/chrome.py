@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Export of a trace as Chrome trace events, for Perfetto and chrome://tracing.
 
-In the recorded process, an extra thread has the layers as slices, and a counter shows the live
-bytes by kind. In a second process, the slices are lifetimes of tensors. Times are Unix times minus
-torch.profiler's base, so that the trace's events line up with torch.profiler's in one file.
+The recorded process gets two extra threads, with the steps and the layer calls as slices, and a
+counter of live bytes by kind. A second process has the tensors' lifetimes as slices. Times are Unix
+times minus torch.profiler's base, so that the trace's events line up with torch.profiler's in one
+file.
 """
 
 from __future__ import annotations

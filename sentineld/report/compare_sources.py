@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison of the two sources of accesses: page samples and the operators' tensors.
 
-The framework reports the input and output tensors of operators, the kernel
-module the accessed pages. The accesses of both sources are compared by (tensor, layer call) pairs.
-A layer call is a run of consecutive stretches: one forward or backward run of a module, or a part
-of the optimizer.
+The framework reports the input and output tensors of operators. The kernel
+module reports the accessed pages. The accesses of both sources are compared by (tensor, layer call)
+pairs. A layer call is a run of consecutive stretches: one forward or backward run of a module, or a
+part of the optimizer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from sentineld.profile.steps import boundary_records
 from sentineld.profile.trace import Trace, profile_of
 
 PAGES_MIN = 4
-"""Smaller tensors are ignored: they share pages with other tensors, or stay in caches between
-operators."""
+"""Tensors of fewer pages are ignored: they share pages with other tensors, or stay in caches
+between operators."""
 
 
 class DifferenceCause(StrEnum):
@@ -51,7 +51,7 @@ class Agreement:
     """The result of a comparison."""
 
     pairs: int  # reported by the framework, for tensors of at least PAGES_MIN pages
-    differences: tuple[Difference, ...]  # those of these pairs that the module did not see
+    differences: tuple[Difference, ...]  # the pairs that the module did not see
 
     @property
     def seen_share(self) -> float:

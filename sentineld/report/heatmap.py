@@ -20,7 +20,7 @@ GAP_PAGES = 512
 pages."""
 
 HEAP_BYTES_MAX = 1 << 44
-"""Upper limit of the shim's heap."""
+"""Upper limit of the size of the shim's heap."""
 
 
 @dataclass(frozen=True)

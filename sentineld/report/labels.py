@@ -101,7 +101,7 @@ def phases(profile: Profile) -> tuple[Phase, ...]:
 
 
 def stretch_places(profile: Profile) -> tuple[str, ...]:
-    """Description of each stretch: its layer and phase; without a layer, the layer before it."""
+    """The layer and phase of each stretch. A stretch without a layer names the layer before it."""
     places: list[str] = []
     layer_before = ""
     for phase in phases(profile):

@@ -197,8 +197,8 @@ def _mark_phases(axes: Any, spans: list[tuple[Phase, float, float]], whole: floa
 def _layer_ticks(profile: Profile) -> dict[float, str]:
     """Layer labels by position on the axis of stretches.
 
-    One label per run of stretches of the same layer and phase; if there is no room for all, one
-    label for every two, three, ... runs.
+    Each run of stretches of the same layer and phase has a label. If there is no room for all
+    labels, only every second, third, ... run has one.
     """
     runs: list[tuple[int, int, str]] = []
     for phase in phases(profile):
@@ -214,7 +214,7 @@ def _layer_ticks(profile: Profile) -> dict[float, str]:
 
 
 def _address_ticks(heat: Heatmap) -> dict[int, str]:
-    """Address labels by row: where ranges begin, and evenly spaced, with a minimum distance."""
+    """Address labels by row: at the beginnings of ranges, and evenly spaced between them."""
     rows = len(heat.live)
     borders = np.searchsorted(heat.edges, heat.axis.begins).tolist()
     ticks: dict[int, str] = {}

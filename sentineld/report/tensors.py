@@ -38,10 +38,10 @@ class TensorRow:
     bytes: int
     born: str  # description of the stretch; empty if persistent
     dies: str  # description of the stretch; empty if persistent
-    boundaries: int  # number of stretches of its lifetime
+    boundaries: int  # number of stretches in its lifetime
     layers: int  # number of distinct layers in its lifetime
-    bytes_read: int  # as reported by the framework
-    bytes_written: int  # as reported by the framework
+    bytes_read: int  # reported by the framework, or whole pages; see build_profile()
+    bytes_written: int  # as for bytes_read
     page_accesses: int  # sampled page x stretch pairs
     hotness: float  # bytes read and written / its size
     faults: dict[str, float] | None  # average by class; None: not recorded

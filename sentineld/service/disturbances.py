@@ -56,7 +56,7 @@ _BY_ITS_THREAD = {
     "compaction": "echo never > /sys/kernel/mm/transparent_hugepage/defrag",
     "collapse": "stop that program, or exclude the process from its targets",
 }
-"""Fixes for disturbances by other programs; _WORDS has the fixes for kernel threads."""
+"""Fixes if a program caused the disturbance. _WORDS has the fixes if a kernel thread caused it."""
 
 _KERNEL_THREADS = ("kswapd", "kcompactd", "khugepaged", "kdamond", "kworker")
 

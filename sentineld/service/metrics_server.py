@@ -27,10 +27,10 @@ CONNECTIONS_MAX = 16
 CONNECTION_S = 20.0
 """Time limit of a connection, whatever the client sends or reads meanwhile."""
 RETRY_S = 5.0
-"""Pause between two attempts to use a port that another process has."""
+"""Pause between two attempts to bind a port that another process uses."""
 SCRAPING_SHARE = 0.2
-"""Largest share of the time for computing answers. The share is limited because any user of the
-machine can request answers."""
+"""Largest share of the time that may be spent on computing answers. The share is limited because
+any user of the machine can request answers."""
 PAUSE_S = 1.0
 """Pause after accept() has failed, for example for lack of descriptors. The listener stays
 readable, so without a pause accept() would be called again and again."""
@@ -83,7 +83,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing: a reader that hangs up is no error of the daemon."""
+        """Log nothing: a client that hangs up is not an error of the daemon."""
 
 
 class _ServerV6(_Server):
@@ -100,15 +100,15 @@ class _QuietHandler(WSGIRequestHandler):
 class MetricsServer:
     """Serves a registry from threads of its own.
 
-    If another process has the port, the daemon runs without metrics, and takes the port when it
-    becomes free.
+    If another process uses the port, the daemon runs without metrics until the port becomes free.
     """
 
     def __init__(self, address: str, port: int, registry: Callable[[], CollectorRegistry]) -> None:
         """port: 0 picks a free port; the attribute `port` then has its number.
         registry: makes the registry; called at each attempt to bind the address.
 
-        Raises SentinelError("bad-config") if the address is not one of this machine's.
+        Raises SentinelError("bad-config") if the address can't be bound, unless the only reason is
+        that another process uses the port.
         """
         self.problem: SentinelError | None = None
         """The reason why no metrics are served now; None: they are served."""
@@ -151,7 +151,8 @@ class MetricsServer:
         self.port = self._server.server_port
 
     def _paced(self, app: Any) -> Callable[[Any, Any], Any]:
-        """Wrap the application: one call runs at a time, for at most SCRAPING_SHARE of the time."""
+        """Wrap the application: its calls run one at a time, and take at most SCRAPING_SHARE of the
+        time."""
 
         def paced(environ: Any, start_response: Any) -> Any:
             with self._scraping:

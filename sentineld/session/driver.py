@@ -49,12 +49,13 @@ class Driver:
         states: StateFiles,
         on_mover_exit: Callable[[str], None],
     ) -> None:
-        """on_mover_exit: called from the mover's thread, with the reason, if it can't go on."""
+        """on_mover_exit: called from the mover's thread if the mover can't continue, with the
+        reason."""
         self.lifecycle = Lifecycle()
         self.goal: Goal | None = None
         self.observing = Observing(link, machine.config.log_records)
         self.keeps_files = False
-        """Whether the state files of a process that has exited are kept."""
+        """Whether end() keeps the state files even if the process has exited."""
         self._link = link
         self._machine = machine
         self._states = states
@@ -128,8 +129,8 @@ class Driver:
             self._profiling.on_op_accesses(accesses)
 
     def mover_ended(self, reason: str) -> None:
-        """Handle that the live plan's mover can't go on: if the process has exited, end the
-        session, else end only the management."""
+        """Handle the failure of the live plan's mover: end the session if the process has exited,
+        else only stop managing the process."""
         if self._process.exited():
             self.end("the process exited")
         elif self.following.managed is not None:
@@ -182,8 +183,8 @@ class Driver:
         )
 
     def _correct(self) -> None:
-        """Compare the live plan's assumptions with what is measured; enter a corrected plan once
-        there is one."""
+        """Compare the live plan's assumptions with measurements; enter a corrected plan once there
+        is one."""
         if self._requests.current is not None:
             self.following.stop_recording()  # the current request needs the ring
             return
@@ -231,9 +232,9 @@ class Driver:
     def attach(self, fast: FastBudget | None, policy_name: str | None) -> Replanning | None:
         """Begin to manage, or to switch a managed process to another goal.
 
-        fast, policy_name: None selects the managed process's current value, or else the
-        configuration's. Returns the replanning to wait for if the process is switched, else None.
-        Raises SentinelError.
+        fast, policy_name: None keeps the current value of a managed process; for any other process
+        it selects the configuration's value. Returns the replanning to wait for if the process is
+        switched, else None. Raises SentinelError.
         """
         self._require_own()
         if self.lifecycle.state is State.REGISTERED:
@@ -259,7 +260,8 @@ class Driver:
         self.lifecycle.enter(State.ATTACHED, f"attached with {goal}")
 
     def _attach_again(self, goal: Goal) -> Replanning:
-        """Plan for another goal from the live plan's profile; meanwhile follow the live plan."""
+        """Begin to plan for another goal, from the live plan's profile. The live plan is followed
+        meanwhile."""
         if goal == self.goal or self.lifecycle.state is not State.MANAGED:
             raise SentinelError(
                 "wrong-state",
@@ -323,8 +325,8 @@ class Driver:
     # State transitions.
 
     def resume(self) -> None:
-        """Resume the session that an earlier daemon left: follow its plan if the plan is live, else
-        attach anew. Raises the same errors as turn()."""
+        """Resume the session that an earlier daemon left. Follow its plan if the plan is still
+        live, else attach the process again. Raises the same errors as turn()."""
         self._link.send({"type": "welcome", "session": self.name})
         layout_id = self._link.segment.words().layout_id
         restored = self._states.load(self.name, layout_id)
@@ -400,7 +402,8 @@ class Driver:
         self._link.set_flags(on=protocol.Flag.RECORD)
 
     def _leave_plan(self, reason: str) -> None:
-        """Find a plan that fits the steps: an earlier plan, or a plan from a new profile."""
+        """Leave the live plan, and begin to find one that fits: an earlier plan, or one from a new
+        profile."""
         left = self.following.leave(reason)
         self._stop_managing(reason)
         self._states.attached(self.name, self._saved())

@@ -38,7 +38,7 @@ POLL_S = 0.25
 STAYS = threading.Event()
 """The `gone` event of a caller that never hangs up; it is never set."""
 RECORDING_POLL_S = 0.05
-"""A training fills only a small part of the ring in this time."""
+"""Interval while the process records; in it, a training fills only a small part of the ring."""
 MESSAGES_MAX = 64
 MESSAGE_BYTES_MAX = 16 << 20
 """Largest number of a process's messages, and of their bytes, that may wait, for example while a
@@ -84,7 +84,7 @@ class Session:
     def on_message(self, message: Message | None, size_bytes: int) -> bool:
         """Take a message of the shim; None: its connection is closed. size_bytes: see Receiver.
 
-        Returns whether to read on; if not, link.on_room() is called when there is room again.
+        Returns whether to read on. If not, link.on_room() is called when there is room again.
         """
         if message is None:
             self.end("the process closed its connection")
@@ -102,7 +102,7 @@ class Session:
         return go_on
 
     # Verbs. They block and raise SentinelError. gone: set when the caller has hung up; the verb is
-    # then given up.
+    # then cancelled.
 
     def attach(
         self, fast: FastBudget | None, policy_name: str | None, gone: threading.Event = STAYS
@@ -110,7 +110,7 @@ class Session:
         """Begin to manage, or switch a managed process to another budget or policy.
 
         Switching blocks until the new plan is made; if planning fails, the live plan stays. fast,
-        policy_name: None selects the managed process's current value, or else the configuration's.
+        policy_name: see Driver.attach().
         """
         self._wait_entered(gone)
         replanning: Replanning | None = self._call(
@@ -216,11 +216,11 @@ class Session:
         except Exception:
             log.exception("session %d ends: internal error", self.link.pid)
             with contextlib.suppress(Exception):
-                # end() releases everything even if releasing a part of it fails.
+                # end() releases all resources, even if the release of one of them fails.
                 driver.end("internal error of the daemon")
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Call act(); an error of the process or the plan ends the management or the session."""
+        """Call act(). If it raises an error, stop managing the process or end the session."""
         try:
             act()
         except SentinelError as error:
@@ -236,7 +236,7 @@ class Session:
             self._fail(f"the daemon can't go on with it: {error}")
 
     def _fail(self, reason: str) -> None:
-        """End the management, and the session of a process that fails again and again."""
+        """Stop managing the process; end the session if the process has failed too often."""
         log.warning("process %d is not managed: %s", self.link.pid, reason)
         self._failures += 1
         if self._failures > FAILURES_MAX:

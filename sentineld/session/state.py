@@ -3,8 +3,8 @@
 
 NAME is a process's pid and start time, so that no process inherits a plan by reusing
 a pid. NAME.json has the attach's parameters and a row for each plan; NAME.LAYOUT.npz
-has a plan and its profile. While a plan replaces another, both are saved: the
-process's control words tell which plan is live.
+has a plan and its profile. While a plan replaces another, both are saved;
+the process's control words identify the plan that is live.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class SavedPlan:
     sequence: str
     migration_bytes_per_s: float = 0.0  # see Planned
     entered: bool = False  # persistent tensors were moved to the plan's initial tiers
-    fast: str = ""  # the plan's goal is fast and policy; if "", the session's
-    policy: str = ""
+    fast: str = ""  # budget in the plan's goal; "": the session's
+    policy: str = ""  # policy in the plan's goal; "": the session's
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Restored(NamedTuple):
 
 
 class StateFiles:
-    """The sessions' folder below the daemon's state directory. Failed writes are logged: the
-    session goes on, and at worst the next daemon attaches the process anew."""
+    """The sessions' folder below the daemon's state directory. A failed write is only logged.
+    The session goes on, and at worst the next daemon attaches the process again."""
 
     def __init__(self, state_dir: Path) -> None:
         self._folder = state_dir / "sessions"
@@ -146,7 +146,8 @@ class StateFiles:
     def _read(self, name: str) -> Saved | None:
         try:
             found = json.loads((self._folder / f"{name}.json").read_text())
-            # Files of earlier versions have no rows; the plan of such a session is made again.
+            # Files of earlier versions have no rows. The process is then attached and planned
+            # again.
             plans = tuple(SavedPlan(**row) for row in found.get("plans", []))
             return Saved(found["fast"], found["policy"], found.get("emulated", ""), plans)
         except FileNotFoundError:

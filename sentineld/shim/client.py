@@ -22,14 +22,14 @@ SOCKET_VARIABLE = "SENTINELD_SHIM_SOCKET"
 SOCKET_PATH = "/run/sentineld/shim.sock"
 RETRY_SECONDS = 1.0
 REFUSED_SECONDS = 60.0
-"""Delay before reconnecting after a refusal: another version of the daemon may be running then."""
+"""Delay before reconnecting after a refusal. By then, another daemon version may be running."""
 FRAME_BYTES_MAX = 16 << 20
 BACKLOG_BYTES_MAX = 64 << 20
 """Unsent bytes above which the connection is closed."""
 DESCRIPTORS_MAX = 16
 READS_MAX = 16
-"""Maximum number of reads (of up to 64 KiB each) in one call of receive(), so that a daemon that
-never stops writing delays no step."""
+"""Maximum number of reads (of up to 64 KiB each) in one call of receive(). The limit keeps a daemon
+that never stops writing from delaying a step."""
 
 Message = dict[str, Any]
 

@@ -28,7 +28,7 @@ _COMPILE_FLAGS = (
     *("-O2", "-g", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-fexceptions", "-pthread"),
     *("-shared", "-Wl,-z,lazy", f"-Wl,-soname,{LIBRARY_NAME}"),
 )
-"""The flags of native/Makefile, which explains them, without its warning options."""
+"""The flags of native/Makefile without the warning options. The Makefile explains the flags."""
 
 
 class ShimUnavailableError(Exception):
@@ -221,7 +221,7 @@ class Native:
         self._library.sentinel_connected(int(on))
 
     def epoch_fd(self, fd: int) -> None:
-        """Give the library ownership of the kernel module's epoch fd; -1: epochs end."""
+        """Give the library ownership of the kernel module's epoch fd; -1: stop advancing epochs."""
         self._library.sentinel_epoch_fd(fd)
 
     def layout(self, fd: int) -> str:

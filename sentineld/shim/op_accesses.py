@@ -3,9 +3,9 @@
 
 torch.profiler with shapes and memory does not change the allocation sequence. The profiler
 reports each operator's input storages and the allocations inside the operator, but not its
-outputs. The outputs are taken to be these allocations, and the inputs that the operator's schema
-marks as written. The event tree is a private interface of torch, so callers of finish() treat any
-exception as "not supported by this torch".
+outputs. This module assumes that the outputs are these allocations plus the inputs that the
+operator's schema marks as written. The event tree is a private interface of torch, so callers of
+finish() treat any exception as "not supported by this torch".
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OVERWRITE_NAMES = """
 _METADATA_ONLY = frozenset(f"aten::{name}" for name in _METADATA_NAMES.split())
 # Operators that write their mutated argument without reading it.
 _OVERWRITES = frozenset(f"aten::{name}" for name in _OVERWRITE_NAMES.split())
-# Operators that read at most as many bytes from their first tensor as they output.
+# Operators that read no more bytes from their first tensor than they output.
 _GATHERS = frozenset(("aten::embedding", "aten::gather", "aten::index", "aten::index_select"))
 
 

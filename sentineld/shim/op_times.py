@@ -87,7 +87,7 @@ class TimeMap:
                 pins += zip(times, kept["time_ns"][indices].tolist(), strict=True)
                 seen[indices] = True
             elif times:
-                seen[indices] = True  # the profiler reported some but not all: none gives a pin
+                seen[indices] = True  # the profiler missed some of them, so they give no pins
         unreported = ~seen & (kept["event"] == protocol.Event.ALLOC)
         self._unreported: npt.NDArray[np.void] = kept[unreported]
         self._set_pins(pins)

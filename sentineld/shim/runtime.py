@@ -101,7 +101,7 @@ class Shim:
             ShimUnavailableError: torch's allocations bypass the shim.
         """
         if self._native.word(STEP_OFFSET) == 0:
-            return  # the cursor counts from the first step_begin() on
+            return  # before the first step_begin(), allocations do not advance the cursor
         allocated = self._native.word(CURSOR_OFFSET) > 0
         if self._allocates and not allocated:
             require_serving(self._native)
@@ -219,7 +219,7 @@ class Shim:
             self._client.send({"type": "writes", "way": "", "error": str(error)})
             return
         self._client.send({"type": "writes", "way": way}, fds)
-        # With these copies closed, only the daemon has the descriptors, so the write protection
+        # Close these copies, so that only the daemon has the descriptors. The write protection then
         # ends when the daemon closes them or exits.
         for fd in fds:
             os.close(fd)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the end of a training step: the end of step() of the optimizer that steps least often.
+"""Detects when a training step ends: when the optimizer that steps least often finishes step().
 
 Training is a cycle. A step may begin at any point of the cycle, provided that every step begins
 at the same point. If there are several optimizers (as in a GAN), all others step at least once

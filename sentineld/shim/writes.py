@@ -19,8 +19,8 @@ SCAN = "pagemap-scan"
 SOFT_DIRTY = "soft-dirty"
 
 _USERFAULTFD_NUMBERS = {"x86_64": 323, "aarch64": 282}
-# UFFD_USER_MODE_ONLY, which unprivileged processes may use. Faults in kernel mode are handled
-# even so, because the kernel itself resolves the faults of asynchronous write protection.
+# UFFD_USER_MODE_ONLY, which unprivileged processes may use. Faults in kernel mode are handled too,
+# because the kernel itself resolves the faults of asynchronous write protection.
 _USER_MODE_ONLY = 1
 _API = 0xAA
 _FEATURES = 1 << 13 | 1 << 15  # UFFD_FEATURE_WP_UNPOPULATED, UFFD_FEATURE_WP_ASYNC
@@ -33,7 +33,7 @@ def protect_writes(start: int, length_bytes: int) -> int:
     """Return a userfaultfd with the range registered for asynchronous write protection.
 
     No page is protected until a PAGEMAP_SCAN with PM_SCAN_WP_MATCHING protects it. Raises OSError
-    if the kernel does not support or refuses the registration.
+    if the kernel refuses the registration or does not support it.
     """
     number = _USERFAULTFD_NUMBERS.get(platform.machine())
     if number is None:

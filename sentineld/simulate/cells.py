@@ -21,7 +21,7 @@ from sentineld.plan.items import tensor_pages
 from sentineld.plan.residency import places
 
 UNPLACED = 2
-"""Space of tensors without a place in the plan; each of them gets its own range of the heap."""
+"""Space of tensors whose addresses are not part of the plan. Each of them gets its own range."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Cells:
     persistent: Mask
     """(C,), whether the cell holds a persistent tensor."""
     dropped: Mask
-    """(C,), whether a tensor on the cell drops the pages at its death."""
+    """(C,), whether any tensor on the cell drops the cell's pages at its death."""
     low: Integers
     """(T,), first cell of each tensor."""
     high: Integers
@@ -163,7 +163,7 @@ def _born_fast(
 def page_costs(profile: Profile, cells: Cells, extra_ns: Floats, rows: Mask) -> Floats:
     """(S, C): ns that each slow page of a cell costs in each stretch.
 
-    extra_ns: cost of each access row if all of its tensor is slow.
+    extra_ns: cost of each access row if its whole tensor is slow.
     rows: access rows to count.
     """
     accesses = profile.accesses[rows]

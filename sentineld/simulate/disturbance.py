@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deviations from a plan's assumptions: noise, other stretch times, less bandwidth."""
+"""Deviations from a plan's assumptions: random noise, wrong stretch times, less bandwidth."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ FACTOR_MIN = 0.1
 
 @dataclass(frozen=True)
 class Disturbance:
-    """How a simulated training differs from the profile and the tiers."""
+    """How a simulated training run deviates from the profile and the tiers."""
 
     noise: float = 0.0
-    """Relative standard deviation of each stretch's all-fast time. Each step draws new times."""
+    """Relative standard deviation of each stretch's time with all memory fast (its all-fast time).
+    New times are drawn for each step."""
     interference: float = 0.0
     """Share of the migration bandwidth that other processes use."""
     seed: int = 1
     """Seed for noise and skew."""
     skew: float = 0.0
-    """Like `noise`, but the times are drawn once for all steps. They stand for errors of the
+    """Like `noise`, but the times are drawn once for all steps. This models errors in the
     profile."""
 
     def __post_init__(self) -> None:
         if not all(0 <= part <= 2 for part in (self.noise, self.skew)):
             raise SentinelError(
-                "usage", f"noise {self.noise:g} and skew {self.skew:g}", "give 0 to 2 for each"
+                "usage", f"noise {self.noise:g}, skew {self.skew:g}", "give 0 to 2 for each"
             )
         if not 0 <= self.interference < 1:
             raise SentinelError(

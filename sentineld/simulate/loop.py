@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training under plans in virtual time: settling, correction, trial, steady steps.
+"""Simulate a training run under plans: settling, corrections, trial of variants, steady steps.
 
 Plans are corrected as in the daemon (plan/correct.py): steps continue under the old plan while the
 next one is made, and the training switches plans between two steps.
@@ -29,36 +29,36 @@ from sentineld.simulate.training import PolicyRun, Training
 from sentineld.simulate.world import World
 
 TRIAL_STEPS = 16
-"""Maximum number of steps in a variant's trial; without noise the trial ends once steps repeat."""
+"""Maximum number of steps in a variant's trial. Without noise, the trial ends once steps repeat."""
 
 COMPARED_STEPS = 20
-"""Maximum number of steps for which the live plan and a new plan are compared."""
+"""Maximum number of steps simulated per plan to compare the live plan with a new one."""
 GAIN_MIN = 0.002
-"""Share of the step's time that a new plan has to save to replace the live plan."""
+"""A new plan replaces the live plan only if it saves more than this share of the step's time."""
 
 SPARE_TRIED_SHARES = (0.75, 0.65, 0.55)
 """Shares of the migration bandwidth, tried in this order. The first share at which the spare plan
-is faster than the live plan is the highest bandwidth at which the spare plan is used."""
+is faster than the live plan sets the highest bandwidth at which the spare plan is used."""
 
 Steps = tuple[Step, ...]
 
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A correction whose plan is being made."""
+    """A correction that has not taken effect yet."""
 
     correction: Correction
     ready_ns: float
     """Time at which the plan is ready, on the clock of Progress.time_ns."""
     spare: Plan | None = None
-    """The spare plan, if it answers the correction."""
+    """The spare plan, if it is used for the correction; None: replan."""
 
 
 class ClosedLoop:
     """Simulates the steps under a planned policy, including corrections of its plan."""
 
     def __init__(self, training: Training, before: World, planning_ns: float | None) -> None:
-        """planning_ns: time of replanning; None: never replan."""
+        """planning_ns: time that replanning takes; None: never replan."""
         self._training, self._planning_ns = training, planning_ns
         self._corrects = planning_ns is not None and training.disturbance.disturbs
         self._factors = training.disturbance.steps(training.profile.stretch_count, 1)
@@ -76,7 +76,7 @@ class ClosedLoop:
         self._enter(training.plan, before)
 
     def run(self) -> PolicyRun:
-        """Simulate until steps repeat, at most steps_max steps; then try the policy's variants."""
+        """Simulate until steps repeat, at most steps_max steps; then try the plan's variants."""
         steady, repeats = self._settle(self._training.steps_max)
         begun = len(self._steps)
         if isinstance(self._training.policy, HasVariants):
@@ -90,7 +90,7 @@ class ClosedLoop:
         return PolicyRun(settling, steady, repeats, trial, self._corrections, notes)
 
     def _trial(self, policy: HasVariants, steady: Steps, repeats: bool) -> tuple[Steps, bool]:
-        """Try the variants of the plan if moves are late; returns the steady steps of the fastest
+        """If moves are late, try the variants of the plan. Return the steady steps of the fastest
         plan, and whether they repeat."""
         if not any(step.counts.late_moves for step in steady):
             return steady, repeats
@@ -122,9 +122,9 @@ class ClosedLoop:
         self._seen: dict[bytes, int] = {}
 
     def _settle(self, steps_max: int) -> tuple[Steps, bool]:
-        """Simulate until steps repeat; returns the steady steps and whether they repeat.
+        """Simulate until steps repeat; return the steady steps and whether they repeat.
 
-        steps_max: maximum number of steps, counted from the training's first step under a plan.
+        steps_max: maximum number of steps, counted from the first step under the first plan.
         """
         first = len(self._steps)
         while len(self._steps) < steps_max:
@@ -165,7 +165,7 @@ class ClosedLoop:
         )
 
     def _look(self) -> None:
-        """Called at each boundary: begin a correction if the plan's assumptions do not hold."""
+        """Begin a correction if the plan's assumptions do not hold. Called at each boundary."""
         if self._waiting is not None or not self._corrects:
             return
         now = self._progress(self._replay.world.now_ns - self._begun_ns, len(self._steps))
@@ -190,7 +190,7 @@ class ClosedLoop:
 
     def _correct(self, waiting: _Waiting) -> None:
         if waiting.spare is not None:
-            self._enter_corrected(waiting.spare, waiting.correction, "the spare plan entered")
+            self._enter_corrected(waiting.spare, waiting.correction, "switched to the spare plan")
         else:
             self._plan_again(waiting.correction)
 
@@ -232,7 +232,7 @@ def _planned(policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int) 
 def plan_again(
     policy: Policy, profile: Profile, tiers: Tiers, budget_bytes: int, live: Plan
 ) -> Plan | None:
-    """Plan again; returns None if the new plan's steps are not faster than the live plan's.
+    """Plan again. Return None if the new plan's steps are not faster than the live plan's.
 
     Raises SentinelError if the policy cannot make a plan.
     """
@@ -261,7 +261,7 @@ def spare_plan(
 
 
 def _is_faster(plan: Plan, live: Plan, policy: Policy, profile: Profile, tiers: Tiers) -> bool:
-    """Whether a plan's steps are faster than the live plan's by at least GAIN_MIN."""
+    """Whether a plan's steps are faster than the live plan's by more than GAIN_MIN."""
 
     def step_ns(one: Plan) -> float:
         training = Training(

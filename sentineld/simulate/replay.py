@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consecutive steps under a plan: each step begins in the world that the previous one left."""
+"""Simulate consecutive steps under a plan; each begins in the state that the previous one left."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Step:
     ns: float
     """Time of the whole step, waits included."""
     slow_ns: float
-    """The part of `ns` that accesses to slow pages add."""
+    """The part of `ns` that is due to accesses to slow pages."""
     counts: Counts
     times_ns: Floats = field(repr=False, compare=False)
     """(S,), time of each stretch without slow accesses, births and waits."""
 
 
 class Replay:
-    """Carries out a plan from boundary 0 of step 0 on."""
+    """Simulates steps under a plan, beginning at boundary 0 of step 0."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class Replay:
         react: Callable[[int], None] | None = None,
         at_boundary: Callable[[], None] | None = None,
     ) -> None:
-        """react: called at each boundary with the stretch that ended; it queues a reactive
-        policy's moves. at_boundary: called at each boundary after the boundary's waits."""
+        """react: called at each boundary with the stretch that has just ended; it queues the moves
+        of a reactive policy. at_boundary: called at each boundary after the boundary's wait."""
         self.world = world
         self._scripts = scripts
         self._step = 0
@@ -50,9 +50,8 @@ class Replay:
     def begin(self, before: World | None = None) -> None:
         """Place the pages of persistent tensors.
 
-        before: the world in which the training ran before. Pages start on the tiers that they had
-            in that world and are then moved to the plan's initial tiers. None: place pages by first
-            touch.
+        before: the world of the preceding steps. Pages start on the tiers that they have in that
+            world and are then moved to the plan's initial tiers. None: place pages by first touch.
         """
         cells, world = self._scripts.cells, self.world
         carried = None if before is None else _fast_pages(before, cells)
@@ -78,8 +77,8 @@ class Replay:
         world.counts = Counts(peak_pages=world.fast_pages)
         began_ns, slow_ns = world.now_ns, 0.0
         if not self._step:
-            # A later step's moves that begin ahead of time are queued in the step before it. The
-            # first step has no step before it, so queue its moves now.
+            # A move that begins ahead of time can enter the queue in the step before its own. No
+            # step precedes the first one, so queue the first step's moves of this kind now.
             for begin, moves in enumerate(scripts.moves):
                 for move in moves:
                     if begin + move.times.ahead >= count:
@@ -122,9 +121,10 @@ class Replay:
         self.world.queue.add(Item(move.low, move.high, move.tier, *span))
 
     def _queue_misplaced(self, targets: tuple[tuple[int, int, int], ...]) -> None:
-        """Queue moves of misplaced pages that no planned move touches.
+        """Queue moves of the targets' pages that are on the wrong tier.
 
-        These moves have no deadline, but plans assume that the pages are on the target tiers.
+        targets: (low, high, tier) of cells. The plan assumes that these cells' pages are on the
+            given tier, but has no moves to bring them there. The queued moves have no deadline.
         """
         world = self.world
         for low, high, tier in targets:
@@ -135,7 +135,7 @@ class Replay:
 
 
 def _fast_pages(before: World, cells: Cells) -> Integers:
-    """(C,): how many of each heap cell's pages were fast in the world before."""
+    """(C,): how many pages of each heap cell were fast in the world `before`."""
     old = before.cells
     ends = (old.first + old.pages)[old.space == Space.HEAP]
     span = int(max(ends.max(initial=0), int((cells.first + cells.pages).max(initial=0))))

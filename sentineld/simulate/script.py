@@ -19,7 +19,7 @@ from sentineld.simulate.cells import Cells, cells_of, page_costs
 
 
 class Birth(NamedTuple):
-    """Absent cells of [low, high) get pages."""
+    """The absent cells among [low, high) get pages."""
 
     at: float  # share of the stretch that has passed
     low: int
@@ -52,7 +52,8 @@ class Script:
     """Costs and events of one step."""
 
     costs_ns: Floats
-    """(S, C), cost in each stretch of each page of a cell that is slow when the stretch begins."""
+    """(S, C), what each page of a cell costs in a stretch if the page is slow when the stretch
+    begins."""
     events: tuple[tuple[Event, ...], ...]
     """The events of each stretch, in order."""
 
@@ -73,9 +74,9 @@ class Scripts:
     waits: tuple[int, ...]
     stalls_for_promotions: bool
     initial: tuple[tuple[int, int, int], ...]
-    """(low, high, tier): the tier that the plan assumes for persistent cells at boundary 0."""
+    """(low, high, tier) of persistent cells: their tiers at boundary 0 according to the plan."""
     settled: tuple[tuple[int, int, int], ...]
-    """(low, high, tier) of cells that the plan never moves."""
+    """(low, high, tier) of cells that the plan never moves: the tiers to which they belong."""
     birth_ns: float
     """Time of one page birth."""
 
@@ -137,7 +138,7 @@ def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Scr
         if high > low and tensor["kind"] != Kind.PERSISTENT:
             stretch, event = int(tensor["death_stretch"]), int(tensor["death_event"])
             listed[stretch].append((event, 0, Drop(float(dead_at[row]), low, high)))
-    # The sort is stable: births of one event keep the order of their slots.
+    # The sort is stable, so births of the same event keep the order of their tensors.
     events = tuple(
         tuple(event for _, _, event in sorted(stretch, key=lambda entry: entry[:2]))
         for stretch in listed

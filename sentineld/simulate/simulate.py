@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training from its first step to its steady state under one policy, in virtual time."""
+"""Simulate a training run under one policy, from the first step to the steady state."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from sentineld.simulate.training import WARM_UP_STEPS, PolicyRun, Training
 from sentineld.simulate.world import World
 
 STEPS_MAX = 200
-"""Limit on the steps under a plan: enough for the steps of each of our plans to repeat."""
+"""Limit on the number of steps under plans. Without noise, the steps of our plans repeat sooner."""
 
 PLANNING_S = 1.0
-"""Assumed time of replanning, during which steps continue; `auto` mostly needs less."""
+"""Assumed duration of replanning; steps continue meanwhile. Policy `auto` usually needs less."""
 
 STALLED_SHARE = 0.005
 """A step that waits for moves for more than this share of its time is a stalled step."""
@@ -35,8 +35,11 @@ STALLED_SHARE = 0.005
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a simulated training. "A step" is one steady step, or the mean of all steady
-    steps if they differ."""
+    """The result of a simulated training run.
+
+    "A step" in the descriptions below is a steady step. If the steady steps differ, the values are
+    means over all steady steps.
+    """
 
     policy: str
     kind: str
@@ -49,11 +52,11 @@ class Outcome:
     slow_only_seconds: float
     """Time of a step if all memory were slow."""
     plan_seconds: float
-    """Time of making the plan; 0 without a clock."""
+    """Time taken to make the plan; 0 if simulate() was called without a clock."""
     stall_seconds: float
-    """Time of a step's waits at barriers."""
+    """Time that a step waits at barriers."""
     birth_seconds: float
-    """Time of a step's page births in the arena."""
+    """Time that page births in the arena take in a step."""
     bytes_promoted: float
     """Bytes promoted in a step."""
     bytes_demoted: float
@@ -75,10 +78,10 @@ class Outcome:
     predicted_seconds: float
     """Time of a step as the policy predicted it."""
     notes: tuple[str, ...] = field(default=())
-    """Choices of the policy and corrections in the simulation, in words."""
+    """Texts that describe the policy's choices and the corrections in the simulation."""
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as plain values; bytes and moves as whole numbers."""
+        """The fields as plain values, with bytes and moves rounded to whole numbers."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         for name in ("bytes_promoted", "bytes_demoted", "late_moves"):
             values[name] = round(values[name])
@@ -102,18 +105,18 @@ def simulate(
     planning_s: float | None = PLANNING_S,
     clock: Callable[[], float] | None = None,
 ) -> Outcome:
-    """Simulate a training under the policy.
+    """Simulate a training run under the policy.
 
-    The training begins with first-touch steps, as many as the daemon needs for profiling.
-    Then the plan is made and followed until the steps repeat themselves or steps_max steps have
-    passed. If moves take longer than the plan assumes, the plan is corrected as in the daemon. A
-    reactive policy runs once with each value of its sweep; the fastest run is the result.
+    The run begins with first-touch steps, as many as the daemon needs for profiling. Then the plan
+    is made and followed until the steps repeat or steps_max steps have passed. If the plan's
+    assumptions do not hold, the plan is corrected as in the daemon. A reactive policy runs once
+    with each value of its sweep; the fastest run is the result.
 
-    plan: a plan that the policy made before; None: make one.
-    planning_s: assumed time of replanning; None: never replan.
+    plan: a plan that the policy has already made; None: make one.
+    planning_s: assumed duration of replanning; None: never replan.
     clock: function that returns seconds, for Outcome.plan_seconds.
 
-    Raises SentinelError if the policy cannot keep the budget, and all errors of policy.plan().
+    Raises SentinelError if the plan exceeds the budget, and any error that policy.plan() raises.
     """
     _check(profile, budget_bytes)
     began_s = clock() if clock is not None else 0.0

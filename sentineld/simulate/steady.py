@@ -12,12 +12,13 @@ from sentineld.simulate.script import scripts
 from sentineld.simulate.world import World
 
 STEPS = 4
-"""Number of simulated steps; only the last one counts, because the others begin with misplaced
-pages."""
+"""Number of simulated steps. Only the last one counts, because pages can still be misplaced in the
+earlier ones."""
 
 
 def steady_step_ns(plan: Plan, profile: Profile, tiers: Tiers) -> float:
-    """Return a steady step's time including waits and late moves, which a prediction ignores."""
+    """Return a steady step's time with the effects of waits and late moves, which a prediction
+    ignores."""
     timing = timing_of(tiers)
     made = scripts(plan, profile, timing)
     capacity_pages = plan.budget_bytes // profile.page_bytes

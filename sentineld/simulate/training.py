@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training in virtual time: its steps before the plan, and its steps under the policy."""
+"""One simulated training run: its steps before the plan, and its steps under the policy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PolicyRun:
     corrections: int = 0
     """Number of plans that replaced the first one."""
     notes: tuple[str, ...] = ()
-    """Choices and corrections during the run, in words."""
+    """Texts that describe choices and corrections during the run."""
 
     @property
     def step_ns(self) -> float:
@@ -57,7 +57,7 @@ class PolicyRun:
 
 @dataclass(frozen=True)
 class Training:
-    """The conditions of a simulated training."""
+    """The conditions of a simulated training run."""
 
     profile: Profile
     policy: Policy
@@ -94,8 +94,8 @@ class Training:
         """Steps under a reactive policy. words: description of the reactor, for the notes."""
         replay = self.replay(reactor)
         replay.begin(before)
-        # All values of a sweep get the same noise. The reactor's memory is not part of the world's
-        # state, so repetition cannot be detected.
+        # All values of a sweep get the same noise. The reactor's internal state is not part of
+        # World.state(), so repeating steps cannot be detected.
         factors = self.disturbance.steps(self.profile.stretch_count, 1)
         steps = tuple(replay.step(factors.next()) for _ in range(self.steps_max))
         half = len(steps) // 2

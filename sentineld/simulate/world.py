@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages, the mover and a clock: the state of a simulated process.
+"""The state of a simulated process: its pages, the mover and a clock.
 
-The simulated mover moves one page after the other at the migration bandwidth, by the rules
-of plan/move_queue.py, which the daemon's mover follows too. A page in flight stays on its
-source tier until all of it has moved, and has a frame on both tiers.
+The simulated mover moves one page after the other at the migration bandwidth. It follows the
+rules of plan/move_queue.py, as the daemon's mover does. A page in flight has a frame on both
+tiers, and counts as being on its source tier until it has been moved completely.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Counts:
     peak_pages: int = 0
     """Maximum number of fast frames in use at one moment."""
     busy_ns: float = 0.0
-    """Time for which the pages that have arrived were in flight."""
+    """Total time in flight of all pages whose moves are complete."""
     born_pages: int = 0
     """Page births in the arena."""
 
@@ -108,8 +108,8 @@ class World:
         return self.capacity_pages - self.fast_pages - self._held()
 
     def born(self, low: int, high: int) -> int:
-        """Give pages to the absent cells among [low, high); without room on the fast tier they are
-        born slow. Returns the number of slow pages in [low, high)."""
+        """Give pages to the absent cells among [low, high). Pages that do not fit into the fast
+        tier are born slow. Returns the number of slow pages in [low, high)."""
         for cell in range(low, high):
             if self.fast[cell] or self.slow[cell]:
                 continue
@@ -130,7 +130,7 @@ class World:
             self._place(cell, fast, int(self.cells.pages[cell]) - fast)
 
     def dropped(self, low: int, high: int) -> None:
-        """Forget the pages of [low, high), which the process gave back, and their moves."""
+        """Remove the pages of [low, high), which the process has given back, and their moves."""
         self.fast_pages -= int(self.fast[low:high].sum())
         self.fast[low:high] = 0
         self.slow[low:high] = 0
@@ -157,7 +157,7 @@ class World:
     def wait_for(self, due: int, promotions: bool) -> None:
         """Stall until all demotions due at boundary `due` are done.
 
-        promotions: also stall for promotions that are late now, as far as there is room.
+        promotions: also stall for promotions that are late now and for which there is room.
         """
         began_ns = self.now_ns
         while self.page_ns < float("inf"):
@@ -175,10 +175,10 @@ class World:
         self.counts.stall_ns += self.now_ns - began_ns
 
     def _late_pages(self) -> int:
-        """Pages of promotions that are late at this boundary and have room."""
+        """Number of pages of late promotions, at most as many as fit into the fast tier."""
         left = [item for item in self.queue.promotions if is_late(item, self.boundary)]
         pages = sum(int(self.slow[item.low : item.high].sum()) for item in left)
-        # Don't wait for more pages than fit: the drops that make room come later than this wait.
+        # Don't wait for more pages than fit: drops can make more room only after the wait.
         return min(pages, max(self.room() + self._held(), 0))
 
     def state(self) -> bytes:
@@ -193,7 +193,7 @@ class World:
         return self.fast.tobytes() + self.slow.tobytes() + rest.encode()
 
     def _held(self) -> int:
-        """Number of fast frames of pages in flight, which fast_pages does not count."""
+        """Number of fast frames that a promotion in flight holds; fast_pages excludes them."""
         return int(self._in_flight is not None and self._in_flight[0].tier == 0)
 
     def _place(self, cell: int, fast: int, slow: int) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convert the linear program's fractions to pages: parts of tensors and the tier of each part.
 
-The pages of a group are numbered consecutively across its tensors; if f of these pages are fast,
-they are the first f. A plan can therefore follow the program's solution closely without moving
-pages needlessly.
+The pages of a group are numbered consecutively across its tensors. If f pages of the group are
+fast, these are the first f pages. A plan can therefore follow the program's solution closely
+without needless moves.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def levels(groups: Groups, fast_pages: Floats) -> Integers:
 
 
 def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
-    """Chunks that are moved as a whole, and their lives. fast: the result of levels()."""
+    """Make the parts, which are moved as a whole, and their lives. fast: the result of levels()."""
     count = len(fast)
     tensor: list[int] = []
     first: list[int] = []
@@ -49,8 +49,8 @@ def parts(groups: Groups, fast: Integers) -> tuple[Items, Lives]:
         for row, pages in zip(members.tolist(), groups.sizes[at].tolist(), strict=True):
             inside = [0, *(edges[(edges > start) & (edges < start + pages)] - start).tolist()]
             # The first page of each part is rounded down. The pages between the rounded first page
-            # and the edge are then slow more often than in the program's solution, so the budget
-            # still holds.
+            # and the edge are then slow more often than in the program's solution, so the plan
+            # stays within the budget.
             begins = [begin // GRAIN_PAGES * GRAIN_PAGES for begin in inside]
             for edge, begin, end in zip(inside, begins, [*begins[1:], pages], strict=True):
                 if end > begin:

@@ -3,8 +3,8 @@
 
 Tensors that are born fast as a whole lie in one region; tensors that are born slow lie in other
 regions. A tensor whose first pages are born fast and whose other pages are born slow lies across
-the line between a fast region and the slow region behind it. Several tensors share a line if they
-are never alive together.
+the line between a fast region and the slow region after it. Tensors that are never alive together
+can share a line.
 """
 
 from __future__ import annotations

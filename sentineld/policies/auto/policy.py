@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `auto`: the shortest step that a linear program finds, carried out page by page.
+"""Policy `auto`: convert the shortest step that a linear program finds to moves of pages.
 
 docs/policies.md describes the algorithm and its results.
 """
@@ -36,8 +36,8 @@ Attempts = tuple[tuple[int, int], ...]
 ATTEMPTS: Attempts = ((3000, 120_000), (600, 100_000))
 """(limit on groups of tensors, limit on the solver's iterations) of each attempt. If there are more
 groups than the limit, the groups that cost least stay slow. If all attempts fail, the plan is a
-fixed placement. The nine traces of tests/bench need 500 to 19,000 iterations; the 3000 costliest
-groups of the step with 4004 groups in tests/bench need 39,000 iterations."""
+fixed placement. The nine traces of tests/bench need 500 to 19,000 iterations. tests/bench also has
+a step with 4004 groups; its 3000 costliest groups need 39,000 iterations."""
 
 KEEP_SHARE = 0.97
 """Share of the temporarily free fast memory that dead pages may take until the next birth on them.
@@ -75,10 +75,10 @@ class Auto:
         births = births_ns(plan, profile, tiers)
         if not solved or not births.any():
             return finished(plan, profile, tiers)
-        # Births take time. The program can put a price on this time, and pages can move during it.
-        # But the program overestimates how many dead pages are reused, because it ignores
-        # addresses. Therefore make four plans (with and without a price on births, with and without
-        # the time of births for moves) and simulate all of them.
+        # Births take time. The program can put a price on this time, and moves can use it. But the
+        # program overestimates how many dead pages are reused, because it ignores addresses.
+        # Therefore make up to four plans (with and without a price on births, with and without
+        # moves in the time of births), simulate all of them and keep the fastest.
         once = ATTEMPTS[:1]
         drafts = [plan]
         drafts.append(planner.plan(replace(limits, times_ns=limits.times_ns + births), once)[0])
@@ -110,7 +110,7 @@ class _Planner:
         if solution is None:
             fast = _fixed(groups, limits.capacity_pages)
             notes: tuple[str, ...] = (
-                "the solver found no answer within limits: a fixed placement of persistent tensors",
+                "the solver found no answer within limits, so only persistent tensors are fast",
             )
         else:
             fast = solution.fast_pages
@@ -124,12 +124,12 @@ class _Planner:
         return self._carried_out(items, lives, notes), solution is not None
 
     def _solve(self, limits: Limits, attempts: Attempts) -> tuple[Groups, Solution | None]:
-        """(groups of the last attempt, its solution)."""
+        """(groups of the last attempt, its solution or None)."""
         groups = self._groups
         for number, (most, iterations) in enumerate(attempts):
             fewer, changes = self._problem(most)
             if number and len(fewer.pages) == len(groups.pages):
-                break  # the program would be the same again
+                break  # the program would be the same as in the previous attempt
             groups, within = fewer, replace(limits, iterations_max=iterations)
             solution = solve(groups, within, changes, self._name)
             if solution is not None:

@@ -3,9 +3,9 @@
 
 A page that is kept after its tensor's death serves the next birth on it without a page
 fault. But there is little room for dead pages, and no room when a step's live bytes are at their
-peak. Tensors are therefore placed in the order of their births, each where dead tensors have left
-the most pages, as an allocator that sees residency would do. This placement takes less memory than
-packing; it takes more address space, but address space is free.
+peak. Tensors are therefore placed in the order of their births, as by an allocator that knows which
+pages are resident: each tensor is placed where dead tensors have left the most pages. This
+placement takes less memory than packing. It takes more address space, but address space is free.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sentineld.model.arrays import Integers, Mask
 from sentineld.plan.turnover import pages_there
 
 TURNS = 2
-"""Number of simulated steps: the second one begins with the dead pages of the first one."""
+"""Number of simulated steps. The second one begins with the dead pages that the first one left."""
 
 _EMPTY, _LIVE = -1, 1 << 62
 """States of an address range: _EMPTY is not resident, _LIVE is in use. Any other value is the
@@ -37,8 +37,8 @@ def reusing_offsets(
     """(offset of each tensor, size of the area), in pages. Tensors that are alive together do not
     overlap.
 
-    birth, death: moments of a step (plan/turnover.py); a death at or before the birth is in the
-    next step.
+    birth, death: moments of a step (plan/turnover.py). If the death is not after the birth, it is
+    in the next step.
     stay: which tensors' pages may be held after their death.
     free: number of pages that may be held at each moment.
     units: alignment of each tensor, in pages.
@@ -87,8 +87,8 @@ class _Space:
         """Place a birth at a multiple of `unit`; return its first page.
 
         Take the place with the fewest absent pages. Among equal places, take the one that leaves
-        the fewest held pages unused in the ranges in which it begins and ends, and among these the
-        lowest.
+        the fewest held pages unused in the ranges in which it begins and ends. If places are still
+        equal, take the lowest one.
         """
         begin, state = self._begin, self._state
         end = np.append(begin[1:], _ENDLESS)
@@ -130,7 +130,7 @@ class _Space:
         self._state[np.searchsorted(self._begin, place)] = state
 
     def hold_at_most(self, pages: int) -> None:
-        """Give back held ranges, the longest held first, until at most this many pages are held."""
+        """Give back held ranges, oldest first, until at most this many pages are held."""
         held = np.flatnonzero((self._state >= 0) & (self._state != _LIVE))
         size = np.diff(self._begin, append=_ENDLESS)[held]
         over = int(size.sum()) - max(pages, 0)

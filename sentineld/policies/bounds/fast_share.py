@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fast-share bound: the most page accesses that any plan can serve fast.
 
-The bound limits the share of sampled page accesses served fast, for a given budget and migration
-bandwidth and for stretch times as profiled. The bound comes from a Lagrangian relaxation
-(policies/lp/relax.py, with `generous`) and holds at any prices by weak duality. The relaxation
-grants a plan more than is possible:
+The bound is an upper limit on the share of sampled page accesses served fast, for a given budget
+and migration bandwidth and for stretch times as profiled. The bound comes from a Lagrangian
+relaxation (policies/lp/relax.py, with `generous`) and holds at any prices by weak duality. The
+relaxation allows more than a real plan can do:
 
 - a page that is fast at any moment of a stretch serves the whole stretch fast;
 - pages take room only at boundaries: tensors that are born and die between two boundaries take no
@@ -12,7 +12,7 @@ grants a plan more than is possible:
 - there is no fragmentation, a page in flight is charged once, and tensors can be
   split between the tiers at any page, even at birth.
 
-The bound does not hold for a plan that makes the process wait: a wait adds time for moves.
+The bound does not hold for a plan that makes the process wait, because waits add time for moves.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of tensors with equal lifetimes and costs: the units that the linear programs plan."""
+"""Groups of tensors with equal lifetimes and costs, which are the units of the linear programs."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ class Groups:
 
 
 def groups_of(profile: Profile, timing: Timing, *, generous: bool = False) -> Groups:
-    """Group the tensors whose slow accesses cost time.
+    """Group the tensors whose accesses take longer in slow memory.
 
     For a plan, only tensors that a layout can place are grouped.
 
-    generous: for a bound, group all tensors, round costs down, and count a tensor as absent in
-        those parts of a stretch in which it is not known to be alive.
+    generous: make the groups for a bound: group all such tensors, round costs down, and count a
+        tensor as absent in those parts of a stretch in which it is not known to be alive.
     """
     count = profile.stretch_count
     birth, length = lifetimes(profile)
@@ -163,7 +163,7 @@ def most_costly(groups: Groups, limit: int) -> Groups:
 
 def _rounded(values: Floats, *, down: bool) -> Floats:
     scale = np.power(10.0, np.floor(np.log10(np.where(values > 0, values, 1.0))) - DIGITS + 1)
-    # The factor keeps float errors from rounding an exact value down by a whole digit.
+    # The factor prevents float errors from rounding an exact value down by a whole digit.
     whole = np.floor(values / scale * (1 + 1e-12)) if down else np.rint(values / scale)
     rounded: Floats = whole * scale
     return rounded

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the linear program for the pool of dead pages, which births reuse without a page fault.
+"""Rows of the linear program for the pool of dead pages. Births reuse these without page faults.
 
-The program does not know addresses: any dead page left in fast memory serves any birth
-in fast memory. policies/auto/reuse.py assigns addresses later and reuses nearly as many
+The program does not know addresses: in the program, any dead page left in fast memory can serve
+any birth in fast memory. policies/auto/reuse.py assigns addresses later and reuses nearly as many
 pages. Births that the pool cannot serve fault their pages in, which takes time.
 """
 
@@ -78,9 +78,8 @@ def pool_rows(found: TransientGroups, columns: PoolColumns, points: int) -> tupl
     return [
         # One row per point: the number of dead pages left is at most the number left at the
         # previous point, plus the pages whose tensors have died since, plus the pages that births
-        # have faulted in, minus the pages of all fast births. Pages that were born slow are not
-        # counted as left: their addresses are in a region of slow births, so fast births cannot
-        # reuse them.
+        # have faulted in, minus the pages of all fast births. Dead pages that were born slow do not
+        # count: their addresses are in a region of slow births, so fast births cannot reuse them.
         (each, left, 1.0),
         (np.roll(each, -1), left, -1.0),
         (each, columns.made + each, -1.0),

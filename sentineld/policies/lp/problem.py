@@ -18,8 +18,8 @@ from sentineld.policies.lp.groups import Groups
 
 GRIDS = ((3, 0.4), (2, 1.0), (1, 3.0))
 """(n, share) of each grid, the finest grid first. A group may change its tier after each of the n
-positions next to a use. Beyond these n positions, the distance to the use grows by this share from
-one position to the next."""
+positions next to a use. Further away, the distance to the use grows by `share` from one permitted
+position to the next."""
 
 COLUMNS_MAX = (18_000, 40_000)
 """Limits on the number of the program's columns with the first and with the second grid. If there
@@ -33,12 +33,12 @@ UNIT_PAGES = 256.0
 class Limits:
     """Limits on what a schedule may use.
 
-    A generous program, for a bound, has only the constraints of the timing model. Room that a
-    demotion makes can be used in the same stretch, if the stretch has had time for the demotion.
-    Moves can start and end in a stretch of birth or death. One page can be in flight when a stretch
-    begins. A plan's program is stricter: at every pressure point there is room both before and
-    after the moves of its stretch, and a group does not move in a stretch unless it is alive at
-    both ends of the stretch.
+    A program is generous if it computes a bound. It then has only the constraints of the timing
+    model. Room that a demotion makes can be used in the same stretch, if the stretch has had time
+    for the demotion. Moves can start and end in a stretch of birth or death. One page can be in
+    flight when a stretch begins. A plan's program is stricter: at every pressure point, the fast
+    pages fit both before and after the moves of the point's stretch. A group moves only in
+    stretches at whose beginning and end it is alive.
     """
 
     times_ns: Floats
@@ -59,6 +59,7 @@ class Limits:
     plan does not depend on the load of the machine."""
 
     generous: bool = False
+    """Whether the program computes a bound; see above."""
 
     @property
     def in_flight_pages(self) -> float:
@@ -72,7 +73,7 @@ class Prices:
     """Dual values of the program: time saved by one more page, in ns."""
 
     moves: Floats
-    """(S,): price of one more page that can be moved in the stretch."""
+    """(S,): price of the capacity to move one more page in the stretch."""
 
     boundaries: Floats
     """(S,): price of room for one more page at the boundary."""
@@ -123,7 +124,7 @@ def _changes(groups: Groups, group: int, grid: tuple[int, float], generous: bool
         for use, following in zip(uses, [*uses[1:], uses[0] + length], strict=True):
             found |= {position % length for position in _spaced(use, following, grid)}
     else:
-        # After the last use, a move can only serve to make room, so it should come early.
+        # After the last use, a move can only make room, so it should come early.
         for use, following in zip([0, *uses], [*uses, length - 1], strict=True):
             found |= _spaced(use, following, grid)
         # A plan can't move a group in the stretch of its death. It can't move a group in the

@@ -20,15 +20,15 @@ from sentineld.policies.lp.pool import PoolColumns, pool_rows, transient_groups_
 from sentineld.policies.lp.problem import UNIT_PAGES, Changes, Limits, Prices, Solution
 
 MOVE_WORTH = 0.02
-"""Cost of a move in a plan's program, so that no page moves without need. The cost is this share of
-the time that the move takes or of the time that one use of a slow page costs, whichever is less."""
+"""Cost of a move in a plan's program, which prevents needless moves. The cost is this share of the
+time that the move takes or of the time that one use of a slow page costs, whichever is less."""
 
 EARLY_WORTH = 0.005
 """Maximum credit in a plan's program for moving a page early, as a share of the same time as for
-MOVE_WORTH. The full credit is given if the page is promoted halfway between two uses instead of
-just before the second one, or demoted just after the first one. The credit breaks ties between
-equally good moves in favour of the earlier one, which tolerates stretches that take longer or
-shorter than profiled."""
+MOVE_WORTH. A promotion gets the full credit halfway between two uses, and none just before the
+second use. A demotion gets the full credit just after the first use, and none halfway. The credit
+breaks ties between equally good moves in favour of the earlier one, which tolerates stretches that
+take longer or shorter than profiled."""
 
 TIME_LIMIT_S = 100.0
 """Wall-clock limit on one run of the solver, a last resort for extremely large steps. A plan takes
@@ -192,14 +192,13 @@ class _Program:
                 early = _early_worth(groups, at, self._limits.times_ns)
                 np.add.at(goal, self._first[at] + segment, early * min(move, use))
         goal[self._durations : self._saved] = 1.0
-        # The time of births is a separate cost and not part of the durations. Otherwise the program
-        # would gain from page faults that a plan doesn't need, because longer durations allow more
-        # moves.
+        # The time of births is a separate cost and not part of the durations. Otherwise, needless
+        # page faults could pay off in the program, because longer durations allow more moves.
         goal[self._made :] = self._birth
         return goal
 
     def _needed_rows(self, many: int) -> npt.NDArray[np.bool_]:
-        """Which rows are not implied by other rows."""
+        """Which rows are needed, because other rows do not imply them."""
         needed = np.ones(many, np.bool_)
         # A plan that has room at all pressure points also has room at boundaries. In a stretch
         # without a death, the room needed after the moves equals the room needed before the moves
@@ -248,13 +247,13 @@ class _Program:
         return slow
 
     def _put_timed(self, all_slow: Floats, move: float) -> Floats:
-        """Add the number of pages that a generous program may hold at each pressure point beyond
-        the capacity.
+        """Relax the room at each pressure point: demotions make room within the stretch.
 
-        This is the number of pages that can have been moved between the beginning of the stretch
-        and the pressure point. The time for these moves is the sum of two times: the time by which
-        the stretch's duration exceeds its own time (a wait, which comes first), and the share of
-        its own time that has passed. Returns the part of the number that is constant.
+        The fast pages may exceed the capacity by the number of pages that can have been moved
+        between the beginning of the stretch and the pressure point. The time for these moves is the
+        sum of two times: the wait at the beginning of the stretch (the stretch's duration minus the
+        time of its work), and the share of the time of its work that has passed at the point. The
+        method adds the entries that depend on columns, and returns the constant part of the number.
 
         all_slow: (S,), time of each stretch if everything is slow.
         """
@@ -357,7 +356,7 @@ class _Program:
 
 
 def _early_worth(groups: Groups, at: int, times_ns: Floats) -> Floats:
-    """The cost by which EARLY_WORTH enters the goal, for each position of a group's lifetime.
+    """The cost that EARLY_WORTH adds to the goal, for each position of a group's lifetime.
 
     Fast pages are charged in the first half of the time between two uses and credited in the second
     half, so that the sum is 0 for pages that stay fast throughout.

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prices for fast pages and for moves, and the best life of each chunk at these prices.
 
-If fast pages and moved pages have prices in each stretch, chunks no longer compete. The best life
-of each chunk is a walk through two states, fast and slow. Dynamic programming finds these walks for
-all chunks at once. At any prices, the total value of these lives plus the value of the capacities
-is an upper bound on the page accesses that any schedule within the capacities serves fast (weak
-duality). Raising the prices of overused capacities and lowering the others tightens this bound and
-makes the prices a good guide to feasible schedules.
+Chunks compete for fast pages and moves. If these have prices in each stretch, the best life of a
+chunk no longer depends on other chunks. It is a walk through two states, fast and slow. Dynamic
+programming finds these walks for all chunks at once. At any prices, the total value of these lives
+plus the value of the capacities is an upper bound on the page accesses that any schedule within the
+capacities serves fast (weak duality). This bound becomes tighter, and the prices a better guide to
+feasible schedules, if the prices of overused capacities are raised and the others are lowered.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sentineld.plan.lives import Lives
 IMPOSSIBLE = 1e15
 """A price above any worth, but small enough that sums with this price keep their precision."""
 
-# Adam (Kingma and Ba, 2015) on the subgradients of the dual: both moments with bias correction, but
-# other decay rates than the paper's, and a step length that shrinks geometrically.
+# Adam (Kingma and Ba, 2015) on the subgradients of the dual. Both moments have the bias correction
+# of the paper, but the decay rates are different and the step length shrinks geometrically.
 MEAN_DECAY, MEAN_WEIGHT = 0.85, 0.15
 """Adam's beta 1 and 1 - beta 1, for the mean of the subgradients."""
 
@@ -84,7 +84,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Gains:
-    """What a chunk gains in each position, (S, N), by its state before and after the position."""
+    """What a chunk gains in each position, (S, N), for each pair of states before and after it."""
 
     keep: Floats
     """Gain of a fast chunk that stays fast."""
@@ -138,9 +138,9 @@ def best_lives(items: Items, costs: Costs, generous: bool = False) -> Lives:
 
 
 def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
-    """For each life, the walk through the states fast and slow with the largest gain.
+    """For each chunk, the walk through the states fast and slow with the largest gain.
 
-    length, persistent: (N,). A persistent life ends in the state that it begins with.
+    length, persistent: (N,), see Items. A persistent chunk ends in the state in which it begins.
     """
     count, many = gains.keep.shape
     position = np.arange(count)[:, None]
@@ -181,7 +181,7 @@ def best_walks(gains: Gains, length: Integers, persistent: Mask) -> Lives:
 
 
 def relax(items: Items, capacities: Capacities, rounds: int, generous: bool = False) -> Relaxed:
-    """Find good prices in a fixed number of rounds of subgradient descent. The result is
+    """Find good prices by subgradient descent. The number of rounds is fixed, so the result is
     deterministic.
 
     Negative capacities count as 0. generous: see best_lives().

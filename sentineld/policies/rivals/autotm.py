@@ -1,24 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy `autotm`: an integer program decides on which tier each tensor is at each of its uses.
 
-After AutoTM (Hildebrand et al., ASPLOS 2020; its artifact's asynchronous mode): for every use of a
-tensor an integer says whether the tensor is in DRAM. Between two uses a transfer may move the
+Based on AutoTM (Hildebrand et al., ASPLOS 2020; its artifact's asynchronous mode): for every use of
+a tensor, an integer says whether the tensor is in DRAM. Between two uses, a transfer may move the
 tensor. The transfer overlaps with operators near a use (at most 15 operators away in the artifact).
 The step time is minimised under the DRAM limit at every operator. A tensor is never divided between
 the tiers.
 
-HiGHS first solves the relaxation. It then solves the integer program of the tensors that the
-relaxation divides, to within GAP of the optimum or until SEARCH_S seconds have passed. As in the
-original, if the plan needs more memory than the limit, the program is solved again with a lower
-limit.
+The solver HiGHS first solves the relaxation, which may divide tensors. It then solves the integer
+program for the divided tensors, to within GAP of the optimum or until SEARCH_S seconds have passed.
+If the plan needs more memory than the limit, the program is solved again with a lower limit, as in
+the original.
 
 Adapted to memory tiers: stretches replace operators, and the timing model replaces profiled
-kernels. The end of a step is followed by its beginning, and persistent tensors are planned, too.
-Left out: operator implementations that depend on the tier of the inputs (none exist here); clean
-copies, which make a second demotion free (here, a page is on one tier at a time); synchronous
-transfers (here, nothing waits for promotions). The policy has no parameter to sweep. The
-relaxation's step time is a lower bound on the policy's step time; the plan's note states this
-bound.
+kernels. The step is circular, and persistent tensors are planned, too. Left out: operator
+implementations that depend on the tier of the inputs (none exist here); clean copies, which make a
+second demotion free (here, a page is on one tier at a time); synchronous transfers (here, nothing
+waits for promotions). The policy has no parameter to sweep. The relaxation's step time is a lower
+bound on the policy's step time; the plan's note states this bound.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ RELAXATION_S, SEARCH_S = 60.0, 15.0
 everything stays slow; if the search finds nothing, the searched tensors stay slow."""
 
 TRIES = 4
-"""Limit on the number of solutions. If a plan exceeds the memory limit, the next solution's room is
-reduced by the excess."""
+"""Limit on how often the program is solved. If a plan exceeds the memory limit, the room for the
+next solution is reduced by the excess."""
 
 
 @register()

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """AutoTM's integer program.
 
-The program decides for each use of a tensor whether the tensor is fast, for each gap between two
-uses whether the tensor is swapped out, and in which stretches its parts are swapped out and back
-in. A span is a run of stretches that all use a tensor; the tensor is on the same tier in the whole
-span. The program minimises the sum of the costs of slow accesses within the room and the bandwidth
-of each stretch.
+A span is a run of stretches that all use a tensor; a gap is the time between two spans. The program
+decides for each span whether the tensor is fast, and for each gap whether the tensor is swapped out
+and in which stretches its parts are swapped out and back in. It minimises the total cost of slow
+accesses within the room and the bandwidth of each stretch.
 """
 
 from __future__ import annotations
@@ -23,14 +22,15 @@ from sentineld.plan.items import lifetimes, persistent, tensor_pages, transient
 from sentineld.policies.lp.problem import UNIT_PAGES
 
 BOUND_OPS = 15
-"""Distance from a use, in operators, within which the artifact's asynchronous transfers lie. If a
-transfer takes longer than these stretches, it may use as many stretches as fill twice its time."""
+"""Distance from a use, in operators, within which the artifact's asynchronous transfers lie. Here,
+a transfer may use that many stretches. If these last less than twice the time of the transfer, it
+may use as many stretches as last that long."""
 
 MOVE_WEIGHT = 1e-5
 """Weight of a transfer's time in the goal; it breaks ties in favour of fewer moves."""
 
 WHOLE = 1e-6
-"""Distance from 0 or 1 within which the solver's value counts as that integer."""
+"""A value of the solver counts as an integer if it differs from the integer by at most this."""
 
 
 class Span(NamedTuple):
@@ -58,7 +58,7 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """The spans and gaps about which the program decides."""
+    """The spans and gaps of all tensors that the program plans."""
 
     profile: Profile
     spans: tuple[Span, ...]
@@ -96,7 +96,7 @@ class Answer:
 
 
 def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
-    """Spans and gaps of all tensors whose slow accesses cost time; other tensors are slow.
+    """Find spans and gaps of all tensors whose slow accesses cost time; other tensors stay slow.
 
     extra_ns: cost of each access row if it is slow.
     page_ns: time to transfer a page.
@@ -146,10 +146,10 @@ def problem_of(profile: Profile, extra_ns: Floats, page_ns: float) -> Problem:
 def solve(
     problem: Problem, room: int, page_ns: float, gap: float, limits_s: tuple[float, float]
 ) -> Answer:
-    """Solve the relaxation, then search the tensors that it divides between the tiers.
+    """Solve the relaxation, then search for integer decisions on the tensors that it divides.
 
-    For the other tensors the relaxation's decisions are kept, except for the times of moves. If the
-    search finds no solution in time, the divided tensors are slow, which is always allowed.
+    For all other tensors, the relaxation's decisions are kept, except for the times of moves. If
+    the search finds no solution in time, the divided tensors are slow, which is always feasible.
 
     room: fast pages in every stretch.
     gap: relative distance from the optimum at which the search stops.
@@ -192,7 +192,7 @@ def solve(
         )
     extent = "to the end" if found.status == 0 else "until the time limit"
     return model.answer(
-        found.x, least, f"{len(divided)} tensors that the relaxation divides, searched {extent}"
+        found.x, least, f"{len(divided)} tensors divided by the relaxation; searched {extent}"
     )
 
 
@@ -251,7 +251,7 @@ class _Model:
         self.low, self.high = np.array(rows.least), np.array(rows.most)
 
     def _lay_out_columns(self, room: float) -> None:
-        """Set the tensor, integrality and bounds of each column, and transfer costs in the goal."""
+        """Set each column's tensor, integrality and bounds; add the cost of moves to the goal."""
         spans, gaps = self._problem.spans, self._problem.gaps
         self._first_out = len(spans) + len(gaps)
         sizes = [len(gap.out) + len(gap.back) for gap in gaps]
@@ -290,8 +290,8 @@ class _Model:
             size, goes = float(self._size[gap.tensor]), len(self._problem.spans) + number
             # The parts that are swapped out add up to the whole tensor or to nothing.
             rows.add([*((c, 1.0) for c, _ in self._out(number)), (goes, -size)], 0.0, 0.0)
-            # A tensor is swapped in if it is fast after the gap and was slow before the gap or
-            # swapped out in it.
+            # A tensor is swapped in if it is fast after the gap and either was slow before the gap
+            # or was swapped out in the gap.
             decided = [(gap.after, -size), (gap.before, size), (goes, -size)]
             rows.add([*((c, 1.0) for c, _ in self._back(number)), *decided], 0.0, 0.0)
             # Only a fast tensor can be swapped out.
@@ -338,9 +338,9 @@ class _Model:
             rows.add([*terms, *((c, -v) for c, v in changes[stretch])], 0.0, 0.0)
 
     def _add_times(self, rows: _Rows) -> float:
-        """Add the row of each stretch: its transfers take no longer than the stretch with its slow
-        accesses. Also add the slow accesses to the goal; return the cost of all accesses if all are
-        slow."""
+        """Add the row of each stretch: its transfers take no longer than the stretch, including its
+        slow accesses. Also add the slow accesses to the goal. Return the total cost if all accesses
+        are slow."""
         problem, count = self._problem, self._problem.profile.stretch_count
         lanes: list[Terms] = [[] for _ in range(count)]
         slow = np.zeros(count)
@@ -362,7 +362,7 @@ class _Model:
         return float(slow.sum())
 
     def _step_begin(self, tensor: int, since: int, until: int) -> int | None:
-        """The first of these positions of a tensor's life at which a step begins, if any."""
+        """The first position in [since, until] of a tensor's life that is in stretch 0, if any."""
         ahead = (-int(self._problem.births[tensor]) - since) % self._problem.profile.stretch_count
         return since + ahead if ahead <= until - since else None
 
@@ -423,9 +423,10 @@ def _runs(positions: list[int]) -> list[tuple[int, int]]:
 def _windows(
     inside: range, times: Floats, needed_ns: float
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Positions in which parts are swapped out (the first ones of a gap) and in (the last ones).
+    """(positions for swapping parts out, positions for swapping parts in) of a gap.
 
-    If a gap has only one position, this position serves both purposes.
+    The first positions of the gap are for swapping out, the last ones for swapping in. If the gap
+    has only one position, this position serves both purposes.
 
     times: times of the positions' stretches.
     needed_ns: time that each window should have.

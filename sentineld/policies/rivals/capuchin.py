@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies `capuchin` and `capuchin+slow`: swap tensors out in the gaps with the most free time.
 
-After Capuchin (Peng et al., ASPLOS 2020): in one step's list of accesses, the gaps between two
-accesses of a tensor that span the memory peak are candidates. The free time of a gap is its
-length less the time of the transfers out and back in; as long as the resident tensors exceed
-memory, the policy uses the gap with the most free time. The tensor is swapped out right after the
-first access and swapped back in just in time for the second, or earlier if other transfers use the
-bandwidth.
+Based on Capuchin (Peng et al., ASPLOS 2020): in one step's list of accesses, a gap between two
+accesses to a tensor is a candidate if it spans the memory peak. The free time of a gap is its
+length minus the time of the transfers out and back in. As long as the resident tensors exceed
+memory, the policy uses the candidate with the most free time: the tensor is swapped out right after
+the first access and swapped back in just in time for the second, or earlier if other transfers use
+the bandwidth.
 
 Adapted to memory tiers: one bandwidth for both directions, stretches instead of accesses.
 Recomputation is left out because a memory policy can't do it; gaps without free time are therefore
-not used. The feedback from running steps is left out, too: it triggers a transfer earlier, by 5 %
-of its time, if the transfer is still in flight at its access. Instead, several amounts of extra
-time for each transfer are tried (EARLIER). `capuchin` never accesses slow memory, as on a GPU; if
-it can't make everything fit, it is infeasible as published. `capuchin+slow` is our extension:
-tensors that do not fit into fast memory stay on the slow tier, first the tensors that cost least
-for the room that they free.
+not used. The feedback from running steps is left out, too: in the original, a transfer that is
+still in flight at its access is started earlier in the next step, by 5 % of its time. Instead,
+several amounts of extra time for each transfer are tried (EARLIER). `capuchin` never accesses slow
+memory, as on a GPU; if it can't make everything fit, it is infeasible as published. `capuchin+slow`
+is our extension: tensors that do not fit into fast memory stay on the slow tier. The tensors with
+the lowest cost per freed page are chosen first.
 """
 
 from __future__ import annotations

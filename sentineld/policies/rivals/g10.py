@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies `g10` and `g10+slow`: swap tensors out in the gaps that relieve the most pressure.
 
-After G10 (Zhang et al., MICRO 2023; its artifact's scheduler): as long as the resident tensors
-exceed memory, the policy uses the gap between two uses of a tensor that has the largest pressure
-area: the tensor's bytes times the part of the gap's time in which memory is exceeded. Among equal
-gaps, it uses the one with the largest product of bytes and length. A gap must be longer than (2 +
-DELTA) times one transfer. The tensor is swapped out right after the first use and swapped back in
-as late as the bandwidth allows, provided that the transfer out ends before the transfer in begins.
-Finally, tensors are swapped in earlier where there is room.
+Based on G10 (Zhang et al., MICRO 2023; its artifact's scheduler): a gap is the time between two
+uses of a tensor. The pressure area of a gap is the tensor's bytes times the part of the gap's time
+in which memory is exceeded. As long as the resident tensors exceed memory, the policy swaps a
+tensor out in the gap with the largest pressure area. Among equal gaps, it uses the one with the
+largest product of bytes and length. A gap must be longer than (2 + delta) times one transfer. The
+tensor is swapped out right after the first use and swapped back in as late as the bandwidth allows,
+provided that the transfer out ends before the transfer in begins. Finally, tensors are swapped in
+earlier where there is room.
 
-Adapted to memory tiers: one slow tier (the artifact's host memory; no SSD), one bandwidth for
-both directions, stretches instead of kernels. `g10` never accesses slow memory, as on a GPU; if
-it can't make everything fit, it is infeasible as published. `g10+slow` is our extension: tensors
-that do not fit into fast memory stay on the slow tier, first the tensors that cost least for the
-room that they free. DELTAS are swept; the plan with the shortest predicted step is kept.
+Adapted to memory tiers: one slow tier (the artifact's host memory; no SSD), one bandwidth for both
+directions, stretches instead of kernels. `g10` never accesses slow memory, as on a GPU; if it can't
+make everything fit, it is infeasible as published. `g10+slow` is our extension: tensors that do not
+fit into fast memory stay on the slow tier. The tensors with the lowest cost per freed page are
+chosen first. The values in DELTAS are tried; the plan with the shortest predicted step is kept.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from sentineld.policies.rivals.swapping import SwappingPolicy
 from sentineld.policies.rivals.swaps import Book, gaps
 
 DELTAS = (0.5, 0.0, 2.0)
-"""Minimum slack of a gap beyond its two transfers, in transfer times; the artifact uses 0.5."""
+"""Values of delta: the minimum slack of a gap beyond its two transfers, in transfer times. The
+artifact uses 0.5."""
 
 TIE = 1e-6
 """Pressure areas whose relative difference is smaller than this count as equal. Of two such gaps,

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `ial`: periodic exchange between the kernel's active and inactive lists of both tiers.
+"""Policy `ial`: periodically exchange active slow pages with inactive fast pages.
 
-After the improved active list (Yan et al., "Nimble Page Management", ASPLOS
-2019): at each interval the reference bits of all pages are read. A page that was referenced at the
-last two scans is active; a page that was not referenced at the last scan is inactive. Active slow
-pages are promoted, first in, first out, into free fast memory. If free fast memory is too small,
-active slow pages are exchanged with inactive fast pages, the longest inactive first. Published
-interval: 5 s. Left out: the cost of scanning, and the limit on the number of pages that are
-exchanged at a time. The bandwidth is that of the timing model.
+Based on the improved active list (Yan et al., "Nimble Page Management", ASPLOS 2019): the reference
+bits of all pages are scanned once per interval. A page whose bit was set in the last two scans is
+active; a page whose bit was clear in the last scan is inactive. Active slow pages are promoted into
+free fast memory, first in, first out. If free fast memory is too small, active slow pages are
+exchanged with inactive fast pages, those inactive for longest first. Published interval: 5 s. Left
+out: the cost of scanning, and the limit on the number of pages that are exchanged at a time. The
+bandwidth is that of the timing model.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Lists:
         cells = np.arange(len(referenced))
         active = cells[(self._seen >= 2) & (observation.slow > 0)]
         inactive = cells[(self._unseen >= 1) & (observation.fast > 0)]
-        # The cell that has been active, or inactive, for longest is at the head of its list.
+        # The cell that has been active (or inactive) for longest is at the head of its list.
         active = active[np.argsort(-self._seen[active], kind="stable")]
         inactive = inactive[np.argsort(-self._unseen[inactive], kind="stable")]
         wanted = int(observation.slow[active].sum())

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `interleave`: the same share of all tensors on the fast tier; the best share is kept.
+"""Policy `interleave`: place the same share of all tensors on the fast tier; use the best share.
 
-After Linux's weighted interleaving (MPOL_WEIGHTED_INTERLEAVE, 6.9) and object-level
-interleaving for training on CXL (arXiv 2405.14209). Persistent tensors are split. The first pages
-of each are fast, because the timing model treats all pages of a tensor alike. A tensor of the arena
-is born on one tier; tensors are assigned to the tiers in the order of birth so that the share of
-bytes born fast stays close to the given share.
+Based on Linux's weighted interleaving (MPOL_WEIGHTED_INTERLEAVE, since 6.9) and on object-level
+interleaving for training on CXL (arXiv 2405.14209). Persistent tensors are split: their first pages
+are fast. It does not matter which pages are fast, because the timing model treats all pages of a
+tensor alike. A tensor of the arena is born on one tier. Tensors are assigned to the tiers in the
+order of birth so that the share of bytes born fast stays close to the given share.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sentineld.policies.registry import register
 from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan
 
 SHARES = tuple(part / 32 for part in range(33))
-"""Shares that are tried; a share with which the plan exceeds the budget is skipped."""
+"""Shares that are tried. A share is skipped if its plan exceeds the budget."""
 
 
 @register()

@@ -15,7 +15,8 @@ from sentineld.policies.baselines import Baseline
 
 STEP_PARTS = (2.0, 1.0, 0.5, 0.1)
 """Intervals, in steps, that are tried in addition to the published interval. The published
-intervals last 0.5 s to 5 s, which is too long to follow the training steps of our benchmarks."""
+intervals last 0.5 s to 5 s. This is too long to follow the accesses within a step of our
+benchmarks."""
 
 
 class ReactivePolicy(ABC):

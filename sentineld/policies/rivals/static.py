@@ -2,13 +2,13 @@
 """Policy `static`: the best placement in which no page ever moves.
 
 The result is the best that a user can do by hand, or with a profile-guided placement without
-migration (SOAR, OSDI 2025; tensors placed by their role, arXiv 2507.03305). An integer
-program chooses which tensors are fast all their lives, within the budget at every
-moment of the step, so that the remaining slow accesses cost least. Persistent tensors may
-be split. HiGHS solves the program to within GAP of the optimum or until TIME_LIMIT_S seconds have
-passed. If packing the chosen tensors takes more memory than the budget, the program is solved again
-with less room. Unless the time limit ends the search, no fixed placement of these tensors is better
-by more than GAP plus the loss from packing.
+migration (SOAR, OSDI 2025; tensors placed by their role, arXiv 2507.03305). An integer program
+chooses the tensors that are fast for their whole lives. It minimises the cost of the remaining slow
+accesses and stays within the budget at every moment of the step. Persistent tensors may be split.
+The solver HiGHS solves the program to within GAP of the optimum or until TIME_LIMIT_S seconds have
+passed. If the chosen tensors, once packed, take more memory than the budget, the program is solved
+again with less room. Unless the time limit ends the search, no fixed placement of these tensors is
+better by more than GAP plus the loss from packing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from sentineld.policies.rivals.fixed import fixed_pages, fixed_plan, slow_costs_
 
 GAP = 1e-3
 TIME_LIMIT_S = 5.0
-"""Time limit for one solution; the best placement found by then is used."""
+"""Time limit for one run of the solver; the best placement found by then is used."""
 
 TRIES = 12
-"""Limit on the number of solutions. If the packed tensors exceed the budget, the next solution's
-room is reduced by the excess."""
+"""Limit on how often the program is solved. If the packed tensors exceed the budget, the room for
+the next solution is reduced by the excess."""
 
 
 @register()
@@ -118,7 +118,7 @@ def _alive_at_points(profile: Profile, rows: Integers) -> Mask:
     deaths = np.sort(death[~stays])
     if not len(moments):
         return np.ones((1, len(rows)), np.bool_)
-    # Skip a birth if no tensor dies before the next birth: more tensors are alive at that birth.
+    # Skip a birth if no tensor dies before the next birth: more tensors are alive at the next one.
     following = np.append(moments[1:], moments[0] + profile.event_count)
     twice = np.concatenate([deaths, deaths + profile.event_count])
     counted = np.searchsorted(twice, following, side="right") - np.searchsorted(

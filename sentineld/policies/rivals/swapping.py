@@ -40,11 +40,11 @@ class SwappingPolicy(ABC):
     sweep: ClassVar[tuple[float, ...]]
 
     obstacle: ClassVar[str]
-    """Why the policy fails without access to slow memory, for the error message."""
+    """For the error message: why the policy can fail if it does not access slow memory."""
 
     @abstractmethod
     def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
-        """Book swaps until everything fits or no gap helps; returns a note on the sweep's value."""
+        """Book swaps until everything fits or no gap helps; return a note that states the value."""
 
     def improve(self, book: Book) -> None:  # noqa: B027
         """Improve a book in which everything fits; the default does nothing."""
@@ -148,8 +148,8 @@ def tier_ranges(tensor: int, slow: Mask, offset: int, page_bytes: int) -> Table:
 
 
 def _initial(book: Book, offset: Integers) -> Table:
-    """Page ranges of persistent tensors and their tiers at boundary 0: slow if they are swapped out
-    before this boundary and not swapped back in before it."""
+    """Page ranges of persistent tensors and their tiers at boundary 0. A range is slow there if
+    its tensor is always slow, or if it is swapped out before this boundary and back in later."""
     profile, count = book.profile, book.profile.stretch_count
     pages, page = tensor_pages(profile), profile.page_bytes
     tables = []

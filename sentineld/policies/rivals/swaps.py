@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The book of swaps between uses that G10 and Capuchin fill.
+"""The book of swaps, which the policies G10 and Capuchin fill.
 
-Every tensor is fast while it is used. Between two uses a tensor may be swapped out to the slow
-tier, right after the first use, and swapped back in just in time for the second. The book records
-the room and the bandwidth that each stretch has left, which shows whether another swap fits.
-Short-lived tensors are pooled in a region that stays fast.
+Every tensor is fast while it is used. Between two uses, a tensor may be swapped out to the slow
+tier. It is swapped out right after the first use and swapped back in just in time for the second.
+The book records the remaining room and bandwidth of each stretch, and so shows whether another swap
+fits. Short-lived tensors are pooled in a region that stays fast.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ GAP_MIN = 3
 between them at least one stretch in which the tensor's room is free."""
 
 POOL_SHARE = 0.5
-"""The pool's share of the budget if the pool has to be reduced: moved tensors need room, too."""
+"""Maximum size of a pool that had to be reduced, as a share of the budget. The remaining budget
+leaves room for moved tensors."""
 
 PART_PAGES_MIN = 16
 """If a stretch can move fewer pages than this, it moves none, unless it can move all pages of the
@@ -57,8 +58,8 @@ class Swap(NamedTuple):
     """A gap in which the tensor is swapped out and back in."""
 
     gap: Gap
-    out: tuple[Part, ...]  # parts going out
-    back: tuple[Part, ...]  # parts coming back
+    out: tuple[Part, ...]  # parts that are swapped out
+    back: tuple[Part, ...]  # parts that are swapped back in
 
 
 @dataclass
@@ -92,7 +93,7 @@ class Book:
 
     @property
     def over(self) -> Mask:
-        """(S,): in which stretches more pages are fast than fit."""
+        """(S,): in which stretches the fast pages exceed the budget."""
         found: Mask = self.usage > self.limit
         return found
 
@@ -130,7 +131,7 @@ class Book:
         return True
 
     def hasten(self) -> None:
-        """Swap tensors back in earlier where room and bandwidth are left: early moves are in time
+        """Swap tensors back in earlier where room and bandwidth are left. An early move is in time
         even if the mover is late."""
         for at, swap in enumerate(self.swaps):
             earliest = swap.out[-1].position + 2
@@ -152,7 +153,7 @@ class Book:
             self.swaps[at] = swap._replace(back=tuple(back))
 
     def make_slow(self, tensor: int) -> None:
-        """Make a tensor slow all its life and remove its swaps."""
+        """Make a tensor slow for its whole life and remove its swaps."""
         for swap in [swap for swap in self.swaps if swap.gap.tensor == tensor]:
             self._count(swap, 1)
             for part in (*swap.out, *swap.back):
@@ -193,9 +194,10 @@ def open_book(
 ) -> Book:
     """A book in which everything is fast and nothing moves.
 
-    If the pool of short-lived tensors exceeds the budget, the largest of these tensors are born
-    slow, so that the others fit into POOL_SHARE of the budget. If accesses_slow is not set, raise
-    SentinelError instead.
+    If the pool of short-lived tensors exceeds the budget and accesses_slow is set, the largest of
+    these tensors are born slow, so that the others fit into POOL_SHARE of the budget.
+
+    Raises SentinelError if the pool exceeds the budget and accesses_slow is not set.
     """
     page, limit = profile.page_bytes, budget_bytes // profile.page_bytes
     birth, length = lifetimes(profile)
@@ -228,7 +230,7 @@ def _packed(profile: Profile, tensors: Integers) -> int:
 
 
 def infeasible(what: str) -> SentinelError:
-    """The error of a policy that can't plan with this little memory."""
+    """The error of a policy that can't make a plan with so little memory."""
     return SentinelError(
         "failed", f"infeasible as published: {what}", "give the process more fast memory"
     )
@@ -257,9 +259,9 @@ def gaps(book: Book) -> list[Gap]:
 
 
 def leave_slow(book: Book, cost_ns: Floats) -> int:
-    """Make tensors slow until the others fit; returns their number.
+    """Make tensors slow until the others fit; return the number of tensors made slow.
 
-    The tensor with the lowest cost per excess page that it removes is made slow first.
+    The tensor whose removal costs least per excess page is made slow first.
 
     cost_ns: (T,), cost of each tensor if it is slow.
 
@@ -274,7 +276,7 @@ def leave_slow(book: Book, cost_ns: Floats) -> int:
     while book.over.any():
         taken = (lives @ book.over.astype(np.float64)) * pages
         if not taken.any():
-            raise infeasible("short-lived tensors leave no room for what is moved")
+            raise infeasible("short-lived tensors leave no room for other tensors")
         rates = np.where(taken > 0, (cost_ns[candidates] + 1.0) / np.maximum(taken, 1.0), np.inf)
         best = int(np.argmin(rates))
         lives[best] = 0.0
@@ -290,7 +292,7 @@ def _swappable(profile: Profile, pooled: Integers) -> Mask:
 
 
 def _numbered(parts: list[tuple[int, int]]) -> tuple[Part, ...]:
-    """Assign the tensor's pages to its parts, which are in order of time."""
+    """Assign ranges of the tensor's pages to the parts, which are given in order of time."""
     first, found = 0, []
     for position, pages in parts:
         found.append(Part(position, first, pages))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `tpp`: promote pages at hint faults, demote pages below a watermark of free memory.
+"""Policy `tpp`: promote pages at hint faults; demote pages while free fast memory is low.
 
-After transparent page placement (Maruf et al., ASPLOS 2023; Linux 5.18): each scan makes the
+Based on transparent page placement (Maruf et al., ASPLOS 2023; Linux 5.18): each scan makes the
 pages of the slow node, and only these, fault at their next access. A page that faults is promoted
-if it is on the active list, which means that it was accessed within the last scans. Any other page
-that faults is only marked. A page therefore has to be touched twice before it is promoted. Demotion
-starts before the fast node is full: when less than DEMOTE_BELOW of the fast tier is free, the least
-recently accessed pages are demoted until this share is free, so that births find room. Published
-scan period: at least 1 s. Left out, which favours the policy: the cost of faults.
+if it is on the active list, which means that it was accessed recently. Any other page that faults
+is only marked. A page is therefore promoted only if it is accessed in two consecutive scan periods.
+Demotion starts before the fast node is full: when less than DEMOTE_BELOW of the fast tier is free,
+the least recently accessed pages are demoted until this share is free, so that births find room.
+Published scan period: at least 1 s. The cost of faults is left out, which favours the policy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Scanner:
     def __init__(self, interval_ns: float) -> None:
         self.interval_ns = interval_ns
         self._age = np.zeros(0, np.int64)  # scans since each cell's last access
-        self._marked = np.zeros(0, np.bool_)  # whether each cell was touched at the last scan
+        self._marked = np.zeros(0, np.bool_)  # cells accessed in the previous period
 
     def tick(self, observation: Observation) -> list[MoveRequest]:
         """Promote pages that faulted twice, demote the least recently used ones; see Reactor."""
@@ -61,7 +61,7 @@ class Scanner:
         if observation.free_pages < low:
             cold = cells[(self._age >= 1) & (observation.fast > 0)]
             cold = cold[np.argsort(-self._age[cold], kind="stable")]
-            # Reclaim makes room for promotions as well as births.
+            # Demotions make room for promotions as well as for births.
             wanted = low - observation.free_pages + int(observation.slow[faulting].sum())
             down = move_requests(
                 cold.tolist(), observation.fast, 1, min(wanted, observation.move_pages // 2)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feasible schedules: lives of chunks that fit into the capacities of every stretch.
 
-Prices (policies/lp/relax.py) state the worth of room and moves. Chunks are served in the order of
-their gain per page; each gets the best life that still fits. In later rounds, at lower prices,
-each chunk may trade its life for a better one, which uses up the remaining capacity.
+Prices (policies/lp/relax.py) state what room and moves are worth. Chunks are processed in the order
+of their gain per page. Each chunk gets the best life that still fits. In later rounds, at lower
+prices, a chunk may trade its life for a better one, which uses up the remaining capacity.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from sentineld.policies.lp.relax import (
 )
 
 BATCH = 256
-"""Number of chunks whose lives are chosen at once for the same remaining capacities. Choices that
-together exceed the capacities collide; chunks that no longer fit choose again."""
+"""Number of chunks whose lives are chosen at once for the same remaining capacities. Together, the
+choices can exceed the capacities. A chunk whose choice no longer fits collides; it chooses
+again."""
 
 PRICE_FACTORS = (2.0, 1.0, 0.5, 0.2, 0.02)
 """Prices of each round, as multiples of the relaxed prices."""
@@ -169,7 +170,7 @@ class Fitting:
         return True
 
     def _offer(self, chunks: Integers, factors: tuple[float, ...]) -> None:
-        """Let the chunks trade their lives at falling prices, the largest gain per page first."""
+        """Let the chunks trade their lives at falling prices, in the order of gain per page."""
         some = self.items.take(chunks)
         for factor in factors:
             scaled = Prices(
@@ -182,7 +183,7 @@ class Fitting:
             while len(order):
                 batch, rest = order[:BATCH], order[BATCH:]
                 collided = self._trade(chunks[batch], costs.room[:, batch], costs.move[:, batch])
-                # Collided chunks try again as long as another chunk of the batch succeeded.
+                # Collided chunks try again if at least one chunk of the batch did not collide.
                 again = batch[collided]
                 order = np.concatenate([again, rest]) if len(again) < len(batch) else rest
 
@@ -233,7 +234,7 @@ class Fitting:
         return fits
 
     def _count(self, place: Integers, held: Mask, moving: Mask, size: int) -> None:
-        """Add pages to the remaining capacities. `+=` is correct here because no stretch occurs
-        twice in a life."""
+        """Add pages to the remaining capacities. `+=` counts a repeated index only once, but a life
+        has no stretch twice."""
         self._room[place[held]] += size
         self._moves[place[moving]] += size

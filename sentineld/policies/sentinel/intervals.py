@@ -2,7 +2,7 @@
 """Migration intervals and the two constraints on their length.
 
 An interval is a fixed number of consecutive stretches (the migration interval length, MIL).
-Pages that an interval uses are promoted in the interval before or in the same one, never
+The pages that an interval uses are promoted in this interval or in the one before it, never
 earlier.
 """
 
@@ -31,8 +31,8 @@ class Interval:
     memory (S) beside the pool of short-lived tensors (RS)."""
 
     fits_time: bool
-    """Tensor(MIL) / BW < T(MIL) in all intervals: the pages that an interval uses, but the interval
-    before does not use, can be moved in the time of the interval before."""
+    """Tensor(MIL) / BW <= T(MIL) in all intervals: the pages that an interval uses and the interval
+    before it does not use can be moved during the interval before it."""
 
 
 def lengths(count: int) -> list[int]:
@@ -57,7 +57,7 @@ def interval(items: Items, stretches: int, room: Floats, moves: Floats) -> Inter
     accessed = items.worth > 0
     used[where[accessed], chunk[accessed]] = True
     need = used @ items.pages
-    # Pages that the interval before used as well are already fast.
+    # Pages that the preceding interval also used are already fast.
     fresh = (used & ~np.roll(used, 1, axis=0)) @ items.pages
     least_room = np.minimum.reduceat(room, np.arange(0, count, stretches))
     time = np.roll(np.add.reduceat(moves, np.arange(0, count, stretches)), 1)
@@ -87,9 +87,9 @@ def may_enter(items: Items, stretches: int) -> Mask:
 
 
 def pooled_moves(moves: Floats, least: int) -> Floats:
-    """If a stretch is too short to move one chunk, add its move capacity to the stretch before.
+    """If a stretch is too short to move one chunk, add its move capacity to the preceding stretch.
 
-    A move that starts in the stretch before continues in the short stretch.
+    A move that starts in the preceding stretch continues in the short stretch.
 
     moves: capacity of each stretch, in pages. least: pages of the largest chunk.
     """

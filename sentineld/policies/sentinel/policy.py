@@ -41,25 +41,25 @@ from sentineld.policies.sentinel.trial import stalling
 CHUNKS_MAX = 800
 CHUNK_PAGES_MIN = 16
 INTERVALS_TRIED = 1
-"""Number of interval lengths that are tried besides the whole step. The longest lengths that
-meet the constraints are tried."""
+"""Number of interval lengths that are tried in addition to the whole step: the longest ones that
+meet the constraints."""
 
 RELAX_ROUNDS = 40
 ADVANCE_SHARE = 0.25
-"""Maximum number of stretches, as a share of the step's stretches, by which promotions are advanced
-into remaining room and bandwidth."""
+"""Promotions are advanced where room and bandwidth remain. This is the maximum number of stretches
+by which a promotion is advanced, as a share of the step's stretches."""
 
 FLAT_PRICES = (0.4, 0.015)
 """Price of a page that is fast for a whole step, and price of a moved page, in page accesses. If
-bandwidth is plentiful, schedules built at equal prices in all stretches serve more accesses fast
-than schedules built at the relaxed prices."""
+bandwidth is plentiful, schedules built with the same prices in all stretches serve more accesses
+fast than schedules built with the prices from relax()."""
 
 POOL_SHARES = (1.0, 0.5, 0.25)
 """Candidate limits on the pool, as shares of the budget; the published pool has no limit."""
 
 POOL_GAIN = 0.02
-"""Minimum gain in the fast-share bound for which a smaller pool is chosen, although a smaller pool
-causes page faults."""
+"""A smaller pool is chosen only if it raises the fast-share bound by more than this, because a
+smaller pool causes more page faults."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def _chunk_pages(profile: Profile, candidates: Integers) -> int:
 def _schedule(items: Items, capacities: Capacities, relaxed: Relaxed) -> tuple[Interval, Fitting]:
     """Try some interval lengths and the whole step; keep the one that serves most accesses fast.
 
-    The lengths are chosen from those that meet both constraints, or from all if none does.
+    The lengths are chosen from those that meet both constraints, or from all lengths if none does.
     """
     count = items.stretch_count
     judged = [interval(items, n, capacities.room, capacities.moves) for n in lengths(count)]
@@ -270,14 +270,14 @@ def _notes(profile: Profile, split: _Split, chosen: Interval, limit: int) -> tup
     page = profile.page_bytes
     pool = (
         f"pool of {format_bytes(split.pool_pages * page)} for {len(split.pooled)} short-lived "
-        f"tensors; {format_bytes((limit - split.pool_pages) * page)} for the others"
+        f"tensors; {format_bytes((limit - split.pool_pages) * page)} for other tensors"
     )
     if chosen.stretches >= profile.stretch_count:
-        return pool, "migration interval: the whole step; shorter intervals serve no more"
+        return pool, "migration interval: the whole step; shorter ones serve no more accesses fast"
     return (
         pool,
         f"migration interval: {chosen.stretches} stretches, which use up to "
         f"{format_bytes(chosen.need_pages * page)} "
-        f"(space constraint {'met' if chosen.fits_space else 'not met: parts stay slow'}, "
-        f"time constraint {'met' if chosen.fits_time else 'not met: moves are chosen by worth'})",
+        f"(space constraint {'met' if chosen.fits_space else 'not met: some pages stay slow'}, "
+        f"time constraint {'met' if chosen.fits_time else 'not met: the best moves are made'})",
     )

@@ -15,7 +15,7 @@ from sentineld.model.plan import Plan
 
 
 def stalling(plan: Plan) -> Plan:
-    """The variant in which each boundary that is a promotion's deadline waits for all earlier
+    """The variant in which each boundary that is the deadline of a promotion waits for all earlier
     moves."""
     waits = plan.layout.waits.astype(np.int32)
     count = len(waits)

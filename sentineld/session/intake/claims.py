@@ -25,8 +25,8 @@ Range = tuple[int, int]
 
 
 def most_bytes() -> int:
-    """Upper limit of the tensor bytes of one process, which is the default size of the shim's heap.
-    Memory beyond the machine's memory and swap is never resident."""
+    """Upper limit of the tensor bytes of one process: the default size of the shim's heap, a
+    multiple of the machine's memory."""
     return HEAP_PER_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -50,8 +50,8 @@ def arena_range(words: ShimWords, layout_bytes: int) -> Range:
 
 
 def require_arena(layout_bytes: int) -> None:
-    """Raise SentinelError if a plan's arena is larger than any real one. Then the process has
-    reported false tensors."""
+    """Raise SentinelError if a plan's arena is larger than any real one, because the process must
+    then have reported false tensors."""
     if layout_bytes > most_bytes():
         raise _implausible(f"its tensors need an arena of {format_bytes(layout_bytes)}")
 

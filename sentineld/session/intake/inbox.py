@@ -21,7 +21,7 @@ LAYERS_MAX = 1 << 16
 """The layer field of a ring record has 16 bits."""
 LAYER_CHARACTERS_MAX = 256
 LAYER_NAMES_CHARACTERS_MAX = 1 << 18
-"""Limit for the names of all layers of a process together, because a session keeps them."""
+"""Limit for the names of all layers of a process together. A session keeps them in memory."""
 THREADS_MAX = 1 << 16
 LOGGED_MAX = 50
 """Largest number of log lines that one process can cause by its notes and by invalid messages."""

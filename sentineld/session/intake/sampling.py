@@ -33,7 +33,7 @@ REFUSAL_CHARACTERS_MAX = 200
 SAMPLES_PER_PAGE_MAX = 8
 """Largest number of kept samples per page of the machine's memory. It allows a sample of each page
 in each of 8 stretches. The limit is needed because a process can begin any number of epochs, and
-each brings samples."""
+each epoch adds samples."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Sampling:
     """Owns a backend's watch of the process. Arms address ranges and collects samples."""
 
     def __init__(self, link: ShimLink, backend: Backend, watch: Watch) -> None:
-        """Own the watch from now on; send the module's epoch fd to the shim. Raises EOFError, and
+        """Take over the watch, and send the module's epoch fd to the shim. Raises EOFError, and
         SentinelError "not-permitted" (see Peer.require_own())."""
         self.backend = backend
         self._link = link
@@ -82,7 +82,7 @@ class Sampling:
         return self._module.sampler
 
     def arm(self, ranges: list[tuple[int, int]], residency: bool) -> None:
-        """Watch (start, bytes) ranges; the module watches by epochs, from the next step on."""
+        """Watch (start, bytes) ranges. The module records epochs from the next step on."""
         self._armed = True
         self._samples.clear()
         if self._module is None:
@@ -165,7 +165,7 @@ class Samples:
 
 
 class Observing:
-    """Opens one process's sampling by the best backend at the first use; stop() ends the sampling.
+    """Opens the sampling of one process, by the best backend, at its first use; stop() ends it.
 
     All calls but samples() come from the session's thread.
     """
@@ -183,7 +183,8 @@ class Observing:
     def prepare(self) -> None:
         """Without the module, request the fds by which the process's writes can be watched."""
         if MODULE.probe() is not None:
-            # EOFError: the process does not read its socket, which the session notices elsewhere.
+            # EOFError means that the process does not read its socket; the session detects this
+            # elsewhere.
             with contextlib.suppress(EOFError):
                 self._link.send({"type": "watch_writes"})
             self._asked = True
@@ -261,7 +262,7 @@ class Observing:
                 self._past, self._sampling = self._past.plus(self._sampling), None
 
     def close(self) -> None:
-        """Close the process's fds that were not used."""
+        """Close the fds that the process sent and that were not used."""
         if self._writes is not None:
             self._writes.close()
             self._writes = None

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class StepFeed:
-    """Reads one process's ring while it records. Not thread-safe."""
+    """Reads the ring of one process while the process records. Not thread-safe."""
 
     def __init__(self, segment: ControlSegment) -> None:
         self._segment = segment

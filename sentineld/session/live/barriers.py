@@ -25,7 +25,7 @@ class Barriers:
         words = segment.words()
         self._timeouts = words.barrier_timeouts
         self._stuck = False
-        self._passed_position = words.position  # latest known pass without a wait
+        self._passed_position = words.position  # latest position known to be passed without a wait
 
     def hold(self, done_position: int) -> bool:
         """Whether barriers hold the process until moves are complete. done_position: the position

@@ -20,9 +20,9 @@ WINDOW_STEPS = 32
 """Number of latest steps over which the share of diverged steps is computed."""
 LEAVE_SHARE = 0.6
 """Share of diverged steps above which a plan is left. A new profile needs two steps in a row of the
-other shape; above this share two such steps are likely."""
+other shape. Above this share, two such steps are likely."""
 KEEP_SHARE = 0.25
-"""Share of diverged steps above which a plan that is kept is reported as a poor fit."""
+"""Share of diverged steps from which on a plan that is kept is reported as a poor fit."""
 EARNED_STEPS = 32
 """Number of steps under a plan after which entering it has paid off."""
 POOR_FIT = "steps change shape too often to replace the plan: it is kept for the steps that fit it"
@@ -31,8 +31,8 @@ PATIENCE_STEPS_MAX = 4096
 
 
 class Patience:
-    """Minimum number of steps for which a session keeps a plan. The number doubles each time that a
-    plan is left before it has paid for itself."""
+    """The minimum number of steps for which a session keeps a plan. The number doubles each time
+    that a plan is left before it has paid off (EARNED_STEPS)."""
 
     def __init__(self) -> None:
         self.steps = 0

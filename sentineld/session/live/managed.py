@@ -43,7 +43,7 @@ class Managed:
         """The plan's layout must be live: the arena's address is read from the control words.
 
         memory: opens the process's pages (see Substrate).
-        on_exit: called from the mover's thread, with the reason, if it can't go on.
+        on_exit: called from the mover's thread if the mover can't continue, with the reason.
         patience: decides how long the session keeps a plan that does not fit.
         Raises SentinelError.
         """
@@ -107,7 +107,7 @@ class Managed:
         return self._divergence.followed_steps(self._link.segment.words())
 
     def progress(self, words: ShimWords) -> Progress:
-        """Progress under this plan so far."""
+        """Counters of steps, moves and waits, from which the plan's assumptions are checked."""
         ledger = self.mover.ledger
         return Progress(
             words.step,

@@ -14,7 +14,7 @@ from sentineld.plan.layout_wire import pack_layout
 
 
 def new_layout_id() -> int:
-    """A layout id that is unique even across restarts of the daemon, because layouts outlive it."""
+    """A layout id that is unique even across restarts of the daemon, which layouts outlive."""
     return time.time_ns()
 
 

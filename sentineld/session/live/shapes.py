@@ -15,7 +15,7 @@ from sentineld.plan.spare import Spare
 from sentineld.profile.steps import Step, sequence_digest
 
 SHAPES_MAX = 16
-"""Number of recently used plans that are kept for a session; a plan takes at most a MiB."""
+"""Maximum number of plans that are kept for a session; a plan takes at most a MiB."""
 FOLLOWED_STEPS_MIN = 3
 STRIKES_MAX = 3
 """A plan is dropped if it was left this number of times in a row after fewer than
@@ -42,7 +42,7 @@ class Planned:
 
     shape: Shape
     profile: Profile
-    charged: Profile  # profile from which emulated delays are computed: another step, or `profile`
+    charged: Profile  # emulated delays are computed from it: another step's profile, or `profile`
     plan: Plan
     budget_bytes: int  # the session's budget: the plan's own budget plus unmanaged bytes
     plan_duration_s: float | None  # time to make the plan; None: an earlier daemon made it
@@ -83,8 +83,8 @@ class Shapes:
     def left(self, shape: Shape, followed_steps: int) -> None:
         """Record that a shape's plan was left after this number of steps followed it.
 
-        A plan that hardly any step followed, several times in a row, is dropped: it does not fit
-        the steps, although they have its shape.
+        The plan is dropped if hardly any step followed it, several times in a row. Such a plan does
+        not fit the steps, although they have its shape.
         """
         strikes = self._strikes.get(shape, 0) + 1 if followed_steps < FOLLOWED_STEPS_MIN else 0
         if strikes >= STRIKES_MAX:

@@ -53,9 +53,9 @@ class Correcting:
     tiers, which is replaced as a whole."""
 
     def __init__(self, link: ShimLink, machine_tiers: Tiers, plan_again: PlanAgain) -> None:
-        """machine_tiers: the tiers, with the bandwidth of an otherwise idle machine."""
+        """machine_tiers: the tiers, with the migration bandwidth of an otherwise idle machine."""
         self.tiers = machine_tiers
-        """Tiers with the estimated bandwidth."""
+        """The tiers, with the migration bandwidth that the live plan assumes."""
         self._link = link
         self._machine_tiers = machine_tiers
         self._plan_again = plan_again
@@ -83,7 +83,7 @@ class Correcting:
         self.recording = False
 
     def begin_recording(self) -> bool:
-        """Whether the session must begin to record steps, to measure their times."""
+        """Decide whether the session must begin to record steps, to measure their times."""
         if self.recording or self._managed is None or self._job is not None:
             return False
         self.recording = self._corrector.needs_times
@@ -150,8 +150,8 @@ class Correcting:
 
     def _begin(self, planned: Planned, correction: Correction) -> None:
         log.info("process %d: %s; planning again", self._link.pid, correction.text)
-        # The plan's own budget does not include unmanaged bytes, so the new plan gets the same
-        # budget.
+        # This budget is without unmanaged bytes, as planning requires, so it is passed on
+        # unchanged.
         budget_bytes = planned.plan.budget_bytes
         self._job = _Job(
             correction,

@@ -35,10 +35,10 @@ class Following:
     ) -> None:
         """inbox: receives the process's answers to layouts.
 
-        on_exit: called from the mover's thread, with the reason, if it can't go on.
+        on_exit: called from the mover's thread if the mover can't continue, with the reason.
         """
         self.planned: Planned | None = None
-        """The plan that is being entered or is live; if there is none, the last such plan."""
+        """The plan that is being entered or was entered last. It is kept when the plan is left."""
         self.managed: Managed | None = None
         """None: no plan is live."""
         self.shapes = Shapes()
@@ -96,8 +96,8 @@ class Following:
     def enter(self) -> str | None:
         """Once the layout is live, move the pages to the plan's initial tiers and follow the plan.
 
-        Returns the status reason; None: the layout is not live yet. Raises SentinelError, also if
-        the process does not answer in time, and ProcessLookupError.
+        Returns the status reason; None: the layout is not live yet. Raises ProcessLookupError, and
+        SentinelError, for example if the process does not answer in time.
         """
         planned = self.planned
         assert planned is not None
@@ -110,16 +110,16 @@ class Following:
         self._stop_managed()
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
-            # A plan with a budget that replaces a live plan does not need this: its own moves soon
-            # restore the budget.
+            # This is not needed if the plan replaces a live plan and its policy charges the budget:
+            # the plan's own moves soon restore the budget.
             managed.enter()
         self._start(planned, managed)
-        what, self._entering = self._entering.what, None  # frees its layout, which is large
+        what, self._entering = self._entering.what, None  # frees the layout, which is large
         return f"{what} is live, budget {format_bytes(planned.budget_bytes)}"
 
     def resume(self, planned: Planned, entered: bool) -> None:
-        """Follow a plan that is live already. entered: persistent tensors have been moved to its
-        initial tiers."""
+        """Follow a plan that is live already. entered: whether the persistent tensors have been
+        moved to the plan's initial tiers."""
         self.begin()
         self.planned = planned
         self.shapes.keep(planned)

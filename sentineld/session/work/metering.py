@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metering of managed steps: the tier that served each access, while pages move."""
+"""Metering of managed steps: which tier serves each access while pages move."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Metering(Request[list[StepMeter]], ABC):
         self._unmetered = 0
 
     def on_step(self, step: Step) -> bool:
-        """Meter a step; returns whether to stop: enough steps are metered, or too many failed."""
+        """Meter a step; returns whether metering is over: it has succeeded or finally failed."""
         metered = self._meter(step)
         if metered is not None:
             self._metered.append(metered)

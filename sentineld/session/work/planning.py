@@ -37,7 +37,7 @@ class PlanInput:
 
 
 def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) -> Planned:
-    """Plan; blocks while the planning processes run. Raises SentinelError."""
+    """Make a plan for the goal; blocks while the planning processes run. Raises SentinelError."""
     budget_bytes = goal.fast.resolve(given.profile.peak_bytes)
     # This only checks the budget. The session reserves it, in its own thread, when it enters the
     # plan.
@@ -54,7 +54,7 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) 
         budget_bytes,
         duration_s,
         given.tiers.migration_bytes_per_s,
-        # The spare plan is made now: it is needed as soon as the first step under the plan shows
-        # that moves do not reach this bandwidth.
+        # The spare plan is made in advance, because it is needed as soon as the first step under
+        # the plan shows that moves do not reach the assumed bandwidth.
         machine.planners.spare(link.uid, *arguments, plan),
     )

@@ -46,10 +46,11 @@ SECOND_STEP_REQUESTS = 4
 """Maximum number of requests for a second step's accesses. One request may not be enough, because
 the framework may observe a step of another shape."""
 KEPT_RECORDS = 500_000
-"""Largest number of ring records in the steps that are kept until the framework answers."""
+"""Largest number of ring records and live tensors in the steps that are kept until the framework
+answers; see kept_records()."""
 OTHER_SHAPE_STEPS = 8
-"""Number of steps to wait for a shape other than that of the plan that was just left. After that, a
-single step of that plan's shape brings the plan back."""
+"""Number of steps in which the plan that was just left is entered again only after two steps in a
+row of its shape. After these steps, a single step of its shape is enough."""
 
 
 class Profiling:
@@ -155,7 +156,7 @@ class Profiling:
         self._allocation_steps += 1
         self._shape = Shape.of(step, self._inbox.threads)
         found = self._shapes.find(self._shape)
-        # If shapes alternate, some of the next steps still have the shape whose plan was just left.
+        # If shapes alternate, some of these steps still have the shape whose plan was just left.
         patient = self._shape == self._left and self._allocation_steps <= OTHER_SHAPE_STEPS
         if found is not None and (repeated or not patient):
             self._found = found

@@ -42,18 +42,19 @@ from sentineld.session.work.step_sampler import (
 from sentineld.session.work.trace_facts import facts_of, mappings_of
 
 STEPS_WITHOUT_REPEAT_MAX = 40
-"""Maximum number of steps, beyond the requested number, until enough steps in a row allocate
-identically."""
+"""Number of steps, in addition to the requested number, after which a recording fails if there were
+not enough steps in a row that allocate identically."""
 ACCESS_STEPS_MIN = 6
 ACCESS_WAIT_S = 5.0
 """A recording gives up on the sampled step, or on its operators' accesses, only after more than
 ACCESS_STEPS_MIN steps and at least ACCESS_WAIT_S seconds. Dozens of steps of a few milliseconds may
 pass before the shim's message with the accesses is read."""
 KEPT_RECORDS = 1 << 19
-"""Largest number of ring records in the steps that are kept until the framework answers."""
+"""Largest number of ring records and live tensors in the steps that are kept until the framework
+answers; see kept_records()."""
 RECORDED_RECORDS_MAX = 1 << 21
-"""Largest number of records in all recorded steps together (64 MiB). 100 steps of 10,000 tensors
-have 2 million records."""
+"""Largest number of records and live tensors in all recorded steps together; the records take at
+most 64 MiB. 100 steps of 10,000 tensors have 2 million records."""
 
 _NO_TIERS = Tiers((), 0.0, "none")
 
@@ -87,7 +88,7 @@ class Recording(Request[Trace]):
         operators = OperatorSteps(link, KEPT_RECORDS, steps_min=ACCESS_STEPS_MIN)
         self._sampler = StepSampler(link, machine.substrate, max(steps, 2), operators)
         self._ring_lost = link.segment.words().ring_lost
-        self._passed_steps = 0  # steps since the recording, or the sampling, began
+        self._passed_steps = 0  # steps since sampling began; before that, since recording began
         self._sampling: Sampling | None = None
         self._sampling_since_s: float | None = None
         self._log_lost = 0  # number of records that the sampling had lost before this recording
@@ -144,7 +145,7 @@ class Recording(Request[Trace]):
     def _begin_sampling(self) -> None:
         """Sample one of the next steps: its pages, if the module is loaded, and its operators."""
         self._passed_steps, self._sampling_since_s = 0, time.monotonic()
-        # Armed pages fault on access, so from here on not all page faults are the training's own.
+        # Armed pages fault on access, so from here on sampling itself causes page faults.
         faults = self._machine.probing.stop_recording(self._link.pid)
         if self._faults is not None:
             self._faults = faults.rows

@@ -45,7 +45,7 @@ class Request(Generic[Result]):
         self._finished.set()
 
     def fail(self, reason: str) -> None:
-        """Wake the waiting thread with an error. Moves and sampling are stopped by the session."""
+        """Wake the waiting thread with an error. The session itself stops moves and sampling."""
         self._reject(reason)
         self._release()
         self._finished.set()

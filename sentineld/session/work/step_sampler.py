@@ -51,7 +51,7 @@ def kept_records(step: Step) -> int:
 class OperatorSteps:
     """Keeps steps until the framework's answer names the step that torch.profiler observed.
 
-    The answer comes long after that step. Hundreds of short steps can pass before the answer.
+    The answer comes long after that step: hundreds of short steps can pass before it arrives.
     """
 
     def __init__(self, link: ShimLink, records_max: int, steps_min: int = 1) -> None:
@@ -88,14 +88,14 @@ class OperatorSteps:
         return self._kept[0] if self._kept else None
 
     def find(self) -> Step | None:
-        """The kept step that torch.profiler observed; None if not known yet, or not kept."""
+        """The kept step that torch.profiler observed; None if it is not known yet or not kept."""
         if self.accesses is None:
             return None
         number = self.accesses.step
         return next((step for step in self._kept if step.number == number), None)
 
     def missed(self) -> bool:
-        """Whether the observed step has passed but was not kept: another request is needed."""
+        """Whether the observed step has passed but was not kept. A new request is then needed."""
         passed = self.accesses is not None and self.accesses.step <= self._newest
         return passed and self.find() is None
 
@@ -138,8 +138,8 @@ class StepSampler:
         layout = provisional_layout(step, self.cuts)
         if sampling is not None:
             sampling.arm([heap_range(segment, segment.words())], residency=False)
-        # The layout is sent last, because arming takes long and the step in which the process reads
-        # the messages must be sampled as a whole.
+        # The layout is sent last. Arming takes long, and a step that begins with the new cuts must
+        # be sampled from its beginning.
         send_layout(self._link, layout, tiers, self._substrate.accesses(layout, None, tiers))
         self._begin(sampling)
 

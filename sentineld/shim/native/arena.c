@@ -85,8 +85,8 @@ static void *map_aligned(uint64_t bytes)
 	return base + before;
 }
 
-/* The plan has huge pages only in ranges in which memory does not stay resident longer than
-   with base pages. */
+/* The plan chooses huge pages only for ranges in which they do not keep memory resident longer than
+   base pages would. */
 static void choose_page_sizes(const struct arena *arena, const struct layout *layout)
 {
 	/* The madvise calls fail only on a kernel without huge pages. */

@@ -208,7 +208,7 @@ void debt_pay(uint64_t debt_ns)
 	uint64_t spent_ns = delay_spend(debt_ns);
 
 	pthread_mutex_lock(&shim.lock);
-	/* A layout that came meanwhile has taken over the debt. */
+	/* If a new layout has arrived meanwhile, its emulation has taken over the debt. */
 	if (shim.emulation)
 		emulation_paid(shim.emulation, spent_ns);
 	pthread_mutex_unlock(&shim.lock);

@@ -22,7 +22,7 @@ struct layout {
 	const struct sentinel_huge *huge;
 };
 
-/* Whether the layout's nodes are emulated, so that no memory is bound to them. */
+/* Whether the layout's nodes are emulated. If they are, no memory is bound to them. */
 static inline bool layout_emulated(const struct sentinel_layout *header)
 {
 	return header->flags & SENTINEL_LAYOUT_EMULATED;

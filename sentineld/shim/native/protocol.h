@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The shared memory between the shim (inside a training process) and the
- * daemon. protocol.py repeats the constants, and the structs as numpy dtypes; a
- * test compares the two files.
+ * daemon. protocol.py defines the same constants, and the same structs as numpy
+ * dtypes; a test compares the two files.
  *
  * Three segments, all memfds sent with SCM_RIGHTS:
  *   control:   created by the shim, sent with its hello. Holds the control words, then the ring.

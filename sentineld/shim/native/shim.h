@@ -30,7 +30,7 @@
 struct shim {
 	/* read by every thread on every allocation */
 	_Atomic bool on; /* false: passthrough (not started, self-test failed, forked child) */
-	_Atomic bool child; /* a forked child: has copies of tensors; the control segment is the parent's */
+	_Atomic bool child; /* this is a forked child; the control segment is the parent's */
 	_Atomic bool drop_frees; /* a layout is live: the heap drops dead pages */
 	pthread_mutex_t lock;
 	struct heap heap;
@@ -49,8 +49,8 @@ struct shim {
 
 	/* the step */
 	_Atomic pthread_t owner; /* 0: none */
-	bool recording; /* write ring records; fixed for the step when it begins */
-	bool epochs; /* advance the module's epoch; fixed for the step when it begins */
+	bool recording; /* write ring records; set when a step begins, constant in the step */
+	bool epochs; /* advance the module's epoch; set when a step begins, constant in the step */
 	_Atomic bool connected; /* to a daemon */
 	bool outside_pending; /* a leaf's forward ended: the next allocation passes an OUTSIDE boundary */
 	enum sentinel_mode mode;
@@ -94,7 +94,7 @@ void ring_put_live(void);
  * Functions of boundary.c. Call each without the lock, unless its comment says "Needs the lock".
  *
  * Pass a boundary of the owner's step. Returns the position with which to call barrier_wait(), or 0
- * if there is no need to wait. After this wait, call stretch_begin().
+ * if there is no need to wait. After the wait, if any, call stretch_begin().
  */
 uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
 
@@ -114,10 +114,10 @@ void boundary_before_alloc(void);
 /* With emulated tiers: the delay to pay now, in ns; 0 for a small delay, unless `all` is set. */
 uint64_t debt_due(bool all);
 
-/* Spend this delay as real time. */
+/* Wait for this long, and subtract the time from the debt. */
 void debt_pay(uint64_t debt_ns);
 
-/* End the step: it has diverged if allocations or boundaries are missing. */
+/* End the step. Marks it as diverged if allocations or boundaries are missing. */
 void step_end(void);
 
 /* Begin a step with its boundary 0; the caller becomes the owner. Returns what boundary_pass()

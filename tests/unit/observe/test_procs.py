@@ -160,7 +160,7 @@ def test_exits_are_reported_without_netlink() -> None:
     )
     if "unshare" in result.stderr:
         pytest.skip(result.stderr.strip())
-    assert result.stdout.startswith("exit True forks and execs are not seen, exits are:")
+    assert result.stdout.startswith("exit True only exits are observed, not forks and execs:")
 
 
 def test_a_tree_takes_a_limited_number_of_descriptors(

@@ -109,7 +109,7 @@ def test_births_wait_for_the_demotions_that_make_room() -> None:
     )
     verify(plan, profile, 9 * PAGE)
     ungated = slots(plan, "flags", 0, SLOT_PLANNED | 2)
-    with pytest.raises(PlanError, match=r"births of stretch 1 may find 9 pages charged, 8 allowed"):
+    with pytest.raises(PlanError, match=r"births of stretch 1: up to 9 pages charged, 8 allowed"):
         verify(_in_time(ungated), profile, 8 * PAGE)
     waiting = with_layout(_in_time(ungated), waits=np.array([-1, 0, -1, -1], np.int32))
     verify(waiting, profile, 8 * PAGE)

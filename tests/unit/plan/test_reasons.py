@@ -31,7 +31,7 @@ def test_reasons_of_the_toy() -> None:
     found = reasons(toy_plan(), toy_profile())
     assert found == (
         "fast for its whole lifetime: its accesses justify the fast memory",
-        "short-lived: freed in the layer that allocates it, in the pool that stays fast",
+        "short-lived (freed in the layer that allocates it): in the pool, which stays fast",
         "slow: other tensors gain more from the same fast memory and moves",
         "fast for 25% of its lifetime, moved 1.0 times per step: its accesses justify the moves",
         "fast for its whole lifetime: its accesses justify the fast memory",

@@ -8,8 +8,8 @@
 #include "pages.h"
 #include "uffd.h"
 
-/* The frames of smaller pieces of dropped memory go back to the kernel, because madvise() is faster
-   than UFFDIO_MOVE for few pages. */
+/* Shorter runs of dropped pages are given back to the kernel: for few pages, madvise() is faster
+   than UFFDIO_MOVE. */
 #define RECYCLED_PAGES_MIN 16u
 
 bool pager_busy(const struct pager *pager)
@@ -37,14 +37,14 @@ bool frame_ready(struct pager *pager, uint64_t pages)
 	make_room(pager, pages);
 	if (pager_busy(pager))
 		return false;
-	/* No page can leave. To exceed the budget is better than to block the training for ever. */
+	/* No page can be evicted. Exceeding the budget is better than blocking the training forever. */
 	if (!frames_grow(&pager->frames, 1))
-		pager_fatal("no memory for a page, and no page can leave memory");
+		pager_fatal("no memory for a page, and no page can be evicted");
 	pager->counts.overruns += used >= pager->budget;
 	return true;
 }
 
-/* Give frames to a part of the absent pages [page, page + pages); returns the number of pages. */
+/* Give frames to the first of the absent pages [page, page + pages). Returns how many got one. */
 static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
 {
 	uint32_t tray, count;
@@ -58,7 +58,7 @@ static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint6
 	born = frames_place(&pager->frames, tray, page_address(pager, range, page), count, &error);
 	frames_close(&pager->frames, tray);
 	if (born < count && error == EEXIST)
-		pager_fatal("a page at %p is in memory already",
+		pager_fatal("a page at %p is already in memory",
 			    (void *)page_address(pager, range, page + born));
 	memset(range->state + page, PAGE_IN, born);
 	memset(range->recent + page, 1, born);
@@ -89,7 +89,7 @@ void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, u
 		} else if (!pager->wanted_count && frame_ready(pager, run)) {
 			page += give_birth(pager, range, page, run);
 		} else {
-			/* Wanted pages get frames first. They wait for the end of a transit, too. */
+			/* Queued fetches get frames first. They wait for the end of a transit, too. */
 			pager->counts.waits += !waited;
 			waited = true;
 			pthread_cond_wait(&pager->changed, &pager->lock);

@@ -3,8 +3,8 @@
 
 #define LANES 8
 
-/* Odd, so that a step is a bijection of the lane's state, and of the word that it takes in: two pages
-   that differ in one word never have the same checksum. */
+/* Odd, so that mix() is a bijection of `state` for a fixed `word`, and of `word` for a fixed
+   `state`. Therefore, two pages that differ in exactly one word never have the same checksum. */
 #define MULTIPLIER 0x9e3779b97f4a7c15ull
 
 static uint64_t mix(uint64_t state, uint64_t word)
@@ -13,7 +13,7 @@ static uint64_t mix(uint64_t state, uint64_t word)
 	return state ^ state >> 32;
 }
 
-/* The lanes do not depend on each other, so that a core works on several words at a time. */
+/* The lanes do not depend on each other, so a core can process several words at a time. */
 uint64_t checksum(const void *data, uint64_t bytes)
 {
 	const uint64_t *words = data;

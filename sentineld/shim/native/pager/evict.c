@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pages leave memory. */
+/* Evicts pages: moves them from memory to the file. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <sched.h>
@@ -9,7 +9,8 @@
 #include "pages.h"
 #include "uffd.h"
 
-/* A frame is busy for a moment after a read or write of the file. */
+/* Number of tries to move a busy frame: the kernel keeps a frame pinned for a moment after a read
+   or write of the file. */
 #define BUSY_TRIES 8
 
 /* After fork() the parent shares its pages with the child, and a shared page cannot be moved. A write
@@ -20,8 +21,8 @@ __attribute__((no_sanitize("thread"))) static void stop_sharing(void *page)
 	__atomic_fetch_or((uint8_t *)page, 0, __ATOMIC_RELAXED);
 }
 
-/* Move the frames of [page, page + pages) into the transit's tray. Returns how many moved; if not all
-   moved, *error says why the next one did not, see uffd_move(). */
+/* Move the frames of [page, page + pages) into the transit's tray. Returns how many moved. If
+   not all moved, sets *error to the reason for the next frame, as uffd_move() does. */
 static uint32_t collect(struct transit *transit, struct paged_range *range, uint64_t page, uint32_t pages,
 			int *error)
 {
@@ -71,7 +72,7 @@ static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t
 	return moved;
 }
 
-/* Choose for each page that has changed where to write it. Returns 0 or -ENOSPC. */
+/* Assign a page of the file to each page that has changed. Returns 0 or -ENOSPC. */
 static int assign(struct transit *transit)
 {
 	struct pager *pager = transit->pager;
@@ -137,7 +138,7 @@ static int write_pages(struct transit *transit)
 	return 0;
 }
 
-/* Copy the page from its tray to its place. */
+/* Copy page i of the transit from the tray back to its address. */
 static void put_back(struct transit *transit, uint32_t i)
 {
 	struct pager *pager = transit->pager;
@@ -208,7 +209,7 @@ void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page)
 	for (uint32_t i = 0; i < transit->count; i++)
 		if (transit->of[i].range == range && transit->of[i].page == page) {
 			transit->of[i].range = NULL;
-			/* The transit's job reads or writes this copy: the job frees it. */
+			/* The transit's job still reads or writes this copy, so the job will free it. */
 			if (transit->file_page[i] && range->file_page[page] == transit->file_page[i])
 				range->file_page[page] = 0;
 			break;
@@ -231,8 +232,8 @@ static uint32_t leaving_run(const struct paged_range *range, uint64_t page, uint
 	return run;
 }
 
-/* After a failed write pages stay in memory. If the file was full, the next page leaves when a tray of
-   pages is free again. */
+/* After a failed write, no page is evicted. If the write failed because the file was full, eviction
+   resumes when the file has TRAY_PAGES free pages. */
 static bool can_write(struct pager *pager)
 {
 	if (pager->counts.write_error == -ENOSPC && pager->space.free_pages >= TRAY_PAGES)
@@ -265,7 +266,7 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 		}
 		moved = add(transit, range, page, run);
 		begun += moved;
-		/* A page that the kernel has pinned stays. */
+		/* Skip the page that did not move: it is pinned by the kernel, or absent. */
 		page += moved < run ? moved + 1 : moved;
 		if (transit->count == TRAY_PAGES) {
 			submit(transit);
@@ -281,7 +282,8 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 	return begun;
 }
 
-/* Advance the hand to the next page in memory; returns false after the last range. */
+/* Advance the hand to the next page in memory. After the last range, returns false and resets the
+   hand to the first range. */
 static bool next_resident(struct pager *pager)
 {
 	struct paged_range *range = pager->hand_range;
@@ -311,7 +313,7 @@ void make_room(struct pager *pager, uint64_t pages)
 		pager->hand_range = pager->ranges;
 		pager->hand = 0;
 	}
-	/* The first turn clears `recent`, so the second one finds a page if there is one. */
+	/* The hand's first full turn clears `recent`, so the next turn finds a page if there is one. */
 	while (pager->frames.free_pages + pager->leaving < pages && turns < 3 && can_write(pager)) {
 		struct paged_range *range;
 		uint64_t first, run = 0, left;

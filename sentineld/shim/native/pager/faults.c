@@ -18,7 +18,8 @@ static bool mapped(const struct pager *pager, uintptr_t address)
 	return pread(pager->pagemap, &entry, sizeof(entry), at) != sizeof(entry) || entry >> 62;
 }
 
-/* UFFDIO_MOVE and UFFDIO_COPY wake the threads that wait for the page. */
+/* Serve one fault. When the page arrives, UFFDIO_MOVE or UFFDIO_COPY wakes the threads that wait
+   for it. */
 static void serve(struct pager *pager, uintptr_t address)
 {
 	struct paged_range *range = range_of(pager, (void *)address);
@@ -29,7 +30,7 @@ static void serve(struct pager *pager, uintptr_t address)
 	page = page_number(pager, range, (void *)address);
 	if (range->state[page] == PAGE_IN) {
 		if (mapped(pager, address)) {
-			/* Another thread's fault has brought the page meanwhile. */
+			/* The page has arrived since the fault was raised. */
 			uffd_wake(pager->uffd, page_address(pager, range, page), 1ull << pager->page_shift);
 			return;
 		}

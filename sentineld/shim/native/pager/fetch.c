@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pages arrive in memory. */
+/* Fetches pages: reads them from the file into memory. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static void check_pages(const struct transit *transit)
 	}
 }
 
-/* Move the last `run` pages of the transit to their place. */
+/* Move the last `run` pages of the transit to their addresses. */
 static void place(struct transit *transit, uint32_t run)
 {
 	struct pager *pager = transit->pager;
@@ -53,14 +53,14 @@ static void place(struct transit *transit, uint32_t run)
 	int error = 0;
 
 	if (frames_place(&pager->frames, transit->tray, page_address(pager, range, page), run, &error) < run)
-		pager_fatal("a page cannot be moved to its place: %s", strerror(error));
+		pager_fatal("a page cannot be moved to its address: %s", strerror(error));
 	memset(range->state + page, PAGE_IN, run);
 	memset(range->recent + page, 1, run);
 	memset(range->transit + page, 0, run);
 	pager->resident += run;
 }
 
-/* The transit's last page was cut out: free its frame and its copy. */
+/* The transit's last page was cut out: free its frame and its page in the file. */
 static void discard(struct transit *transit)
 {
 	struct pager *pager = transit->pager;
@@ -105,7 +105,7 @@ static uint32_t arriving_run(const struct paged_range *range, uint64_t page, uin
 	return run;
 }
 
-/* Begin to read pages that are out. Returns how many; 0 if there are no frames. */
+/* Begin to read pages that are out. Returns how many; 0 if there is no frame or no transit. */
 static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
 {
 	struct transit *transit;
@@ -162,7 +162,7 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 	return done;
 }
 
-/* Double the queue; it then begins at the first entry. */
+/* Double the queue's room, and move the queue's first entry to index 0. */
 static void enlarge(struct pager *pager)
 {
 	struct wanted *larger = calloc(2 * pager->wanted_room, sizeof(*larger));

@@ -21,7 +21,7 @@ bool filespace_init(struct filespace *space, uint64_t pages)
 	space->used = calloc(pages / WORD_BITS + 1, sizeof(*space->used));
 	if (!space->used)
 		return false;
-	/* The bits after the last page are used, so that no search leaves the file. */
+	/* Mark the bits after the last page as used, so that a search never returns such a page. */
 	for (uint64_t page = pages; page < (pages / WORD_BITS + 1) * WORD_BITS; page++)
 		set_used(space, page);
 	set_used(space, 0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which pages of the backing file are free. Pages are given out in runs, one
- * after the other in the file (next fit), so that pages that leave memory
- * together are written and read with one request. Page 0 is never given out.
+ * Keeps track of the free pages of the backing file. Pages are given out in runs of
+ * consecutive pages (next fit), so that pages that are evicted together can be
+ * written and read with one request. Page 0 is never given out.
  */
 #ifndef SENTINELD_SHIM_FILESPACE_H
 #define SENTINELD_SHIM_FILESPACE_H
@@ -13,8 +13,8 @@
 struct filespace {
 	uint64_t *used; /* bit by page */
 	uint64_t pages;
-	uint64_t *held; /* bit by page: a forked child may read it; NULL: none */
-	uint64_t *released; /* bit by page: held, and given back meanwhile */
+	uint64_t *held; /* bit by page: a forked child may read the page; NULL: no page is held */
+	uint64_t *released; /* bit by page: given back while held, free after the release */
 	uint64_t free_pages;
 	uint64_t next; /* where the next search begins */
 };
@@ -23,15 +23,15 @@ struct filespace {
 bool filespace_init(struct filespace *space, uint64_t pages);
 void filespace_destroy(struct filespace *space);
 
-/* Take a run of at most `pages` pages. Returns the run's length, 0 if the file is full, and its first
-   page. */
+/* Take a run of at most `pages` pages. Returns the run's length, and sets *first to its first page.
+   Returns 0 if the file is full. */
 uint64_t filespace_take(struct filespace *space, uint64_t pages, uint64_t *first);
 
 /* Give back a run of pages; held pages become free when they are released. */
 void filespace_give(struct filespace *space, uint64_t first, uint64_t pages);
 
-/* Hold all used pages, so that they are not given out again before the release. Without memory for
-   this, no page is given out any more. */
+/* Hold all used pages, so that they are not given out again before the release. If there is no
+   memory for this, the file counts as full. */
 void filespace_hold(struct filespace *space);
 void filespace_release(struct filespace *space);
 

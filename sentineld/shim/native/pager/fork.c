@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What a forked child sees. The child inherits the pages that are in memory. The
+ * The pages that a forked child sees. The child inherits the pages that are in memory. The
  * pages that are out would read as zeros in the child, because a child does not
- * inherit userfaultfd registrations. So the child maps the copies of these pages
- * in the file. The parent does not reuse this part of the file until all children
- * have ended or called exec(): each child holds the write end of a pipe, and the
- * parent polls the read end for the hang-up.
+ * inherit userfaultfd registrations. So the child maps the file's copies of these
+ * pages at their addresses. The parent does not reuse this part of the file until
+ * all children have ended or called exec(). To detect this, the parent polls the
+ * read end of a pipe for the hang-up; each child holds the write end of its pipe.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -30,7 +30,7 @@ void pager_after_fork_in_parent(struct pager *pager)
 
 	filespace_hold(&pager->space);
 	pager->holders++;
-	/* Without a pipe, the children's parts of the file are held for ever. */
+	/* Without a pipe, the child's end is not noticed, and its part of the file is held forever. */
 	if (pager->fork_pipe[0] >= 0) {
 		close(pager->fork_pipe[1]);
 		if (epoll_ctl(pager->children, EPOLL_CTL_ADD, pager->fork_pipe[0], &event))
@@ -72,7 +72,7 @@ void pager_after_fork_in_child(struct pager *pager)
 				continue;
 			run = file_run(range, page);
 			bytes = run << pager->page_shift;
-			/* A crash is better than zeros. */
+			/* If mmap() fails, a crash at an access is better than reading zeros. */
 			if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, pager->file,
 				 (off_t)((uint64_t)range->file_page[page] << pager->page_shift)) ==
 			    MAP_FAILED)

@@ -12,7 +12,7 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-/* Open trays and partly filled trays take more address space than their frames. */
+/* Extra trays, because open and partly filled trays have room for more frames than they hold. */
 #define SPARE_TRAYS 256u
 
 static uint64_t tray_bytes(const struct frames *frames)
@@ -95,7 +95,7 @@ uint32_t frames_open_empty(struct frames *frames)
 
 	if (tray != TRAY_NONE)
 		return tray;
-	/* Only if many trays are partly filled. */
+	/* This happens only if many trays are partly filled: empty the one with the fewest frames. */
 	tray = pop_least(frames);
 	if (tray == TRAY_NONE)
 		return tray;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pager's free page frames, and the memory from which the backing file is
- * written and read. When a page leaves memory, its frame comes here. After the
- * page is written, the frame is free for the next page that is read or born,
- * without being zeroed or copied.
+ * written and read. When a page is evicted, its frame moves into this memory.
+ * After the page is written, the frame is free for the next page that is read or
+ * born. The frame is neither zeroed nor copied.
  *
  * The staging memory is divided into trays. A tray's frames are its first
  * `present` pages; the rest of the tray is absent. An open tray belongs to the
@@ -27,7 +27,7 @@ struct frames {
 	int uffd;
 	unsigned page_shift;
 	char *staging; /* registered with uffd, because UFFDIO_MOVE's destination must be */
-	char *nursery; /* a tray's memory that is not registered, where new frames are populated */
+	char *nursery; /* memory of one tray, not registered with uffd: new frames are populated here */
 	uint64_t bytes; /* of staging and nursery */
 	struct tray *trays;
 	uint32_t count;
@@ -37,7 +37,8 @@ struct frames {
 	uint64_t pages; /* frames in all trays */
 };
 
-/* pages: the number of frames for which there are enough trays. Returns NULL, or a description of the problem. */
+/* pages: the number of frames that the trays must have room for. Returns NULL, or a description of
+   the problem. */
 const char *frames_init(struct frames *frames, int uffd, unsigned page_shift, uint64_t pages);
 void frames_destroy(struct frames *frames);
 
@@ -55,19 +56,19 @@ static inline char *frames_address(const struct frames *frames, uint32_t tray, u
 	return frames->staging + (((uint64_t)tray * TRAY_PAGES + page) << frames->page_shift);
 }
 
-/* Move `pages` frames from `from` into an open tray. Returns how many moved, and *error as
-   uffd_move(). */
+/* Move `pages` frames from `from` into an open tray. Returns how many moved, and sets *error as
+   uffd_move() does. */
 uint32_t frames_collect(struct frames *frames, uint32_t tray, void *from, uint32_t pages, int *error);
 
-/* Move the last `pages` frames of an open tray to the absent range at `to`, or copy those that are
-   pinned. The tray no longer has them, even if not all arrive. Returns how many arrived, and *error as
-   uffd_move(). */
+/* Move the last `pages` frames of an open tray to the absent range at `to`. If the kernel has
+   pinned a frame, its content is copied instead. The tray loses all of these frames, even if not
+   all pages arrive. Returns how many pages arrived, and sets *error as uffd_move() does. */
 uint32_t frames_place(struct frames *frames, uint32_t tray, void *to, uint32_t pages, int *error);
 
 /* Return the last `pages` frames of an open tray to the kernel. */
 void frames_discard(struct frames *frames, uint32_t tray, uint32_t pages);
 
-/* Get new frames from the kernel; returns how many: 0 if there is no memory or no empty tray. */
+/* Get up to `pages` new frames from the kernel. Returns how many; 0: no memory or no tray. */
 uint32_t frames_grow(struct frames *frames, uint32_t pages);
 
 /* Return at most `pages` free frames to the kernel; returns how many. */

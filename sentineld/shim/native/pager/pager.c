@@ -32,7 +32,7 @@ void pager_fatal(const char *format, ...)
 	abort();
 }
 
-/* Tables of large ranges are mostly untouched. */
+/* Map zeroed memory without reserving it, because tables of large ranges are mostly untouched. */
 static void *table(uint64_t items, uint64_t item_bytes)
 {
 	void *made = mmap(NULL, items * item_bytes, PROT_READ | PROT_WRITE,
@@ -75,7 +75,7 @@ static struct paged_range *range_new(char *base, uint64_t pages)
 	return NULL;
 }
 
-/* Find the pages that the mapping has already. Returns their number, or -errno. */
+/* Find the pages that the mapping already has. Returns their number, or -errno. */
 static int64_t find_present(struct pager *pager, struct paged_range *range)
 {
 	uint64_t entries[PAGEMAP_BATCH], first = (uintptr_t)range->base >> pager->page_shift;
@@ -208,7 +208,7 @@ static const char *start(struct pager *pager, const struct pager_settings *setti
 	pager->children = epoll_create1(EPOLL_CLOEXEC);
 	pager->pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 	if (pager->stop_fd < 0 || pager->children < 0 || pager->pagemap < 0)
-		return "no descriptor is left, or /proc/self/pagemap cannot be opened";
+		return "no file descriptor is available, or /proc/self/pagemap cannot be opened";
 	problem = frames_init(&pager->frames, pager->uffd, pager->page_shift, settings->budget_pages);
 	if (problem)
 		return problem;

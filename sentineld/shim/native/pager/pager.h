@@ -12,8 +12,9 @@
  *     fetched   file ---read---> free frames ---UFFDIO_MOVE---> page
  *     dropped   page ---UFFDIO_MOVE---> tray; the frames are free
  *
- * An access to a page that is out fetches it together with the pages that follow.
- * An unchanged page is not written again. All functions may be called by any thread.
+ * An access to a page that is out fetches this page and the pages that follow it.
+ * A page that has not changed since it was last written is evicted without another
+ * write. All functions may be called by any thread.
  */
 #ifndef SENTINELD_SHIM_PAGER_H
 #define SENTINELD_SHIM_PAGER_H
@@ -30,17 +31,17 @@ struct pager_settings {
 	unsigned requests; /* largest number of reads and writes in flight, 1 to 32 */
 };
 
-/* Counted since the start. */
+/* Counted since the start, except `frames` and `write_error`. */
 struct pager_counts {
 	uint64_t bytes_read;
 	uint64_t bytes_written;
-	uint64_t faults; /* accesses to pages that were out, or on their way in or out */
+	uint64_t faults; /* accesses to pages that were out, or being fetched or evicted */
 	uint64_t births_by_fault; /* accesses to absent pages */
-	uint64_t clean_pages; /* pages that left memory without a write */
-	uint64_t waits; /* calls of pager_born() that waited for a frame */
-	uint64_t overruns; /* frames beyond the budget, because no page could leave */
-	uint64_t frames; /* page frames now: of pages in memory, free, and in reads and writes */
-	int write_error; /* -errno of a failed write, after which pages stay in memory; 0: none */
+	uint64_t clean_pages; /* pages that were evicted without a write */
+	uint64_t waits; /* births, by pager_born() or by a fault, that waited for a frame */
+	uint64_t overruns; /* frames taken beyond the budget, because no page could be evicted */
+	uint64_t frames; /* page frames in use now: of pages in memory, of reads and writes, and free */
+	int write_error; /* -errno of a failed write; 0: none. While it is set, no page is evicted. */
 };
 
 /* Returns NULL, or a description of the problem. */
@@ -56,7 +57,7 @@ const char *pager_add(struct pager *pager, void *base, uint64_t bytes);
 void pager_remove(struct pager *pager, void *base);
 
 /* Give frames to the absent pages among the `pages` pages at `address`. Their content is undefined.
-   Waits until there are frames. */
+   Blocks until there are enough frames. */
 void pager_born(struct pager *pager, void *address, uint64_t pages);
 
 /* Make the pages absent. */
@@ -66,18 +67,18 @@ void pager_dropped(struct pager *pager, void *address, uint64_t pages);
    kernel has pinned stay in memory. */
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages);
 
-/* Begin to fetch the pages that are out, as soon as there are frames. */
+/* Fetch the pages that are out. Does not block: pages are queued until there are frames. */
 void pager_fetch(struct pager *pager, void *address, uint64_t pages);
 
 /* Change the budget; begins to evict pages if it is exceeded. */
 void pager_set_budget(struct pager *pager, uint64_t pages);
 
-/* Wait until no page is on its way in or out. */
+/* Wait until no page is being evicted or fetched, and none is queued to be fetched. */
 void pager_settle(struct pager *pager);
 
 void pager_read_counts(struct pager *pager, struct pager_counts *counts);
 
-/* Call these around fork(). The first one waits until no page is on its way. */
+/* Call these around fork(). The first one waits like pager_settle(). */
 void pager_before_fork(struct pager *pager);
 void pager_after_fork_in_parent(struct pager *pager);
 void pager_after_fork_in_child(struct pager *pager);

@@ -7,13 +7,13 @@
  *   evict.c    pages leave memory
  *   fetch.c    pages arrive in memory
  *   faults.c   accesses to pages that are not in memory
- *   fork.c     what a forked child sees
+ *   fork.c     the pages that a forked child sees
  *
- * A page on its way belongs to a transit: a job that writes or reads up to a
- * tray of pages. A page that is dropped or accessed meanwhile is cut out of its
- * transit.
+ * A page that is being evicted or fetched belongs to a transit: a job that writes
+ * or reads up to TRAY_PAGES pages. A page of a transit is cut out of the transit
+ * if it is dropped, or if it is accessed while it is being evicted.
  *
- * The lock guards everything but the pages of a transit's tray, which belong to
+ * The lock guards everything except the pages of a transit's tray, which belong to
  * the transit's job. The lock is held while frames move, and never during a read
  * or write of the file. All functions below need the lock.
  */
@@ -42,11 +42,11 @@ struct paged_range {
 	struct paged_range *next;
 	char *base;
 	uint64_t pages;
-	uint64_t top; /* no page from this one on was ever in memory */
+	uint64_t top; /* first page above all pages that were ever in memory */
 	uint8_t *state; /* enum page_state */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
-	uint8_t *recent; /* 1: the page arrived after the eviction's hand had passed it */
-	uint32_t *file_page; /* the page's copy in the file; 0: none */
+	uint8_t *recent; /* 1: the page arrived or was born since the hand last passed it */
+	uint32_t *file_page; /* number of the file page with the page's copy; 0: none */
 	uint64_t *sum; /* checksum of this copy */
 };
 
@@ -55,21 +55,21 @@ struct paged_page {
 	uint64_t page;
 };
 
-/* Pages that leave or arrive together. Page i of the transit is page first + i of the tray. */
+/* Pages that are evicted or fetched together. Page i of a transit is page first + i of its tray. */
 struct transit {
 	struct job job; /* must be the first member */
 	struct pager *pager;
 	bool used;
-	bool leaves; /* false: the pages arrive */
+	bool leaves; /* true: the pages are being evicted; false: fetched */
 	uint32_t tray;
 	uint32_t first;
 	uint32_t count;
 	struct paged_page of[TRAY_PAGES];
-	uint32_t file_page[TRAY_PAGES]; /* where the job reads or writes the page; 0: nowhere */
+	uint32_t file_page[TRAY_PAGES]; /* file page that the job reads or writes; 0: none */
 	uint64_t sum[TRAY_PAGES];
 };
 
-/* Pages to fetch as soon as there are frames. */
+/* Pages that are queued to be fetched as soon as there are frames. */
 struct wanted {
 	struct paged_range *range;
 	uint64_t page;
@@ -81,15 +81,15 @@ struct pager {
 	pthread_cond_t changed; /* a transit has ended, or frames are free */
 	int uffd;
 	int file;
-	int stop_fd; /* eventfd that ends the thread of faults */
+	int stop_fd; /* eventfd that stops the thread that serves faults */
 	int pagemap; /* /proc/self/pagemap */
-	int children; /* epoll of the pipes that forked children hold */
-	int fork_pipe[2]; /* of the fork that is under way */
-	unsigned holders; /* forked children that may read the file */
+	int children; /* epoll instance for the pipes that forked children hold */
+	int fork_pipe[2]; /* pipe of the fork() in progress */
+	unsigned holders; /* number of forked children that may read the file */
 	unsigned page_shift;
 	uint64_t budget; /* pages */
 	uint64_t resident; /* pages in memory, without those in trays */
-	uint64_t leaving; /* pages in the trays of leaving transits */
+	uint64_t leaving; /* pages in the trays of transits that evict pages */
 	struct paged_range *ranges;
 	struct paged_range *hand_range; /* the hand: the next page that may be evicted */
 	uint64_t hand;
@@ -117,7 +117,7 @@ static inline uint64_t page_number(const struct pager *pager, const struct paged
 	return ((uintptr_t)address - (uintptr_t)range->base) >> pager->page_shift;
 }
 
-/* All page frames. */
+/* Number of all page frames in use, free ones included. */
 static inline uint64_t pager_frames(const struct pager *pager)
 {
 	return pager->resident + pager->frames.pages;
@@ -126,52 +126,55 @@ static inline uint64_t pager_frames(const struct pager *pager)
 /* The range that contains the address, or NULL. */
 struct paged_range *range_of(struct pager *pager, const void *address);
 
-/* Whether a transit is in use. */
+/* Whether any transit is in use. */
 bool pager_busy(const struct pager *pager);
 
 /* Open a transit without pages and without a tray; NULL if all transits are in use. */
 struct transit *transit_open(struct pager *pager, bool leaves);
 
-/* Close a transit and its tray, and continue what waited for it. */
+/* Close a transit and its tray, and call pages_continue(). */
 void transit_close(struct transit *transit);
 
-/* Cut a page on its way out of its transit. The page then has no copy in the file. */
+/* Remove a page from its transit. If the transit reads or writes the page's copy in the file, the
+   page then has no copy there. */
 void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page);
 
-/* Get a free frame: one that exists, or new ones for up to `pages` pages if the budget allows it.
-   Otherwise begins to evict as many pages. Returns false if the caller must wait for the end of a
-   transit. */
+/* Make sure that there is a free frame. If there is none, gets up to `pages` new frames within the
+   budget. If the budget is used up, begins to evict up to `pages` pages and returns false: the
+   caller must wait for the end of a transit. If no page can be evicted, exceeds the budget by one
+   frame. */
 bool frame_ready(struct pager *pager, uint64_t pages);
 
 /* Give frames to the absent pages of [page, end). Releases the lock while it waits. */
 void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end);
 
-/* Keep the budget, fetch what is wanted, and wake births. Call this when frames are free. */
+/* Fetch queued pages, evict pages beyond the budget, and wake waiting births. Call this when frames
+   have become free or the budget has changed. */
 void pages_continue(struct pager *pager);
 
-/* Begin to evict [page, page + pages); returns the number of pages that leave. */
+/* Begin to evict [page, page + pages); returns the number of pages that are being evicted. */
 uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
 
-/* Evict pages at the hand, until `pages` frames are free or will be. */
+/* Begin to evict pages at the hand, until `pages` frames are free or about to become free. */
 void make_room(struct pager *pager, uint64_t pages);
 
-/* Copy a leaving page back to its place. */
+/* Cancel the eviction of a page: copy the page from the tray back to its address. */
 void page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
 
-/* Begin to fetch [page, page + pages), as far as there are frames. Returns for how many of the first
-   pages nothing is left to begin. */
+/* Begin to fetch the pages of [page, page + pages) that are out, in order, until there are no more
+   frames. Returns the number of pages that were handled; call this again later for the rest. */
 uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
 
-/* The same; the pages without frames are queued. */
+/* Like pages_fetch(), but queues the pages for which there are no frames. */
 void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
 
 /* The thread that serves faults. */
 void *serve_faults(void *pager);
 
-/* Close the pipes of children that have ended. */
+/* Close the pipes of children that have ended or called exec(), and release their file pages. */
 void forget_children(struct pager *pager);
 
-/* End the process, because the content of a page is lost. */
+/* Print an error and abort the process, because a page or its content cannot be provided. */
 __attribute__((noreturn, format(printf, 1, 2))) void pager_fatal(const char *format, ...);
 
 #endif

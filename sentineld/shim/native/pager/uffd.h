@@ -3,10 +3,10 @@
  * A userfaultfd of this process with UFFDIO_MOVE (Linux 6.8), which moves page
  * frames within the address space without copying them.
  *
- * System calls access tensors, too: a checkpoint is written with write(2). A
- * userfaultfd from /dev/userfaultfd also delivers these accesses. The system call
- * userfaultfd(2) is not used, because without privileges it delivers only accesses
- * in user mode.
+ * System calls access tensors, too; for example, write(2) reads them when a
+ * checkpoint is saved. A userfaultfd from /dev/userfaultfd also delivers these
+ * accesses. The system call userfaultfd(2) is not used, because without privileges
+ * it delivers only accesses in user mode.
  */
 #ifndef SENTINELD_SHIM_UFFD_H
 #define SENTINELD_SHIM_UFFD_H
@@ -32,8 +32,8 @@ int uffd_unregister(int uffd, void *address, uint64_t bytes);
  */
 uint64_t uffd_move(int uffd, void *to, void *from, uint64_t bytes, int *error);
 
-/* Copy pages to the absent range at `to`, and wake its threads. Returns and sets the same as
-   uffd_move(). */
+/* Copy pages to the absent range at `to`, and wake the threads that wait for it. Returns the number
+   of bytes copied, and sets *error as uffd_move() does. */
 uint64_t uffd_copy(int uffd, void *to, const void *from, uint64_t bytes, int *error);
 
 /* Wake the threads that wait for pages of the range. */

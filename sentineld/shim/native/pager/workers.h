@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that run jobs: each job reads or writes the backing file, so as many
- * requests are in flight as there are threads. Reads run before writes, except
- * on a quarter of the threads, so that neither can delay the other for long.
+ * Threads that run jobs. Each job reads or writes the backing file, so at most as
+ * many requests are in flight as there are threads. Every fourth thread takes
+ * writes first, the other threads take reads first. So neither reads nor writes
+ * can delay the other kind for long.
  */
 #ifndef SENTINELD_SHIM_WORKERS_H
 #define SENTINELD_SHIM_WORKERS_H
