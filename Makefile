@@ -45,8 +45,8 @@ hostile: $(VENV)/.torch shim ## Attack the daemon as another user of this machin
 	$(PYTEST) tests/hostile -m "$(SELECT)" $(PYTEST_ARGS)
 
 # At most two guests run at a time. Tests that need a pair of guests ("pair") run first, while the
-# remaining images are built. Then the tests that share one guest run in parallel with those that
-# need a different guest ("apart"), which start when all images are ready. tail waits for the
+# remaining images are built. Then the tests that share one guest run in parallel with the tests
+# that need a different guest ("apart"); the latter start when all images are ready. tail waits for the
 # builder, which is not a child of the subshell.
 GUEST_TESTS = $(PYTEST) tests/vm --durations=20 $(PYTEST_ARGS)
 
@@ -65,9 +65,10 @@ guest: $(VENV)/.torch vm-tools shim ## Run the tests in the two-tier guest
 	cat $(BUILD)/test-apart.log; \
 	exit $$status
 
-# Images and guest tests take longest and rarely use more than one CPU each, so the rest is niced.
+# Building images and testing in guests takes longest and rarely uses more than one CPU each, so
+# everything else runs niced.
 .PHONY: test
-test: $(VENV)/.torch vm-tools shim ## Run lint and all tests but the long ones (used by continuous integration)
+test: $(VENV)/.torch vm-tools shim ## Run lint and all tests except the long ones (used by continuous integration)
 	@echo "lint and the tests without guests run in parallel; their output follows at the end"
 	@nice -n 2 $(MAKE) --no-print-directory -k lint unit integration hostile >$(BUILD)/test-host.log 2>&1 & host=$$!; \
 	status=0; $(MAKE) --no-print-directory guest || status=$$?; \
@@ -76,14 +77,15 @@ test: $(VENV)/.torch vm-tools shim ## Run lint and all tests but the long ones (
 	exit $$status
 
 .PHONY: test-long
-test-long: $(VENV)/.trainer ## Run all tests, including long ones, with full example counts, then fuzz
+test-long: $(VENV)/.trainer ## Run all tests, including the long ones, with the full number of examples; then run fuzz
 	SENTINELD_HYPOTHESIS=long $(MAKE) test SELECT="not alone" PYTEST_ARGS="--timeout 7200 $(PYTEST_ARGS)"
 	$(MAKE) integration SELECT=alone
 	$(MAKE) fuzz
 
 FUZZ_SECONDS ?= 600
 FUZZ := $(BUILD)/fuzz
-# New inputs are kept in build/fuzz/TARGET; inputs that crash it in build/fuzz/TARGET-crash-*.
+# New inputs are kept in build/fuzz/TARGET; inputs that crash the target, in
+# build/fuzz/TARGET-crash-*.
 fuzz_run = mkdir -p $(FUZZ)/$(1); echo "$(1): $(FUZZ_SECONDS) s, build/fuzz/$(1).log"; \
 	if ! $(2) $(FUZZ)/$(1) tests/fuzz/corpus/$(1) -max_len=4096 -max_total_time=$(FUZZ_SECONDS) \
 		-print_final_stats=1 -artifact_prefix=$(FUZZ)/$(1)- >$(FUZZ)/$(1).log 2>&1; \
@@ -115,11 +117,11 @@ bench-traces: $(VENV)/.trainer shim ## Record a trace of each of nine models; wr
 	$(PY) -m tests.bench.traces
 
 .PHONY: bench-policies
-bench-policies: $(VENV)/.trainer shim ## Simulate every policy on these traces; writes build/bench/policies.json
+bench-policies: $(VENV)/.trainer shim ## Simulate every policy on the recorded traces; writes build/bench/policies.json
 	$(PY) -m tests.bench.policies
 
 .PHONY: bench-noise
-bench-noise: $(VENV)/.trainer shim ## Simulate auto with noise on layer times; writes build/bench/noise.json
+bench-noise: $(VENV)/.trainer shim ## Simulate auto with random variation of layer times; writes build/bench/noise.json
 	$(PY) -m tests.bench.noise
 
 .PHONY: bench-attacks
@@ -127,7 +129,7 @@ bench-attacks: $(VENV)/.torch shim ## Measure what attacks cost other users; wri
 	$(PY) -m tests.bench.attacks
 
 .PHONY: bench-boundaries
-bench-boundaries: $(VENV)/.torch ## Check how much of a step these traces leave between two boundaries
+bench-boundaries: $(VENV)/.torch ## Check that boundaries cut the recorded traces into small stretches
 	$(PY) -m tests.bench.boundaries
 
 .PHONY: bench-train
@@ -159,7 +161,7 @@ module: $(BUILD)/.apt-build ## Build the kernel module for the running kernel
 	$(MAKE) -C kmod
 
 .PHONY: docs
-docs: $(VENV)/.dev ## Regenerate the documentation pages made from the code
+docs: $(VENV)/.dev ## Regenerate the documentation that is generated from the code
 	$(PY) -m docs.generate
 
 .PHONY: clean

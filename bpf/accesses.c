@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Counts the events of sentinel:page_access, the tracepoint of the kernel module
- * (kmod/), to compare them with the module's own log.
+ * Counts the events of sentinel:page_access, the kernel module's tracepoint (kmod/),
+ * so that the daemon can compare their number with the module's own log.
  * TP_PROTO(pid_t tgid, unsigned long address, u32 epoch, u32 node, u32 flags)
  */
 

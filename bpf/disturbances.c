@@ -22,7 +22,7 @@ struct disturbance_key {
 	u8 deed;
 	u8 from; /* from, to: nodes */
 	u8 to;
-	u8 own; /* the mover is the owner: by a system call, or the kernel acts in its context */
+	u8 own; /* the owner moves its pages: by a system call, or the kernel does in its context */
 	char comm[16]; /* the mover's name; not its pid, which would make too many rows */
 };
 
@@ -36,7 +36,10 @@ struct disturbance {
 
 BPF_HASH(disturbances, struct disturbance_key, struct disturbance, 1024);
 
-/* the reasons of a thread's moves. Moves nest: a move may allocate memory and so cause reclaim */
+/*
+ * The reasons of a thread's nested moves: a move may allocate memory, which may cause
+ * reclaim, which moves pages, too.
+ */
 struct moving {
 	u32 depth;
 	u32 reasons[4];
@@ -158,13 +161,13 @@ int on_page_back(struct bpf_raw_tracepoint_args *ctx)
 	struct moving *moves;
 	u64 pages;
 
-	/* outside migrate_pages() this call is part of a huge page's split: no page moves */
+	/* outside migrate_pages(), this call belongs to the split of a huge page: no page moves */
 	moves = moving.lookup(&thread);
 	if (!moves)
 		return 0;
 	last = moves->depth - 1;
 	reason = last < 4 ? moves->reasons[last & 3] : DEED_UNKNOWN;
-	/* the daemon itself counts its move_pages() calls */
+	/* the daemon itself counts the pages of its own move_pages() calls */
 	if (id >> 32 == DAEMON_PID && reason == MIGRATE_SYSCALL)
 		return 0;
 	owner = owner_of(read_word(vma + VMA_MM));

@@ -4,8 +4,8 @@
  *
  * exceptions:page_fault_user and page_fault_kernel mark the start of a fault:
  * TP_PROTO(unsigned long address, struct pt_regs *, unsigned long error_code).
- * Functions that the kernel calls while it handles the fault reveal the fault's
- * cause; each cause has its own count and record, with the page's address.
+ * The functions that the kernel then calls reveal the cause of the fault. Each such
+ * cause has a count and a record of its own, with the page's address.
  */
 
 /* bits of the x86 page-fault error code, arch/x86/include/asm/trap_pf.h */
@@ -63,7 +63,7 @@ int on_page_fault(struct bpf_raw_tracepoint_args *ctx)
 	u32 error = ctx->args[2];
 	u32 kind;
 
-	/* a kernel address */
+	/* ignore faults at kernel addresses */
 	if ((s64)ctx->args[0] < 0)
 		return 0;
 	if (error & PF_INSTRUCTION)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Counts page migrations by migrate:mm_migrate_pages, an event for each call of the
- * kernel's migrate_pages(). The argument numbers of mode and reason differ between
+ * Counts page migrations. The tracepoint migrate:mm_migrate_pages has one event for
+ * each call of the kernel's migrate_pages(). The argument numbers of mode and reason differ between
  * kernels; the loader reads them from the running kernel's tracefs and defines
  * MIGRATE_MODE_ARG and MIGRATE_REASON_ARG.
  */
@@ -10,7 +10,7 @@
 #define MIGRATE_MODES 8
 
 struct migration_key {
-	u32 pid; /* the mover's pid; for demotion and compaction, the kernel thread's */
+	u32 pid; /* of the mover: a process, or for demotion and compaction a kernel thread */
 	u16 mode;
 	u16 reason;
 };
@@ -22,7 +22,7 @@ struct migration {
 	char comm[16];
 };
 
-/* complete totals by reason; migrations_by is incomplete, because its LRU map evicts rows */
+/* migrations has complete totals by reason; migrations_by is an LRU map, which evicts rows */
 BPF_ARRAY(migrations, struct migration, MIGRATE_REASONS);
 BPF_TABLE("lru_hash", struct migration_key, struct migration, migrations_by, 1024);
 

@@ -129,7 +129,7 @@ ROWS: dict[str, tuple[Graph, ...]] = {
         Graph(
             "Moved by others",
             "Pages of each session that the kernel or other programs moved or took; "
-            "sentinelctl status names who moved most.",
+            "sentinelctl status names the one that moved most.",
             "short",
             (
                 (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the pages, and the parts of pages, that come from the code: `make docs`."""
+"""Writes the pages and the parts of pages that are generated from the code: `make docs`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def page_is_current(name: str, text: str) -> bool:
 
 
 def written_pages() -> Iterator[Path]:
-    """The Markdown pages that people write: in the repository's root and under docs/."""
+    """The Markdown pages that are not generated: in the repository's root and under docs/."""
     for page in [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("**/*.md"))]:
         if page.relative_to(DOCS.parent).as_posix() not in GENERATED:
             yield page
 
 
 GENERATED = ("docs/metrics.md", "docs/reference/cli.md")
-"""Pages that are generated whole."""
+"""Pages that are entirely generated."""
 
 
 def main() -> None:
-    """Write what has changed."""
+    """Write the pages that have changed."""
     from docs.cli_page import cli_page
     from docs.dashboard import dashboard
     from docs.metrics_page import metrics_page

@@ -123,9 +123,9 @@ SOURCES: dict[str, tuple[str, str]] = {
     "bench_train.predicted_within": ("tests/bench/training/figures.py", "PREDICTED_WITHIN"),
     "bench_train.injected_within": ("tests/bench/training/figures.py", "INJECTED_WITHIN"),
 }
-"""Name: (module, attribute), or (file, name): a C file's #define, or a Python file's NAME = number.
-Modules that need torch, or that do something when they are imported (such as the shim's), are read
-as files. An attribute may have dots and [index] or [key]."""
+"""Name: (module, attribute), or (file, name) for a C file's #define or a Python file's NAME =
+number. Modules that need torch, or that have side effects when they are imported (such as the
+shim's), are read as files. An attribute may have dots and [index] or [key]."""
 
 _NUMBER = {".c": r"^#define {} ([\d.]+)", ".py": r"^{} = ([\d.e+-]+)(?:  #.*)?$"}
 
@@ -188,9 +188,9 @@ def names_in(text: str) -> set[str]:
 
 
 def with_values(text: str) -> str:
-    """The page with every quoted constant as the code has it.
+    """The page with the current value of every quoted constant.
 
-    Raises KeyError for an unknown name or format, ValueError for a marker that is not whole.
+    Raises KeyError for an unknown name or format, ValueError for an incomplete marker.
     """
     if text.count("<!-- value:") != len(_MARKER.findall(text)):
         raise ValueError("a marker is not `<!-- value: NAME as FORMAT -->...<!-- /value -->`")

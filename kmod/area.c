@@ -193,7 +193,7 @@ struct sentinel_chunk *sentinel_chunk_get(struct sentinel_session *s, struct sen
 	return chunk;
 }
 
-/* Allocates a chunk that [start, end) covers only in part: it needs an active bit per page. */
+/* Allocates the chunk if [start, end) covers only a part of it: it needs a bit for each page. */
 static int split_chunk(struct sentinel_session *s, struct sentinel_area *area, unsigned long start,
 		       unsigned long end, unsigned long index)
 {

@@ -118,10 +118,10 @@ static inline bool sentinel_dumpable(struct task_struct *task, struct mm_struct 
 }
 
 /*
- * Returns the CPUs whose TLBs may hold entries of the address space. A CPU that
- * switches to the address space later sees a new mm->context.tlb_gen. This does not
- * hold if the hardware broadcasts TLB flushes: an address space with a global ASID
- * has no generation.
+ * Returns the CPUs whose TLBs have to be flushed for the address space. A CPU that
+ * switches to the address space later sees the new mm->context.tlb_gen and flushes.
+ * An address space with a global ASID has no such generation, because the hardware
+ * broadcasts its TLB flushes; then all CPUs have to be flushed.
  */
 static inline const struct cpumask *sentinel_tlb_cpus(struct mm_struct *mm)
 {
@@ -144,7 +144,7 @@ static inline void sentinel_flush_this_cpu(void)
 		invpcid_flush_all_nonglobals();
 		return;
 	}
-	/* a change of PGE flushes everything; every x86-64 CPU has it */
+	/* changing CR4.PGE flushes the whole TLB; every x86-64 CPU has this bit */
 	cr4 = native_read_cr4();
 	asm volatile("mov %0, %%cr4" : : "r"(cr4 ^ X86_CR4_PGE) : "memory");
 	asm volatile("mov %0, %%cr4" : : "r"(cr4) : "memory");
@@ -160,7 +160,7 @@ static inline bool sentinel_pte_uffd(pte_t pte)
 #endif
 }
 
-/* The VMA flag of memory whose PROT_NONE entries belong to userfaultfd. */
+/* The VMA flag of memory in which userfaultfd makes entries PROT_NONE. */
 #ifdef VM_UFFD_RWP
 #define SENTINEL_VM_UFFD_RWP VM_UFFD_RWP
 #else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Epochs: re-arms touched pages, and records accesses that the kernel resolved; the epoch fd. */
+/* Epochs: re-arms touched pages, records the accesses that the kernel resolved; the epoch fd. */
 #include "sentinel.h"
 
 #include <linux/anon_inodes.h>
@@ -74,8 +74,8 @@ static void record_unknown(struct sentinel_session *s, struct sentinel_chunk *ch
 
 /*
  * Returns true if an access to a page may have been missed: the page's PTE permits
- * an access without a fault, or did so before it was changed. With precise writes,
- * only a missed write counts for a page that was read.
+ * an access without a fault, or did so before it was changed. With precise writes, if
+ * a read of the page was recorded, only a missed write counts.
  */
 static bool missed(struct sentinel_session *s, struct sentinel_chunk *chunk,
 		   const struct ended *ended, unsigned int nr, pte_t pte)
@@ -112,7 +112,7 @@ static bool settle_page(struct sentinel_session *s, struct sentinel_chunk *chunk
 	    missed(s, chunk, ended, nr, pte))
 		__set_bit(nr, ended->unknown);
 	armed = ptep && sentinel_arm_page(s, chunk, nr, ptep);
-	/* in swap, under migration or not armable: there may be accesses without a fault */
+	/* the page is in swap, under migration or not armable: accesses may not fault */
 	if (!pte_none(pte) && !test_bit(nr, chunk->armed))
 		sentinel_note_unwatched(s, chunk, nr, nr + 1);
 	return armed;
@@ -210,8 +210,8 @@ static void settle_unwatchable(struct sentinel_session *s, struct sentinel_chunk
 
 /*
  * Ends a chunk's epoch: writes its late records, records accesses that may have
- * been missed, and arms pages that were touched, or unarmed by others. Returns
- * the number of pages armed.
+ * been missed, and arms pages that were touched or that something else unarmed.
+ * Returns the number of pages armed.
  */
 static u64 settle_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk)
 {
@@ -325,7 +325,8 @@ static long begin(struct sentinel_session *s, struct sentinel_epoch *epoch, bool
 
 /*
  * Handles EPOCH on the daemon's descriptor and on epoch fds. User memory is
- * accessed while no lock is held, because its owner decides how long a fault takes.
+ * accessed only while no lock is held, because the process that owns the memory
+ * decides how long a fault takes.
  */
 long sentinel_epoch_ioctl(struct sentinel_session *s, void __user *arg, bool target_only)
 {

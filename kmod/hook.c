@@ -3,8 +3,8 @@
  * The fault hook: an ftrace callback at the entry of handle_mm_fault(). The hook
  * notes the access, restores the page and, if that resolves the fault, makes
  * handle_mm_fault() return 0 without running. If the function ran, it could see
- * PROT_NONE from a concurrent re-arm and mistake the page for one of NUMA balancing:
- * it would unarm the page and might migrate it.
+ * PROT_NONE from a concurrent re-arm and take it for that of NUMA balancing: it would
+ * unarm the page and might migrate it.
  *
  * The hook runs with preemption off. handle_mm_fault() is never called in
  * interrupt context, so plain spinlocks suffice.
@@ -18,7 +18,7 @@
 static DEFINE_MUTEX(hook_mutex);
 static struct ftrace_ops *attached; /* under hook_mutex, like users; NULL: not hooked */
 static unsigned int users;
-static bool skips = true; /* before the first use: the expected value */
+static bool skips = true; /* handle_mm_fault() can be skipped; true until the first attempt */
 
 /* A fault at a page that a session watches. */
 struct watched_fault {
@@ -139,7 +139,7 @@ static struct sentinel_chunk *watched_chunk(struct sentinel_session *s, unsigned
 	return chunk;
 }
 
-/* Notes that a fault at a page that is not watched may map watched pages: those of its chunk. */
+/* Notes that a fault at an unwatched page may also map watched pages of the same chunk. */
 static void note_neighbours(struct sentinel_session *s, unsigned long address)
 {
 	const struct sentinel_areas *table = rcu_dereference(s->areas);

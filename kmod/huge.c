@@ -7,8 +7,8 @@
 #include "sentinel.h"
 
 /*
- * Locks the chunk's PMD entry if it maps an anonymous huge page; returns NULL
- * otherwise. The VMA is fit (see sentinel_vma_fit()); mmap_lock, or a fault in the
+ * Locks and returns the chunk's PMD entry if the entry maps an anonymous huge page;
+ * returns NULL otherwise. The VMA is fit (see sentinel_vma_fit()); mmap_lock, or a fault in the
  * VMA, keeps the VMA alive.
  */
 pmd_t *sentinel_huge_lock(struct mm_struct *mm, unsigned long address, spinlock_t **ptl)
@@ -83,7 +83,7 @@ u64 sentinel_huge_disarm(struct sentinel_session *s, struct sentinel_chunk *chun
 		done = SENTINEL_CHUNK_PAGES;
 	}
 	spin_unlock(ptl);
-	if (done) /* the chunk's remaining watched pages can no longer be armed */
+	if (done) /* the pages of the chunk that are still watched can no longer be armed */
 		sentinel_note_unwatched(s, chunk, 0, SENTINEL_CHUNK_PAGES);
 	return done;
 }

@@ -34,8 +34,8 @@ int sentinel_log_create(struct sentinel_session *s, u64 records)
 }
 
 /*
- * Gives up one of the two uses of the log: that by the device's file, or that by the
- * session, which lasts until the session's end.
+ * Drops one of the two references to the log. The device's file has one; the session
+ * has the other until it ends.
  */
 void sentinel_log_put(struct sentinel_session *s)
 {
@@ -52,8 +52,8 @@ int sentinel_log_mmap(struct sentinel_session *s, struct vm_area_struct *vma)
 }
 
 /*
- * Appends a record; s->lock is held. The reader's tail comes from user space
- * and is not trusted: an out-of-bounds tail only makes the log look full.
+ * Appends a record; s->lock is held. The tail comes from user space and is not
+ * trusted: an out-of-bounds tail only makes the log look full.
  */
 void sentinel_log_append(struct sentinel_session *s, struct sentinel_access record)
 {

@@ -67,7 +67,7 @@ static long ioctl_attach(struct file *file, void __user *arg)
 	return 0;
 }
 
-/* The part of a range ioctl that walks page tables; s->control and mmap_lock are held. */
+/* Does the part of a range ioctl that walks page tables; s->control and mmap_lock are held. */
 static int walk_range(struct sentinel_session *s, struct sentinel_area *area, unsigned int cmd,
 		      struct sentinel_range *range)
 {
@@ -83,7 +83,7 @@ static int walk_range(struct sentinel_session *s, struct sentinel_area *area, un
 	return ret;
 }
 
-/* s->control is held. */
+/* Carries out a range ioctl whose arguments are valid; s->control is held. */
 static int do_range(struct sentinel_session *s, unsigned int cmd, struct sentinel_range *range)
 {
 	unsigned long end = range->start + range->bytes;
@@ -171,8 +171,8 @@ static long ioctl_epoch_fd(struct sentinel_session *s, void __user *arg)
 }
 
 /*
- * No handler accesses user memory while it holds a lock: a fault in this memory
- * lasts as long as the memory's owner wants, and other callers may wait for the lock.
+ * No handler accesses user memory while it holds a lock: the process that owns the
+ * memory decides how long a fault takes, and other callers may wait for the lock.
  */
 static long sentinel_ioctl(struct file *file, unsigned int cmd, unsigned long argument)
 {

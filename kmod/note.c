@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Notes for the end of the epoch: accesses to pages, and changes that may have unarmed them. */
+/* Notes of accesses and of changes that may unarm pages; the end of the epoch evaluates them. */
 #include "sentinel.h"
 
 #include "sentinel_trace.h"
@@ -31,7 +31,7 @@ u32 sentinel_note_hit(struct sentinel_session *s, struct sentinel_chunk *chunk, 
 		goto out;
 	first = !__test_and_set_bit(nr, chunk->touched);
 	first_write = (*flags & SENTINEL_ACCESS_WRITE) && !__test_and_set_bit(nr, chunk->written);
-	/* a further access is logged if the page was re-armed, or if it is a first precise write */
+	/* log a further access if the page was re-armed, or at its first write (precise writes) */
 	if (!first && !(was_armed && s->rearm_period) && !(first_write && s->precise_writes))
 		goto out;
 	sentinel_chunk_queue(s, chunk);
@@ -75,7 +75,7 @@ void sentinel_note_late(struct sentinel_session *s, struct sentinel_chunk *chunk
 	}
 	if (!write || __test_and_set_bit(nr, chunk->written))
 		goto out;
-	/* the read was logged, then the page was unmapped: no later record would show the write */
+	/* a read was logged before the page was unmapped: no later record would show the write */
 	if (s->precise_writes && !test_bit(nr, chunk->late))
 		sentinel_log_append(s,
 				    (struct sentinel_access){
@@ -173,7 +173,7 @@ void sentinel_note_unwatched(struct sentinel_session *s, struct sentinel_chunk *
 	spin_unlock(&s->lock);
 }
 
-/* Notes that a page was unarmed for a while: an access may have been missed. */
+/* Notes that a page was unarmed for some time: an access may have been missed. */
 void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr)
 {
 	spin_lock(&s->lock);
@@ -183,7 +183,7 @@ void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	spin_unlock(&s->lock);
 }
 
-/* Notes that a change of [start, end) by others begins; sentinel_change_end() notes the end. */
+/* Notes that a change of [start, end) begins, which this module does not make. */
 void sentinel_change_begin(struct sentinel_session *s, unsigned long start, unsigned long end)
 {
 	const struct sentinel_change change = {
@@ -226,8 +226,9 @@ unsigned int sentinel_changes(struct sentinel_session *s, unsigned long start, u
 
 /*
  * Returns true if an access through this entry is possible without a fault, now or
- * later; for a page that was read, only a write counts. The entry of a page in swap
- * or under migration can become present without a fault. The page-table lock is held.
+ * later. If the page was touched in this epoch, only a write counts. The entry of a
+ * page in swap or under migration can become present without a fault. The page-table
+ * lock is held.
  */
 static bool may_pass_unseen(const struct sentinel_chunk *chunk, unsigned int nr, pte_t pte)
 {
@@ -263,8 +264,8 @@ static void look_before_change(struct sentinel_chunk *chunk, const unsigned long
 }
 
 /*
- * Takes the pending record of a page before the page is unmapped, while its node
- * can be read. Returns false if no record is pending.
+ * Takes the pending record of a page before the page is unmapped, while the page's
+ * node can still be read. Returns false if no record is pending.
  */
 static bool take_late(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 		      u32 *epoch, u8 *flags)
@@ -290,7 +291,7 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 		u32 epoch;
 		u8 flags;
 
-		/* s->lock is not held: a bit that is set later is recorded when the epoch ends */
+		/* s->lock is not held: if the bit is set later, the end of the epoch records it */
 		if (!test_bit(nr, chunk->late))
 			continue;
 		page = sentinel_pte_page(READ_ONCE(table[nr]));
@@ -301,8 +302,8 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 }
 
 /*
- * Notes that others are about to change the mapping of pages first .. last - 1. The
- * code that makes the change keeps the page table from being freed.
+ * Notes that the mapping of pages first .. last - 1 is about to be changed, not by
+ * this module. The code that makes the change keeps the page table from being freed.
  */
 static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			unsigned int first, unsigned int last, enum sentinel_change_kind kind)
@@ -359,7 +360,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		struct sentinel_chunk *chunk = sentinel_chunk_at(area, i);
 		unsigned long base;
 
-		/* no chunk: no page was mapped; a page mapped without a fault needs a chunk */
+		/* no chunk: no page was mapped; only a change that maps pages needs one */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);
 			if (!chunk)
@@ -373,7 +374,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 	}
 }
 
-/* Notes that others are about to change the mapping of [start, end). */
+/* Notes that the mapping of [start, end) is about to be changed, not by this module. */
 void sentinel_note_change(struct sentinel_session *s, unsigned long start, unsigned long end,
 			  enum sentinel_change_kind kind)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Changes of the target's mappings by others. Everything that unarms a page
- * without a fault calls the MMU notifiers first, with one exception: mremap() does not
- * notify for the range to which pages move, so its function copy_vma() is hooked.
+ * Changes of the target's mappings that this module does not make. Everything that
+ * unarms a page without a fault calls the MMU notifiers first, with one exception:
+ * mremap() does not notify for the range to which it moves pages, so copy_vma(), which
+ * mremap() calls, is hooked.
  */
 #include "sentinel.h"
 
@@ -12,7 +13,7 @@
 /* Written under the fault hook's mutex. */
 static bool traceable; /* the filter is set; without it, move_ops would trace every function */
 static bool hooked;
-static bool works; /* before the first attempt: the expected value */
+static bool works; /* hooking worked last time; before the first attempt, it is expected to */
 
 static bool unarms(const struct mmu_notifier_range *range)
 {
@@ -52,8 +53,9 @@ static const struct mmu_notifier_ops notifier_ops = {
 };
 
 /*
- * The caller holds no lock and keeps s->mm alive. Returns -EINTR if the caller is
- * killed while it waits: the target may hold its mmap_lock for long.
+ * Registers the MMU notifier. The caller holds no lock and keeps s->mm alive. Returns
+ * -EINTR if the caller is killed while it waits: the target may hold its mmap_lock for
+ * a long time.
  */
 int sentinel_notify_register(struct sentinel_session *s)
 {

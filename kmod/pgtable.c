@@ -15,7 +15,7 @@ bool sentinel_vma_fit(struct vm_area_struct *vma)
 
 /*
  * Returns the PMD entry that covers the address, or NULL if an upper level is
- * empty. *next: the end of the range that the entry or the hole covers.
+ * empty. Sets *next to the end of the range that the entry or the hole covers.
  */
 pmd_t *sentinel_pmd(struct mm_struct *mm, unsigned long address, unsigned long *next)
 {
@@ -42,8 +42,9 @@ pmd_t *sentinel_pmd(struct mm_struct *mm, unsigned long address, unsigned long *
 
 /*
  * Locks the page table below the PMD entry and returns the address's PTE, or NULL
- * if there is no page table (empty, a huge page, or freed meanwhile). RCU keeps
- * the table until the lock is held, since khugepaged may free it.
+ * if there is no page table (the entry is empty or maps a huge page, or the table
+ * was freed meanwhile). khugepaged may free the table; RCU prevents this until the
+ * lock is held.
  */
 pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address, spinlock_t **ptl)
 {
@@ -67,8 +68,8 @@ pte_t *sentinel_pte_lock(struct mm_struct *mm, pmd_t *pmd, unsigned long address
 
 /*
  * Locks a chunk's page table and returns its first PTE, or NULL if there is no
- * page table; mmap_lock is held. munmap() may free page tables while only the read
- * lock is held, but only page tables that no VMA overlaps any more.
+ * page table; mmap_lock is held for reading. munmap() may free page tables at the
+ * same time, but only page tables that no VMA overlaps any more.
  */
 pte_t *sentinel_chunk_lock(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			   spinlock_t **ptl)
@@ -153,8 +154,8 @@ static void flush_this_cpu(void *unused)
 }
 
 /*
- * Flushes the address space from all TLBs. CPUs that run it now are interrupted;
- * the others see the new generation when they next switch to it: see
+ * Flushes the address space from all TLBs. CPUs that use it now are interrupted; the
+ * other CPUs see the new generation when they next switch to the address space: see
  * sentinel_tlb_cpus().
  */
 void sentinel_flush_tlb(struct mm_struct *mm)

@@ -34,9 +34,9 @@ static bool owned(struct task_struct *task, kuid_t uid)
 }
 
 /*
- * exec() replaces the address space first and the credentials later, both under
- * exec_update_lock. The lock is only tried, because closing files in exec()
- * can take long.
+ * Returns the address space if the task's owner is the expected one. exec() replaces
+ * the address space first and the credentials later, both under exec_update_lock. Do
+ * not wait for this lock: closing files in exec() can take a long time.
  */
 static struct mm_struct *checked_mm(struct task_struct *task, kuid_t uid)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The module's workqueue, for functions that must not, or cannot, wait in the caller's context. */
+/* The module's workqueue: runs functions that must not or cannot wait in the caller's context. */
 #include "sentinel.h"
 
 static struct workqueue_struct *queue;
@@ -10,7 +10,7 @@ int sentinel_queue_init(void)
 	return queue ? 0 : -ENOMEM;
 }
 
-/* Waits for the functions that still run; no delayed function is pending. */
+/* Waits for running functions; the caller ensures that no delayed function is pending. */
 void sentinel_queue_exit(void)
 {
 	destroy_workqueue(queue);

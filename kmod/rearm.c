@@ -8,7 +8,7 @@
 #include <linux/mm_inline.h>
 #include <linux/sched/mm.h>
 
-/* Returns true if a page that was only read so far may have been written without a fault. */
+/* Returns true if a page without a recorded write may have been written without a fault. */
 static bool maybe_written(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned int nr,
 			  bool writable)
 {
@@ -87,7 +87,7 @@ static void rearm(struct work_struct *work)
 {
 	struct sentinel_session *s = container_of(work, struct sentinel_session, rearm_work);
 
-	/* skip a round that would have to wait: the target decides how long the wait takes */
+	/* skip a round that would have to wait: the target decides how long the wait lasts */
 	if (!mutex_trylock(&s->control))
 		return;
 	if (!s->ended && mmget_not_zero(s->mm)) {

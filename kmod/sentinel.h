@@ -11,8 +11,8 @@
  *   mmap_lock (read)  keeps the target's VMAs unchanged during a walk
  *   page-table lock   protects the PTEs and their armed bits
  *   session->lock     protects epoch, log, dirty list and all other bitmaps
- * While a lock is held, user memory is not accessed, and every wait for a target's
- * mmap_lock can be ended by killing the waiting task. The fault hook takes only the
+ * No user memory is accessed while a lock is held. A task that waits for a target's
+ * mmap_lock can be killed. The fault hook takes only the
  * last two locks. It finds sessions, areas and chunks under RCU; all three are freed
  * after a grace period.
  */
@@ -44,28 +44,28 @@
 
 struct sentinel_chunk {
 	unsigned long base; /* address of the page of bit 0 */
-	struct list_head dirty; /* entry of session->dirty while queued */
-	u32 epoch; /* epoch of the accesses noted since the chunk was queued */
+	struct list_head dirty; /* entry in the list session->dirty, while queued is true */
+	u32 epoch; /* epoch in which the chunk was queued, and of the accesses noted since */
 	bool queued;
-	bool resolved; /* the kernel resolved faults in this epoch: it may have mapped pages */
+	bool resolved; /* the kernel handled faults in this epoch, and may have mapped pages */
 	bool huge_armed; /* the module made the PMD entry PROT_NONE; under the entry's lock */
 	DECLARE_BITMAP(active, SENTINEL_CHUNK_PAGES); /* watched, until disarmed */
 	DECLARE_BITMAP(armed, SENTINEL_CHUNK_PAGES); /* the module made the PTE PROT_NONE */
 	DECLARE_BITMAP(touched, SENTINEL_CHUNK_PAGES); /* accessed in this epoch */
-	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched; the record is written later */
+	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched, but not recorded yet */
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late because the page was absent */
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched by at least one write */
-	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* may have been unarmed by others */
-	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* suspect, and may have been accessed */
+	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* something else may have unarmed it */
+	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* suspect; an access may have been missed */
 };
 
 struct sentinel_area {
 	unsigned long start;
 	unsigned long end;
 	unsigned long chunk_count;
-	unsigned long *active; /* a bit per chunk: the initial active bits of the chunk's pages */
+	unsigned long *active; /* for chunks not allocated yet: a bit per chunk, true if watched */
 	struct sentinel_chunk **chunk;
-	bool fresh; /* armed in this epoch: see sentinel_find_unarmed(); under s->control */
+	bool fresh; /* pages were armed in this epoch, see sentinel_find_unarmed(); under control */
 };
 
 /* An immutable table, sorted by address; replaced as a whole. */
@@ -77,7 +77,7 @@ struct sentinel_areas {
 
 #define SENTINEL_CHANGES_KEPT 8
 
-/* A change of the target's mappings in progress, made by anything but this module. */
+/* A change of the target's mappings that is in progress; this module does not make it. */
 struct sentinel_change {
 	unsigned long start;
 	unsigned long end;
@@ -106,7 +106,7 @@ struct sentinel_session {
 	struct sentinel_areas __rcu *areas; /* written under control */
 	u64 *resident; /* scratch: resident pages by node; under control */
 	atomic_long_t armed_pages;
-	bool precise_writes; /* a read restores an armed page read-only, so a write faults again */
+	bool precise_writes; /* a read restores an armed page read-only, so a later write faults */
 	struct mmu_notifier notifier;
 	ktime_t rearm_period; /* 0: only the next epoch arms touched pages again */
 	struct hrtimer rearm_timer;

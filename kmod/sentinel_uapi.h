@@ -6,8 +6,8 @@
  * one process, adds page ranges, arms and disarms them, and maps the access log.
  * When the process that called ATTACH closes its last descriptor of the file, or
  * dies, everything is disarmed, even if a forked child or a mapping still holds
- * the file. If the traced process keeps its address space locked meanwhile, close()
- * returns after two seconds, and the pages are disarmed when the lock is free. The
+ * the file. If the traced process keeps its address space locked at that time,
+ * close() returns after two seconds, and the pages are disarmed when the lock is free. The
  * traced process holds only an epoch fd, which can only start the next epoch.
  *
  * All addresses and lengths are in bytes and page-aligned. New fields of the
@@ -19,10 +19,10 @@
  *             dumpable (it has changed its user, or executes a program that the user
  *             may not read), or is a kernel thread
  *   EAGAIN    the process is executing exec()
- *   ENOTCONN  before ATTACH
- *   EBUSY     the process or this file has a session already, or ATTACH while
- *             kernel.ftrace_enabled is 0
- *   ESRCH     no such process, or it started at another time, or it has exited or
+ *   ENOTCONN  the call needs a session, but ATTACH has not been called
+ *   EBUSY     the process or this file has a session already, or ATTACH was called
+ *             while kernel.ftrace_enabled is 0
+ *   ESRCH     no such process, or its start time differs, or it has exited or
  *             called exec
  *   EINTR     a fatal signal arrived while the call waited for the process
  *   EEXIST    ranges overlap
@@ -43,13 +43,14 @@
 /*
  * sentinel_info.features. INFO changes nothing: page faults are hooked from the
  * first ATTACH until the last session ends. Before the first ATTACH, SKIP and
- * UNKNOWN are set if they are expected to work; afterwards, if they worked when the
- * functions were last hooked: another user of ftrace (a livepatch) may prevent them.
+ * UNKNOWN are set if they are expected to work. Afterwards, they are set if they
+ * worked when the functions were last hooked: another user of ftrace (a livepatch)
+ * may prevent them.
  * INFO cannot tell whether ATTACH will return EBUSY because of kernel.ftrace_enabled.
  */
 #define SENTINEL_FEATURE_SKIP (1u << 0) /* the module resolves faults itself */
 #define SENTINEL_FEATURE_BIRTHS (1u << 1) /* first touches of absent pages are logged */
-#define SENTINEL_FEATURE_UNKNOWN (1u << 2) /* pages that others unarmed are logged */
+#define SENTINEL_FEATURE_UNKNOWN (1u << 2) /* pages unarmed by anything else are logged */
 #define SENTINEL_FEATURE_PRECISE_WRITE (1u << 3) /* SENTINEL_ATTACH_PRECISE_WRITE is supported */
 #define SENTINEL_FEATURE_REARM (1u << 4) /* sentinel_attach.rearm_us is supported */
 #define SENTINEL_FEATURE_AGE (1u << 5) /* SENTINEL_IOC_AGE is supported */
@@ -92,12 +93,12 @@ struct sentinel_range {
 	__u64 start;
 	__u64 bytes;
 	/*
-	 * Out. ARM skips absent pages, but watches them for their first touch.
-	 * A page that was already armed, or was accessed in this epoch (the next epoch
-	 * arms it), counts as neither done nor skipped.
+	 * Out. ARM skips absent pages, but watches them for their first touch. A page
+	 * that was armed before ARM, or was accessed in this epoch (so that the next
+	 * epoch arms it), counts as neither done nor skipped.
 	 */
 	__u64 pages_done; /* pages armed, disarmed or found accessed */
-	__u64 pages_skipped; /* absent, zero page, part of a huge page, or not armable */
+	__u64 pages_skipped; /* ARM: absent or not armable; DISARM: not armed; AGE: see below */
 	__u64 reserved[2];
 };
 
@@ -116,8 +117,8 @@ struct sentinel_stats {
 	__u64 births; /* first touches of absent pages in armed ranges */
 	__u64 lost; /* records lost: the log was full, or the fault handler got no memory */
 	__u64 armed_pages; /* now */
-	__u64 passed_on; /* faults in the ranges that the hook left to the kernel */
-	__u64 unarmed; /* pages that others unarmed before they were accessed */
+	__u64 passed_on; /* faults in the ranges that the module left to the kernel */
+	__u64 unarmed; /* pages logged as UNKNOWN */
 	__u64 rearms; /* rounds of re-arming within epochs */
 	__u64 reserved[9];
 };
@@ -140,7 +141,7 @@ struct sentinel_epoch_fd {
 #define SENTINEL_IOC_STATS _IOR(SENTINEL_IOC_MAGIC, 0x08, struct sentinel_stats)
 /*
  * Page temperature without faults: logs the pages whose accessed bit is set, in a
- * part of a range, as AGED, and clears the bit. pages_done counts these pages,
+ * part of a range, as AGED, and clears the bit. pages_done counts these pages.
  * pages_skipped counts pages that are absent or were not accessed since the last
  * AGE. Reclaim reads the same bits, so AGE makes pages look colder than they are.
  */
@@ -159,19 +160,20 @@ struct sentinel_epoch_fd {
  *
  * The record of an access to a present page is appended at the access, with the
  * node that served it. The record of an access that the kernel had to resolve (a
- * birth; a page in swap or under migration) is appended before others change the
- * page, at the latest at the end of the epoch, with the page's node at that time
+ * birth; a page in swap or under migration) is appended before anything else changes
+ * the page, at the latest at the end of the epoch, with the page's node at that time
  * (255 if the page is gone or is the zero page). So the log is not sorted by epoch.
  *
- * A page of an armed range without a record was not accessed in the epoch. If
- * others unarmed a page (mprotect, migration, a collapse, mremap), or it cannot
- * be armed (the zero page, pages that are not anonymous), it is logged at the end
- * of the epoch as UNKNOWN if no access was seen; with precise writes, as UNKNOWN
- * and AGAIN if an access was seen but a later write may have been missed. For the
- * next epoch such a page is armed again, or else logged as UNKNOWN again.
+ * A page of an armed range without a record was not accessed in the epoch. A page
+ * may be unarmed by anything but the module (mprotect, migration, a collapse,
+ * mremap), or it cannot be armed (the zero page, pages that are not anonymous). At
+ * the end of the epoch, such a page is logged as UNKNOWN if no access was seen. With
+ * precise writes, it is logged as UNKNOWN and AGAIN if an access was seen but a later
+ * write may have been missed. For the next epoch the page is armed again; if this is
+ * not possible, it is logged as UNKNOWN again.
  *
- * Only accesses by the CPU in user mode and by copies from and to user space are
- * seen: direct I/O and process_vm_readv() reach a page without a fault.
+ * The module sees only the CPU's accesses in user mode and copies from and to user
+ * space. Direct I/O and process_vm_readv() reach a page without a fault.
  *
  * Residency records have the number of the epoch that begins; there is one record
  * for each node with memory.

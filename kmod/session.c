@@ -40,7 +40,7 @@ static void destroy(struct sentinel_session *s)
 	kfree(s);
 }
 
-/* Returns false if it would have to wait for the target; the caller tries again later. */
+/* Returns false if a lock is not free, since the target may hold it; try again later. */
 static bool disarm_and_withdraw(struct sentinel_session *s)
 {
 	if (!mutex_trylock(&s->control))
@@ -69,8 +69,8 @@ static bool disarm_and_withdraw(struct sentinel_session *s)
 
 /*
  * Disarms everything and releases the target. The session is withdrawn only
- * after all PTEs are restored: until then the hook must resolve faults, since
- * the kernel would take PROT_NONE for NUMA balancing and migrate the page.
+ * after all PTEs are restored: until then the hook must resolve faults, since the
+ * kernel would take a PROT_NONE entry for that of NUMA balancing and migrate the page.
  */
 static void end(struct work_struct *work)
 {
@@ -84,7 +84,7 @@ static void end(struct work_struct *work)
 		return;
 	}
 	sentinel_log_put(s);
-	/* from here on the module can be unloaded; unloading waits for this function */
+	/* after module_put() the module can be unloaded; unloading waits for this function */
 	module_put(THIS_MODULE);
 	complete_all(&s->has_ended);
 	sentinel_session_put(s);
@@ -93,7 +93,7 @@ static void end(struct work_struct *work)
 
 /*
  * Creates a session for a process, owned by the caller's file table; returns ERR_PTR
- * on failure. The session holds the hook and the module until it has ended.
+ * on failure. Until the session has ended, it holds references to hook and module.
  */
 struct sentinel_session *sentinel_session_attach(const struct sentinel_attach *attach)
 {

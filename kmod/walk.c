@@ -25,7 +25,7 @@ bool sentinel_arm_page(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	return true;
 }
 
-/* Skips empty upper levels of the page table as a whole. */
+/* An empty entry of an upper page-table level is skipped as a whole. */
 int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area,
 			  unsigned long start, unsigned long end, sentinel_visit_t visit,
 			  u64 *count)
@@ -60,7 +60,7 @@ int sentinel_visit_tables(struct sentinel_session *s, struct sentinel_area *area
 
 struct arm_count {
 	u64 armed;
-	u64 settled; /* pages that were already armed, or that the next epoch will arm */
+	u64 settled; /* pages that were armed before, or that the next epoch will arm */
 };
 
 static void arm_huge(struct sentinel_session *s, struct sentinel_chunk *chunk, unsigned long start,
@@ -213,7 +213,7 @@ static u64 disarm_chunk(struct sentinel_session *s, struct sentinel_chunk *chunk
 
 		sentinel_clear_armed(s, chunk, nr);
 		if (!table || !pte_protnone(READ_ONCE(table[nr])))
-			continue; /* unarmed by others */
+			continue; /* something else unarmed the page */
 		if (!vma || address >= vma->vm_end)
 			vma = find_vma(s->mm, address);
 		if (!vma || address < vma->vm_start || !sentinel_vma_fit(vma))

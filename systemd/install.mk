@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# make install: the daemon, for the distribution's Python and its packages.
+# make install: installs the daemon for the distribution's Python and Python packages.
 #
 #   PREFIX=/usr/local   prefix of the programs, the Python package and the unit
 #   DESTDIR=            staging folder, prepended to every path; nothing is started or reloaded
-#   KO=sentinel.ko      install this built module, for the kernel it was built for; without it
+#   KO=sentinel.ko      install this module, for the kernel for which it was built; without KO,
 #                       DKMS builds the module from /usr/src, if dkms is installed
-#   SO=libsentinelshim.so  install this built shim object instead of compiling it here
+#   SO=libsentinelshim.so  install this shim object instead of compiling one
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -36,7 +36,8 @@ $(BUILD)/install/libsentinelshim.so: $(wildcard sentineld/shim/native/*.[ch]) se
 	mkdir -p $(@D)
 	$(MAKE) -C sentineld/shim/native OUT=$@
 
-# $(call copy,from,files,to): keeps the files' folders; one tar is faster than one `install` for each file
+# $(call copy,from,files,to): copies the files with their folders. One tar is faster than one
+# `install` for each file.
 copy = tar -C $(1) -cf - --owner=0 --group=0 --mode=u=rwX,go=rX $(2) | tar -C $(3) -xf - --no-same-permissions
 
 define launcher
@@ -48,8 +49,8 @@ from $(1) import main
 
 sys.exit(main())
 endef
-# This line of the .pth file runs at every start of the system's Python. It only reads an
-# environment variable unless the shim is on.
+# This line of the .pth file runs at every start of the system's Python. It reads one environment
+# variable, and imports the shim only if the variable is 1.
 export PTH_LINE = import os; os.environ.get("SENTINELD_SHIM") == "1" and __import__("sentineld.shim")
 export LAUNCHER_DAEMON = $(call launcher,sentineld.daemon)
 export LAUNCHER_CLI = $(call launcher,sentineld.cli)
@@ -82,7 +83,7 @@ install: $(if $(SO),,$(BUILD)/install/libsentinelshim.so) ## Install below PREFI
 	$(if $(KO),install -Dm644 $(KO) $(DESTDIR)$(MODULE))
 	$(if $(DESTDIR),,$(MAKE) activate KO=$(KO))
 
-# The same steps as the post-install script of a package.
+# A package's post-install script has to run the same steps.
 .PHONY: activate
 activate:
 	systemd-sysusers $(SYSUSERS)
@@ -101,7 +102,7 @@ endif
 	@echo "installed; start it with: systemctl enable --now sentineld"
 
 .PHONY: uninstall
-uninstall: ## Remove what install installed; keeps configuration and state in /etc and /var/lib
+uninstall: ## Remove the installed files; keeps configuration and state in /etc and /var/lib
 ifeq ($(DESTDIR),)
 	systemctl disable --now sentineld 2>/dev/null || true
 	modprobe -r sentinel 2>/dev/null || true
