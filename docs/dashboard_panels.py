@@ -96,6 +96,27 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             ),
         ),
         Graph(
+            "File of paged tiers",
+            "Paged tiers only: bytes read from the processes' files and written to them.",
+            "Bps",
+            (
+                (
+                    "sum by (session, direction) (" + _rate("sentineld_paging_bytes_total") + ")",
+                    "{{session}} {{direction}}",
+                ),
+            ),
+        ),
+        Graph(
+            "Page faults of paged tiers",
+            "Paged tiers only: accesses that waited for a page, and page frames taken beyond the "
+            "budget, each second.",
+            "short",
+            (
+                (_rate("sentineld_paging_faults_total"), "{{session}} faults"),
+                (_rate("sentineld_paging_overruns_total"), "{{session}} frames beyond the budget"),
+            ),
+        ),
+        Graph(
             "Not moved",
             "Bytes of moves that were skipped or failed, by reason.",
             "Bps",

@@ -33,6 +33,8 @@ class TierOverrides:
     birth_ns_per_byte: float = 0.0  # 0: births cost nothing, or, on emulated tiers, are measured
     emulated: str = ""  # preset of emulated tiers; "": the machine's nodes
     emulated_threads: int = 1  # threads of the training; scales the preset's bandwidths
+    paged: str = ""  # directory for the files of paged tiers; "": no paged tiers
+    paged_bytes: int = 0  # largest file of a process; 0: limited by the disk only
 
 
 @dataclass(frozen=True)

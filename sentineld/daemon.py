@@ -22,8 +22,8 @@ from sentineld.config import Config, load
 from sentineld.control.frames import Message
 from sentineld.control.server import Caller, ControlServer, listen
 from sentineld.entry import run_command
+from sentineld.machine.choose import substrate_of, with_tiers_option
 from sentineld.machine.machine import Machine
-from sentineld.machine.substrate import substrate_of, with_tiers_option
 from sentineld.observe.shim_server import ShimServer
 from sentineld.service.metrics import make_registry
 from sentineld.service.metrics_server import MetricsServer
@@ -130,7 +130,11 @@ async def _beat(sessions: Sessions) -> None:
     help="Configuration file.  [default: /etc/sentineld/config.toml]",
 )
 @click.option(
-    "--tiers", metavar="emulated:PRESET", help="Emulate two tiers. PRESET: cxl, optane or dram."
+    "--tiers",
+    metavar="KIND",
+    help="Tiers on a machine with one kind of memory. emulated:PRESET emulates two tiers (PRESET: "
+    "cxl, optane or dram). paged[:DIRECTORY] keeps what exceeds a session's budget in a file on a "
+    "local disk.  [default DIRECTORY: the state directory]",
 )
 @click.option("--check", is_flag=True, help="Check the configuration, then exit.")
 def sentineld(path: Path | None, tiers: str | None, check: bool) -> None:

@@ -29,6 +29,8 @@ def status(daemon: Daemon, as_json: bool) -> None:
             f"tiers are emulated (preset {answer['emulated']}): all pages stay in DRAM, and "
             "accesses to slow pages are delayed by the timing model"
         )
+    if answer["paged"]:
+        click.echo(f"tiers are paged: tier 0 is memory, tier 1 a file in {answer['paged']}")
     backend = next(one for one in answer["backends"] if one["usable"])
     click.echo(f"pages are observed by: {backend['name']} ({backend['tells']})")
     for problem in answer["problems"]:
@@ -54,6 +56,12 @@ def status(daemon: Daemon, as_json: bool) -> None:
         ],
     )
     for session in answer["sessions"]:
+        if paging := session["paging"]:
+            click.echo(
+                f"process {session['pid']} has read {format_bytes(paging['bytes_read'])} from its "
+                f"file and written {format_bytes(paging['bytes_written'])}; {paging['faults']} "
+                "accesses waited for a page"
+            )
         if session["disturbed"]:
             click.echo(f"warning: process {session['pid']}: {session['disturbed']}")
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sentineld.doctor import backends, kernel, limits, memory, service, tracing
+from sentineld.doctor import backends, kernel, limits, memory, paging, service, tracing
 from sentineld.doctor.findings import Finding, Status, System
 
 CHECKS: tuple[Callable[[System], Finding], ...] = (
     kernel.kernel,
     memory.tiers,
+    paging.paging,
     kernel.module,
     kernel.device,
     kernel.ftrace,

@@ -30,6 +30,8 @@ def tiers(system: System) -> Finding:
     """Whether there is a fast and a slow tier."""
     if preset := system.tiers.get("emulated"):
         return Finding("tiers", Status.OK, f"emulated (preset {preset}); set in the configuration")
+    if folder := system.tiers.get("paged"):
+        return Finding("tiers", Status.OK, f"paged: memory over files in {folder}")
     try:
         found = discover(system.root / "sys", system.tiers)
     except SentinelError as error:

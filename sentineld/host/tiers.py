@@ -24,6 +24,7 @@ sentineld.migrate.calibrate measures the actual value."""
 
 _NO_SECOND_TIER_HINT = (
     "name the nodes in the config ([tiers] fast = [0], slow = [1]), "
+    "use a file as the slow tier: sentineld --tiers paged:DIRECTORY, "
     "or emulate two tiers: sentineld --tiers emulated:cxl"
 )
 

@@ -14,7 +14,8 @@ from sentineld.base.units import FastBudget
 from sentineld.config import Config
 from sentineld.host.huge_sizes import offered_sizes, planned_sizes
 from sentineld.machine.budgets import Budgets
-from sentineld.machine.substrate import Substrate, substrate_of
+from sentineld.machine.choose import substrate_of
+from sentineld.machine.substrate import Substrate
 from sentineld.model.tiers import Tiers
 from sentineld.observe.backends import BackendStatus, survey
 from sentineld.observe.module import MODULE
@@ -73,6 +74,8 @@ class Machine:
             log.warning("%s", error)
         if substrate.emulated:
             log.info("tiers are emulated (preset %s): no page is copied", substrate.emulated)
+        if substrate.paged:
+            log.info("tiers are paged: memory over files in %s", substrate.paged)
         machine = cls(config, substrate, tiers, problems)
         log.info("pages are observed by: %s", machine.backend().backend.name)
         # In an emulated guest it takes seconds to begin following processes and to load the
@@ -116,6 +119,8 @@ class Machine:
 
     def huge_pages(self) -> tuple[int, ...]:
         """Huge page sizes, in bytes, that a layout may use now (docs/explanation/huge-pages.md)."""
+        if self.substrate.paged:
+            return ()  # the pager moves base pages
         wanted = ("auto", "on") if self.substrate.emulated else ("on",)
         if self.config.huge_pages not in wanted or MODULE.probe() is None:
             return ()
@@ -138,6 +143,7 @@ class Machine:
         return {
             "tiers": [asdict(tier) for tier in self.tiers.tiers] if self.tiers else [],
             "emulated": self.substrate.emulated,
+            "paged": self.substrate.paged,
             "migration_bytes_per_s": self.tiers.migration_bytes_per_s if self.tiers else 0,
             "problems": [str(problem) for problem in self._problems],
             "ebpf_notes": self.probing.notes(),

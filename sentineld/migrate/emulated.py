@@ -46,6 +46,7 @@ class EmulatedMemory:
     """A process's pages in the residency map; see Memory."""
 
     exact = True
+    waits = True
 
     def __init__(
         self,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mover's interface to a process's pages: query, move, and the room of a tier.
 
-The interface has two implementations: for the kernel's pages (KernelMemory) and for
-emulated tiers (emulated.py). All other modules of the mover use only this interface.
+The interface has three implementations: for the kernel's pages (KernelMemory), for emulated tiers
+(emulated.py) and for paged tiers (paged.py). All other modules of the mover use only this
+interface.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class Memory(Protocol):
     """Number of pages to move in one call."""
     exact: bool
     """Whether moving a batch takes exactly its bytes / bandwidth, without overhead."""
+    waits: bool
+    """Whether move_pages() returns after the pages have arrived, so that its time is their time."""
 
     def query_pages(self, pages: Addresses) -> Status:
         """Return the node of each page, or -ENOENT.
@@ -47,6 +50,7 @@ class KernelMemory:
     """A process's pages in the kernel's NUMA nodes."""
 
     exact = False
+    waits = True
 
     def __init__(self, pid: int, tiers: Tiers, batch_pages: int = BATCH_PAGES) -> None:
         self.batch_pages = batch_pages

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-SHIM_VERSION = 3
+SHIM_VERSION = 4
 CONTROL_MAGIC = 0x314C544E45534853
 LAYOUT_MAGIC = 0x3159414C53484E53
 RESIDENCY_MAGIC = 0x3153455253484E53
 TENSOR_BYTES_MIN = 4096
 HUGE_BYTES = 2 << 20
+QUEUE_RANGES = 1024
 HEARTBEAT_STALE_NS = 2_000_000_000
 NOT_IN_SEQUENCE = 0xFFFFFFFF
 """record.value of an allocation that is not in the step's sequence, and of its free."""
@@ -244,7 +245,36 @@ RESIDENCY_DTYPE = _struct(
         "in_flight_fast": (80, "<u8"),
         "fast_own": (88, "<i8"),
         "fast_limit": (96, "<u8"),
+        "paging_offset": (104, "<u8"),
     },
     128,
 )
 """struct sentinel_residency without its reserved words."""
+
+PAGE_RANGE_DTYPE = _struct({"page": (0, "<u8"), "pages": (8, "<u4"), "space": (12, "<u4")}, 16)
+"""struct sentinel_page_range."""
+
+PAGE_QUEUE_DTYPE = np.dtype(
+    [("head", "<u8"), ("tail", "<u8"), ("ranges", PAGE_RANGE_DTYPE, QUEUE_RANGES)]
+)
+"""struct sentinel_page_queue."""
+
+PAGING_DTYPE = np.dtype(
+    [
+        ("bytes_read", "<u8"),
+        ("bytes_written", "<u8"),
+        ("faults", "<u8"),
+        ("births_by_fault", "<u8"),
+        ("clean_pages", "<u8"),
+        ("waits", "<u8"),
+        ("overruns", "<u8"),
+        ("frames", "<u8"),
+        ("budget_pages", "<u8"),
+        ("file_bytes", "<u8"),
+        ("write_error", "<i8"),
+        ("reserved", "<u8", 5),
+        ("evict", PAGE_QUEUE_DTYPE),
+        ("fetch", PAGE_QUEUE_DTYPE),
+    ]
+)
+"""struct sentinel_paging."""

@@ -24,6 +24,8 @@ class Tiers:
 
     tiers: tuple[Tier, ...]  # fastest first
     migration_bytes_per_s: float  # bandwidth of moves between tiers
-    # "config", "sysfs:memory_tiering", "sysfs:hmat", "sysfs:distance" or "preset:NAME"
+    # "config", "sysfs:memory_tiering", "sysfs:hmat", "sysfs:distance", "preset:NAME" or "paged"
     source: str
     birth_ns_per_byte: float = 0.0  # time of a page fault at first touch; 0: unknown
+    # Whether the slow tier is a file: a page must be read into fast memory before it is accessed.
+    paged: bool = False

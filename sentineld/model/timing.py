@@ -17,6 +17,10 @@ tier. In a stretch, accesses to a page are served by the page's tier at the boun
 stretch, or at its birth if it is born within the stretch. A page in flight is accessed on its
 source tier and takes capacity on both tiers. Moves in both directions share one bandwidth and
 continue while the process waits. A page is born when a tensor is born on an absent (dropped) page.
+
+On paged tiers the slow tier is a file. An access to a slow page waits until the page has been read.
+So all pages that the access touches cost their bytes x 1/R_slow, whether they are read or written,
+and however small the tensor is.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ class Timing:
     write_ns_per_byte: float  # extra time of a write to the slow tier
     move_ns_per_byte: float  # time of a move in either direction; inf: no moves are possible
     birth_ns_per_byte: float = 0.0  # time of a page birth (page fault)
+    paged: bool = False  # see Tiers
 
     def stretch_ns(self, profile: Profile, slow: Floats) -> Floats:
         """(S,): the time of each stretch, without births and waits.
@@ -58,6 +63,12 @@ class Timing:
     def extra_ns(self, profile: Profile) -> Floats:
         """(A,): the extra time of each access row if all of its pages are on the slow tier."""
         rows = profile.accesses
+        if self.paged:
+            page = profile.page_bytes
+            tensors = np.ceil(profile.tensors["bytes"][rows["tensor"]] / page)
+            touched = np.ceil(np.maximum(rows["bytes_read"], rows["bytes_written"]) / page)
+            waits: Floats = np.minimum(touched, tensors) * (page * self.read_ns_per_byte)
+            return waits
         extra = (
             rows["bytes_read"].astype(np.float64) * self.read_ns_per_byte
             + rows["bytes_written"].astype(np.float64) * self.write_ns_per_byte
@@ -78,6 +89,9 @@ def timing_of(tiers: Tiers) -> Timing:
     if len(tiers.tiers) < 2:
         return Timing(0.0, 0.0, move, tiers.birth_ns_per_byte)
     fast, slow = tiers.tiers[:2]
+    if tiers.paged:
+        read = 1e9 / slow.read_bytes_per_s if slow.read_bytes_per_s > 0 else 0.0
+        return Timing(read, read, move, tiers.birth_ns_per_byte, paged=True)
     return Timing(
         _extra(fast.read_bytes_per_s, slow.read_bytes_per_s),
         _extra(fast.write_bytes_per_s, slow.write_bytes_per_s),

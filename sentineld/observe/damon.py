@@ -10,6 +10,7 @@ program uses them, this backend leaves the configuration unchanged and reports a
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -227,13 +228,7 @@ class DamonWatch:
         self._write(f"0/contexts/0/{name}", value)
 
     def _write(self, name: str, value: object) -> None:
-        # sysfs needs each value in one write(). Python's file objects would truncate the file and
-        # buffer the value.
-        fd = os.open(self._kdamonds / name, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, str(value).encode())
-        finally:
-            os.close(fd)
+        _write(self._kdamonds / name, value)
 
 
 def usable(
@@ -266,7 +261,7 @@ def usable(
                 f"disable it: echo N > {enabled}",
             )
     if count == "0" or (count == "1" and read_text(kdamonds / "0/state") == "off"):
-        return None
+        return _lacking(kdamonds)
     watched = read_text(kdamonds / "0/contexts/0/targets/0/pid_target")
     if count == "1" and pid is not None and watched == str(pid):
         return None
@@ -275,6 +270,43 @@ def usable(
         f"another program is using DAMON on process {watched or '?'}",
         "stop that program's monitoring, for example with: damo stop",
     )
+
+
+@functools.cache
+def _lacking(kdamonds: Path) -> SentinelError | None:
+    """The error for a kernel whose DAMON cannot watch a process, or None.
+
+    A kernel names its operations in a context only, so one is created if there is none.
+    """
+    offered = kdamonds / "0/contexts/0/avail_operations"
+    created = not offered.exists()
+    try:
+        if created:
+            _write(kdamonds / "nr_kdamonds", 1)
+            _write(kdamonds / "0/contexts/nr_contexts", 1)
+        names = offered.read_text().split()
+    except OSError:
+        return None  # kernels before 6.1 have no such file
+    finally:
+        if created:
+            _write(kdamonds / "nr_kdamonds", 0)
+    if _OPERATIONS in names:
+        return None
+    return SentinelError(
+        "failed",
+        f"the kernel's DAMON does not support {_OPERATIONS}",
+        "use a kernel with CONFIG_DAMON_VADDR=y",
+    )
+
+
+def _write(file: Path, value: object) -> None:
+    """sysfs needs each value in one write(). Python's file objects would truncate the file and
+    buffer the value."""
+    fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, str(value).encode())
+    finally:
+        os.close(fd)
 
 
 DAMON = Backend(

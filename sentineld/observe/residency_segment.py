@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's view of a shim's residency segment: the node of each page on emulated tiers.
+"""The daemon's view of a shim's residency segment: the node of each page on emulated or paged
+tiers.
 
 The process may write anything into the segment at any time, as into the control segment.
 """
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from sentineld.model import protocol
 from sentineld.model.plan import Space
 from sentineld.model.records import PAGE_BYTES
+from sentineld.observe.paging_segment import PagingSegment
 from sentineld.observe.segment import map_segment, mismatch, require_header
 
 NAME = "residency"
@@ -39,12 +41,20 @@ class ResidencySegment:
             if offset > size or pages > size - offset:
                 raise mismatch(NAME, f"its map of the {name} is out of bounds")
             self.maps[space] = np.frombuffer(mapped, np.uint8, pages, offset)
+        self.paging: PagingSegment | None = None
+        """The part for paged memory; None if the process has no pager."""
+        if offset := int(fixed["paging_offset"]):
+            if offset % 8 or offset > size or protocol.PAGING_DTYPE.itemsize > size - offset:
+                raise mismatch(NAME, "its part for paged memory is out of bounds")
+            self.paging = PagingSegment(np.frombuffer(mapped, protocol.PAGING_DTYPE, 1, offset))
 
     def close(self) -> None:
         """Unmap the segment. All pages are then absent; counters keep their values, and setting a
         counter has no effect."""
         self._header = self._header.copy()
         self.maps = {space: np.empty(0, np.uint8) for space in self.maps}
+        if self.paging is not None:
+            self.paging.close()
 
     def moved(self, pages: int) -> None:
         """Add a change in the number of fast pages to the sum that the process reads."""

@@ -55,7 +55,9 @@ class ShimLink:
         """Called from the session's thread with the estimated bytes of each handled message; set by
         the server."""
         self.residency: ResidencySegment | None = None
-        """The node of each page on emulated tiers; None until a layout for such tiers is live."""
+        """The node of each page on emulated or paged tiers; None until a layout for such tiers is
+        live."""
+        self._wake_fd: int | None = None
         self._flags = 0
         self._flags_lock = threading.Lock()
         with contextlib.ExitStack() as failed:
@@ -83,6 +85,13 @@ class ShimLink:
         """Send a message, which the shim reads when its next step begins. Raises EOFError."""
         self.connection.send(message, fds)
         self.set_flags(on=protocol.Flag.MESSAGE)
+
+    def wake_fd(self) -> int:
+        """An eventfd that wakes the process's pager after moves have been queued. The process gets
+        the descriptor with a layout. Raises OSError if the daemon lacks descriptors."""
+        if self._wake_fd is None:
+            self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        return self._wake_fd
 
     def take_residency(self, message: Message) -> None:
         """Map the residency segment if the message has one. Raises SentinelError and OSError."""
@@ -139,6 +148,9 @@ class ShimLink:
         if self.residency is not None:
             self.residency.close()
         os.close(self.event_fd)
+        if self._wake_fd is not None:
+            os.close(self._wake_fd)
+            self._wake_fd = None
         self.peer.close()
         self.connection.hang_up()
         self.on_room()  # the server may have stopped reading, but must get the EOF

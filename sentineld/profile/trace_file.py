@@ -281,6 +281,7 @@ def _tiers(value: Any) -> Tiers | None:
         float(value["migration_bytes_per_s"]),
         str(value["source"]),
         float(value.get("birth_ns_per_byte", 0.0)),
+        bool(value.get("paged", False)),
     )
 
 

@@ -57,6 +57,10 @@ class SessionSnapshot:
     """Accesses to armed pages, as counted by two sources: module, tracepoint."""
     emulated_delay_ns: Mapping[str, int] = field(default_factory=dict)
     """For emulated tiers only. owed: delay by the timing model; paid: delay injected so far."""
+    paging_bytes: Mapping[str, int] = field(default_factory=dict)
+    """For paged tiers only, like the next two: bytes of the file, read and written."""
+    paging_faults: int | None = None  # accesses that waited for a page
+    paging_overruns: int | None = None  # page frames taken beyond the budget
     disturbed_pages: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Pages moved or reclaimed by anything but the daemon, by (reason, result); eBPF."""
 
@@ -341,6 +345,25 @@ METRICS: tuple[MetricSpec, ...] = (
         "into the process so far (paid).",
         ("kind",),
         lambda s: [((kind,), ns / 1e9) for kind, ns in s.emulated_delay_ns.items()],
+    ),
+    _session_by(
+        "sentineld_paging_bytes_total",
+        "counter",
+        "Paged tiers only: bytes that the process has read from its file and written to it.",
+        ("direction",),
+        lambda s: _keyed(s.paging_bytes),
+    ),
+    _session(
+        "sentineld_paging_faults_total",
+        "counter",
+        "Paged tiers only: accesses that waited for a page that was not in memory.",
+        lambda s: s.paging_faults,
+    ),
+    _session(
+        "sentineld_paging_overruns_total",
+        "counter",
+        "Paged tiers only: page frames taken beyond the budget because no page could leave memory.",
+        lambda s: s.paging_overruns,
     ),
     _session_by(
         "sentineld_disturbed_pages_total",

@@ -45,6 +45,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
     disturbances = counters["disturbances"].get(session.link.pid, []) if counters else []
     residency = session.link.residency
     delay = {"owed": residency.owed_ns, "paid": residency.paid_ns} if residency else {}
+    paging = residency.paging.counts() if residency and residency.paging else None
     page_accesses = {"module": samples.taken}
     if seen is not None:
         page_accesses["tracepoint"] = seen["accesses"]
@@ -74,5 +75,8 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
         page_faults=faults,
         page_accesses=page_accesses,
         emulated_delay_ns=delay,
+        paging_bytes={"read": paging.bytes_read, "written": paging.bytes_written} if paging else {},
+        paging_faults=paging.faults if paging else None,
+        paging_overruns=paging.overruns if paging else None,
         disturbed_pages=by_reason(disturbances),
     )

@@ -336,7 +336,9 @@ class Driver:
             return
         saved, planned = restored.saved, restored.planned
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
-        if planned is None or saved.emulated != self._machine.substrate.emulated:
+        substrate = self._machine.substrate
+        # Paged tiers: the process has no eventfd of this daemon, which it gets with a layout.
+        if planned is None or saved.emulated != substrate.emulated or substrate.paged:
             self._attach(goal)
             self.lifecycle.explain("attached again after the daemon's restart")
             return

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-SHIM_VERSION = 3
+SHIM_VERSION = 4
 LIBRARY_NAME = "libsentinelshim.so"
 LIBRARY_VARIABLE = "SENTINELD_SHIM_LIBRARY"
 HEAP_VARIABLE = "SENTINELD_SHIM_HEAP_BYTES"
@@ -45,7 +45,7 @@ def library_path() -> Path:
     if named:
         return Path(named)
     packaged = Path(__file__).parent / LIBRARY_NAME
-    sources = sorted(_SOURCES.glob("*.[ch]"))
+    sources = sorted(_SOURCES.rglob("*.[ch]"))
     if packaged.exists():
         built = packaged.stat().st_mtime
         if all(source.stat().st_mtime <= built for source in sources):
@@ -145,6 +145,8 @@ class Native:
             raise ShimUnavailableError(f"{path} has protocol {version}, not {SHIM_VERSION}")
         library.sentinel_start.argtypes = (ctypes.c_uint64,) * 3
         library.sentinel_layout.restype = ctypes.c_char_p
+        library.sentinel_paging.restype = ctypes.c_char_p
+        library.sentinel_paging.argtypes = (ctypes.c_int, ctypes.c_uint64, ctypes.c_int)
         library.sentinel_control_words.restype = ctypes.c_void_p
         library.sentinel_methods.restype = ctypes.c_void_p
         library.sentinel_none.argtypes = (ctypes.py_object,)
@@ -202,7 +204,7 @@ class Native:
 
     @property
     def residency_fd(self) -> int:
-        """The memfd with the residency map of emulated tiers; -1: tiers are not emulated."""
+        """The memfd with the residency map of emulated or paged tiers; -1: none."""
         return int(self._library.sentinel_residency_fd())
 
     def word(self, offset: int) -> int:
@@ -223,6 +225,15 @@ class Native:
     def epoch_fd(self, fd: int) -> None:
         """Give the library ownership of the kernel module's epoch fd; -1: stop advancing epochs."""
         self._library.sentinel_epoch_fd(fd)
+
+    def paging(self, file: int, size_bytes: int, wake: int) -> str:
+        """Start the pager, or enlarge its file; returns "" or the problem.
+
+        file: descriptor of the backing file; -1 if the pager runs. wake: eventfd to which the
+        daemon writes after it has queued moves. The library takes ownership of both.
+        """
+        problem: bytes | None = self._library.sentinel_paging(file, size_bytes, wake)
+        return problem.decode() if problem else ""
 
     def layout(self, fd: int) -> str:
         """Use the layout in this memfd from the next step on; returns "" or the problem."""

@@ -194,7 +194,7 @@ class Shim:
     def _apply_layout(self, message: Message) -> None:
         descriptor = self._client.take_descriptor()
         try:
-            problem = self._native.layout(descriptor)
+            problem = self._start_paging(message) or self._native.layout(descriptor)
         finally:
             os.close(descriptor)
         layout_id = message.get("layout_id")
@@ -207,6 +207,16 @@ class Shim:
             "error": problem,
         }
         self._client.send(answer | residency, fds)
+
+    def _start_paging(self, message: Message) -> str:
+        """Start the pager if the layout is for paged tiers; returns "" or the problem."""
+        paging = message.get("paging")
+        if not isinstance(paging, dict):
+            return ""
+        file = self._client.take_descriptor() if paging.get("file") is True else -1
+        wake = self._client.take_descriptor()
+        size_bytes = paging.get("file_bytes")
+        return self._native.paging(file, size_bytes if type(size_bytes) is int else 0, wake)
 
     def _offer_writes(self) -> None:
         """Send the daemon the descriptors through which it can track writes to the heap."""

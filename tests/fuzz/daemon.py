@@ -29,8 +29,8 @@ from sentineld.base.errors import SentinelError
 from sentineld.base.units import FastBudget
 from sentineld.config import Config, TierOverrides
 from sentineld.control.server import listen
+from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
-from sentineld.machine.substrate import substrate_of
 from sentineld.observe.shim_link import ShimLink
 from sentineld.observe.shim_server import ShimServer
 from sentineld.session.session import Session

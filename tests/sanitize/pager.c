@@ -74,6 +74,8 @@ static void read_by_kernel(const struct worker *worker, unsigned page, const int
 
 static void operate(struct worker *worker, unsigned kind, unsigned first, unsigned count, const int *pipe_fds)
 {
+	uint64_t done;
+
 	switch (kind) {
 	case 0:
 	case 1:
@@ -87,7 +89,7 @@ static void operate(struct worker *worker, unsigned kind, unsigned first, unsign
 		pager_dropped(pager, worker->memory[first], count);
 		return;
 	case 3:
-		pager_evict(pager, worker->memory[first], count);
+		pager_evict(pager, worker->memory[first], count, &done);
 		return;
 	case 4:
 		pager_fetch(pager, worker->memory[first], count);
@@ -157,7 +159,7 @@ static void reap(void)
 
 int main(int argc, char **argv)
 {
-	struct pager_settings settings = {.device = -1, .budget_pages = BUDGET, .requests = 4};
+	struct pager_settings settings = {.device = -1, .budget_pages = BUDGET, .requests = 4, .notify = -1};
 	uint64_t bytes = (uint64_t)THREADS * PAGES * WORDS * sizeof(uint64_t);
 	struct pager_counts counts;
 	const char *problem;
@@ -179,7 +181,7 @@ int main(int argc, char **argv)
 		for (unsigned page = 0; page < PAGES / 4; page++)
 			fill(&workers[i], page);
 	}
-	problem = pager_add(pager, memory, bytes);
+	problem = pager_add(pager, memory, bytes, bytes);
 	require(!problem, problem);
 	for (int i = 0; i < THREADS; i++)
 		require(!pthread_create(&workers[i].thread, NULL, work, &workers[i]), "pthread_create");

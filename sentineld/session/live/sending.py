@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 
+from sentineld.machine.substrate import NO_PROVISION, Provision
 from sentineld.model.plan import Layout
 from sentineld.model.records import Records
 from sentineld.model.tiers import Tiers
@@ -25,10 +26,11 @@ def send_layout(
     accesses: Records | None = None,
     fast_pages: int | None = None,
     layout_id: int | None = None,
+    provision: Provision = NO_PROVISION,
 ) -> None:
     """Send a layout to the shim. Raises EOFError.
 
-    accesses, fast_pages: see Substrate.
+    accesses, fast_pages, provision: see Substrate.
     layout_id: None for a layout that only adds cuts: the shim's answer is then ignored.
     """
     layout_id = layout_id or new_layout_id()
@@ -37,6 +39,7 @@ def send_layout(
         with os.fdopen(fd, "wb", closefd=False) as file:
             count = len(layout.waits)
             file.write(pack_layout(layout, layout_id, tiers, count, accesses, fast_pages))
-        link.send({"type": "layout", "layout_id": layout_id}, [fd])
+        message = {"type": "layout", "layout_id": layout_id, **provision.fields}
+        link.send(message, [fd, *provision.fds])
     finally:
         os.close(fd)

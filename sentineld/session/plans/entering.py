@@ -38,7 +38,9 @@ class Entering:
         layout = planned.plan.layout
         require_arena(layout.arena_bytes)
         accesses = machine.substrate.accesses(layout, planned.charged, tiers)
-        fast_pages = machine.substrate.fast_pages(planned.plan, planned.profile.page_bytes)
+        fast_pages = machine.substrate.fast_pages(
+            planned.plan, planned.budget_bytes, planned.profile.page_bytes
+        )
         if sizes := machine.huge_pages():
             # Moves on emulated tiers change the residency map only, so they never split a huge
             # page.
@@ -47,11 +49,13 @@ class Entering:
         layout = populated(layout, planned.profile, planned.shape.threads)
         self._inbox = inbox
         self._deadline_s = float("inf")
+        self._provision = partial(machine.substrate.provision, link, layout)
         self._send = partial(send_layout, link, layout, tiers, accesses, fast_pages, self.layout_id)
 
     def send(self) -> None:
-        """Send the layout. Raises EOFError."""
-        self._send()
+        """Send the layout. Raises SentinelError and EOFError."""
+        with self._provision() as provision:
+            self._send(provision)
         self._inbox.expect_layout(self.layout_id)
         self._deadline_s = time.monotonic() + ANSWER_WAIT_S
 

@@ -180,7 +180,8 @@ class Following:
         assert planned is not None
         # Unmanaged bytes vary within a step, so the live plan may have reserved more of them than
         # there are now.
-        reserved_bytes = planned.budget_bytes - planned.plan.budget_bytes
+        reserve_bytes = self._machine.substrate.reserve_bytes(planned.budget_bytes)
+        reserved_bytes = planned.budget_bytes - planned.plan.budget_bytes - reserve_bytes
         unmanaged_bytes = max(reserved_bytes, self._link.segment.words().unmanaged_bytes)
         return PlanInput(
             planned.shape, planned.profile, planned.charged, self.tiers, unmanaged_bytes

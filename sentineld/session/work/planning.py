@@ -42,7 +42,8 @@ def planned_for(goal: Goal, given: PlanInput, machine: Machine, link: ShimLink) 
     # This only checks the budget. The session reserves it, in its own thread, when it enters the
     # plan.
     machine.budgets.require(link, budget_bytes)
-    arguments = given.profile, given.tiers, budget_bytes - given.unmanaged_bytes
+    reserved_bytes = given.unmanaged_bytes + machine.substrate.reserve_bytes(budget_bytes)
+    arguments = given.profile, given.tiers, budget_bytes - reserved_bytes
     started_s = time.monotonic()
     plan = machine.planners.plan(link.uid, goal.policy, *arguments)
     duration_s = time.monotonic() - started_s

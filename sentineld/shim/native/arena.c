@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "paging.h"
+
 #define WORD_BITS 64
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -141,6 +143,7 @@ fail:
 
 void arena_delete(struct arena *arena)
 {
+	paging_remove(arena);
 	if (arena->bytes)
 		munmap(arena->base, arena->bytes);
 	free(arena->live_map);
@@ -187,11 +190,11 @@ void arena_drop(struct arena *arena, uint32_t slot)
 
 	/* The pages are marked live until arena_give(), so no tensor is born in them meanwhile. */
 	if (arena->layout.slots[slot].flags & SENTINEL_SLOT_DROP)
-		madvise(arena->base + (slot_page(arena, slot) << arena->page_shift),
-			slot_pages(arena, slot) << arena->page_shift, MADV_DONTNEED);
+		memory_drop(arena->base + (slot_page(arena, slot) << arena->page_shift),
+			    slot_pages(arena, slot) << arena->page_shift);
 	parts = layout_parts(&arena->layout, slot, &count);
 	for (uint32_t i = 0; i < count; i++)
-		madvise(arena->base + parts[i].offset, parts[i].bytes, MADV_DONTNEED);
+		memory_drop(arena->base + parts[i].offset, parts[i].bytes);
 }
 
 void arena_give(struct arena *arena, uint32_t slot)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "epoch.h"
+#include "paging.h"
 
 #define SPIN_NS 20000ull
 #define NAP_NS 50000l
@@ -308,6 +309,7 @@ uint64_t step_begin(void)
 	publish(step, shim.step);
 	publish(cursor, 0);
 	delete_empty_arenas();
+	paging_publish();
 	/* The epoch of the last stretch ends here, even if this step has no epochs. */
 	if (shim.epochs || (had_epochs && shim.epoch_fd >= 0))
 		epoch = epoch_advance(flags);

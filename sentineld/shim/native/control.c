@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "paging.h"
+
 struct shim shim = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.control_fd = -1,
@@ -24,6 +26,7 @@ API int sentinel_residency_fd(void);
 API void *sentinel_control_words(void);
 API void sentinel_connected(int connected);
 API void sentinel_epoch_fd(int fd);
+API const char *sentinel_paging(int file, uint64_t bytes, int wake);
 API const char *sentinel_layout(int fd);
 API void sentinel_detach(void);
 
@@ -35,10 +38,12 @@ API uint32_t sentinel_version(void)
 static void before_fork(void)
 {
 	pthread_mutex_lock(&shim.lock);
+	paging_before_fork();
 }
 
 static void after_fork_parent(void)
 {
+	paging_after_fork_in_parent();
 	pthread_mutex_unlock(&shim.lock);
 }
 
@@ -49,6 +54,7 @@ static void after_fork_parent(void)
  */
 static void after_fork_child(void)
 {
+	paging_after_fork_in_child();
 	shim.child = true;
 	shim.on = false;
 	shim.connected = false;
@@ -184,6 +190,16 @@ static void publish_arena(uint64_t layout_id)
 }
 
 /*
+ * Make the pager run: see paging_start(). Call this between two steps, before
+ * sentinel_layout(). Takes ownership of the descriptors. Returns NULL, or a
+ * description of the problem.
+ */
+API const char *sentinel_paging(int file, uint64_t bytes, int wake)
+{
+	return paging_start(&shim.heap, file, bytes, wake);
+}
+
+/*
  * Check the layout in the memfd and make it live from the next step on. Call this
  * between two steps. Returns NULL, or a description of the problem. If there is
  * a problem, the former layout stays live.
@@ -196,6 +212,7 @@ API const char *sentinel_layout(int fd)
 	const char *problem;
 	int32_t heap_node;
 	bool emulated, full;
+	uint64_t fast_pages;
 
 	if (!shim.on)
 		return "the shim is a passthrough";
@@ -218,15 +235,22 @@ API const char *sentinel_layout(int fd)
 		arena_delete(arena);
 		return "mbind of the heap to its node failed";
 	}
+	fast_pages = arena->layout.header->fast_pages;
+	problem = paging_add(arena);
+	if (problem) {
+		arena_delete(arena);
+		return problem;
+	}
 	pthread_mutex_lock(&shim.lock);
 	if (emulated)
-		problem = emulation_new(&emulation, &arena->layout, &shim.heap, shim.emulation,
+		problem = emulation_new(&emulation, &arena->layout, &shim.heap, paging_runs(), shim.emulation,
 					(uint32_t)shim.step);
 	if (problem) {
 		pthread_mutex_unlock(&shim.lock);
 		arena_delete(arena);
 		return problem;
 	}
+	paging_use(emulation, arena);
 	replace_emulation(emulation);
 	retire_arena();
 	shim.arena = arena;
@@ -236,6 +260,8 @@ API const char *sentinel_layout(int fd)
 	heap_drop_free(&shim.heap);
 	publish_arena(arena->layout.header->layout_id);
 	pthread_mutex_unlock(&shim.lock);
+	if (fast_pages)
+		paging_set_budget(fast_pages);
 	return NULL;
 }
 

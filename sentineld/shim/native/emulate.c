@@ -55,7 +55,9 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 {
 	uint64_t arena_pages = layout->header->arena_bytes >> heap->page_shift;
 	uint64_t heap_offset = ARENA_MAP_OFFSET + ((arena_pages + 7) & ~7ull);
-	uint64_t bytes = (heap_offset + heap->pages + SEGMENT_ALIGN - 1) & ~(SEGMENT_ALIGN - 1);
+	uint64_t paging_offset = (heap_offset + heap->pages + SEGMENT_ALIGN - 1) & ~(SEGMENT_ALIGN - 1);
+	uint64_t paging_bytes = emulation->paged ? sizeof(struct sentinel_paging) : 0;
+	uint64_t bytes = (paging_offset + paging_bytes + SEGMENT_ALIGN - 1) & ~(SEGMENT_ALIGN - 1);
 	struct rlimit limit;
 	void *base;
 
@@ -84,6 +86,7 @@ static bool make_segment(struct emulation *emulation, const struct layout *layou
 		.arena_pages = arena_pages,
 		.heap_offset = heap_offset,
 		.heap_pages = heap->pages,
+		.paging_offset = emulation->paged ? paging_offset : 0,
 	};
 	return true;
 }
@@ -125,7 +128,7 @@ static void copy_heap_residency(struct emulation *emulation, const struct heap *
 }
 
 const char *emulation_new(struct emulation **out, const struct layout *layout, const struct heap *heap,
-			  const struct emulation *before, uint32_t step)
+			  bool paged, const struct emulation *before, uint32_t step)
 {
 	const struct sentinel_layout *header = layout->header;
 	struct emulation *emulation = calloc(1, sizeof(*emulation));
@@ -136,7 +139,8 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 	emulation->fd = -1;
 	emulation->page_shift = heap->page_shift;
 	emulation->layout = layout;
-	emulation->fast_limit = header->fast_pages;
+	emulation->paged = paged;
+	emulation->fast_limit = paged ? 0 : header->fast_pages;
 	emulation->heap_birth = value_of(header->heap_node);
 	emulation->slot_birth = calloc((uint64_t)header->slot_count + 1, sizeof(*emulation->slot_birth));
 	emulation->first_access = calloc((uint64_t)header->boundary_count + 1, sizeof(uint32_t));
@@ -151,7 +155,8 @@ const char *emulation_new(struct emulation **out, const struct layout *layout, c
 			row++;
 		emulation->first_access[stretch] = row;
 	}
-	copy_heap_residency(emulation, heap, before, step);
+	if (!paged)
+		copy_heap_residency(emulation, heap, before, step);
 	emulation->segment->fast_limit = emulation->fast_limit;
 	residency_publish_fast(emulation);
 	if (before) {

@@ -31,6 +31,7 @@ struct emulation {
 	struct sentinel_residency *segment;
 	uint64_t bytes;
 	int fd; /* memfd of the segment */
+	bool paged; /* the pager writes the maps */
 	unsigned page_shift;
 	uint8_t *arena; /* the arena's map, a byte per page: 0 absent, otherwise 1 + node */
 	uint8_t *heap; /* the heap's map */
@@ -45,6 +46,12 @@ struct emulation {
 	int64_t paid_ns;
 };
 
+/* The segment's part for paged memory. */
+static inline struct sentinel_paging *emulation_paging(const struct emulation *emulation)
+{
+	return (void *)((char *)emulation->segment + emulation->segment->paging_offset);
+}
+
 /* Which tiers serve a stretch's accesses. */
 struct served {
 	uint32_t accesses; /* touched pages */
@@ -55,16 +62,17 @@ struct served {
 /*
  * Create the map for an emulated layout's arena and for the heap. Needs the lock. Returns NULL, or
  * a description of the problem.
+ *   paged:  the pager runs, so it will write the maps.
  *   before: the former map, from which the residency of the heap's live blocks is copied. NULL:
  *           these blocks' pages are fast as long as the fast node has room.
  *   step:   the step that has just ended.
  */
 const char *emulation_new(struct emulation **out, const struct layout *layout, const struct heap *heap,
-			  const struct emulation *before, uint32_t step);
+			  bool paged, const struct emulation *before, uint32_t step);
 
 void emulation_delete(struct emulation *emulation);
 
-/* Record births and drops in the map. All four need the lock; if emulation is NULL, they
+/* Record births and drops in the map. All four need the lock; if emulation is NULL or paged, they
    do nothing. */
 void emulation_slot_born(struct emulation *emulation, uint32_t slot);
 void emulation_slot_dropped(struct emulation *emulation, uint32_t slot);

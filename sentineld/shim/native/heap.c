@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "paging.h"
+
 /* Maximum number of blocks of one bin that are searched for the best fit. */
 #define SCAN_MAX 32
 
@@ -241,7 +243,7 @@ void heap_drop_free(struct heap *heap)
 		if (end > heap->top_page)
 			end = heap->top_page;
 		if (!block->live && end > block->page)
-			madvise(heap_address(heap, block), (uint64_t)(end - block->page) << heap->page_shift,
-				MADV_DONTNEED);
+			memory_drop(heap_address(heap, block), (uint64_t)(end - block->page)
+								       << heap->page_shift);
 	}
 }

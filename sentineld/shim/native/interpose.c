@@ -13,7 +13,8 @@
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+
+#include "paging.h"
 
 #define ALLOC_SYMBOL "_ZN3c109alloc_cpuEm"
 #define FREE_SYMBOL "_ZN3c108free_cpuEPv"
@@ -141,7 +142,7 @@ static void *tensor_alloc(uint64_t bytes)
 		publish(cursor, ++shim.cursor);
 	pthread_mutex_unlock(&shim.lock);
 	/* Safe without the lock: an arena is not deleted while it has live tensors. */
-	if (planned)
+	if (address && !paging_born(address, bytes) && planned)
 		arena_populate(planned, birth.cursor);
 	return address;
 }
@@ -159,13 +160,13 @@ static void record_free(const void *address, const struct heap_birth *birth)
 static void heap_free(void *address)
 {
 	struct heap_block *block = heap_find(&shim.heap, address);
-	bool drop = shim.drop_frees;
+	bool drop = shim.drop_frees || paging_runs();
 
 	if (!block)
 		return;
 	/* The block is still live, so no tensor can be born in it meanwhile. */
 	if (drop)
-		madvise(address, (uint64_t)block->pages << shim.heap.page_shift, MADV_DONTNEED);
+		memory_drop(address, (uint64_t)block->pages << shim.heap.page_shift);
 	pthread_mutex_lock(&shim.lock);
 	record_free(address, &block->birth);
 	if (drop)

@@ -12,7 +12,8 @@
  *   residency: emulated tiers only. Created by the shim for a layout with
  *              SENTINEL_LAYOUT_EMULATED, sent with the shim's answer to that layout
  *              and with every later hello. The segment takes the place of the page
- *              table.
+ *              table. If the shim's pager runs, the map shows which pages are in
+ *              memory, and the segment also has the queues of planned moves.
  *
  * Each word has one writer; words are stored with release and loaded with acquire
  * order. The daemon must validate everything that it reads from these segments.
@@ -22,7 +23,7 @@
 
 #include <stdint.h>
 
-#define SENTINEL_SHIM_VERSION 3
+#define SENTINEL_SHIM_VERSION 4
 #define SENTINEL_CONTROL_MAGIC 0x314c544e45534853ull /* "SHSENTL1" */
 #define SENTINEL_LAYOUT_MAGIC 0x3159414c53484e53ull /* "SNHSLAY1" */
 #define SENTINEL_RESIDENCY_MAGIC 0x3153455253484e53ull /* "SNHSRES1" */
@@ -171,7 +172,7 @@ struct sentinel_region { /* 24 bytes: births in [offset, offset + bytes) prefer 
 };
 
 /* layout.flags */
-#define SENTINEL_LAYOUT_EMULATED (1u << 0) /* emulated tiers: no mbind, keep the residency map */
+#define SENTINEL_LAYOUT_EMULATED (1u << 0) /* emulated or paged tiers: no mbind, keep the residency map */
 
 /* access.flags */
 #define SENTINEL_ACCESS_HEAP (1u << 0) /* offset counts from the heap's base, not the arena's */
@@ -208,7 +209,45 @@ struct sentinel_residency { /* 128 bytes */
 	uint64_t in_flight_fast; /* written by the daemon: pages in flight to node 0, which reserve room */
 	int64_t fast_own; /* number of pages used on node 0, minus moved_fast */
 	uint64_t fast_limit; /* capacity of node 0 in pages; 0: unlimited */
-	uint64_t reserved[3];
+	uint64_t paging_offset; /* of struct sentinel_paging, 8-byte aligned; 0: the pager does not run */
+	uint64_t reserved[2];
+};
+
+/*
+ * Paged memory: node 0 is memory, node 1 is the file. The pager (pager/pager.h) writes the maps. The
+ * daemon appends planned moves to the two queues and then writes to the eventfd that it sent with the
+ * layout.
+ */
+#define SENTINEL_QUEUE_RANGES 1024u /* a power of two */
+
+struct sentinel_page_range { /* 16 bytes */
+	uint64_t page; /* first page in the space */
+	uint32_t pages;
+	uint32_t space; /* 0: arena, 1: heap */
+};
+
+struct sentinel_page_queue {
+	uint64_t head; /* written by the daemon: ranges appended since the segment was created */
+	uint64_t tail; /* written by the shim: ranges whose pages are all on their way or have arrived */
+	struct sentinel_page_range ranges[SENTINEL_QUEUE_RANGES];
+};
+
+struct sentinel_paging {
+	/* written by the shim, counted since the pager's start; see struct pager_counts */
+	uint64_t bytes_read;
+	uint64_t bytes_written;
+	uint64_t faults;
+	uint64_t births_by_fault;
+	uint64_t clean_pages;
+	uint64_t waits;
+	uint64_t overruns;
+	uint64_t frames; /* now */
+	uint64_t budget_pages;
+	uint64_t file_bytes; /* size of the file */
+	int64_t write_error;
+	uint64_t reserved[5];
+	struct sentinel_page_queue evict;
+	struct sentinel_page_queue fetch;
 };
 
 #define SENTINEL_HUGE_BYTES (2ull << 20) /* largest huge page; the arena is aligned to this size */
@@ -250,7 +289,9 @@ struct sentinel_layout {
 	uint32_t flags;
 	uint32_t access_count;
 	uint64_t accesses_offset; /* offset of the accesses; ignored if access_count is 0 */
-	uint64_t fast_pages; /* emulated tiers: capacity of node 0 for arena and heap; 0: unlimited */
+	/* emulated tiers: capacity of node 0 for arena and heap; 0: unlimited; the pager's budget if the
+	   pager runs */
+	uint64_t fast_pages;
 	uint64_t parts_offset;
 	uint32_t part_count;
 	uint32_t huge_count;

@@ -69,7 +69,7 @@ void emulation_slot_born(struct emulation *emulation, uint32_t slot)
 	uint64_t pages, first;
 	uint8_t *map;
 
-	if (!emulation || !emulation->layout)
+	if (!emulation || emulation->paged || !emulation->layout)
 		return;
 	birth = &emulation->slot_birth[slot];
 	map = slot_map(emulation, slot);
@@ -84,7 +84,7 @@ void emulation_slot_dropped(struct emulation *emulation, uint32_t slot)
 	const struct sentinel_part *parts;
 	uint32_t count;
 
-	if (!emulation || !emulation->layout)
+	if (!emulation || emulation->paged || !emulation->layout)
 		return;
 	if (emulation->layout->slots[slot].flags & SENTINEL_SLOT_DROP)
 		dropped(emulation, slot_map(emulation, slot), slot_pages(emulation, slot));
@@ -96,13 +96,13 @@ void emulation_slot_dropped(struct emulation *emulation, uint32_t slot)
 
 void emulation_heap_born(struct emulation *emulation, uint64_t page, uint64_t pages)
 {
-	if (emulation)
+	if (emulation && !emulation->paged)
 		born(emulation, emulation->heap + page, pages, emulation->heap_birth);
 }
 
 void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t pages)
 {
-	if (emulation)
+	if (emulation && !emulation->paged)
 		dropped(emulation, emulation->heap + page, pages);
 }
 

@@ -20,6 +20,7 @@ SESSION = {
     "source": "module",
     "reason": "the plan is live",
     "disturbed": "",
+    "paging": None,
 }
 STATUS: dict[str, Any] = {
     "version": "0.1.0",
@@ -29,6 +30,7 @@ STATUS: dict[str, Any] = {
         {"nodes": [2], "capacity_bytes": 1 << 30},
     ],
     "emulated": "",
+    "paged": "",
     "backends": [
         {"name": "module", "usable": False, "tells": "everything"},
         {"name": "shim", "usable": True, "tells": "reads and writes"},
@@ -50,6 +52,18 @@ def test_status_has_a_line_for_the_daemon_the_backend_and_each_session(tmp_path:
     cells = [cell.strip() for cell in row.split("  ") if cell.strip()]
     sizes = ["3.0 MiB", "2.0 MiB", "9.0 MiB"]
     assert cells == ["4242", "managed", "auto", *sizes, "12", "module", "the plan is live"]
+
+
+def test_status_of_paged_tiers_has_what_was_read_and_written(tmp_path: Path) -> None:
+    paging = {"bytes_read": 3 << 30, "bytes_written": 1 << 30, "faults": 17}
+    answer = {**STATUS, "paged": "/mnt/nvme", "sessions": [{**SESSION, "paging": paging}]}
+    with answering(tmp_path, status=lambda _: answer) as ctl:
+        output = ctl.output("status")
+    assert "tier 1 a file in /mnt/nvme\n" in output
+    assert (
+        "process 4242 has read 3.0 GiB from its file and written 1.0 GiB; "
+        "17 accesses waited for a page\n"
+    ) in output
 
 
 def test_status_warns_of_problems_and_disturbances(tmp_path: Path) -> None:

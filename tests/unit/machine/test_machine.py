@@ -10,8 +10,8 @@ import pytest
 from sentineld.base.errors import SentinelError
 from sentineld.config import Config, TierOverrides
 from sentineld.machine import machine
+from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
-from sentineld.machine.substrate import substrate_of
 from sentineld.observe.module import MODULE
 
 NO_MODULE = SentinelError("module-not-loaded", "no module here")

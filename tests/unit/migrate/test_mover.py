@@ -152,6 +152,7 @@ class SlowMemory:
 
     batch_pages = 4
     exact = False
+    waits = True
 
     def __init__(self) -> None:
         self.asked = threading.Event()

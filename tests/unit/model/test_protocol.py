@@ -25,6 +25,9 @@ STRUCTS = {
     "sentinel_wait": protocol.WAIT_DTYPE,
     "sentinel_huge": protocol.HUGE_DTYPE,
     "sentinel_layout": protocol.LAYOUT_DTYPE,
+    "sentinel_page_range": protocol.PAGE_RANGE_DTYPE,
+    "sentinel_page_queue": protocol.PAGE_QUEUE_DTYPE,
+    "sentinel_paging": protocol.PAGING_DTYPE,
 }
 ENUMS: dict[str, type[IntEnum] | Any] = {
     "SENTINEL_MODE": protocol.Mode,
@@ -42,6 +45,7 @@ VALUES = {
     "SENTINEL_TENSOR_BYTES_MIN": protocol.TENSOR_BYTES_MIN,
     "SENTINEL_HUGE_BYTES": protocol.HUGE_BYTES,
     "SENTINEL_HEARTBEAT_STALE_NS": protocol.HEARTBEAT_STALE_NS,
+    "SENTINEL_QUEUE_RANGES": protocol.QUEUE_RANGES,
 }
 
 
@@ -63,9 +67,9 @@ def test_every_field_of_the_header_is_in_the_dtypes() -> None:
     for name, dtype in STRUCTS.items():
         body = text.split(f"struct {name} {{")[1].split("\n};")[0]
         fields = {
-            line.split(";")[0].split()[1]
+            line.split(";")[0].split("[")[0].split()[-1]
             for line in body.splitlines()
-            if line.lstrip().startswith(("uint", "int"))
+            if line.lstrip().startswith(("uint", "int", "struct"))
         }
         plain = {field for field in fields if not field.startswith("reserved")}
         assert plain == {field for field in dtype.names or () if not field.startswith("reserved")}

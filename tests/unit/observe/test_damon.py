@@ -44,6 +44,16 @@ def test_unused_damon_is_usable(kdamonds: Path) -> None:
     assert usable(kdamonds) is None
 
 
+def test_damon_without_operations_for_processes(kdamonds: Path) -> None:
+    """CONFIG_DAMON_SYSFS, but not CONFIG_DAMON_VADDR."""
+    write(kdamonds, "0/contexts/nr_contexts", "0\n")
+    write(kdamonds, "0/contexts/0/avail_operations", "paddr\n")
+    problem = usable(kdamonds)
+    assert problem is not None
+    assert "CONFIG_DAMON_VADDR" in problem.hint
+    assert (kdamonds / "nr_kdamonds").read_text() == "0\n"
+
+
 def test_damon_is_not_usable_while_the_kernel_uses_it(kdamonds: Path, tmp_path: Path) -> None:
     modules = tmp_path / "module"
     write(modules, "damon_stat/parameters/enabled", "Y\n")

@@ -45,6 +45,9 @@ FULL = SessionSnapshot(
     page_faults={"missing_write": 9},
     page_accesses={"module": 70000, "tracepoint": 69999},
     emulated_delay_ns={"owed": 2_000_000_000, "paid": 1_990_000_000},
+    paging_bytes={"read": 7 << 20, "written": 3 << 20},
+    paging_faults=17,
+    paging_overruns=0,
     disturbed_pages={("demotion", "moved"): 812, ("demotion", "kept"): 3},
 )
 
@@ -115,6 +118,8 @@ def test_values_are_exported_in_base_units(endpoint: Endpoint) -> None:
     assert value("sentineld_charged_bytes") == 49 << 20
     assert value("sentineld_resident_bytes", tier="1") == 190 << 20
     assert value("sentineld_emulated_delay_seconds_total", kind="paid") == 1.99
+    assert value("sentineld_paging_bytes_total", direction="written") == 3 << 20
+    assert value("sentineld_paging_faults_total") == 17
     assert value("sentineld_fast_share_ratio") == 0.93
     assert value("sentineld_records_lost_total", queue="log") == 5
     assert value("sentineld_plan_corrections_total", cause="migration") == 2

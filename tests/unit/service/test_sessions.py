@@ -23,8 +23,8 @@ from sentineld.config import Config, TierOverrides
 from sentineld.control.frames import FrameSocket, Message, encode
 from sentineld.control.server import Caller, listen
 from sentineld.host.presets import preset_tiers
+from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
-from sentineld.machine.substrate import substrate_of
 from sentineld.model import protocol
 from sentineld.observe.shim_server import ShimServer
 from sentineld.service.sessions import Sessions

@@ -18,8 +18,9 @@ COMPILER = os.environ.get("CC", "cc")
 @pytest.fixture(scope="session")
 def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     path = tmp_path_factory.mktemp("harness") / "harness.so"
-    parts = ("heap.c", "layout.c", "arena.c", "emulate.c", "residency.c", "delay.c")
-    sources = [*(NATIVE / part for part in parts), HERE / "harness.c"]
+    parts = ("heap.c", "layout.c", "arena.c", "emulate.c", "residency.c", "delay.c", "paging.c")
+    pager = (NATIVE / "pager").glob("*.c")
+    sources = [*(NATIVE / part for part in parts), *sorted(pager), HERE / "harness.c"]
     flags = "-std=gnu11 -O1 -g -Wall -Wextra -Werror -fPIC -shared -pthread".split()
     subprocess.run(
         [COMPILER, *flags, "-I", str(NATIVE), "-o", str(path), *map(str, sources)], check=True

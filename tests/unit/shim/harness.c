@@ -93,7 +93,7 @@ struct emulation *test_emulation_new(int fd, struct heap *heap, struct emulation
 
 	*problem = layout ? layout_read(layout, fd, (uint64_t)sysconf(_SC_PAGESIZE)) : "no memory";
 	if (!*problem)
-		*problem = emulation_new(&emulation, layout, heap, before, step);
+		*problem = emulation_new(&emulation, layout, heap, false, before, step);
 	if (*problem)
 		free(layout);
 	return emulation;

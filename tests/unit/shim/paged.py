@@ -42,6 +42,7 @@ class Settings(ctypes.Structure):
         ("file_pages", ctypes.c_uint64),
         ("budget_pages", ctypes.c_uint64),
         ("requests", ctypes.c_uint),
+        ("notify", ctypes.c_int),
     )
 
 
@@ -68,9 +69,11 @@ def load(path: Path) -> ctypes.CDLL:
     library.pager_start.restype = ctypes.c_char_p
     library.pager_start.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(Settings))
     library.pager_add.restype = ctypes.c_char_p
-    library.pager_evict.restype = ctypes.c_uint64
-    for name in ("add", "born", "dropped", "evict", "fetch"):
+    library.pager_evict.restype = library.pager_fetch.restype = ctypes.c_uint64
+    for name in ("born", "dropped", "fetch"):
         getattr(library, f"pager_{name}").argtypes = pages
+    library.pager_add.argtypes = (*pages, ctypes.c_uint64)
+    library.pager_evict.argtypes = (*pages, ctypes.POINTER(ctypes.c_uint64))
     library.pager_set_budget.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
     library.pager_read_counts.argtypes = (ctypes.c_void_p, ctypes.POINTER(Counts))
     for name in ("stop", "settle", "before_fork", "after_fork_in_parent", "after_fork_in_child"):
@@ -98,10 +101,10 @@ class Paged:
         self.words: npt.NDArray[np.uint64] = np.frombuffer(self._map, np.uint64).reshape(pages, -1)
         """(pages, words of a page)"""
         self._base = self.words.ctypes.data
-        settings = Settings(-1, file, file_pages, budget, REQUESTS)
+        settings = Settings(-1, file, file_pages, budget, REQUESTS, -1)
         problem = library.pager_start(ctypes.byref(self._pager), ctypes.byref(settings))
         if not problem:
-            problem = library.pager_add(self._pager, self._base, pages * PAGE)
+            problem = library.pager_add(self._pager, self._base, pages * PAGE, pages * PAGE)
         assert not problem, problem.decode()
 
     def born(self, first: int, pages: int) -> None:
@@ -114,11 +117,13 @@ class Paged:
 
     def evict(self, first: int, pages: int) -> int:
         """Begin to evict pages; returns the number of pages that leave."""
-        return int(self._library.pager_evict(self._pager, self._base + first * PAGE, pages))
+        done = ctypes.c_uint64()
+        at = self._base + first * PAGE
+        return int(self._library.pager_evict(self._pager, at, pages, ctypes.byref(done)))
 
-    def fetch(self, first: int, pages: int) -> None:
-        """Begin to fetch pages."""
-        self._library.pager_fetch(self._pager, self._base + first * PAGE, pages)
+    def fetch(self, first: int, pages: int) -> int:
+        """Begin to fetch pages, as far as frames are free; returns how many need nothing more."""
+        return int(self._library.pager_fetch(self._pager, self._base + first * PAGE, pages))
 
     def discard(self, first: int, pages: int) -> None:
         """Drop pages without the pager, as a program can do."""

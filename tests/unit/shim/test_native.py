@@ -127,7 +127,7 @@ def refusal(library: Path) -> str:
 def test_a_library_of_another_protocol_is_refused(tmp_path: Path) -> None:
     source, library = tmp_path / "one.c", tmp_path / "one.so"
     for text, reason in (
-        ("int sentinel_version(void) { return 99; }", "has protocol 99, not 3"),
+        ("int sentinel_version(void) { return 99; }", "has protocol 99, not 4"),
         ("int another(void) { return 3; }", "does not load"),
     ):
         source.write_text(text)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "pages.h"
 #include "uffd.h"
@@ -20,27 +21,28 @@ bool pager_busy(const struct pager *pager)
 	return false;
 }
 
-bool frame_ready(struct pager *pager, uint64_t pages)
+bool frame_free(struct pager *pager, uint64_t pages)
 {
-	uint64_t used = pager_frames(pager);
+	uint64_t used = pager_frames(pager), room = used < pager->budget ? pager->budget - used : 0;
 
 	if (pager->frames.free_pages)
 		return true;
 	if (pages > TRAY_PAGES)
 		pages = TRAY_PAGES;
-	if (used < pager->budget) {
-		uint64_t room = pager->budget - used;
+	return room && frames_grow(&pager->frames, (uint32_t)(pages < room ? pages : room));
+}
 
-		if (frames_grow(&pager->frames, (uint32_t)(pages < room ? pages : room)))
-			return true;
-	}
-	make_room(pager, pages);
+bool frame_ready(struct pager *pager, uint64_t pages)
+{
+	if (frame_free(pager, pages))
+		return true;
+	make_room(pager, pages < TRAY_PAGES ? pages : TRAY_PAGES);
 	if (pager_busy(pager))
 		return false;
 	/* No page can be evicted. Exceeding the budget is better than blocking the training forever. */
 	if (!frames_grow(&pager->frames, 1))
 		pager_fatal("no memory for a page, and no page can be evicted");
-	pager->counts.overruns += used >= pager->budget;
+	pager->counts.overruns += pager_frames(pager) > pager->budget;
 	return true;
 }
 
@@ -60,7 +62,7 @@ static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint6
 	if (born < count && error == EEXIST)
 		pager_fatal("a page at %p is already in memory",
 			    (void *)page_address(pager, range, page + born));
-	memset(range->state + page, PAGE_IN, born);
+	set_state(range, page, born, PAGE_IN);
 	memset(range->recent + page, 1, born);
 	pager->resident += born;
 	return born;
@@ -92,7 +94,9 @@ void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, u
 			/* Queued fetches get frames first. They wait for the end of a transit, too. */
 			pager->counts.waits += !waited;
 			waited = true;
+			pager->births_waiting++;
 			pthread_cond_wait(&pager->changed, &pager->lock);
+			pager->births_waiting--;
 		}
 	}
 }
@@ -136,7 +140,7 @@ static void drop_run(struct pager *pager, struct paged_range *range, uint64_t pa
 			MADV_DONTNEED);
 		pager->resident -= run - kept;
 	}
-	memset(range->state + page, PAGE_ABSENT, run);
+	set_state(range, page, run, PAGE_ABSENT);
 }
 
 static void forget_file_pages(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t end)
@@ -156,7 +160,7 @@ static void forget_file_pages(struct pager *pager, struct paged_range *range, ui
 	}
 }
 
-void pager_dropped(struct pager *pager, void *address, uint64_t pages)
+bool pager_dropped(struct pager *pager, void *address, uint64_t pages)
 {
 	struct paged_range *range;
 	uint64_t page, end;
@@ -165,7 +169,7 @@ void pager_dropped(struct pager *pager, void *address, uint64_t pages)
 	range = range_of(pager, address);
 	if (!range) {
 		pthread_mutex_unlock(&pager->lock);
-		return;
+		return false;
 	}
 	page = page_number(pager, range, address);
 	end = page + pages;
@@ -180,12 +184,13 @@ void pager_dropped(struct pager *pager, void *address, uint64_t pages)
 			drop_run(pager, range, at, run);
 			at += run - 1;
 		} else {
-			range->state[at] = PAGE_ABSENT;
+			set_state(range, at, 1, PAGE_ABSENT);
 		}
 	}
 	forget_file_pages(pager, range, page, end);
 	pages_continue(pager);
 	pthread_mutex_unlock(&pager->lock);
+	return true;
 }
 
 void pages_continue(struct pager *pager)
@@ -194,7 +199,7 @@ void pages_continue(struct pager *pager)
 
 	while (pager->wanted_count) {
 		struct wanted *next = &pager->wanted[pager->wanted_first];
-		uint64_t some = pages_fetch(pager, next->range, next->page, next->pages);
+		uint64_t some = pages_fetch(pager, next->range, next->page, next->pages, frame_ready);
 
 		next->page += some;
 		next->pages -= some;
@@ -209,6 +214,13 @@ void pages_continue(struct pager *pager)
 	if (used > pager->budget)
 		make_room(pager, used - pager->budget);
 	pthread_cond_broadcast(&pager->changed);
+	if (pager->incomplete && pager->notify >= 0) {
+		uint64_t one = 1;
+		ssize_t written = write(pager->notify, &one, sizeof(one));
+
+		(void)written; /* EAGAIN: the reader has many notices already */
+		pager->incomplete = false;
+	}
 }
 
 void pager_set_budget(struct pager *pager, uint64_t pages)

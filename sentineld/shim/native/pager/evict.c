@@ -60,13 +60,13 @@ static uint32_t add(struct transit *transit, struct paged_range *range, uint64_t
 		transit->of[transit->count].range = range;
 		transit->of[transit->count++].page = page + i;
 	}
-	memset(range->state + page, PAGE_OUT, moved);
+	set_state(range, page, moved, PAGE_OUT);
 	memset(range->transit + page, mark, moved);
 	pager->resident -= moved;
 	pager->leaving += moved;
 	if (error == ENOENT) {
 		/* The program itself has dropped the page by madvise(). */
-		range->state[page + moved] = PAGE_ABSENT;
+		set_state(range, page + moved, 1, PAGE_ABSENT);
 		pager->resident--;
 	}
 	return moved;
@@ -150,7 +150,7 @@ static void put_back(struct transit *transit, uint32_t i)
 		       frames_address(&pager->frames, transit->tray, i), 1ull << pager->page_shift, &error))
 		pager_fatal("no memory for a page that could not be written: %s", strerror(error));
 	transit_cut(pager, range, page);
-	range->state[page] = PAGE_IN;
+	set_state(range, page, 1, PAGE_IN);
 	range->recent[page] = 1;
 	pager->resident++;
 }
@@ -241,9 +241,10 @@ static bool can_write(struct pager *pager)
 	return !pager->counts.write_error;
 }
 
-uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
+		     uint64_t *done)
 {
-	uint64_t end = page + pages, begun = 0;
+	uint64_t first = page, end = page + pages, begun = 0;
 	struct transit *transit = NULL;
 
 	while (page < end && can_write(pager)) {
@@ -261,7 +262,8 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 			transit->tray = frames_open_empty(&pager->frames);
 			if (transit->tray == TRAY_NONE) {
 				transit->used = false;
-				return begun;
+				transit = NULL;
+				break;
 			}
 		}
 		moved = add(transit, range, page, run);
@@ -279,6 +281,7 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 		transit->used = false;
 		frames_close(&pager->frames, transit->tray);
 	}
+	*done = page - first;
 	return begun;
 }
 
@@ -316,7 +319,7 @@ void make_room(struct pager *pager, uint64_t pages)
 	/* The hand's first full turn clears `recent`, so the next turn finds a page if there is one. */
 	while (pager->frames.free_pages + pager->leaving < pages && turns < 3 && can_write(pager)) {
 		struct paged_range *range;
-		uint64_t first, run = 0, left;
+		uint64_t first, run = 0, left, done;
 
 		if (!next_resident(pager)) {
 			turns++;
@@ -334,20 +337,25 @@ void make_room(struct pager *pager, uint64_t pages)
 		       !range->recent[first + run])
 			run++;
 		pager->hand += run;
-		if (!pages_evict(pager, range, first, run) && pager_busy(pager))
+		if (!pages_evict(pager, range, first, run, &done) && pager_busy(pager))
 			break;
 	}
 }
 
-uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages)
+uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done)
 {
 	struct paged_range *range;
 	uint64_t begun = 0;
 
+	*done = pages;
 	pthread_mutex_lock(&pager->lock);
 	range = range_of(pager, address);
 	if (range)
-		begun = pages_evict(pager, range, page_number(pager, range, address), pages);
+		begun = pages_evict(pager, range, page_number(pager, range, address), pages, done);
+	/* After a failed write no page leaves, so there is nothing to wait for. */
+	if (pager->counts.write_error)
+		*done = pages;
+	pager->incomplete |= *done < pages;
 	pthread_mutex_unlock(&pager->lock);
 	return begun;
 }

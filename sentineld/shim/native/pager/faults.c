@@ -35,7 +35,7 @@ static void serve(struct pager *pager, uintptr_t address)
 			return;
 		}
 		/* The program itself has dropped the page by madvise(). */
-		range->state[page] = PAGE_ABSENT;
+		set_state(range, page, 1, PAGE_ABSENT);
 		pager->resident--;
 	}
 	if (range->state[page] == PAGE_ABSENT) {
@@ -47,7 +47,7 @@ static void serve(struct pager *pager, uintptr_t address)
 	}
 	pager->counts.faults++;
 	if (range->transit[page]) {
-		pages_fetch(pager, range, page, 1);
+		pages_fetch(pager, range, page, 1, frame_ready);
 		return;
 	}
 	while (ahead < READ_AHEAD_PAGES && page + ahead < range->pages &&

@@ -54,7 +54,7 @@ static void place(struct transit *transit, uint32_t run)
 
 	if (frames_place(&pager->frames, transit->tray, page_address(pager, range, page), run, &error) < run)
 		pager_fatal("a page cannot be moved to its address: %s", strerror(error));
-	memset(range->state + page, PAGE_IN, run);
+	set_state(range, page, run, PAGE_IN);
 	memset(range->recent + page, 1, run);
 	memset(range->transit + page, 0, run);
 	pager->resident += run;
@@ -106,13 +106,14 @@ static uint32_t arriving_run(const struct paged_range *range, uint64_t page, uin
 }
 
 /* Begin to read pages that are out. Returns how many; 0 if there is no frame or no transit. */
-static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages)
+static uint32_t begin(struct pager *pager, struct paged_range *range, uint64_t page, uint32_t pages,
+		      bool (*frame)(struct pager *pager, uint64_t pages))
 {
 	struct transit *transit;
 	struct tray *tray;
 	uint32_t id;
 
-	if (!frame_ready(pager, pages))
+	if (!frame(pager, pages))
 		return 0;
 	transit = transit_open(pager, false);
 	if (!transit)
@@ -141,7 +142,8 @@ static bool is_leaving(const struct pager *pager, const struct paged_range *rang
 	return range->transit[page] && pager->transits[range->transit[page] - 1].leaves;
 }
 
-uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
+uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
+		     bool (*frame)(struct pager *pager, uint64_t pages))
 {
 	uint64_t done = 0;
 
@@ -149,7 +151,7 @@ uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t pa
 		uint32_t run = arriving_run(range, page + done, page + pages, TRAY_PAGES);
 
 		if (run) {
-			run = begin(pager, range, page + done, run);
+			run = begin(pager, range, page + done, run, frame);
 			if (!run)
 				break;
 			done += run;
@@ -179,7 +181,7 @@ static void enlarge(struct pager *pager)
 
 void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
 {
-	uint64_t done = pager->wanted_count ? 0 : pages_fetch(pager, range, page, pages);
+	uint64_t done = pager->wanted_count ? 0 : pages_fetch(pager, range, page, pages, frame_ready);
 
 	if (done == pages)
 		return;
@@ -189,13 +191,18 @@ void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, u
 		(struct wanted){.range = range, .page = page + done, .pages = pages - done};
 }
 
-void pager_fetch(struct pager *pager, void *address, uint64_t pages)
+uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages)
 {
 	struct paged_range *range;
+	uint64_t done = pages;
 
 	pthread_mutex_lock(&pager->lock);
 	range = range_of(pager, address);
-	if (range)
-		pages_want(pager, range, page_number(pager, range, address), pages);
+	if (range && (pager->wanted_count || pager->births_waiting))
+		done = 0;
+	else if (range)
+		done = pages_fetch(pager, range, page_number(pager, range, address), pages, frame_free);
+	pager->incomplete |= done < pages;
 	pthread_mutex_unlock(&pager->lock);
+	return done;
 }

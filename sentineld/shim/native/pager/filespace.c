@@ -2,6 +2,7 @@
 #include "filespace.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define WORD_BITS 64u
 
@@ -25,6 +26,36 @@ bool filespace_init(struct filespace *space, uint64_t pages)
 	for (uint64_t page = pages; page < (pages / WORD_BITS + 1) * WORD_BITS; page++)
 		set_used(space, page);
 	set_used(space, 0);
+	return true;
+}
+
+/* Enlarge a bitmap to `words`; the new bits are `fill`. */
+static bool enlarge(uint64_t **bits, uint64_t before, uint64_t words, int fill)
+{
+	uint64_t *larger = realloc(*bits, words * sizeof(**bits));
+
+	if (!larger)
+		return false;
+	memset(larger + before, fill, (words - before) * sizeof(*larger));
+	*bits = larger;
+	return true;
+}
+
+bool filespace_grow(struct filespace *space, uint64_t pages)
+{
+	uint64_t before = space->pages / WORD_BITS + 1, words = pages / WORD_BITS + 1;
+
+	if (pages <= space->pages)
+		return true;
+	if (!enlarge(&space->used, before, words, 0xff))
+		return false;
+	if (space->held &&
+	    (!enlarge(&space->held, before, words, 0) || !enlarge(&space->released, before, words, 0)))
+		return false;
+	for (uint64_t page = space->pages; page < pages; page++)
+		space->used[page / WORD_BITS] &= ~(1ull << (page % WORD_BITS));
+	space->free_pages += pages - space->pages;
+	space->pages = pages;
 	return true;
 }
 
@@ -55,7 +86,7 @@ uint64_t filespace_take(struct filespace *space, uint64_t pages, uint64_t *first
 {
 	uint64_t page, count = 0;
 
-	if (!space->free_pages || !pages)
+	if (!space->free_pages || !pages || space->closed)
 		return 0;
 	page = first_free(space, space->next, space->pages);
 	if (page == space->pages)
@@ -93,7 +124,10 @@ void filespace_hold(struct filespace *space)
 		space->released = calloc(words, sizeof(*space->released));
 	}
 	if (!space->held || !space->released) {
-		space->free_pages = 0;
+		free(space->held);
+		free(space->released);
+		space->held = space->released = NULL;
+		space->closed = true;
 		return;
 	}
 	for (uint64_t word = 0; word < words; word++)
@@ -104,11 +138,12 @@ void filespace_release(struct filespace *space)
 {
 	uint64_t words = space->pages / WORD_BITS + 1;
 
-	for (uint64_t word = 0; word < words && space->held && space->released; word++) {
+	for (uint64_t word = 0; word < words && space->held; word++) {
 		space->used[word] &= ~space->released[word];
 		space->free_pages += (uint64_t)__builtin_popcountll(space->released[word]);
 	}
 	free(space->held);
 	free(space->released);
 	space->held = space->released = NULL;
+	space->closed = false;
 }

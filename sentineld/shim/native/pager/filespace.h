@@ -15,6 +15,7 @@ struct filespace {
 	uint64_t pages;
 	uint64_t *held; /* bit by page: a forked child may read the page; NULL: no page is held */
 	uint64_t *released; /* bit by page: given back while held, free after the release */
+	bool closed; /* there was no memory for `held`: no page is given out before the release */
 	uint64_t free_pages;
 	uint64_t next; /* where the next search begins */
 };
@@ -22,6 +23,9 @@ struct filespace {
 /* Returns false if there is no memory. */
 bool filespace_init(struct filespace *space, uint64_t pages);
 void filespace_destroy(struct filespace *space);
+
+/* The file has grown to `pages` pages. Returns false if there is no memory. */
+bool filespace_grow(struct filespace *space, uint64_t pages);
 
 /* Take a run of at most `pages` pages. Returns the run's length, and sets *first to its first page.
    Returns 0 if the file is full. */
@@ -31,7 +35,7 @@ uint64_t filespace_take(struct filespace *space, uint64_t pages, uint64_t *first
 void filespace_give(struct filespace *space, uint64_t first, uint64_t pages);
 
 /* Hold all used pages, so that they are not given out again before the release. If there is no
-   memory for this, the file counts as full. */
+   memory for this, the file counts as full until the release. */
 void filespace_hold(struct filespace *space);
 void filespace_release(struct filespace *space);
 

@@ -75,14 +75,15 @@ static struct paged_range *range_new(char *base, uint64_t pages)
 	return NULL;
 }
 
-/* Find the pages that the mapping already has. Returns their number, or -errno. */
-static int64_t find_present(struct pager *pager, struct paged_range *range)
+/* Find those of the first `used` pages that the mapping already has. Returns their number, or
+   -errno. */
+static int64_t find_present(struct pager *pager, struct paged_range *range, uint64_t used)
 {
 	uint64_t entries[PAGEMAP_BATCH], first = (uintptr_t)range->base >> pager->page_shift;
 	int64_t found = 0;
 
-	for (uint64_t page = 0; page < range->pages;) {
-		uint64_t left = range->pages - page, count = left < PAGEMAP_BATCH ? left : PAGEMAP_BATCH;
+	for (uint64_t page = 0; page < used;) {
+		uint64_t left = used - page, count = left < PAGEMAP_BATCH ? left : PAGEMAP_BATCH;
 		ssize_t got = pread(pager->pagemap, entries, count * sizeof(*entries),
 				    (off_t)((first + page) * sizeof(*entries)));
 
@@ -100,7 +101,7 @@ static int64_t find_present(struct pager *pager, struct paged_range *range)
 	return found;
 }
 
-const char *pager_add(struct pager *pager, void *base, uint64_t bytes)
+const char *pager_add(struct pager *pager, void *base, uint64_t bytes, uint64_t used_bytes)
 {
 	struct paged_range *range = range_new(base, bytes >> pager->page_shift);
 	int64_t found;
@@ -116,7 +117,7 @@ const char *pager_add(struct pager *pager, void *base, uint64_t bytes)
 		return "the memory cannot be registered with userfaultfd";
 	}
 	/* From now on only the pager creates pages. */
-	found = find_present(pager, range);
+	found = find_present(pager, range, used_bytes >> pager->page_shift);
 	if (found < 0) {
 		uffd_unregister(pager->uffd, base, bytes);
 		pthread_mutex_unlock(&pager->lock);
@@ -129,6 +130,31 @@ const char *pager_add(struct pager *pager, void *base, uint64_t bytes)
 	pages_continue(pager);
 	pthread_mutex_unlock(&pager->lock);
 	return NULL;
+}
+
+void pager_publish(struct pager *pager, void *base, uint8_t *table)
+{
+	struct paged_range *range;
+
+	pthread_mutex_lock(&pager->lock);
+	range = range_of(pager, base);
+	if (range) {
+		range->published = table;
+		if (table)
+			memcpy(table, range->state, range->top);
+	}
+	pthread_mutex_unlock(&pager->lock);
+}
+
+bool pager_file_grown(struct pager *pager, uint64_t pages)
+{
+	bool grown;
+
+	pthread_mutex_lock(&pager->lock);
+	grown = filespace_grow(&pager->space, pages);
+	pages_continue(pager);
+	pthread_mutex_unlock(&pager->lock);
+	return grown;
 }
 
 struct paged_range *range_of(struct pager *pager, const void *address)
@@ -238,6 +264,7 @@ const char *pager_start(struct pager **out, const struct pager_settings *setting
 	pager->uffd = pager->stop_fd = pager->pagemap = pager->children = -1;
 	pager->file = settings->file;
 	pager->budget = settings->budget_pages;
+	pager->notify = settings->notify;
 	pager->page_shift = (unsigned)__builtin_ctzl((unsigned long)sysconf(_SC_PAGESIZE));
 	for (unsigned i = 0; i < TRANSITS_MAX; i++)
 		pager->transits[i].pager = pager;

@@ -14,11 +14,13 @@
  *
  * An access to a page that is out fetches this page and the pages that follow it.
  * A page that has not changed since it was last written is evicted without another
- * write. All functions may be called by any thread.
+ * write. Births and faults evict pages if no frame is free; pager_fetch() does not.
+ * All functions may be called by any thread.
  */
 #ifndef SENTINELD_SHIM_PAGER_H
 #define SENTINELD_SHIM_PAGER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct pager;
@@ -29,6 +31,8 @@ struct pager_settings {
 	uint64_t file_pages; /* size of the file */
 	uint64_t budget_pages;
 	unsigned requests; /* largest number of reads and writes in flight, 1 to 32 */
+	/* eventfd, written when an incomplete pager_evict() or pager_fetch() can go on; -1: none */
+	int notify;
 };
 
 /* Counted since the start, except `frames` and `write_error`. */
@@ -50,25 +54,35 @@ const char *pager_start(struct pager **pager, const struct pager_settings *setti
 /* Fetch all pages, and stop managing them. */
 void pager_stop(struct pager *pager);
 
-/* Manage the pages of a private anonymous mapping. Returns NULL, or a description of the problem. */
-const char *pager_add(struct pager *pager, void *base, uint64_t bytes);
+/* Manage the pages of a private anonymous mapping, of which the process has used at most the first
+   `used_bytes`. Returns NULL, or a description of the problem. */
+const char *pager_add(struct pager *pager, void *base, uint64_t bytes, uint64_t used_bytes);
 
 /* Stop managing a mapping. Its pages must be in memory or dropped. */
 void pager_remove(struct pager *pager, void *base);
+
+/* From now on, write the state of each page of the mapping into a table: 0 absent, 1 in memory, 2 out.
+   Each call replaces the former table; NULL: no table. */
+void pager_publish(struct pager *pager, void *base, uint8_t *table);
+
+/* The file has grown to this size. Returns false if there is no memory. */
+bool pager_file_grown(struct pager *pager, uint64_t pages);
 
 /* Give frames to the absent pages among the `pages` pages at `address`. Their content is undefined.
    Blocks until there are enough frames. */
 void pager_born(struct pager *pager, void *address, uint64_t pages);
 
-/* Make the pages absent. */
-void pager_dropped(struct pager *pager, void *address, uint64_t pages);
+/* Make the pages absent. Returns false if the pager does not manage the mapping. */
+bool pager_dropped(struct pager *pager, void *address, uint64_t pages);
 
-/* Begin to evict the pages that are in memory; returns the number of these pages. Pages that the
-   kernel has pinned stay in memory. */
-uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages);
+/* Begin to evict the pages that are in memory; returns the number of pages that are being evicted. Pages
+   that the kernel has pinned stay in memory. *done: number of first pages that need no further call;
+   less than `pages` if too many pages are being evicted or fetched. */
+uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done);
 
-/* Fetch the pages that are out. Does not block: pages are queued until there are frames. */
-void pager_fetch(struct pager *pager, void *address, uint64_t pages);
+/* Begin to fetch the pages that are out, as far as frames are free and no birth or fault waits for a
+   frame. Returns the number of first pages that need no further call. */
+uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages);
 
 /* Change the budget; begins to evict pages if it is exceeded. */
 void pager_set_budget(struct pager *pager, uint64_t pages);

@@ -23,6 +23,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "filespace.h"
 #include "frames.h"
@@ -44,6 +45,7 @@ struct paged_range {
 	uint64_t pages;
 	uint64_t top; /* first page above all pages that were ever in memory */
 	uint8_t *state; /* enum page_state */
+	uint8_t *published; /* a copy of `state` for others to read; NULL: none */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
 	uint8_t *recent; /* 1: the page arrived or was born since the hand last passed it */
 	uint32_t *file_page; /* number of the file page with the page's copy; 0: none */
@@ -69,7 +71,7 @@ struct transit {
 	uint64_t sum[TRAY_PAGES];
 };
 
-/* Pages that are queued to be fetched as soon as there are frames. */
+/* Pages that a fault has queued, to be fetched as soon as there are frames. */
 struct wanted {
 	struct paged_range *range;
 	uint64_t page;
@@ -82,6 +84,7 @@ struct pager {
 	int uffd;
 	int file;
 	int stop_fd; /* eventfd that stops the thread that serves faults */
+	int notify; /* pager_settings.notify */
 	int pagemap; /* /proc/self/pagemap */
 	int children; /* epoll instance for the pipes that forked children hold */
 	int fork_pipe[2]; /* pipe of the fork() in progress */
@@ -101,6 +104,8 @@ struct pager {
 	uint64_t wanted_first;
 	uint64_t wanted_count;
 	uint64_t wanted_room;
+	unsigned births_waiting; /* threads that wait for frames in pages_born() */
+	bool incomplete; /* a pager_evict() or pager_fetch() was incomplete */
 	pthread_t thread; /* serves faults */
 	bool has_thread;
 	struct pager_counts counts; /* bytes_read and bytes_written are atomic */
@@ -123,6 +128,13 @@ static inline uint64_t pager_frames(const struct pager *pager)
 	return pager->resident + pager->frames.pages;
 }
 
+static inline void set_state(struct paged_range *range, uint64_t page, uint64_t pages, enum page_state state)
+{
+	memset(range->state + page, state, pages);
+	if (range->published)
+		memset(range->published + page, state, pages);
+}
+
 /* The range that contains the address, or NULL. */
 struct paged_range *range_of(struct pager *pager, const void *address);
 
@@ -140,9 +152,12 @@ void transit_close(struct transit *transit);
 void transit_cut(struct pager *pager, struct paged_range *range, uint64_t page);
 
 /* Make sure that there is a free frame. If there is none, gets up to `pages` new frames within the
-   budget. If the budget is used up, begins to evict up to `pages` pages and returns false: the
-   caller must wait for the end of a transit. If no page can be evicted, exceeds the budget by one
-   frame. */
+   budget. Returns false if the budget is used up. */
+bool frame_free(struct pager *pager, uint64_t pages);
+
+/* Like frame_free(), but if the budget is used up, begins to evict up to `pages` pages and returns
+   false: the caller must wait for the end of a transit. If no page can be evicted, exceeds the budget
+   by one frame. */
 bool frame_ready(struct pager *pager, uint64_t pages);
 
 /* Give frames to the absent pages of [page, end). Releases the lock while it waits. */
@@ -152,8 +167,10 @@ void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, u
    have become free or the budget has changed. */
 void pages_continue(struct pager *pager);
 
-/* Begin to evict [page, page + pages); returns the number of pages that are being evicted. */
-uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
+/* Begin to evict [page, page + pages); returns the number of pages that are being evicted. *done: see
+   pager_evict(). */
+uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
+		     uint64_t *done);
 
 /* Begin to evict pages at the hand, until `pages` frames are free or about to become free. */
 void make_room(struct pager *pager, uint64_t pages);
@@ -162,10 +179,13 @@ void make_room(struct pager *pager, uint64_t pages);
 void page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
 
 /* Begin to fetch the pages of [page, page + pages) that are out, in order, until there are no more
-   frames. Returns the number of pages that were handled; call this again later for the rest. */
-uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
+   frames. frame: frame_free or frame_ready. Returns the number of first pages that need no further
+   call. */
+uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
+		     bool (*frame)(struct pager *pager, uint64_t pages));
 
-/* Like pages_fetch(), but queues the pages for which there are no frames. */
+/* Like pages_fetch() for a fault: evicts pages if necessary, and queues the pages for which there are no
+   frames. */
 void pages_want(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages);
 
 /* The thread that serves faults. */

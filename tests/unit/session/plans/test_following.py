@@ -11,8 +11,8 @@ import pytest
 
 from sentineld.base.errors import SentinelError
 from sentineld.config import Config, TierOverrides
+from sentineld.machine.emulated import EmulatedSubstrate
 from sentineld.machine.machine import Machine
-from sentineld.machine.substrate import EmulatedSubstrate
 from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Space
 from sentineld.model.protocol import Flag

@@ -12,8 +12,8 @@ import pytest
 
 from sentineld.base.units import FastBudget
 from sentineld.config import Config, TierOverrides
+from sentineld.machine.choose import substrate_of
 from sentineld.machine.machine import Machine
-from sentineld.machine.substrate import substrate_of
 from sentineld.model.records import OpAccesses, Records
 from sentineld.observe.backend import Target
 from sentineld.observe.shim_only import SHIM_ONLY

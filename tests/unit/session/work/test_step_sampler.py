@@ -10,7 +10,7 @@ import pytest
 
 from sentineld.base.units import FastBudget
 from sentineld.config import TierOverrides
-from sentineld.machine.substrate import EmulatedSubstrate
+from sentineld.machine.emulated import EmulatedSubstrate
 from sentineld.model.records import OP_ACCESS_DTYPE, OpAccesses
 from sentineld.profile.steps import Step, StepCutter
 from sentineld.session.work.step_sampler import OperatorSteps, StepSampler

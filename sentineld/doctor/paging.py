@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of paged tiers: the disk, and the kernel's userfaultfd."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes
+from sentineld.doctor.findings import Finding, Status, System
+from sentineld.host.userfaultfd import require_move
+
+ROOM_BYTES_MIN = 8 << 30
+"""A warning is given if the disk has less room than this."""
+
+
+def paging(system: System) -> Finding:
+    """Whether paged tiers work, if the configuration selects them."""
+    folder = Path(str(system.tiers.get("paged") or ""))
+    if not system.tiers.get("paged"):
+        return Finding("paging", Status.SKIP, "the configuration does not select paged tiers")
+    try:
+        require_move(system.root / "dev/userfaultfd")
+        room_bytes = shutil.disk_usage(system.root / folder.relative_to("/")).free
+    except SentinelError as error:
+        return Finding("paging", Status.FAIL, error.message, error.hint, error.code)
+    except (OSError, ValueError) as error:
+        cause = f"tiers.paged: {folder}: {error}"
+        return Finding("paging", Status.FAIL, cause, "name an existing directory", "bad-config")
+    if rotating(system, folder):
+        return Finding(
+            "paging",
+            Status.WARN,
+            f"{folder} is on a rotating disk, which reads single pages slowly",
+            "name a directory on an NVMe or SATA SSD: tiers.paged",
+        )
+    if room_bytes < ROOM_BYTES_MIN:
+        return Finding(
+            "paging",
+            Status.WARN,
+            f"{folder} has only {format_bytes(room_bytes)} of room",
+            "free some, or name another directory: tiers.paged",
+        )
+    return Finding("paging", Status.OK, f"{folder} has {format_bytes(room_bytes)} of room")
+
+
+def rotating(system: System, folder: Path) -> bool:
+    """Whether the directory's disk is a rotating one, as far as the kernel can tell."""
+    device = (system.root / folder.relative_to("/")).stat().st_dev
+    number = f"sys/dev/block/{os.major(device)}:{os.minor(device)}"
+    # A partition has no queue of its own; its disk is the parent directory.
+    found = system.text(f"{number}/queue/rotational") or system.text(
+        f"{number}/../queue/rotational"
+    )
+    return found == "1"

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether processes can move page frames by userfaultfd (UFFDIO_MOVE, Linux 6.8)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from sentineld.base.errors import SentinelError
+
+DEVICE = Path("/dev/userfaultfd")
+UDEV_RULE = 'KERNEL=="userfaultfd", GROUP="sentineld", MODE="0660"'
+"""Gives the members of the group access; the file belongs into /etc/udev/rules.d."""
+
+# include/uapi/linux/userfaultfd.h
+_USERFAULTFD_IOC_NEW = 0xAA00
+_UFFDIO_API = 0xC018AA3F
+_UFFD_API = 0xAA
+_FEATURE_MOVE = 1 << 16
+
+
+def require_move(device_path: Path = DEVICE) -> None:
+    """Raise SentinelError, with the way out, if this process cannot use UFFDIO_MOVE."""
+    try:
+        device = os.open(device_path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise SentinelError(
+            "no-second-tier", f"this kernel has no {DEVICE}", "use Linux 6.8 or later"
+        ) from None
+    except OSError as error:
+        raise SentinelError(
+            "not-permitted",
+            f"{DEVICE} cannot be opened: {os.strerror(error.errno or 0)}",
+            f"write this udev rule and join the group: {UDEV_RULE}",
+        ) from None
+    try:
+        descriptor = fcntl.ioctl(device, _USERFAULTFD_IOC_NEW, os.O_CLOEXEC)
+    finally:
+        os.close(device)
+    try:
+        fcntl.ioctl(descriptor, _UFFDIO_API, struct.pack("QQQ", _UFFD_API, _FEATURE_MOVE, 0))
+    except OSError:
+        raise SentinelError(
+            "no-second-tier",
+            "this kernel's userfaultfd cannot move pages",
+            "use Linux 6.8 or later",
+        ) from None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paged tiers: the fast tier is memory, the slow tier is a file for each process.
+
+The pager in the process (shim/native/pager/) moves the pages. The daemon creates the file, sets the
+pager's budget and queues planned moves.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from sentineld.base.errors import SentinelError
+from sentineld.base.units import format_bytes
+from sentineld.config import TierOverrides
+from sentineld.host.presets import DRAM_BYTES_PER_S, SOCKET_THREADS
+from sentineld.host.tiers import with_figures
+from sentineld.host.userfaultfd import require_move
+from sentineld.machine.substrate import MeteredBy, Provision, figures_of
+from sentineld.migrate.disk_speed import measure_disk
+from sentineld.migrate.paged import PagedMemory
+from sentineld.migrate.paging_file import open_paging_file
+from sentineld.migrate.process_memory import Memory
+from sentineld.model.plan import Layout, Plan, Space
+from sentineld.model.profile import Profile
+from sentineld.model.protocol import ACCESS_DTYPE
+from sentineld.model.records import Records
+from sentineld.model.tiers import Tier, Tiers
+from sentineld.observe.shim_link import ShimLink
+from sentineld.plan.accesses import access_table
+
+FAST_NODE, SLOW_NODE = 0, 1
+"""The nodes in the residency map: memory, and the file."""
+RESERVE_SHARE = 1 / 16
+"""Share of the budget that plans leave free. Frames of pages that are being written are not free,
+and pages that the plan leaves in the file need frames while they are accessed."""
+RESERVE_BYTES_MIN = 4 << 20
+FILE_SPARE = 1.25
+"""Size of the file, relative to arena and heap. Tensors that are born later need room, too."""
+FILE_ALIGN_BYTES = 64 << 20
+
+
+class PagedSubstrate:
+    """Memory over a file."""
+
+    emulated = ""
+    metered_by = MeteredBy.RESIDENCY_MAP
+
+    def __init__(self, figures: TierOverrides) -> None:
+        """figures.paged names the directory. Raises SentinelError("bad-config")."""
+        if figures.fast or figures.slow:
+            raise SentinelError(
+                "bad-config",
+                "tiers.fast and tiers.slow name nodes, but tiers.paged has none",
+                "leave them out",
+            )
+        self.paged = figures.paged
+        self._folder = Path(figures.paged)
+        if not self._folder.is_dir():
+            raise SentinelError(
+                "bad-config", f"tiers.paged: {self.paged} is not a directory", "create it"
+            )
+        self._figures = figures
+
+    def tiers(self) -> Tiers:
+        """Memory and the directory's disk, whose bandwidths are measured unless they are
+        configured. Raises SentinelError."""
+        require_move()
+        given = self._figures
+        read, write = given.slow_read_bytes_per_s, given.slow_write_bytes_per_s
+        if not (read and write):
+            measured = measure_disk(self._folder)
+            read, write = read or measured.read_bytes_per_s, write or measured.write_bytes_per_s
+        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        dram = DRAM_BYTES_PER_S / SOCKET_THREADS
+        fast = Tier((FAST_NODE,), memory_bytes, dram, dram)
+        slow = Tier((SLOW_NODE,), self._room_bytes(), read, write)
+        # A page that moves out and back is written and read.
+        both = given.migration_bytes_per_s or 2 / (1 / read + 1 / write)
+        found = with_figures(Tiers((fast, slow), both, "paged"), figures_of(given))
+        return replace(found, paged=True)
+
+    def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
+        """Paged tiers restrict nothing: no page leaves its node."""
+
+    def memory(
+        self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
+    ) -> Memory:
+        """Queues moves for the process's pager."""
+        segment = link.residency
+        if segment is None or segment.paging is None:
+            raise SentinelError(
+                "protocol-mismatch",
+                f"process {link.pid} has no pager",
+                "run the training with the shim that came with this daemon",
+            )
+        return PagedMemory(
+            segment, segment.paging, spaces, tiers, link.wake_fd(), segment.page_bytes
+        )
+
+    def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
+        """The profile's accesses without delays: accesses to the file take their real time."""
+        if profile is None:
+            return np.zeros(0, ACCESS_DTYPE)
+        table = access_table(profile, layout, tiers)
+        table["slow_ps"] = 0
+        return table
+
+    def reserve_bytes(self, budget_bytes: int) -> int:
+        """A share of the budget, at least RESERVE_BYTES_MIN and at most a quarter."""
+        return min(max(int(budget_bytes * RESERVE_SHARE), RESERVE_BYTES_MIN), budget_bytes // 4)
+
+    def fast_pages(self, plan: Plan, budget_bytes: int, page_bytes: int) -> int | None:
+        """The pager's budget: the plan's, and the reserve."""
+        return (plan.budget_bytes + self.reserve_bytes(budget_bytes)) // page_bytes
+
+    @contextmanager
+    def provision(self, link: ShimLink, layout: Layout) -> Iterator[Provision]:
+        """The file, unless the process has one, and the eventfd that wakes its pager."""
+        held_bytes = layout.arena_bytes + link.segment.words().heap_used
+        size_bytes = int(held_bytes * FILE_SPARE) // FILE_ALIGN_BYTES * FILE_ALIGN_BYTES
+        size_bytes += FILE_ALIGN_BYTES
+        if (limit := self._figures.paged_bytes) and size_bytes > limit:
+            raise SentinelError(
+                "budget-too-large",
+                f"process {link.pid} needs a file of {format_bytes(size_bytes)}, but "
+                f"tiers.paged_bytes is {format_bytes(limit)}",
+                "raise tiers.paged_bytes",
+            )
+        running = link.residency is not None and link.residency.paging is not None
+        fields = {"paging": {"file_bytes": size_bytes, "file": not running}}
+        if running:
+            yield Provision(fields, (link.wake_fd(),))
+            return
+        file = open_paging_file(self._folder, size_bytes)
+        try:
+            yield Provision(fields, (file, link.wake_fd()))
+        finally:
+            os.close(file)
+
+    def _room_bytes(self) -> int:
+        free = shutil.disk_usage(self._folder).free
+        return min(free, self._figures.paged_bytes or free)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure how fast a folder's disk writes and reads with O_DIRECT, as the pager uses it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from sentineld.base.errors import SentinelError
+from sentineld.migrate.paging_file import open_paging_file
+
+REQUEST_BYTES = 1 << 20
+"""A tray of the pager (pager/frames.h) has as many bytes."""
+REQUESTS = 8
+"""Requests in flight; as many as the pager has (paging.c)."""
+SCRATCH_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class DiskRates:
+    """Bandwidths of a disk."""
+
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+
+
+def measure_disk(folder: Path, scratch_bytes: int = SCRATCH_BYTES) -> DiskRates:
+    """Write and read a file without a name in the folder.
+
+    scratch_bytes: size of the file, a multiple of REQUEST_BYTES. Raises SentinelError; see
+    open_paging_file().
+    """
+    file = open_paging_file(folder, scratch_bytes)
+    # The disk could compress zeros, or write them without using its medium.
+    buffer = mmap.mmap(-1, REQUEST_BYTES)
+    buffer.write(os.urandom(REQUEST_BYTES))
+    try:
+        written = _bytes_per_s(lambda at: os.pwrite(file, buffer, at), scratch_bytes)
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            buffers = [mmap.mmap(-1, REQUEST_BYTES) for _ in range(REQUESTS)]
+            list(pool.map(lambda page: page.write(b"\1"), buffers))
+        read = _bytes_per_s(
+            lambda at: os.preadv(file, [buffers[at // REQUEST_BYTES % REQUESTS]], at),
+            scratch_bytes,
+        )
+    except OSError as error:
+        raise SentinelError(
+            "failed", f"the disk of {folder} cannot be measured: {error.strerror}"
+        ) from None
+    finally:
+        os.close(file)
+    return DiskRates(read, written)
+
+
+def _bytes_per_s(transfer: Callable[[int], int], scratch_bytes: int) -> float:
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        began_ns = time.monotonic_ns()
+        done = sum(pool.map(transfer, range(0, scratch_bytes, REQUEST_BYTES)))
+        spent_ns = time.monotonic_ns() - began_ns
+    return done * 1e9 / max(spent_ns, 1)

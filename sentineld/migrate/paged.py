@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paged tiers: requests to the pager of the process, which moves the pages.
+
+UFFDIO_MOVE works within one address space, so the process itself moves its pages
+(sentineld/shim/native/pager/). The pager begins each queued move in turn and does not wait until
+the file has been written or read. Its page frames never exceed the budget.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Mapping
+from itertools import groupby
+
+import numpy as np
+
+from sentineld.migrate.syscalls import Addresses, MoveResult, Status
+from sentineld.model.arrays import Integers
+from sentineld.model.plan import Space
+from sentineld.model.records import PAGE_BYTES
+from sentineld.model.tiers import Tiers
+from sentineld.observe.paging_segment import PagingSegment
+from sentineld.observe.residency_segment import ResidencySegment
+
+BATCH_PAGES = 2048
+QUEUED_RANGES_MAX = 16
+"""Ranges to fetch that may be queued. A fetch that is queued later cannot overtake them, so the
+queue must be short."""
+ROOM_WAIT_S = 1.0
+"""Longest wait for room in the queue of evictions. The pager empties it without waiting for
+anything but the disk."""
+ROOM_POLL_S = 0.001
+
+
+class PagedMemory:
+    """A process's pages under its pager; see Memory."""
+
+    exact = False
+    waits = False
+
+    def __init__(
+        self,
+        segment: ResidencySegment,
+        paging: PagingSegment,
+        spaces: Mapping[Space, tuple[int, int]],
+        tiers: Tiers,
+        wake_fd: int,
+        page_bytes: int = PAGE_BYTES,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """segment: the residency map, which the pager writes.
+        paging: the queues, which are part of the segment.
+        wake_fd: see ShimLink; it must stay open until close()."""
+        self.batch_pages = BATCH_PAGES
+        self._segment, self._paging = segment, paging
+        self._spaces, self._tiers = dict(spaces), tiers
+        self._wake_fd = os.dup(wake_fd)
+        self._page_bytes = page_bytes
+        self._sleep = sleep
+
+    def query_pages(self, pages: Addresses) -> Status:
+        """Read the map; a page on its way out counts as out."""
+        status: Status = np.full(len(pages), -errno.ENOENT, np.int32)
+        for space, inside, index in self._parts(pages):
+            entries = self._segment.maps[space]
+            known = index < len(entries)
+            found = entries[index[known]].astype(np.int32) - 1
+            status[inside[known]] = np.where(found < 0, -errno.ENOENT, found)
+        return status
+
+    def move_pages(self, pages: Addresses, node: int) -> MoveResult:
+        """Queue the moves; the statuses are those after the moves.
+
+        Evictions wait for room in the queue. If there is none in time, the pages stay (EBUSY).
+        """
+        status = self.query_pages(pages)
+        evict = node != self._tiers.tiers[0].nodes[0]
+        resident = status >= 0
+        for space, inside, index in self._parts(pages):
+            left = self._append(evict, space, _ranges(np.sort(index[resident[inside]])))
+            resident[inside[np.isin(index, _pages_of(left))]] = False
+        os.eventfd_write(self._wake_fd, 1)
+        stuck = (status >= 0) & ~resident
+        status[resident] = node
+        status[stuck] = -errno.EBUSY
+        return MoveResult(status, 0)
+
+    def best_node(self, tier: int) -> tuple[int, int]:
+        """Return the tier's node, and its capacity as its room. The fast tier has no room while
+        many ranges are queued."""
+        found = self._tiers.tiers[tier]
+        full = tier == 0 and self._paging.queued(evict=False) >= QUEUED_RANGES_MAX
+        return found.nodes[0], 0 if full else found.capacity_bytes
+
+    def close(self) -> None:
+        """Close this object's descriptor."""
+        os.close(self._wake_fd)
+
+    def _append(
+        self, evict: bool, space: Space, ranges: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Queue the ranges; returns those for which there was no room."""
+        left = self._paging.append(evict, space, ranges)
+        waited_s = 0.0
+        while left and evict and waited_s < ROOM_WAIT_S:
+            os.eventfd_write(self._wake_fd, 1)
+            self._sleep(ROOM_POLL_S)
+            waited_s += ROOM_POLL_S
+            left = self._paging.append(evict, space, left)
+        return left
+
+    def _parts(self, pages: Addresses) -> list[tuple[Space, Integers, Integers]]:
+        """(space, indices into PAGES, indices into the space's map) for each space that has some of
+        PAGES."""
+        addresses = pages.astype(np.int64)
+        parts = []
+        for space, (start, size) in self._spaces.items():
+            inside = np.flatnonzero((addresses >= start) & (addresses < start + size))
+            if len(inside):
+                parts.append((space, inside, (addresses[inside] - start) // self._page_bytes))
+        return parts
+
+
+def _ranges(pages: Integers) -> list[tuple[int, int]]:
+    """(first page, pages) of each run of consecutive pages. pages: sorted."""
+    found = []
+    for _, run in groupby(enumerate(pages.tolist()), lambda item: item[1] - item[0]):
+        first, *rest = (page for _, page in run)
+        found.append((first, 1 + len(rest)))
+    return found
+
+
+def _pages_of(ranges: list[tuple[int, int]]) -> Integers:
+    none: Integers = np.zeros(0, np.int64)
+    return np.concatenate([none, *(np.arange(page, page + n) for page, n in ranges)])

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file that holds a process's pages while they are not in memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from sentineld.base.errors import SentinelError
+
+
+def open_paging_file(folder: Path, size_bytes: int) -> int:
+    """Create a file without a name (O_TMPFILE), reserve its space, and return its descriptor.
+
+    The file ends with its last descriptor and mapping, so nothing remains after a crash. It can be
+    read and written with O_DIRECT only. Raises SentinelError.
+    """
+    flags = os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC
+    try:
+        file = os.open(folder, flags, 0o600)
+    except OSError as error:
+        raise SentinelError("bad-config", f"{folder}: {_reason(error)}", _HINT) from None
+    try:
+        os.posix_fallocate(file, 0, size_bytes)
+    except OSError as error:
+        os.close(file)
+        raise SentinelError("failed", f"{folder}: {_reason(error)}", _HINT) from None
+    return file
+
+
+_HINT = "name a folder on a local disk with enough room: sentineld --tiers paged:FOLDER"
+
+
+def _reason(error: OSError) -> str:
+    if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+        return "its file system cannot hold paged memory (it lacks O_TMPFILE or O_DIRECT)"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "its file system has too little room"
+    return os.strerror(error.errno or 0)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemon's view of a process's pager: its counters, and the queues of planned moves.
+
+The process may write anything into the segment at any time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sentineld.model import protocol
+from sentineld.model.plan import Space
+
+_SPACES = {Space.ARENA: 0, Space.HEAP: 1}  # sentinel_page_range.space
+
+
+@dataclass(frozen=True)
+class PagingCounts:
+    """The pager's counters since its start; see struct pager_counts."""
+
+    bytes_read: int
+    """Bytes read from the file."""
+    bytes_written: int
+    """Bytes written to the file."""
+    faults: int
+    """Accesses that waited for a page that was not in memory."""
+    births_by_fault: int
+    clean_pages: int
+    """Pages that left memory without being written, because they had not changed."""
+    waits: int
+    """Births that waited for a page frame."""
+    overruns: int
+    """Page frames taken beyond the budget, because no page could leave memory."""
+    frames: int
+    """Page frames in use now."""
+    budget_pages: int
+    file_bytes: int
+    write_error: int
+    """Negative errno of a failed write, after which pages stay in memory; 0: none."""
+
+
+class PagingSegment:
+    """The part of a residency segment that the pager and the daemon share."""
+
+    def __init__(self, words: npt.NDArray[np.void]) -> None:
+        """words: one row of PAGING_DTYPE, in shared memory."""
+        self._words = words
+
+    def close(self) -> None:
+        """Let go of the memory. Counters keep their values, and the queues have no effect."""
+        self._words = self._words.copy()
+
+    def counts(self) -> PagingCounts:
+        """The counters now."""
+        found = self._words[0]
+        return PagingCounts(**{name: int(found[name]) for name in PagingCounts.__annotations__})
+
+    def queued(self, evict: bool) -> int:
+        """Number of ranges that the pager has not begun to move."""
+        queue = self._words["evict" if evict else "fetch"][0]
+        return int(queue["head"]) - int(queue["tail"]) & 0xFFFFFFFFFFFFFFFF
+
+    def append(
+        self, evict: bool, space: Space, ranges: list[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Append (first page, pages) ranges of a space to a queue, as far as the queue has room;
+        returns the other ranges."""
+        queue = self._words["evict" if evict else "fetch"]
+        head = int(queue["head"][0])
+        room = max(protocol.QUEUE_RANGES - self.queued(evict), 0)
+        for page, pages in ranges[:room]:
+            queue["ranges"][0, head % protocol.QUEUE_RANGES] = (page, pages, _SPACES[space])
+            head += 1
+        # The pager reads the ranges after it has read the head. x86 and the interpreter's locks
+        # keep the order of these stores.
+        queue["head"][0] = head & 0xFFFFFFFFFFFFFFFF
+        return ranges[room:]

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE
+#include "paging.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "pager/pager.h"
+
+#define REQUESTS 8u /* reads and writes in flight; more do not make a disk faster */
+#define FILE_BYTES_MAX (1ull << 44) /* a page of the file is numbered with 32 bits */
+
+/* The shim's lock is taken before this lock, and this lock before the pager's. */
+static struct {
+	pthread_mutex_t lock; /* guards the fields below */
+	struct pager *_Atomic pager; /* NULL: does not run */
+	int file;
+	uint64_t file_bytes;
+	uint64_t budget_pages;
+	unsigned page_shift;
+	int wake; /* eventfd: the daemon has queued moves */
+	int notify; /* eventfd: the thread of moves has work, or another eventfd to poll */
+	struct sentinel_paging *words; /* NULL: no segment */
+	char *base[2]; /* of arena and heap */
+	uint64_t pages[2];
+	uint64_t done[2]; /* pages of the first range that are begun: of the queues evict and fetch */
+	pthread_t thread;
+} paging = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.file = -1,
+	.wake = -1,
+	.notify = -1,
+};
+
+bool paging_runs(void)
+{
+	return atomic_load_explicit(&paging.pager, memory_order_acquire) != NULL;
+}
+
+/* The queue's first range; false if the queue is empty. The daemon may have written anything. */
+static bool first_range(const struct sentinel_page_queue *queue, struct sentinel_page_range *range)
+{
+	uint64_t head = __atomic_load_n(&queue->head, __ATOMIC_ACQUIRE), tail = queue->tail;
+
+	if (head == tail || head - tail > SENTINEL_QUEUE_RANGES)
+		return false;
+	*range = *(const volatile struct sentinel_page_range *)&queue->ranges[tail % SENTINEL_QUEUE_RANGES];
+	return true;
+}
+
+/* Begin the moves of a queue, as far as possible. Needs paging.lock. */
+static void begin_moves(struct sentinel_page_queue *queue, uint64_t *done, bool evict)
+{
+	struct sentinel_page_range range;
+
+	while (first_range(queue, &range)) {
+		bool valid = range.space < 2 && range.page <= paging.pages[range.space] &&
+			     range.pages <= paging.pages[range.space] - range.page;
+
+		if (valid && *done < range.pages) {
+			char *address =
+				paging.base[range.space] + ((range.page + *done) << paging.page_shift);
+			uint64_t left = range.pages - *done, some;
+
+			if (evict)
+				pager_evict(paging.pager, address, left, &some);
+			else
+				some = pager_fetch(paging.pager, address, left);
+			*done += some;
+			if (some < left)
+				return;
+		}
+		*done = 0;
+		__atomic_store_n(&queue->tail, queue->tail + 1, __ATOMIC_RELEASE);
+	}
+}
+
+/* Needs paging.lock. */
+static void publish(void)
+{
+	struct sentinel_paging *words = paging.words;
+	struct pager_counts counts;
+
+	if (!words)
+		return;
+	pager_read_counts(paging.pager, &counts);
+#define PUBLISH(word) __atomic_store_n(&words->word, counts.word, __ATOMIC_RELAXED)
+	PUBLISH(bytes_read);
+	PUBLISH(bytes_written);
+	PUBLISH(faults);
+	PUBLISH(births_by_fault);
+	PUBLISH(clean_pages);
+	PUBLISH(waits);
+	PUBLISH(overruns);
+	PUBLISH(frames);
+	PUBLISH(write_error);
+#undef PUBLISH
+	__atomic_store_n(&words->budget_pages, paging.budget_pages, __ATOMIC_RELAXED);
+	__atomic_store_n(&words->file_bytes, paging.file_bytes, __ATOMIC_RELAXED);
+}
+
+void paging_publish(void)
+{
+	if (!paging_runs())
+		return;
+	pthread_mutex_lock(&paging.lock);
+	publish();
+	pthread_mutex_unlock(&paging.lock);
+}
+
+static void drain(int event)
+{
+	uint64_t count;
+	ssize_t got = event < 0 ? 0 : read(event, &count, sizeof(count));
+
+	(void)got;
+}
+
+static void *serve_moves(void *unused)
+{
+	(void)unused;
+	pthread_setname_np(pthread_self(), "sentineld-moves");
+	for (;;) {
+		struct pollfd polled[2] = {{.events = POLLIN}, {.events = POLLIN}};
+
+		pthread_mutex_lock(&paging.lock);
+		polled[0].fd = paging.notify;
+		polled[1].fd = paging.wake;
+		pthread_mutex_unlock(&paging.lock);
+		poll(polled, 2, -1);
+		pthread_mutex_lock(&paging.lock);
+		drain(paging.notify);
+		drain(paging.wake);
+		if (paging.words) {
+			begin_moves(&paging.words->evict, &paging.done[0], true);
+			begin_moves(&paging.words->fetch, &paging.done[1], false);
+			publish();
+		}
+		pthread_mutex_unlock(&paging.lock);
+	}
+	return NULL;
+}
+
+/* Needs paging.lock. */
+static void poll_again(void)
+{
+	uint64_t one = 1;
+	ssize_t written = write(paging.notify, &one, sizeof(one));
+
+	(void)written;
+}
+
+/* Needs paging.lock. */
+static const char *start(const struct heap *heap)
+{
+	struct pager_settings settings = {
+		.device = -1,
+		.file = paging.file,
+		.file_pages = paging.file_bytes >> heap->page_shift,
+		.budget_pages = UINT64_MAX >> 1,
+		.requests = REQUESTS,
+	};
+	struct pager *pager;
+	const char *problem;
+	sigset_t all, before;
+	int error;
+
+	paging.notify = settings.notify = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (paging.notify < 0)
+		return "no descriptor is left";
+	problem = pager_start(&pager, &settings);
+	if (problem)
+		return problem;
+	problem = pager_add(pager, heap->base, heap->bytes, (uint64_t)heap->top_page << heap->page_shift);
+	if (problem) {
+		pager_stop(pager);
+		return problem;
+	}
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(&paging.thread, NULL, serve_moves, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error) {
+		pager_stop(pager);
+		return "the pager's threads cannot be started";
+	}
+	paging.page_shift = heap->page_shift;
+	paging.base[1] = heap->base;
+	paging.pages[1] = heap->pages;
+	atomic_store_explicit(&paging.pager, pager, memory_order_release);
+	return NULL;
+}
+
+/* Needs paging.lock. */
+static const char *enlarge(uint64_t bytes)
+{
+	if (bytes <= paging.file_bytes)
+		return NULL;
+	if (fallocate(paging.file, 0, 0, (off_t)bytes))
+		return errno == ENOSPC ? "the disk has no room for a larger paging file"
+				       : "the paging file cannot be enlarged";
+	if (!pager_file_grown(paging.pager, bytes >> paging.page_shift))
+		return "no memory for the pager's tables";
+	paging.file_bytes = bytes;
+	return NULL;
+}
+
+const char *paging_start(const struct heap *heap, int file, uint64_t bytes, int wake)
+{
+	const char *problem;
+
+	pthread_mutex_lock(&paging.lock);
+	if (paging.wake >= 0)
+		close(paging.wake);
+	paging.wake = wake;
+	if (bytes > FILE_BYTES_MAX) {
+		problem = "the paging file's size is out of range";
+	} else if (paging_runs()) {
+		poll_again();
+		problem = enlarge(bytes);
+	} else {
+		paging.file = file;
+		paging.file_bytes = bytes;
+		problem = file < 0 ? "the paging file is missing" : start(heap);
+		if (problem && paging.notify >= 0) {
+			close(paging.notify);
+			paging.notify = -1;
+		}
+	}
+	if (file >= 0 && (problem || file != paging.file))
+		close(file);
+	pthread_mutex_unlock(&paging.lock);
+	return problem;
+}
+
+const char *paging_add(const struct arena *arena)
+{
+	if (!paging_runs() || !arena->bytes)
+		return NULL;
+	return pager_add(paging.pager, arena->base, arena->bytes, 0);
+}
+
+void paging_remove(const struct arena *arena)
+{
+	if (!paging_runs() || !arena->bytes)
+		return;
+	if (pager_dropped(paging.pager, arena->base, arena->bytes >> arena->page_shift))
+		pager_remove(paging.pager, arena->base);
+}
+
+void paging_use(struct emulation *emulation, const struct arena *arena)
+{
+	bool mapped = emulation && emulation->paged;
+
+	if (!paging_runs())
+		return;
+	pthread_mutex_lock(&paging.lock);
+	if (paging.pages[0])
+		pager_publish(paging.pager, paging.base[0], NULL);
+	paging.base[0] = arena && mapped ? arena->base : NULL;
+	paging.pages[0] = arena && mapped ? arena->bytes >> paging.page_shift : 0;
+	if (paging.pages[0])
+		pager_publish(paging.pager, paging.base[0], emulation->arena);
+	pager_publish(paging.pager, paging.base[1], mapped ? emulation->heap : NULL);
+	paging.words = mapped ? emulation_paging(emulation) : NULL;
+	paging.done[0] = paging.done[1] = 0;
+	publish();
+	pthread_mutex_unlock(&paging.lock);
+}
+
+void paging_set_budget(uint64_t pages)
+{
+	pthread_mutex_lock(&paging.lock);
+	if (paging_runs()) {
+		paging.budget_pages = pages;
+		pager_set_budget(paging.pager, pages);
+		publish();
+	}
+	pthread_mutex_unlock(&paging.lock);
+}
+
+static uint64_t whole_pages(uint64_t bytes)
+{
+	return (bytes + (1ull << paging.page_shift) - 1) >> paging.page_shift;
+}
+
+bool paging_born(void *address, uint64_t bytes)
+{
+	if (!paging_runs())
+		return false;
+	pager_born(paging.pager, address, whole_pages(bytes));
+	return true;
+}
+
+void memory_drop(void *address, uint64_t bytes)
+{
+	if (!paging_runs() || !pager_dropped(paging.pager, address, whole_pages(bytes)))
+		madvise(address, bytes, MADV_DONTNEED);
+}
+
+void paging_before_fork(void)
+{
+	pthread_mutex_lock(&paging.lock);
+	if (paging_runs())
+		pager_before_fork(paging.pager);
+}
+
+void paging_after_fork_in_parent(void)
+{
+	if (paging_runs())
+		pager_after_fork_in_parent(paging.pager);
+	pthread_mutex_unlock(&paging.lock);
+}
+
+void paging_after_fork_in_child(void)
+{
+	if (paging_runs()) {
+		pager_after_fork_in_child(paging.pager);
+		close(paging.file);
+		close(paging.notify);
+		if (paging.wake >= 0)
+			close(paging.wake);
+		paging.file = paging.notify = paging.wake = -1;
+		paging.words = NULL;
+		atomic_store(&paging.pager, NULL);
+	}
+	pthread_mutex_unlock(&paging.lock);
+}

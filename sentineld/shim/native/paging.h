@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Paged memory: the pager manages the pages of the heap and of the arenas. This
+ * file connects it with the shim: births and drops, layouts, forks, and the
+ * moves that the daemon plans. pager/pager.h describes the pager itself.
+ */
+#ifndef SENTINELD_SHIM_PAGING_H
+#define SENTINELD_SHIM_PAGING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "arena.h"
+#include "emulate.h"
+#include "heap.h"
+
+/*
+ * Start the pager with the heap, or give a running pager a larger file. Needs no lock; call this
+ * between two steps. Returns NULL, or a description of the problem.
+ *   file:  backing file, opened with O_DIRECT; -1 if the pager runs. Taken over.
+ *   bytes: size that the file has or shall have.
+ *   wake:  eventfd to which the daemon writes after it has queued moves. Taken over.
+ */
+const char *paging_start(const struct heap *heap, int file, uint64_t bytes, int wake);
+
+/* Whether the pager runs. It never stops. */
+bool paging_runs(void);
+
+/* Manage an arena, if the pager runs. Returns NULL, or a description of the problem. */
+const char *paging_add(const struct arena *arena);
+
+/* Stop managing an arena without live tensors. */
+void paging_remove(const struct arena *arena);
+
+/* Use this residency segment and arena from now on; NULL: none. Needs the shim's lock. */
+void paging_use(struct emulation *emulation, const struct arena *arena);
+
+/* Set the largest number of page frames. */
+void paging_set_budget(uint64_t pages);
+
+/* Give a new tensor page frames; waits for frames without any lock. Returns false if the pager does not
+   run. */
+bool paging_born(void *address, uint64_t bytes);
+
+/* Drop the pages of [address, address + bytes), whether or not they are paged. */
+void memory_drop(void *address, uint64_t bytes);
+
+/* Publish the pager's counters in the segment. */
+void paging_publish(void);
+
+/* Call these around fork(), with the shim's lock held. */
+void paging_before_fork(void);
+void paging_after_fork_in_parent(void);
+void paging_after_fork_in_child(void);
+
+#endif

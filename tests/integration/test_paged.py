@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paged tiers: an unprivileged real daemon, and real trainings whose pages are in a file.
+
+tests/unit/shim/test_pager.py tests the pager alone.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_daemon import Daemon
+from tests.integration.test_emulated import ManagedRun, wait
+from tests.unit.shim.paged import PAGE, pager_problem
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
+
+Start = Callable[..., ManagedRun]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[ManagedRun] = []
+
+    def start_one(*arguments: str) -> ManagedRun:
+        started.append(ManagedRun(tmp_path, *arguments, tiers=tiers(tmp_path)))
+        return started[-1]
+
+    yield start_one
+    for run in started:
+        run.close()
+
+
+def tiers(folder: Path) -> tuple[str, ...]:
+    return ("--tiers", f"paged:{folder}")
+
+
+def paging(run: ManagedRun) -> dict[str, int]:
+    counts: dict[str, int] = run.status()["paging"]
+    assert counts["frames"] <= counts["budget_pages"]
+    assert counts["overruns"] == counts["write_error"] == 0
+    return counts
+
+
+def wait_steps(run: ManagedRun, steps: int) -> None:
+    """Wait until the process has begun this number of further steps."""
+    begun = run.status()["step"]
+    wait(lambda: run.status()["step"] >= begun + steps)
+
+
+def test_a_training_stays_within_its_budget(start: Start, tmp_path: Path) -> None:
+    run = start("perceptron")
+    status = run.daemon.ctl("status").stdout
+    assert f"tier 1 a file in {tmp_path}" in status
+    session = run.manage("static", "40%")
+    # The pager's frames and the tensors outside it take at most the budget.
+    assert paging(run)["budget_pages"] * PAGE <= session["budget_bytes"]
+    wait(lambda: paging(run)["bytes_written"] > session["peak_bytes"])
+    assert paging(run)["bytes_read"] > 0
+    assert "accesses waited for a page" in run.daemon.ctl("status").stdout
+    assert not list(tmp_path.glob("state/*.page*")), "the file has no name"
+    for step in run.meter(3):
+        assert 0 < step["fast_accesses"] <= step["accesses"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{run.daemon.metrics_port}/metrics") as answer:
+        scraped = answer.read().decode()
+    assert 'sentineld_paging_bytes_total{direction="written"' in scraped
+    run.check_losses()
+
+
+def test_planned_moves_use_the_pager(start: Start) -> None:
+    pytest.importorskip("scipy")
+    run = start("perceptron")
+    run.manage("auto", "40%")
+    moved = [step["moved_bytes"] for step in run.meter(4)]
+    assert all(size > 0 for size in moved)
+    run.check_losses()
+
+
+def test_the_training_needs_no_daemon(start: Start, tmp_path: Path) -> None:
+    """Killed daemons, and one that is stopped."""
+    run = start("perceptron")
+    run.manage("static", "40%")
+    for _ in range(2):
+        run.kill()
+        run.training.wait_losses(len(run.training.times_s) + 3)
+        run.daemon = Daemon(tmp_path, *tiers(tmp_path))
+        wait(lambda: run.session() is not None and run.status()["state"] == "managed")
+        wait_steps(run, 3)
+        paging(run)
+    run.daemon.process.send_signal(signal.SIGSTOP)
+    run.training.wait_losses(len(run.training.times_s) + 3)
+    run.daemon.process.send_signal(signal.SIGCONT)
+    wait_steps(run, 3)
+    run.check_losses()
+
+
+def test_a_detached_training_keeps_paging(start: Start) -> None:
+    run = start("perceptron")
+    run.manage("static", "40%")
+    done = run.daemon.ctl("detach", str(run.pid))
+    assert done.returncode == 0, done.stderr
+    before = paging(run)["faults"]
+    wait_steps(run, 5)
+    wait(lambda: paging(run)["faults"] > before)
+    run.manage("static", "60%")
+    wait_steps(run, 3)
+    paging(run)
+    run.check_losses()
+
+
+def test_forked_workers_read_tensors_of_their_parent(start: Start) -> None:
+    """While most of the parent's pages are in the file."""
+    run = start("cnn", "--workers", "2")
+    run.manage("static", "40%")
+    wait_steps(run, 20)
+    run.check_losses()
+
+
+def test_accesses_that_no_plan_expects(start: Start) -> None:
+    run = start("perceptron", "--vary")
+    done = run.daemon.ctl("attach", str(run.pid), "--fast", "40%", "--policy", "static")
+    assert done.returncode == 0, done.stderr
+    wait(lambda: run.status()["paging"] is not None)
+    wait_steps(run, 20)
+    paging(run)
+    run.check_losses()
+
+
+def test_a_file_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "config.d"
+    folder.mkdir()
+    (folder / "limit.toml").write_text("[tiers]\npaged_bytes = 1048576\n")
+    run = ManagedRun(tmp_path, "perceptron", tiers=tiers(tmp_path))
+    try:
+        done = run.daemon.ctl("attach", str(run.pid), "--fast", "40%", "--policy", "static")
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = wait(lambda: (now := run.status())["state"] == "registered" and now)
+        assert "tiers.paged_bytes" in found["reason"]
+        assert found["paging"] is None
+        run.check_losses()
+    finally:
+        run.close()
+
+
+def test_a_directory_that_cannot_hold_pages_is_reported(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, "--tiers", "paged:/proc")
+    try:
+        status = json.loads(daemon.ctl("status", "--json").stdout)
+        assert status["tiers"] == []
+        (problem,) = [one for one in status["problems"] if "/proc" in one]
+        assert "name a folder on a local disk" in problem
+    finally:
+        daemon.stop()

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of paged tiers, and what a process gets with its first layout."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sentineld.base.errors import SentinelError
+from sentineld.config import TierOverrides
+from sentineld.machine import paged as module
+from sentineld.machine.paged import FILE_ALIGN_BYTES, RESERVE_BYTES_MIN, PagedSubstrate
+from sentineld.migrate.disk_speed import DiskRates
+from sentineld.model.timing import timing_of
+from tests.unit.links import Linked
+from tests.unit.plan.toys import toy_plan, toy_profile
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that reads 1 GB/s and writes 3 GB/s, on a kernel that can move pages."""
+    monkeypatch.setattr(module, "require_move", lambda: None)
+    monkeypatch.setattr(module, "measure_disk", lambda _: DiskRates(1e9, 3e9))
+
+
+@pytest.fixture
+def substrate(tmp_path: Path) -> PagedSubstrate:
+    return PagedSubstrate(TierOverrides(paged=str(tmp_path)))
+
+
+@pytest.fixture
+def linked() -> Iterator[Linked]:
+    made = Linked(heap_used=100 * MIB)
+    yield made
+    made.link.close()
+
+
+def test_the_disk_is_the_slow_tier(substrate: PagedSubstrate, tmp_path: Path) -> None:
+    tiers = substrate.tiers()
+    assert (tiers.paged, tiers.source) == (True, "paged")
+    assert [tier.nodes for tier in tiers.tiers] == [(0,), (1,)]
+    assert tiers.tiers[1].read_bytes_per_s == 1e9
+    assert tiers.migration_bytes_per_s == pytest.approx(1.5e9)
+    given = TierOverrides(paged=str(tmp_path), slow_read_bytes_per_s=5e8, paged_bytes=7 * MIB)
+    slow = PagedSubstrate(given).tiers().tiers[1]
+    assert (slow.read_bytes_per_s, slow.write_bytes_per_s) == (5e8, 3e9)
+    assert slow.capacity_bytes == 7 * MIB
+
+
+def test_an_access_to_the_file_costs_a_read_of_its_pages(substrate: PagedSubstrate) -> None:
+    profile = toy_profile()
+    extra_ns = timing_of(substrate.tiers()).extra_ns(profile)
+    rows = profile.accesses
+    used = np.maximum(rows["bytes_read"], rows["bytes_written"])
+    whole = np.ceil(used / profile.page_bytes) * profile.page_bytes
+    assert (extra_ns <= whole * 1.0 + 1e-6).all()
+    assert (extra_ns >= used * 1.0 - 1e-6).all()
+
+
+@pytest.mark.parametrize(
+    "figures", [{"fast": (0,)}, {"slow": (1,)}, {"paged": "/nowhere"}, {"paged": "/etc/passwd"}]
+)
+def test_an_invalid_table_is_refused(tmp_path: Path, figures: dict[str, str]) -> None:
+    with pytest.raises(SentinelError) as caught:
+        PagedSubstrate(replace(TierOverrides(paged=str(tmp_path)), **figures))
+    assert caught.value.code == "bad-config"
+    assert caught.value.hint
+
+
+def test_the_reserve_is_a_small_part_of_any_budget(substrate: PagedSubstrate) -> None:
+    assert substrate.reserve_bytes(1 << 30) == 64 * MIB
+    assert substrate.reserve_bytes(20 * MIB) == RESERVE_BYTES_MIN
+    assert substrate.reserve_bytes(4 * MIB) == MIB
+    plan = replace(toy_plan(), budget_bytes=(1 << 30) - 64 * MIB)
+    assert substrate.fast_pages(plan, 1 << 30, 4096) == (1 << 30) // 4096
+
+
+def test_accesses_are_metered_but_not_delayed(substrate: PagedSubstrate) -> None:
+    layout, profile = toy_plan().layout, toy_profile()
+    sent = substrate.accesses(layout, profile, substrate.tiers())
+    assert sent is not None
+    assert len(sent) == len(profile.accesses)
+    assert not sent["slow_ps"].any()
+    nothing = substrate.accesses(layout, None, substrate.tiers())
+    assert nothing is not None
+    assert len(nothing) == 0
+
+
+def test_a_process_gets_a_file_with_room_for_its_tensors(
+    substrate: PagedSubstrate, linked: Linked, tmp_path: Path
+) -> None:
+    layout = replace(toy_plan().layout, arena_bytes=100 * MIB)
+    with substrate.provision(linked.link, layout) as provision:
+        size_bytes = provision.fields["paging"]["file_bytes"]
+        assert provision.fields == {"paging": {"file_bytes": size_bytes, "file": True}}
+        assert size_bytes >= 250 * MIB
+        assert size_bytes % FILE_ALIGN_BYTES == 0
+        file, wake = provision.fds
+        status = os.fstat(file)
+        assert (status.st_size, status.st_nlink) == (size_bytes, 0)
+        assert status.st_blocks * 512 >= size_bytes
+        assert status.st_mode & 0o777 == 0o600
+        os.eventfd_write(wake, 1)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)
+
+
+def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, linked: Linked) -> None:
+    limited = PagedSubstrate(TierOverrides(paged=str(tmp_path), paged_bytes=MIB))
+    with (
+        pytest.raises(SentinelError, match=r"tiers.paged_bytes is 1.0 MiB"),
+        limited.provision(linked.link, toy_plan().layout),
+    ):
+        pass
