@@ -183,7 +183,8 @@ class MoveQueue(Generic[M]):
         """
         held = [move.due for move in self.demotions]
         if stalls and not self.blocked:
-            # The boundary at a promotion's deadline waits until the preceding boundary is done.
+            # At a promotion's deadline, the process waits for the position before the deadline,
+            # which must not be published before the promotion is done.
             held += [move.deadline - 1 for move in self.promotions]
         return max(min([*held, now + 1]) - 1, 0)
 

@@ -50,8 +50,8 @@ class TrainingSpeed:
         self._attack = CpuUse()
 
     def expected_steps_per_s(self, duration_s: float) -> float | None:
-        """Return the speed beside a program that keeps the other CPU as busy as the attack has kept
-        it.
+        """Return the speed that the training would have if a harmless program kept the other CPU as
+        busy as the attack did.
 
         Returns None if the attack was too short.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feasible schedules: lives of chunks that fit into the capacities of every stretch.
+"""Feasible schedules: a life for each chunk, so that every stretch's capacities are kept.
 
 Prices (policies/lp/relax.py) state what room and moves are worth. Chunks are processed in the order
 of their gain per page. Each chunk gets the best life that still fits. In later rounds, at lower

@@ -74,6 +74,9 @@ def load(path: Path) -> ctypes.CDLL:
         getattr(library, f"pager_{name}").argtypes = pages
     library.pager_add.argtypes = (*pages, ctypes.c_uint64)
     library.pager_evict.argtypes = (*pages, ctypes.POINTER(ctypes.c_uint64))
+    for name in ("checksum", "checksum_portable"):
+        getattr(library, name).restype = ctypes.c_uint64
+        getattr(library, name).argtypes = (ctypes.c_void_p, ctypes.c_uint64)
     library.pager_set_budget.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
     library.pager_read_counts.argtypes = (ctypes.c_void_p, ctypes.POINTER(Counts))
     for name in ("stop", "settle", "before_fork", "after_fork_in_parent", "after_fork_in_child"):

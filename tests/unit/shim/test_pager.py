@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -146,6 +147,23 @@ def test_pages_that_the_program_drops_itself(start: Callable[..., Paged]) -> Non
     assert paged.holds(30, 70, 1)
     assert paged.counts().births_by_fault == 20
     assert paged.counts().frames <= BUDGET
+
+
+@given(seed=st.integers(0, 2**32 - 1), word=st.integers(0, 511), bit=st.integers(0, 63))
+def test_the_checksum_finds_any_changed_word(
+    library: ctypes.CDLL, seed: int, word: int, bit: int
+) -> None:
+    page = np.random.default_rng(seed).integers(0, 1 << 64, 512, np.uint64)
+
+    def checksums() -> set[int]:
+        """Of the page, with and without vector instructions."""
+        found = {library.checksum(page.ctypes.data, 4096)}
+        return found | {library.checksum_portable(page.ctypes.data, 4096)}
+
+    (before,) = checksums()
+    page[word] ^= np.uint64(1 << bit)
+    (after,) = checksums()
+    assert before != after
 
 
 OPERATIONS = st.lists(

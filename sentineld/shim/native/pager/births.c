@@ -46,7 +46,8 @@ bool frame_ready(struct pager *pager, uint64_t pages)
 	return true;
 }
 
-/* Give frames to the first of the absent pages [page, page + pages). Returns how many got one. */
+/* Give the frames of one tray to the absent pages [page, page + pages), beginning with the first page.
+   Returns the number of pages that got a frame. */
 static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages)
 {
 	uint32_t tray, count;

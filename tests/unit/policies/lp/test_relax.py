@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Best lives compared with all lives, and the bound with the exact linear program."""
+"""The best life of a chunk is the best of all possible lives, and the bound holds for the exact
+linear program."""
 
 from __future__ import annotations
 

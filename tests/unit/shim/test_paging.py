@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shim's tensors under the pager: budget, planned moves, and queues with any content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.shim.paged import pager_problem
+from tests.unit.shim.shimmed import shimmed
+
+pytestmark = pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
+
+PAGED = """
+import os
+import numpy as np
+from sentineld.migrate.paged import PagedMemory
+from sentineld.migrate.paging_file import open_paging_file
+from sentineld.model import protocol
+from sentineld.model.plan import SLOT_DTYPE, Layout, Space
+from sentineld.model.tiers import Tier, Tiers
+from sentineld.observe.residency_segment import ResidencySegment
+from sentineld.plan.layout_wire import pack_layout
+
+PAGE, MIB = 4096, 1 << 20
+BUDGET = 2048
+TENSORS = 40
+TIERS = Tiers((Tier((0,), 1 << 30), Tier((1,), 1 << 40)), 1e9, "paged", paged=True)
+wake = os.eventfd(0, os.EFD_NONBLOCK)
+
+def start(folder, size_bytes=64 * MIB):
+    file = open_paging_file(folder, size_bytes)
+    return native.paging(file, size_bytes, os.dup(wake))
+
+def budget(pages):
+    slots, cuts, waits = np.zeros(0, SLOT_DTYPE), np.zeros(0, np.uint32), np.full(1, -1, np.int32)
+    layout = Layout(slots, cuts, (), waits, 0)
+    fd = os.memfd_create("layout")
+    none = np.zeros(0, protocol.ACCESS_DTYPE)
+    os.write(fd, pack_layout(layout, 7, TIERS, len(layout.waits), none, pages))
+    problem = native.layout(fd)
+    os.close(fd)
+    assert not problem, problem
+    return ResidencySegment(native.residency_fd)
+
+def wait(done):
+    deadline_s = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+def counts(segment):
+    native.step_begin()  # publishes the counters
+    return segment.paging.counts()
+
+def made(number):
+    return torch.arange(MIB // 8, dtype=torch.int64) + (number << 32)
+
+def right():
+    return all(torch.equal(tensor, made(number)) for number, tensor in enumerate(tensors))
+
+tensors = [made(number) for number in range(TENSORS)]
+"""
+"""Makes tensors of 40 MiB for a budget of 8 MiB."""
+
+
+def paged(script: str, folder: Path) -> Any:
+    return shimmed(f"{PAGED}folder = {str(folder)!r}\n{script}")
+
+
+def test_tensors_are_kept_within_the_budget(tmp_path: Path) -> None:
+    found = paged(
+        """
+assert not start(folder)
+segment = budget(BUDGET)
+wait(lambda: counts(segment).frames <= BUDGET)
+found = [right(), right()]
+now = counts(segment)
+print(json.dumps({
+    "right": found,
+    "frames": now.frames <= BUDGET == now.budget_pages,
+    "faults": now.faults > 0,
+    "written": now.bytes_written >= (TENSORS - 8) * MIB,
+    "clean": now.clean_pages > 0,
+    "overruns": now.overruns,
+    "resident": int((segment.maps[Space.HEAP] == 1).sum()) <= BUDGET,
+}))
+""",
+        tmp_path,
+    )
+    assert found == {
+        "right": [True, True],
+        "frames": True,
+        "faults": True,
+        "written": True,
+        "clean": True,
+        "overruns": 0,
+        "resident": True,
+    }
+
+
+def test_planned_moves_are_carried_out(tmp_path: Path) -> None:
+    found = paged(
+        """
+assert not start(folder)
+segment = budget(BUDGET)
+wait(lambda: counts(segment).frames <= BUDGET)
+heap = (native.word(0x20), native.word(0x28))
+memory = PagedMemory(segment, segment.paging, {Space.HEAP: heap}, TIERS, wake)
+addresses = np.arange(256, dtype=np.uint64) * PAGE + tensors[0].data_ptr()
+# Two tensors leave, so that there is room.
+for node, number in ((1, TENSORS - 1), (1, TENSORS - 2), (0, 0)):
+    addresses = np.arange(256, dtype=np.uint64) * PAGE + tensors[number].data_ptr()
+    status = memory.move_pages(addresses, node).status
+    assert (status == node).all(), status
+    wait(lambda: (memory.query_pages(addresses) == node).all())
+faults = counts(segment).faults
+assert torch.equal(tensors[0], made(0))
+print(json.dumps([counts(segment).faults - faults, right()]))
+""",
+        tmp_path,
+    )
+    assert found == [0, True]
+
+
+def test_the_queues_may_contain_anything(tmp_path: Path) -> None:
+    found = paged(
+        """
+assert not start(folder)
+segment = budget(BUDGET)
+words = segment.paging._words
+random = np.random.default_rng(1)
+for round in range(300):
+    queue = words["evict" if round % 2 else "fetch"]
+    count = int(random.integers(1, 20))
+    head = int(queue["head"][0])
+    for at in range(count):
+        page = int(random.choice([random.integers(0, 20000), random.integers(0, 1 << 62)]))
+        pages = int(random.choice([random.integers(0, 600), random.integers(0, 1 << 32)]))
+        queue["ranges"][0, (head + at) % protocol.QUEUE_RANGES] = (page, pages, at % 4)
+    heads = [head + count, head + 5000, head] if round > 250 else [head + count]
+    queue["head"][0] = random.choice(heads)
+    segment.maps[Space.HEAP][int(random.integers(0, 10000))] = random.integers(0, 256)
+    os.eventfd_write(wake, 1)
+    if round % 50 == 0:
+        assert right()
+now = counts(segment)
+print(json.dumps([right(), now.overruns, now.frames <= BUDGET]))
+""",
+        tmp_path,
+    )
+    assert found == [True, 0, True]
+
+
+def test_the_file_can_grow_and_the_budget_can_change(tmp_path: Path) -> None:
+    found = paged(
+        """
+assert not start(folder, 16 * MIB)
+segment = budget(BUDGET)
+wait(lambda: counts(segment).write_error)
+full = right()
+assert not native.paging(-1, 64 * MIB, os.dup(wake))
+segment = budget(BUDGET)
+wait(lambda: right() and counts(segment).frames <= BUDGET)
+grown = counts(segment)
+segment = budget(4 * BUDGET)
+print(json.dumps([full, grown.write_error, grown.file_bytes >> 20, right(),
+                  counts(segment).budget_pages]))
+""",
+        tmp_path,
+    )
+    assert found == [True, 0, 64, True, 8192]
+
+
+def test_problems_are_told(tmp_path: Path) -> None:
+    found = paged(
+        """
+found = [native.paging(-1, MIB, -1), native.paging(os.open("/dev/null", 2), 1 << 60, -1)]
+assert not start(folder)
+found.append(native.paging(-1, 1 << 60, -1))
+print(json.dumps([*found, right()]))
+""",
+        tmp_path,
+    )
+    assert found == [
+        "the paging file is missing",
+        "the paging file's size is out of range",
+        "the paging file's size is out of range",
+        True,
+    ]
