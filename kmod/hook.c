@@ -16,8 +16,8 @@
 #include "sentinel_trace.h"
 
 static DEFINE_MUTEX(hook_mutex);
-static struct ftrace_ops *attached; /* under hook_mutex, like users; NULL: not hooked */
-static unsigned int users;
+static struct ftrace_ops *attached; /* guarded by hook_mutex; NULL: not hooked */
+static unsigned int users; /* guarded by hook_mutex */
 static bool skips = true; /* handle_mm_fault() can be skipped; true until the first attempt */
 
 /* A fault at a page that a session watches. */

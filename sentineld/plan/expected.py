@@ -121,14 +121,14 @@ def useful_until(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.full(len(moves), count, dtype=np.int64)
-    places = _places(profile, plan.layout)
+    places = places_of(profile, plan.layout)
     accessed = profile.accesses["tensor"]
     for row in np.flatnonzero(moves["tier"] == 0):
         move = moves[row]
         boundary = int(move["boundary"])
-        away = moves["boundary"][_overlapping(moves, move) & (moves["tier"] != 0)]
+        away = moves["boundary"][overlapping(moves, move) & (moves["tier"] != 0)]
         window = int(((away.astype(np.int64) - boundary) % count).min(initial=count)) or count
-        inside = _overlapping(places, move)[accessed]
+        inside = overlapping(places, move)[accessed]
         uses = (profile.accesses["stretch"][inside].astype(np.int64) - boundary) % count
         result[row] = uses[uses < window].max(initial=0)
     return result
@@ -144,15 +144,15 @@ def ahead_of_time(profile: Profile, plan: Plan) -> npt.NDArray[np.int64]:
     """
     count, moves = profile.stretch_count, plan.moves
     result = np.zeros(len(moves), dtype=np.int64)
-    places = _places(profile, plan.layout)
+    places = places_of(profile, plan.layout)
     accessed, used = profile.accesses["tensor"], profile.accesses["stretch"].astype(np.int64)
     born = profile.tensors["birth_stretch"].astype(np.int64)
     slotted = profile.tensors["slot"] >= 0
     for row in np.flatnonzero(moves["tier"] != 0):
         move = moves[row]
         boundary = int(move["boundary"])
-        here = _overlapping(places, move)
-        others = moves["boundary"][_overlapping(moves, move)].astype(np.int64)
+        here = overlapping(places, move)
+        others = moves["boundary"][overlapping(moves, move)].astype(np.int64)
         uses = used[here[accessed]]
         if not np.any(uses == boundary):
             warm = np.concatenate([uses, born[here & slotted], others[others != boundary]])
@@ -189,7 +189,7 @@ def settled(plan: Plan, page_bytes: int) -> Table:
     standing["offset"], standing["bytes"] = offset, size
     standing["tier"] = _region_tiers(plan.layout, standing["offset"])
     rows = np.concatenate([plan.initial, standing[standing["tier"] != UNKNOWN_TIER]])
-    apart = [_without(row, plan.moves[_overlapping(plan.moves, row)]) for row in rows]
+    apart = [_without(row, plan.moves[overlapping(plan.moves, row)]) for row in rows]
     return _merged(np.concatenate([rows[:0], *apart]), ("space", "tier"))
 
 
@@ -211,7 +211,7 @@ def _without(row: np.void, ranges: Table) -> Table:
     return found
 
 
-def _overlapping(ranges: Table, one: np.void) -> npt.NDArray[np.bool_]:
+def overlapping(ranges: Table, one: np.void) -> npt.NDArray[np.bool_]:
     """Which ranges (rows with space, offset, bytes) overlap the given range."""
     found: npt.NDArray[np.bool_] = (
         (ranges["space"] == one["space"])
@@ -221,7 +221,7 @@ def _overlapping(ranges: Table, one: np.void) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _places(profile: Profile, layout: Layout) -> Table:
+def places_of(profile: Profile, layout: Layout) -> Table:
     """The place of each tensor: MOVE_DTYPE rows with only space, offset and bytes set."""
     tensors = profile.tensors
     places = np.zeros(len(tensors), MOVE_DTYPE)

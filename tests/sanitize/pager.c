@@ -3,7 +3,7 @@
  * Threads that use the pager at the same time: pager SEED OPERATIONS FOLDER.
  *
  * Each thread owns a part of the memory. It births, fills, checks, evicts, fetches
- * and drops random ranges of this part, also by system calls that read the pages.
+ * and drops random ranges of this part. Some pages are read by system calls.
  * The main thread forks meanwhile; the children check that no page reads as zeros.
  * All frames of the threads together exceed the budget several times.
  */

@@ -33,10 +33,10 @@ class FastShareBound:
     """Shares of the attributed page accesses, 0..1."""
 
     fast_share: float
-    """No plan serves a larger share fast."""
+    """Largest share that any plan can serve from fast memory."""
 
     fixed_share: float
-    """No placement without moves serves a larger share fast."""
+    """Largest share that any plan without moves can serve from fast memory."""
 
 
 def fast_share_bound(

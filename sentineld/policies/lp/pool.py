@@ -54,10 +54,10 @@ class PoolColumns:
     """Columns of the program that the pool's rows refer to."""
 
     at_birth: Integers
-    """(P,): the column of each transient group's part that is fast at its birth."""
+    """(P,): for each transient group, the column of the pages that are fast at its birth."""
 
     at_death: Integers
-    """(P,): the column of each transient group's part that is fast at its death."""
+    """(P,): for each transient group, the column of the pages that are fast at its death."""
 
     left: int
     """The first of the columns (one per pressure point) of dead pages left in fast memory."""

@@ -24,11 +24,11 @@ MOVE_WORTH = 0.02
 time that the move takes or of the time that one use of a slow page costs, whichever is less."""
 
 EARLY_WORTH = 0.005
-"""Maximum credit in a plan's program for moving a page early, as a share of the same time as for
-MOVE_WORTH. A promotion gets the full credit halfway between two uses, and none just before the
-second use. A demotion gets the full credit just after the first use, and none halfway. The credit
-breaks ties between equally good moves in favour of the earlier one, which tolerates stretches that
-take longer or shorter than profiled."""
+"""Maximum credit in a plan's program for moving a page early. Like MOVE_WORTH, it is a share of the
+shorter of these two times. A promotion gets the full credit halfway between two uses, and none just
+before the second use. A demotion gets the full credit just after the first use, and none halfway.
+The credit breaks ties between equally good moves in favour of the earlier one, which tolerates
+stretches that take longer or shorter than profiled."""
 
 TIME_LIMIT_S = 100.0
 """Wall-clock limit on one run of the solver, a last resort for extremely large steps. A plan takes

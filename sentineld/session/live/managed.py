@@ -18,6 +18,7 @@ from sentineld.model.plan import Space
 from sentineld.model.tiers import Tiers
 from sentineld.observe.control_segment import ShimWords
 from sentineld.observe.shim_link import ShimLink
+from sentineld.plan.after_use import after_use
 from sentineld.plan.correct import Progress
 from sentineld.session.intake.claims import arena_range, heap_range
 from sentineld.session.live.barriers import Barriers
@@ -58,7 +59,7 @@ class Managed:
         self._memory = memory(link, self.spaces, tiers)
         self.mover = Mover(
             tiers,
-            PlannedStep.of(plan, profile),
+            PlannedStep.of(after_use(plan, profile) if tiers.paged else plan, profile),
             ProcessPorts(
                 pid=link.pid,
                 memory=self._memory,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns bench-train's measured steps into rows, goals and tables."""
+"""Makes rows and tables of the steps that bench-train has measured, and checks the goals."""
 
 from __future__ import annotations
 

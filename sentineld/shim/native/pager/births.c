@@ -63,6 +63,7 @@ static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint6
 	if (born < count && error == EEXIST)
 		pager_fatal("a page at %p is already in memory",
 			    (void *)page_address(pager, range, page + born));
+	set_planned(range, page, born, true);
 	set_state(range, page, born, PAGE_IN);
 	memset(range->recent + page, 1, born);
 	pager->resident += born;

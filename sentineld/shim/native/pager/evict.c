@@ -285,19 +285,20 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 	return begun;
 }
 
-/* Advance the hand to the next page in memory. After the last range, returns false and resets the
-   hand to the first range. */
-static bool next_resident(struct pager *pager)
+/* Advance the hand to the next page in memory, or to the next stray page. After the last range, returns
+   false and resets the hand to the first range. */
+static bool next_page(struct pager *pager, bool stray)
 {
 	struct paged_range *range = pager->hand_range;
-	uint8_t *found = NULL;
 
 	while (range) {
+		const uint8_t *table = stray ? range->stray : range->state, *found = NULL;
+
 		if (pager->hand < range->top)
-			found = memchr(range->state + pager->hand, PAGE_IN, range->top - pager->hand);
+			found = memchr(table + pager->hand, stray ? 1 : PAGE_IN, range->top - pager->hand);
 		if (found) {
 			pager->hand_range = range;
-			pager->hand = (uint64_t)(found - range->state);
+			pager->hand = (uint64_t)(found - table);
 			return true;
 		}
 		range = range->next;
@@ -308,20 +309,17 @@ static bool next_resident(struct pager *pager)
 	return false;
 }
 
-void make_room(struct pager *pager, uint64_t pages)
+/* Like make_room(), but if `stray` is set, evicts stray pages only. */
+static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 {
 	int turns = 0;
 
-	if (!pager->hand_range) {
-		pager->hand_range = pager->ranges;
-		pager->hand = 0;
-	}
-	/* The hand's first full turn clears `recent`, so the next turn finds a page if there is one. */
+	/* The first turn clears `recent`, so the second one finds a page if there is one. */
 	while (pager->frames.free_pages + pager->leaving < pages && turns < 3 && can_write(pager)) {
 		struct paged_range *range;
 		uint64_t first, run = 0, left, done;
 
-		if (!next_resident(pager)) {
+		if (!next_page(pager, stray)) {
 			turns++;
 			continue;
 		}
@@ -334,12 +332,22 @@ void make_room(struct pager *pager, uint64_t pages)
 			continue;
 		}
 		while (run < left && first + run < range->top && range->state[first + run] == PAGE_IN &&
-		       !range->recent[first + run])
+		       !range->recent[first + run] && (!stray || range->stray[first + run]))
 			run++;
 		pager->hand += run;
 		if (!pages_evict(pager, range, first, run, &done) && pager_busy(pager))
 			break;
 	}
+}
+
+void make_room(struct pager *pager, uint64_t pages)
+{
+	if (!pager->hand_range) {
+		pager->hand_range = pager->ranges;
+		pager->hand = 0;
+	}
+	evict_at_hand(pager, pages, true);
+	evict_at_hand(pager, pages, false);
 }
 
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done)
@@ -350,8 +358,12 @@ uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_
 	*done = pages;
 	pthread_mutex_lock(&pager->lock);
 	range = range_of(pager, address);
-	if (range)
-		begun = pages_evict(pager, range, page_number(pager, range, address), pages, done);
+	if (range) {
+		uint64_t page = page_number(pager, range, address);
+
+		set_planned(range, page, pages, false);
+		begun = pages_evict(pager, range, page, pages, done);
+	}
 	/* After a failed write no page leaves, so there is nothing to wait for. */
 	if (pager->counts.write_error)
 		*done = pages;

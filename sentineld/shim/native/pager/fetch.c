@@ -198,6 +198,8 @@ uint64_t pager_fetch(struct pager *pager, void *address, uint64_t pages)
 
 	pthread_mutex_lock(&pager->lock);
 	range = range_of(pager, address);
+	if (range)
+		set_planned(range, page_number(pager, range, address), pages, true);
 	if (range && (pager->wanted_count || pager->births_waiting))
 		done = 0;
 	else if (range)

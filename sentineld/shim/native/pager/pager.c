@@ -45,6 +45,10 @@ static void range_delete(struct paged_range *range)
 {
 	if (range->state)
 		munmap(range->state, range->pages);
+	if (range->planned)
+		munmap(range->planned, range->pages);
+	if (range->stray)
+		munmap(range->stray, range->pages);
 	if (range->transit)
 		munmap(range->transit, range->pages);
 	if (range->recent)
@@ -65,11 +69,14 @@ static struct paged_range *range_new(char *base, uint64_t pages)
 	range->base = base;
 	range->pages = pages;
 	range->state = table(pages, 1);
+	range->planned = table(pages, 1);
+	range->stray = table(pages, 1);
 	range->transit = table(pages, 1);
 	range->recent = table(pages, 1);
 	range->file_page = table(pages, sizeof(*range->file_page));
 	range->sum = table(pages, sizeof(*range->sum));
-	if (range->state && range->transit && range->recent && range->file_page && range->sum)
+	if (range->state && range->planned && range->stray && range->transit && range->recent &&
+	    range->file_page && range->sum)
 		return range;
 	range_delete(range);
 	return NULL;
@@ -93,6 +100,7 @@ static int64_t find_present(struct pager *pager, struct paged_range *range, uint
 		for (uint64_t i = 0; i < count; i++)
 			if (entries[i] & (PAGEMAP_PRESENT | PAGEMAP_SWAPPED)) {
 				range->state[page + i] = PAGE_IN;
+				range->planned[page + i] = true;
 				range->top = page + i + 1;
 				found++;
 			}

@@ -46,6 +46,10 @@ struct paged_range {
 	uint64_t top; /* first page above all pages that were ever in memory */
 	uint8_t *state; /* enum page_state */
 	uint8_t *published; /* a copy of `state` for others to read; NULL: none */
+	/* 1: the plan has the page in memory: the page was born, or pager_fetch() named it, and
+	   pager_evict() has not named it since */
+	uint8_t *planned;
+	uint8_t *stray; /* 1: the page is in memory, but the plan does not have it there */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
 	uint8_t *recent; /* 1: the page arrived or was born since the hand last passed it */
 	uint32_t *file_page; /* number of the file page with the page's copy; 0: none */
@@ -128,11 +132,24 @@ static inline uint64_t pager_frames(const struct pager *pager)
 	return pager->resident + pager->frames.pages;
 }
 
+static inline void find_strays(struct paged_range *range, uint64_t page, uint64_t pages)
+{
+	for (uint64_t i = page; i < page + pages; i++)
+		range->stray[i] = range->state[i] == PAGE_IN && !range->planned[i];
+}
+
 static inline void set_state(struct paged_range *range, uint64_t page, uint64_t pages, enum page_state state)
 {
 	memset(range->state + page, state, pages);
 	if (range->published)
 		memset(range->published + page, state, pages);
+	find_strays(range, page, pages);
+}
+
+static inline void set_planned(struct paged_range *range, uint64_t page, uint64_t pages, bool planned)
+{
+	memset(range->planned + page, planned, pages);
+	find_strays(range, page, pages);
 }
 
 /* The range that contains the address, or NULL. */
