@@ -278,9 +278,37 @@ def kernel_reads(library: ctypes.CDLL, folder: Path) -> None:
     paged.stop()
 
 
+def several_operands(library: ctypes.CDLL, folder: Path) -> None:
+    """An operation on three ranges that the plan has in the file, while nearly all frames hold
+    pages that the plan has in memory. The operands must not evict each other for ever."""
+    paged = Paged(library, backing_file(folder, 8192), 8192, 4000, 1300)
+    for first in range(0, 4000, 100):
+        paged.born(first, 100)
+        paged.fill(first, 100, 1)
+    while paged.evict(0, 4000):
+        paged.settle()
+    for first in range(0, 1280, 20):
+        assert paged.fetch(first, 20) == 20
+        paged.settle()
+    one, two, three = (paged.words[first : first + 900] for first in (1300, 2200, 3100))
+    wanted = paged.expected(1300, 900, 1) + paged.expected(2200, 900, 1)
+    for _ in range(3):
+        np.add(one, two, out=three)
+        assert np.array_equal(three, wanted)
+    paged.stop()
+
+
 CASES: dict[str, Callable[[ctypes.CDLL, Path], None]] = {
     case.__name__: case
-    for case in (read_corrupt, read_fails, write_fails, file_full, fork_children, kernel_reads)
+    for case in (
+        read_corrupt,
+        read_fails,
+        write_fails,
+        file_full,
+        fork_children,
+        kernel_reads,
+        several_operands,
+    )
 }
 
 if __name__ == "__main__":

@@ -216,7 +216,9 @@ def run_case(library_path: Path, case: str, folder: Path) -> subprocess.Complete
     )
 
 
-@pytest.mark.parametrize("case", ["write_fails", "file_full", "fork_children", "kernel_reads"])
+@pytest.mark.parametrize(
+    "case", ["write_fails", "file_full", "fork_children", "kernel_reads", "several_operands"]
+)
 def test_in_a_process_of_its_own(library_path: Path, case: str, tmp_path: Path) -> None:
     done = run_case(library_path, case, tmp_path)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

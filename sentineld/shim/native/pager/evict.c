@@ -13,6 +13,11 @@
    or write of the file. */
 #define BUSY_TRIES 8
 
+/* Strays that are among this number of last fetched pages stay. An operator accesses pages of several
+   tensors, and a fault fetches up to 32 pages of one of them. If these pages evicted each other, the
+   operator would never end. */
+#define YOUNG_PAGES 1024u
+
 /* After fork() the parent shares its pages with the child, and a shared page cannot be moved. A write
    gives the parent a frame of its own. The atomic operation does not undo a store that another thread
    makes at the same time. */
@@ -309,8 +314,41 @@ static bool next_page(struct pager *pager, bool stray)
 	return false;
 }
 
-/* Like make_room(), but if `stray` is set, evicts stray pages only. */
-static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
+static bool is_old_stray(const struct pager *pager, const struct paged_range *range, uint64_t page)
+{
+	return range->stray[page] && pager->arrivals - range->arrival[page] >= YOUNG_PAGES;
+}
+
+/* Like make_room(), but evicts old stray pages only. Does not move the hand. */
+static void evict_strays(struct pager *pager, uint64_t pages)
+{
+	struct paged_range *hand_range = pager->hand_range;
+	uint64_t hand = pager->hand;
+	int turns = 0;
+
+	while (pager->frames.free_pages + pager->leaving < pages && turns < 2 && can_write(pager)) {
+		uint64_t first, run = 0, left, done;
+		struct paged_range *range;
+
+		if (!next_page(pager, true)) {
+			turns++;
+			continue;
+		}
+		range = pager->hand_range;
+		first = pager->hand;
+		left = pages - pager->frames.free_pages - pager->leaving;
+		while (run < left && first + run < range->top && is_old_stray(pager, range, first + run))
+			run++;
+		pager->hand += run ? run : 1;
+		if (run && !pages_evict(pager, range, first, run, &done) && pager_busy(pager))
+			break;
+	}
+	pager->hand_range = hand_range;
+	pager->hand = hand;
+}
+
+/* Like make_room(), by the clock algorithm. */
+static void evict_at_hand(struct pager *pager, uint64_t pages)
 {
 	int turns = 0;
 
@@ -319,7 +357,7 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 		struct paged_range *range;
 		uint64_t first, run = 0, left, done;
 
-		if (!next_page(pager, stray)) {
+		if (!next_page(pager, false)) {
 			turns++;
 			continue;
 		}
@@ -332,7 +370,7 @@ static void evict_at_hand(struct pager *pager, uint64_t pages, bool stray)
 			continue;
 		}
 		while (run < left && first + run < range->top && range->state[first + run] == PAGE_IN &&
-		       !range->recent[first + run] && (!stray || range->stray[first + run]))
+		       !range->recent[first + run])
 			run++;
 		pager->hand += run;
 		if (!pages_evict(pager, range, first, run, &done) && pager_busy(pager))
@@ -346,8 +384,8 @@ void make_room(struct pager *pager, uint64_t pages)
 		pager->hand_range = pager->ranges;
 		pager->hand = 0;
 	}
-	evict_at_hand(pager, pages, true);
-	evict_at_hand(pager, pages, false);
+	evict_strays(pager, pages);
+	evict_at_hand(pager, pages);
 }
 
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done)

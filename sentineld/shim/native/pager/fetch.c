@@ -56,6 +56,8 @@ static void place(struct transit *transit, uint32_t run)
 		pager_fatal("a page cannot be moved to its address: %s", strerror(error));
 	set_state(range, page, run, PAGE_IN);
 	memset(range->recent + page, 1, run);
+	for (uint32_t i = 0; i < run; i++)
+		range->arrival[page + i] = pager->arrivals++;
 	memset(range->transit + page, 0, run);
 	pager->resident += run;
 }

@@ -55,6 +55,8 @@ static void range_delete(struct paged_range *range)
 		munmap(range->recent, range->pages);
 	if (range->file_page)
 		munmap(range->file_page, range->pages * sizeof(*range->file_page));
+	if (range->arrival)
+		munmap(range->arrival, range->pages * sizeof(*range->arrival));
 	if (range->sum)
 		munmap(range->sum, range->pages * sizeof(*range->sum));
 	free(range);
@@ -74,9 +76,10 @@ static struct paged_range *range_new(char *base, uint64_t pages)
 	range->transit = table(pages, 1);
 	range->recent = table(pages, 1);
 	range->file_page = table(pages, sizeof(*range->file_page));
+	range->arrival = table(pages, sizeof(*range->arrival));
 	range->sum = table(pages, sizeof(*range->sum));
 	if (range->state && range->planned && range->stray && range->transit && range->recent &&
-	    range->file_page && range->sum)
+	    range->file_page && range->arrival && range->sum)
 		return range;
 	range_delete(range);
 	return NULL;
