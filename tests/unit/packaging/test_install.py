@@ -7,6 +7,7 @@ import configparser
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,8 @@ def test_the_shim_is_enabled_by_its_environment_variable(
 
 
 def unit_of(stage: Path) -> configparser.SectionProxy:
-    unit = configparser.ConfigParser(interpolation=None)
+    # systemd allows a setting more than once.
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read(stage / "usr/local/lib/systemd/system/sentineld.service")
     return unit["Service"]
@@ -139,3 +141,14 @@ def test_uninstall_removes_only_what_was_installed(tmp_path: Path) -> None:
     make("uninstall", tmp_path)
     remaining = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert remaining == {other}
+
+
+def test_every_source_of_the_shim_is_in_the_wheel() -> None:
+    """Where the compiled library is missing, the shim builds it from these files."""
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folder = ROOT / "sentineld/shim"
+    packaged = {
+        path for glob in setuptools["package-data"]["sentineld.shim"] for path in folder.glob(glob)
+    }
+    sources = {path for path in (folder / "native").rglob("*") if path.suffix in (".c", ".h")}
+    assert sources <= packaged
