@@ -104,7 +104,7 @@ class EmulatedSubstrate:
         return fast_pages(policy(plan.policy), plan, page_bytes)
 
     def reserve_bytes(self, budget_bytes: int) -> int:
-        """Nothing: the model has no memory for moves besides both frames of a page in flight."""
+        """0: a page in flight is charged on both tiers, and moves need no other memory."""
         return 0
 
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:

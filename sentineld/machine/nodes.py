@@ -56,7 +56,7 @@ class KernelSubstrate:
         return None
 
     def reserve_bytes(self, budget_bytes: int) -> int:
-        """Nothing: a move needs no memory besides the page's new frame."""
+        """0: a move needs no memory but the page's new frame, which is charged."""
         return 0
 
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:

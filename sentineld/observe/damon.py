@@ -276,7 +276,8 @@ def usable(
 def _lacking(kdamonds: Path) -> SentinelError | None:
     """The error for a kernel whose DAMON cannot watch a process, or None.
 
-    A kernel names its operations in a context only, so one is created if there is none.
+    The kernel lists its operations only in the folder of a context, so a context is created if
+    there is none.
     """
     offered = kdamonds / "0/contexts/0/avail_operations"
     created = not offered.exists()

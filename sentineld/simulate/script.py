@@ -111,7 +111,7 @@ def _any_inside(cells: Cells, mask: Mask) -> Mask:
 def _script(profile: Profile, cells: Cells, extra_ns: Floats, born: Mask) -> Script:
     """Make the script of a step.
 
-    born: (T,), which tensors' pages are born with the tensor in this step.
+    born: (T,), whether the tensor's pages are born when the tensor is allocated in this step.
     """
     rows, tensors = profile.accesses, profile.tensors
     at_birth = born[rows["tensor"]] & (rows["stretch"] == tensors["birth_stretch"][rows["tensor"]])

@@ -83,11 +83,12 @@ def test_planned_moves_use_the_pager(start: Start) -> None:
     run.check_losses()
 
 
-def test_the_training_needs_no_daemon(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.long)])
+def test_the_training_needs_no_daemon(start: Start, tmp_path: Path, kills: int) -> None:
     """Killed daemons, and one that is stopped."""
     run = start("perceptron")
     run.manage("static", "40%")
-    for _ in range(2):
+    for _ in range(kills):
         run.kill()
         run.training.wait_losses(len(run.training.times_s) + 3)
         run.daemon = Daemon(tmp_path, *tiers(tmp_path))

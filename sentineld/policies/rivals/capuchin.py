@@ -36,7 +36,7 @@ EARLIER = (0.05, 0.0, 0.2)
 @register("capuchin", False)
 @register("capuchin+slow", True)
 class Capuchin(SwappingPolicy):
-    """The policy, which sweeps the extra time for transfers."""
+    """The policy. It tries several values of the additional time for transfers."""
 
     sweep = EARLIER
     obstacle = "its gaps have too little free time to make room"

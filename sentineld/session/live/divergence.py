@@ -22,7 +22,7 @@ LEAVE_SHARE = 0.6
 """Share of diverged steps above which a plan is left. A new profile needs two steps in a row of the
 other shape. Above this share, two such steps are likely."""
 KEEP_SHARE = 0.25
-"""Share of diverged steps from which on a plan that is kept is reported as a poor fit."""
+"""If at least this share of the steps diverges, a plan that is kept is reported as a poor fit."""
 EARNED_STEPS = 32
 """Number of steps under a plan after which entering it has paid off."""
 POOR_FIT = "steps change shape too often to replace the plan: it is kept for the steps that fit it"

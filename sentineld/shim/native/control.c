@@ -196,7 +196,13 @@ static void publish_arena(uint64_t layout_id)
  */
 API const char *sentinel_paging(int file, uint64_t bytes, int wake)
 {
-	return paging_start(&shim.heap, file, bytes, wake);
+	const char *problem;
+
+	/* While the pager finds the heap's pages, no other thread may enlarge the heap. */
+	pthread_mutex_lock(&shim.lock);
+	problem = paging_start(&shim.heap, file, bytes, wake);
+	pthread_mutex_unlock(&shim.lock);
+	return problem;
 }
 
 /*

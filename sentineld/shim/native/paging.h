@@ -15,8 +15,8 @@
 #include "heap.h"
 
 /*
- * Start the pager with the heap, or give a running pager a larger file. Needs no lock; call this
- * between two steps. Returns NULL, or a description of the problem.
+ * Start the pager with the heap, or give a running pager a larger file. Needs the shim's lock; call
+ * this between two steps. Returns NULL, or a description of the problem.
  *   file:  backing file, opened with O_DIRECT; -1 if the pager runs. Taken over.
  *   bytes: size that the file has or shall have.
  *   wake:  eventfd to which the daemon writes after it has queued moves. Taken over.

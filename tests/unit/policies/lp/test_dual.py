@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dual of the generous program: a lower bound at any prices, tight at the program's prices."""
+"""The dual of the linear program is a lower bound at any prices, and the optimum at its prices."""
 
 from __future__ import annotations
 

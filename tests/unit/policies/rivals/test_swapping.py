@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A book of swaps as a plan; see guests.py for the step."""
+"""The swaps of a Book become a valid plan. guests.py has the step."""
 
 from __future__ import annotations
 

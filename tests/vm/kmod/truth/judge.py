@@ -202,7 +202,7 @@ class Log:
 
     count: npt.NDArray[np.int64]
     first: npt.NDArray[np.int64]
-    """Number of the pair's records of a first access."""
+    """How many of the pair's records are first accesses."""
     again: Pairs
     again_write: Pairs
     unknown: Pairs
