@@ -10,7 +10,7 @@
 #define MIGRATE_MODES 8
 
 struct migration_key {
-	u32 pid; /* of the mover: a process, or for demotion and compaction a kernel thread */
+	u32 pid; /* the mover: a process, or a kernel thread (demotion, compaction) */
 	u16 mode;
 	u16 reason;
 };

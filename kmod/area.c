@@ -193,7 +193,10 @@ struct sentinel_chunk *sentinel_chunk_get(struct sentinel_session *s, struct sen
 	return chunk;
 }
 
-/* Allocates the chunk if [start, end) covers only a part of it: it needs a bit for each page. */
+/*
+ * Allocates the chunk if [start, end) covers only a part of it: each page then needs a
+ * bit of its own.
+ */
 static int split_chunk(struct sentinel_session *s, struct sentinel_area *area, unsigned long start,
 		       unsigned long end, unsigned long index)
 {

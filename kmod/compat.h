@@ -61,8 +61,8 @@ static inline pte_t sentinel_pte_mkwrite(pte_t pte)
 }
 
 /*
- * Returns argument n (from 0) of a traced function. Every ftrace callback gets
- * the arguments without FTRACE_OPS_FL_SAVE_REGS, which would save and restore all
+ * Returns argument n (from 0) of a traced function. A callback gets the arguments
+ * even if FTRACE_OPS_FL_SAVE_REGS is not set. That flag would save and restore all
  * registers at each page fault of the system.
  */
 static inline unsigned long sentinel_ftrace_argument(struct ftrace_regs *fregs, unsigned int n)

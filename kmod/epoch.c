@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Epochs: re-arms touched pages, records the accesses that the kernel resolved; the epoch fd. */
+/*
+ * Epochs: re-arms touched pages and records the accesses that the kernel resolved.
+ * Also implements the epoch fd.
+ */
 #include "sentinel.h"
 
 #include <linux/anon_inodes.h>

@@ -3,8 +3,8 @@
  * The fault hook: an ftrace callback at the entry of handle_mm_fault(). The hook
  * notes the access, restores the page and, if that resolves the fault, makes
  * handle_mm_fault() return 0 without running. If the function ran, it could see
- * PROT_NONE from a concurrent re-arm and take it for that of NUMA balancing: it would
- * unarm the page and might migrate it.
+ * PROT_NONE from a concurrent re-arm and take NUMA balancing for the cause: the
+ * function would unarm the page and might migrate it.
  *
  * The hook runs with preemption off. handle_mm_fault() is never called in
  * interrupt context, so plain spinlocks suffice.
@@ -18,7 +18,7 @@
 static DEFINE_MUTEX(hook_mutex);
 static struct ftrace_ops *attached; /* guarded by hook_mutex; NULL: not hooked */
 static unsigned int users; /* guarded by hook_mutex */
-static bool skips = true; /* handle_mm_fault() can be skipped; true until the first attempt */
+static bool skips = true; /* handle_mm_fault() can be skipped; assumed until first hooked */
 
 /* A fault at a page that a session watches. */
 struct watched_fault {
@@ -79,7 +79,7 @@ static bool small_fault(const struct watched_fault *fault, pte_t *ptep, spinlock
 	u8 node;
 
 	if (!page) {
-		/* the zero page counts as absent: a write to a page that maps it is a birth */
+		/* the zero page counts as an absent page, so a write to it is a birth */
 		if (!pte_present(entry) || is_write(fault))
 			note_absent(fault, pte_none(entry) || pte_present(entry));
 		spin_unlock(ptl);

@@ -183,7 +183,7 @@ void sentinel_note_gap(struct sentinel_session *s, struct sentinel_chunk *chunk,
 	spin_unlock(&s->lock);
 }
 
-/* Notes that a change of [start, end) begins, which this module does not make. */
+/* Notes that code outside this module begins to change the mapping of [start, end). */
 void sentinel_change_begin(struct sentinel_session *s, unsigned long start, unsigned long end)
 {
 	const struct sentinel_change change = {
@@ -291,7 +291,10 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 		u32 epoch;
 		u8 flags;
 
-		/* s->lock is not held: if the bit is set later, the end of the epoch records it */
+		/*
+		 * s->lock is not held. If the bit is set later, the access is recorded at the
+		 * end of the epoch.
+		 */
 		if (!test_bit(nr, chunk->late))
 			continue;
 		page = sentinel_pte_page(READ_ONCE(table[nr]));
@@ -302,8 +305,8 @@ static void record_before_change(struct sentinel_session *s, struct sentinel_chu
 }
 
 /*
- * Notes that the mapping of pages first .. last - 1 is about to be changed, not by
- * this module. The code that makes the change keeps the page table from being freed.
+ * Notes that code outside this module is about to change the mapping of pages
+ * first .. last - 1. That code keeps the page table from being freed.
  */
 static void note_change(struct sentinel_session *s, struct sentinel_chunk *chunk,
 			unsigned int first, unsigned int last, enum sentinel_change_kind kind)
@@ -360,7 +363,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 		struct sentinel_chunk *chunk = sentinel_chunk_at(area, i);
 		unsigned long base;
 
-		/* no chunk: no page was mapped; only a change that maps pages needs one */
+		/* no chunk: no page was mapped; allocate it only if the change maps pages */
 		if (!chunk && kind == SENTINEL_CHANGE_MAPS && test_bit(i, area->active)) {
 			chunk = sentinel_chunk_get(s, area, i, GFP_NOWAIT | __GFP_NOWARN);
 			if (!chunk)
@@ -374,7 +377,7 @@ static void note_change_of_area(struct sentinel_session *s, struct sentinel_area
 	}
 }
 
-/* Notes that the mapping of [start, end) is about to be changed, not by this module. */
+/* Notes that code outside this module is about to change the mapping of [start, end). */
 void sentinel_note_change(struct sentinel_session *s, unsigned long start, unsigned long end,
 			  enum sentinel_change_kind kind)
 {

@@ -92,7 +92,7 @@ struct page *sentinel_pte_page(pte_t pte)
 	return pte_page(pte);
 }
 
-/* Returns the entry of a small or huge page with another protection. */
+/* Returns the entry of a small or huge page, with its protection replaced. */
 static pte_t modified(pteval_t entry, bool huge, pgprot_t protection)
 {
 	if (huge) /* the bits used here are the same in a PMD entry as in a PTE */

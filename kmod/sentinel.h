@@ -45,7 +45,7 @@
 struct sentinel_chunk {
 	unsigned long base; /* address of the page of bit 0 */
 	struct list_head dirty; /* entry in the list session->dirty, while queued is true */
-	u32 epoch; /* epoch in which the chunk was queued, and of the accesses noted since */
+	u32 epoch; /* epoch in which the chunk was queued; accesses noted since belong to it */
 	bool queued;
 	bool resolved; /* the kernel handled faults in this epoch, and may have mapped pages */
 	bool huge_armed; /* the module made the PMD entry PROT_NONE; under the entry's lock */
@@ -55,8 +55,8 @@ struct sentinel_chunk {
 	DECLARE_BITMAP(late, SENTINEL_CHUNK_PAGES); /* touched, but not recorded yet */
 	DECLARE_BITMAP(born, SENTINEL_CHUNK_PAGES); /* late because the page was absent */
 	DECLARE_BITMAP(written, SENTINEL_CHUNK_PAGES); /* touched by at least one write */
-	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* something else may have unarmed it */
-	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* suspect; an access may have been missed */
+	DECLARE_BITMAP(suspect, SENTINEL_CHUNK_PAGES); /* other code may have unarmed the page */
+	DECLARE_BITMAP(lost, SENTINEL_CHUNK_PAGES); /* an access to the page may have been missed */
 };
 
 struct sentinel_area {
@@ -65,7 +65,7 @@ struct sentinel_area {
 	unsigned long chunk_count;
 	unsigned long *active; /* for chunks not allocated yet: a bit per chunk, true if watched */
 	struct sentinel_chunk **chunk;
-	bool fresh; /* pages were armed in this epoch, see sentinel_find_unarmed(); under control */
+	bool fresh; /* armed in this epoch, see sentinel_find_unarmed(); guarded by `control` */
 };
 
 /* An immutable table, sorted by address; replaced as a whole. */
@@ -102,9 +102,9 @@ struct sentinel_session {
 	unsigned long retry; /* delay of end_work, in jiffies */
 	struct completion has_ended;
 	struct mutex control;
-	bool ended; /* under control */
-	struct sentinel_areas __rcu *areas; /* written under control */
-	u64 *resident; /* scratch: resident pages by node; under control */
+	bool ended; /* guarded by `control` */
+	struct sentinel_areas __rcu *areas; /* writes are guarded by `control` */
+	u64 *resident; /* scratch: resident pages by node; guarded by `control` */
 	atomic_long_t armed_pages;
 	bool precise_writes; /* a read restores an armed page read-only, so a later write faults */
 	struct mmu_notifier notifier;

@@ -50,7 +50,7 @@
  */
 #define SENTINEL_FEATURE_SKIP (1u << 0) /* the module resolves faults itself */
 #define SENTINEL_FEATURE_BIRTHS (1u << 1) /* first touches of absent pages are logged */
-#define SENTINEL_FEATURE_UNKNOWN (1u << 2) /* pages unarmed by anything else are logged */
+#define SENTINEL_FEATURE_UNKNOWN (1u << 2) /* pages unarmed by other code are logged */
 #define SENTINEL_FEATURE_PRECISE_WRITE (1u << 3) /* SENTINEL_ATTACH_PRECISE_WRITE is supported */
 #define SENTINEL_FEATURE_REARM (1u << 4) /* sentinel_attach.rearm_us is supported */
 #define SENTINEL_FEATURE_AGE (1u << 5) /* SENTINEL_IOC_AGE is supported */
@@ -140,10 +140,10 @@ struct sentinel_epoch_fd {
 #define SENTINEL_IOC_EPOCH_FD _IOR(SENTINEL_IOC_MAGIC, 0x07, struct sentinel_epoch_fd)
 #define SENTINEL_IOC_STATS _IOR(SENTINEL_IOC_MAGIC, 0x08, struct sentinel_stats)
 /*
- * Page temperature without faults: logs the pages whose accessed bit is set, in a
- * part of a range, as AGED, and clears the bit. pages_done counts these pages.
- * pages_skipped counts pages that are absent or were not accessed since the last
- * AGE. Reclaim reads the same bits, so AGE makes pages look colder than they are.
+ * Page temperature without faults, for a part of a range: logs each page whose
+ * accessed bit is set, with the flag AGED, and clears the bit. pages_done counts
+ * these pages. pages_skipped counts pages that are absent or were not accessed since
+ * the last AGE. Reclaim reads the same bits, so AGE makes pages look colder than they are.
  */
 #define SENTINEL_IOC_AGE _IOWR(SENTINEL_IOC_MAGIC, 0x09, struct sentinel_range)
 
@@ -164,10 +164,10 @@ struct sentinel_epoch_fd {
  * the page, at the latest at the end of the epoch, with the page's node at that time
  * (255 if the page is gone or is the zero page). So the log is not sorted by epoch.
  *
- * A page of an armed range without a record was not accessed in the epoch. A page
- * may be unarmed by anything but the module (mprotect, migration, a collapse,
- * mremap), or it cannot be armed (the zero page, pages that are not anonymous). At
- * the end of the epoch, such a page is logged as UNKNOWN if no access was seen. With
+ * A page of an armed range without a record was not accessed in the epoch. The
+ * module may miss accesses to a page that other code unarms (mprotect, migration, a
+ * collapse, mremap) or that cannot be armed (the zero page, pages that are not anonymous).
+ * At the end of the epoch, such a page is logged as UNKNOWN if no access was seen. With
  * precise writes, it is logged as UNKNOWN and AGAIN if an access was seen but a later
  * write may have been missed. For the next epoch the page is armed again; if this is
  * not possible, it is logged as UNKNOWN again.

@@ -40,7 +40,10 @@ static void destroy(struct sentinel_session *s)
 	kfree(s);
 }
 
-/* Returns false if a lock is not free, since the target may hold it; try again later. */
+/*
+ * Returns false if a lock is not free. The function does not wait for a lock, because
+ * the target may hold it. The caller tries again later.
+ */
 static bool disarm_and_withdraw(struct sentinel_session *s)
 {
 	if (!mutex_trylock(&s->control))
@@ -69,8 +72,9 @@ static bool disarm_and_withdraw(struct sentinel_session *s)
 
 /*
  * Disarms everything and releases the target. The session is withdrawn only
- * after all PTEs are restored: until then the hook must resolve faults, since the
- * kernel would take a PROT_NONE entry for that of NUMA balancing and migrate the page.
+ * after all PTEs are restored: until then the hook must resolve faults. Otherwise
+ * the kernel would assume that NUMA balancing made an entry PROT_NONE, and would migrate
+ * the page.
  */
 static void end(struct work_struct *work)
 {

@@ -27,12 +27,13 @@ class _Count:
 
 
 class LogLimit(logging.Filter):
-    """Passes SITE_LINES lines of each logging statement in PERIOD_S, and LINES in total.
+    """Passes at most SITE_LINES lines of a logging statement, and LINES in total, in PERIOD_S.
 
     If a logging statement serves several users, SITE_LINES applies to each of them, so that no
     user can suppress lines about another user's processes. The user is the statement's
     extra={"uid": uid} or, without that, the thread's LOGGED_USER. The last line before the limit
-    says that lines will be left out. The first line of the next period gives their number.
+    says that lines will be left out. The first line of the next period gives the number of lines
+    left out.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -95,7 +95,7 @@ def _connect(connection: socket.socket, path: Path, timeout_s: float) -> None:
 
 
 def _connected(connection: socket.socket) -> bool:
-    """Whether the socket is connected. It is not after a connect() that a signal interrupted."""
+    """Whether the socket is connected. A connect() that a signal interrupts does not connect it."""
     try:
         connection.getpeername()
     except OSError:

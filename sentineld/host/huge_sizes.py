@@ -31,7 +31,7 @@ def offered_sizes(sys_root: Path = Path("/sys")) -> tuple[int, ...]:
 
 
 def planned_sizes(offered: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes that plan/huge.py uses: HUGE_BYTES, if offered, and the largest smaller one.
+    """Of the offered sizes, those that plan/huge.py uses: HUGE_BYTES and the largest one below it.
 
     The kernel allocates a huge page of the largest enabled size that fits.
     """

@@ -12,7 +12,7 @@ from sentineld.base.errors import SentinelError
 
 DEVICE = Path("/dev/userfaultfd")
 UDEV_RULE = 'KERNEL=="userfaultfd", GROUP="sentineld", MODE="0660"'
-"""Gives the members of the group access; the file belongs into /etc/udev/rules.d."""
+"""Gives the members of the group access. A file in /etc/udev/rules.d must have this line."""
 
 # include/uapi/linux/userfaultfd.h
 _USERFAULTFD_IOC_NEW = 0xAA00
@@ -22,7 +22,7 @@ _FEATURE_MOVE = 1 << 16
 
 
 def require_move(device_path: Path = DEVICE) -> None:
-    """Raise SentinelError, with the way out, if this process cannot use UFFDIO_MOVE."""
+    """Raise SentinelError, with a hint, if this process cannot use UFFDIO_MOVE."""
     try:
         device = os.open(device_path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

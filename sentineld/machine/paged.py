@@ -117,7 +117,7 @@ class PagedSubstrate:
         return min(max(int(budget_bytes * RESERVE_SHARE), RESERVE_BYTES_MIN), budget_bytes // 4)
 
     def fast_pages(self, plan: Plan, budget_bytes: int, page_bytes: int) -> int | None:
-        """The pager's budget: the plan's, and the reserve."""
+        """The pager's budget: the plan's budget plus the reserve."""
         return (plan.budget_bytes + self.reserve_bytes(budget_bytes)) // page_bytes
 
     @contextmanager

@@ -64,7 +64,7 @@ class Substrate(Protocol):
         on the kernel's nodes. profile: None for a layout that only adds cuts."""
 
     def reserve_bytes(self, budget_bytes: int) -> int:
-        """Fast memory of a budget that plans must leave free."""
+        """The part of a budget's fast memory that plans must leave free."""
 
     def fast_pages(self, plan: Plan, budget_bytes: int, page_bytes: int) -> int | None:
         """The number of fast pages that the shim may use under a plan for this budget; None:

@@ -23,7 +23,7 @@ ROUNDS = 5
 """Number of rounds; the result is the rounds' median."""
 
 RANDOM_SHARE = 8
-"""A round reads 1 of RANDOM_SHARE cache lines, in random order."""
+"""A round reads one in RANDOM_SHARE cache lines, in random order."""
 
 
 @dataclass(frozen=True)

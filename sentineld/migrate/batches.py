@@ -138,7 +138,8 @@ class Schedule:
         move.stuck, move.why = np.union1d(move.stuck, pages), why
 
     def done(self) -> int:
-        """The shim's position up to which all moves that births wait for are complete."""
+        """The last position up to which all moves that births wait for are complete, in the shim's
+        form."""
         done = self.queue.done(self.now, self.stalls_for_promotions)
         step, boundary = divmod(done, self.boundary_count)
         return step << 32 | boundary

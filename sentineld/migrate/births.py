@@ -21,7 +21,7 @@ PIECE_BYTES = 8 << 20
 """Bytes that are dropped with one call and then populated with one call, as for a large tensor."""
 
 SCRATCH_BYTES = 16 << 20
-"""Bytes that a round touches; this takes a few milliseconds."""
+"""Bytes that a round touches. A round takes a few milliseconds."""
 
 ROUNDS = 5
 """Number of rounds; the result is the rounds' median."""
@@ -39,7 +39,7 @@ def birth_ns_per_byte(size_bytes: int) -> float:
     """Measure how much longer it takes to fill memory if its pages are dropped first.
 
     The result is at least 0 and includes the time of the drop. The pages are not huge pages. They
-    are populated as the shim does it: with one call per tensor, if the kernel supports that.
+    are populated as the shim populates those of a tensor: with one call, if the kernel supports it.
     Raises OSError if there is no memory.
     """
     with scratch_on(None, size_bytes) as scratch:

@@ -44,9 +44,9 @@ class _Snapshot:
 class Charge:
     """The session's residency maps, updated as its steps pass.
 
-    A stretch is charged its peak: a tensor that dies makes room for a later birth of the stretch,
-    as in the plan. While the process waits at a barrier, room is reserved for the births after the
-    barrier, but these births are not charged yet.
+    The charge of a stretch is its peak: a tensor that dies makes room for a later birth of the
+    stretch, as in the plan. While the process waits at a barrier, room is reserved for the births
+    after the barrier, but these births are not charged yet.
 
     charged_bytes() and resident_bytes() may be called from any thread, the other methods
     from the mover's thread only. Results describe the moment of the last boundary that the mover
@@ -133,7 +133,7 @@ class Charge:
             )
             return most_bytes + self._others_bytes(snapshot)
         # Unplanned tensors that are alive at the boundary are alive in the stretch before it and in
-        # the stretch after it, so the smaller of the two heap peaks is an upper bound.
+        # the stretch after it, so the smaller heap peak of these stretches limits their bytes.
         heap_bytes = min(self._step.heap_bytes[[snapshot.stretch - 1, snapshot.stretch]])
         return (
             self._fast_bytes(snapshot.without_births())
@@ -229,9 +229,9 @@ class Charge:
         """Peak of fast bytes in a stretch.
 
         nodes: the node of each arena page when the stretch begins; changed in place to the nodes
-        at its end.
-        now: the node of each arena page now, if the stretch has begun. The two differ if pages that
-        were born in the stretch have been promoted since.
+        at the end of the stretch.
+        now: the node of each arena page now, if the stretch has begun. A page that was born in the
+        stretch may have been promoted since its birth.
         """
         fast = most = self._fast_pages(nodes)
         for node, pages in self._events[stretch]:

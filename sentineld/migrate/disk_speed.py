@@ -15,9 +15,9 @@ from sentineld.base.errors import SentinelError
 from sentineld.migrate.paging_file import open_paging_file
 
 REQUEST_BYTES = 1 << 20
-"""A tray of the pager (pager/frames.h) has as many bytes."""
+"""Bytes of one read or write, the same as in the pager (TRAY_PAGES in pager/frames.h)."""
 REQUESTS = 8
-"""Requests in flight; as many as the pager has (paging.c)."""
+"""Number of reads or writes in flight, the same as in the pager (paging.c)."""
 SCRATCH_BYTES = 256 << 20
 
 

@@ -23,9 +23,9 @@ from sentineld.model.records import PAGE_BYTES
 from sentineld.model.tiers import Tiers
 
 BATCH_PAGES = 64
-"""A batch of 64 pages takes 0.3 ms at a twelfth of 10 GB/s. A process that waits for a demotion
-also waits for the batch in flight: a step of lstm waits 8 ms with batches of 1 MiB, and 3 ms with
-batches of 64 pages. The small batches double the daemon's CPU time."""
+"""A batch of 64 pages takes 0.3 ms at 0.83 GB/s. A process that waits for a demotion also waits for
+the batch in flight: a step of the benchmark model lstm waits 8 ms with batches of 1 MiB, and 3 ms
+with batches of 64 pages. The small batches double the daemon's CPU time."""
 
 Map = npt.NDArray[np.uint8]
 

@@ -209,7 +209,7 @@ class Mover:
             return not self._stopping
 
     def work(self) -> None:
-        """Follow the process and move pages until nothing is due or nothing has room."""
+        """Follow the process and move pages until no move is due or no due move has room."""
         began_ns = time.monotonic_ns()
         while self._follow():
             batch = self._schedule.next_batch(
@@ -319,7 +319,7 @@ class Mover:
     def _account(
         self, move: Pending, pages: Pages, status: npt.NDArray[np.int32], error: int
     ) -> int:
-        """Account for the pages of one move; returns the bytes of those that are now on the move's
+        """Account for the pages of one move; returns how many of their bytes are now on the move's
         tier."""
         direction = _direction(move)
         there = np.isin(status, self._spaces.tiers.tiers[move.tier].nodes)

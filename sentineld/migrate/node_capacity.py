@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The room of a node for moved pages, so that a move rarely fails with ENOMEM halfway."""
+"""The room of a node for moved pages. A move that fits in this room rarely fails with ENOMEM."""
 
 from __future__ import annotations
 

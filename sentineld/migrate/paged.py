@@ -3,7 +3,8 @@
 
 UFFDIO_MOVE works within one address space, so the process itself moves its pages
 (sentineld/shim/native/pager/). The pager begins each queued move in turn and does not wait until
-the file has been written or read. Its page frames never exceed the budget.
+the file has been written or read. The pager's page frames exceed the budget only if no page can be
+evicted.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class PagedMemory:
         self._sleep = sleep
 
     def query_pages(self, pages: Addresses) -> Status:
-        """Read the map; a page on its way out counts as out."""
+        """Read the map; a page on the way to or from the file counts as in the file."""
         status: Status = np.full(len(pages), -errno.ENOENT, np.int32)
         for space, inside, index in self._parts(pages):
             entries = self._segment.maps[space]
@@ -71,9 +72,9 @@ class PagedMemory:
         return status
 
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
-        """Queue the moves; the statuses are those after the moves.
+        """Queue the moves; the statuses are those that the pages will have after the moves.
 
-        Evictions wait for room in the queue. If there is none in time, the pages stay (EBUSY).
+        Evictions wait for room in the queue. If there is no room in time, the pages stay (EBUSY).
         """
         status = self.query_pages(pages)
         evict = node != self._tiers.tiers[0].nodes[0]
@@ -88,8 +89,8 @@ class PagedMemory:
         return MoveResult(status, 0)
 
     def best_node(self, tier: int) -> tuple[int, int]:
-        """Return the tier's node, and its capacity as its room. The fast tier has no room while
-        many ranges are queued."""
+        """Return the tier's node, and the tier's capacity as its room. The fast tier has no room
+        while many ranges are queued."""
         found = self._tiers.tiers[tier]
         full = tier == 0 and self._paging.queued(evict=False) >= QUEUED_RANGES_MAX
         return found.nodes[0], 0 if full else found.capacity_bytes

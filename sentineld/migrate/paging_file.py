@@ -13,8 +13,9 @@ from sentineld.base.errors import SentinelError
 def open_paging_file(folder: Path, size_bytes: int) -> int:
     """Create a file without a name (O_TMPFILE), reserve its space, and return its descriptor.
 
-    The file ends with its last descriptor and mapping, so nothing remains after a crash. It can be
-    read and written with O_DIRECT only. Raises SentinelError.
+    The kernel deletes the file when no descriptor or mapping refers to it any more, so nothing
+    remains after a crash. The file can be read and written with O_DIRECT only. Raises
+    SentinelError.
     """
     flags = os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC
     try:

@@ -18,7 +18,7 @@ from sentineld.plan.expected import ExpectedStep, ahead_of_time, expected_step, 
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A plan, and data for every step that are derived from the plan and the profile."""
+    """A plan, and data about each step, which are derived from the plan and the profile."""
 
     plan: Plan
     step: ExpectedStep

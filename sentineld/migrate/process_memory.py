@@ -25,7 +25,7 @@ class Memory(Protocol):
     exact: bool
     """Whether moving a batch takes exactly its bytes / bandwidth, without overhead."""
     waits: bool
-    """Whether move_pages() returns after the pages have arrived, so that its time is their time."""
+    """Whether move_pages() returns only after the move, so that both take the same time."""
 
     def query_pages(self, pages: Addresses) -> Status:
         """Return the node of each page, or -ENOENT.
@@ -34,7 +34,7 @@ class Memory(Protocol):
         """
 
     def move_pages(self, pages: Addresses, node: int) -> MoveResult:
-        """Move distinct pages to a node; blocks until it is done.
+        """Move distinct pages to a node; if `waits`, blocks until the move is done.
 
         Raises ProcessLookupError if the process is gone, SentinelError if the kernel refuses.
         """

@@ -59,7 +59,7 @@ class ResidencyMap:
         return changed
 
     def apply(self, pages: npt.NDArray[np.int64], status: Status) -> int:
-        """Set pages from move_pages statuses; returns the number of entries that changed.
+        """Apply the statuses of a move_pages call; returns the number of entries that changed.
 
         ENOENT and EFAULT mean absent; other errors leave the entry unchanged.
         """

@@ -192,7 +192,9 @@ def page_addresses(start: int, length_bytes: int, page_bytes: int = PAGE_BYTES) 
 def numa_maps(
     pid: int, ranges: Iterable[tuple[int, int]], proc_root: Path = Path("/proc")
 ) -> dict[int, int]:
-    """Resident 4 KiB pages by node of the mappings that begin inside the (start, bytes) ranges.
+    """Number of resident 4 KiB pages on each node, in mappings that begin inside the ranges.
+
+    ranges: (start, bytes) of each.
 
     The kernel counts whole mappings, so the result is exact only for ranges that consist of whole
     mappings (heap, arena). This costs a fifth as much as a query of each page. Raises

@@ -14,7 +14,7 @@ class TokenBucket:
     """Bandwidth shared by all movers and both directions. Thread-safe.
 
     Unused bandwidth is not saved: after a pause longer than SLACK_NS, the next transfer begins at
-    the present time. So in T ns, at most the bytes that take T + SLACK_NS to move are granted.
+    the present time. So the bytes that are granted within T ns take at most T + SLACK_NS to move.
     """
 
     def __init__(self, bytes_per_s: float, slack_ns: int = SLACK_NS) -> None:

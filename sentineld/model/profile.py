@@ -32,7 +32,7 @@ TENSOR_DTYPE = np.dtype(
         ("bytes", "<u8"),  # as requested
         ("address", "<u8"),  # in the profiled step; constant for persistent tensors
         ("birth_event", "<u4"),  # persistent: 0
-        ("death_event", "<u4"),  # exclusive; persistent: event_count; <= birth_event: wraps
+        ("death_event", "<u4"),  # exclusive; event_count if persistent; <= birth_event if it wraps
         ("birth_stretch", "<u4"),
         ("death_stretch", "<u4"),  # inclusive; may be < birth_stretch if it wraps
         ("wraps", "?"),  # lives across the step's end into the next step

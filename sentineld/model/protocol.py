@@ -2,7 +2,7 @@
 """The structures and values of shim/native/protocol.h in Python: control words, records, layout.
 
 tests/unit/model/test_protocol.py compiles a C program against the header and compares every size,
-offset and value. This module imports numpy, so the shim imports it only after torch.
+offset and value. This module imports numpy, so the shim imports torch before this module.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ CACHED_BYTES are assumed to be in the processor's caches and cost the same on ei
 tier. In a stretch, accesses to a page are served by the page's tier at the boundary before the
 stretch, or at its birth if it is born within the stretch. A page in flight is accessed on its
 source tier and takes capacity on both tiers. Moves in both directions share one bandwidth and
-continue while the process waits. A page is born when a tensor is born on an absent (dropped) page.
+continue while the process waits. If a tensor is born on an absent (dropped) page, the page is born.
 
 On paged tiers the slow tier is a file. An access to a slow page waits until the page has been read.
 So all pages that the access touches cost their bytes x 1/R_slow, whether they are read or written,

@@ -52,9 +52,9 @@ class Resolution(StrEnum):
 class Capabilities:
     """What a backend can observe; tests/vm/test_backends.py checks every claim."""
 
-    reads: bool  # memory that is only read is seen
-    writes: bool  # memory that is written is seen
-    distinguishes_writes: bool  # written memory is distinguished from memory that is only read
+    reads: bool  # sees memory that is only read
+    writes: bool  # sees memory that is written
+    distinguishes_writes: bool  # distinguishes written memory from memory that is only read
     births: bool  # first touches are marked
     nodes: bool  # each access has the node that served it
     frequency: bool  # heat grows with the number of accesses

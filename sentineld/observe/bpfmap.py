@@ -2,7 +2,7 @@
 """The commands of the bpf() system call that the daemon needs after programs are loaded.
 
 A process that holds the fds of maps and programs needs neither bcc nor libbpf
-to read, write and attach them: linux/bpf.h's union bpf_attr is the interface.
+to read, write and attach them: it can call bpf() with the union bpf_attr of linux/bpf.h.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class ShimWords:
 
     @property
     def unmanaged_bytes(self) -> int:
-        """Live bytes of the tensors outside heap and arena, because they are too small or because
-        heap and arena had no room."""
+        """Live bytes of the tensors that are outside heap and arena. They are too small, or heap
+        and arena had no room for them."""
         return self.small_bytes + self.fallback_bytes
 
 

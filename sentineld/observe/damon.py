@@ -276,8 +276,8 @@ def usable(
 def _lacking(kdamonds: Path) -> SentinelError | None:
     """The error for a kernel whose DAMON cannot watch a process, or None.
 
-    The kernel lists its operations only in the folder of a context, so a context is created if
-    there is none.
+    The list of the operations that DAMON supports exists only in the folder of a context, so a
+    context is created if there is none.
     """
     offered = kdamonds / "0/contexts/0/avail_operations"
     created = not offered.exists()
@@ -301,8 +301,8 @@ def _lacking(kdamonds: Path) -> SentinelError | None:
 
 
 def _write(file: Path, value: object) -> None:
-    """sysfs needs each value in one write(). Python's file objects would truncate the file and
-    buffer the value."""
+    """Write a value with a single write(), as sysfs requires. Python's file objects would truncate
+    the file and buffer the value."""
     fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, str(value).encode())

@@ -2,8 +2,8 @@
 """The daemon's side of the eBPF probes.
 
 A child process compiles the programs (sentineld.observe.ebpf_loader) and sends
-the fds of maps and programs. After that, system calls on these fds are enough. The
-probes run as long as this process holds the links. Not thread-safe.
+the fds of maps and programs. After that, the daemon needs only system calls on
+these fds. The probes run as long as this process holds the links. Not thread-safe.
 """
 
 from __future__ import annotations

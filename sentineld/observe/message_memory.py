@@ -3,7 +3,8 @@
 
 A message counts from the first bytes of its frame until its session has handled it. While the
 messages of a user take too much memory, the connections of that user are not read. The only
-exception is a message that was admitted before: it is read to its end.
+exception is a large message that has been admitted, because its reading began while there was
+memory: it is read to its end.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class ProcessWatcher:
 
     def __init__(self, deliver: Callable[[ProcessEvent], object]) -> None:
         """deliver: called from the threads with the watcher's lock held, so it must not block (a
-        queue's put is suitable). After untrack() it gets no more events of the tree.
+        queue's put is suitable). After untrack() no more events of the tree are delivered.
         """
         self._deliver = deliver
         self._lock = threading.RLock()
@@ -122,7 +122,8 @@ class ProcessWatcher:
         self._wake()
 
     def _scan(self) -> None:
-        """Find descendants without a fork event: forked before track(), or their event was lost."""
+        """Find descendants without a fork event: they were forked before track(), or their event
+        was lost."""
         pending = list(self._tracked)
         while pending:
             parent = pending.pop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Consumer of a BPF_MAP_TYPE_RINGBUF, in batches.
+"""Reads records from a BPF_MAP_TYPE_RINGBUF map in batches.
 
 The kernel maps the ring as: the consumer's position (one page, writable), the
 producer's position (one page), then the data twice in a row, so that a record

@@ -24,8 +24,8 @@ from sentineld.observe.residency_segment import ResidencySegment
 
 HELLO_FDS = 2  # control memfd, eventfd
 OP_ACCESSES_MAX = 1 << 18
-"""Largest number of rows that are read; they take 7 MiB. The access step of a model with 10,000
-tensors has about 50,000 rows."""
+"""Largest number of operator accesses (rows) that are read from one message; they take 7 MiB. The
+access step of a model with 10,000 tensors has about 50,000 rows."""
 NAMES_MAX = 1 << 17
 NAME_CHARACTERS_MAX = 256
 

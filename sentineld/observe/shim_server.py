@@ -280,7 +280,8 @@ class ShimServer:
 
 
 def _refuse(frames: FrameSocket, error: SentinelError) -> None:
-    """Send the reason. The training prints it, because its user may be unable to read our log."""
+    """Send the reason. The training prints the reason, because its user may be unable to read the
+    daemon's log."""
     with contextlib.suppress(EOFError):  # the process is gone already
         frames.send({"type": "refused", "error": str(error)})
 

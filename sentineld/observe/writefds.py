@@ -63,10 +63,11 @@ class ReceivedWriteFds:
         if link(fds[0]) != pagemap or link(fds[1]) != control.get(way):
             self._checked.set()
             return
-        # In a mount namespace of the process, another file can have such a path, for example one on
-        # FUSE. Only the type of the file system shows whether the file is in a procfs, and the call
-        # that returns the type can block. (Comparing with the file in the daemon's own /proc would
-        # fail, because a hardened unit has another procfs.)
+        # The process can be in its own mount namespace, in which another file, for example one on
+        # FUSE, has the same path. Only the type of the file system shows whether the file is in a
+        # procfs, and the call that returns the type can block. (Comparing with the file in the
+        # daemon's own /proc would fail, because a daemon in a hardened systemd unit has another
+        # procfs than the process.)
         files = fds if way == SOFT_DIRTY else fds[:1]
         run_untrusted(peer.uid, lambda: self._check(files))
 

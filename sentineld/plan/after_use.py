@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans on paged tiers: no page is evicted in a stretch that uses it.
 
-On other tiers a page in flight is accessed where it was, so a plan may demote pages in the stretch
-of their last use. On paged tiers such a page would have to come back.
+On other tiers a page in flight still serves accesses at its source, so a plan may demote pages in
+the stretch of their last use. On paged tiers an access would have to fetch such a page back.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sentineld.plan.expected import overlapping, places_of
 
 
 def after_use(plan: Plan, profile: Profile) -> Plan:
-    """The plan, with each demotion of pages that its first stretch uses one boundary later.
+    """The plan, with a demotion postponed by one boundary if its first stretch uses the pages.
 
-    A birth that needs the frames then waits in the pager until they are free.
+    A birth that needs the pages' frames then waits in the pager until the frames are free.
     """
     count, moves = profile.stretch_count, plan.moves.copy()
     places = places_of(profile, plan.layout)

@@ -100,7 +100,7 @@ class Correction:
 
     profile: Profile
     tiers: Tiers
-    cause: str  # "migration": another bandwidth; "times": other times of stretches
+    cause: str  # "migration": the bandwidth differs; "times": the times of stretches differ
     text: str  # description of the cause, for logs and users
 
 
@@ -254,7 +254,7 @@ class Corrector:
         return rate if rate is not None and rate < least and self._harmed(passed) else None
 
     def _gained(self, passed: Progress) -> float | None:
-        """The measured bandwidth, capped at the nominal one; None if too low for a replan."""
+        """The measured bandwidth, at most the nominal one, if it justifies a replan; else None."""
         rate = min(self._rate(passed) or 0.0, self._nominal)
         more = rate > self._tiers.migration_bytes_per_s * (1 + RATE_GAIN)
         return rate if more and passed.busy_ns > BUSY_SHARE * passed.time_ns else None

@@ -16,7 +16,7 @@ unless whole_moves is set and every move that touches the block covers all of it
 If the kernel also offers smaller huge pages, the same rules hold for blocks of that size. In a
 mapping that allows both sizes the kernel uses the larger one wherever it fits. Therefore, if all
 small blocks of a 2 MiB block qualify but the 2 MiB block as a whole does not, its first small block
-is not marked.
+is not marked. The kernel then cannot use a huge page of 2 MiB there.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def longest_kept(tenancies: Turnover, may: Mask, free: Integers) -> Mask:
 
 
 def _fitting(tenancies: Turnover, kept: Mask, free: Integers) -> Mask:
-    """The tenancies of `kept` that fit in `free`, removing those with the longest gaps first.
+    """The tenancies of `kept` that fit in `free`. Those with the longest gaps are removed first.
 
     Without this removal, the kept pages could exceed `free`, because the passes of longest_kept()
     do not always converge.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interfaces of policies: planned, reactive and hardware ones."""
+"""Interfaces of the three kinds of policies: planned, reactive and hardware."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Reactor(Protocol):
     are not carried out by the next tick are discarded."""
 
     def tick(self, observation: Observation) -> Sequence[MoveRequest]:
-        """Return the moves to make now: first demotions, then promotions, both in list order."""
+        """Return the moves to make now. All demotions run before promotions, each in list order."""
 
 
 @runtime_checkable

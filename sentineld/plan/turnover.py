@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turnover of arena pages: which tensor follows which on the same pages, and which pages are kept.
+"""Turnover of arena pages: which tensors use the same pages in turn, and which pages are kept.
 
 A dead page is either dropped or kept for the next tensor. A kept page takes up memory
 until the next birth on it and saves that birth a page fault, which takes as long as

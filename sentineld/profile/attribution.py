@@ -81,7 +81,7 @@ def build_profile(
     samples: SAMPLE_DTYPE; those of other epochs are ignored.
     op_accesses: OP_ACCESS_DTYPE; those outside the step are ignored.
     cuts: allocation cursors of planned boundaries in the step.
-    timed: an identical step that was not sampled, from which the times of stretches are taken. It
+    timed: an identical step that was not sampled. The stretches get their times from this step. It
         may lack the cuts.
     heap_base: address of the shim's heap.
 
@@ -228,7 +228,7 @@ def unknown_pairs(step: Step, samples: Records) -> int:
     first, past = unknown_ranges(step, samples)
     if not len(first):
         return 0
-    # Count overlapping parts once: each range begins at the end of the ranges before it.
+    # Count overlapping parts once: each range is counted from the end of the ranges before it.
     order = np.argsort(first, kind="stable")
     first, past = first[order], np.maximum.accumulate(past[order])
     begin = np.maximum(first, np.append(first[0], past[:-1]))
@@ -250,8 +250,8 @@ def unknown_ranges(step: Step, samples: Records) -> tuple[Integers, Integers]:
 def _first_keys(
     epochs: Integers, end_epoch: int, samples: Records
 ) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """The key of the first page of each sample in the step's epochs, and a mask of these
-    samples."""
+    """For each sample in the step's epochs, the key of its first page; and a mask that selects
+    these samples."""
     epoch = samples["epoch"].astype(np.int64)
     stretch = np.searchsorted(epochs, epoch, side="right") - 1
     inside = (stretch >= 0) & (epoch < (end_epoch or np.iinfo(np.int64).max))
@@ -301,9 +301,9 @@ def holders(
 
     stretch, address, time: one entry per row; times in ns.
 
-    An output is allocated after its operator begins, so it may not be live yet at the time. If no
-    tensor was live, the one that is born last in the stretch at the address is used. Rows without a
-    tensor are left out.
+    An operator's output is allocated after the operator begins, so the output may not be live yet
+    at the row's time. If no tensor was live at that time, the tensor that is born last in the
+    stretch at the address is used. Rows without a tensor are left out.
     """
     keys = address // page_bytes + (stretch << PAGE_BITS)
     rows, instance = find_tenants(found, keys, page_bytes)

@@ -99,7 +99,8 @@ def _tensors_at(
 def _same(found: StepLifetimes, profiled: StepLifetimes) -> Integers:
     """For each tensor of one step, its row in the profiled step; -1: none.
 
-    Tensors are matched by slot; those without one outlive the steps and are matched by address.
+    Tensors are matched by slot. A tensor without a slot outlives the steps; it is matched by
+    address.
     """
     same = np.full(len(found.tensors), -1)
     slots = min(found.slot_count, profiled.slot_count)

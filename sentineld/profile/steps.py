@@ -24,9 +24,9 @@ LIVE_MAX = 1 << 17
 """Maximum number of live tensors at one time; the table takes 250 bytes for each."""
 
 WORK_MAX = 1 << 22
-"""Largest sum of records and live tensors over the steps of one call of steps(); that many take
-about two seconds. Live tensors count because their table is copied for each step, even for a step
-of one record."""
+"""Maximum number of records and live tensors, together, in the steps that one call of steps()
+yields. Processing this number takes about two seconds. Live tensors count because their table is
+copied for each step, even for a step of one record."""
 
 
 class LiveTensor(NamedTuple):
@@ -120,7 +120,7 @@ class StepCutter:
         """live: (address, bytes) of tensors allocated before the ring began, if known."""
         self._table = LiveTable(live)
         self._parts: list[Records] = []
-        """Records of the current step from its STEP record on; empty if that was not seen."""
+        """The current step's records from its STEP record on; empty if this record was not seen."""
         self._gathered = 0
 
     def feed(self, records: Records) -> list[Step]:
@@ -205,7 +205,7 @@ def identical(one: Step, other: Step) -> bool:
 
 
 def sequence_digest(step: Step) -> str:
-    """Hash of the step's sequence: equal for identical() steps only."""
+    """Hash of the step's sequence. Steps have the same hash only if they are identical()."""
     sequence = np.ascontiguousarray(_sequence(step))
     return hashlib.blake2b(sequence.tobytes(), digest_size=16).hexdigest()
 

@@ -37,7 +37,8 @@ class UnattributedAccesses:
 
 
 def unattributed_accesses(trace: Trace) -> tuple[UnattributedAccesses, ...]:
-    """The unattributed accesses of a trace, most pairs first. Raises SentinelError."""
+    """The unattributed accesses of a trace, sorted by pairs, largest first. Raises
+    SentinelError."""
     if not len(trace.samples):
         return ()
     step, page_bytes = trace.access_step, trace.page_bytes

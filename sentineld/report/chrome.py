@@ -33,7 +33,7 @@ TENSORS_PID_OFFSET = 10_000_000
 STEP_TID, LAYER_TID = 20_000_001, 20_000_002
 LANES_OF_KIND = 100_000
 COUNTER_POINTS = 2000
-"""Largest number of values of the counter per step."""
+"""Maximum number of counter values per step."""
 
 TRIMONTH_S = 7_889_238
 """torch.profiler counts time from the last multiple of this duration, to keep its numbers short."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes what moves or reclaims a session's pages apart from the daemon, and how to stop it."""
+"""Describes what, except the daemon, moves or reclaims a session's pages, and how to stop it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ _BY_ITS_THREAD = {
     "compaction": "echo never > /sys/kernel/mm/transparent_hugepage/defrag",
     "collapse": "stop that program, or exclude the process from its targets",
 }
-"""Fixes if a program caused the disturbance. _WORDS has the fixes if a kernel thread caused it."""
+"""Fixes for disturbances that a program caused. If a kernel thread caused the disturbance, its fix
+is in _WORDS."""
 
 _KERNEL_THREADS = ("kswapd", "kcompactd", "khugepaged", "kdamond", "kworker")
 
@@ -76,7 +77,7 @@ def by_reason(rows: Iterable[Disturbance]) -> dict[tuple[str, str], int]:
 
 
 def in_words(rows: Sequence[Disturbance]) -> str:
-    """One line that names the largest disturbance, its fix, and the number of other pages.
+    """One line: the largest disturbance, its fix, and the number of pages of all others.
 
     Empty if there is no disturbance.
     """
@@ -112,7 +113,8 @@ def _who(row: Disturbance) -> str:
 
 
 def _where(rows: list[Disturbance]) -> str:
-    """Names the source and target node; empty if the rows differ in them or a node is unknown."""
+    """Names the source and target node; empty if the rows have different nodes or a node is
+    unknown."""
     ways = {(row["from_node"], row["to_node"]) for row in rows}
     source, target = ways.pop()
     if ways or source is None or target is None:

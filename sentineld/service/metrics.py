@@ -58,7 +58,8 @@ class SessionSnapshot:
     emulated_delay_ns: Mapping[str, int] = field(default_factory=dict)
     """For emulated tiers only. owed: delay by the timing model; paid: delay injected so far."""
     paging_bytes: Mapping[str, int] = field(default_factory=dict)
-    """For paged tiers only, like the next two: bytes of the file, read and written."""
+    """Bytes read from the file and written to it. This and the next two values are for paged tiers
+    only."""
     paging_faults: int | None = None  # accesses that waited for a page
     paging_overruns: int | None = None  # page frames taken beyond the budget
     disturbed_pages: Mapping[tuple[str, str], int] = field(default_factory=dict)

@@ -337,7 +337,7 @@ class Driver:
         saved, planned = restored.saved, restored.planned
         goal = Goal(FastBudget.parse(saved.fast), saved.policy)
         substrate = self._machine.substrate
-        # Paged tiers: the process has no eventfd of this daemon, which it gets with a layout.
+        # Paged tiers: the process needs an eventfd of this daemon and gets it only with a layout.
         if planned is None or saved.emulated != substrate.emulated or substrate.paged:
             self._attach(goal)
             self.lifecycle.explain("attached again after the daemon's restart")

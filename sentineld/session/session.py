@@ -38,7 +38,8 @@ POLL_S = 0.25
 STAYS = threading.Event()
 """The `gone` event of a caller that never hangs up; it is never set."""
 RECORDING_POLL_S = 0.05
-"""Interval while the process records; in it, a training fills only a small part of the ring."""
+"""Interval of the session's checks while the process records. In this time, a training fills only a
+small part of the ring."""
 MESSAGES_MAX = 64
 MESSAGE_BYTES_MAX = 16 << 20
 """Largest number of a process's messages, and of their bytes, that may wait, for example while a
@@ -192,7 +193,8 @@ class Session:
             return result
         except EOFError:
             if gone.is_set():
-                # The session's thread may be calling the function just now; undo() runs after it.
+                # The session's thread may be calling the function just now; undo() runs after this
+                # call.
                 self._commands.put(undo)
                 raise _hung_up() from None
             raise self.not_yet("can't be reached") from None

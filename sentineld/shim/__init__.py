@@ -8,9 +8,10 @@ Each of these ways loads it:
     SENTINELD_SHIM=1 python train.py ARGS...    with the .pth file that make install writes
     import sentineld.shim                       in the script, before torch
 
-The import only installs a hook that runs when torch is imported. SENTINELD_SHIM=0 in the
-environment disables the shim. Managed or not, the training computes the same results, bit for
-bit, as without the shim. The daemon is optional and may start or stop at any time.
+Importing sentineld.shim only installs a hook that runs when torch is imported. SENTINELD_SHIM=0
+in the environment disables the shim. The shim does not change the training's results, whether or
+not the process is managed: they are equal bit for bit to those without the shim. The daemon is
+optional and may start or stop at any time.
 """
 
 from __future__ import annotations

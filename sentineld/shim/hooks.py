@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks into torch that report layer boundaries and the end of each step.
 
-Global forward hooks and grad_fn prehooks do not change the allocation sequence; full backward
-hooks and dispatch modes would. Only leaf modules make boundaries. Every hook returns None,
-because torch would use any other value in place of the hooked call's arguments or output. While
-torch.compile traces, the hooks do nothing.
+Global forward hooks and grad_fn prehooks do not change the allocation sequence. Full backward
+hooks and dispatch modes would change it, so they are not used. Only leaf modules make boundaries.
+Every hook returns None, because torch would use any other value in place of the hooked call's
+arguments or output. While torch.compile traces, the hooks do nothing.
 """
 
 from __future__ import annotations

@@ -126,9 +126,10 @@ class Shim:
         if client.connected and (threads := _threads()) != self._threads_sent:
             self._threads_sent = threads
             client.send({"type": "threads", "threads": threads})
-        # Do not begin an access step right after another one: torch's range around
-        # optimizer.step() began under the profiler that has just stopped. If a new profiler were
-        # active at the range's end, torch would write to the old profiler's freed events.
+        # Do not begin an access step right after another one. torch wraps optimizer.step() in a
+        # profiler range (record_function), which began under the profiler that has just stopped. If
+        # a new profiler were active at the range's end, torch would write to the old profiler's
+        # freed events.
         if self._access_requested and not finished:
             self._begin_access_step()
 
@@ -229,8 +230,8 @@ class Shim:
             self._client.send({"type": "writes", "way": "", "error": str(error)})
             return
         self._client.send({"type": "writes", "way": way}, fds)
-        # Close these copies, so that only the daemon has the descriptors. The write protection then
-        # ends when the daemon closes them or exits.
+        # Close this process's copies, so that only the daemon has the descriptors. The write
+        # protection then ends when the daemon closes its copies or exits.
         for fd in fds:
             os.close(fd)
 

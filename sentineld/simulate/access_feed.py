@@ -13,7 +13,7 @@ from sentineld.simulate.world import NEVER, Item, World
 
 
 class AccessFeed:
-    """Counts page accesses and reports them to the reactor whenever its interval has passed."""
+    """Counts page accesses and reports them to the reactor once per reactor.interval_ns."""
 
     def __init__(self, profile: Profile, cells: Cells, world: World, reactor: Reactor) -> None:
         everything = np.ones(len(profile.accesses), np.bool_)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of a plan as cells: ranges of pages with equal events.
 
-A cell is a range of pages of one space; no tensor, move, drop, region or initial range begins or
-ends inside it. All pages of a cell are accessed, born, dropped and moved alike, so a cell's state
-is the number of its fast pages.
+A cell is a range of pages of one space. No tensor, move, drop, region or range of Plan.initial
+begins or ends inside a cell. All pages of a cell are accessed, born, dropped and moved alike, so a
+cell's state is the number of its fast pages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNPLACED = 2
 
 @dataclass(frozen=True)
 class Cells:
-    """C cells of T tensors, sorted by space and first page, and D drops of ranges of cells."""
+    """C cells, sorted by space and first page; T tensors; and D drops, each of a range of cells."""
 
     space: Integers
     """(C,)"""

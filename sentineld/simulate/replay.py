@@ -38,8 +38,8 @@ class Replay:
         react: Callable[[int], None] | None = None,
         at_boundary: Callable[[], None] | None = None,
     ) -> None:
-        """react: called at each boundary with the stretch that has just ended; it queues the moves
-        of a reactive policy. at_boundary: called at each boundary after the boundary's wait."""
+        """react: called at each boundary with the stretch that has just ended; queues the moves of
+        a reactive policy. at_boundary: called at each boundary after the boundary's wait."""
         self.world = world
         self._scripts = scripts
         self._step = 0
@@ -77,8 +77,9 @@ class Replay:
         world.counts = Counts(peak_pages=world.fast_pages)
         began_ns, slow_ns = world.now_ns, 0.0
         if not self._step:
-            # A move that begins ahead of time can enter the queue in the step before its own. No
-            # step precedes the first one, so queue the first step's moves of this kind now.
+            # A move may begin up to times.ahead boundaries before its own boundary, so it can enter
+            # the queue in the previous step. The first step has no previous step, so queue such
+            # moves of the first step now.
             for begin, moves in enumerate(scripts.moves):
                 for move in moves:
                     if begin + move.times.ahead >= count:

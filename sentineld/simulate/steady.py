@@ -17,8 +17,8 @@ earlier ones."""
 
 
 def steady_step_ns(plan: Plan, profile: Profile, tiers: Tiers) -> float:
-    """Return a steady step's time with the effects of waits and late moves, which a prediction
-    ignores."""
+    """Return a steady step's time, including the effects of waits and late moves. A policy's
+    predicted step time does not include these effects."""
     timing = timing_of(tiers)
     made = scripts(plan, profile, timing)
     capacity_pages = plan.budget_bytes // profile.page_bytes

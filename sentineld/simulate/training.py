@@ -94,8 +94,8 @@ class Training:
         """Steps under a reactive policy. words: description of the reactor, for the notes."""
         replay = self.replay(reactor)
         replay.begin(before)
-        # All values of a sweep get the same noise. The reactor's internal state is not part of
-        # World.state(), so repeating steps cannot be detected.
+        # All runs of a policy's parameter sweep get the same noise. The reactor's internal state is
+        # not part of World.state(), so repeating steps cannot be detected.
         factors = self.disturbance.steps(self.profile.stretch_count, 1)
         steps = tuple(replay.step(factors.next()) for _ in range(self.steps_max))
         half = len(steps) // 2

@@ -19,7 +19,7 @@ from sentineld.plan.move_queue import MoveQueue, is_late
 from sentineld.simulate.cells import Cells
 
 NEVER = 1 << 60
-"""A deadline that no boundary reaches, and a number of pages that no tier has."""
+"""Infinite: a deadline after all boundaries, or more pages than any tier has."""
 
 AHEAD_PAGES = 256
 """Number of pages that are demoted ahead of time before the queued promotions are tried again."""

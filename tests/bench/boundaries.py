@@ -42,8 +42,8 @@ TOUCHED_SHARE_MAX = 0.5
 """Limit for the bytes that one stretch touches, as a share of the budget."""
 
 NEAR = 1.1
-"""A figure that exceeds its limit is accepted up to this factor times the same figure with a cut
-before every allocation."""
+"""A figure above its limit is still accepted if it is at most this factor times the same figure
+with a cut before every allocation."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -65,8 +65,8 @@ class Boundaries:
 
     @property
     def holds(self) -> bool:
-        """Whether `touched` and `time` are within the limit 1, or within NEAR times their finest
-        values."""
+        """Whether `touched` and `time` are at most 1, or at most NEAR times `finest_touched` and
+        `finest_time`."""
         return self.touched <= max(1.0, NEAR * self.finest_touched) and self.time <= max(
             1.0, NEAR * self.finest_time
         )
@@ -130,11 +130,11 @@ def _access_shares(trace: Trace, profile: Profile) -> tuple[float, float]:
 
 
 def recut(trace: Trace, everywhere: bool = False) -> Trace:
-    """Return the trace with its access step cut where choose_cuts() cuts now.
+    """Return the trace with its access step cut where the current choose_cuts() would cut it.
 
     everywhere: cut before every allocation instead.
     Page samples are left out, because they are tied to the recorded epochs. The framework's
-    accesses have times, and therefore fit any cuts.
+    accesses have times, so they can be assigned to the stretches of any cuts.
     """
     timed = trace.timed_step or trace.access_step
     if everywhere:

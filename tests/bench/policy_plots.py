@@ -50,7 +50,7 @@ def draw(rows: Sequence[Row], step_of: StepOf, folder: Path) -> list[Path]:
 
 
 def by_policy_picture(rows: Sequence[Row]) -> Figure:
-    """Draw a bar per policy, the geometric mean over its cells, and a dot per cell."""
+    """Draw for each policy a bar (the geometric mean over its cells) and a dot per cell."""
     shown = {name: mine for name, mine in by_policy(rows).items() if name != UNLIMITED}
     figure, axes = pyplot.subplots(figsize=(9, 0.4 * len(shown) + 1.5))
     for at, (name, mine) in enumerate(shown.items()):

@@ -33,8 +33,8 @@ FINE_BYTES = 128 << 20
 
 PIECE_BYTES = 128 << 10
 """Bytes that are locked in one call when little memory is free. Other processes allocate at the
-same time, so the memory between the high and the min watermark must suffice for them and for one
-such call."""
+same time. The memory between the high and the min watermark must therefore suffice for their
+allocations and for one such call."""
 
 ROUNDS_MAX = 200
 FOLLOW_SECONDS = 0.5

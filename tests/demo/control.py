@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's requests to the daemon, sent to its control socket.
 
-sentinelctl is not used, because its start takes seconds of the emulated CPU, which delays the
+sentinelctl is not used, because starting it takes seconds on the emulated CPU and would delay the
 training.
 """
 

@@ -38,7 +38,7 @@ BUDGET_DIVISOR = 5
 """The budget is the peak divided by this number: 20 % of the peak."""
 
 RESERVE_BYTES = 512 << 10
-"""Fast memory in addition to the budget, for other memory than tensors: the interpreter's heap."""
+"""Fast memory in addition to the budget, for the interpreter's heap, which holds no tensors."""
 
 UNMANAGED_STEPS = 20
 SENTINEL_METERED_STEPS = 4
@@ -168,8 +168,8 @@ def count_one_step(policy: str, trainer: Trainer) -> None:
 
 
 def meter_and_count(policy: str, trainer: Trainer, steps: int = 1) -> list[dict[str, Any]]:
-    """Meter steps. The plugin counts the step before them, in which the daemon prepares the
-    metering."""
+    """Meter steps. The plugin counts the step before the metered ones, in which the daemon
+    prepares the metering."""
     with ThreadPoolExecutor(1) as pool:
         metering = pool.submit(control.meter, trainer.pid, steps)
         count_one_step(policy, trainer)

@@ -150,7 +150,7 @@ def clear_node(node: int, to_node: int, except_pids: tuple[int, ...] = ()) -> No
     for process in Path("/proc").glob("[0-9]*"):
         if int(process.name) in except_pids:
             continue
-        # the call fails for kernel threads and for processes that have exited; neither have memory
+        # the call fails for kernel threads and for processes that have exited; they have no memory
         _libc.syscall(_SYS_MIGRATE_PAGES, ctypes.c_int(int(process.name)), bits, *masks)
     drop_caches()
 

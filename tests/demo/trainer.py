@@ -38,8 +38,8 @@ class Trainer:
     """One training process."""
 
     def __init__(self, name: str, prefix: tuple[str, ...] = (), shim: bool = True, steps: int = 0):
-        """prefix: a command to run the training with, such as numactl. steps: number; 0: until
-        kill()."""
+        """prefix: a command to run the training with, such as numactl. steps: number of steps; with
+        0, the training runs until kill()."""
         self.name = name
         self._folder = tempfile.TemporaryDirectory(prefix="sentineld-demo-")
         self._go = Path(self._folder.name) / "go"

@@ -197,8 +197,8 @@ class Daemon:
         assert all(session.ended for session in self.sessions), "a session outlives its connection"
         assert not self._table.all(), "the table keeps an ended session"
         self.sessions.clear()
-        # The process of the next input must not find this state: it has the same pid and start
-        # time, and so the same name, but represents another process.
+        # The next input simulates another process, which must not find this state. The state's name
+        # would be the same, because the pid and the start time are the same.
         shutil.rmtree(self._state, ignore_errors=True)
 
 

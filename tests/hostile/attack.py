@@ -31,11 +31,11 @@ from tests.integration.shim.daemon_side import TRAIN, Training
 
 ANSWER_S = 10.0
 """Limit for the time of an answer to `status`. The goal is one second, and the figures show the
-time reached. The limit is higher because two guests can run on the machine at the same time."""
+measured time. The limit is higher because two guests can run on the machine at the same time."""
 RESIDENT_BYTES = 120 << 20
 LOG_BYTES_PER_S = 1e6 / 60
 LOG_S_MIN = 10.0
-"""An attack that is shorter than this can still log as much as the limit allows in this time."""
+"""A shorter attack may log as many bytes as the limit allows for this time."""
 SETTLE_S = 15.0
 SLACK = 6
 """Number of descriptors that the daemon's own work, such as planning a correction, can open. An
@@ -165,9 +165,9 @@ class Attack:
         self.managed_training = managed_training
         self.checked = False
         self.stops_the_training = False
-        """Set by a test that stops the training itself: its speed then has no meaning."""
+        """Set by a test that itself stops the training, whose speed then has no meaning."""
         self.before_release: list[Callable[[], None]] = []
-        """Called before the attackers are killed, to release what they wait for in the kernel."""
+        """Called before the attackers are killed, to end their waits in the kernel."""
         self._attackers: list[Attacker] = []
         if managed_training:
             managed_training.pause_plain(True)
@@ -198,7 +198,8 @@ class Attack:
         return duration_s * (HOLD_FACTOR if self._speed else 1.0)
 
     def settled(self, figure: Callable[[], int]) -> int:
-        """The smallest of ten readings: each request for status opens a descriptor and a thread."""
+        """The smallest of ten readings, because each request for status opens a descriptor and a
+        thread for a short time."""
         readings = []
         for _ in range(10):
             readings.append(figure())

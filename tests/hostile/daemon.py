@@ -27,7 +27,7 @@ START_TIMEOUT_S = 60.0
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that nothing listens at."""
+    """A TCP port of the loopback address on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
     return port

@@ -51,7 +51,7 @@ def helper(daemon: Daemon) -> Path:
 def child_with_the_socket(
     say: Say, path: str, program: str, before: bool, act: Callable[..., None], *arguments: Any
 ) -> None:
-    """Connect, pass the socket to a child and execute a setuid program; the child acts.
+    """Connect, pass the socket to a child and execute a setuid program; the child calls act().
 
     before: whether the process itself sends the hello before it executes the program.
     """

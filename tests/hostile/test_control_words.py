@@ -32,8 +32,8 @@ TIMES = ("before-attach", "with-the-layout", "while-managed")
 
 
 class Lying(ToyTraining):
-    """A toy training that writes impossible control words, from the given time on and again in each
-    later step."""
+    """A toy training that writes impossible control words in each step, from the time that `when`
+    names."""
 
     def __init__(self, path: Path, words: dict[str, int], when: str) -> None:
         super().__init__(path)

@@ -16,7 +16,7 @@ from tests.hostile.daemon import Daemon
 from tests.hostile.shim_client import Segment, ShimClient, registered
 
 IDLE = 1100
-"""More connections than the descriptors that a service may have by default (RLIMIT_NOFILE)."""
+"""More connections than a service may have open descriptors by default (RLIMIT_NOFILE)."""
 CPU_SHARE_MAX = 0.5
 HELLO_DEADLINE_S = 60.0
 """The daemon must close silent connections within this time; its own deadline is much shorter."""

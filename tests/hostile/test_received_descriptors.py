@@ -62,7 +62,7 @@ def huge() -> int:
 
 
 def large() -> int:
-    """A sparse file of the size that a file of operators' accesses may have."""
+    """A sparse file, larger than what the daemon reads of a file of operators' accesses."""
     return memfd(200 << 20)
 
 

@@ -29,7 +29,7 @@ PACE_S = 0.005
 REQUESTS = 20
 """Number of requests at a time: more than the daemon has threads for requests."""
 MANAGED_EVERY = 100
-"""One of this many sessions is attached, planned and managed, which takes seconds."""
+"""One in this many sessions is attached, planned for and managed, which takes seconds."""
 ATTACHED_EVERY = 5
 PROFILED = ("allocation", "access", "planning", "entering")
 

@@ -30,7 +30,7 @@ StepsPerS = Callable[[float, float], float]
 
 
 class Reference(NamedTuple):
-    """The training's speed, and the share of the time in which the other CPU was busy meanwhile."""
+    """The training's speed, and the share of the measured time in which the other CPU was busy."""
 
     use: float
     steps_per_s: float

@@ -67,8 +67,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def run(kind: str, tmp_path: Path) -> Iterator[ManagedRun]:
-    # --fixed, because a newly loaded batch has another address in each step, which the simulator
-    # does not model.
+    # With --fixed, all steps use the same batch. Newly loaded batches would have another address in
+    # each step, and the simulator does not model this.
     started = ManagedRun(tmp_path, kind, "--fixed")
     yield started
     started.close()

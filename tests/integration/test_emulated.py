@@ -188,7 +188,7 @@ def test_a_new_budget_or_policy_needs_no_new_profile(run: ManagedRun) -> None:
         assert now["budget_bytes"] == pytest.approx(
             before["budget_bytes"] * int(fast[:-1]) / 40, rel=0.001
         )
-        # The number of unplanned tensor bytes varies, and `static` leaves no room for more.
+        # The number of unplanned tensor bytes varies, and `static` leaves no room for an increase.
         most = now["budget_bytes"] + UNPLANNED_BYTES
         wait(lambda most=most: run.meter(1)[0]["charged_bytes_max"] <= most)
         assert all(step["charged_bytes_max"] <= most for step in run.meter(3))

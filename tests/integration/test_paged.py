@@ -85,7 +85,7 @@ def test_planned_moves_use_the_pager(start: Start) -> None:
 
 @pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.long)])
 def test_the_training_needs_no_daemon(start: Start, tmp_path: Path, kills: int) -> None:
-    """Killed daemons, and one that is stopped."""
+    """Daemons are killed one after the other, and the last one is stopped for a while."""
     run = start("perceptron")
     run.manage("static", "40%")
     for _ in range(kills):
@@ -117,7 +117,7 @@ def test_a_detached_training_keeps_paging(start: Start) -> None:
 
 
 def test_forked_workers_read_tensors_of_their_parent(start: Start) -> None:
-    """While most of the parent's pages are in the file."""
+    """The workers run while most of the parent's pages are in the file."""
     run = start("cnn", "--workers", "2")
     run.manage("static", "40%")
     wait_steps(run, 20)

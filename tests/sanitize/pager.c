@@ -2,8 +2,8 @@
 /*
  * Threads that use the pager at the same time: pager SEED OPERATIONS FOLDER.
  *
- * Each thread owns a part of the memory. It births, fills, checks, evicts, fetches
- * and drops random ranges of this part. Some pages are read by system calls.
+ * Each thread owns a part of the memory. It creates, fills, checks, evicts, fetches
+ * and drops random ranges of pages in this part. System calls read some pages.
  * The main thread forks meanwhile; the children check that no page reads as zeros.
  * All frames of the threads together exceed the budget several times.
  */
@@ -123,7 +123,10 @@ static void *work(void *argument)
 	return NULL;
 }
 
-/* A thread of the parent may have been writing to a page at the fork, so only zeros are wrong. */
+/*
+ * A thread of the parent may have been writing to a page at the fork. Therefore the check
+ * accepts any content except zeros.
+ */
 static void check_child(void)
 {
 	for (int i = 0; i < THREADS; i++)

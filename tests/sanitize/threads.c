@@ -6,8 +6,8 @@
  * Each training thread runs steps as Python does: it calls hooks with the GIL, and
  * allocates and frees tensors without the GIL. Between two steps it makes the calls
  * that a daemon's messages lead to (layouts, detach, epoch descriptors). Only one
- * thread at a time does so, but steps of one thread begin within steps of the
- * other. The workers allocate tensors at any time and free tensors of all threads.
+ * thread at a time makes these calls, but steps of one thread begin within steps of
+ * the other. The workers allocate tensors at any time and free tensors of all threads.
  * A further thread plays the daemon: it writes the control words.
  */
 #define _GNU_SOURCE
@@ -98,7 +98,7 @@ static void call_hook(enum hook hook, uint32_t layer)
 	PyObject *number = (PyObject *)(uintptr_t)layer;
 
 	pthread_mutex_lock(&gil);
-	/* backward is bound to its layer, forward gets it as an argument: pass both */
+	/* backward is bound to its layer, forward gets the layer as an argument: pass it both ways */
 	require((void *)sentinel_methods()[hook].function(number, number) == &none);
 	pthread_mutex_unlock(&gil);
 }

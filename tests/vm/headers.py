@@ -93,7 +93,7 @@ def _apt(place: Path, *command: str) -> str:
 
 
 def place_headers(headers: Path, target: Path, place: str) -> str:
-    """Copy unpacked headers to TARGET, for use where PLACE is bound to it.
+    """Copy unpacked headers to TARGET, for use in a root tree that has TARGET mounted at PLACE.
 
     Returns the build folder, for make -C. The packages' Makefile refers to /usr/src; the copy
     refers to PLACE instead.

@@ -87,7 +87,7 @@ def command_line(
     command = ["qemu-system-x86_64", "-nodefaults", "-no-reboot", "-display", "none"]
     command += ["-machine", machine, "-accel", accelerator_option]
     if hardware.icount:
-        # One instruction takes one nanosecond of guest time and of the time stamp counter.
+        # Each instruction advances guest time and the time stamp counter by one nanosecond.
         command += ["-icount", "shift=0,sleep=on"]
     # QEMU 7.2 has bugs in AVX2: numpy's vectorised sorts crash at times.
     command += ["-cpu", "max,-avx2" if accelerator_option.startswith("tcg") else "max"]

@@ -44,9 +44,8 @@ def root_command(
     binds, read_only: folder on the host -> its mount point in the tree, below
         WRITABLE_PLACES. Writes to folders in BINDS persist on the host.
 
-    The repository is at TREE, read-only. If the line begins with `exec`, its command
-    has the process id of the command that is returned here. Unix sockets in a bound folder
-    work across the chroot.
+    The repository is at TREE, read-only. If the line begins with `exec PROGRAM`, PROGRAM has
+    the process id of the returned command. Unix sockets in a bound folder work across the chroot.
     """
     require_ready()
     root = (image or ensure_image()).root

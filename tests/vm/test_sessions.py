@@ -61,7 +61,8 @@ def test_other_users_are_refused(training: Training) -> None:
 def recorded(training: Training, file: str, seen_share: float = 0.99) -> dict[str, Any]:
     """Record two steps; returns the trace's summary. Nearly all accesses must be attributed.
 
-    seen_share: minimum share of the accesses reported by the shim that the module also saw.
+    seen_share: minimum share of accesses that the module saw, too, among those that the shim
+        reported.
     """
     guest = training.guest
     guest.run(f"sentinelctl record {training.pid} -o {file} --steps 2", timeout=900)
@@ -243,7 +244,7 @@ STOPPED_S = 3.0
 
 
 def stop_while_armed(training: Training, how: Stop) -> GuestProcess:
-    """Stop the training while its steps are metered; returns the command that meters."""
+    """Stop the training while its steps are metered; returns the process of `sentinelctl meter`."""
 
     def accesses() -> float:
         page = training.guest.run(["curl", "-fsS", METRICS]).stdout

@@ -47,8 +47,8 @@ class Births:
 def lay_out(profile: Profile, births: Births) -> Layout:
     """Place the tensors in a layout without waits.
 
-    The pages of tensors that are born fast or moved are dropped when the tensors die, so that dead
-    pages take no fast memory.
+    If a tensor is born fast or is moved, its pages are dropped when it dies, so that dead pages
+    take no fast memory.
     """
     page, pages = profile.page_bytes, tensor_pages(profile)
     slots = np.zeros(profile.slot_count, SLOT_DTYPE)
@@ -109,7 +109,7 @@ def _reusing(profile: Profile, births: Births, rows: Integers) -> tuple[Integers
 
 
 def _lines(profile: Profile, tensors: Integers) -> list[Integers]:
-    """Divide tensors into sets in which no two tensors are alive together."""
+    """Divide tensors into one set for each line. No two tensors of a set are alive together."""
     birth = profile.tensors["birth_event"].astype(np.int64)
     death = profile.tensors["death_event"].astype(np.int64)
     lines: list[list[int]] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy `auto`: convert the shortest step that a linear program finds to moves of pages.
+"""Policy `auto`: a linear program finds the shortest step; convert its solution to page moves.
 
 docs/policies.md describes the algorithm and its results.
 """
@@ -75,8 +75,9 @@ class Auto:
         births = births_ns(plan, profile, tiers)
         if not solved or not births.any():
             return finished(plan, profile, tiers)
-        # Births take time. The program can put a price on this time, and moves can use it. But the
-        # program overestimates how many dead pages are reused, because it ignores addresses.
+        # Births take time. The program can put a price on this time, and it can let moves run in
+        # this time. But it overestimates how many dead pages are reused, because it ignores
+        # addresses.
         # Therefore make up to four plans (with and without a price on births, with and without
         # moves in the time of births), simulate all of them and keep the fastest.
         once = ATTEMPTS[:1]
@@ -94,7 +95,7 @@ class Auto:
 
 
 class _Planner:
-    """Makes the plans of one step for different limits from data that is derived only once."""
+    """Makes plans of one step for different limits. The plans' common data is derived only once."""
 
     def __init__(self, name: str, profile: Profile, tiers: Tiers, budget_bytes: int) -> None:
         self._name, self._profile, self._budget_bytes = name, profile, budget_bytes
@@ -180,8 +181,8 @@ class _Planner:
 
 
 def _fixed(groups: Groups, capacity_pages: int) -> Floats:
-    """Solution.fast_pages without the program: the persistent tensors that gain most per page are
-    fast for the whole step."""
+    """A substitute for Solution.fast_pages if the program has no solution: the persistent tensors
+    that gain most per page are fast for the whole step."""
     fast = np.zeros(groups.cost_ns.shape)
     left = max(capacity_pages, 0)
     for at in np.argsort(-groups.cost_ns.sum(axis=0), kind="stable").tolist():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lower bound on the step time at given prices: the dual of the generous program.
+"""A lower bound on the step time at given prices: the dual of the generous program (see Limits).
 
 At fixed prices, the best life of a page does not depend on other pages. It is a shortest path over
 the positions with two states, fast and slow. By weak duality, the dual's value is a lower bound at
@@ -20,7 +20,7 @@ from sentineld.policies.lp.relax import Gains, best_walks
 
 @dataclass(frozen=True)
 class LowerBound:
-    """The dual's value, and the positions at which the lives that attain it change tier."""
+    """The dual's value, and the positions at which the best lives change tier."""
 
     ns: float
     """No step takes less time than this."""

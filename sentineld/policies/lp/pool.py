@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the linear program for the pool of dead pages. Births reuse these without page faults.
+"""Rows of the linear program for the pool of dead pages, which births reuse without page faults.
 
 The program does not know addresses: in the program, any dead page left in fast memory can serve
 any birth in fast memory. policies/auto/reuse.py assigns addresses later and reuses nearly as many

@@ -37,8 +37,8 @@ class Limits:
     model. Room that a demotion makes can be used in the same stretch, if the stretch has had time
     for the demotion. Moves can start and end in a stretch of birth or death. One page can be in
     flight when a stretch begins. A plan's program is stricter: at every pressure point, the fast
-    pages fit both before and after the moves of the point's stretch. A group moves only in
-    stretches at whose beginning and end it is alive.
+    pages fit both before and after the moves of the point's stretch. A group moves in a stretch
+    only if it is alive both at the beginning and at the end of the stretch.
     """
 
     times_ns: Floats

@@ -24,11 +24,11 @@ MOVE_WORTH = 0.02
 time that the move takes or of the time that one use of a slow page costs, whichever is less."""
 
 EARLY_WORTH = 0.005
-"""Maximum credit in a plan's program for moving a page early. Like MOVE_WORTH, it is a share of the
-shorter of these two times. A promotion gets the full credit halfway between two uses, and none just
-before the second use. A demotion gets the full credit just after the first use, and none halfway.
-The credit breaks ties between equally good moves in favour of the earlier one, which tolerates
-stretches that take longer or shorter than profiled."""
+"""Maximum credit in a plan's program for moving a page early, as a share of the same time as
+MOVE_WORTH. A promotion gets the full credit halfway between two uses, and none just before the
+second use. A demotion gets the full credit just after the first use, and none halfway. The credit
+breaks ties between equally good moves in favour of the earlier move. An early move is more robust
+if stretches take longer or shorter than profiled."""
 
 TIME_LIMIT_S = 100.0
 """Wall-clock limit on one run of the solver, a last resort for extremely large steps. A plan takes
@@ -252,8 +252,9 @@ class _Program:
         The fast pages may exceed the capacity by the number of pages that can have been moved
         between the beginning of the stretch and the pressure point. The time for these moves is the
         sum of two times: the wait at the beginning of the stretch (the stretch's duration minus the
-        time of its work), and the share of the time of its work that has passed at the point. The
-        method adds the entries that depend on columns, and returns the constant part of the number.
+        time of its work), and the part of the time of its work that has passed at the point. The
+        method adds the entries that depend on columns. It returns the constant part of the number
+        of pages.
 
         all_slow: (S,), time of each stretch if everything is slow.
         """

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prices for fast pages and for moves, and the best life of each chunk at these prices.
 
-Chunks compete for fast pages and moves. If these have prices in each stretch, the best life of a
-chunk no longer depends on other chunks. It is a walk through two states, fast and slow. Dynamic
-programming finds these walks for all chunks at once. At any prices, the total value of these lives
-plus the value of the capacities is an upper bound on the page accesses that any schedule within the
-capacities serves fast (weak duality). This bound becomes tighter, and the prices a better guide to
-feasible schedules, if the prices of overused capacities are raised and the others are lowered.
+Chunks compete for fast pages and moves. If pages and moves have prices in each stretch, the best
+life of a chunk no longer depends on other chunks. It is a walk through two states, fast and slow.
+Dynamic programming finds the best walks of all chunks at once. At any prices, the total value of
+these lives plus the value of the capacities is an upper bound on the page accesses that any
+schedule within the capacities serves fast (weak duality). This bound becomes tighter, and the
+prices a better guide to feasible schedules, if the prices of overused capacities are raised and the
+others are lowered.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Gains:
-    """What a chunk gains in each position, (S, N), for each pair of states before and after it."""
+    """What a chunk gains in each position, (S, N), for each pair of states before and after."""
 
     keep: Floats
     """Gain of a fast chunk that stays fast."""

@@ -22,9 +22,9 @@ from sentineld.plan.items import lifetimes, persistent, tensor_pages, transient
 from sentineld.policies.lp.problem import UNIT_PAGES
 
 BOUND_OPS = 15
-"""Distance from a use, in operators, within which the artifact's asynchronous transfers lie. Here,
-a transfer may use that many stretches. If these last less than twice the time of the transfer, it
-may use as many stretches as last that long."""
+"""Maximum distance, in operators, of the artifact's asynchronous transfers from a use. Here, a
+transfer may use that many stretches. If their total time is less than twice the time of the
+transfer, the transfer may use as many stretches as it takes to reach that total."""
 
 MOVE_WEIGHT = 1e-5
 """Weight of a transfer's time in the goal; it breaks ties in favour of fewer moves."""
@@ -275,12 +275,12 @@ class _Model:
         self.goal[self._first_out : self._fast] = MOVE_WEIGHT * self._move
 
     def _out(self, number: int) -> list[tuple[int, int]]:
-        """(column, position) of each part of a tensor that a gap swaps out."""
+        """(column, position) of each part of a tensor that is swapped out during a gap."""
         begin, gap = int(self._ends[number]), self._problem.gaps[number]
         return list(zip(range(begin, begin + len(gap.out)), gap.out, strict=True))
 
     def _back(self, number: int) -> list[tuple[int, int]]:
-        """(column, position) of each part of a tensor that a gap swaps back in."""
+        """(column, position) of each part of a tensor that is swapped back in during a gap."""
         end, gap = int(self._ends[number + 1]), self._problem.gaps[number]
         return list(zip(range(end - len(gap.back), end), gap.back, strict=True))
 
@@ -338,9 +338,9 @@ class _Model:
             rows.add([*terms, *((c, -v) for c, v in changes[stretch])], 0.0, 0.0)
 
     def _add_times(self, rows: _Rows) -> float:
-        """Add the row of each stretch: its transfers take no longer than the stretch, including its
-        slow accesses. Also add the slow accesses to the goal. Return the total cost if all accesses
-        are slow."""
+        """Add the row of each stretch: its transfers take no longer than the stretch. The stretch's
+        time includes its slow accesses. Also add the slow accesses to the goal. Return the total
+        cost if all accesses are slow."""
         problem, count = self._problem, self._problem.profile.stretch_count
         lanes: list[Terms] = [[] for _ in range(count)]
         slow = np.zeros(count)
@@ -429,7 +429,7 @@ def _windows(
     has only one position, this position serves both purposes.
 
     times: times of the positions' stretches.
-    needed_ns: time that each window should have.
+    needed_ns: minimum total time of the positions for each direction, if the gap is long enough.
     """
     half = -(-len(inside) // 2)
     first = int(np.searchsorted(np.cumsum(times), needed_ns)) + 1

@@ -11,11 +11,11 @@ the bandwidth.
 Adapted to memory tiers: one bandwidth for both directions, stretches instead of accesses.
 Recomputation is left out because a memory policy can't do it; gaps without free time are therefore
 not used. The feedback from running steps is left out, too: in the original, a transfer that is
-still in flight at its access is started earlier in the next step, by 5 % of its time. Instead,
-several amounts of extra time for each transfer are tried (EARLIER). `capuchin` never accesses slow
-memory, as on a GPU; if it can't make everything fit, it is infeasible as published. `capuchin+slow`
-is our extension: tensors that do not fit into fast memory stay on the slow tier. The tensors with
-the lowest cost per freed page are chosen first.
+still in flight when its tensor is accessed is started earlier in the next step, by 5 % of its time.
+Instead, several amounts of extra time for each transfer are tried (EARLIER). `capuchin` never
+accesses slow memory, as on a GPU. If it can't make everything fit, it fails with the error
+"infeasible as published". `capuchin+slow` is our extension: tensors that do not fit into fast
+memory stay on the slow tier. The tensors with the lowest cost per freed page are chosen first.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Capuchin(SwappingPolicy):
 
 
 def relieve(book: Book, page_ns: float) -> None:
-    """Book swaps in the order of the gaps' free time until everything fits.
+    """Add swaps to the book until everything fits, those in the gaps with most free time first.
 
     page_ns: time to transfer a page.
     """

@@ -11,10 +11,11 @@ provided that the transfer out ends before the transfer in begins. Finally, tens
 earlier where there is room.
 
 Adapted to memory tiers: one slow tier (the artifact's host memory; no SSD), one bandwidth for both
-directions, stretches instead of kernels. `g10` never accesses slow memory, as on a GPU; if it can't
-make everything fit, it is infeasible as published. `g10+slow` is our extension: tensors that do not
-fit into fast memory stay on the slow tier. The tensors with the lowest cost per freed page are
-chosen first. The values in DELTAS are tried; the plan with the shortest predicted step is kept.
+directions, stretches instead of kernels. `g10` never accesses slow memory, as on a GPU. If it can't
+make everything fit, it fails with the error "infeasible as published". `g10+slow` is our extension:
+tensors that do not fit into fast memory stay on the slow tier. The tensors with the lowest cost per
+freed page are chosen first. The values in DELTAS are tried; the plan with the shortest predicted
+step is kept.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ the one with the larger product of bytes and length comes first."""
 @register("g10", False)
 @register("g10+slow", True)
 class G10(SwappingPolicy):
-    """The policy, which sweeps the slack of gaps."""
+    """The policy. It tries several values of the minimum slack of gaps."""
 
     sweep = DELTAS
     obstacle = "its gaps are too short, or the bandwidth is too low, to make room"
@@ -56,7 +57,7 @@ class G10(SwappingPolicy):
 
 
 def relieve(book: Book, tiers: Tiers, delta: float) -> None:
-    """Book swaps until everything fits or no gap helps."""
+    """Add swaps to the book until everything fits or no gap helps."""
     profile = book.profile
     times = profile.stretches["time_ns"].astype(np.float64)
     pages = tensor_pages(profile).astype(np.float64)

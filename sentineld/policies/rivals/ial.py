@@ -5,9 +5,9 @@ Based on the improved active list (Yan et al., "Nimble Page Management", ASPLOS 
 bits of all pages are scanned once per interval. A page whose bit was set in the last two scans is
 active; a page whose bit was clear in the last scan is inactive. Active slow pages are promoted into
 free fast memory, first in, first out. If free fast memory is too small, active slow pages are
-exchanged with inactive fast pages, those inactive for longest first. Published interval: 5 s. Left
-out: the cost of scanning, and the limit on the number of pages that are exchanged at a time. The
-bandwidth is that of the timing model.
+exchanged with inactive fast pages. The pages that have been inactive for longest are exchanged
+first. Published interval: 5 s. Left out: the cost of scanning, and the limit on the number of pages
+that are exchanged at a time. The bandwidth is that of the timing model.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Lists:
 
     def __init__(self, interval_ns: float) -> None:
         self.interval_ns = interval_ns
-        self._seen = np.zeros(0, np.int64)  # scans in a row in which each cell was referenced
+        self._seen = np.zeros(0, np.int64)  # consecutive scans in which each cell was referenced
         self._unseen = np.zeros(0, np.int64)  # scans since each cell was last referenced
 
     def tick(self, observation: Observation) -> list[MoveRequest]:
-        """Exchange; see Reactor."""
+        """Promote and exchange pages; see Reactor."""
         if not len(self._seen):
             self._seen = np.zeros(len(observation.fast), np.int64)
             self._unseen = np.zeros(len(observation.fast), np.int64)

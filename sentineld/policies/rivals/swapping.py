@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The common part of the swapping policies G10 and Capuchin.
 
-A swapping policy fills a book of swaps for each value of its sweep and converts it to a plan.
+A swapping policy has a parameter and a list of values for it, `sweep`. For each of these values, it
+fills a book of swaps (swaps.py) and converts the book to a plan.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from sentineld.policies.rivals.swaps import Book, infeasible, leave_slow, open_b
 
 @dataclass
 class SwappingPolicy(ABC):
-    """A policy that books swaps until everything fits, for each value of its sweep, and keeps the
-    plan with the shortest predicted step."""
+    """A policy that makes a plan for each value in `sweep` and keeps the plan with the shortest
+    predicted step. For each plan it adds swaps to a book until everything fits."""
 
     name: str
 
@@ -44,7 +45,8 @@ class SwappingPolicy(ABC):
 
     @abstractmethod
     def relieve(self, book: Book, tiers: Tiers, value: float) -> str:
-        """Book swaps until everything fits or no gap helps; return a note that states the value."""
+        """Add swaps to the book until everything fits or no remaining gap makes room; return a note
+        that states the value."""
 
     def improve(self, book: Book) -> None:  # noqa: B027
         """Improve a book in which everything fits; the default does nothing."""

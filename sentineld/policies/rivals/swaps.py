@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The book of swaps, which the policies G10 and Capuchin fill.
+"""The book: the swaps planned so far. The policies G10 and Capuchin fill it.
 
 Every tensor is fast while it is used. Between two uses, a tensor may be swapped out to the slow
 tier. It is swapped out right after the first use and swapped back in just in time for the second.
@@ -30,8 +30,8 @@ GAP_MIN = 3
 between them at least one stretch in which the tensor's room is free."""
 
 POOL_SHARE = 0.5
-"""Maximum size of a pool that had to be reduced, as a share of the budget. The remaining budget
-leaves room for moved tensors."""
+"""If the pool exceeds the budget, it is reduced to at most this share of the budget. The remaining
+budget leaves room for moved tensors."""
 
 PART_PAGES_MIN = 16
 """If a stretch can move fewer pages than this, it moves none, unless it can move all pages of the
@@ -64,7 +64,7 @@ class Swap(NamedTuple):
 
 @dataclass
 class Book:
-    """Room and bandwidth of each stretch under the swaps that are booked."""
+    """The planned swaps, and the room and bandwidth that they leave in each stretch."""
 
     profile: Profile
 
@@ -98,7 +98,7 @@ class Book:
         return found
 
     def stretch(self, gap: Gap, position: int) -> int:
-        """The stretch at a position of the gap's tensor."""
+        """The stretch at a position in the lifetime of the gap's tensor."""
         return (int(self.birth[gap.tensor]) + position) % self.profile.stretch_count
 
     def between(self, gap: Gap) -> Integers:
@@ -114,9 +114,9 @@ class Book:
         return found
 
     def try_swap(self, gap: Gap) -> bool:
-        """Book a swap in the gap if at least one stretch lies between the two transfers.
+        """Add a swap in the gap to the book if at least one stretch lies between the two transfers.
 
-        Returns whether the swap was booked.
+        Returns whether the swap was added.
         """
         pages = int(tensor_pages(self.profile)[gap.tensor])
         out = self._parts(gap, list(range(gap.since + 1, gap.until)), pages)
@@ -163,7 +163,8 @@ class Book:
         self.slow[tensor] = True
 
     def _parts(self, gap: Gap, positions: list[int], pages: int) -> list[tuple[int, int]] | None:
-        """Distribute pages over the positions in this order; return (position, pages) of each part.
+        """Distribute pages over the positions in list order; return (position, pages) of each
+        part.
 
         Returns None if too little bandwidth is left.
         """
@@ -230,7 +231,7 @@ def _packed(profile: Profile, tensors: Integers) -> int:
 
 
 def infeasible(what: str) -> SentinelError:
-    """The error of a policy that can't make a plan with so little memory."""
+    """The error of a policy that can't make a plan because the fast memory is too small."""
     return SentinelError(
         "failed", f"infeasible as published: {what}", "give the process more fast memory"
     )

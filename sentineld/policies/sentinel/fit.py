@@ -234,7 +234,7 @@ class Fitting:
         return fits
 
     def _count(self, place: Integers, held: Mask, moving: Mask, size: int) -> None:
-        """Add pages to the remaining capacities. `+=` counts a repeated index only once, but a life
-        has no stretch twice."""
+        """Add pages to the remaining capacities. `+=` counts a repeated index only once. This is
+        correct here, because no stretch occurs twice in a life."""
         self._room[place[held]] += size
         self._moves[place[moving]] += size

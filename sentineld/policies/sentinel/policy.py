@@ -208,7 +208,7 @@ def _chunk_pages(profile: Profile, candidates: Integers) -> int:
 
 
 def _schedule(items: Items, capacities: Capacities, relaxed: Relaxed) -> tuple[Interval, Fitting]:
-    """Try some interval lengths and the whole step; keep the one that serves most accesses fast.
+    """Try some interval lengths and the whole step; keep the schedule with the most fast accesses.
 
     The lengths are chosen from those that meet both constraints, or from all lengths if none does.
     """

@@ -15,8 +15,8 @@ class Barriers:
     After a time-out the shim passes all barriers until the moves have caught up
     (barrier_wait() in shim/native/boundary.c). The shim reports neither the position of the
     time-out nor the position at which waiting begins again. For both, this class uses the position
-    at which hold() notices the change. Barriers before the plan was followed count as passed
-    without waiting.
+    at which hold() notices the change. Barriers that the process passed before it followed the plan
+    count as passed without waiting.
     """
 
     def __init__(self, segment: ControlSegment) -> None:

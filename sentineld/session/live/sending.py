@@ -15,7 +15,7 @@ from sentineld.plan.layout_wire import pack_layout
 
 
 def new_layout_id() -> int:
-    """A layout id that is unique even across restarts of the daemon, which layouts outlive."""
+    """A layout id that is unique across restarts of the daemon: layouts outlive the daemon."""
     return time.time_ns()
 
 

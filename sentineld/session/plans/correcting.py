@@ -150,8 +150,8 @@ class Correcting:
 
     def _begin(self, planned: Planned, correction: Correction) -> None:
         log.info("process %d: %s; planning again", self._link.pid, correction.text)
-        # This budget is without unmanaged bytes, as planning requires, so it is passed on
-        # unchanged.
+        # Planning requires a budget without unmanaged bytes. The plan's own budget does not include
+        # them, so it is passed on unchanged.
         budget_bytes = planned.plan.budget_bytes
         self._job = _Job(
             correction,

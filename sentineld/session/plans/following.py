@@ -110,8 +110,8 @@ class Following:
         self._stop_managed()
         managed = self._manage(planned)
         if first or not policy(managed.plan.policy).charges_budget:
-            # This is not needed if the plan replaces a live plan and its policy charges the budget:
-            # the plan's own moves soon restore the budget.
+            # This is not needed if there was a live plan and the new plan's policy charges the
+            # budget: the new plan's own moves soon restore the budget.
             managed.enter()
         self._start(planned, managed)
         what, self._entering = self._entering.what, None  # frees the layout, which is large

@@ -49,8 +49,8 @@ KEPT_RECORDS = 500_000
 """Largest number of ring records and live tensors in the steps that are kept until the framework
 answers; see kept_records()."""
 OTHER_SHAPE_STEPS = 8
-"""Number of steps in which the plan that was just left is entered again only after two steps in a
-row of its shape. After these steps, a single step of its shape is enough."""
+"""For this number of steps after a plan was left, the session enters the same plan again only if
+two steps in a row have its shape. Later, a single step of its shape is enough."""
 
 
 class Profiling:

@@ -14,7 +14,8 @@ Result = TypeVar("Result")
 
 
 class Request(Generic[Result]):
-    """Base of all requests. Another thread calls wait(), the session's thread all other methods.
+    """Base of all requests. The waiting thread calls over() and wait(). The session's thread calls
+    all other methods.
 
     A subclass sets _result, or calls _reject(), before the session calls finish().
     """

@@ -18,8 +18,8 @@ from sentineld.observe.shim_link import ShimLink
 
 
 def mappings_of(link: ShimLink, samples: Records) -> tuple[MemoryMapping, ...]:
-    """The mappings that contain sampled pages. The shim's mappings are named after their spaces.
-    Raises OSError."""
+    """The mappings that contain sampled pages. A mapping of the shim gets the name of its space
+    (heap or arena). Raises OSError."""
     mappings = read_mappings(link.pid)
     words = link.segment.words()
     heap = (link.segment.heap_base, link.segment.heap_bytes)

@@ -310,7 +310,7 @@ uint64_t step_begin(void)
 	publish(cursor, 0);
 	delete_empty_arenas();
 	paging_publish();
-	/* The epoch of the last stretch ends here, even if this step has no epochs. */
+	/* The last step's last epoch ends here, even if the new step has no epochs. */
 	if (shim.epochs || (had_epochs && shim.epoch_fd >= 0))
 		epoch = epoch_advance(flags);
 	/* A recorded step ends with the STEP record of the next step. */

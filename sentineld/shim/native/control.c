@@ -277,7 +277,7 @@ API void sentinel_detach(void)
 	pthread_mutex_lock(&shim.lock);
 	retire_arena();
 	if (shim.emulation)
-		shim.emulation->layout = NULL; /* keeps the heap's map for the next layout */
+		shim.emulation->layout = NULL; /* the next emulation copies the heap's map */
 	shim.drop_frees = false;
 	publish_arena(0);
 	pthread_mutex_unlock(&shim.lock);

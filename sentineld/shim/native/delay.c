@@ -7,9 +7,9 @@
 #include "residency.h"
 
 #define PAY_NS_MIN 100000 /* smaller debts are carried over */
-#define SPIN_NS 80000 /* a sleep can end this much late, so spin at the end of a delay */
-/* Time waited beyond the deadline counts as paid, up to this limit. Time beyond the limit means
-   that the process was stopped or preempted. */
+#define SPIN_NS 80000 /* a sleep can overrun by this time, so spin at the end of a delay */
+/* If a wait takes longer than the delay, the excess counts as paid, up to this limit. A larger
+   excess means that the process was stopped or preempted. */
 #define CREDIT_NS_MAX 200000
 
 static uint64_t monotonic_ns(void)

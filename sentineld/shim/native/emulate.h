@@ -4,11 +4,11 @@
  * the delay that slow memory would cause. All memory of this machine has one
  * speed, so a map (struct sentinel_residency) takes the place of the page
  * table: this process writes births and drops, the daemon writes moves. Like a
- * page table, the map outlives the daemon. At each boundary, the shim charges the
- * stretch that begins for those of its pages that are slow in the map. Before the
- * next boundary, the shim pays this debt by waiting.
+ * page table, the map outlives the daemon. At each boundary, the shim computes the
+ * delay that the stretch that begins owes for its slow pages, and adds this delay
+ * to the debt. Before the next boundary, the shim pays the debt by waiting.
  *
- * emulate.c creates the map, residency.c changes it, delay.c charges and pays.
+ * emulate.c creates the map, residency.c changes it, delay.c computes and pays the debt.
  */
 #ifndef SENTINELD_SHIM_EMULATE_H
 #define SENTINELD_SHIM_EMULATE_H
@@ -84,7 +84,7 @@ void emulation_heap_dropped(struct emulation *emulation, uint64_t page, uint64_t
    the lock. */
 void emulation_recount(struct emulation *emulation, uint64_t heap_pages);
 
-/* Charge the stretch that begins; call this after the stretch's barrier. */
+/* Add the delay of the stretch that begins to the debt; call this after the stretch's barrier. */
 struct served emulation_charge(struct emulation *emulation, uint32_t stretch);
 
 /* Resident bytes of the arena and of the heap's first heap_pages pages, in fast and slow memory. */

@@ -26,11 +26,12 @@ static struct {
 	uint64_t budget_pages;
 	unsigned page_shift;
 	int wake; /* eventfd: the daemon has queued moves */
-	int notify; /* eventfd: the thread of moves has work, or another eventfd to poll */
+	int notify; /* eventfd: wakes the thread of moves if it has work, or if `wake` changed */
 	struct sentinel_paging *words; /* NULL: no segment */
 	char *base[2]; /* of arena and heap */
 	uint64_t pages[2];
-	uint64_t done[2]; /* pages of the first range that are begun: of the queues evict and fetch */
+	/* by queue (evict, fetch): number of pages of its first range that need no further call */
+	uint64_t done[2];
 	pthread_t thread;
 } paging = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,

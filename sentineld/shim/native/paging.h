@@ -16,10 +16,11 @@
 
 /*
  * Start the pager with the heap, or give a running pager a larger file. Needs the shim's lock; call
- * this between two steps. Returns NULL, or a description of the problem.
- *   file:  backing file, opened with O_DIRECT; -1 if the pager runs. Taken over.
+ * this between two steps. Takes ownership of `file` and `wake`. Returns NULL, or a description of
+ * the problem.
+ *   file:  backing file, opened with O_DIRECT; -1 if the pager runs.
  *   bytes: size that the file has or shall have.
- *   wake:  eventfd to which the daemon writes after it has queued moves. Taken over.
+ *   wake:  eventfd to which the daemon writes after it has queued moves.
  */
 const char *paging_start(const struct heap *heap, int file, uint64_t bytes, int wake);
 
@@ -38,8 +39,8 @@ void paging_use(struct emulation *emulation, const struct arena *arena);
 /* Set the largest number of page frames. */
 void paging_set_budget(uint64_t pages);
 
-/* Give a new tensor page frames; waits for frames without any lock. Returns false if the pager does not
-   run. */
+/* Give a new tensor page frames. Holds no lock while it waits for frames. Returns false if the
+   pager does not run. */
 bool paging_born(void *address, uint64_t bytes);
 
 /* Drop the pages of [address, address + bytes), whether or not they are paged. */

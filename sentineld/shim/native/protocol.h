@@ -289,8 +289,8 @@ struct sentinel_layout {
 	uint32_t flags;
 	uint32_t access_count;
 	uint64_t accesses_offset; /* offset of the accesses; ignored if access_count is 0 */
-	/* emulated tiers: capacity of node 0 for arena and heap; 0: unlimited; the pager's budget if the
-	   pager runs */
+	/* emulated tiers: capacity of node 0 for arena and heap, 0: unlimited; paged tiers: the
+	   pager's budget */
 	uint64_t fast_pages;
 	uint64_t parts_offset;
 	uint32_t part_count;

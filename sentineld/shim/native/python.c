@@ -56,7 +56,7 @@ static void wait_for(uint64_t position)
 	PyEval_RestoreThread(state);
 }
 
-/* Emulated tiers: pay the delay debt of the stretches so far by waiting. all: pay even a small
+/* Emulated tiers: wait, and thereby pay the delay debt of the past stretches. all: pay even a small
    debt. */
 static void pay_debt(bool all)
 {

@@ -101,7 +101,7 @@ uint64_t boundary_pass(enum sentinel_boundary kind, uint32_t layer);
 /* Wait until the moves of position are done, the timeout passes, or the daemon is gone. */
 void barrier_wait(uint64_t position);
 
-/* With emulated tiers: charge the stretch that begins and record it. */
+/* With emulated tiers: add the delay of the stretch that begins to the debt, and record it. */
 void stretch_begin(void);
 
 /* A leaf module's forward has ended. */

@@ -176,7 +176,10 @@ static void births(void)
 	series_print(&write);
 }
 
-/* Aging by the accessed bits of pages, which needs no armed pages and causes no faults. */
+/*
+ * Aging reads and clears the accessed bits of pages. It needs no armed pages and causes no
+ * faults.
+ */
 static void ages(void)
 {
 	struct series young = series_new("age_page_accessed");

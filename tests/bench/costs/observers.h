@@ -12,7 +12,7 @@
 
 struct observer {
 	const char *name;
-	const char *(*missing)(void); /* why it is unavailable here, or NULL */
+	const char *(*missing)(void); /* why the observer is unavailable, or NULL */
 	void (*begin)(char *memory);
 	void (*epoch_begin)(char *memory);
 	void (*epoch_end)(char *memory, uint8_t *seen); /* fills seen, one byte per page */

@@ -28,7 +28,7 @@ from tests.integration.shim.daemon_side import Daemon, send_layout, wait_for
 
 FAST_FRACTION = 0.2
 STEPS_MAX = 12
-"""Limit for waiting until two consecutive steps allocate identically."""
+"""Maximum number of steps to wait for two consecutive steps that allocate identically."""
 
 
 def one_node() -> Tiers:
@@ -59,7 +59,7 @@ class Manager:
         return len(self._daemon.drain())
 
     def profile(self) -> Profile:
-        """Profile two identical allocation steps, then an access step by the framework."""
+        """Profile two identical allocation steps, then an access step with torch.profiler."""
         cutter = StepCutter()
         self._daemon.drain()
         self.record()

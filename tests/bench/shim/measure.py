@@ -33,7 +33,7 @@ class Settings:
     """Settings of a run."""
 
     pairs: int  # pairs of steps for each ratio
-    pairs_max: int  # limit of pairs; pairs are added until both plain modes agree
+    pairs_max: int  # maximum number of pairs; pairs are added until both plain modes agree
 
 
 def tcmalloc() -> str:

@@ -65,7 +65,10 @@ def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """Pin this process, and so the daemons, to the other CPUs. Raises RuntimeError."""
+    """Return the settings, and pin this process to all CPUs but the trainings' CPU.
+
+    The daemons inherit the pinning. Raises RuntimeError.
+    """
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         raise RuntimeError("at least two CPUs are needed: one for trainings, one for daemons")

@@ -15,19 +15,19 @@ Json = dict[str, Any]
 ALL_FAST, ALL_SLOW, OURS = "fast-only", "slow-only", "auto"
 
 BOUND_MAX, BOUND_HIGH_MAX = 1.10, 1.13
-"""Limits on every model for the step time of `auto` divided by the bound: for the median, and for
-the upper end of its interval."""
+"""Limits for each model's step time under `auto`, divided by the bound: one for the median, one for
+the upper end of the median's interval."""
 PREDICTED_WITHIN = 0.07  # allowed error of the prediction, as a share of the step time
 INJECTED_WITHIN = 0.005  # allowed error of the injected delay, as a share of the model's delay
 
 
 def of_steps(steps: list[float]) -> Interval:
-    """Return the median step in seconds, with its interval."""
+    """Return the median step time in seconds, with its interval."""
     return of_pairs(steps, [1.0] * len(steps))
 
 
 def median_fast(raw: Json) -> float:
-    """Return the model's median all-fast step of this run, in seconds."""
+    """Return the model's median all-fast step time in this run, in seconds."""
     return float(np.median(raw["policies"][ALL_FAST]["step_s"]))
 
 
@@ -148,7 +148,7 @@ def _goal(value: float, limit: float) -> Json:
 
 
 def table(summary: Json) -> str:
-    """Format a text table: a line per model and policy, their parts, then the goals."""
+    """Format text tables: a line per model and policy, the parts of their steps, then the goals."""
     lines = [
         "emulated tiers: slow memory is emulated by delays from the timing model",
         f"{'model':<10} {'policy':<12} {'step s':>8} {'95 %':>17} {'/ fast':>7} {'/ bound':>20} "

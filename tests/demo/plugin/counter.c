@@ -19,9 +19,9 @@
  * another line evicts it from the filter.
  *
  * The last instruction of a block (a jump, a call, a system call) is not
- * counted. If such an instruction leaves the block from within a helper, QEMU 7.2
- * keeps a pointer to the instruction's callbacks, and the pointer dangles when
- * counting is switched off.
+ * counted. Otherwise, if such an instruction left the block from within a helper,
+ * QEMU 7.2 would keep a pointer to the instruction's callbacks. The pointer would
+ * dangle after counting is switched off.
  */
 #include <errno.h>
 #include <fcntl.h>

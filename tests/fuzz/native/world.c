@@ -204,7 +204,7 @@ void world_hook(enum hook hook, uint32_t layer)
 	py_function function = sentinel_methods()[hook].function;
 
 	slept_ns = 0;
-	/* backward is bound to its layer, forward gets it as an argument: pass the layer twice. */
+	/* backward is bound to its layer; forward gets its layer as an argument. Pass it both ways. */
 	require((void *)function(number, number) == &pristine);
 }
 

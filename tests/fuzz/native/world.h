@@ -42,7 +42,10 @@ uint8_t take8(void);
 uint16_t take16(void);
 uint64_t take64(void);
 
-/* Start a process with an enabled, connected shim. daemon_acts: called while it sleeps, or NULL. */
+/*
+ * Start a process with an enabled, connected shim. daemon_acts: called while the process sleeps,
+ * or NULL.
+ */
 void world_begin(const uint8_t *data, size_t size, void (*daemon_acts)(void));
 
 /* Check and free all tensors and all resources of the process. */
@@ -69,7 +72,7 @@ void tensor_free(unsigned number);
 
 unsigned tensor_count(void);
 
-/* A memfd with these contents; the next call overwrites and returns the same one. */
+/* A memfd with these contents; the next call overwrites and returns the same memfd. */
 int file_of(const void *data, size_t size);
 
 #endif

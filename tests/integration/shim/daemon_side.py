@@ -387,8 +387,8 @@ class Training:
     def finish(self, managed: bool = True) -> list[str]:
         """End the training after its current step; returns its losses.
 
-        managed: False if the shim must have printed that the process is unmanaged; True if it must
-        not have.
+        managed: whether the process was managed. If not, the shim must have printed that the
+        process is unmanaged; otherwise it must not have printed this.
         """
         self._stop.touch()
         self._reader.join(PATIENCE_SECONDS)

@@ -30,10 +30,10 @@ STEADY = (
 """Trainings whose steps all have the same allocations: they get a plan, and no step diverges."""
 
 MOSTLY_STEADY = ("interrupt", pytest.param("evaluate", marks=pytest.mark.long))
-"""Trainings some of whose steps have other allocations: they get a plan; these steps diverge."""
+"""Trainings that get a plan although some steps have other allocations; these steps diverge."""
 
 PASSES = 100
-"""sentineld.shim.stepless.PASSES_MAX."""
+"""Equals sentineld.shim.stepless.PASSES_MAX."""
 
 UNSTEADY = ("lbfgs",)
 """Trainings whose steps have varying numbers of evaluations."""

@@ -27,7 +27,8 @@ def is_open(fd: int) -> bool:
 
 
 def lingering() -> tuple[int, socket.socket]:
-    """A socket and its other end, which reads nothing, so that close() blocks for LINGER_S."""
+    """A socket with unsent data, and its other end, which reads nothing. close() of the socket
+    blocks for LINGER_S."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = socket.create_connection(server.getsockname())
         receiver, _ = server.accept()

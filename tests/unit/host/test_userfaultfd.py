@@ -40,7 +40,7 @@ def test_this_kernel_can_move_pages() -> None:
 
 @pytest.mark.skipif(pager_problem() is not None, reason=pager_problem() or "")
 def test_a_kernel_that_cannot_move_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No kernel has this feature."""
+    """The test asks for a feature that no kernel has."""
     monkeypatch.setattr(userfaultfd, "_FEATURE_MOVE", 1 << 62)
     with pytest.raises(SentinelError, match="cannot move pages") as caught:
         require_move()

@@ -228,7 +228,7 @@ def test_a_demotion_runs_ahead_of_time_if_nothing_else_can_run() -> None:
     world.tier[16:18] = 1
     world.schedule.pass_boundary(NO_DROPS)
     assert world.drain() == [(1, [8, 9]), (0, [16, 17]), (1, [0, 1])]
-    # done() does not wait for the early demotion, neither before it is due nor when it is due.
+    # done() does not wait for the early demotion, whether the demotion is already due or not.
     assert world.schedule.done() == 1
     for _ in range(2):
         world.schedule.pass_boundary(NO_DROPS)

@@ -16,8 +16,8 @@ MIB = 1 << 20
 
 
 def slowest_ns_per_byte(size_bytes: int) -> float:
-    """The largest of several measurements: one can be 0 if another program takes CPU time while the
-    reference is measured."""
+    """The largest of several measurements. A single measurement can be 0 if another program takes
+    CPU time while the reference is measured."""
     return max(birth_ns_per_byte(size_bytes) for _ in range(5))
 
 

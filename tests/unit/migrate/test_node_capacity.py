@@ -15,7 +15,7 @@ TIERS = Tiers((Tier((0,), 0), Tier((1, 2), 0)), 0.0, "toy")
 
 
 class Machine:
-    """Files of nodes below two roots."""
+    """A made-up /sys with the nodes' files, and a made-up /proc."""
 
     def __init__(self, folder: Path) -> None:
         self.sys_root, self.proc_root = folder / "sys", folder / "proc"

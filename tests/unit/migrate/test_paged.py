@@ -125,7 +125,7 @@ def test_pages_stay_if_the_pager_does_not_empty_its_queue(
 
 
 def test_pages_outside_a_shrunken_map_are_absent(memory: PagedMemory, segment: Segment) -> None:
-    """The segment is closed when the session ends."""
+    """When the session ends, the segment is closed, and its maps become empty."""
     segment.maps = {space: np.zeros(0, np.uint8) for space in Space}
     pages = page_addresses(HEAP, 2 * PAGE, PAGE)
     assert memory.query_pages(pages).tolist() == [-errno.ENOENT] * 2

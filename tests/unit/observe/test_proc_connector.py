@@ -26,7 +26,7 @@ def connector() -> Iterator[ProcConnector]:
 
 
 def gather(connector: ProcConnector, last: Callable[[Fork | Exec], bool]) -> list[Fork | Exec]:
-    """All events until one of them is the last."""
+    """All events until `last` is true for one of them."""
     found: list[Fork | Exec] = []
     wake_fd = os.eventfd(0)
     try:

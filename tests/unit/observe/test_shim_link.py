@@ -173,7 +173,7 @@ def test_threads_that_set_different_flags_lose_none(
     def toggle(bit: int) -> None:
         for wanted in [bit, 0] * 20:
             peer.link.set_flags(on=wanted, off=bit)
-            time.sleep(5e-4)  # ends after every write that was under way
+            time.sleep(5e-4)  # lets every write that is under way end
             if int(peer.segment.header["flags"][0]) & bit != wanted:
                 wrong.append(bit)
 

@@ -328,7 +328,8 @@ def test_half_messages_of_one_user_are_limited(
     # The server reads one message completely; the other messages only fill their sockets' buffers.
     assert sorted(sent)[-1] == len(half)
     assert sorted(sent)[-2] < 1 << 20
-    # After FRAME_S, the server drops half messages that keep other messages waiting.
+    # After FRAME_S, the server closes connections whose incomplete messages keep other messages
+    # waiting.
     monkeypatch.setattr(shim_server, "FRAME_S", 0.1)
     server.until(lambda: server.ends >= 2)
     for shim in shims:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants that documentation pages quote equal those of the code."""
+"""The constants that documentation pages quote have the same values as in the code."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ def test_steps_that_are_faster_as_a_whole_are_planned_with() -> None:
 
 
 def timed(seed: int, scatter: float, skew: float) -> Correction | None:
-    """The correction for steps of many stretches whose profiled time is 1 ms each."""
+    """The correction for steps of many stretches, each with a profiled time of 1 ms."""
     stretches = np.zeros(400, STRETCH_DTYPE)
     stretches["time_ns"] = 1_000_000
     corrector = Corrector(NOMINAL)

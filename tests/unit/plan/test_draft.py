@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first and the last step of making a plan."""
+"""The first and the last stage of making a plan: the draft and its completion."""
 
 from __future__ import annotations
 

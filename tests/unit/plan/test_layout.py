@@ -49,7 +49,8 @@ def test_a_slot_may_span_regions_but_not_leave_them() -> None:
 def test_parts_of_a_slot_are_born_and_charged_on_different_tiers() -> None:
     plan, profile = across(), toy_profile()
     # Stretch 0 has 6 fast pages: pool 1 + parameter 2 + state being demoted 2 + activation 1.
-    # Promoted pages count from the next stretch on: the state's 2 pages, promoted in 2, count in 3.
+    # Promoted pages count from the next stretch on. The state's 2 pages are promoted in stretch 2
+    # and count in stretch 3.
     found = peak_fast_pages(plan, profile, residency(plan, profile))
     assert found.tolist() == [6, 4, 4, 5]
     births = expected_step(profile, plan.layout).births

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages are populated at birth if the previous tensor dropped them and all are written."""
+"""Tensors are populated at birth if their pages were dropped before and all bytes are written."""
 
 from __future__ import annotations
 

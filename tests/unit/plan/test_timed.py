@@ -21,8 +21,8 @@ each byte read, 1/2 - 1/8 = 0.375 for each byte written."""
 
 
 def test_slow_accesses_by_hand() -> None:
-    # Slow memory serves the gradient in stretches 2 and 3, and the half of the state that does not
-    # move in stretch 3.
+    # Slow memory serves the gradient in stretches 2 and 3. In stretch 3 it also serves the half of
+    # the state that never moves.
     extra = planned_extra_ns(large_plan(), large_profile(), two_tiers())
     assert extra == pytest.approx([0, 0, 2 * LARGE * SLOW_PAGE_NS, 4 * LARGE * SLOW_PAGE_NS])
 

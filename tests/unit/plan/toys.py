@@ -128,7 +128,8 @@ def toy_plan() -> Plan:
                         4..5  parameter: fast for the whole step
 
     Moving the whole state would charge 9 pages in stretch 0: pool 1, activation 2, parameter 2,
-    state in flight 4. So only half of the state moves, pages 0..1: 7, 5, 7, 5 pages are charged.
+    state in flight 4. So only half of the state moves (pages 0..1). With this plan, the four
+    stretches are charged 7, 5, 7 and 5 pages.
     """
     slots = np.zeros(3, SLOT_DTYPE)
     slots["bytes"] = [2 * PAGE, PAGE - 100, 2 * PAGE]

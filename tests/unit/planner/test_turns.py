@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns at a limited resource."""
+"""Threads take turns at a limited resource."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each invalid value of a trace has a description."""
+"""problem_of() describes each kind of invalid value in a trace."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of a profile by windows: untold and unattributed pages."""
+"""A profile is checked against the accesses that a backend saw: untold and unattributed pages."""
 
 from __future__ import annotations
 

@@ -219,8 +219,9 @@ def test_nothing_of_a_session_stays(
     daemon: Daemon, life: Callable[[Daemon], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL)  # captured records keep an error's frames and locals
-    life(daemon)  # imports and caches
-    # The loop closes what the session's thread has released, possibly in another thread.
+    life(daemon)  # the first run imports modules and fills caches
+    # The session's thread releases objects; the loop closes them later, possibly in another thread.
+    # Therefore wait twice until there is no other thread.
     for _ in range(2):
         daemon.until(lambda: threading.active_count() == 1)
     gc.collect()  # objects of earlier tests
@@ -392,8 +393,8 @@ def test_a_recording_ends_when_its_caller_hangs_up(daemon: Daemon) -> None:
 
 
 def test_a_verb_whose_caller_has_hung_up_does_nothing_later(tmp_path: Path) -> None:
-    """Even if the session's thread is busy until the caller has hung up, the verb has no later
-    effect."""
+    """The session's thread is busy until the caller has hung up. Afterwards it does not execute the
+    caller's verb."""
     linked = Linked()
     session = Session(linked.link, machine(), StateFiles(tmp_path))
     gone = threading.Event()
@@ -401,7 +402,8 @@ def test_a_verb_whose_caller_has_hung_up_does_nothing_later(tmp_path: Path) -> N
     with pytest.raises(SentinelError, match="the caller has hung up"):
         session.record(1, gone)  # the session's thread has not started yet
     session.start()
-    session.attach(None, None, threading.Event())  # a recording would cause wrong-state
+    # If the recording had begun, attach() would raise wrong-state.
+    session.attach(None, None, threading.Event())
     assert session.lifecycle.state == "attached"
     session.close()
     session.join(10)
@@ -432,7 +434,8 @@ def test_a_request_that_begins_while_its_caller_hangs_up_is_cancelled(
     gone.set()
     caller.join(30)
     release.set()
-    session.attach(None, None)  # a recording would cause wrong-state
+    # If the recording had begun, attach() would raise wrong-state.
+    session.attach(None, None)
     assert session.lifecycle.state == "attached"
     session.close()
     session.join(10)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state that the next daemon restores, whenever this daemon dies."""
+"""The state that the next daemon restores, no matter when this daemon dies."""
 
 from __future__ import annotations
 

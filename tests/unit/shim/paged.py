@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls the shim's pager by ctypes.
 
-Run as a program, it does what a test names in a process of its own: `python -m
+As a program, this file runs one of its cases in a process of its own: `python -m
 tests.unit.shim.paged LIBRARY CASE FOLDER`.
 """
 
@@ -119,13 +119,13 @@ class Paged:
         self._library.pager_dropped(self._pager, self._base + first * PAGE, pages)
 
     def evict(self, first: int, pages: int) -> int:
-        """Begin to evict pages; returns the number of pages that leave."""
+        """Begin to evict pages; returns the number of pages that are being evicted."""
         done = ctypes.c_uint64()
         at = self._base + first * PAGE
         return int(self._library.pager_evict(self._pager, at, pages, ctypes.byref(done)))
 
     def fetch(self, first: int, pages: int) -> int:
-        """Begin to fetch pages, as far as frames are free; returns how many need nothing more."""
+        """Begin to fetch pages if frames are free; returns how many pages need no further call."""
         return int(self._library.pager_fetch(self._pager, self._base + first * PAGE, pages))
 
     def discard(self, first: int, pages: int) -> None:
@@ -133,7 +133,7 @@ class Paged:
         self._map.madvise(mmap.MADV_DONTNEED, first * PAGE, pages * PAGE)
 
     def settle(self) -> None:
-        """Wait until no page is on its way."""
+        """Wait until no page is being evicted or fetched."""
         self._library.pager_settle(self._pager)
 
     def set_budget(self, pages: int) -> None:
@@ -227,7 +227,7 @@ def file_full(library: ctypes.CDLL, folder: Path) -> None:
 
 
 def fork_children(library: ctypes.CDLL, folder: Path) -> None:
-    """Children read pages that were out at the fork, while the parent changes them."""
+    """Children read pages that were evicted at the fork, while the parent changes them."""
     paged = filled_and_evicted(library, folder)
     children = []
     for seed in (1, 2, 3):
@@ -264,7 +264,7 @@ def fork_children(library: ctypes.CDLL, folder: Path) -> None:
 
 
 def kernel_reads(library: ctypes.CDLL, folder: Path) -> None:
-    """write(2) of pages that are out, with and without O_DIRECT."""
+    """write(2) of evicted pages, with and without O_DIRECT."""
     paged = filled_and_evicted(library, folder)
     wanted = paged.expected(0, 256, 1).tobytes()
     for flags in (0, os.O_DIRECT):
@@ -279,8 +279,8 @@ def kernel_reads(library: ctypes.CDLL, folder: Path) -> None:
 
 
 def several_operands(library: ctypes.CDLL, folder: Path) -> None:
-    """An operation on three ranges that the plan has in the file, while nearly all frames hold
-    pages that the plan has in memory. The operands must not evict each other for ever."""
+    """An operation on three ranges that the plan keeps in the file. Nearly all frames hold pages
+    that the plan keeps in memory. The operands must not evict each other for ever."""
     paged = Paged(library, backing_file(folder, 8192), 8192, 4000, 1300)
     for first in range(0, 4000, 100):
         paged.born(first, 100)

@@ -35,7 +35,7 @@ segment.set_heartbeat(time.monotonic_ns())
 native.enable(True)
 native.connected(True)
 """
-"""Serve torch's tensors from the heap, and record as for a daemon."""
+"""Serve torch's tensors from the heap, and record as if a daemon were connected."""
 
 
 def run(script: str) -> Any:

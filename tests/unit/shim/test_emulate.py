@@ -142,7 +142,7 @@ def test_the_next_layout_copies_the_live_blocks_residency(harness: ctypes.CDLL) 
 
 
 def test_births_are_slow_once_the_fast_node_is_full(harness: ctypes.CDLL) -> None:
-    emulation = Emulation(harness, no_accesses(), fast_pages=6)  # 3 are the heap block's
+    emulation = Emulation(harness, no_accesses(), fast_pages=6)  # 3 of them hold the heap's block
     handle, arena = emulation.handle, emulation.arena
     assert emulation.heap_map[:4].tolist() == [1, 1, 1, 0]
     harness.emulation_slot_born(handle, 0)

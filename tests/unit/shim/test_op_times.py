@@ -118,7 +118,7 @@ def test_allocations_that_the_profiler_did_not_see_are_unreported() -> None:
         free(1200, 2 * PAGE),
         alloc(1300, 3 * PAGE, Alloc.LIVE),  # not allocated in this step
         alloc(1400, 4 * PAGE),
-        alloc(1500, 4 * PAGE),  # reported together with the previous one; gives no pin
+        alloc(1500, 4 * PAGE),  # the profiler reported only one of these two: no pin (op_times.py)
     )
     times = TimeMap(ring, [(50_000, PAGE, PAGE), (50_400, 4 * PAGE, PAGE)])
     assert times.unreported_allocations()["address"].tolist() == [2 * PAGE]

@@ -138,7 +138,7 @@ def test_pages_that_the_program_drops_itself(start: Callable[..., Paged]) -> Non
     paged.born(0, 100)
     paged.fill(0, 100, 1)
     paged.discard(10, 20)
-    paged.fill(10, 5, 2)  # An access to a page that the pager takes for present.
+    paged.fill(10, 5, 2)  # The pager still regards these pages as present.
     assert paged.evict(0, 100) == 85
     paged.settle()
     paged.fill(15, 15, 2)
@@ -156,7 +156,7 @@ def test_the_checksum_finds_any_changed_word(
     page = np.random.default_rng(seed).integers(0, 1 << 64, 512, np.uint64)
 
     def checksums() -> set[int]:
-        """Of the page, with and without vector instructions."""
+        """The checksums of the page, with and without vector instructions."""
         found = {library.checksum(page.ctypes.data, 4096)}
         return found | {library.checksum_portable(page.ctypes.data, 4096)}
 
@@ -234,7 +234,7 @@ def test_in_a_process_of_its_own(library_path: Path, case: str, tmp_path: Path) 
 def test_lost_pages_end_the_training(
     library_path: Path, case: str, message: str, tmp_path: Path
 ) -> None:
-    """With a message, and never with wrong numbers."""
+    """The training ends with a message, and never continues with wrong data."""
     done = run_case(library_path, case, tmp_path)
     assert done.returncode == -6
     assert message in done.stderr

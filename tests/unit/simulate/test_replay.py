@@ -25,7 +25,7 @@ READ_NS, WRITE_NS = 0.375, 0.75
 PAGE_NS = (READ_NS + WRITE_NS / 2) * PAGE
 """Extra ns when a slow page is read completely and half of it is written, as in the toy."""
 STATE = 2 * LARGE
-"""Pages of the moving half of the state."""
+"""Pages of the half of the state that the plan moves."""
 
 
 def tiers(pages_per_s: float) -> Tiers:
@@ -45,8 +45,8 @@ def replayed(
 
 
 def test_a_steady_step_by_hand() -> None:
-    # Slow memory serves the gradient in stretches 2 and 3 and the resting half of the state in 3.
-    # The moving half of the state is demoted in 0 and promoted before 3.
+    # Slow memory serves the gradient in stretches 2 and 3, and in stretch 3 also the half of the
+    # state that never moves. The other half is demoted in stretch 0 and promoted before stretch 3.
     _, steps = replayed(large_plan(), 1000.0)
     last = steps[-1]
     assert last.ns == pytest.approx(4e9 + 6 * LARGE * PAGE_NS, abs=2)
@@ -98,8 +98,8 @@ def test_a_boundary_waits_for_demotions() -> None:
 @pytest.mark.parametrize(("used", "stall_s"), [(3, 0.0), (0, 0.5)])
 def test_an_idle_mover_demotes_ahead_of_time(used: int, stall_s: float) -> None:
     # The demotion at boundary 1 takes a second, and boundary 2 waits for its end. Stretch 1 takes
-    # half a second less than profiled, so the wait takes half a second. If the state is used in 3,
-    # its demotion may begin in stretch 0, and no time is lost.
+    # half a second less than profiled, so the wait takes half a second. If the state is used in
+    # stretch 3, its demotion may begin in stretch 0, and no time is lost.
     plan = with_layout(large_plan(), waits=np.array([-1, -1, 1, -1], np.int32))
     plan.moves["boundary"][0], plan.moves["deadline"][0] = 1, 2
     profile, timing = large_profile(), timing_of(tiers(STATE))
@@ -191,8 +191,9 @@ def bound(profile: Profile, pages_per_s: float, capacity: int) -> float:
 
 
 def test_a_stalling_plan_waits_for_a_late_promotion() -> None:
-    # Half of the state is demoted after its use in 3 and promoted for its next use in 3. Its 128
-    # pages take 1.5 s; the stretch before the use takes 1 s plus the cost of the slow gradient.
+    # Half of the state is demoted after its use in stretch 3 and promoted for this use in the next
+    # step. Its 128 pages take 1.5 s to promote; the stretch before the use takes 1 s plus the cost
+    # of the slow gradient.
     plan = stalling(large_plan())
     _, steps = replayed(plan, STATE / 1.5)
     last = steps[-1]
@@ -204,7 +205,7 @@ def test_a_stalling_plan_waits_for_a_late_promotion() -> None:
 
 
 def test_a_stalling_plan_does_not_wait_without_room() -> None:
-    # Pool and parameter leave no room for the late half of the state.
+    # The pool and the parameter leave no room for the half of the state whose promotion is late.
     _, steps = replayed(stalling(large_plan()), STATE / 1.5, capacity=3 * LARGE - 1)
     assert steps[-1].counts.promoted_pages < STATE
     assert steps[-1].counts.late_moves > 0

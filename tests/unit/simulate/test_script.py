@@ -73,7 +73,7 @@ def test_accesses_at_birth_cost_by_the_tier_of_birth() -> None:
         assert [birth.cost_ns for birth in births] == pytest.approx(
             [SLOW_PAGE_NS] * len(births), rel=0.03
         )
-        # Accesses that a birth pays for are not charged a second time.
+        # Accesses whose cost is part of a birth's cost are not charged a second time.
         at_begin = [script.costs_ns[0, ACTIVATION_CELL], script.costs_ns[2, GRADIENT_CELL]]
         assert [cost > 0 for cost in at_begin] == [False, GRADIENT_CELL not in born]
         assert script.costs_ns[2, ACTIVATION_CELL] == pytest.approx(SLOW_PAGE_NS)
@@ -81,8 +81,8 @@ def test_accesses_at_birth_cost_by_the_tier_of_birth() -> None:
 
 
 def test_moves_begin_once_their_pages_are_unused() -> None:
-    # The state is used in 3 only. Its demotion at 0 cannot begin earlier; its promotion at 2 does
-    # not begin ahead of time.
+    # The state is used in stretch 3 only. Its demotion at boundary 0 cannot begin earlier. Its
+    # promotion at boundary 2 does not begin ahead of time.
     found = [
         [(move.low, move.high, move.tier, move.times.ahead) for move in stretch]
         for stretch in made().moves

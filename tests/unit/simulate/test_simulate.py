@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole trainings: properties of all policies on all steps."""
+"""Simulations of whole trainings: what holds for each policy and for each step."""
 
 from __future__ import annotations
 

@@ -14,11 +14,12 @@ from tests.unit.policies.tiering import tiers
 PAGE_NS = (0.375 + 0.75 / 2) * PAGE
 """Extra ns when a slow page is read completely and half of it is written, as in the toy."""
 STATE = 2 * LARGE
-"""Pages of the moving half of the state."""
+"""Pages of the half of the state that the plan moves."""
 
 
 def test_with_moves_in_time_it_is_the_predicted_step() -> None:
-    # Slow memory serves the gradient in stretches 2 and 3 and the resting half of the state in 3.
+    # Slow memory serves the gradient in stretches 2 and 3, and in stretch 3 also the half of the
+    # state that never moves.
     profile, fast = large_profile(), tiers(1000.0)
     found = steady_step_ns(large_plan(), profile, fast)
     assert found == pytest.approx(4e9 + 6 * LARGE * PAGE_NS, abs=2)

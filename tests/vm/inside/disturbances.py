@@ -146,7 +146,7 @@ class Filler:
     """Another process that allocates memory on the fast node and frees it when it ends."""
 
     def __init__(self) -> None:
-        # Unbound allocations would fall back to the next node before kswapd runs.
+        # Without --membind, allocations would fall back to the next node before kswapd runs.
         command = ["numactl", f"--membind={FAST}", sys.executable, __file__, "fill"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None

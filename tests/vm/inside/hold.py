@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds a session on itself until it is killed: page faults stay hooked meanwhile."""
+"""Attaches the module to its own process until it is killed, so that page faults stay hooked."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ void pages_born(struct pager *pager, struct paged_range *range, uint64_t page, u
 		} else if (!pager->wanted_count && frame_ready(pager, run)) {
 			page += give_birth(pager, range, page, run);
 		} else {
-			/* Queued fetches get frames first. They wait for the end of a transit, too. */
+			/* Queued fetches get frames first. They, too, wait until a transit ends. */
 			pager->counts.waits += !waited;
 			waited = true;
 			pager->births_waiting++;

@@ -7,9 +7,9 @@
 
 #define LANES 32
 
-/* Odd, so that mix() is a bijection of `state` for a fixed `word`, and of `word` for a fixed
-   `state`. Therefore, two pages that differ in exactly one word never have the same checksum. The
-   lanes' multiplier has 32 bits, because AVX2 cannot multiply larger numbers. */
+/* Both multipliers are odd, so mix() is a bijection of `state` for a fixed `word`, and of `word`
+   for a fixed `state`. Therefore, two pages that differ in exactly one word never have the same
+   checksum. The lanes' multiplier has 32 bits, because AVX2 cannot multiply larger numbers. */
 #define MULTIPLIER 0x9e3779b97f4a7c15ull
 #define LANE_MULTIPLIER 0x9e3779b1ull
 

@@ -13,14 +13,15 @@
    or write of the file. */
 #define BUSY_TRIES 8
 
-/* Strays that are among this number of last fetched pages stay. An operator accesses pages of several
-   tensors, and a fault fetches up to 32 pages of one of them. If these pages evicted each other, the
-   operator would never end. */
+/* A stray page (in memory, but not planned there) is not evicted as a stray while it is among this
+   number of most recently fetched pages. An operator accesses pages of several tensors, and a fault
+   fetches up to 32 pages of one tensor. If these pages evicted each other, the operator would never
+   end. */
 #define YOUNG_PAGES 1024u
 
 /* After fork() the parent shares its pages with the child, and a shared page cannot be moved. A write
-   gives the parent a frame of its own. The atomic operation does not undo a store that another thread
-   makes at the same time. */
+   gives the parent a frame of its own. The write is an atomic operation, so it does not undo a
+   store that another thread makes at the same time. */
 __attribute__((no_sanitize("thread"))) static void stop_sharing(void *page)
 {
 	__atomic_fetch_or((uint8_t *)page, 0, __ATOMIC_RELAXED);
@@ -352,7 +353,7 @@ static void evict_at_hand(struct pager *pager, uint64_t pages)
 {
 	int turns = 0;
 
-	/* The first turn clears `recent`, so the second one finds a page if there is one. */
+	/* The first turn clears `recent`, so the second turn finds a page if there is one. */
 	while (pager->frames.free_pages + pager->leaving < pages && turns < 3 && can_write(pager)) {
 		struct paged_range *range;
 		uint64_t first, run = 0, left, done;

@@ -30,7 +30,8 @@ void pager_after_fork_in_parent(struct pager *pager)
 
 	filespace_hold(&pager->space);
 	pager->holders++;
-	/* Without a pipe, the child's end is not noticed, and its part of the file is held forever. */
+	/* Without a pipe, the parent does not notice when the child ends, and holds the child's
+	   part of the file forever. */
 	if (pager->fork_pipe[0] >= 0) {
 		close(pager->fork_pipe[1]);
 		if (epoll_ctl(pager->children, EPOLL_CTL_ADD, pager->fork_pipe[0], &event))

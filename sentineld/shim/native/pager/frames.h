@@ -26,7 +26,7 @@ struct tray {
 struct frames {
 	int uffd;
 	unsigned page_shift;
-	char *staging; /* registered with uffd, because UFFDIO_MOVE's destination must be */
+	char *staging; /* registered with uffd: UFFDIO_MOVE requires a registered destination */
 	char *nursery; /* memory of one tray, not registered with uffd: new frames are populated here */
 	uint64_t bytes; /* of staging and nursery */
 	struct tray *trays;

@@ -85,8 +85,8 @@ static struct paged_range *range_new(char *base, uint64_t pages)
 	return NULL;
 }
 
-/* Find those of the first `used` pages that the mapping already has. Returns their number, or
-   -errno. */
+/* Find those of the first `used` pages that already have content, in memory or in the kernel's
+   swap. Returns their number, or -errno. */
 static int64_t find_present(struct pager *pager, struct paged_range *range, uint64_t used)
 {
 	uint64_t entries[PAGEMAP_BATCH], first = (uintptr_t)range->base >> pager->page_shift;

@@ -46,15 +46,15 @@ struct paged_range {
 	uint64_t top; /* first page above all pages that were ever in memory */
 	uint8_t *state; /* enum page_state */
 	uint8_t *published; /* a copy of `state` for others to read; NULL: none */
-	/* 1: the plan has the page in memory: the page was born, or pager_fetch() named it, and
-	   pager_evict() has not named it since */
+	/* 1: the page is planned to be in memory: it was born or passed to pager_fetch(), and has
+	   not been passed to pager_evict() since then */
 	uint8_t *planned;
-	uint8_t *stray; /* 1: the page is in memory, but the plan does not have it there */
+	uint8_t *stray; /* 1: the page is in memory, but is not planned to be there */
 	uint8_t *transit; /* 1 + index of the page's transit; 0: none */
 	uint8_t *recent; /* 1: the page arrived or was born since the hand last passed it */
 	uint32_t *file_page; /* number of the file page with the page's copy; 0: none */
 	uint32_t *arrival; /* pager->arrivals when the page was last fetched */
-	uint64_t *sum; /* checksum of this copy */
+	uint64_t *sum; /* checksum of the page's copy in the file */
 };
 
 struct paged_page {
@@ -128,7 +128,7 @@ static inline uint64_t page_number(const struct pager *pager, const struct paged
 	return ((uintptr_t)address - (uintptr_t)range->base) >> pager->page_shift;
 }
 
-/* Number of all page frames in use, free ones included. */
+/* Number of all page frames that the pager holds, free ones included. */
 static inline uint64_t pager_frames(const struct pager *pager)
 {
 	return pager->resident + pager->frames.pages;
@@ -198,8 +198,8 @@ void make_room(struct pager *pager, uint64_t pages);
 void page_recall(struct pager *pager, struct paged_range *range, uint64_t page);
 
 /* Begin to fetch the pages of [page, page + pages) that are out, in order, until there are no more
-   frames. frame: frame_free or frame_ready. Returns the number of first pages that need no further
-   call. */
+   frames. frame: frame_free or frame_ready. Returns the number of pages, counted from `page`, that
+   need no further call. */
 uint64_t pages_fetch(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     bool (*frame)(struct pager *pager, uint64_t pages));
 

@@ -9,7 +9,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Kernel headers before 6.8 and 6.1 lack these; see include/uapi/linux/userfaultfd.h. */
+/* Kernel headers before 6.8 lack UFFDIO_MOVE, and headers before 6.1 lack USERFAULTFD_IOC_NEW; see
+   include/uapi/linux/userfaultfd.h. */
 #ifndef UFFD_FEATURE_MOVE
 #define UFFD_FEATURE_MOVE (1 << 16)
 struct uffdio_move {

@@ -68,8 +68,8 @@ def test_tensors_that_are_never_alive_together_share_a_line() -> None:
     one, other = Life(64, (0, 1), (0, 1)), Life(32, (2, 3), (2, 3))
     profile = lap(4, one, other)
     layout = lay_out(profile, births(profile, [0, 1], {0: 16, 1: 24}))
-    # The region before the line holds the longest fast part, the region behind it the longest slow
-    # part.
+    # The tensors lie across the border of two regions. The first region holds the longest fast
+    # part. The second region holds the longest slow part.
     assert regions(layout) == [("fast-born part", 0, 24), ("slow-born part", 1, 48)]
     assert (layout.slots["offset"] // PAGE).tolist() == [8, 0]
     together = lap(4, one, Life(32, (1, 2), (1, 2)))

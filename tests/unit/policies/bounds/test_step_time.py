@@ -38,8 +38,9 @@ def test_without_moves_the_bound_is_the_best_placement() -> None:
 
 
 def test_moves_shorten_the_step_up_to_their_bandwidth() -> None:
-    # With two fast pages, 3 uses can be fast in stretch 0 (the activation's 2 and, after its
-    # demotion, the scratch's 1) and 2 uses in each other stretch (of 2, 6 and 8 uses).
+    # With two fast pages, 3 uses can be fast in stretch 0: the activation's 2 and, after its
+    # demotion, the scratch's 1. The other stretches have 2, 6 and 8 uses. In each of them, 2 uses
+    # can be fast.
     slow, some, many = (bound(2, rate) for rate in (0.0, LARGE / 2, 100.0 * LARGE))
     assert slow == pytest.approx((19 - 6) * LARGE * PAGE_S, rel=2e-3)
     assert many == pytest.approx((19 - 3 - 2 - 2 - 2) * LARGE * PAGE_S, rel=2e-3)

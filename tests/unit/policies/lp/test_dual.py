@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dual of the linear program is a lower bound at any prices, and the optimum at its prices."""
+"""The dual of the linear program is a lower bound at any prices.
+
+At the program's own prices, the dual equals the program's optimum.
+"""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ def test_only_a_bound_has_a_page_in_flight(page_ns: float, generous: bool, pages
 
 
 def test_changes_are_dense_next_to_uses_and_sparse_between_them() -> None:
-    # The tensor is used in stretches 0 and 20 of 40. The first grid has the three positions next to
-    # a use, then positions at distances that grow by 40 %.
+    # The tensor is used in stretches 0 and 20 of 40. The finest grid has the three positions next
+    # to a use, then positions at distances that grow by 40 %.
     (found,) = changes(40, Life(16, (0, 20)))
     first = [at for at in found if at < 20]
     assert first[:5] == [0, 1, 2, 3, 4]

@@ -42,8 +42,7 @@ def moved(plan: Plan) -> list[tuple[int, int, int]]:
 def test_the_most_free_time_goes_first() -> None:
     # At 64 pages a second, two transfers of the small tensor take 2 x 0.25 s of its gap of 6 s,
     # which leaves 5.5 s free. Two transfers of the large tensor take 2 x 1 s of its gap of 5 s,
-    # which leaves 3 s. G10 instead compares by how much a swap relieves the memory: 64 pages
-    # against 16.
+    # which leaves 3 s. G10 instead compares the memory that a swap frees: 64 pages against 16.
     profile = with_guest()
     mine, other = (policy(name).plan(profile, moving(64), ROOM) for name in ("capuchin", "g10"))
     for plan in (mine, other):

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The swaps of a Book become a valid plan. guests.py has the step."""
+"""The swaps of a Book (policies/rivals/swaps.py) become a valid plan.
+
+guests.py defines the step.
+"""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_promotions_start_earlier_where_room_and_moves_are_left(
 
 def test_all_chunks_of_a_transient_tensor_are_born_on_one_tier() -> None:
     # At birth there is room for two of the tensor's three chunks. The third chunk cannot be born
-    # fast, so none is.
+    # fast, so all three are born slow.
     uses = ((0, 3), (0, 3), (0, 3))
     one = fitting(items(*uses, lasts=False), [2.0] * 4, [0.0] * 4)
     one.fill()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variant of a plan that waits for its promotions."""
+"""The variant of a plan in which boundaries wait for promotions."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def allocated(run: Callable[[], object]) -> int:
-    """The peak of the bytes that a call allocates; it may raise SentinelError."""
+    """The peak of the bytes that a call allocates; the call may raise SentinelError."""
     tracemalloc.start()
     try:
         run()
@@ -129,7 +129,8 @@ def test_no_layout_is_larger_than_the_machine() -> None:
 
 
 def test_the_machine_s_own_bound() -> None:
-    assert most_bytes() > MACHINE_BYTES  # the original, imported before it is replaced
+    # This is the original function: this file imported it before the fixture replaced it.
+    assert most_bytes() > MACHINE_BYTES
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ LAST = 0xFFFFFFFF
 
 
 class Process:
-    """A process in the toy's steps, on emulated pages."""
+    """A process that runs the toy's steps on emulated pages."""
 
     def __init__(
         self, bytes_per_s: float = 1e12, batch_pages: int = 256, plan: Plan | None = None

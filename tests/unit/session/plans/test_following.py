@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process follows one plan after the other, each as soon as the process has taken its layout."""
+"""A process follows one plan after the other: a plan begins once the process uses its layout."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Substrate(EmulatedSubstrate):
 
 
 class Process:
-    """A process in the toy's steps, and its session's plans."""
+    """A process that runs the toy's steps, and the plans of its session."""
 
     def __init__(self) -> None:
         self.linked, self.pages = toy_linked(), ToyPages()
@@ -121,7 +121,8 @@ def test_only_without_a_live_plan_the_answer_has_to_come_in_time(
         process.following.enter()
     process.enter()
     process.send()
-    assert process.following.enter() is None  # the training may evaluate for long
+    # The answer may come late, for example because the training runs a long evaluation.
+    assert process.following.enter() is None
 
 
 def test_what_was_moved_never_falls(process: Process) -> None:

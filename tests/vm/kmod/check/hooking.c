@@ -40,7 +40,7 @@ static bool disable_ftrace(void)
 
 static void expect_unhooked(void)
 {
-	/* unhooking waits until all tasks have left the hook, after close() has returned */
+	/* close() does not wait for unhooking, which ends once all tasks have left the hook */
 	for (int i = 0; i < 3000 && (hooked("handle_mm_fault") || hooked("copy_vma")); i++)
 		usleep(10000);
 	CHECK(!hooked("handle_mm_fault") && !hooked("copy_vma"), "still hooked");

@@ -167,7 +167,7 @@ void check_arguments(void)
 	target_stop(&target);
 }
 
-/* A full log drops records and counts them. A tail out of bounds at worst makes the log full. */
+/* A full log drops records and counts them. A tail out of bounds only makes the log look full. */
 void check_log(void)
 {
 	struct target target = target_start();

@@ -158,7 +158,7 @@ def _ranges(draw: DrawFn, regions: list[Region]) -> list[tuple[int, int]]:
 
 @st.composite
 def _part(draw: DrawFn, region: Region) -> tuple[int, int]:
-    """First page and number of pages of a part of a region, often of the whole region."""
+    """A part of a region, often the whole region: its first page and number of pages."""
     if draw(st.sampled_from((True, True, False))):
         return region.start, region.count
     first = draw(st.integers(0, region.count - 1))

@@ -82,7 +82,7 @@ struct item {
 /* A verb for threads has the function `run`, a verb for the controller has `control`. */
 struct verb {
 	const char *name;
-	/* THREAD, or of the controller: BEFORE (while no thread runs) or DURING (at any time) */
+	/* THREAD; for the controller's verbs BEFORE (no thread runs) or DURING (at any time) */
 	enum when when;
 	unsigned int args;
 	void (*run)(struct worker *worker, const long *arg);
@@ -97,7 +97,7 @@ struct program {
 	struct region region[REGIONS];
 	struct range range[REGIONS];
 	struct item item[ITEMS];
-	uint32_t epoch_item[EPOCHS + 2]; /* first item by epoch; after the last epoch: `items` */
+	uint32_t epoch_item[EPOCHS + 2]; /* first item of each epoch, then `items` */
 };
 
 /* Memory shared by controller and target. */
