@@ -195,7 +195,8 @@ def measured(config: Path | None, size_bytes: int, threads: int, sys_root: Path 
 
 
 def check_ours(file: Path) -> None:
-    """Raise SentinelError if calibrate did not write the file, or if it cannot be written."""
+    """Raise SentinelError if the file exists but is not calibrate's, or if it cannot be read or
+    written."""
     try:
         if file.exists() and not file.read_text().startswith(HEAD):
             raise SentinelError(

@@ -60,14 +60,16 @@ class PoolColumns:
     """(P,): for each transient group, the column of the pages that are fast at its death."""
 
     left: int
-    """The first of the columns (one per pressure point) of dead pages left in fast memory."""
+    """Number of the first column of dead pages that stay in fast memory. There is one such column
+    for each pressure point."""
 
     made: int
-    """The first of the columns (one per pressure point) of pages that births fault in."""
+    """Number of the first column of pages that births fault in. There is one such column for each
+    pressure point."""
 
     changes_tier: int
-    """The first of the columns (one per transient group) of pages that are slow at the birth and
-    fast at the death."""
+    """Number of the first column of pages that are slow at the birth and fast at the death. There
+    is one such column for each transient group."""
 
 
 def pool_rows(found: TransientGroups, columns: PoolColumns, points: int) -> tuple[list[Entry], int]:

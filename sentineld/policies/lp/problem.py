@@ -36,9 +36,10 @@ class Limits:
     A program is generous if it computes a bound. It then has only the constraints of the timing
     model. Room that a demotion makes can be used in the same stretch, if the stretch has had time
     for the demotion. Moves can start and end in a stretch of birth or death. One page can be in
-    flight when a stretch begins. A plan's program is stricter: at every pressure point, the fast
-    pages fit both before and after the moves of the point's stretch. A group moves in a stretch
-    only if it is alive both at the beginning and at the end of the stretch.
+    flight when a stretch begins, so a stretch may complete one page more than its time allows. A
+    plan's program is stricter: at every pressure point, the fast pages fit both before and after
+    the moves of the point's stretch. A group moves in a stretch only if it is alive both at the
+    beginning and at the end of the stretch.
     """
 
     times_ns: Floats

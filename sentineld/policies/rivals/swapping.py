@@ -29,7 +29,8 @@ from sentineld.policies.rivals.swaps import Book, infeasible, leave_slow, open_b
 @dataclass
 class SwappingPolicy(ABC):
     """A policy that makes a plan for each value in `sweep` and keeps the plan with the shortest
-    predicted step. For each plan it adds swaps to a book until everything fits."""
+    predicted step. For each plan it chooses swaps, and enters them in a Book, until all tensors
+    fit."""
 
     name: str
 

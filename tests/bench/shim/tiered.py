@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training under the real daemon on emulated tiers: its arena and fast memory."""
+"""Runs a training under the real daemon on emulated tiers; measures its arena and fast memory."""
 
 from __future__ import annotations
 

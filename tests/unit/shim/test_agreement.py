@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The simulator and emulated tiers agree on the same plan with moves, in virtual time."""
+"""For a plan with moves, the simulator and emulated tiers give the same times (virtual time)."""
 
 from __future__ import annotations
 

@@ -67,7 +67,8 @@ def test_fewer_positions_cost_more(pages: int) -> None:
     assert none is not None
     assert every.step_ns <= some.step_ns * (1 + 1e-9) <= none.step_ns * (1 + 1e-8)
     assert every.step_ns < 0.99 * none.step_ns
-    # The prices of the program with every position give the best bound.
+    # Of the three programs, the one with changes at every position has the prices that give the
+    # best bound.
     values = [lower_bound(groups, limits, one.prices).ns for one in (every, some, none)]
     assert max(values) == pytest.approx(values[0], rel=1e-6)
 
