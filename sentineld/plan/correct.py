@@ -54,8 +54,8 @@ DRIFT_NOISE = 2.0
 """Random scatter alone also makes the times deviate. The deviations are ignored if their sum is at
 most DRIFT_MIN plus this multiple of the sum that random scatter is expected to cause."""
 RECHECK_STEPS = 256
-"""Minimum number of steps between two comparisons of the stretches' times. It is also the minimum
-number of steps from a correction that led to no new plan to the next correction."""
+"""Minimum number of steps between two comparisons of the stretches' times. If a correction led to
+no new plan, the next one also comes at least this number of steps later."""
 
 PATIENCE_STEPS = 8
 """If a plan was corrected early, its successor is not corrected before this age. Each further early

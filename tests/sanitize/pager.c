@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Threads that use the pager at the same time: pager SEED OPERATIONS FOLDER.
+ * Several threads use the pager at the same time. Usage: pager SEED OPERATIONS FOLDER
  *
  * Each thread owns a part of the memory. It creates, fills, checks, evicts, fetches
  * and drops random ranges of pages in this part. System calls read some pages.
