@@ -6,13 +6,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "pager/pager.h"
+#include "pager/threads.h"
 
 #define REQUESTS 8u /* reads and writes in flight; more do not make a disk faster */
 #define FILE_BYTES_MAX (1ull << 44) /* a page of the file is numbered with 32 bits */
@@ -32,7 +32,6 @@ static struct {
 	uint64_t pages[2];
 	/* by queue (evict, fetch): number of pages of its first range that need no further call */
 	uint64_t done[2];
-	pthread_t thread;
 } paging = {
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 	.file = -1,
@@ -150,15 +149,6 @@ static void *serve_moves(void *unused)
 }
 
 /* Needs paging.lock. */
-static void poll_again(void)
-{
-	uint64_t one = 1;
-	ssize_t written = write(paging.notify, &one, sizeof(one));
-
-	(void)written;
-}
-
-/* Needs paging.lock. */
 static const char *start(const struct heap *heap)
 {
 	struct pager_settings settings = {
@@ -170,8 +160,7 @@ static const char *start(const struct heap *heap)
 	};
 	struct pager *pager;
 	const char *problem;
-	sigset_t all, before;
-	int error;
+	pthread_t thread;
 
 	paging.notify = settings.notify = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (paging.notify < 0)
@@ -184,14 +173,11 @@ static const char *start(const struct heap *heap)
 		pager_stop(pager);
 		return problem;
 	}
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&paging.thread, NULL, serve_moves, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (error) {
+	if (thread_start(&thread, serve_moves, NULL)) {
 		pager_stop(pager);
 		return "the pager's threads cannot be started";
 	}
+	pthread_detach(thread); /* it never ends */
 	paging.page_shift = heap->page_shift;
 	paging.base[1] = heap->base;
 	paging.pages[1] = heap->pages;
@@ -224,7 +210,7 @@ const char *paging_start(const struct heap *heap, int file, uint64_t bytes, int 
 	if (bytes > FILE_BYTES_MAX) {
 		problem = "the paging file's size is out of range";
 	} else if (paging_runs()) {
-		poll_again();
+		event_signal(paging.notify); /* the thread of moves must poll the new eventfd */
 		problem = enlarge(bytes);
 	} else {
 		paging.file = file;

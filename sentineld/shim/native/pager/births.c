@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "pages.h"
+#include "threads.h"
 #include "uffd.h"
 
 /* Shorter runs of dropped pages are given back to the kernel: for few pages, madvise() is faster
@@ -63,7 +63,7 @@ static uint64_t give_birth(struct pager *pager, struct paged_range *range, uint6
 	if (born < count && error == EEXIST)
 		pager_fatal("a page at %p is already in memory",
 			    (void *)page_address(pager, range, page + born));
-	set_planned(range, page, born, true);
+	memset(range->planned + page, true, born);
 	set_state(range, page, born, PAGE_IN);
 	memset(range->recent + page, 1, born);
 	pager->resident += born;
@@ -217,10 +217,7 @@ void pages_continue(struct pager *pager)
 		make_room(pager, used - pager->budget);
 	pthread_cond_broadcast(&pager->changed);
 	if (pager->incomplete && pager->notify >= 0) {
-		uint64_t one = 1;
-		ssize_t written = write(pager->notify, &one, sizeof(one));
-
-		(void)written; /* EAGAIN: the reader has many notices already */
+		event_signal(pager->notify);
 		pager->incomplete = false;
 	}
 }

@@ -13,12 +13,6 @@
    or write of the file. */
 #define BUSY_TRIES 8
 
-/* A stray page (in memory, but not planned there) is not evicted as a stray while it is among this
-   number of most recently fetched pages. An operator accesses pages of several tensors, and a fault
-   fetches up to 32 pages of one tensor. If these pages evicted each other, the operator would never
-   end. */
-#define YOUNG_PAGES 1024u
-
 /* After fork() the parent shares its pages with the child, and a shared page cannot be moved. A write
    gives the parent a frame of its own. The write is an atomic operation, so it does not undo a
    store that another thread makes at the same time. */
@@ -238,9 +232,7 @@ static uint32_t leaving_run(const struct paged_range *range, uint64_t page, uint
 	return run;
 }
 
-/* After a failed write, no page is evicted. If the write failed because the file was full, eviction
-   resumes when the file has TRAY_PAGES free pages. */
-static bool can_write(struct pager *pager)
+bool can_write(struct pager *pager)
 {
 	if (pager->counts.write_error == -ENOSPC && pager->space.free_pages >= TRAY_PAGES)
 		pager->counts.write_error = 0;
@@ -289,104 +281,6 @@ uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t pa
 	}
 	*done = page - first;
 	return begun;
-}
-
-/* Advance the hand to the next page in memory, or to the next stray page. After the last range, returns
-   false and resets the hand to the first range. */
-static bool next_page(struct pager *pager, bool stray)
-{
-	struct paged_range *range = pager->hand_range;
-
-	while (range) {
-		const uint8_t *table = stray ? range->stray : range->state, *found = NULL;
-
-		if (pager->hand < range->top)
-			found = memchr(table + pager->hand, stray ? 1 : PAGE_IN, range->top - pager->hand);
-		if (found) {
-			pager->hand_range = range;
-			pager->hand = (uint64_t)(found - table);
-			return true;
-		}
-		range = range->next;
-		pager->hand = 0;
-	}
-	pager->hand_range = pager->ranges;
-	pager->hand = 0;
-	return false;
-}
-
-static bool is_old_stray(const struct pager *pager, const struct paged_range *range, uint64_t page)
-{
-	return range->stray[page] && pager->arrivals - range->arrival[page] >= YOUNG_PAGES;
-}
-
-/* Like make_room(), but evicts old stray pages only. Does not move the hand. */
-static void evict_strays(struct pager *pager, uint64_t pages)
-{
-	struct paged_range *hand_range = pager->hand_range;
-	uint64_t hand = pager->hand;
-	int turns = 0;
-
-	while (pager->frames.free_pages + pager->leaving < pages && turns < 2 && can_write(pager)) {
-		uint64_t first, run = 0, left, done;
-		struct paged_range *range;
-
-		if (!next_page(pager, true)) {
-			turns++;
-			continue;
-		}
-		range = pager->hand_range;
-		first = pager->hand;
-		left = pages - pager->frames.free_pages - pager->leaving;
-		while (run < left && first + run < range->top && is_old_stray(pager, range, first + run))
-			run++;
-		pager->hand += run ? run : 1;
-		if (run && !pages_evict(pager, range, first, run, &done) && pager_busy(pager))
-			break;
-	}
-	pager->hand_range = hand_range;
-	pager->hand = hand;
-}
-
-/* Like make_room(), by the clock algorithm. */
-static void evict_at_hand(struct pager *pager, uint64_t pages)
-{
-	int turns = 0;
-
-	/* The first turn clears `recent`, so the second turn finds a page if there is one. */
-	while (pager->frames.free_pages + pager->leaving < pages && turns < 3 && can_write(pager)) {
-		struct paged_range *range;
-		uint64_t first, run = 0, left, done;
-
-		if (!next_page(pager, false)) {
-			turns++;
-			continue;
-		}
-		range = pager->hand_range;
-		first = pager->hand;
-		left = pages - pager->frames.free_pages - pager->leaving;
-		if (range->recent[first]) {
-			range->recent[first] = 0;
-			pager->hand++;
-			continue;
-		}
-		while (run < left && first + run < range->top && range->state[first + run] == PAGE_IN &&
-		       !range->recent[first + run])
-			run++;
-		pager->hand += run;
-		if (!pages_evict(pager, range, first, run, &done) && pager_busy(pager))
-			break;
-	}
-}
-
-void make_room(struct pager *pager, uint64_t pages)
-{
-	if (!pager->hand_range) {
-		pager->hand_range = pager->ranges;
-		pager->hand = 0;
-	}
-	evict_strays(pager, pages);
-	evict_at_hand(pager, pages);
 }
 
 uint64_t pager_evict(struct pager *pager, void *address, uint64_t pages, uint64_t *done)

@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "pages.h"
+#include "threads.h"
 #include "uffd.h"
 
 #define PAGEMAP_PRESENT (1ull << 63)
@@ -206,12 +206,8 @@ void pager_remove(struct pager *pager, void *base)
 
 static void stop_threads(struct pager *pager)
 {
-	uint64_t one = 1;
-
 	if (pager->has_thread) {
-		ssize_t written = write(pager->stop_fd, &one, sizeof(one));
-
-		(void)written;
+		event_signal(pager->stop_fd);
 		pthread_join(pager->thread, NULL);
 	}
 	if (pager->workers.count)
@@ -234,7 +230,6 @@ static void pager_delete(struct pager *pager)
 
 static const char *start(struct pager *pager, const struct pager_settings *settings)
 {
-	sigset_t all, before;
 	const char *problem = NULL;
 	int error;
 
@@ -255,10 +250,7 @@ static const char *start(struct pager *pager, const struct pager_settings *setti
 		return "no memory for the pager's tables";
 	if (workers_start(&pager->workers, settings->requests))
 		return "the pager's threads cannot be started";
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	error = pthread_create(&pager->thread, NULL, serve_faults, pager);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	error = thread_start(&pager->thread, serve_faults, pager);
 	pager->has_thread = !error;
 	return error ? "the pager's threads cannot be started" : NULL;
 }

@@ -5,6 +5,7 @@
  *   pager.c    start, stop, ranges of managed memory
  *   births.c   births and drops, the budget
  *   evict.c    pages leave memory
+ *   victims.c  which pages are evicted if frames are needed
  *   fetch.c    pages arrive in memory
  *   faults.c   accesses to pages that are not in memory
  *   fork.c     the pages that a forked child sees
@@ -190,6 +191,10 @@ void pages_continue(struct pager *pager);
    pager_evict(). */
 uint64_t pages_evict(struct pager *pager, struct paged_range *range, uint64_t page, uint64_t pages,
 		     uint64_t *done);
+
+/* After a failed write, no page is evicted. If the write failed because the file was full, eviction
+   resumes when the file has TRAY_PAGES free pages. */
+bool can_write(struct pager *pager);
 
 /* Begin to evict pages at the hand, until `pages` frames are free or about to become free. */
 void make_room(struct pager *pager, uint64_t pages);

@@ -2,8 +2,9 @@
 #define _GNU_SOURCE
 #include "workers.h"
 
+#include "threads.h"
+
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -60,7 +61,6 @@ static void *work(void *argument)
 
 int workers_start(struct workers *workers, unsigned count)
 {
-	sigset_t all, before;
 	int error = 0;
 
 	if (!count || count > sizeof(workers->threads) / sizeof(*workers->threads))
@@ -68,14 +68,10 @@ int workers_start(struct workers *workers, unsigned count)
 	*workers = (struct workers){.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 	workers->reads.end = &workers->reads.first;
 	workers->writes.end = &workers->writes.first;
-	/* The training's signal handlers must not run on these threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
 	while (workers->count < count && !error) {
-		error = pthread_create(&workers->threads[workers->count], NULL, work, workers);
+		error = thread_start(&workers->threads[workers->count], work, workers);
 		workers->count += !error;
 	}
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (error)
 		workers_stop(workers);
 	return -error;

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads inside a training process, and eventfds that wake them. */
+#ifndef SENTINELD_SHIM_THREADS_H
+#define SENTINELD_SHIM_THREADS_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <unistd.h>
+
+/* Like pthread_create(). The training's signal handlers do not run on the thread. */
+static inline int thread_start(pthread_t *thread, void *(*run)(void *argument), void *argument)
+{
+	sigset_t all, before;
+	int error;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	error = pthread_create(thread, NULL, run, argument);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return error;
+}
+
+static inline void event_signal(int event)
+{
+	uint64_t one = 1;
+	ssize_t written = write(event, &one, sizeof(one));
+
+	(void)written; /* EAGAIN: the counter is full, so the reader wakes up anyway */
+}
+
+#endif
