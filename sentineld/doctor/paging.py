@@ -18,18 +18,20 @@ ROOM_BYTES_MIN = 8 << 30
 
 def paging(system: System) -> Finding:
     """Whether paged tiers work, if the configuration selects them."""
-    folder = Path(str(system.tiers.get("paged") or ""))
-    if not system.tiers.get("paged"):
+    name = system.tiers.get("paged")
+    if not name:
         return Finding("paging", Status.SKIP, "the configuration does not select paged tiers")
+    folder = Path(str(name))
     try:
         require_move(system.root / "dev/userfaultfd")
-        room_bytes = shutil.disk_usage(system.root / folder.relative_to("/")).free
+        place = system.root / folder.relative_to("/")
+        room_bytes = shutil.disk_usage(place).free
     except SentinelError as error:
         return Finding("paging", Status.FAIL, error.message, error.hint, error.code)
     except (OSError, ValueError) as error:
         cause = f"tiers.paged: {folder}: {error}"
         return Finding("paging", Status.FAIL, cause, "name an existing directory", "bad-config")
-    if rotating(system, folder):
+    if _rotating(system, place):
         return Finding(
             "paging",
             Status.WARN,
@@ -46,9 +48,9 @@ def paging(system: System) -> Finding:
     return Finding("paging", Status.OK, f"{folder} has {format_bytes(room_bytes)} of room")
 
 
-def rotating(system: System, folder: Path) -> bool:
-    """Whether the directory's disk is a rotating one, as far as the kernel can tell."""
-    device = (system.root / folder.relative_to("/")).stat().st_dev
+def _rotating(system: System, place: Path) -> bool:
+    """Whether the disk of a directory is a rotating one, as far as the kernel can tell."""
+    device = place.stat().st_dev
     number = f"sys/dev/block/{os.major(device)}:{os.minor(device)}"
     # A partition has no queue of its own; its disk is the parent directory.
     found = system.text(f"{number}/queue/rotational") or system.text(

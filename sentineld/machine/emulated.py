@@ -14,7 +14,13 @@ from sentineld.base.errors import SentinelError
 from sentineld.config import TierOverrides
 from sentineld.host.presets import preset_tiers
 from sentineld.host.tiers import with_figures
-from sentineld.machine.substrate import NO_PROVISION, MeteredBy, Provision, figures_of
+from sentineld.machine.substrate import (
+    NO_PROVISION,
+    MeteredBy,
+    Provision,
+    figures_of,
+    require_no_nodes,
+)
 from sentineld.migrate.births import measure_births
 from sentineld.migrate.emulated import EmulatedMemory
 from sentineld.migrate.process_memory import Memory
@@ -40,12 +46,7 @@ class EmulatedSubstrate:
 
     def __init__(self, figures: TierOverrides) -> None:
         """figures.emulated names the preset. Raises SentinelError("bad-config")."""
-        if figures.fast or figures.slow:
-            raise SentinelError(
-                "bad-config",
-                "tiers.fast and tiers.slow name nodes, but tiers.emulated has none",
-                "leave them out",
-            )
+        require_no_nodes(figures, "emulated")
         try:
             tiers = preset_tiers(figures.emulated, figures.emulated_threads)
         except SentinelError as error:

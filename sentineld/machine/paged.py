@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from sentineld.config import TierOverrides
 from sentineld.host.presets import DRAM_BYTES_PER_S, SOCKET_THREADS
 from sentineld.host.tiers import with_figures
 from sentineld.host.userfaultfd import require_move
-from sentineld.machine.substrate import MeteredBy, Provision, figures_of
+from sentineld.machine.substrate import MeteredBy, Provision, figures_of, require_no_nodes
 from sentineld.migrate.disk_speed import measure_disk
 from sentineld.migrate.paged import PagedMemory
 from sentineld.migrate.paging_file import open_paging_file
@@ -54,12 +53,7 @@ class PagedSubstrate:
 
     def __init__(self, figures: TierOverrides) -> None:
         """figures.paged names the directory. Raises SentinelError("bad-config")."""
-        if figures.fast or figures.slow:
-            raise SentinelError(
-                "bad-config",
-                "tiers.fast and tiers.slow name nodes, but tiers.paged has none",
-                "leave them out",
-            )
+        require_no_nodes(figures, "paged")
         self.paged = figures.paged
         self._folder = Path(figures.paged)
         if not self._folder.is_dir():
@@ -83,8 +77,8 @@ class PagedSubstrate:
         slow = Tier((SLOW_NODE,), self._room_bytes(), read, write)
         # A page that moves out and back is written and read.
         both = given.migration_bytes_per_s or 2 / (1 / read + 1 / write)
-        found = with_figures(Tiers((fast, slow), both, "paged"), figures_of(given))
-        return replace(found, paged=True)
+        tiers = Tiers((fast, slow), both, "paged", paged=True)
+        return with_figures(tiers, figures_of(given))
 
     def require_allowed(self, link: ShimLink, tiers: Tiers) -> None:
         """Paged tiers restrict nothing: no page leaves its node."""
@@ -93,16 +87,14 @@ class PagedSubstrate:
         self, link: ShimLink, spaces: Mapping[Space, tuple[int, int]], tiers: Tiers
     ) -> Memory:
         """Queues moves for the process's pager."""
-        segment = link.residency
-        if segment is None or segment.paging is None:
+        segment, paging = link.residency, link.paging
+        if segment is None or paging is None:
             raise SentinelError(
                 "protocol-mismatch",
                 f"process {link.pid} has no pager",
                 "run the training with the shim that came with this daemon",
             )
-        return PagedMemory(
-            segment, segment.paging, spaces, tiers, link.wake_fd(), segment.page_bytes
-        )
+        return PagedMemory(segment, paging, spaces, tiers, link.wake_fd(), segment.page_bytes)
 
     def accesses(self, layout: Layout, profile: Profile | None, tiers: Tiers) -> Records | None:
         """The profile's accesses without delays: accesses to the file take their real time."""
@@ -133,7 +125,7 @@ class PagedSubstrate:
                 f"tiers.paged_bytes is {format_bytes(limit)}",
                 "raise tiers.paged_bytes",
             )
-        running = link.residency is not None and link.residency.paging is not None
+        running = link.paging is not None
         fields = {"paging": {"file_bytes": size_bytes, "file": not running}}
         if running:
             yield Provision(fields, (link.wake_fd(),))

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
+from sentineld.base.errors import SentinelError
 from sentineld.config import TierOverrides
 from sentineld.migrate.process_memory import Memory
 from sentineld.model.plan import Layout, Plan, Space
@@ -73,6 +74,16 @@ class Substrate(Protocol):
     def provision(self, link: ShimLink, layout: Layout) -> AbstractContextManager[Provision]:
         """What the process needs before it takes the layout. The descriptors are open within the
         context. Raises SentinelError."""
+
+
+def require_no_nodes(overrides: TierOverrides, key: str) -> None:
+    """Raise SentinelError if the [tiers] table names nodes. key: the setting that excludes them."""
+    if overrides.fast or overrides.slow:
+        raise SentinelError(
+            "bad-config",
+            f"tiers.fast and tiers.slow name nodes, but tiers.{key} has none",
+            "leave them out",
+        )
 
 
 def figures_of(overrides: TierOverrides) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from sentineld.migrate.ledger import Ledger
 from sentineld.migrate.pending import Batch, Pages, Pending
 from sentineld.migrate.ports import PageBackend, PlannedStep, ProcessPorts
 from sentineld.migrate.residency_map import PageMaps
-from sentineld.migrate.syscalls import Addresses
+from sentineld.migrate.syscalls import page_ranges
 from sentineld.model.arrays import Table
 from sentineld.model.plan import Space
 from sentineld.model.records import PAGE_BYTES
@@ -296,7 +296,7 @@ class Mover:
         )
         with self._moving:
             armed = self._backend
-            ranges = _ranges(addresses, self._page_bytes) if armed is not None else []
+            ranges = page_ranges(addresses, self._page_bytes) if armed is not None else []
             if armed is not None:
                 for start, size in ranges:
                     armed.disarm(start, size)
@@ -361,13 +361,3 @@ def _is_promotion(move: Pending) -> bool:
 
 def _direction(move: Pending) -> str:
     return "promote" if _is_promotion(move) else "demote"
-
-
-def _ranges(addresses: Addresses, page_bytes: int) -> list[tuple[int, int]]:
-    """The pages as (start, bytes) ranges, adjacent pages merged."""
-    ordered = np.sort(addresses)
-    breaks = np.flatnonzero(np.diff(ordered) != page_bytes) + 1
-    return [
-        (int(group[0]), int(group[-1]) - int(group[0]) + page_bytes)
-        for group in np.split(ordered, breaks)
-    ]

@@ -13,11 +13,10 @@ import errno
 import os
 import time
 from collections.abc import Callable, Mapping
-from itertools import groupby
 
 import numpy as np
 
-from sentineld.migrate.syscalls import Addresses, MoveResult, Status
+from sentineld.migrate.syscalls import Addresses, MoveResult, Status, page_ranges
 from sentineld.model.arrays import Integers
 from sentineld.model.plan import Space
 from sentineld.model.records import PAGE_BYTES
@@ -80,7 +79,7 @@ class PagedMemory:
         evict = node != self._tiers.tiers[0].nodes[0]
         resident = status >= 0
         for space, inside, index in self._parts(pages):
-            left = self._append(evict, space, _ranges(np.sort(index[resident[inside]])))
+            left = self._append(evict, space, page_ranges(index[resident[inside]], 1))
             resident[inside[np.isin(index, _pages_of(left))]] = False
         os.eventfd_write(self._wake_fd, 1)
         stuck = (status >= 0) & ~resident
@@ -122,15 +121,6 @@ class PagedMemory:
             if len(inside):
                 parts.append((space, inside, (addresses[inside] - start) // self._page_bytes))
         return parts
-
-
-def _ranges(pages: Integers) -> list[tuple[int, int]]:
-    """(first page, pages) of each run of consecutive pages. pages: sorted."""
-    found = []
-    for _, run in groupby(enumerate(pages.tolist()), lambda item: item[1] - item[0]):
-        first, *rest = (page for _, page in run)
-        found.append((first, 1 + len(rest)))
-    return found
 
 
 def _pages_of(ranges: list[tuple[int, int]]) -> Integers:

@@ -189,6 +189,21 @@ def page_addresses(start: int, length_bytes: int, page_bytes: int = PAGE_BYTES) 
     return np.arange(start, start + length_bytes, page_bytes, dtype=np.uint64)
 
 
+def page_ranges(pages: Addresses | npt.NDArray[np.int64], page_bytes: int) -> list[tuple[int, int]]:
+    """Pages as (start, bytes) ranges, adjacent pages merged.
+
+    pages: (P,), addresses; or page numbers, with a page_bytes of 1: the result then counts pages.
+    """
+    if not len(pages):
+        return []
+    ordered = np.sort(pages)
+    breaks = np.flatnonzero(np.diff(ordered) != page_bytes) + 1
+    return [
+        (int(group[0]), int(group[-1]) - int(group[0]) + page_bytes)
+        for group in np.split(ordered, breaks)
+    ]
+
+
 def numa_maps(
     pid: int, ranges: Iterable[tuple[int, int]], proc_root: Path = Path("/proc")
 ) -> dict[int, int]:

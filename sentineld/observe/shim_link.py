@@ -18,6 +18,7 @@ from sentineld.control.frames import FrameError, FrameSocket, Message
 from sentineld.model import protocol
 from sentineld.model.records import OP_ACCESS_DTYPE, OpAccesses, TensorName
 from sentineld.observe.control_segment import ControlSegment
+from sentineld.observe.paging_segment import PagingSegment
 from sentineld.observe.peer import Peer
 from sentineld.observe.received import EVENTFD, close_received, link, seals
 from sentineld.observe.residency_segment import ResidencySegment
@@ -85,6 +86,11 @@ class ShimLink:
         """Send a message, which the shim reads when its next step begins. Raises EOFError."""
         self.connection.send(message, fds)
         self.set_flags(on=protocol.Flag.MESSAGE)
+
+    @property
+    def paging(self) -> PagingSegment | None:
+        """The process's pager; None if the process has none."""
+        return self.residency.paging if self.residency is not None else None
 
     def wake_fd(self) -> int:
         """An eventfd that wakes the process's pager after moves have been queued. The process gets

@@ -45,7 +45,7 @@ def _session(session: Session, counters: EbpfCounters | None) -> SessionSnapshot
     disturbances = counters["disturbances"].get(session.link.pid, []) if counters else []
     residency = session.link.residency
     delay = {"owed": residency.owed_ns, "paid": residency.paid_ns} if residency else {}
-    paging = residency.paging.counts() if residency and residency.paging else None
+    paging = session.link.paging.counts() if session.link.paging else None
     page_accesses = {"module": samples.taken}
     if seen is not None:
         page_accesses["tracepoint"] = seen["accesses"]

@@ -42,7 +42,7 @@ def describe(session: Session) -> dict[str, Any]:
         "emulated": session.machine.substrate.emulated,
         "delay_owed_ns": residency.owed_ns if residency else 0,
         "delay_paid_ns": residency.paid_ns if residency else 0,
-        "paging": asdict(residency.paging.counts()) if residency and residency.paging else None,
+        "paging": asdict(paging.counts()) if (paging := session.link.paging) else None,
         "fast_share": meter.fast_share if meter else None,
         "predicted_fast_share": managed.plan.predicted.fast_share if managed else None,
         "corrections": dict(following.corrections),

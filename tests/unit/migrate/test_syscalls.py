@@ -19,6 +19,7 @@ from sentineld.migrate.syscalls import (
     move_pages,
     numa_maps,
     page_addresses,
+    page_ranges,
     prefer_node,
     query_pages,
 )
@@ -90,3 +91,10 @@ def test_numa_maps_counts_the_range_only(region: tuple[mmap.mmap, int]) -> None:
     prefer_node(region[1], PAGES * PAGE, 0)  # keeps the kernel from merging the mapping
     counted = numa_maps(os.getpid(), [(region[1], PAGES * PAGE)])
     assert sum(counted.values()) == PAGES // 2
+
+
+def test_adjacent_pages_become_one_range() -> None:
+    addresses = np.array([7, 3, 4, 9, 8], np.uint64) * np.uint64(4096)
+    assert page_ranges(addresses, 4096) == [(3 * 4096, 2 * 4096), (7 * 4096, 3 * 4096)]
+    assert page_ranges(np.array([7, 3, 4, 9, 8]), 1) == [(3, 2), (7, 3)]
+    assert page_ranges(np.zeros(0, np.int64), 1) == []
