@@ -67,6 +67,14 @@ class Training:
         metered: list[dict[str, Any]] = json.loads(answer.stdout)["steps"]
         return metered
 
+    def wait_for_charge(self, most_bytes: int) -> None:
+        """Wait until the charge stays within most_bytes for a whole step."""
+
+        def within() -> bool:
+            return bool(self.meter(1)[0]["charged_bytes_max"] <= most_bytes)
+
+        wait(f"a charge of at most {most_bytes} bytes", within, 240)
+
     def losses(self) -> list[str]:
         return re.findall(r"loss (\S+)", self.guest.run(f"cat {LOG}").stdout)
 
