@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,11 +18,13 @@ import click
 
 from sentineld import shim
 from sentineld.base.errors import SentinelError
-from sentineld.base.units import FastBudget
+from sentineld.base.units import FastBudget, parse_bytes
 from sentineld.cli.output import Daemon
+from sentineld.host.memory_group import LimitedCommand, limited_command
 from sentineld.observe.pidfd import parent
 
 POLL_S = 0.5
+UNLIMITED = LimitedCommand(())
 SHIM_FOLDER = Path(shim.__file__).parent
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals to forward to the command. A terminal sends SIGINT and SIGQUIT to the command itself."""
@@ -32,28 +36,47 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 )
 @click.option("--fast", help="Fast memory: a share of the peak (20%) or a size (48MiB).")
 @click.option("--policy", help="Policy that makes the plan.  [default: the daemon's]")
+@click.option("--limit", help="Memory limit for COMMAND and all its processes (2GiB).")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
-def run(daemon: Daemon, fast: str | None, policy: str | None, command: tuple[str, ...]) -> None:
+def run(
+    daemon: Daemon,
+    fast: str | None,
+    policy: str | None,
+    limit: str | None,
+    command: tuple[str, ...],
+) -> None:
     """Run COMMAND under the shim and attach every process that it starts and that trains.
 
     COMMAND may start Python directly, through torchrun, or from a shell script. Every
     Python process that it starts runs under the shim. Each process is attached
     separately after its first training step. If attaching fails, a warning is printed
     once and COMMAND continues unmanaged. The exit status is COMMAND's.
+
+    With --limit, COMMAND runs in a memory cgroup of its own, created by systemd if it
+    runs, else directly. If COMMAND needs more memory, the kernel swaps, or ends it.
     """
     if fast is not None:
         FastBudget.parse(fast)
-    sys.exit(Launch(daemon, {"fast": fast, "policy": policy}).run(command))
+    limited = UNLIMITED if limit is None else limited_command(_limit_bytes(limit))
+    try:
+        status = Launch(daemon, {"fast": fast, "policy": policy}, limited.prefix).run(command)
+    finally:
+        limited.close()
+    sys.exit(status)
 
 
 class Launch:
     """One command and the sessions of its processes."""
 
-    def __init__(self, daemon: Daemon, wanted: Mapping[str, str | None]) -> None:
-        """wanted: the arguments `fast` and `policy` of the verb attach."""
+    def __init__(
+        self, daemon: Daemon, wanted: Mapping[str, str | None], prefix: tuple[str, ...] = ()
+    ) -> None:
+        """wanted: the arguments `fast` and `policy` of the verb attach. prefix: program to run the
+        command with, which keeps the process id and the exit status."""
         self._daemon = daemon
         self._wanted = wanted
+        self._prefix = prefix
         self._tried: set[int] = set()
         self._said: set[str] = set()
 
@@ -62,14 +85,12 @@ class Launch:
 
         Raises SentinelError if the command cannot be started.
         """
+        if self._prefix and shutil.which(command[0]) is None:
+            raise _not_started(command[0], os.strerror(errno.ENOENT))
         try:
-            process = subprocess.Popen(command, env=environment(os.environ))
+            process = subprocess.Popen([*self._prefix, *command], env=environment(os.environ))
         except OSError as error:
-            raise SentinelError(
-                "usage",
-                f"cannot start {command[0]}: {error.strerror}",
-                "give a program and its arguments after --",
-            ) from None
+            raise _not_started(command[0], str(error.strerror)) from None
         forward_signals(process)
         while True:
             try:
@@ -100,6 +121,19 @@ class Launch:
         if text not in self._said:
             self._said.add(text)
             click.echo(f"warning: {text}; the command continues unmanaged", err=True)
+
+
+def _not_started(program: str, why: str) -> SentinelError:
+    return SentinelError(
+        "usage", f"cannot start {program}: {why}", "give a program and its arguments after --"
+    )
+
+
+def _limit_bytes(text: str) -> int:
+    limit_bytes = parse_bytes(text)
+    if limit_bytes <= 0:
+        raise SentinelError("usage", "--limit is 0", "give the memory that COMMAND may use")
+    return limit_bytes
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:

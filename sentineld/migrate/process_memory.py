@@ -25,7 +25,8 @@ class Memory(Protocol):
     exact: bool
     """Whether moving a batch takes exactly its bytes / bandwidth, without overhead."""
     waits: bool
-    """Whether move_pages() returns only after the move, so that both take the same time."""
+    """Whether move_pages() returns only when the move is done. The call then takes as long as the
+    move."""
 
     def query_pages(self, pages: Addresses) -> Status:
         """Return the node of each page, or -ENOENT.

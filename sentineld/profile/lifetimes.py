@@ -196,8 +196,8 @@ def _deaths(
         cursor = born.cursor
         if cursor is None:
             unknown[born.bytes].append((event, address))
-        # If the tensor was freed after the birth of the next instance (as in `x = next(batches)`),
-        # its lifetime is longer than a step.
+        # If the previous step's tensor is freed only after this step has allocated the slot again
+        # (as in `x = next(batches)`), its lifetime is longer than a step, and its entry stays -1.
         elif cursor < len(allocs) and deaths[cursor] < 0 and event < allocs[cursor]:
             deaths[cursor], wrap_address[cursor] = event, address
     sizes = events["bytes"][allocs]

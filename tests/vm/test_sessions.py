@@ -323,7 +323,8 @@ def test_the_losses_equal_those_of_an_unmanaged_run(training: Training) -> None:
 
 def test_run_attaches_the_training_and_ends_with_it(daemon: Guest) -> None:
     others = states(daemon).keys()
-    command = f"sentinelctl run --fast 30% -- python3 {TRAINING} --steps {STEPS}"
+    options = "--fast 30% --limit 1GiB"
+    command = f"sentinelctl run {options} -- python3 {TRAINING} --steps {STEPS}"
     process = daemon.start(f"exec {command} > {LOG} 2>&1")
     (pid,) = wait("hello", lambda: states(daemon).keys() - others, 480)
 
@@ -332,6 +333,8 @@ def test_run_attaches_the_training_and_ends_with_it(daemon: Guest) -> None:
         return any((one["pid"], one["fast"]) == (pid, "30%") for one in answer["sessions"])
 
     wait("attached", attached, 240)
+    limit = f"cat /sys/fs/cgroup$(cut -d: -f3 /proc/{pid}/cgroup)/memory.max"
+    assert int(daemon.run(limit).stdout) == 1 << 30
     daemon.run(f"kill -KILL {pid}")
     assert process.wait(timeout=60) == 128 + 9
     wait("the session's end", lambda: pid not in states(daemon), 60)

@@ -156,7 +156,8 @@ class Profiling:
         self._allocation_steps += 1
         self._shape = Shape.of(step, self._inbox.threads)
         found = self._shapes.find(self._shape)
-        # If shapes alternate, some of these steps still have the shape whose plan was just left.
+        # If shapes alternate, the first steps after a plan was left can still have that plan's
+        # shape. One such step is not enough to enter the plan again.
         patient = self._shape == self._left and self._allocation_steps <= OTHER_SHAPE_STEPS
         if found is not None and (repeated or not patient):
             self._found = found

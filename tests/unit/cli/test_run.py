@@ -56,11 +56,23 @@ def test_a_command_that_cannot_be_started_is_a_usage_error(tmp_path: Path) -> No
     assert error.value.code == "usage"
 
 
-def test_a_budget_that_is_none_starts_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", ["--fast", "--limit"])
+@pytest.mark.parametrize("value", ["much", "0"])
+def test_an_impossible_size_starts_nothing(tmp_path: Path, option: str, value: str) -> None:
     marker = tmp_path / "started"
     with answering(tmp_path) as ctl:
-        assert ctl.refused("run", "--fast", "much", "--", "touch", str(marker)).code == "usage"
+        assert ctl.refused("run", option, value, "--", "touch", str(marker)).code == "usage"
     assert not marker.exists()
+
+
+def test_the_prefix_keeps_process_and_status(tmp_path: Path) -> None:
+    prefix = ("/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(tmp_path / "pid"))
+    code = "import os, sys; raise SystemExit(os.getpid() == int(open(sys.argv[1]).read()))"
+    wanted = {"fast": None, "policy": None}
+    limited = Launch(Daemon(tmp_path / "none.sock"), wanted, prefix)
+    assert limited.run((sys.executable, "-S", "-c", code, str(tmp_path / "pid"))) == 1
+    with pytest.raises(SentinelError, match="cannot start /no/such/program"):
+        limited.run(("/no/such/program",))
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, ""), ("", ""), ("/mine:/too", ":/mine:/too")])
