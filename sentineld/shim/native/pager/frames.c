@@ -12,6 +12,10 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
+/* Limit for large or unlimited budgets: 16 GiB of addresses, for free frames and for frames that are
+   being written or read. */
+#define TRAYS_MAX (1u << 14)
+
 /* Extra trays, because open and partly filled trays have room for more frames than they hold. */
 #define SPARE_TRAYS 256u
 
@@ -37,12 +41,13 @@ static void push(struct frames *frames, uint32_t *list, uint32_t tray)
 
 const char *frames_init(struct frames *frames, int uffd, unsigned page_shift, uint64_t pages)
 {
+	uint64_t trays = pages / TRAY_PAGES * 2 + SPARE_TRAYS;
 	char *base;
 
 	*frames = (struct frames){
 		.uffd = uffd,
 		.page_shift = page_shift,
-		.count = (uint32_t)(pages / TRAY_PAGES * 2 + SPARE_TRAYS),
+		.count = trays < TRAYS_MAX ? (uint32_t)trays : TRAYS_MAX,
 		.filled = TRAY_NONE,
 		.empty = TRAY_NONE,
 	};
